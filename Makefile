@@ -1,0 +1,97 @@
+# Run `make help` for what there is. Everything that is built goes below .build and bin; git ignores both.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BUILD := .build
+BIN := bin
+# What `make up` deploys; OPS and VARS add to it: OPS="a.yml b.yml" VARS="k=v k=v" make up
+OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml
+LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variable,$(VARS),-v $(variable))
+# Tests that start real programs find them here.
+PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
+  AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager
+
+.PHONY: help
+help: ## Show this list
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+##: Try it
+
+.PHONY: up
+up: release lab ## Deploy the release in a lab on this machine, with AWS simulated (OPS="a.yml" VARS="k=v" add to it)
+	@$(BIN)/lab up $(LAB_ARGUMENTS) --errand smoke-tests
+
+.PHONY: down
+down: lab ## Remove the lab and all that it made
+	@$(BIN)/lab down
+
+##: Build
+
+.PHONY: setup
+setup: ## Install the Debian packages that everything else needs, if any is missing
+	@ci/setup.sh
+
+.PHONY: components
+components: setup tools ## Build the upstream components from their pins in src/components
+	@$(BUILD)/bin/components
+
+.PHONY: helpers
+helpers: release-tool ## Build our programs that jobs run
+	@$(BUILD)/bin/release helpers
+
+.PHONY: images
+images: components release-tool ## Write the container images that clusters need
+	@$(BUILD)/bin/release images
+
+.PHONY: release
+release: components release-tool ## Write the dev release, .build/release/kubernetes.tgz
+	@$(BUILD)/bin/release helpers images tarball
+
+.PHONY: lab
+lab: setup ## Build the lab and its tools for this machine, into bin
+	@ci/go-build.sh lab $(BIN) ./cmd/lab ./cmd/bpm ./cmd/awssim ./cmd/cloud-preflight
+
+.PHONY: clean
+clean: ## Remove what was built (a running lab is left alone; make down removes that)
+	@rm -rf $(BUILD) $(BIN)
+
+# The programs that build; small ones first, so that components need not wait for bosh-cli to compile.
+.PHONY: tools release-tool
+tools:
+	@ci/go-build.sh tools $(BUILD)/bin ./cmd/components
+release-tool:
+	@ci/go-build.sh tools $(BUILD)/bin ./cmd/release
+
+##: Test
+
+.PHONY: test
+test: lint test-unit test-lab ## Run all tests: lint, test-unit, test-lab
+
+.PHONY: lint
+lint: setup ## Check formatting, go vet, staticcheck, shellcheck
+	@ci/lint-shell.sh
+	@ci/lint-go.sh
+
+.PHONY: test-unit
+test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
+	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
+	@cd src && go test -race -short -timeout 20m ./...
+
+.PHONY: test-lab
+test-lab: release lab ## Run the tests with real programs and VMs, then deploy in labs and look at the clusters; needs root
+	@cd src && $(PROGRAMS) go test -race -timeout 30m ./...
+	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./acceptance
+
+.PHONY: bench bench-size bench-deploy bench-tool
+bench: release lab bench-tool ## Measure all; prints ratios (20 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
+	@$(BUILD)/bin/bench size deploy $(if $(filter 1,$(BENCH_CLONE)),clone)
+	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
+bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
+	@$(BUILD)/bin/bench size
+bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
+	@$(BUILD)/bin/bench deploy
+bench-tool:
+	@ci/go-build.sh bench $(BUILD)/bin ./cmd/bench

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Installs the Debian packages that building, testing and the lab need; does nothing when all are there.
+set -euo pipefail
+
+wanted=(
+  ca-certificates curl jq                            # tools of scripts and people
+  gcc libc6-dev libseccomp-dev pkg-config            # runc, flannel and pause have parts in C
+  ruby                                               # ERB, in which BOSH templates are written
+  monit                                              # supervises processes on VMs, the lab's too
+  conntrack e2fsprogs ethtool iproute2 kmod nftables socat util-linux # what kubelet and kube-proxy call
+  shellcheck                                         # make lint
+)
+
+missing=()
+for package in "${wanted[@]}"; do
+  state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+  [[ $state == installed ]] || missing+=("$package")
+done
+if [[ ${#missing[@]} == 0 ]]; then
+  echo "setup: all ${#wanted[@]} Debian packages are there"
+  exit
+fi
+if [[ $EUID != 0 ]]; then
+  echo "Error: these Debian packages are missing and only root can install them: ${missing[*]}" >&2
+  echo "Run as root: apt-get install ${missing[*]}" >&2
+  exit 1
+fi
+
+# A package's services are not started: monit is wanted as a program, run in the lab's VMs only.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+  trap 'rm -f "$policy"' EXIT
+  printf '#!/bin/sh\nexit 101\n' >"$policy"
+  chmod 755 "$policy"
+fi
+
+begun=$SECONDS
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+# quietly WHAT COMMAND…: its output is shown only if it fails three times.
+quietly() {
+  local what=$1 attempt
+  shift
+  for attempt in 1 2 3; do
+    echo "setup: $what"
+    "$@" >"$log" 2>&1 && return
+    echo "setup: $what failed, attempt $attempt of 3"
+    sleep $((attempt * 5))
+  done
+  cat "$log" >&2
+  echo "Error: $what failed: $*" >&2
+  exit 1
+}
+quietly "1/2 reading the package lists" timeout 300 apt-get update
+quietly "2/2 installing ${missing[*]}" timeout 900 apt-get install -y --no-install-recommends "${missing[@]}"
+rm -f "$log"
+
+if [[ " ${missing[*]} " == *" monit "* && -d /run/systemd/system ]]; then
+  systemctl disable --quiet monit.service || true # it would start at the next boot
+fi
+echo "setup: done in $((SECONDS - begun))s"
