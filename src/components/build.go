@@ -1,0 +1,568 @@
+package components
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"debug/elf"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+const (
+	// buildTimeout bounds one component's build; the longest takes 20 minutes of one core.
+	buildTimeout = 90 * time.Minute
+	// fetchAttempts is how often modules are asked for when the module proxy fails.
+	fetchAttempts = 3
+	// heartbeat is how often a running build says how far it is.
+	heartbeat = 15 * time.Second
+	// memoryPerBuild is what linking the largest component takes, in bytes.
+	memoryPerBuild = 4 << 30
+	// recipe is raised when this file builds in another way, so that what is cached counts no more.
+	recipe = 1
+)
+
+// Builder builds components from source (the src/components folder) into output (one folder a component, with
+// bin/ and build.json).
+type Builder struct {
+	// Source is the folder with the pins.
+	Source string
+	// Output is where the components go.
+	Output string
+	// Environment is added to that of the go command, for tests (GOCACHE=…).
+	Environment []string
+	// Log gets the progress lines.
+	Log io.Writer
+}
+
+// Record is what build.json says of a component that was built.
+type Record struct {
+	Name string `json:"name"`
+	// Version is the upstream's, with its v.
+	Version string `json:"version"`
+	// Fingerprint is a digest of all that went into the build.
+	Fingerprint string `json:"fingerprint"`
+	// Go is the version of the Go toolchain, empty for C.
+	Go string `json:"go,omitempty"`
+	// Libraries are the static C libraries, Debian package to version.
+	Libraries map[string]string `json:"libraries,omitempty"`
+	// Seconds is how long it took.
+	Seconds float64 `json:"seconds"`
+}
+
+// Built is a component in the output folder.
+type Built struct {
+	Component
+	Record
+	// Dir holds bin/.
+	Dir string
+}
+
+// Open gives a component as it was last built, whether or not it is up to date.
+func (b Builder) Open(c Component) (Built, error) {
+	dir := filepath.Join(b.Output, c.Name)
+	var record Record
+	text, err := os.ReadFile(filepath.Join(dir, "build.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &record)
+	}
+	if err != nil {
+		return Built{}, fmt.Errorf("component %s is not built (make components builds it): %w", c.Name, err)
+	}
+	return Built{Component: c, Record: record, Dir: dir}, nil
+}
+
+// Build builds what is not up to date, as many at once as processors and memory allow, and stops at the first error.
+// What was finished by then is kept.
+func (b Builder) Build(ctx context.Context, wanted []Component) error {
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return fmt.Errorf("this machine is %s/%s; components are built on linux/amd64, which is what stemcells are",
+			runtime.GOOS, runtime.GOARCH)
+	}
+	fingerprints := map[string]string{}
+	var stale []Component
+	for _, c := range wanted {
+		fingerprint, err := b.fingerprint(ctx, c)
+		if err != nil {
+			return fmt.Errorf("component %s: %w", c.Name, err)
+		}
+		fingerprints[c.Name] = fingerprint
+		if !b.upToDate(c, fingerprint) {
+			stale = append(stale, c)
+		}
+	}
+	progress := NewProgress(b.Log, "components", len(wanted))
+	progress.done = len(wanted) - len(stale)
+	if len(stale) == 0 {
+		progress.Say("all", "up to date")
+		return nil
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce())
+	for _, c := range stale {
+		group.Go(func() error {
+			ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+			defer cancel()
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := b.buildOne(ctx, c, fingerprints[c.Name], progress); err != nil {
+				return fmt.Errorf("component %s: %w", c.Name, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// atOnce is how many builds run beside each other.
+func atOnce() int {
+	free := uint64(memoryPerBuild)
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			var kilobytes uint64
+			if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kilobytes); err == nil {
+				free = kilobytes << 10
+			}
+		}
+	}
+	return max(1, min(runtime.NumCPU(), int(free/memoryPerBuild)))
+}
+
+func (b Builder) upToDate(c Component, fingerprint string) bool {
+	built, err := b.Open(c)
+	if err != nil || built.Fingerprint != fingerprint {
+		return false
+	}
+	for _, name := range c.files() {
+		if _, err := os.Stat(filepath.Join(built.Dir, "bin", name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// files are the names in the component's bin folder.
+func (c Component) files() []string {
+	var names []string
+	for _, binary := range c.Binaries {
+		names = append(names, binary.Name)
+	}
+	return append(names, c.Links...)
+}
+
+// buildOne builds into a folder of its own and moves it into place as a whole, so that an interrupted build leaves
+// nothing that looks finished.
+func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, progress *Progress) error {
+	begun := time.Now()
+	work := filepath.Join(b.Output, "."+c.Name+".new")
+	if err := os.RemoveAll(work); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }()
+	if err := os.MkdirAll(filepath.Join(work, "bin"), 0o755); err != nil {
+		return err
+	}
+	record := Record{Name: c.Name, Fingerprint: fingerprint}
+	var err error
+	if c.CSource != "" {
+		record.Version, err = b.compileC(ctx, c, filepath.Join(work, "bin"))
+	} else {
+		record.Version, err = b.compileGo(ctx, c, filepath.Join(work, "bin"), progress)
+		record.Go = goVersion(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if record.Libraries, err = libraryVersions(ctx, c.Libraries); err != nil {
+		return err
+	}
+	for _, link := range c.Links {
+		if err := os.Symlink(c.Binaries[0].Name, filepath.Join(work, "bin", link)); err != nil {
+			return err
+		}
+	}
+	size, err := checkBinaries(c, filepath.Join(work, "bin"))
+	if err != nil {
+		return err
+	}
+	record.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds()
+	text, err := json.MarshalIndent(record, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(work, "build.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	final := filepath.Join(b.Output, c.Name)
+	if err := os.RemoveAll(final); err != nil {
+		return err
+	}
+	if err := os.Rename(work, final); err != nil {
+		return err
+	}
+	progress.Done(c.Name+" "+record.Version, "built in %s, %s", Took(time.Since(begun)), Size(size))
+	return nil
+}
+
+// compileGo builds a component's Go programs and gives its version.
+func (b Builder) compileGo(ctx context.Context, c Component, bin string, progress *Progress) (string, error) {
+	version, err := b.PinnedVersion(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	part := c.Name + " " + version
+	progress.Say(part, "fetching modules")
+	total, err := b.fetch(ctx, c, progress)
+	if err != nil {
+		return "", err
+	}
+	work := filepath.Join(bin, ".work")
+	if err := os.Mkdir(work, 0o755); err != nil {
+		return "", err
+	}
+	arguments := append([]string{"build", "-v", "-o", work + string(filepath.Separator)}, c.goFlags(version)...)
+	for _, binary := range c.Binaries {
+		arguments = append(arguments, binary.Package)
+	}
+	command := b.goCommand(ctx, c, arguments...)
+	if err := Compile(command, part, total, progress); err != nil {
+		return "", err
+	}
+	for _, binary := range c.Binaries {
+		if err := os.Rename(filepath.Join(work, programName(binary.Package, c.Pin)), filepath.Join(bin, binary.Name)); err != nil {
+			return "", err
+		}
+	}
+	return version, os.Remove(work)
+}
+
+// Compile runs a command that is go build -v, and says how far it is while it runs: how many packages it compiled,
+// of at most total. An error has the end of what it printed.
+func Compile(command *exec.Cmd, part string, total int, progress *Progress) error {
+	output := &compilerOutput{}
+	command.Stderr = output
+	stop := every(heartbeat, func(passed time.Duration) {
+		progress.Say(part, "compiled %d of at most %d packages, %s", output.packages.Load(), total, Took(passed))
+	})
+	err := command.Run()
+	stop()
+	if err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, output.tail())
+	}
+	return nil
+}
+
+// goFlags are the flags of go build that decide what a binary holds.
+func (c Component) goFlags(version string) []string {
+	link := []string{"-s", "-w"}
+	for _, name := range slices.Sorted(maps.Keys(c.Variables)) {
+		link = append(link, "-X", name+"="+expand(c.Variables[name], version))
+	}
+	flags := []string{"-trimpath", "-buildvcs=false"}
+	switch {
+	case c.PIE:
+		flags = append(flags, "-buildmode=pie")
+		link = append(link, "-linkmode", "external", "-extldflags", "-static-pie")
+	case c.Cgo:
+		link = append(link, "-linkmode", "external", "-extldflags", "-static")
+	}
+	if len(c.Tags) > 0 {
+		flags = append(flags, "-tags", strings.Join(c.Tags, ","))
+	}
+	return append(flags, "-ldflags", strings.Join(link, " "))
+}
+
+// goCommand runs go in a pin's folder with all settings of the environment that would change a binary.
+func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "go", arguments...)
+	command.Dir = filepath.Join(b.Source, c.Pin)
+	cgo := "0"
+	if c.Cgo {
+		cgo = "1"
+	}
+	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo,
+		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=")
+	command.Env = append(command.Env, b.Environment...)
+	// SIGINT lets go remove its work folder; it is killed only if that takes long.
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = 10 * time.Second
+	return command
+}
+
+// fetch downloads the modules that a component's packages come from and gives the number of packages.
+func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (int, error) {
+	arguments := []string{"list", "-deps"}
+	if len(c.Tags) > 0 {
+		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
+	}
+	for _, binary := range c.Binaries {
+		arguments = append(arguments, binary.Package)
+	}
+	for attempt := 1; ; attempt++ {
+		output, err := run(b.goCommand(ctx, c, arguments...))
+		if err == nil {
+			return bytes.Count(output, []byte("\n")), nil
+		}
+		if attempt == fetchAttempts || ctx.Err() != nil {
+			return 0, err
+		}
+		progress.Say(c.Name, "fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-time.After(time.Duration(attempt) * 5 * time.Second):
+		}
+	}
+}
+
+// compileC builds a component's C program and gives its version.
+func (b Builder) compileC(ctx context.Context, c Component, bin string) (string, error) {
+	output, err := run(b.goCommand(ctx, c, "mod", "download", "-json", c.Module))
+	if err != nil {
+		return "", err
+	}
+	var module struct{ Dir string }
+	if err := json.Unmarshal(output, &module); err != nil {
+		return "", fmt.Errorf("go mod download %s: %w", c.Module, err)
+	}
+	makefile, err := os.ReadFile(filepath.Join(module.Dir, c.CVersionFile))
+	if err != nil {
+		return "", err
+	}
+	tag := regexp.MustCompile(`(?m)^TAG \?= (\S+)$`).FindSubmatch(makefile)
+	if tag == nil {
+		return "", fmt.Errorf("%s of %s has no line TAG ?= VERSION, which names the version of %s; see how upstream names it now",
+			c.CVersionFile, c.Module, c.CSource)
+	}
+	version := "v" + string(tag[1])
+	// The folder is left out of the file's name, so that nothing in the binary knows it.
+	command := exec.CommandContext(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-Wl,--build-id=none",
+		"-DVERSION="+version, "-o", filepath.Join(bin, c.Binaries[0].Name), filepath.Base(c.CSource))
+	command.Dir = filepath.Join(module.Dir, filepath.Dir(c.CSource))
+	_, err = run(command)
+	return version, err
+}
+
+// PinnedVersion asks the pin for the version of the component's module; that needs no network.
+func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error) {
+	output, err := run(b.goCommand(ctx, c, "mod", "edit", "-json"))
+	if err != nil {
+		return "", err
+	}
+	var module struct {
+		Require []struct{ Path, Version string }
+	}
+	if err := json.Unmarshal(output, &module); err != nil {
+		return "", err
+	}
+	for _, required := range module.Require {
+		if required.Path == c.Module {
+			return required.Version, nil
+		}
+	}
+	return "", fmt.Errorf("src/components/%s/go.mod requires no %s", c.Pin, c.Module)
+}
+
+// fingerprint digests all that goes into a component: the recipe, the pin, our sources beside it, and the tools.
+func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
+	digest := sha256.New()
+	text, err := json.Marshal(c)
+	if err != nil {
+		return "", err
+	}
+	_, _ = fmt.Fprintf(digest, "recipe %d\n%s\n", recipe, text)
+	dir := filepath.Join(b.Source, c.Pin)
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		return "", err
+	}
+	sort.Strings(files)
+	for _, file := range files {
+		name := filepath.Base(file)
+		if strings.HasSuffix(name, "_test.go") || (filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+			continue
+		}
+		if err := digestFile(digest, name, file); err != nil {
+			return "", err
+		}
+	}
+	if c.CSource == "" {
+		_, _ = fmt.Fprintln(digest, "go", goVersion(ctx))
+	}
+	if len(c.Libraries) > 0 {
+		if err := digestCTools(ctx, digest, c.Libraries); err != nil {
+			return "", err
+		}
+	}
+	return hex.EncodeToString(digest.Sum(nil)), nil
+}
+
+// digestCTools digests the C compiler's version and the static libraries themselves.
+func digestCTools(ctx context.Context, digest io.Writer, libraries []string) error {
+	versions, err := libraryVersions(ctx, libraries)
+	if err != nil {
+		return err
+	}
+	compiler, err := run(exec.CommandContext(ctx, "gcc", "--version"))
+	if err != nil {
+		return fmt.Errorf("%w; make setup installs a C compiler", err)
+	}
+	_, _ = fmt.Fprintf(digest, "%s%v\n", compiler, versions)
+	return nil
+}
+
+// libraryVersions asks dpkg for the versions of Debian packages.
+func libraryVersions(ctx context.Context, packages []string) (map[string]string, error) {
+	if len(packages) == 0 {
+		return nil, nil
+	}
+	versions := map[string]string{}
+	for _, name := range packages {
+		output, err := run(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
+		if err != nil || len(output) == 0 {
+			return nil, fmt.Errorf("the Debian package %s is needed and not installed; make setup installs it (%w)", name, err)
+		}
+		versions[name] = string(output)
+	}
+	return versions, nil
+}
+
+var goVersion = func() func(context.Context) string {
+	var once sync.Once
+	var version string
+	return func(ctx context.Context) string {
+		once.Do(func() {
+			output, err := run(exec.CommandContext(ctx, "go", "env", "GOVERSION"))
+			if err != nil {
+				output = []byte(runtime.Version())
+			}
+			version = strings.TrimSpace(string(output))
+		})
+		return version
+	}
+}()
+
+// checkBinaries makes sure that each program is a static executable, so that it runs on every stemcell and in an
+// image without files, and gives their size together.
+func checkBinaries(c Component, bin string) (int64, error) {
+	var size int64
+	for _, binary := range c.Binaries {
+		path := filepath.Join(bin, binary.Name)
+		info, err := os.Stat(path)
+		if err != nil {
+			return 0, err
+		}
+		size += info.Size()
+		file, err := elf.Open(path)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", binary.Name, err)
+		}
+		libraries, err := file.ImportedLibraries()
+		interpreter := slices.ContainsFunc(file.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
+		if err := errors.Join(err, file.Close()); err != nil {
+			return 0, fmt.Errorf("%s: %w", binary.Name, err)
+		}
+		if interpreter || len(libraries) > 0 {
+			return 0, fmt.Errorf("%s is linked dynamically (libraries %v); it must be static", binary.Name, libraries)
+		}
+		if err := os.Chmod(path, 0o755); err != nil {
+			return 0, err
+		}
+	}
+	return size, nil
+}
+
+func digestFile(digest io.Writer, name, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(digest, "%s %d\n%s\n", name, len(text), text)
+	return err
+}
+
+// programName is the name that go build gives the program of a package: the path's last element that is no major version.
+func programName(pkg, pin string) string {
+	if pkg == "." {
+		return pin
+	}
+	elements := strings.Split(pkg, "/")
+	last := elements[len(elements)-1]
+	if len(elements) > 1 && regexp.MustCompile(`^v[0-9]+$`).MatchString(last) {
+		return elements[len(elements)-2]
+	}
+	return last
+}
+
+// run gives a command's standard output; an error has the end of standard error.
+func run(command *exec.Cmd) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
+	if err := command.Run(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(command.Args, " "), err, lastLines(stderr.String(), 20))
+	}
+	return stdout.Bytes(), nil
+}
+
+func lastLines(text string, n int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// every calls f at intervals, with the time passed since now, until stop is called.
+func every(interval time.Duration, f func(passed time.Duration)) (stop func()) {
+	begun, done := time.Now(), make(chan struct{})
+	var wait sync.WaitGroup
+	wait.Go(func() {
+		ticker := time.NewTicker(interval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				f(time.Since(begun))
+			}
+		}
+	})
+	return func() { close(done); wait.Wait() }
+}
+
+// compilerOutput reads what go build -v prints: a line for each package that it compiles, and errors.
+type compilerOutput struct {
+	packages atomic.Int64
+	mu       sync.Mutex
+	text     bytes.Buffer
+}
+
+// Write counts lines and keeps them all; -v is some thousand short lines at most.
+func (o *compilerOutput) Write(data []byte) (int, error) {
+	o.packages.Add(int64(bytes.Count(data, []byte("\n"))))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(data)
+}
+
+func (o *compilerOutput) tail() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return lastLines(o.text.String(), 40)
+}

@@ -1,0 +1,277 @@
+package components
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSameBytes builds one program twice, from different folders and with different caches.
+func TestSameBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a component twice without a cache; make test-lab runs it")
+	}
+	found, _ := Named("cni-plugins")
+	c := found[0]
+	c.Binaries = []Binary{{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"}}
+	var programs [][]byte
+	for range 2 {
+		dir := t.TempDir()
+		source := filepath.Join(dir, "source")
+		for _, name := range []string{"go.mod", "go.sum"} {
+			content, err := os.ReadFile(filepath.Join(c.Pin, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(source, c.Pin, name), string(content))
+		}
+		b := Builder{
+			Source: source, Output: filepath.Join(dir, "output"), Log: io.Discard,
+			Environment: []string{"GOCACHE=" + filepath.Join(dir, "cache")},
+		}
+		if err := b.Build(t.Context(), []Component{c}); err != nil {
+			t.Fatal(err)
+		}
+		program, err := os.ReadFile(filepath.Join(b.Output, c.Name, "bin", "loopback"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(program), dir) {
+			t.Errorf("the program holds the name of the folder that it was built in, %s", dir)
+		}
+		programs = append(programs, program)
+	}
+	if !bytes.Equal(programs[0], programs[1]) {
+		t.Errorf("two builds of the same sources differ: %d and %d bytes", len(programs[0]), len(programs[1]))
+	}
+}
+
+// TestPins compares the table with the pins: each names its module, and lists the programs as tools.
+func TestPins(t *testing.T) {
+	pins := map[string]bool{}
+	for _, c := range All() {
+		pins[c.Pin] = true
+		command := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
+		command.Dir = c.Pin
+		text, err := command.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", c.Pin, err)
+		}
+		var pin struct {
+			Require []struct{ Path string }
+			Tool    []struct{ Path string }
+		}
+		if err := json.Unmarshal(text, &pin); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(pin.Require, func(r struct{ Path string }) bool { return r.Path == c.Module }) {
+			t.Errorf("%s: the pin doesn't require %s", c.Name, c.Module)
+		}
+		for _, binary := range c.Binaries {
+			listed := slices.ContainsFunc(pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package })
+			if !listed && binary.Package != "." && c.CSource == "" {
+				t.Errorf("%s: the pin doesn't list %s as a tool, so go mod tidy would drop it", c.Name, binary.Package)
+			}
+		}
+	}
+	dirs, err := filepath.Glob("*/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range dirs {
+		if !pins[filepath.Dir(file)] {
+			t.Errorf("%s pins something that no component builds", file)
+		}
+	}
+}
+
+func TestGoFlags(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		component Component
+		want      string
+	}{
+		{"plain", Component{}, "-trimpath -buildvcs=false -ldflags -s -w"},
+		{
+			"variables, sorted, filled in",
+			Component{Variables: map[string]string{"p.b": "{version}", "p.a": "{major}.{minor}"}},
+			"-trimpath -buildvcs=false -ldflags -s -w -X p.a=1.37 -X p.b=v1.37.0",
+		},
+		{
+			"C, with tags", Component{Cgo: true, Tags: []string{"x", "y"}},
+			"-trimpath -buildvcs=false -tags x,y -ldflags -s -w -linkmode external -extldflags -static",
+		},
+		{
+			"position-independent", Component{Cgo: true, PIE: true},
+			"-trimpath -buildvcs=false -buildmode=pie -ldflags -s -w -linkmode external -extldflags -static-pie",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := strings.Join(test.component.goFlags("v1.37.0"), " "); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestProgramName(t *testing.T) {
+	for pkg, want := range map[string]string{
+		".":                              "pin",
+		"go.etcd.io/etcd/server/v3":      "server",
+		"github.com/opencontainers/runc": "runc",
+		"github.com/containerd/containerd/v2/cmd/ctr": "ctr",
+	} {
+		if got := programName(pkg, "pin"); got != want {
+			t.Errorf("%s: got %s, want %s", pkg, got, want)
+		}
+	}
+}
+
+// TestFingerprint: what changes a program changes the fingerprint, and nothing else does.
+func TestFingerprint(t *testing.T) {
+	source := t.TempDir()
+	write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
+	write(t, filepath.Join(source, "one", "go.sum"), "")
+	write(t, filepath.Join(source, "one", "main.go"), "package main\n")
+	b, c := Builder{Source: source}, Component{Name: "one", Pin: "one", Binaries: []Binary{{"one", "."}}}
+	fingerprint := func() string {
+		t.Helper()
+		text, err := b.fingerprint(t.Context(), c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	first := fingerprint()
+	write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
+	write(t, filepath.Join(source, "one", "README.md"), "text")
+	if fingerprint() != first {
+		t.Error("a test and a text changed it")
+	}
+	write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
+	second := fingerprint()
+	if second == first {
+		t.Error("a source did not change it")
+	}
+	c.Tags = []string{"x"}
+	if fingerprint() == second {
+		t.Error("a build tag did not change it")
+	}
+}
+
+// TestUpToDate builds a small program of its own, and looks at when it is built again.
+func TestUpToDate(t *testing.T) {
+	source, output := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
+	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
+	c := Component{
+		Name: "hello", Pin: "hello", Module: "example.invalid/hello", Binaries: []Binary{{"greet", "."}}, Links: []string{"hi"},
+		Variables: map[string]string{"main.version": "{version}"},
+	}
+	var log bytes.Buffer
+	b := Builder{Source: source, Output: output, Log: &log, Environment: []string{"GOFLAGS=-mod=mod", "GOPROXY=off"}}
+	build := func(want string) {
+		t.Helper()
+		log.Reset()
+		if err := b.Build(t.Context(), []Component{c}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("printed %q, want %q in it", log.String(), want)
+		}
+	}
+	build("built in")
+	text, err := exec.CommandContext(t.Context(), filepath.Join(output, "hello", "bin", "hi")).CombinedOutput()
+	if err != nil || strings.TrimSpace(string(text)) != "v1.2.3" {
+		t.Errorf("the link runs a program that says %q, %v", text, err)
+	}
+	built, err := b.Open(c)
+	if err != nil || built.Version != "v1.2.3" || built.Go == "" {
+		t.Errorf("the record is %+v, %v", built.Record, err)
+	}
+	build("up to date")
+	if err := os.Remove(filepath.Join(output, "hello", "bin", "hi")); err != nil {
+		t.Fatal(err)
+	}
+	build("built in")
+	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
+	err = b.Build(t.Context(), []Component{c})
+	if err == nil || !strings.Contains(err.Error(), "component hello") || !strings.Contains(err.Error(), "undefined: nonsense") {
+		t.Errorf("the error is %v", err)
+	}
+	if _, err := b.Open(c); err != nil {
+		t.Errorf("a build that failed took the last one with it: %v", err)
+	}
+}
+
+func TestDynamicIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	content, err := os.ReadFile("/bin/ls")
+	if err != nil {
+		t.Skip(err)
+	}
+	write(t, filepath.Join(dir, "ls"), string(content))
+	_, err = checkBinaries(Component{Binaries: []Binary{{"ls", ""}}}, dir)
+	if err == nil || !strings.Contains(err.Error(), "ls is linked dynamically") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := Lock(t.Context(), dir, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	var log bytes.Buffer
+	if _, err := Lock(ctx, dir, &log); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a second lock gave %v", err)
+	}
+	if !strings.Contains(log.String(), "waiting") {
+		t.Errorf("nothing was said about waiting: %q", log.String())
+	}
+	unlock()
+	unlock, err = Lock(t.Context(), dir, io.Discard)
+	if err != nil {
+		t.Fatalf("after unlock: %v", err)
+	}
+	unlock()
+}
+
+func TestNamed(t *testing.T) {
+	found, unknown := Named("runc", "nothing", "etcd")
+	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" || !slices.Equal(unknown, []string{"nothing"}) {
+		t.Errorf("found %v, unknown %v", found, unknown)
+	}
+}
+
+func TestTook(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		400 * time.Millisecond: "0.4s", 12 * time.Second: "12s", 185 * time.Second: "3m05s", 7260 * time.Second: "121m00s",
+	} {
+		if got := Took(d); got != want {
+			t.Errorf("%v: got %s, want %s", d, got, want)
+		}
+	}
+}
+
+func write(t *testing.T, file, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
