@@ -1,0 +1,199 @@
+package addons
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// Object is one object of a manifest, with where it came from.
+type Object struct {
+	*unstructured.Unstructured
+	// File is the manifest's path, Document the object's place in it, counted from 1.
+	File     string
+	Document int
+}
+
+// String names the object and its place, for errors: "10-dns.yaml, document 2: Deployment kube-system/coredns".
+func (o Object) String() string {
+	return fmt.Sprintf("%s, document %d: %s", filepath.Base(o.File), o.Document, o.key())
+}
+
+// key tells objects apart over versions of their kind.
+type key struct {
+	schema.GroupKind
+	Namespace, Name string
+}
+
+// String returns "Kind.group namespace/name", without the parts that are empty.
+func (k key) String() string {
+	if k.Namespace == "" {
+		return k.GroupKind.String() + " " + k.Name
+	}
+	return k.GroupKind.String() + " " + k.Namespace + "/" + k.Name
+}
+
+func (o Object) key() key {
+	return key{o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName()}
+}
+
+// Load reads every *.yaml, *.yml and *.json file of a folder in the order of their names, expands the images'
+// placeholders and splits Lists. The error lists everything that is wrong, each with file and document.
+//
+// A folder without any object is an error: applied, it would remove all that an earlier one has made.
+func Load(dir string, images Images) ([]Object, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("read manifests: %w", err)
+	}
+	var objects []Object
+	var problems []error
+	for _, entry := range entries {
+		if entry.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(entry.Name())) {
+			continue
+		}
+		found, err := loadFile(filepath.Join(dir, entry.Name()), images)
+		objects = append(objects, found...)
+		problems = append(problems, err)
+	}
+	problems = append(problems, duplicates(objects))
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 {
+		return nil, fmt.Errorf("no object in %s: there must be at least one *.yaml, *.yml or *.json file with one", dir)
+	}
+	return objects, nil
+}
+
+func loadFile(path string, images Images) ([]Object, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read manifest: %w", err)
+	}
+	var objects []Object
+	var problems []error
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for number := 1; ; number++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, errors.Join(problems...)
+		}
+		if err != nil {
+			return nil, errors.Join(append(problems, fmt.Errorf("%s, document %d: %w", filepath.Base(path), number, err))...)
+		}
+		found, err := loadDocument(document, images)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s, document %d: %w", filepath.Base(path), number, err))
+			continue
+		}
+		for _, object := range found {
+			objects = append(objects, Object{Unstructured: object, File: path, Document: number})
+		}
+	}
+}
+
+// loadDocument decodes one document into its objects: none for an empty one, several for a List.
+func loadDocument(document []byte, images Images) ([]*unstructured.Unstructured, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, err
+	}
+	if string(bytes.TrimSpace(asJSON)) == "null" {
+		return nil, nil
+	}
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(asJSON); err != nil {
+		return nil, fmt.Errorf("not a Kubernetes object: %w", err)
+	}
+	items := []*unstructured.Unstructured{object}
+	if object.IsList() {
+		list, err := object.ToList()
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", object.GetKind(), err)
+		}
+		items = nil
+		for n := range list.Items {
+			items = append(items, &list.Items[n])
+		}
+	}
+	for _, item := range items {
+		if err := check(item); err != nil {
+			return nil, err
+		}
+		if _, err := images.expandAll(item.Object); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", item.GetKind(), item.GetName(), err)
+		}
+	}
+	return items, nil
+}
+
+// check wants what every object of a manifest must have.
+func check(object *unstructured.Unstructured) error {
+	var missing []string
+	for field, value := range map[string]string{"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(), "metadata.name": object.GetName()} {
+		if value == "" {
+			missing = append(missing, field)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		return fmt.Errorf("%s %s lacks %s", object.GetKind(), object.GetName(), strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func duplicates(objects []Object) error {
+	seen := map[key]Object{}
+	var problems []error
+	for _, object := range objects {
+		if first, twice := seen[object.key()]; twice {
+			problems = append(problems, fmt.Errorf("%s is also in %s, document %d; keep one of them", object, filepath.Base(first.File), first.Document))
+			continue
+		}
+		seen[object.key()] = object
+	}
+	return errors.Join(problems...)
+}
+
+// order says in which class an object is applied: what others need comes first. Objects of one class keep the order of
+// the files.
+func order(kind schema.GroupKind) int {
+	classes := [][]string{
+		{"Namespace"},
+		{"CustomResourceDefinition.apiextensions.k8s.io"},
+		{"PriorityClass.scheduling.k8s.io", "StorageClass.storage.k8s.io", "CSIDriver.storage.k8s.io", "RuntimeClass.node.k8s.io", "ResourceQuota", "LimitRange"},
+		{"ServiceAccount"},
+		{"ClusterRole.rbac.authorization.k8s.io", "Role.rbac.authorization.k8s.io"},
+		{"ClusterRoleBinding.rbac.authorization.k8s.io", "RoleBinding.rbac.authorization.k8s.io"},
+		{"ConfigMap", "Secret"},
+		{"PersistentVolume", "PersistentVolumeClaim"},
+		{"Service", "NetworkPolicy.networking.k8s.io"},
+	}
+	last := [][]string{
+		{"Pod", "ReplicationController", "ReplicaSet.apps", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"},
+		{"APIService.apiregistration.k8s.io", "ValidatingWebhookConfiguration.admissionregistration.k8s.io", "MutatingWebhookConfiguration.admissionregistration.k8s.io"},
+	}
+	for class, kinds := range classes {
+		if slices.Contains(kinds, kind.String()) {
+			return class
+		}
+	}
+	for class, kinds := range last {
+		if slices.Contains(kinds, kind.String()) {
+			return len(classes) + 1 + class
+		}
+	}
+	return len(classes)
+}

@@ -1,0 +1,311 @@
+// Package csrapproval approves the serving certificates of kubelets.
+//
+// A kubelet with serverTLSBootstrap asks for its serving certificate by a CertificateSigningRequest for the signer
+// kubernetes.io/kubelet-serving. Kubernetes signs approved ones and leaves the approval to the cluster, for only the cluster
+// knows which names and addresses a node may claim. Here the rule is: those of its own Node object (see Decide).
+//
+// The identity that runs the controller needs these rights and no others:
+//
+//	ClusterRole
+//	  certificates.k8s.io  certificatesigningrequests            get, list, watch
+//	  certificates.k8s.io  certificatesigningrequests/approval   update
+//	  certificates.k8s.io  signers, resourceNames [kubernetes.io/kubelet-serving]   approve
+//	  ""                   nodes                                 get, list, watch
+//	  events.k8s.io        events                                create, patch      (in namespace default, where Events of cluster-wide objects go)
+//	Role in the namespace of the lease (kube-system)
+//	  coordination.k8s.io  leases                                create
+//	  coordination.k8s.io  leases, resourceNames [kubelet-csr-approver]   get, update
+package csrapproval
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	certificateslisters "k8s.io/client-go/listers/certificates/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// controllerName is what Events and leases show.
+	controllerName = "kubelet-csr-approver"
+	// Pending requests are looked at again whenever a Node changes; the backoff only covers what a lost watch missed.
+	retryFirst = time.Second
+	retryLast  = time.Minute
+	// resync repeats everything, so that nothing stays forgotten.
+	resync = 10 * time.Minute
+)
+
+// Controller watches requests and Nodes, and decides each request as soon as it can.
+type Controller struct {
+	client   kubernetes.Interface
+	log      *slog.Logger
+	queue    workqueue.TypedRateLimitingInterface[string]
+	recorder events.EventRecorder
+	requests certificateslisters.CertificateSigningRequestLister
+	nodes    corelisters.NodeLister
+	// run starts what feeds the queue and returns when the caches are filled.
+	run func(ctx context.Context) error
+
+	mu sync.Mutex
+	// told holds the last message of each pending request, so that it is said once and not at each retry.
+	told map[types.UID]string
+}
+
+// New returns a controller that uses this client. Run does the work.
+func New(client kubernetes.Interface, log *slog.Logger) *Controller {
+	c := &Controller{
+		client: client,
+		log:    log,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
+		told: map[types.UID]string{},
+	}
+	requestFactory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+		options.FieldSelector = fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName).String()
+	}))
+	nodeFactory := informers.NewSharedInformerFactory(client, resync)
+	requests := requestFactory.Certificates().V1().CertificateSigningRequests()
+	nodes := nodeFactory.Core().V1().Nodes()
+	c.requests, c.nodes = requests.Lister(), nodes.Lister()
+	requestsInformer, nodesInformer := requests.Informer(), nodes.Informer()
+	c.run = func(ctx context.Context) error {
+		if err := c.watch(requestsInformer, nodesInformer); err != nil {
+			return err
+		}
+		requestFactory.Start(ctx.Done())
+		nodeFactory.Start(ctx.Done())
+		if !cache.WaitForCacheSync(ctx.Done(), requestsInformer.HasSynced, nodesInformer.HasSynced) {
+			return fmt.Errorf("stopped while reading certificate requests and nodes: %w", ctx.Err())
+		}
+		return nil
+	}
+	return c
+}
+
+// Run decides requests until the context ends, which is not an error.
+func (c *Controller) Run(ctx context.Context) error {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return fmt.Errorf("start recording Events: %w", err)
+	}
+	c.recorder = broadcaster.NewRecorder(scheme.Scheme, controllerName)
+
+	defer c.queue.ShutDown()
+	if err := c.run(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	c.log.Info("watching certificate requests of kubelets", "signer", certificatesv1.KubeletServingSignerName)
+	go func() {
+		<-ctx.Done()
+		c.queue.ShutDown()
+	}()
+	for c.next(ctx) {
+	}
+	return nil
+}
+
+func (c *Controller) watch(requests, nodes cache.SharedIndexInformer) error {
+	_, err := requests.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { c.enqueue(object) },
+		UpdateFunc: func(_, object any) { c.enqueue(object) },
+		DeleteFunc: c.forget,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { c.enqueuePending() },
+		UpdateFunc: func(before, after any) {
+			if nodeChanged(before, after) {
+				c.enqueuePending()
+			}
+		},
+		DeleteFunc: func(any) { c.enqueuePending() },
+	})
+	return err
+}
+
+// nodeChanged says whether a change of a Node can change a decision; heartbeats can not.
+func nodeChanged(before, after any) bool {
+	old, okOld := before.(*corev1.Node)
+	current, okCurrent := after.(*corev1.Node)
+	return okOld && okCurrent && (describe(old) != describe(current) || ready(old) != ready(current))
+}
+
+func (c *Controller) enqueue(object any) {
+	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok && pending(request) {
+		c.queue.Add(request.Name)
+	}
+}
+
+func (c *Controller) enqueuePending() {
+	requests, err := c.requests.List(labels.Everything())
+	if err != nil {
+		c.log.Error("list certificate requests", "error", err)
+		return
+	}
+	for _, request := range requests {
+		c.enqueue(request)
+	}
+}
+
+func (c *Controller) forget(object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.told, request.UID)
+	}
+}
+
+// pending says whether nobody has decided the request yet.
+func pending(request *certificatesv1.CertificateSigningRequest) bool {
+	if len(request.Status.Certificate) > 0 {
+		return false
+	}
+	for _, condition := range request.Status.Conditions {
+		switch condition.Type {
+		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Controller) next(ctx context.Context) bool {
+	name, stopped := c.queue.Get()
+	if stopped {
+		return false
+	}
+	defer c.queue.Done(name)
+	again, err := c.decide(ctx, name)
+	if err != nil && ctx.Err() == nil {
+		c.log.Error("certificate request not decided; will try again", "request", name, "error", err)
+	}
+	if again || err != nil {
+		c.queue.AddRateLimited(name)
+	} else {
+		c.queue.Forget(name)
+	}
+	return true
+}
+
+// decide judges one request and carries the verdict out. It returns whether the request shall be looked at again.
+func (c *Controller) decide(ctx context.Context, name string) (again bool, err error) {
+	request, err := c.requests.Get(name)
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if !pending(request) || request.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+		return false, nil
+	}
+	decision, err := Decide(request, cachedNodes{c.nodes})
+	if err == nil && decision.Verdict == Approve {
+		// What the cache says may be old, and an approval can't be taken back: judge by the Node as it is now.
+		decision, err = Decide(request, liveNode{cachedNodes{c.nodes}, ctx, c.client})
+	}
+	if err != nil {
+		return false, err
+	}
+	if decision.Verdict == Leave {
+		c.tell(request, decision)
+		return decision.Retry, nil
+	}
+	return false, c.carryOut(ctx, request, decision)
+}
+
+// tell logs and records why a request stays pending, once for each reason.
+func (c *Controller) tell(request *certificatesv1.CertificateSigningRequest, decision Decision) {
+	c.mu.Lock()
+	known := c.told[request.UID] == decision.Message
+	c.told[request.UID] = decision.Message
+	c.mu.Unlock()
+	if known {
+		return
+	}
+	c.log.Warn("certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
+	c.recorder.Eventf(request, nil, corev1.EventTypeWarning, decision.Reason, "Approving", "left pending: %s", decision.Message)
+}
+
+func (c *Controller) carryOut(ctx context.Context, request *certificatesv1.CertificateSigningRequest, decision Decision) error {
+	condition := certificatesv1.CertificateSigningRequestCondition{
+		Type:    certificatesv1.CertificateApproved,
+		Status:  corev1.ConditionTrue,
+		Reason:  decision.Reason,
+		Message: decision.Message,
+	}
+	level, eventType := slog.LevelInfo, corev1.EventTypeNormal
+	if decision.Verdict == Deny {
+		condition.Type = certificatesv1.CertificateDenied
+		level, eventType = slog.LevelWarn, corev1.EventTypeWarning
+	}
+	changed := request.DeepCopy()
+	changed.Status.Conditions = append(changed.Status.Conditions, condition)
+	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, changed, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s certificate request: %w", decision.Verdict, err)
+	}
+	c.log.Log(ctx, level, "certificate request decided", "verdict", decision.Verdict.String(), "request", request.Name,
+		"requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
+	c.recorder.Eventf(request, nil, eventType, decision.Reason, "Approving", "%s: %s", decision.Verdict, decision.Message)
+	return nil
+}
+
+// cachedNodes reads Nodes from the informer's cache.
+type cachedNodes struct{ lister corelisters.NodeLister }
+
+func (n cachedNodes) Get(name string) (*corev1.Node, error) {
+	node, err := n.lister.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return node, err
+}
+
+func (n cachedNodes) All() ([]*corev1.Node, error) { return n.lister.List(labels.Everything()) }
+
+// liveNode reads the requester's Node from the API server.
+type liveNode struct {
+	cachedNodes
+	ctx    context.Context
+	client kubernetes.Interface
+}
+
+func (n liveNode) Get(name string) (*corev1.Node, error) {
+	node, err := n.client.CoreV1().Nodes().Get(n.ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Node %s: %w", name, err)
+	}
+	return node, nil
+}

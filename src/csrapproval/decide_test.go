@@ -1,0 +1,214 @@
+package csrapproval
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+	"testing"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ask describes a certificate request; its zero value is filled with what the kubelet of node-a asks for.
+type ask struct {
+	user      string
+	groups    []string
+	name      string
+	orgs      []string
+	dns       []string
+	addresses []string
+	uris      []string
+	emails    []string
+	usages    []certificatesv1.KeyUsage
+	raw       []byte
+}
+
+func kubeletOf(node string, addresses ...string) ask {
+	return ask{user: "system:node:" + node, name: "system:node:" + node, dns: []string{node}, addresses: addresses}
+}
+
+func (a ask) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
+	t.Helper()
+	if a.groups == nil {
+		a.groups = []string{"system:nodes", "system:authenticated"}
+	}
+	if a.orgs == nil {
+		a.orgs = []string{"system:nodes"}
+	}
+	if a.usages == nil {
+		a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+	}
+	if a.raw == nil {
+		a.raw = a.pem(t)
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: a.raw, SignerName: certificatesv1.KubeletServingSignerName, Usages: a.usages, Username: a.user, Groups: a.groups,
+		},
+	}
+}
+
+func (a ask) pem(t *testing.T) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.CertificateRequest{
+		Subject:        pkix.Name{CommonName: a.name, Organization: a.orgs},
+		DNSNames:       a.dns,
+		EmailAddresses: a.emails,
+	}
+	for _, address := range a.addresses {
+		template.IPAddresses = append(template.IPAddresses, net.ParseIP(address))
+	}
+	for _, uri := range a.uris {
+		parsed, err := url.Parse(uri)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template.URIs = append(template.URIs, parsed)
+	}
+	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+type nodeList []*corev1.Node
+
+func (n nodeList) Get(name string) (*corev1.Node, error) {
+	for _, node := range n {
+		if node.Name == name {
+			return node, nil
+		}
+	}
+	return nil, nil
+}
+
+func (n nodeList) All() ([]*corev1.Node, error) { return n, nil }
+
+func node(name string, isReady bool, addresses ...corev1.NodeAddress) *corev1.Node {
+	status := corev1.ConditionFalse
+	if isReady {
+		status = corev1.ConditionTrue
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{
+			Addresses:  addresses,
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}},
+		},
+	}
+}
+
+func internalIP(address string) corev1.NodeAddress {
+	return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+}
+
+func TestDecide(t *testing.T) {
+	nodes := nodeList{
+		node("node-a", false, internalIP("10.0.0.1"), internalIP("fd00::1"),
+			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
+			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "ip-10-0-0-1.ec2.internal"}),
+		node("node-b", true, internalIP("10.0.0.2"), internalIP("10.0.0.9")),
+		node("node-new", false),
+		node("node-liar", true, internalIP("10.0.0.9")),
+		node("node-old", false, internalIP("10.0.0.1")),
+	}
+	with := func(change func(*ask)) ask {
+		a := kubeletOf("node-a", "10.0.0.1")
+		change(&a)
+		return a
+	}
+	tests := map[string]struct {
+		ask     ask
+		verdict Verdict
+		reason  string
+		message string
+		retry   bool
+	}{
+		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), verdict: Approve, reason: "NamesOfNode"},
+		"all own names and addresses": {ask: with(func(a *ask) {
+			a.dns = []string{"node-a", "IP-10-0-0-1.ec2.internal"}
+			a.addresses = []string{"10.0.0.1", "203.0.113.1", "fd00:0::1"}
+		}), verdict: Approve, reason: "NamesOfNode"},
+		"address only": {ask: with(func(a *ask) { a.dns = nil }), verdict: Approve, reason: "NamesOfNode"},
+		"key encipherment too": {ask: with(func(a *ask) {
+			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+		}), verdict: Approve, reason: "NamesOfNode"},
+
+		"address not set yet":            {ask: kubeletOf("node-new", "10.0.0.7"), reason: "NamesNotOfNode", message: "asks for 10.0.0.7, which Node node-new does not have", retry: true},
+		"another node's address":         {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfNode", message: "10.0.0.2", retry: true},
+		"another node's name":            {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfNode", message: "node-b", retry: true},
+		"API server's name":              {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfNode", message: "kubernetes.default.svc", retry: true},
+		"address put in own status":      {ask: kubeletOf("node-liar", "10.0.0.9"), reason: "AddressOfAnotherNode", message: "Node node-b", retry: true},
+		"no such node":                   {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `no Node "node-z"`, retry: true},
+		"no names":                       {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
+		"an administrator's request":     {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
+		"a node's user without group":    {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
+		"a node's user without name":     {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
+		"the bootstrap token's identity": {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
+
+		"another node's subject": {ask: with(func(a *ask) { a.name = "system:node:node-b" }), verdict: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
+		"administrators' group":  {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), verdict: Deny, reason: "ForgedRequest", message: "system:masters"},
+		"no group":               {ask: with(func(a *ask) { a.orgs = []string{} }), verdict: Deny, reason: "ForgedRequest", message: "organizations"},
+		"client usage": {ask: with(func(a *ask) {
+			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
+		}), verdict: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
+		"no server usage": {ask: with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }), verdict: Deny, reason: "ForgedRequest", message: "server auth"},
+		"URI":             {ask: with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }), verdict: Deny, reason: "ForgedRequest", message: "spiffe://cluster/admin"},
+		"e-mail":          {ask: with(func(a *ask) { a.emails = []string{"root@example.com"} }), verdict: Deny, reason: "ForgedRequest", message: "root@example.com"},
+		"not PEM":         {ask: with(func(a *ask) { a.raw = []byte("hello") }), verdict: Deny, reason: "MalformedRequest"},
+		"not a request":   {ask: with(func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) }), verdict: Deny, reason: "MalformedRequest"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := Decide(test.ask.request(t), nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Verdict != test.verdict || got.Reason != test.reason || got.Retry != test.retry {
+				t.Errorf("got %v (%s, retry %v): %s; want %v (%s, retry %v)", got.Verdict, got.Reason, got.Retry, got.Message, test.verdict, test.reason, test.retry)
+			}
+			if !strings.Contains(got.Message, test.message) {
+				t.Errorf("message %q does not name %q", got.Message, test.message)
+			}
+		})
+	}
+}
+
+func TestDecideRefusesRequestThatIsNotSignedByItsKey(t *testing.T) {
+	request := kubeletOf("node-a", "10.0.0.1").request(t)
+	block, _ := pem.Decode(request.Spec.Request)
+	block.Bytes[len(block.Bytes)-1] ^= 1
+	request.Spec.Request = pem.EncodeToMemory(block)
+	got, err := Decide(request, nodeList{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Verdict != Deny || got.Reason != "MalformedRequest" {
+		t.Errorf("got %+v, want it denied as malformed", got)
+	}
+}
+
+type brokenNodes struct{ nodeList }
+
+func (brokenNodes) Get(string) (*corev1.Node, error) { return nil, errors.New("connection refused") }
+
+func TestDecideReportsThatNodesCanNotBeRead(t *testing.T) {
+	if _, err := Decide(kubeletOf("node-a", "10.0.0.1").request(t), brokenNodes{}); err == nil {
+		t.Error("want an error, so that the request is looked at again")
+	}
+}

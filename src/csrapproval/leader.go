@@ -1,0 +1,112 @@
+package csrapproval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// The durations that Kubernetes' own controllers use: a dead leader is replaced after at most 15 seconds.
+const (
+	leaseDuration = 15 * time.Second
+	renewDeadline = 10 * time.Second
+	retryPeriod   = 2 * time.Second
+)
+
+// ErrLeadershipLost says that another instance may decide now, so this one must not go on.
+var ErrLeadershipLost = errors.New("leadership lost")
+
+// Election says where candidates meet.
+type Election struct {
+	// Namespace holds the lease kubelet-csr-approver.
+	Namespace string
+	// Identity is this candidate's name; no two candidates may share one.
+	Identity string
+}
+
+// RunElected waits until this candidate leads and then runs the controller until the context ends (no error) or the
+// leadership is lost (ErrLeadershipLost; the process should end and be started again).
+//
+// Nothing is read before it leads, so a follower costs one request in two seconds, and a leader whose rights are granted
+// late (they are applied to a new cluster after its control plane has started) begins with all of them.
+func RunElected(ctx context.Context, client kubernetes.Interface, election Election, log *slog.Logger) error {
+	// The lease is given back only after the controller has stopped, so the elector outlives the caller's context.
+	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElector()
+
+	term := &term{done: make(chan struct{})}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name: controllerName,
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: controllerName},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
+		},
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     retryPeriod,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(leading context.Context) {
+				defer stopElector()
+				term.serve(ctx, leading, New(client, log).Run)
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader: func(identity string) {
+				log.Info("leader elected", "leader", identity, "self", identity == election.Identity)
+			},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("leader election: %w", err)
+	}
+	stopFollowing := context.AfterFunc(ctx, func() {
+		if !term.begun() {
+			stopElector()
+		}
+	})
+	defer stopFollowing()
+	elector.Run(electorCtx)
+	switch {
+	case term.begun() && term.result() != nil:
+		return term.result()
+	case ctx.Err() != nil:
+		return nil
+	default:
+		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, election.Namespace, controllerName, renewDeadline)
+	}
+}
+
+// term is the time in which this candidate leads.
+type term struct {
+	started atomic.Bool
+	done    chan struct{}
+	err     error
+}
+
+// serve works until either context ends.
+func (t *term) serve(caller, leading context.Context, work func(context.Context) error) {
+	t.started.Store(true)
+	defer close(t.done)
+	ctx, cancel := context.WithCancel(leading)
+	defer cancel()
+	stop := context.AfterFunc(caller, cancel)
+	defer stop()
+	t.err = work(ctx)
+}
+
+func (t *term) begun() bool { return t.started.Load() }
+
+// result waits for the end of a term that has begun.
+func (t *term) result() error {
+	<-t.done
+	return t.err
+}

@@ -1,0 +1,362 @@
+// Package kubetest starts a real etcd and a real kube-apiserver on the loopback interface for one test.
+//
+// Only an API server can tell whether server-side apply, admission and certificate requests are used rightly, so tests
+// about these run against it. They need two environment variables, and are skipped, with the reason, without them:
+//
+//	KUBERNETES_BIN_DIR  folder with kube-apiserver (and kube-controller-manager where a test asks for it)
+//	ETCD_BIN            the etcd server binary
+//
+// Each process is stopped by its own pid when the test ends. A test that is killed takes its processes along.
+package kubetest
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	startTimeout = 90 * time.Second
+	stopTimeout  = 20 * time.Second
+	loopback     = "127.0.0.1"
+)
+
+// Options chooses what a Cluster has beyond etcd and kube-apiserver.
+type Options struct {
+	// ControllerManager starts kube-controller-manager as well: namespaces are emptied on deletion, Deployments get
+	// pods, and approved kubelet certificate requests are signed.
+	ControllerManager bool
+}
+
+// Cluster is a running API server with what it takes to talk to it.
+type Cluster struct {
+	t       testing.TB
+	dir     string
+	address string
+	ca      *authority
+}
+
+// Start runs etcd and kube-apiserver until the test ends. It skips the test when the binaries are not named by the
+// environment, and fails it when they do not become ready within 90 seconds.
+func Start(t testing.TB, options Options) *Cluster {
+	t.Helper()
+	binaries := findBinaries(t, options)
+	cluster := &Cluster{t: t, dir: t.TempDir()}
+	if err := cluster.start(binaries, options); err != nil {
+		t.Fatal(err)
+	}
+	return cluster
+}
+
+// AdminConfig returns a client configuration of a cluster administrator.
+func (c *Cluster) AdminConfig() *rest.Config {
+	return c.ConfigFor("kubernetes-admin", "system:masters")
+}
+
+// Admin returns a client of a cluster administrator.
+func (c *Cluster) Admin() kubernetes.Interface {
+	return c.client(c.AdminConfig())
+}
+
+// ClientFor returns a client that the API server knows as this user with these groups.
+func (c *Cluster) ClientFor(user string, groups ...string) kubernetes.Interface {
+	return c.client(c.ConfigFor(user, groups...))
+}
+
+// ConfigFor returns a client configuration with a client certificate for this user and these groups.
+func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
+	c.t.Helper()
+	certificate, key, err := c.ca.issue(subject{name: user, organizations: groups})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return &rest.Config{
+		Host:            "https://" + c.address,
+		TLSClientConfig: rest.TLSClientConfig{CAData: c.ca.PEM, CertData: certificate, KeyData: key},
+		QPS:             200,
+		Burst:           400,
+	}
+}
+
+// Kubeconfig writes a kubeconfig for this user and these groups and returns its path.
+func (c *Cluster) Kubeconfig(user string, groups ...string) string {
+	c.t.Helper()
+	path, err := c.writeKubeconfig(user, groups...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return path
+}
+
+func (c *Cluster) writeKubeconfig(user string, groups ...string) (string, error) {
+	certificate, key, err := c.ca.issue(subject{name: user, organizations: groups})
+	if err != nil {
+		return "", err
+	}
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: "https://" + c.address, CertificateAuthorityData: c.ca.PEM}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	path := filepath.Join(c.dir, strings.ReplaceAll(user, ":", "_")+".kubeconfig")
+	return path, clientcmd.WriteToFile(*config, path)
+}
+
+func (c *Cluster) client(config *rest.Config) kubernetes.Interface {
+	c.t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return client
+}
+
+type binaries struct{ etcd, apiserver, controllerManager string }
+
+func findBinaries(t testing.TB, options Options) binaries {
+	t.Helper()
+	dir, etcd := os.Getenv("KUBERNETES_BIN_DIR"), os.Getenv("ETCD_BIN")
+	if dir == "" || etcd == "" {
+		t.Skip("needs a real API server: set KUBERNETES_BIN_DIR (folder with kube-apiserver) and ETCD_BIN (etcd server binary)")
+	}
+	found := binaries{etcd: etcd, apiserver: filepath.Join(dir, "kube-apiserver")}
+	needed := []string{found.etcd, found.apiserver}
+	if options.ControllerManager {
+		found.controllerManager = filepath.Join(dir, "kube-controller-manager")
+		needed = append(needed, found.controllerManager)
+	}
+	for _, path := range needed {
+		if _, err := os.Stat(path); err != nil {
+			t.Skipf("needs a real API server: %v", err)
+		}
+	}
+	return found
+}
+
+func (c *Cluster) start(b binaries, options Options) error {
+	ports, err := freePorts(4)
+	if err != nil {
+		return err
+	}
+	c.address = net.JoinHostPort(loopback, ports[2])
+	if err := c.writeKeys(); err != nil {
+		return err
+	}
+	etcdURL := "http://" + net.JoinHostPort(loopback, ports[0])
+	etcd, err := c.run(b.etcd, etcdFlags(c.path("etcd"), etcdURL, "http://"+net.JoinHostPort(loopback, ports[1])))
+	if err != nil {
+		return err
+	}
+	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
+		return err
+	}
+	apiserver, err := c.run(b.apiserver, c.apiserverFlags(etcdURL, ports[2]))
+	if err != nil {
+		return err
+	}
+	client, err := rest.HTTPClientFor(c.AdminConfig())
+	if err != nil {
+		return err
+	}
+	if err := apiserver.waitUntil(httpOK(client, "https://"+c.address+"/readyz")); err != nil {
+		return err
+	}
+	if !options.ControllerManager {
+		return nil
+	}
+	flags, err := c.controllerManagerFlags(ports[3])
+	if err != nil {
+		return err
+	}
+	_, err = c.run(b.controllerManager, flags)
+	return err
+}
+
+func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
+
+func (c *Cluster) writeKeys() error {
+	ca, err := newAuthority("kubetest")
+	if err != nil {
+		return err
+	}
+	c.ca = ca
+	caKey, err := encodeKey(ca.key)
+	if err != nil {
+		return err
+	}
+	certificate, key, err := ca.issue(subject{name: "kube-apiserver", server: true, addresses: []net.IP{net.ParseIP(loopback)}, dnsNames: []string{"localhost"}})
+	if err != nil {
+		return err
+	}
+	account, err := newKey()
+	if err != nil {
+		return err
+	}
+	accountKey, err := encodeKey(account)
+	if err != nil {
+		return err
+	}
+	accountPublic, err := x509.MarshalPKIXPublicKey(account.Public())
+	if err != nil {
+		return err
+	}
+	return writeFiles(map[string][]byte{
+		c.path("ca.crt"): ca.PEM, c.path("ca.key"): caKey,
+		c.path("apiserver.crt"): certificate, c.path("apiserver.key"): key,
+		c.path("account.key"): accountKey, c.path("account.pub"): encode("PUBLIC KEY", accountPublic),
+	})
+}
+
+func etcdFlags(dir, client, peer string) []string {
+	return []string{
+		"--name=test", "--data-dir=" + dir, "--unsafe-no-fsync", "--log-level=warn",
+		"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=test=" + peer,
+	}
+}
+
+func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
+	return []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=" + loopback, "--advertise-address=" + loopback, "--secure-port=" + port,
+		"--tls-cert-file=" + c.path("apiserver.crt"), "--tls-private-key-file=" + c.path("apiserver.key"),
+		"--client-ca-file=" + c.path("ca.crt"), "--cert-dir=" + c.path("certificates"),
+		"--anonymous-auth=false", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("account.pub"),
+		"--service-account-signing-key-file=" + c.path("account.key"), "--service-cluster-ip-range=10.96.0.0/16",
+		"--endpoint-reconciler-type=none",
+	}
+}
+
+func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
+	kubeconfig, err := c.writeKubeconfig("system:kube-controller-manager")
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=" + loopback, "--secure-port=" + port, "--cert-dir=" + c.path("certificates"), "--leader-elect=false",
+		"--use-service-account-credentials", "--service-account-private-key-file=" + c.path("account.key"),
+		"--root-ca-file=" + c.path("ca.crt"), "--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
+	}, nil
+}
+
+// process is one child of the test.
+type process struct {
+	name   string
+	log    string
+	exited chan struct{}
+}
+
+// run starts a binary, its output in a file of the test's folder, and stops it when the test ends.
+func (c *Cluster) run(binary string, flags []string) (*process, error) {
+	name := filepath.Base(binary)
+	p := &process{name: name, log: c.path(name + ".log"), exited: make(chan struct{})}
+	output, err := os.Create(p.log)
+	if err != nil {
+		return nil, err
+	}
+	command := exec.Command(binary, flags...)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		_ = output.Close()
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	go func() {
+		_ = command.Wait()
+		_ = output.Close()
+		close(p.exited)
+	}()
+	c.t.Cleanup(func() { p.stop(command.Process) })
+	return p, nil
+}
+
+func (p *process) stop(child *os.Process) {
+	_ = child.Signal(syscall.SIGTERM)
+	select {
+	case <-p.exited:
+	case <-time.After(stopTimeout):
+		_ = child.Kill()
+		<-p.exited
+	}
+}
+
+// waitUntil repeats a check until it passes, the process has ended, or the start timeout is over.
+func (p *process) waitUntil(check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s ended before it was ready; its last lines:\n%s", p.name, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s not ready after %s: %w; its last lines:\n%s", p.name, startTimeout, err, p.tail())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (p *process) tail() string {
+	content, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}
+
+func httpOK(client *http.Client, url string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		if response.StatusCode != http.StatusOK {
+			return errors.New(url + " answered " + response.Status)
+		}
+		return nil
+	}
+}
+
+// freePorts asks the kernel for unused ports, all held open until each is known so that no two are alike.
+func freePorts(count int) ([]string, error) {
+	var ports []string
+	for range count {
+		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = listener.Close() }()
+		_, port, err := net.SplitHostPort(listener.Addr().String())
+		if err != nil {
+			return nil, err
+		}
+		ports = append(ports, port)
+	}
+	return ports, nil
+}

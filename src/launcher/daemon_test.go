@@ -1,0 +1,369 @@
+package launcher
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stopAtEnd has the daemon stopped when the test ends, however that is.
+func (b *bench) stopAtEnd() {
+	b.t.Cleanup(func() { b.launch("stop") })
+}
+
+func (b *bench) circumstances() circumstances {
+	b.t.Helper()
+	var c circumstances
+	if err := json.Unmarshal([]byte(b.read("report.json")), &c); err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+func TestStartAndStop(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"flags":            map[string]any{"report": b.path("report.json"), "after": "200ms"},
+		"ready":            map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}, "timeout": "10s"},
+		"environment":      map[string]any{"COLOUR": "blue", "COUNT": 3, "HOME": nil},
+		"node":             map[string]any{"name": "worker-0", "address": "10.0.0.4"},
+		"node_environment": map[string]any{"NODE_NAME": "name", "ZONE": "zone"},
+	})
+	b.stopAtEnd()
+	b.must("start")
+	c := b.circumstances() // there, because start waited for it
+	if c.PID != b.pid() || !alive(c.PID) {
+		t.Errorf("pidfile says %d, the process is %d", b.pid(), c.PID)
+	}
+	if c.Session != c.PID {
+		t.Errorf("session %d, want one of its own, %d", c.Session, c.PID)
+	}
+	if c.Stdin != "/dev/null" || c.Dir != "/" {
+		t.Errorf("stdin %q, directory %q", c.Stdin, c.Dir)
+	}
+	environment := strings.Join(c.Environment, "\n") + "\n"
+	contains(t, environment, "COLOUR=blue\n", "COUNT=3\n", "NODE_NAME=worker-0\n")
+	if strings.Contains(environment, "HOME=") || strings.Contains(environment, "ZONE=") {
+		t.Errorf("environment has what it should not: %s", environment)
+	}
+	contains(t, b.read("log/fake.stdout.log"), "on standard output")
+	contains(t, b.read("log/fake.stderr.log"), `msg=starting`, "fake-daemon --after=200ms --report=")
+
+	contains(t, b.must("start"), "runs already")
+	if b.pid() != c.PID {
+		t.Errorf("a second start replaced %d by %d", c.PID, b.pid())
+	}
+	b.must("stop")
+	if alive(c.PID) {
+		t.Errorf("process %d lives after stop", c.PID)
+	}
+	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
+		t.Errorf("pidfile after stop: %v", err)
+	}
+	contains(t, b.must("stop"), "does not run")
+	if err := os.Remove(b.path("report.json")); err != nil { // or it would count as ready before it is
+		t.Fatal(err)
+	}
+	b.must("start") // and again, appending
+	contains(t, b.read("log/fake.stdout.log"), "on standard output\non standard output\n")
+}
+
+func TestStartWithoutReadyNoticesEarlyDeath(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{"flags": map[string]any{"fail": true}})
+	output := b.refuses("start", "fake did not start: it ended: exit status 7", b.path("log/fake.stderr.log"), "cannot bind: address in use")
+	if strings.Contains(output, "panic") {
+		t.Error(output)
+	}
+	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
+		t.Errorf("pidfile left behind: %v", err)
+	}
+}
+
+func TestStartLeavesNothingBehindWhenNotReady(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"flags":        map[string]any{"report": b.path("report.json"), "stubborn": true},
+		"ready":        map[string]any{"command": []string{"/bin/sh", "-c", "echo no pause image; exit 4"}, "timeout": "2s"},
+		"stop_timeout": "300ms",
+	})
+	b.refuses("start", "not ready within 2s", "exit status 4: no pause image", "fake.stderr.log", "SIGKILL")
+	if pid := b.circumstances().PID; alive(pid) {
+		t.Errorf("process %d was left behind", pid)
+	}
+	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
+		t.Errorf("pidfile left behind: %v", err)
+	}
+}
+
+func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"flags": map[string]any{"report": b.path("report.json")},
+		"ready": map[string]any{"command": []string{"/bin/sh", "-c", "sleep 60"}, "timeout": "60s"},
+	})
+	b.stopAtEnd()
+	start := exec.Command(b.path("kube-launcher"), "start", b.path("flags.json"))
+	if err := start.Start(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the process reports", func() bool { _, err := os.Stat(b.path("report.json")); return err == nil })
+	if err := start.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := start.Wait(); err == nil {
+		t.Error("an interrupted start succeeded")
+	}
+	if pid := b.circumstances().PID; alive(pid) {
+		t.Errorf("process %d was left behind", pid)
+	}
+}
+
+func TestStopSparesChildren(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"flags": map[string]any{"report": b.path("report.json"), "child": b.path("child")},
+		"ready": map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}},
+	})
+	b.stopAtEnd()
+	b.must("start")
+	child, err := strconv.Atoi(b.read("child"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	b.must("stop")
+	if !alive(child) {
+		t.Error("stop ended the child too")
+	}
+}
+
+func TestStopKillsTheStubborn(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"flags":        map[string]any{"report": b.path("report.json"), "stubborn": true},
+		"ready":        map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}},
+		"stop_timeout": "300ms",
+	})
+	b.stopAtEnd()
+	b.must("start")
+	pid := b.pid()
+	contains(t, b.must("stop"), "sending SIGKILL")
+	if alive(pid) {
+		t.Error("it lives")
+	}
+}
+
+// TestForeignPid gives the pidfile the pid of a living process that is not ours, as after a reboot.
+func TestForeignPid(t *testing.T) {
+	for name, birthFile := range map[string]func(pid int) string{
+		"without birth":     func(int) string { return "" },
+		"birth of another":  func(int) string { return `{"pid": 1, "start_ticks": 1, "boot_id": "x"}` },
+		"birth before boot": func(pid int) string { return `{"pid": ` + strconv.Itoa(pid) + `, "start_ticks": 1, "boot_id": "x"}` },
+		"broken birth":      func(int) string { return "{" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.config("fake-daemon", map[string]any{
+				"flags": map[string]any{"report": b.path("report.json")},
+				"ready": map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}},
+			})
+			stranger := exec.Command("sleep", "60")
+			if err := stranger.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+			pid := stranger.Process.Pid
+			lay := func() {
+				if err := os.MkdirAll(b.path("run"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				b.write("run/fake.pid", strconv.Itoa(pid))
+				if content := birthFile(pid); content != "" {
+					b.write("run/fake.pid.json", content)
+				}
+			}
+			lay()
+			b.must("stop")
+			if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
+				t.Error("stop left the stale pidfile")
+			}
+			lay()
+			b.stopAtEnd()
+			b.must("start")
+			if b.pid() == pid || b.pid() != b.circumstances().PID {
+				t.Errorf("start took the stranger %d for its own", pid)
+			}
+			if !alive(pid) {
+				t.Error("the stranger was ended")
+			}
+		})
+	}
+}
+
+// TestOwnPidWithoutBirth has only the pidfile: the command line tells that the process is ours.
+func TestOwnPidWithoutBirth(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{})
+	b.stopAtEnd()
+	b.must("start")
+	pid := b.pid()
+	if err := os.Remove(b.path("run/fake.pid.json")); err != nil {
+		t.Fatal(err)
+	}
+	contains(t, b.must("start"), "runs already")
+	b.must("stop")
+	if alive(pid) {
+		t.Error("it lives")
+	}
+}
+
+func TestGarbledPidfile(t *testing.T) {
+	for _, content := range []string{"", "x", "-5", "0", "99999999999999999999", "4194304000"} {
+		t.Run(content, func(t *testing.T) {
+			b := newBench(t)
+			b.config("fake-daemon", map[string]any{})
+			if err := os.MkdirAll(b.path("run"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			b.write("run/fake.pid", content)
+			b.must("stop")
+			b.stopAtEnd()
+			b.must("start")
+			if !alive(b.pid()) {
+				t.Error("it does not live")
+			}
+		})
+	}
+}
+
+// TestExecLooksAlive watches a process that execs a hundred times: it never looks like one that has ended.
+func TestExecLooksAlive(t *testing.T) {
+	command := exec.Command(newBench(t).path("fake-exec"), "100")
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for words := []string{}; !slices.Equal(words, []string{command.Path, "0"}); words = cmdline(command.Process.Pid) {
+		if _, err := birthOf(command.Process.Pid); err != nil || time.Now().After(deadline) {
+			t.Errorf("at %q: %v", words, err)
+			break
+		}
+	}
+	_ = stdin.Close() // the last one waits for it
+	if err := command.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStartTwiceAtOnce(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{})
+	b.stopAtEnd()
+	starts := make([]*exec.Cmd, 4)
+	for i := range starts {
+		starts[i] = exec.Command(b.path("kube-launcher"), "start", b.path("flags.json"))
+		if err := starts[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, start := range starts {
+		if err := start.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(b.read("log/fake.stderr.log"), "msg=starting "); n != 1 {
+		t.Errorf("%d processes were started, want 1", n)
+	}
+}
+
+func TestStopWhileWaiting(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{"wait_for": []any{map[string]any{"url": "http://127.0.0.1:1/", "timeout": "60s"}}})
+	b.stopAtEnd()
+	b.must("start") // without a ready command it does not wait for what the process waits for
+	pid := b.pid()
+	begun := time.Now()
+	b.must("stop")
+	if alive(pid) || time.Since(begun) > 5*time.Second {
+		t.Errorf("stop took %s, alive: %t", time.Since(begun), alive(pid))
+	}
+	contains(t, b.read("log/fake.stderr.log"), "interrupted while it waited for http://127.0.0.1:1/", "connection refused")
+}
+
+func TestStartReportsAWaitInVain(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"wait_for": []any{map[string]any{"url": "http://127.0.0.1:1/", "timeout": "1s"}},
+		"ready":    map[string]any{"command": []string{"/bin/true"}},
+	})
+	b.refuses("start", "http://127.0.0.1:1/ did not answer as it should within 1s", "connection refused")
+}
+
+func TestLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit any
+		want  uint64
+	}{"lower": {512, 512}, "more than allowed": {uint64(1) << 40, 0}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.config("fake-daemon", map[string]any{
+				"flags":  map[string]any{"report": b.path("report.json")},
+				"limits": map[string]any{"nofile": test.limit},
+				"ready":  map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}},
+			})
+			b.stopAtEnd()
+			b.must("start")
+			got := b.circumstances().NoFile
+			if test.want != 0 && got != test.want {
+				t.Errorf("%d open files allowed, want %d", got, test.want)
+			}
+			if test.want == 0 { // no kernel allows a million millions
+				contains(t, b.read("log/fake.stderr.log"), "refuses a resource limit", "limit=nofile", "wanted=1099511627776")
+			}
+		})
+	}
+}
+
+func TestExecKeepsThePid(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{
+		"arguments":  []string{"serve"},
+		"flags":      map[string]any{"report": b.path("report.json")},
+		"node_flags": map[string]any{"child": "region"}, // empty, so left out
+		"node":       map[string]any{"name": "a", "address": "10.0.0.4"},
+	})
+	command := exec.Command(b.path("kube-launcher"), "exec", b.path("flags.json"))
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
+	eventually(t, "the process reports", func() bool { _, err := os.Stat(b.path("report.json")); return err == nil })
+	c := b.circumstances()
+	if c.PID != command.Process.Pid {
+		t.Errorf("pid %d, want %d", c.PID, command.Process.Pid)
+	}
+	if got := strings.Join(c.Arguments, " "); got != "serve --report="+b.path("report.json") {
+		t.Errorf("arguments %q", got)
+	}
+}
+
+func TestExecWantsTheIdentity(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{"node": map[string]any{"name": "a", "address": "10.0.0.4", "identity_file": b.path("node.json")}})
+	b.refuses("exec", b.path("node.json"), "job cloud-provider", "pre-start")
+	b.must("check") // where it is tolerated
+	b.write("node.json", `{"name": "UPPER"}`)
+	b.refuses("exec", b.path("node.json"), `"UPPER"`)
+	b.refuses("check", b.path("node.json"), `"UPPER"`)
+}

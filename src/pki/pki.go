@@ -1,0 +1,441 @@
+// Package pki judges certificates before a process gets them: an operator should read what is wrong with a certificate
+// in a sentence, at deploy time, and not in the TLS errors of other machines an hour later.
+package pki
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Usage says what a certificate is for.
+type Usage string
+
+const (
+	// UsageServer proves a server's name to its clients.
+	UsageServer Usage = "server"
+	// UsageClient proves who a client is.
+	UsageClient Usage = "client"
+	// UsagePeer does both with one certificate, as members of etcd do between each other.
+	UsagePeer Usage = "peer"
+	// UsageCA signs other certificates, or, without a private key, tells which are trusted.
+	UsageCA Usage = "ca"
+)
+
+// Usages lists every usage, for messages and for checks of configuration.
+var Usages = []Usage{UsageServer, UsageClient, UsagePeer, UsageCA}
+
+// expiryNotice is how long before the end of a certificate's life Check begins to warn.
+const expiryNotice = 30 * 24 * time.Hour
+
+// maxFileSize bounds what is read from one PEM file; a bundle of a hundred CAs is far below it.
+const maxFileSize = 4 << 20
+
+// Certificate names the files of one certificate and what is asked of it.
+type Certificate struct {
+	// Property is the job property that the files were rendered from; every message begins with it.
+	Property string `json:"property"`
+	// CA is the path of the CA bundle that the certificate must chain to; optional.
+	CA string `json:"ca"`
+	// Certificate is the path of the certificate, followed by intermediates if there are any. With UsageCA it may be a bundle.
+	Certificate string `json:"certificate"`
+	// PrivateKey is the path of the key that must fit the (first) certificate; optional.
+	PrivateKey string `json:"private_key"`
+	Usage      Usage  `json:"usage"`
+	// Names are DNS names and IP addresses that the certificate must cover.
+	Names []string `json:"names"`
+}
+
+// Validate checks that the request makes sense, without reading a file. The error lists everything that is wrong.
+func (c Certificate) Validate() error {
+	var problems []error
+	if c.Property == "" {
+		problems = append(problems, errors.New("property is empty: name the job property that the certificate comes from"))
+	}
+	if c.Certificate == "" {
+		problems = append(problems, errors.New("certificate is empty: give the path of a PEM file"))
+	}
+	if !slices.Contains(Usages, c.Usage) {
+		problems = append(problems, fmt.Errorf("usage is %q: allowed are %s", c.Usage, joinUsages()))
+	}
+	if c.Usage == UsageCA && len(c.Names) > 0 {
+		problems = append(problems, errors.New("names are given for a CA, which has none to cover"))
+	}
+	for _, name := range c.Names {
+		if !isName(name) {
+			problems = append(problems, fmt.Errorf("names holds %q: give DNS names and IP addresses", name))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func joinUsages() string {
+	words := make([]string, len(Usages))
+	for i, usage := range Usages {
+		words[i] = string(usage)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Report is what Check found.
+type Report struct {
+	// Problems keep the certificate from working. Each names the property, the file, what was found and what to do.
+	Problems []string
+	// Warnings will become problems, such as a certificate that expires within 30 days.
+	Warnings []string
+	// NotAfter is when the first certificate of the file ends; zero if it could not be read.
+	NotAfter time.Time
+}
+
+// Check reads the files and judges them as of now: the dates, the CA flag, the key, the chain, the names, the extended key usage.
+func (c Certificate) Check(now time.Time) Report {
+	k := &checker{request: c, now: now}
+	k.check()
+	return k.report
+}
+
+// checker collects findings about one Certificate.
+type checker struct {
+	request Certificate
+	now     time.Time
+	report  Report
+}
+
+func (k *checker) problem(file, format string, arguments ...any) {
+	k.report.Problems = append(k.report.Problems, k.message(file, format, arguments...))
+}
+
+func (k *checker) warn(file, format string, arguments ...any) {
+	k.report.Warnings = append(k.report.Warnings, k.message(file, format, arguments...))
+}
+
+func (k *checker) message(file, format string, arguments ...any) string {
+	return fmt.Sprintf("property %s, file %s: ", k.request.Property, file) + fmt.Sprintf(format, arguments...)
+}
+
+func (k *checker) check() {
+	chain, err := readCertificates(k.request.Certificate)
+	if err != nil {
+		k.problem(k.request.Certificate, "%v", err)
+		return
+	}
+	leaf := chain[0]
+	k.report.NotAfter = leaf.NotAfter
+	if k.request.Usage == UsageCA {
+		k.authorities(k.request.Certificate, chain)
+	} else {
+		k.dates(k.request.Certificate, leaf)
+		k.extendedKeyUsage(leaf)
+		k.names(leaf)
+	}
+	if k.request.PrivateKey != "" {
+		k.key(leaf)
+	}
+	if k.request.CA != "" {
+		k.chain(chain)
+	}
+}
+
+func (k *checker) dates(file string, c *x509.Certificate) {
+	switch {
+	case k.now.Before(c.NotBefore):
+		k.problem(file, "the certificate %s is not valid yet, and the clock of this machine says %s: set the clock right (is NTP reachable?), or wait, or have the certificate issued again",
+			describe(c), stamp(k.now))
+	case k.now.After(c.NotAfter):
+		k.problem(file, "the certificate %s expired %s ago (now it is %s): have it issued again (with CredHub: credhub regenerate -n NAME) and deploy",
+			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now))
+	case c.NotAfter.Sub(k.now) < expiryNotice:
+		k.warn(file, "the certificate %s expires in %d days: have it issued again (with CredHub: credhub regenerate -n NAME) and deploy before that",
+			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24))
+	}
+}
+
+// authorities judges a CA bundle: each certificate in it must be a CA, and one at least valid now. While a CA is
+// replaced a bundle may well hold its expired predecessor, which harms nobody.
+func (k *checker) authorities(file string, bundle []*x509.Certificate) {
+	var current []*x509.Certificate
+	for _, c := range bundle {
+		switch {
+		case !c.BasicConstraintsValid || !c.IsCA:
+			k.problem(file, "the certificate %s is not a CA: give a certificate whose variable has the option is_ca: true", describe(c))
+			return
+		case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
+			k.problem(file, "the CA %s may not sign certificates, its key usage lacks keyCertSign: give a CA whose variable has the option is_ca: true", describe(c))
+			return
+		case !k.now.Before(c.NotBefore) && !k.now.After(c.NotAfter):
+			current = append(current, c)
+		}
+	}
+	if len(current) == 0 {
+		k.dates(file, bundle[0])
+		return
+	}
+	for _, c := range bundle {
+		if !slices.Contains(current, c) {
+			k.warn(file, "the CA %s in the bundle is not valid now (%s): take it out when nothing depends on it any more", describe(c), stamp(k.now))
+		}
+	}
+	if len(current) == 1 {
+		k.dates(file, current[0])
+	}
+}
+
+// wantedUsages maps a usage to the extended key usages that a certificate must allow for it.
+var wantedUsages = map[Usage][]x509.ExtKeyUsage{
+	UsageServer: {x509.ExtKeyUsageServerAuth},
+	UsageClient: {x509.ExtKeyUsageClientAuth},
+	UsagePeer:   {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+}
+
+var usageNames = map[x509.ExtKeyUsage]string{x509.ExtKeyUsageServerAuth: "server_auth", x509.ExtKeyUsageClientAuth: "client_auth"}
+
+// extendedKeyUsage follows RFC 5280, 4.2.1.12: a certificate without the extension may be used for anything.
+func (k *checker) extendedKeyUsage(c *x509.Certificate) {
+	if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
+		return
+	}
+	var missing []string
+	for _, wanted := range wantedUsages[k.request.Usage] {
+		if !slices.Contains(c.ExtKeyUsage, wanted) {
+			missing = append(missing, usageNames[wanted])
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	var found []string
+	for _, usage := range c.ExtKeyUsage {
+		name, known := usageNames[usage]
+		if !known {
+			name = fmt.Sprintf("another usage (%d)", usage)
+		}
+		found = append(found, name)
+	}
+	k.problem(k.request.Certificate, "the certificate %s is for %s, but it is used as a %s certificate: have it issued with extended_key_usage: [%s]",
+		describe(c), orNone(found), k.request.Usage, strings.Join(append(slices.DeleteFunc(found, func(s string) bool { return strings.HasPrefix(s, "another") }), missing...), ", "))
+}
+
+func (k *checker) names(c *x509.Certificate) {
+	var missing []string
+	for _, name := range k.request.Names {
+		if c.VerifyHostname(name) != nil {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return
+	}
+	covered := slices.Clone(c.DNSNames)
+	for _, address := range c.IPAddresses {
+		covered = append(covered, address.String())
+	}
+	k.problem(k.request.Certificate, "the certificate %s does not cover %s; it covers %s: add what is missing to alternative_names of its variable and deploy",
+		describe(c), strings.Join(missing, ", "), orNone(covered))
+}
+
+func (k *checker) key(c *x509.Certificate) {
+	file := k.request.PrivateKey
+	key, err := readKey(file)
+	if err != nil {
+		k.problem(file, "%v", err)
+		return
+	}
+	public, comparable := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !comparable || !public.Equal(c.PublicKey) {
+		k.problem(file, "the private key (%s) does not fit the certificate %s in %s: take certificate and private_key from the same variable",
+			keyKind(key.Public()), describe(c), k.request.Certificate)
+	}
+	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o007 != 0 {
+		k.warn(file, "every user of this machine can read the private key (mode %04o): it should be 0640 or less", info.Mode().Perm())
+	}
+}
+
+func (k *checker) chain(chain []*x509.Certificate) {
+	bundle, err := readCertificates(k.request.CA)
+	if err != nil {
+		k.problem(k.request.CA, "%v", err)
+		return
+	}
+	before := len(k.report.Problems)
+	k.authorities(k.request.CA, bundle)
+	if len(k.report.Problems) > before {
+		return // the chain can only fail for the same reason
+	}
+	leaf := chain[0]
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: k.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	for _, c := range bundle {
+		options.Roots.AddCert(c)
+	}
+	for _, c := range chain[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	_, err = leaf.Verify(options)
+	var expired x509.CertificateInvalidError
+	switch {
+	case err == nil:
+	case errors.As(err, &expired) && expired.Reason == x509.Expired && (expired.Cert == nil || expired.Cert.Equal(leaf)):
+		// dates has said so, in better words
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		k.unknownAuthority(leaf, bundle)
+	default:
+		k.problem(k.request.Certificate, "the certificate %s is refused by the CA in %s: %v", describe(leaf), k.request.CA, err)
+	}
+}
+
+func (k *checker) unknownAuthority(leaf *x509.Certificate, bundle []*x509.Certificate) {
+	var subjects []string
+	sameName := false
+	for _, c := range bundle {
+		subjects = append(subjects, fmt.Sprintf("%q", c.Subject))
+		sameName = sameName || string(c.RawSubject) == string(leaf.RawIssuer)
+	}
+	if sameName {
+		k.problem(k.request.Certificate, "the certificate %s was not signed by the CA in %s, which has the same name but another key (it was generated anew?): have the certificate issued again by that CA and deploy",
+			describe(leaf), k.request.CA)
+		return
+	}
+	k.problem(k.request.Certificate, "the certificate %s was issued by %q, not by the CA in %s, which holds %s: take ca from the variable that signed the certificate, or have the certificate issued again by that CA",
+		describe(leaf), leaf.Issuer, k.request.CA, strings.Join(subjects, ", "))
+}
+
+func describe(c *x509.Certificate) string {
+	subject := c.Subject.String()
+	if subject == "" && len(c.DNSNames) > 0 {
+		subject = "names " + strings.Join(c.DNSNames, ", ")
+	}
+	return fmt.Sprintf("%q (valid %s to %s)", subject, stamp(c.NotBefore), stamp(c.NotAfter))
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+func orNone(words []string) string {
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, ", ")
+}
+
+func keyKind(public crypto.PublicKey) string {
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		return fmt.Sprintf("RSA, %d bits", public.N.BitLen())
+	case *ecdsa.PublicKey:
+		return "ECDSA, " + public.Curve.Params().Name
+	case ed25519.PublicKey:
+		return "Ed25519"
+	}
+	return fmt.Sprintf("%T", public)
+}
+
+// readPEM returns the blocks of a file, at least one.
+func readPEM(path, wanted string) ([]*pem.Block, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, readError(err)
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxFileSize {
+		return nil, fmt.Errorf("this is no file of at most %d bytes: give %s in PEM", maxFileSize, wanted)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, readError(err)
+	}
+	if strings.TrimSpace(string(content)) == "" {
+		return nil, fmt.Errorf("the file is empty: give %s in PEM", wanted)
+	}
+	var blocks []*pem.Block
+	for rest := content; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		blocks = append(blocks, block)
+	}
+	if len(blocks) == 0 {
+		return nil, fmt.Errorf("the file holds no PEM block: give %s, with its BEGIN and END lines and line breaks", wanted)
+	}
+	return blocks, nil
+}
+
+// readError leaves out the path, which the message has already.
+func readError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("cannot be read: %w", err)
+}
+
+// readCertificates returns the certificates of a PEM file, at least one, in the file's order.
+func readCertificates(path string) ([]*x509.Certificate, error) {
+	const wanted = "a certificate"
+	blocks, err := readPEM(path, wanted)
+	if err != nil {
+		return nil, err
+	}
+	var certificates []*x509.Certificate
+	for _, block := range blocks {
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("the file holds a PEM block %q where only CERTIFICATE belongs: give %s, and nothing else", block.Type, wanted)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d of the file cannot be read (%w): give %s in PEM", len(certificates)+1, err, wanted)
+		}
+		certificates = append(certificates, c)
+	}
+	return certificates, nil
+}
+
+// readKey returns the one private key of a PEM file: PKCS #1, PKCS #8 or SEC 1, not encrypted.
+func readKey(path string) (crypto.Signer, error) {
+	const wanted = "an unencrypted private key"
+	blocks, err := readPEM(path, wanted)
+	if err != nil {
+		return nil, err
+	}
+	blocks = slices.DeleteFunc(blocks, func(b *pem.Block) bool { return b.Type == "EC PARAMETERS" }) // which openssl writes before the key
+	if len(blocks) != 1 {
+		return nil, fmt.Errorf("the file holds %d PEM blocks where one belongs: give %s, and nothing else", len(blocks), wanted)
+	}
+	block := blocks[0]
+	var key any
+	switch block.Type {
+	case "PRIVATE KEY":
+		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+	case "RSA PRIVATE KEY":
+		if block.Headers["DEK-Info"] != "" {
+			return nil, fmt.Errorf("the private key is encrypted, and nobody is there to give its password: give %s", wanted)
+		}
+		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+	case "EC PRIVATE KEY":
+		key, err = x509.ParseECPrivateKey(block.Bytes)
+	case "ENCRYPTED PRIVATE KEY":
+		return nil, fmt.Errorf("the private key is encrypted, and nobody is there to give its password: give %s", wanted)
+	default:
+		return nil, fmt.Errorf("the file holds a PEM block %q: give %s", block.Type, wanted)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the private key cannot be read (%w): give %s in PEM", err, wanted)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T cannot sign: give an RSA, ECDSA or Ed25519 key", key)
+	}
+	return signer, nil
+}
+
+// isName tells whether a string is a DNS name or an IP address that a certificate could cover.
+func isName(name string) bool {
+	return net.ParseIP(name) != nil || (name != "" && len(name) <= 253 && !strings.ContainsAny(name, " /:@\t\n"))
+}

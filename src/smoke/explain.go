@@ -1,0 +1,118 @@
+package smoke
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// explainedEvents is how many of the latest Events a failure shows.
+const explainedEvents = 15
+
+// explain reports, once after the first failure, the states of the pods and the warnings of the namespace.
+func (s *suite) explain(ctx context.Context) {
+	if s.namespace == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	defer cancel()
+	pods, err := s.listPods(ctx)
+	if err != nil {
+		s.report.line("", "", "pods can't be listed: "+err.Error())
+	}
+	for _, pod := range pods {
+		s.report.line("", "", "pod "+describePod(pod))
+	}
+	for _, event := range s.warnings(ctx) {
+		s.report.line("", "", fmt.Sprintf("event %s %s: %s: %s", strings.ToLower(event.InvolvedObject.Kind), event.InvolvedObject.Name, event.Reason, event.Message))
+	}
+}
+
+// warnings returns the latest Events of type Warning, the oldest of them first.
+func (s *suite) warnings(ctx context.Context) []corev1.Event {
+	list, err := s.client.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
+	if err != nil {
+		s.report.line("", "", "Events can't be listed: "+err.Error())
+		return nil
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return eventTime(a).Compare(eventTime(b)) })
+	return list.Items[max(0, len(list.Items)-explainedEvents):]
+}
+
+// eventTime is when an Event happened last; which field says so depends on who wrote it.
+func eventTime(event corev1.Event) time.Time {
+	switch {
+	case event.Series != nil:
+		return event.Series.LastObservedTime.Time
+	case !event.LastTimestamp.IsZero():
+		return event.LastTimestamp.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
+	}
+	return event.CreationTimestamp.Time
+}
+
+// lastWarning returns the latest warning about a Service as the end of a sentence, or "".
+func (s *suite) lastWarning(ctx context.Context, service string) string {
+	for _, event := range slices.Backward(s.warnings(ctx)) {
+		if event.InvolvedObject.Kind == "Service" && event.InvolvedObject.Name == service {
+			return "; last warning: " + event.Reason + ": " + event.Message
+		}
+	}
+	return "; the log of cloud-controller-manager on the control VMs says more"
+}
+
+func podReady(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// describePod says in one line where a pod is and what it waits for.
+func describePod(pod corev1.Pod) string {
+	parts := []string{pod.Name, string(pod.Status.Phase)}
+	if pod.Spec.NodeName != "" {
+		parts = append(parts, "on "+pod.Spec.NodeName)
+	}
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			parts = append(parts, condition.Reason+": "+condition.Message)
+		}
+	}
+	for _, container := range pod.Status.ContainerStatuses {
+		switch state := container.State; {
+		case state.Waiting != nil:
+			parts = append(parts, state.Waiting.Reason, state.Waiting.Message)
+		case state.Terminated != nil:
+			parts = append(parts, fmt.Sprintf("%s with exit code %d", state.Terminated.Reason, state.Terminated.ExitCode), state.Terminated.Message)
+		case !container.Ready:
+			parts = append(parts, "running, not ready")
+		}
+	}
+	return strings.TrimSpace(strings.Join(parts, " "))
+}
+
+// nodesOf returns the names of the nodes that the pods are on.
+func nodesOf(pods []corev1.Pod) []string {
+	var names []string
+	for _, pod := range pods {
+		if !slices.Contains(names, pod.Spec.NodeName) {
+			names = append(names, pod.Spec.NodeName)
+		}
+	}
+	return names
+}
+
+func internalAddress(node corev1.Node) string {
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP {
+			return address.Address
+		}
+	}
+	return ""
+}

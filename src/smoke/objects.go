@@ -1,0 +1,117 @@
+package smoke
+
+import (
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	// runLabel marks the namespaces of runs; its value is the prefix of their names.
+	runLabel = "kubernetes.bosh.io/smoke-tests"
+	// expiresAnnotation is when a run must have ended, RFC 3339: what is still there later was left by a run that was killed.
+	expiresAnnotation = "kubernetes.bosh.io/smoke-tests-expires"
+
+	appName      = "web"
+	nodePortName = "web-node-port"
+	serverPath   = "/smoke-server"
+	serverPort   = 8080
+	servicePort  = 80
+	unprivileged = 65532
+)
+
+var appLabels = map[string]string{"app.kubernetes.io/name": appName}
+
+func namespace(config Config, now time.Time) *corev1.Namespace {
+	expires := now.Add(time.Duration(config.Timeout) + time.Duration(config.CleanupTimeout))
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		GenerateName: config.NamespacePrefix + "-",
+		Labels: map[string]string{
+			runLabel:                             config.NamespacePrefix,
+			"pod-security.kubernetes.io/enforce": "restricted",
+		},
+		Annotations: map[string]string{expiresAnnotation: expires.UTC().Format(time.RFC3339)},
+	}}
+}
+
+func deployment(config Config) *appsv1.Deployment {
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: appName, Labels: appLabels},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &config.Replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: appLabels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: appLabels},
+				Spec:       podSpec(config.Image),
+			},
+		},
+	}
+}
+
+// podSpec asks for nothing that the restricted pod security standard forbids.
+func podSpec(image string) corev1.PodSpec {
+	yes, no, user, grace := true, false, int64(unprivileged), int64(10)
+	return corev1.PodSpec{
+		AutomountServiceAccountToken:  &no,
+		EnableServiceLinks:            &no,
+		TerminationGracePeriodSeconds: &grace,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: appLabels},
+		}},
+		Containers: []corev1.Container{{
+			Name:            appName,
+			Image:           image,
+			ImagePullPolicy: corev1.PullIfNotPresent,
+			Ports:           []corev1.ContainerPort{{Name: "http", ContainerPort: serverPort}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromString("http")}},
+				PeriodSeconds: 2,
+			},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
+				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+			},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: &no,
+				ReadOnlyRootFilesystem:   &yes,
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+	}
+}
+
+func service(name string, kind corev1.ServiceType, annotations map[string]string) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: appLabels, Annotations: annotations},
+		Spec: corev1.ServiceSpec{
+			Type:     kind,
+			Selector: appLabels,
+			Ports:    []corev1.ServicePort{{Name: "http", Port: servicePort, TargetPort: intstr.FromString("http")}},
+		},
+	}
+}
+
+// services returns what is made, load balancers included.
+func services(config Config) []*corev1.Service {
+	made := []*corev1.Service{service(appName, corev1.ServiceTypeClusterIP, nil)}
+	if *config.NodePort {
+		made = append(made, service(nodePortName, corev1.ServiceTypeNodePort, nil))
+	}
+	if config.LoadBalancer.Enabled {
+		for _, kind := range config.LoadBalancer.Types {
+			made = append(made, service(loadBalancerName(kind), corev1.ServiceTypeLoadBalancer, LoadBalancerTypes[kind]))
+		}
+	}
+	return made
+}
+
+func loadBalancerName(kind string) string { return "web-lb-" + kind }
