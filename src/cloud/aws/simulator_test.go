@@ -1,0 +1,308 @@
+package aws
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kubernetes-release/awssim"
+	"kubernetes-release/awssim/iam"
+	"kubernetes-release/cloud"
+	"kubernetes-release/preflight"
+)
+
+// simulated is a running simulator of AWS.
+type simulated struct {
+	*awssim.Simulator
+	metadata string // address of instance metadata
+	record   string
+}
+
+// simulate starts the simulator with the lab's world, changed as the test wants, and points the SDK at it.
+func simulate(t testing.TB, change func(*awssim.World)) simulated {
+	t.Helper()
+	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: "prod"})
+	change(world)
+	record := filepath.Join(t.TempDir(), "calls.jsonl")
+	sim, err := awssim.New(world, awssim.Options{RecordFile: record})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sim.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := sim.MetadataServer()
+	go metadata.Serve(listener)
+	t.Cleanup(func() { metadata.Close() })
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(api.Close)
+	setenv(t, "AWS_ENDPOINT_URL", api.URL)
+	return simulated{sim, listener.Addr().String(), record}
+}
+
+// metadataFor serves instance metadata as the instance with that address sees it: connections come from there.
+func (s simulated) metadataFor(t testing.TB, address netip.Addr) string {
+	t.Helper()
+	target := &url.URL{Scheme: "http", Host: s.metadata}
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(address, 0))}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{DialContext: dialer.DialContext},
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// instance makes the nth instance, in the first zone.
+func instance(n int, role preflight.Role) awssim.Instance {
+	return awssim.Instance{
+		ID: fmt.Sprintf("i-%017x", n), Subnet: awssim.LabNodeSubnet(1), Address: netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
+		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-" + string(role),
+		Tags: awssim.Tags{"kubernetes.io/cluster/prod": "shared"},
+	}
+}
+
+func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, change func(*Provider, *preflight.Config)) *preflight.Report {
+	t.Helper()
+	p := &Provider{
+		MetadataEndpoint: s.metadataFor(t, i.Address),
+		LocalAddresses:   func() ([]netip.Addr, error) { return []netip.Addr{i.Address}, nil },
+		Reachable:        func(string) error { return nil },
+		RoundPause:       quick,
+	}
+	c := testConfig(role)
+	if change != nil {
+		change(p, &c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	started := time.Now()
+	out, err := p.Preflight(ctx, cloud.Request{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := preflight.NewReport(c, out.Results, started, time.Since(started))
+	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
+	return r
+}
+
+// generated replaces the simulator's roles by the policies that this package generates, less the given action.
+func generated(t testing.TB, w *awssim.World, without string) {
+	t.Helper()
+	for i := range w.Roles {
+		role := &w.Roles[i]
+		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: "prod", CloudRoutes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range policy.Statement {
+			policy.Statement[j].Action = slices.DeleteFunc(policy.Statement[j].Action, func(a string) bool { return a == without })
+		}
+		policy.Statement = slices.DeleteFunc(policy.Statement, func(s Statement) bool { return len(s.Action) == 0 })
+		content, err := policy.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var parsed iam.Policy
+		if err := json.Unmarshal(content, &parsed); err != nil {
+			t.Fatalf("the simulator does not take the policy: %v\n%s", err, content)
+		}
+		role.Policies = map[string]iam.Policy{"kubernetes": parsed}
+	}
+}
+
+// TestSimulatedAWS runs with the generated policies enforced, and proves from the simulator's record that nothing was
+// changed and the budget of calls was kept.
+func TestSimulatedAWS(t *testing.T) {
+	for _, test := range []struct {
+		role   preflight.Role
+		budget int
+	}{{preflight.Worker, 2}, {preflight.Control, 8}} {
+		t.Run(string(test.role), func(t *testing.T) {
+			i := instance(1, test.role)
+			sim := simulate(t, func(w *awssim.World) {
+				w.Instances = []awssim.Instance{i}
+				generated(t, w, "")
+			})
+			before, _ := json.Marshal(sim.World())
+			r := sim.run(t, i, test.role, nil)
+			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+				t.Errorf("not all is well:\n%s", text(r))
+			}
+			after, _ := json.Marshal(sim.World())
+			if string(before) != string(after) {
+				t.Errorf("the world has changed")
+			}
+			if n := len(sim.Calls("ec2:*")); n > test.budget {
+				t.Errorf("%d EC2 calls, budget %d", n, test.budget)
+			}
+			for _, c := range sim.Calls("") {
+				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
+					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+				}
+				if c.Status >= 400 && !c.DryRun {
+					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
+				}
+			}
+		})
+	}
+}
+
+// TestMissingPermissions takes each action out of the generated policy in turn and looks for its name. What is missing at
+// times only is a warning, and without the permission to ask IAM that is said where it matters.
+func TestMissingPermissions(t *testing.T) {
+	for _, role := range both {
+		for _, action := range Actions(role, true) {
+			t.Run(string(role)+" "+action, func(t *testing.T) {
+				i := instance(1, role)
+				sim := simulate(t, func(w *awssim.World) {
+					w.Instances = []awssim.Instance{i}
+					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+					generated(t, w, action)
+				})
+				r := sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
+					// A deploy looks at a control VM's permissions; the errand looks at a worker's as well.
+					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
+				})
+				out := text(r)
+				if action == simulateAction {
+					if result(r, "other-permissions").Status != preflight.Skipped || !strings.Contains(out, "may not ask IAM about itself; allow it "+action) {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				}
+				label := "FAIL"
+				if slices.ContainsFunc(permissions, func(p permission) bool { return p.action == action && p.atTimes }) {
+					label = "WARN"
+				}
+				if !regexp.MustCompile(label + ` [a-z0-9-]+: ` + action + `\n`).MatchString(out) {
+					t.Errorf("the action is not named by a %s:\n%s", label, out)
+				}
+				if (r.Verdict == preflight.VerdictFailed) != (label == "FAIL") {
+					t.Errorf("verdict %s", r.Verdict)
+				}
+			})
+		}
+	}
+}
+
+func TestSimulatedMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*awssim.World, *awssim.Instance)
+		check  string
+	}{
+		"untagged instance": {func(_ *awssim.World, i *awssim.Instance) { i.Tags = nil }, "instance-cluster-tag"},
+		"no profile":        {func(_ *awssim.World, i *awssim.Instance) { i.InstanceProfile = "" }, "instance-profile"},
+		"profile, no role":  {func(w *awssim.World, _ *awssim.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
+		"unusable role":     {func(_ *awssim.World, i *awssim.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
+		"metadata off":      {func(_ *awssim.World, i *awssim.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
+		"clock":             {func(w *awssim.World, _ *awssim.Instance) { w.Settings.ClockOffset = awssim.Duration(20 * time.Minute) }, "clock"},
+		"node subnet":       {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
+		"public subnet":     {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
+		"no internet":       {func(w *awssim.World, _ *awssim.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := instance(1, preflight.Control)
+			sim := simulate(t, func(w *awssim.World) {
+				test.change(w, &i)
+				w.Instances = []awssim.Instance{i}
+			})
+			r := sim.run(t, i, preflight.Control, nil)
+			if got := result(r, test.check); got.Status != preflight.Failed {
+				t.Errorf("%s is %q:\n%s", test.check, got.Status, text(r))
+			}
+		})
+	}
+}
+
+// BenchmarkWorkers runs the preflights of many workers against EC2's token bucket (100 calls at once, 20 a second, for each
+// action), all of which begin to call EC2 at the same moment. It reports the time against the bucket's own lower bound, and
+// the calls of a worker.
+func BenchmarkWorkers(b *testing.B) {
+	const burst, rate = 100, 20
+	for _, workers := range []int{10, 100, 1000} {
+		b.Run(fmt.Sprint(workers), func(b *testing.B) {
+			var instances []awssim.Instance
+			for n := range workers {
+				instances = append(instances, instance(n, preflight.Worker))
+			}
+			for b.Loop() {
+				sim := simulate(b, func(w *awssim.World) {
+					w.Instances = instances
+					w.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:*", Burst: burst, Rate: rate}}
+				})
+				// Every machine has instance metadata and processors of its own. Here all share two, so only some read
+				// metadata at once, and then all wait for the last.
+				slots := make(chan struct{}, 16)
+				var done, arrived sync.WaitGroup
+				arrived.Add(workers)
+				for _, i := range instances {
+					done.Go(func() {
+						slots <- struct{}{}
+						arrive := sync.OnceFunc(func() { <-slots; arrived.Done() })
+						defer arrive() // also if it never comes to call
+						r := sim.run(b, i, preflight.Worker, func(p *Provider, c *preflight.Config) {
+							p.RoundPause = nil
+							p.beforeCalls = func() { arrive(); arrived.Wait() }
+							c.RetryWindow = preflight.Duration(preflight.DefaultRetryWindow)
+						})
+						if r.Verdict != preflight.VerdictPassed {
+							b.Errorf("%s", text(r))
+						}
+					})
+				}
+				done.Wait()
+				calls := sim.Calls("ec2:*")
+				b.ReportMetric(float64(len(calls))/float64(workers), "calls/worker")
+				took := calls[len(calls)-1].Time.Sub(calls[0].Time).Seconds()
+				b.ReportMetric(took, "s-to-last")
+				if bound := float64(workers-burst) / rate; bound > 0 {
+					b.ReportMetric(bound, "s-bound")
+					b.ReportMetric(took/bound, "x-bound")
+				}
+			}
+		})
+	}
+}
+
+// TestNoSecretAnywhere looks for the credentials in everything that a run leaves behind.
+func TestNoSecretAnywhere(t *testing.T) {
+	f := newFake()
+	f.tags = nil
+	f.denied["ec2:DescribeSubnets"] = true
+	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	path := filepath.Join(t.TempDir(), "report.json")
+	if err := r.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything := string(content) + text(r) + fmt.Sprintf("%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken}, roleCredentials{AccessKeyID: testKeyID})
+	for _, secret := range []string{testSecret, testToken, testKeyID} {
+		if strings.Contains(everything, secret) {
+			t.Errorf("a secret was left behind")
+		}
+	}
+}

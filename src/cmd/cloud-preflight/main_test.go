@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubernetes-release/awssim"
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/node"
+)
+
+// simulate starts the AWS simulator with one instance, on which this test runs as it were.
+func simulate(t *testing.T, change func(*awssim.Instance)) {
+	t.Helper()
+	// Connections to loopback come from 127.0.0.1, so that has to be the instance's address.
+	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: "prod"})
+	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
+	i := awssim.Instance{ID: "i-0123456789abcdef0", Subnet: world.Subnets[0].ID, Address: netip.MustParseAddr("127.0.0.1"),
+		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-control", Tags: awssim.Tags{"kubernetes.io/cluster/prod": "shared"}}
+	change(&i)
+	world.Instances = []awssim.Instance{i}
+	sim, err := awssim.New(world, awssim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sim.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := sim.MetadataServer()
+	go metadata.Serve(listener)
+	t.Cleanup(func() { metadata.Close() })
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(api.Close)
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
+	t.Setenv("AWS_ENDPOINT_URL", api.URL)
+}
+
+// invoke runs the program with a configuration and returns its exit code and outputs.
+func invoke(t *testing.T, config string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "preflight.json")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	code = run(context.Background(), append([]string{"--config", path}, args...), &out, &errs, &aws.Provider{})
+	return code, out.String(), errs.String()
+}
+
+const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
+
+func TestPasses(t *testing.T) {
+	simulate(t, func(*awssim.Instance) {})
+	dir := t.TempDir()
+	identity, report, log := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json"), filepath.Join(dir, "log")
+	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--report", report, "--log", log)
+	if code != exitPassed || !strings.Contains(stdout, "PASSED: 0 checks failed") || !strings.Contains(stdout, "An internet-facing load balancer would get:") {
+		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
+	}
+	id, err := node.Read(identity)
+	if want := (node.Identity{Name: "ip-127-0-0-1.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "127.0.0.1", Region: "us-east-1", Zone: "us-east-1a"}); err != nil || id != want {
+		t.Errorf("identity %+v, %v", id, err)
+	}
+	content, err := os.ReadFile(report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var decoded struct {
+		SchemaVersion int    `json:"schema_version"`
+		Verdict       string `json:"verdict"`
+		Results       []any  `json:"results"`
+	}
+	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 1 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
+		t.Errorf("report %+v, %v", decoded, err)
+	}
+	lines, err := os.ReadFile(log)
+	if err != nil || !strings.Contains(string(lines), `"msg":"verdict"`) || !strings.Contains(string(lines), `"check":"instance-cluster-tag"`) {
+		t.Errorf("log: %v\n%s", err, lines)
+	}
+}
+
+func TestFails(t *testing.T) {
+	simulate(t, func(i *awssim.Instance) { i.Tags = awssim.Tags{"Name": "control/0"} })
+	identity := filepath.Join(t.TempDir(), "node.json")
+	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--output", "json")
+	if code != exitFailed || !json.Valid([]byte(stdout)) {
+		t.Errorf("exit code %d\n%s", code, stdout)
+	}
+	lines := strings.Split(strings.TrimSpace(stderr), "\n")
+	tail := strings.Join(lines[max(0, len(lines)-7):], "\n")
+	for _, want := range []string{"FAIL instance-cluster-tag: i-0123456789abcdef0", "wanted: tag kubernetes.io/cluster/prod", "found:  no tag that begins with", "the tags are Name",
+		"aws ec2 create-tags --region us-east-1 --resources i-0123456789abcdef0 --tags Key=kubernetes.io/cluster/prod,Value=shared"} {
+		if !strings.Contains(tail, want) {
+			t.Errorf("the end of stderr lacks %q:\n%s", want, stderr)
+		}
+	}
+	if _, err := node.Read(identity); err != nil {
+		t.Errorf("the identity was not written: %v", err)
+	}
+	if code, _, stderr := invoke(t, strings.Replace(good, "enforce", "warn", 1)); code != exitPassed || !strings.Contains(stderr, "WARN instance-cluster-tag") {
+		t.Errorf("mode warn: exit code %d\n%s", code, stderr)
+	}
+	if code, _, stderr := invoke(t, strings.Replace(good, `"checks": {}`, `"checks": {"instance-cluster-tag": "off"}`, 1)); code != exitPassed || strings.Contains(stderr, "instance-cluster-tag") {
+		t.Errorf("check off: exit code %d\n%s", code, stderr)
+	}
+}
+
+func TestNoIdentityNoStart(t *testing.T) {
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
+	for _, mode := range []string{"warn", "off"} {
+		code, _, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", filepath.Join(t.TempDir(), "node.json"))
+		if code != exitCouldNotRun || !strings.Contains(stderr, "could not be written") {
+			t.Errorf("mode %s: exit code %d\n%s", mode, code, stderr)
+		}
+	}
+	if code, _, stderr := invoke(t, good); code != exitFailed || !strings.Contains(stderr, "FAIL metadata-service") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+func TestCouldNotRun(t *testing.T) {
+	replace := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	for name, test := range map[string]struct {
+		config string
+		args   []string
+		want   string
+	}{
+		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean "instance-cluster-tag"?)`},
+		"unknown severity": {replace(`{}`, `{"clock": "no"}`), nil, `check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50]},
+		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `unknown field "modus"`},
+		"mode":             {replace("enforce", "on"), nil, `mode "on" is not one of`},
+		"role":             {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
+		"window":           {replace("0s", "soon"), nil, `duration "soon" is not a duration`},
+		"provider removed": {replace(`"aws"`, `"photon"`), nil, `cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`},
+		"provider":         {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is not known (did you mean "aws"?)`},
+		"no cluster":       {replace(`"prod"`, `""`), nil, "cluster.name"},
+		"cloud.conf":       {replace(`"cloud_config_file": ""`, `"cloud_config_file": "/absent"`), nil, "/absent"},
+		"output":           {good, []string{"--output", "yaml"}, `--output "yaml" is not one of text, json`},
+		"timeout":          {good, []string{"--timeout", "0s"}, "not a positive duration"},
+		"argument":         {good, []string{"again"}, `argument "again" is not understood`},
+		"flag":             {good, []string{"--colour"}, "colour"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := invoke(t, test.config, test.args...)
+			if code != exitCouldNotRun || !strings.Contains(stderr, test.want) || stdout != "" {
+				t.Errorf("exit code %d, want %q in\n%s", code, test.want, stderr)
+			}
+		})
+	}
+	var out, errs bytes.Buffer
+	if code := run(context.Background(), nil, &out, &errs); code != exitCouldNotRun || !strings.Contains(errs.String(), "--config is missing") {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+}
+
+func TestOtherProviders(t *testing.T) {
+	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the built-in provider in 1.26", "azure": "cloud-provider-azure is the operator's to bring"} {
+		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
+		if code != exitPassed || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
+		}
+	}
+}
+
+func TestPolicyCommand(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(context.Background(), []string{"iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn"}, &out, &errs); code != exitPassed || !json.Valid(out.Bytes()) {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+	out.Reset()
+	if code := run(context.Background(), []string{"iam-policy", "--role", "boss", "--cluster", "prod"}, &out, &errs); code != exitCouldNotRun || !strings.Contains(errs.String(), `role "boss"`) || out.Len() > 0 {
+		t.Errorf("exit code %d: %s", code, errs.String())
+	}
+	out.Reset()
+	if code := run(context.Background(), []string{"checks"}, &out, &errs, &aws.Provider{}); code != exitPassed || !strings.Contains(out.String(), "instance-cluster-tag") {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestDocumentedChecks compares the table in the documentation with the code. UPDATE_DOCS=1 writes it anew.
+func TestDocumentedChecks(t *testing.T) {
+	const path = "../../../docs/aws.md"
+	const begin, end = "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n", "<!-- end of checks -->\n"
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(content), begin)
+	old, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s lacks the lines %q and %q", path, begin, end)
+	}
+	var table, errs bytes.Buffer
+	if code := run(context.Background(), []string{"checks", "--markdown"}, &table, &errs, &aws.Provider{}); code != exitPassed {
+		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	for _, c := range (&aws.Provider{}).Checks() {
+		if c.Mend == "" {
+			t.Errorf("check %s has nothing to say on what mends it", c.ID)
+		}
+	}
+	if old == table.String() {
+		return
+	}
+	if os.Getenv("UPDATE_DOCS") == "" {
+		t.Fatalf("the table in %s is not that of the code; UPDATE_DOCS=1 writes it anew", path)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,195 @@
+package preflight
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestGrade(t *testing.T) {
+	binding, advisory := Finding{Resource: "x"}, Finding{Resource: "x", Advisory: true}
+	tests := map[string]struct {
+		severity Severity
+		override Severity
+		mode     Mode
+		outcome  Outcome
+		want     Status // "" if the check is off
+	}{
+		"nothing found":                  {Fail, "", ModeEnforce, Outcome{Note: "seen"}, Passed},
+		"skipped":                        {Fail, "", ModeEnforce, Outcome{Skip: "why"}, Skipped},
+		"found":                          {Fail, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
+		"found, a warning":               {Warn, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+		"advisory":                       {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory}}, Warned},
+		"one of two is binding":          {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory, binding}}, Failed},
+		"advisory, operator insists":     {Fail, Fail, ModeEnforce, Outcome{Findings: []Finding{advisory}}, Failed},
+		"warning made a failure":         {Warn, Fail, ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
+		"failure made a warning":         {Fail, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+		"off":                            {Fail, Off, ModeEnforce, Outcome{Findings: []Finding{binding}}, ""},
+		"mode warn":                      {Fail, "", ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
+		"mode warn, operator insists":    {Fail, Fail, ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
+		"off unless turned on, in a way": {Off, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := Config{Mode: test.mode, Checks: map[string]Severity{}}
+			if test.override != "" {
+				c.Checks["id"] = test.override
+			}
+			got, ok := c.Grade(Check{ID: "id", Severity: test.severity}, test.outcome)
+			if got.Status != test.want || ok != (test.want != "") {
+				t.Errorf("%q %v, want %q", got.Status, ok, test.want)
+			}
+		})
+	}
+}
+
+func TestReportOrder(t *testing.T) {
+	results := []Result{{Check: "a", Status: Passed}, {Check: "b", Status: Warned}, {Check: "c", Status: Failed}, {Check: "d", Status: Skipped}, {Check: "e", Status: Failed}}
+	r := NewReport(Config{}, results, time.Now(), time.Second)
+	var order []string
+	for _, result := range r.Results {
+		order = append(order, result.Check)
+	}
+	if want := []string{"c", "e", "b", "d", "a"}; !slices.Equal(order, want) || r.Verdict != VerdictFailed {
+		t.Errorf("%v %s", order, r.Verdict)
+	}
+	if results[0].Check != "a" {
+		t.Errorf("the caller's slice was sorted")
+	}
+}
+
+func TestJSONSchema(t *testing.T) {
+	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{{Check: "id", Title: "t", Status: Failed,
+		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Mend: []string{"a && b <c>"}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	_ = json.Unmarshal([]byte(`{"schema_version": 1, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
+		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
+		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "mend": ["a && b <c>"]}]}]}`), &want)
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s", b.String())
+	}
+	if !strings.Contains(b.String(), "a && b <c>") {
+		t.Errorf("commands are escaped: %s", b.String())
+	}
+}
+
+func TestTextGolden(t *testing.T) {
+	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{
+		{Check: "first", Title: "all is well", Status: Passed, Note: "seen"},
+		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Mend: []string{"aws mend", "set it"}}}},
+	}, time.Now(), 1200*time.Millisecond)
+	r.Machine = "i-1"
+	var b bytes.Buffer
+	Printer{}.Table(&b, r)
+	Printer{}.Findings(&b, r)
+	want := `cloud-preflight: aws, cluster "prod", worker i-1
+  fail  second-check  it is tagged: i-1
+  pass  first         all is well: seen
+FAILED: 1 check failed, 0 warnings, 0 skipped, 1 passed in 1.2 s
+cloud-preflight: 1 check failed for cluster "prod" on worker i-1:
+FAIL second-check: i-1
+  wanted: w
+  found:  f
+  why:    y.
+  mend:   aws mend
+  or:     set it
+`
+	if b.String() != want {
+		t.Errorf("got\n%swant\n%s", b.String(), want)
+	}
+	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
+		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Mend: []string{"x"}}}})
+	b.Reset()
+	Printer{Short: true}.Table(&b, r)
+	if out := b.String(); strings.Contains(out, "first") || !strings.Contains(out, "  pass  1 check\n") || !strings.Contains(out, "é…\n") {
+		t.Errorf("the short table:\n%s", out)
+	}
+	b.Reset()
+	Printer{}.Findings(&b, r)
+	if out := b.String(); !strings.HasPrefix(out, "WARN fourth: i-2 (found: two; the report has more)\ncloud-preflight: 1 check failed") {
+		t.Errorf("the warning is not brief:\n%s", out)
+	}
+	b.Reset()
+	Printer{Colour: true}.Table(&b, r)
+	if !strings.Contains(b.String(), red+"fail"+reset) {
+		t.Errorf("no colour: %q", b.String())
+	}
+}
+
+func TestRedact(t *testing.T) {
+	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Mend: []string{"secret-key-123"}}}}}, time.Now(), 0)
+	r.Explanations = []Explanation{{Lines: []string{"secret-key-123"}}}
+	r.Redact("secret-key-123", "", "e")
+	var b bytes.Buffer
+	_ = r.WriteJSON(&b)
+	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 4 || !strings.Contains(b.String(), "the [redacted]") {
+		t.Errorf("%s", b.String())
+	}
+}
+
+func TestConfigDefaults(t *testing.T) {
+	c, err := ParseConfig([]byte(`{"provider": "aws", "cluster": "prod", "role": "worker"}`))
+	if err != nil || c.Mode != ModeEnforce || time.Duration(c.RetryWindow) != DefaultRetryWindow {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestConfigRefused(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                          "the file is empty",
+		"{":                         "unexpected EOF",
+		"[]":                        "cannot unmarshal",
+		`{"role": "worker"} {}`:     "there is more after",
+		`{"role": "worker", "x":1}`: `unknown field "x"`,
+		`{"provider": "aws", "role": "x", "mode": "y"}`: `mode "y" is not one of enforce, warn, off; role "x" is not one of control, worker; cluster is empty`,
+		`{"role": "worker", "retry_window": 60}`:        "is not a string",
+		`{"role": "worker", "retry_window": "-1s"}`:     `duration "-1s"`,
+	} {
+		if _, err := ParseConfig([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	b := Backoff{First: 100 * time.Millisecond, Limit: time.Second}
+	for i := range 100 {
+		length := min(100*time.Millisecond<<min(i, 10), time.Second)
+		if d := b.Next(); d < length/2 || d > length*3/2 {
+			t.Errorf("pause %d is %v, want around %v", i, d, length)
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	s := Spread{First: 10 * time.Second, Growth: 1.5}
+	for _, c := range []struct{ elapsed, least, most time.Duration }{
+		{0, 0, 10 * time.Second}, {4 * time.Second, 6 * time.Second, 11 * time.Second}, {16 * time.Second, 0, 6500 * time.Millisecond},
+		{100 * time.Second, 0, 50 * time.Second}, // spans that have passed are left out
+	} {
+		if d := s.Next(c.elapsed); d < c.least || d > c.most {
+			t.Errorf("after %v the pause is %v, want %v to %v", c.elapsed, d, c.least, c.most)
+		}
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add([]byte(`{"provider": "aws", "cluster": "prod", "role": "worker", "mode": "warn", "retry_window": "1m", "checks": {"a": "off"}}`))
+	f.Add([]byte(`{"retry_window": "9999999h"}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		if c, err := ParseConfig(content); err == nil && (c.RetryWindow < 0 || c.Role != Control && c.Role != Worker) {
+			t.Errorf("accepted %+v", c)
+		}
+	})
+}

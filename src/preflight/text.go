@@ -1,0 +1,168 @@
+package preflight
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Escape sequences of a terminal.
+const (
+	red    = "\x1b[31m"
+	yellow = "\x1b[33m"
+	green  = "\x1b[32m"
+	dim    = "\x1b[2m"
+	bold   = "\x1b[1m"
+	reset  = "\x1b[0m"
+)
+
+// Printer writes reports as text.
+type Printer struct {
+	Colour bool // with a terminal's colours
+	// Short leaves out the checks that passed and clips what others say to lineLength: a person looks for what is wrong.
+	Short bool
+}
+
+// lineLength is how much of a check's line a short table shows, in characters.
+const lineLength = 120
+
+func (p Printer) paint(colour, text string) string {
+	if !p.Colour {
+		return text
+	}
+	return colour + text + reset
+}
+
+func (p Printer) status(s Status) string {
+	colour := map[Status]string{Passed: green, Warned: yellow, Failed: red, Skipped: dim}[s]
+	return p.paint(colour, fmt.Sprintf("%-4s", s))
+}
+
+// Table writes one line a check, what the cloud controller would choose, and the verdict.
+func (p Printer) Table(w io.Writer, r *Report) {
+	fmt.Fprintln(w, p.paint(bold, heading(r)))
+	width := 0
+	for _, result := range r.Results {
+		if p.shows(result) {
+			width = max(width, len(result.Check))
+		}
+	}
+	for _, result := range r.Results {
+		if !p.shows(result) {
+			continue
+		}
+		text := []rune(summary(result))
+		if room := lineLength - width; p.Short && result.Status == Skipped && len(text) > room {
+			text = append(text[:room-1], '…')
+		}
+		fmt.Fprintf(w, "  %s  %-*s  %s\n", p.status(result.Status), width, result.Check, string(text))
+	}
+	if n := r.Count(Passed); p.Short && n > 0 {
+		fmt.Fprintf(w, "  %s  %s\n", p.status(Passed), plural(n, "check"))
+	}
+	for _, e := range r.Explanations {
+		fmt.Fprintln(w, e.Title)
+		for _, line := range e.Lines {
+			fmt.Fprintf(w, "  %s\n", line)
+		}
+	}
+	fmt.Fprintln(w, p.verdict(r))
+}
+
+func (p Printer) shows(r Result) bool { return !p.Short || r.Status != Passed }
+
+func heading(r *Report) string {
+	provider := r.Provider
+	if provider == "" {
+		provider = "no cloud"
+	}
+	text := fmt.Sprintf("cloud-preflight: %s, cluster %q, %s", provider, r.Cluster, r.Role)
+	if r.Machine != "" {
+		text += " " + r.Machine
+	}
+	if r.Node != nil && r.Node.Zone != "" {
+		text += " in " + r.Node.Zone
+	}
+	return text
+}
+
+func summary(r Result) string {
+	if len(r.Findings) == 0 {
+		if r.Note == "" {
+			return r.Title
+		}
+		return fmt.Sprintf("%s: %s", r.Title, r.Note)
+	}
+	parts := make([]string, 0, len(r.Findings))
+	for _, f := range r.Findings {
+		parts = append(parts, f.Resource)
+	}
+	return fmt.Sprintf("%s: %s", r.Title, strings.Join(parts, "; "))
+}
+
+func (p Printer) verdict(r *Report) string {
+	counts := fmt.Sprintf("%s failed, %s, %d skipped, %d passed in %.1f s", plural(r.Count(Failed), "check"),
+		plural(r.Count(Warned), "warning"), r.Count(Skipped), r.Count(Passed), float64(r.Milliseconds)/1000)
+	if n := r.CallCount("EC2"); n > 0 {
+		counts += fmt.Sprintf(", %s", plural(n, "EC2 call"))
+	}
+	if r.Verdict == VerdictFailed {
+		return p.paint(red, "FAILED") + ": " + counts
+	}
+	word := "PASSED"
+	if r.Mode == ModeWarn && r.Count(Warned) > 0 {
+		word = "PASSED (mode warn: nothing stops the deployment)"
+	}
+	return p.paint(green, word) + ": " + counts
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// Findings writes every finding in full; beside failures, warnings get a line each. Failures come last and the most
+// important one leads them: a Director shows the end of what a script wrote. Nothing is written when nothing was found.
+func (p Printer) Findings(w io.Writer, r *Report) {
+	for _, status := range []Status{Warned, Failed} {
+		if n := r.Count(status); n > 0 && status == Failed {
+			fmt.Fprintf(w, "%s\n", p.paint(bold, fmt.Sprintf("cloud-preflight: %s failed for cluster %q on %s %s:", plural(n, "check"), r.Cluster, r.Role, r.Machine)))
+		}
+		for _, result := range r.Results {
+			switch {
+			case result.Status != status:
+			case status == Warned && r.Count(Failed) > 0:
+				p.brief(w, result)
+			default:
+				p.findings(w, result)
+			}
+		}
+	}
+}
+
+// brief writes a line for each finding.
+func (p Printer) brief(w io.Writer, r Result) {
+	for _, f := range r.Findings {
+		fmt.Fprintf(w, "%s %s: %s (found: %s; the report has more)\n", p.paint(yellow, "WARN"), r.Check, f.Resource, f.Found)
+	}
+}
+
+func (p Printer) findings(w io.Writer, r Result) {
+	for _, f := range r.Findings {
+		label := strings.ToUpper(string(r.Status))
+		if p.Colour {
+			label = map[Status]string{Warned: yellow, Failed: red}[r.Status] + label + reset
+		}
+		fmt.Fprintf(w, "%s %s: %s\n", label, r.Check, f.Resource)
+		fmt.Fprintf(w, "  wanted: %s\n  found:  %s\n  why:    %s\n", f.Wanted, f.Found, f.Why)
+		for i, mend := range f.Mend {
+			lead := "mend:"
+			if i > 0 {
+				lead = "or:"
+			}
+			fmt.Fprintf(w, "  %-7s %s\n", lead, p.paint(bold, mend))
+		}
+	}
+}
