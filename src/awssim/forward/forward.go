@@ -1,0 +1,327 @@
+// Package forward is the data path of simulated load balancers: it listens on their addresses, probes the
+// registered targets and passes TCP connections to those that are healthy. The wanted state is declared
+// whole (Engine.Apply); the engine makes the difference happen and keeps what did not change, open
+// connections and health included.
+package forward
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config is all that the engine shall do.
+type Config struct {
+	Balancers []Balancer
+	Groups    []Group
+}
+
+// Balancer listens on each of its addresses.
+type Balancer struct {
+	ID        string
+	Addresses []netip.Addr
+	Listeners []Listener
+}
+
+// Listener passes connections on one port to a group.
+type Listener struct {
+	Port  int
+	Group string // Group.ID
+	// TargetPort is the port on every target; 0 stands for each target's own.
+	TargetPort int
+}
+
+// Group is a set of targets with one health check.
+type Group struct {
+	ID      string
+	Check   Check
+	Targets []Target
+}
+
+// Target is a destination.
+type Target struct {
+	ID      string // unique in its group
+	Address netip.Addr
+	Port    int // 0 in groups whose listeners and check name the port
+}
+
+// Check says how targets are probed.
+type Check struct {
+	Protocol  string // TCP or HTTP
+	Port      int    // 0: the target's own
+	Path      string // HTTP only
+	Codes     string // HTTP codes that count as healthy: "200", "200-399", "200,204"
+	Interval  time.Duration
+	Timeout   time.Duration
+	Healthy   int // successes in a row until a target is healthy
+	Unhealthy int // failures in a row until it is unhealthy again
+}
+
+// Plumbing gives the machine the addresses that load balancers listen on.
+type Plumbing interface {
+	Add(netip.Addr) error
+	Remove(netip.Addr) error
+}
+
+// NoPlumbing is for addresses that the machine has anyway, such as 127.0.0.0/8.
+type NoPlumbing struct{}
+
+// Add does nothing.
+func (NoPlumbing) Add(netip.Addr) error { return nil }
+
+// Remove does nothing.
+func (NoPlumbing) Remove(netip.Addr) error { return nil }
+
+// dialTimeout is how long a connection to a target may take before the client is cut off.
+const dialTimeout = 5 * time.Second
+
+// Engine runs a Config. Its methods may be called concurrently.
+type Engine struct {
+	plumbing Plumbing
+	log      *slog.Logger
+
+	mu        sync.Mutex
+	addresses map[netip.Addr]bool
+	listeners map[listenerKey]*listener
+	groups    map[string]*group
+	closed    bool
+}
+
+type listenerKey struct {
+	balancer string
+	address  netip.AddrPort
+}
+
+// New returns an engine that does nothing yet.
+func New(plumbing Plumbing, log *slog.Logger) *Engine {
+	return &Engine{
+		plumbing:  plumbing,
+		log:       log,
+		addresses: map[netip.Addr]bool{},
+		listeners: map[listenerKey]*listener{},
+		groups:    map[string]*group{},
+	}
+}
+
+// Apply makes the engine do what c says and nothing else. Parts that fail (a port that is taken) are
+// reported together; the others work, and the failed ones are tried again by the next Apply.
+func (e *Engine) Apply(c Config) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errors.New("load balancers are shut down")
+	}
+	e.applyGroups(c.Groups)
+	return errors.Join(e.applyListeners(c.Balancers)...)
+}
+
+func (e *Engine) applyGroups(want []Group) {
+	keep := map[string]bool{}
+	for _, g := range want {
+		keep[g.ID] = true
+		running := e.groups[g.ID]
+		if running == nil {
+			running = newGroup()
+			e.groups[g.ID] = running
+		}
+		running.apply(g)
+	}
+	for id, g := range e.groups {
+		if !keep[id] {
+			g.apply(Group{})
+			delete(e.groups, id)
+		}
+	}
+}
+
+func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
+	addresses := map[netip.Addr]bool{}
+	routes := map[listenerKey]route{}
+	for _, b := range balancers {
+		for _, address := range b.Addresses {
+			addresses[address] = true
+			for _, l := range b.Listeners {
+				key := listenerKey{b.ID, netip.AddrPortFrom(address, uint16(l.Port))}
+				routes[key] = route{group: e.groups[l.Group], port: l.TargetPort}
+			}
+		}
+	}
+	for key, l := range e.listeners {
+		if _, ok := routes[key]; !ok {
+			l.close()
+			delete(e.listeners, key)
+		}
+	}
+	for address := range e.addresses {
+		if !addresses[address] {
+			if err := e.plumbing.Remove(address); err != nil {
+				errs = append(errs, fmt.Errorf("remove load balancer address %s: %w", address, err))
+				continue
+			}
+			delete(e.addresses, address)
+		}
+	}
+	for _, address := range slices.SortedFunc(maps.Keys(addresses), netip.Addr.Compare) {
+		if !e.addresses[address] {
+			if err := e.plumbing.Add(address); err != nil {
+				errs = append(errs, fmt.Errorf("add load balancer address %s: %w", address, err))
+				continue
+			}
+			e.addresses[address] = true
+		}
+	}
+	for key, r := range routes {
+		if l := e.listeners[key]; l != nil {
+			l.route.Store(&r)
+			continue
+		}
+		l, err := listen(key.address, r, e.log.With("load_balancer", key.balancer))
+		if err != nil {
+			errs = append(errs, fmt.Errorf("load balancer %s: %w", key.balancer, err))
+			continue
+		}
+		e.listeners[key] = l
+	}
+	return errs
+}
+
+// Health is the state of a target as its probes found it. known is false when the group is not probed
+// or does not have the target.
+func (e *Engine) Health(group, target string) (health Health, known bool) {
+	e.mu.Lock()
+	g := e.groups[group]
+	e.mu.Unlock()
+	if g == nil {
+		return Health{}, false
+	}
+	return g.health(target)
+}
+
+// Close stops everything and gives the addresses back.
+func (e *Engine) Close() error {
+	err := e.Apply(Config{})
+	e.mu.Lock()
+	e.closed = true
+	e.mu.Unlock()
+	return err
+}
+
+// route is where a listener's connections go; it can change while the listener stays.
+type route struct {
+	group *group
+	port  int
+}
+
+type listener struct {
+	socket net.Listener
+	log    *slog.Logger
+	route  atomic.Pointer[route]
+
+	mu     sync.Mutex
+	open   map[net.Conn]bool
+	closed bool
+}
+
+func listen(address netip.AddrPort, r route, log *slog.Logger) (*listener, error) {
+	socket, err := net.Listen("tcp", address.String())
+	if err != nil {
+		return nil, err
+	}
+	l := &listener{socket: socket, log: log, open: map[net.Conn]bool{}}
+	l.route.Store(&r)
+	go l.serve()
+	return l, nil
+}
+
+func (l *listener) serve() {
+	for {
+		client, err := l.socket.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			l.log.Warn("accept failed", "error", err)
+			time.Sleep(100 * time.Millisecond)
+			continue
+		}
+		go l.handle(client)
+	}
+}
+
+// handle closes the client without a byte when no target is healthy, as a TCP listener of AWS does.
+func (l *listener) handle(client net.Conn) {
+	if !l.track(client) {
+		return
+	}
+	defer l.untrack(client)
+	r := l.route.Load()
+	if r.group == nil {
+		return
+	}
+	for _, t := range r.group.candidates() {
+		port := cmp.Or(r.port, t.Port)
+		server, err := net.DialTimeout("tcp", net.JoinHostPort(t.Address.String(), strconv.Itoa(port)), dialTimeout)
+		if err != nil {
+			l.log.Info("target refused a connection", "target", t.ID, "port", port, "error", err)
+			continue
+		}
+		if l.track(server) {
+			pipe(client, server)
+			l.untrack(server)
+		}
+		return
+	}
+}
+
+// track remembers a connection so that close can end it; it refuses when the listener is closed.
+func (l *listener) track(c net.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		c.Close()
+		return false
+	}
+	l.open[c] = true
+	return true
+}
+
+func (l *listener) untrack(c net.Conn) {
+	c.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.open, c)
+}
+
+func (l *listener) close() {
+	l.socket.Close()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for c := range l.open {
+		c.Close()
+	}
+}
+
+// pipe copies both ways until both sides have ended, passing on half-closed connections.
+func pipe(a, b net.Conn) {
+	var wg sync.WaitGroup
+	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
+		wg.Go(func() {
+			io.Copy(pair[1], pair[0]) // an error ends this direction, which is all there is to do
+			if half, ok := pair[1].(interface{ CloseWrite() error }); ok {
+				half.CloseWrite()
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,110 @@
+package iam
+
+import (
+	"fmt"
+	"strings"
+)
+
+// operator is a condition operator taken apart: ForAnyValue:StringNotLikeIfExists.
+type operator struct {
+	set      string // "", ForAnyValue, ForAllValues
+	compare  func(want, got string) bool
+	negated  bool
+	ifExists bool
+	null     bool
+}
+
+// comparisons are the operators that the policies of Kubernetes' AWS components use.
+var comparisons = map[string]operator{
+	"StringEquals":              {compare: equal},
+	"StringNotEquals":           {compare: equal, negated: true},
+	"StringEqualsIgnoreCase":    {compare: strings.EqualFold},
+	"StringNotEqualsIgnoreCase": {compare: strings.EqualFold, negated: true},
+	"StringLike":                {compare: Match},
+	"StringNotLike":             {compare: Match, negated: true},
+	"ArnEquals":                 {compare: Match},
+	"ArnLike":                   {compare: Match},
+	"ArnNotEquals":              {compare: Match, negated: true},
+	"ArnNotLike":                {compare: Match, negated: true},
+	"Bool":                      {compare: strings.EqualFold},
+	"Null":                      {null: true},
+}
+
+func equal(want, got string) bool { return want == got }
+
+func parseOperator(name string) (operator, error) {
+	base, set := name, ""
+	if before, after, found := strings.Cut(name, ":"); found {
+		if before != "ForAnyValue" && before != "ForAllValues" {
+			return operator{}, fmt.Errorf("operator %q: want ForAnyValue: or ForAllValues: before the colon", name)
+		}
+		set, base = before, after
+	}
+	base, ifExists := strings.CutSuffix(base, "IfExists")
+	op, ok := comparisons[base]
+	if !ok {
+		return operator{}, fmt.Errorf("operator %q is not supported", name)
+	}
+	op.set, op.ifExists = set, ifExists
+	return op, nil
+}
+
+// hold reports whether every operator and every key of the block is satisfied.
+func (c Conditions) hold(context map[string][]string) bool {
+	for name, keys := range c {
+		op, err := parseOperator(name)
+		if err != nil {
+			return false // Validate refuses such policies before they are used
+		}
+		for key, want := range keys {
+			if !op.holds(want, lookup(context, key)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// lookup finds a context key without regard to case, which is how IAM compares key names.
+func lookup(context map[string][]string, key string) []string {
+	if values, ok := context[key]; ok {
+		return values
+	}
+	for name, values := range context {
+		if strings.EqualFold(name, key) {
+			return values
+		}
+	}
+	return nil
+}
+
+func (op operator) holds(want, got []string) bool {
+	if op.null {
+		return len(want) > 0 && strings.EqualFold(want[0], "true") == (len(got) == 0)
+	}
+	if len(got) == 0 {
+		// A missing key fails positive operators, and satisfies negated ones, …IfExists and ForAllValues.
+		return op.set == "ForAllValues" || op.set == "" && op.negated || op.ifExists
+	}
+	for _, value := range got {
+		ok := op.one(want, value)
+		switch {
+		case op.set == "ForAllValues" && !ok:
+			return false
+		case op.set != "ForAllValues" && ok:
+			return true
+		}
+	}
+	return op.set == "ForAllValues"
+}
+
+// one compares a value of the request with the accepted ones: any of them for positive operators, none
+// of them for negated ones.
+func (op operator) one(want []string, value string) bool {
+	for _, w := range want {
+		if op.compare(w, value) {
+			return !op.negated
+		}
+	}
+	return op.negated
+}

@@ -1,0 +1,190 @@
+// Package iam evaluates identity-based IAM policies the way AWS documents it: an explicit Deny wins, then
+// any Allow, else the request is denied implicitly. It knows the elements Effect, Action, NotAction,
+// Resource, NotResource and Condition. Policy documents with anything else are refused, so that no
+// policy is ever enforced only in part.
+package iam
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Policy is a policy document.
+type Policy struct {
+	Version   string     `json:"Version,omitempty"`
+	ID        string     `json:"Id,omitempty"`
+	Statement Statements `json:"Statement"`
+}
+
+// Statements is a list of statements; documents may give a single one without a list.
+type Statements []Statement
+
+// Statement is one rule of a policy.
+type Statement struct {
+	Sid         string     `json:"Sid,omitempty"`
+	Effect      string     `json:"Effect"`
+	Action      Strings    `json:"Action,omitempty"`
+	NotAction   Strings    `json:"NotAction,omitempty"`
+	Resource    Strings    `json:"Resource,omitempty"`
+	NotResource Strings    `json:"NotResource,omitempty"`
+	Condition   Conditions `json:"Condition,omitempty"`
+}
+
+// Conditions maps operator (StringEquals) to condition key (aws:ResourceTag/team) to accepted values.
+type Conditions map[string]map[string]Strings
+
+// Strings is a list that documents may write as a single string (or, in conditions, as a bool).
+type Strings []string
+
+// UnmarshalJSON accepts "x", true and ["x", "y"].
+func (s *Strings) UnmarshalJSON(data []byte) error {
+	var one any
+	if err := json.Unmarshal(data, &one); err != nil {
+		return err
+	}
+	list, ok := one.([]any)
+	if !ok {
+		list = []any{one}
+	}
+	*s = make(Strings, 0, len(list))
+	for _, v := range list {
+		switch v := v.(type) {
+		case string:
+			*s = append(*s, v)
+		case bool, float64:
+			*s = append(*s, fmt.Sprint(v))
+		default:
+			return fmt.Errorf("%v: want a string or a list of strings", v)
+		}
+	}
+	return nil
+}
+
+// UnmarshalJSON accepts one statement or a list, and refuses unknown elements.
+func (s *Statements) UnmarshalJSON(data []byte) error {
+	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] != '[' {
+		data = slices.Concat([]byte("["), data, []byte("]"))
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	var list []Statement
+	if err := dec.Decode(&list); err != nil {
+		return err
+	}
+	*s = list
+	return nil
+}
+
+// Validate reports the first element that IAM would refuse or that this package cannot enforce.
+func (p Policy) Validate() error {
+	if len(p.Statement) == 0 {
+		return fmt.Errorf("policy has no Statement")
+	}
+	for i, s := range p.Statement {
+		where := fmt.Sprintf("Statement[%d]", i)
+		if s.Effect != "Allow" && s.Effect != "Deny" {
+			return fmt.Errorf("%s: Effect %q: want Allow or Deny", where, s.Effect)
+		}
+		if (len(s.Action) == 0) == (len(s.NotAction) == 0) {
+			return fmt.Errorf("%s: want exactly one of Action and NotAction", where)
+		}
+		if (len(s.Resource) == 0) == (len(s.NotResource) == 0) {
+			return fmt.Errorf("%s: want exactly one of Resource and NotResource", where)
+		}
+		for _, action := range slices.Concat(s.Action, s.NotAction) {
+			if action != "*" && !strings.Contains(action, ":") {
+				return fmt.Errorf("%s: Action %q: want SERVICE:ACTION", where, action)
+			}
+		}
+		for operator := range s.Condition {
+			if _, err := parseOperator(operator); err != nil {
+				return fmt.Errorf("%s: Condition: %w", where, err)
+			}
+		}
+	}
+	return nil
+}
+
+// Request is one question: may this be done to that?
+type Request struct {
+	Action   string              // for example ec2:CreateTags
+	Resource string              // an ARN, or "*" for actions without resource-level permissions
+	Context  map[string][]string // condition key to values; keys are compared without regard to case
+}
+
+// Decision is the answer to a Request.
+type Decision int
+
+const (
+	// ImplicitDeny says that no statement allows the request.
+	ImplicitDeny Decision = iota
+	// Allowed says that a statement allows it and none denies it.
+	Allowed
+	// ExplicitDeny says that a Deny statement matches.
+	ExplicitDeny
+)
+
+// Evaluate answers a request under all of an identity's policies.
+func Evaluate(policies []Policy, r Request) Decision {
+	decision := ImplicitDeny
+	for _, p := range policies {
+		for _, s := range p.Statement {
+			if !s.matches(r) {
+				continue
+			}
+			if s.Effect == "Deny" {
+				return ExplicitDeny
+			}
+			decision = Allowed
+		}
+	}
+	return decision
+}
+
+func (s Statement) matches(r Request) bool {
+	action := len(s.Action) > 0 && matchAny(s.Action, r.Action, true) ||
+		len(s.NotAction) > 0 && !matchAny(s.NotAction, r.Action, true)
+	resource := len(s.Resource) > 0 && matchAny(s.Resource, r.Resource, false) ||
+		len(s.NotResource) > 0 && !matchAny(s.NotResource, r.Resource, false)
+	return action && resource && s.Condition.hold(r.Context)
+}
+
+// matchAny compares with wildcards; actions have no case, ARNs do. A request for "*" is granted only by
+// a pattern that matches everything.
+func matchAny(patterns []string, value string, fold bool) bool {
+	for _, pattern := range patterns {
+		v := value
+		if fold {
+			pattern, v = strings.ToLower(pattern), strings.ToLower(value)
+		}
+		if Match(pattern, v) {
+			return true
+		}
+	}
+	return false
+}
+
+// Match compares s with a pattern in which * stands for any characters and ? for one. AWS uses the same
+// two in policies and in filters.
+func Match(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && (pattern[p] == '?' || pattern[p] == s[i]):
+			p++
+			i++
+		case star >= 0:
+			mark++
+			p, i = star+1, mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

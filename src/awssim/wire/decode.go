@@ -1,0 +1,206 @@
+// Package wire speaks the two form-encoded protocols of AWS: EC2's own query protocol and the
+// "AWS query" protocol of Elastic Load Balancing and STS. Requests are flat form parameters
+// (Filter.1.Value.2=x, Subnets.member.1=y), answers are XML. The package turns the former into Go
+// structs and Go structs into the latter; it knows no action.
+package wire
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Style is one of the two protocols.
+type Style int
+
+const (
+	// EC2 flattens lists as Name.1, Name.2 and answers without a result element.
+	EC2 Style = iota
+	// Query writes lists as Name.member.1 and wraps answers in <ActionResult>.
+	Query
+)
+
+// maxDepth bounds the nesting of a parameter's name. The deepest that EC2 documents,
+// LaunchTemplateData.NetworkInterface.1.PrivateIpAddresses.1.Primary, has six parts.
+const maxDepth = 12
+
+// maxIndex bounds the position in a list; EC2 accepts at most 1000 ids in a call.
+const maxIndex = 10000
+
+// UnknownParameterError names a parameter that the action does not have.
+type UnknownParameterError struct{ Name string }
+
+func (e *UnknownParameterError) Error() string {
+	return fmt.Sprintf("The parameter %s is not recognized", e.Name)
+}
+
+// InvalidParameterError names a parameter whose value does not fit its type, or whose name is malformed.
+type InvalidParameterError struct{ Name, Value, Want string }
+
+func (e *InvalidParameterError) Error() string {
+	return fmt.Sprintf("Invalid value '%s' for %s. Expected %s.", e.Value, e.Name, e.Want)
+}
+
+// Decode fills the struct that into points at from form parameters. A field takes the parameter of its
+// own name, or of its `param:"…"` tag; embedded structs are read as if their fields stood in the outer
+// struct; fields may be string, bool, int, pointers to these (nil: the parameter was not given), structs
+// and slices. It returns *UnknownParameterError or *InvalidParameterError.
+func Decode(values url.Values, style Style, into any) error {
+	root := &node{}
+	for name, all := range values {
+		if err := root.insert(name, all[0]); err != nil {
+			return err
+		}
+	}
+	d := decoder{style: style}
+	if err := d.decode(reflect.ValueOf(into).Elem(), root, ""); err != nil {
+		return err
+	}
+	return root.firstUnused("")
+}
+
+// node is one part of the dotted names, as a tree.
+type node struct {
+	value    string
+	hasValue bool
+	used     bool
+	children map[string]*node
+}
+
+func (n *node) insert(name, value string) error {
+	parts := strings.Split(name, ".")
+	if len(parts) > maxDepth {
+		return &UnknownParameterError{Name: name}
+	}
+	for _, part := range parts {
+		if n.children == nil {
+			n.children = map[string]*node{}
+		}
+		child := n.children[part]
+		if child == nil {
+			child = &node{}
+			n.children[part] = child
+		}
+		n = child
+	}
+	n.value, n.hasValue = value, true
+	return nil
+}
+
+// firstUnused returns an error for the first parameter, by name, that no field took.
+func (n *node) firstUnused(name string) error {
+	if n.hasValue && !n.used {
+		return &UnknownParameterError{Name: name}
+	}
+	keys := make([]string, 0, len(n.children))
+	for key := range n.children {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	for _, key := range keys {
+		if err := n.children[key].firstUnused(join(name, key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type decoder struct{ style Style }
+
+func (d decoder) decode(v reflect.Value, n *node, name string) error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		return d.decode(v.Elem(), n, name)
+	case reflect.Struct:
+		return d.decodeStruct(v, n, name)
+	case reflect.Slice:
+		return d.decodeSlice(v, n, name)
+	}
+	if !n.hasValue {
+		return nil // its children stay unused and are reported
+	}
+	n.used = true
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(n.value)
+	case reflect.Bool:
+		b, err := strconv.ParseBool(n.value)
+		if err != nil {
+			return &InvalidParameterError{Name: name, Value: n.value, Want: "true or false"}
+		}
+		v.SetBool(b)
+	case reflect.Int:
+		i, err := strconv.ParseInt(n.value, 10, 32)
+		if err != nil {
+			return &InvalidParameterError{Name: name, Value: n.value, Want: "an integer"}
+		}
+		v.SetInt(i)
+	default:
+		panic(fmt.Sprintf("wire: cannot decode into %s", v.Type()))
+	}
+	return nil
+}
+
+func (d decoder) decodeStruct(v reflect.Value, n *node, name string) error {
+	for i := range v.NumField() {
+		field := v.Type().Field(i)
+		if field.Anonymous {
+			if err := d.decodeStruct(v.Field(i), n, name); err != nil {
+				return err
+			}
+			continue
+		}
+		key := field.Name
+		if tag, ok := field.Tag.Lookup("param"); ok {
+			key = tag
+		}
+		if child := n.children[key]; child != nil {
+			if err := d.decode(v.Field(i), child, join(name, key)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// decodeSlice orders elements by their index; gaps are closed, as AWS does.
+func (d decoder) decodeSlice(v reflect.Value, n *node, name string) error {
+	if d.style == Query {
+		if n.hasValue && n.value == "" {
+			n.used = true // "Subnets=" is how the protocol writes an empty list
+		}
+		if n = n.children["member"]; n == nil {
+			return nil
+		}
+		name = join(name, "member")
+	}
+	indexes := make([]int, 0, len(n.children))
+	for key := range n.children {
+		index, err := strconv.Atoi(key)
+		if err != nil || index < 1 || index > maxIndex || strconv.Itoa(index) != key {
+			return &UnknownParameterError{Name: join(name, key)}
+		}
+		indexes = append(indexes, index)
+	}
+	slices.Sort(indexes)
+	v.Set(reflect.MakeSlice(v.Type(), len(indexes), len(indexes)))
+	for i, index := range indexes {
+		key := strconv.Itoa(index)
+		if err := d.decode(v.Index(i), n.children[key], join(name, key)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func join(prefix, name string) string {
+	if prefix == "" {
+		return name
+	}
+	return prefix + "." + name
+}

@@ -1,0 +1,91 @@
+package wire
+
+import (
+	"encoding/xml"
+	"fmt"
+	"net/http"
+	"strings"
+)
+
+// Error is an answer that AWS gives instead of a result.
+type Error struct {
+	Code    string // as the service documents it, for example InvalidSubnetID.NotFound
+	Message string
+	Status  int // HTTP status; 0 stands for 400
+}
+
+func (e *Error) Error() string { return e.Code + ": " + e.Message }
+
+// HTTPStatus is Status, or 400 where none was set.
+func (e *Error) HTTPStatus() int {
+	if e.Status == 0 {
+		return http.StatusBadRequest
+	}
+	return e.Status
+}
+
+// Response encodes the answer to an action. result is a struct (or pointer to one) with xml tags, whose
+// fields become the children of <ActionResponse> (EC2) or <ActionResult> (Query); nil stands for an
+// answer without content.
+func Response(style Style, namespace, action, requestID string, result any) ([]byte, error) {
+	inner, err := innerXML(result)
+	if err != nil {
+		return nil, fmt.Errorf("encode the answer to %s: %w", action, err)
+	}
+	var b strings.Builder
+	b.WriteString(xml.Header)
+	fmt.Fprintf(&b, `<%sResponse xmlns="%s">`, action, namespace)
+	if style == EC2 {
+		fmt.Fprintf(&b, "<requestId>%s</requestId>%s", requestID, inner)
+	} else {
+		fmt.Fprintf(&b, "<%[1]sResult>%[2]s</%[1]sResult><ResponseMetadata><RequestId>%[3]s</RequestId></ResponseMetadata>", action, inner, requestID)
+	}
+	fmt.Fprintf(&b, "</%sResponse>", action)
+	return []byte(b.String()), nil
+}
+
+// innerXML encodes a struct's fields without an element around them.
+func innerXML(v any) ([]byte, error) {
+	if v == nil {
+		return nil, nil
+	}
+	var b strings.Builder
+	enc := xml.NewEncoder(&b)
+	if err := enc.EncodeElement(v, xml.StartElement{Name: xml.Name{Local: "x"}}); err != nil {
+		return nil, err
+	}
+	return []byte(strings.TrimSuffix(strings.TrimPrefix(b.String(), "<x>"), "</x>")), nil
+}
+
+type ec2Error struct {
+	XMLName   xml.Name `xml:"Response"`
+	Code      string   `xml:"Errors>Error>Code"`
+	Message   string   `xml:"Errors>Error>Message"`
+	RequestID string   `xml:"RequestID"`
+}
+
+type queryError struct {
+	XMLName   xml.Name `xml:"ErrorResponse"`
+	Namespace string   `xml:"xmlns,attr"`
+	Type      string   `xml:"Error>Type"`
+	Code      string   `xml:"Error>Code"`
+	Message   string   `xml:"Error>Message"`
+	RequestID string   `xml:"RequestId"`
+}
+
+// ErrorResponse encodes an error as the protocol's services do.
+func ErrorResponse(style Style, namespace, requestID string, e *Error) []byte {
+	var doc any = ec2Error{Code: e.Code, Message: e.Message, RequestID: requestID}
+	if style == Query {
+		blame := "Sender"
+		if e.HTTPStatus() >= http.StatusInternalServerError {
+			blame = "Receiver"
+		}
+		doc = queryError{Namespace: namespace, Type: blame, Code: e.Code, Message: e.Message, RequestID: requestID}
+	}
+	out, err := xml.Marshal(doc)
+	if err != nil {
+		panic(fmt.Sprintf("wire: an error document of strings could not be encoded: %v", err))
+	}
+	return append([]byte(xml.Header), out...)
+}
