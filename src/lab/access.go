@@ -1,0 +1,126 @@
+package lab
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/awssim"
+	"kubernetes-release/lab/director"
+)
+
+// writeAccess writes what an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It gives false when the deployment
+// has no Kubernetes administrator, so that there is no kubeconfig.
+func (s *session) writeAccess() (bool, error) {
+	if err := s.writeAWS(); err != nil {
+		return false, err
+	}
+	group, job := s.kubectlJob()
+	if job == nil {
+		return false, nil
+	}
+	text, err := s.kubeconfig(group, job)
+	if err != nil {
+		return false, err
+	}
+	if err := director.WriteFile(s.path("kubeconfig"), text, 0o600); err != nil {
+		return false, err
+	}
+	return true, s.writeKubectl(job)
+}
+
+// kubectlJob finds the job that holds the administrator's identity.
+func (s *session) kubectlJob() (*director.Group, *director.GroupJob) {
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			if job.Job.Name == "kubectl" && len(group.Instances) > 0 {
+				return group, job
+			}
+		}
+	}
+	return nil, nil
+}
+
+// kubeconfig makes an administrator's kubeconfig that works from this machine: the server is a control VM's address, and its
+// certificate is checked against the API's own host name.
+func (s *session) kubeconfig(group *director.Group, job *director.GroupJob) ([]byte, error) {
+	client, _ := dig(job.Properties, "tls", "client").(map[string]any)
+	cluster := job.Links["cluster"]
+	if client == nil || cluster == nil {
+		return nil, fmt.Errorf("the job kubectl of instance group '%s' has no tls.client or no link 'cluster'", group.Spec.Name)
+	}
+	encoded := func(key string) string {
+		text, _ := client[key].(string)
+		return base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	name := fmt.Sprint(dig(cluster.Properties, "cluster", "name"))
+	config := map[string]any{
+		"apiVersion": "v1", "kind": "Config", "current-context": name,
+		"clusters": []any{map[string]any{"name": name, "cluster": map[string]any{
+			"server":                     fmt.Sprintf("https://%s:%v", s.controlAddress(group), dig(cluster.Properties, "api", "port")),
+			"tls-server-name":            dig(cluster.Properties, "api", "hostname"),
+			"certificate-authority-data": encoded("ca"),
+		}}},
+		"users": []any{map[string]any{"name": "admin", "user": map[string]any{
+			"client-certificate-data": encoded("certificate"), "client-key-data": encoded("private_key"),
+		}}},
+		"contexts": []any{map[string]any{"name": name, "context": map[string]any{"cluster": name, "user": "admin"}}},
+	}
+	return yaml.Marshal(config)
+}
+
+// controlAddress gives the address of the first started VM that serves the API.
+func (s *session) controlAddress(fallback *director.Group) string {
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			if job.Job.Name != "kube-apiserver" {
+				continue
+			}
+			for _, planned := range group.Instances {
+				if planned.Instance.Wanted == director.Started {
+					return planned.Instance.Address.String()
+				}
+			}
+		}
+	}
+	return fallback.Instances[0].Instance.Address.String()
+}
+
+func dig(tree map[string]any, keys ...string) any {
+	var node any = tree
+	for _, key := range keys {
+		m, _ := node.(map[string]any)
+		node = m[key]
+	}
+	return node
+}
+
+// writeKubectl makes bin/kubectl, which is the deployed one and uses the lab's kubeconfig unless told otherwise.
+func (s *session) writeKubectl(job *director.GroupJob) error {
+	pkg := job.Release.Packages["kubernetes"]
+	if pkg == nil {
+		return nil
+	}
+	text := fmt.Sprintf("#!/bin/sh\n: \"${KUBECONFIG:=%s}\"\nexport KUBECONFIG\nexec '%s' \"$@\"\n",
+		s.path("kubeconfig"), filepath.Join(pkg.Compiled, "bin/kubectl"))
+	if err := os.MkdirAll(s.path("bin"), 0o755); err != nil {
+		return err
+	}
+	return director.WriteFile(s.path("bin", "kubectl"), []byte(text), 0o755)
+}
+
+// writeAWS writes the variables that point any AWS client at the simulated cloud, as an operator with all permissions.
+func (s *session) writeAWS() error {
+	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud: . %s
+export AWS_ENDPOINT_URL=%s
+export AWS_REGION=%s
+export AWS_DEFAULT_REGION=%s
+export AWS_ACCESS_KEY_ID=%s
+export AWS_SECRET_ACCESS_KEY=%s
+unset AWS_SESSION_TOKEN AWS_PROFILE
+`, s.path("aws.env"), APIURL(s.Network), awssim.LabRegion, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
+	return director.WriteFile(s.path("aws.env"), []byte(text), 0o600)
+}

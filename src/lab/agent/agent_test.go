@@ -1,0 +1,374 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/vm"
+)
+
+func TestMain(m *testing.M) {
+	vm.MaybeRunInit()
+	os.Exit(m.Run())
+}
+
+// machine makes a VM with an agent, removed at the test's end.
+func machine(t *testing.T) (*vm.VM, Agent) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("makes VMs; make test-lab runs it")
+	}
+	if os.Getuid() != 0 {
+		t.Skip("needs root to make VMs")
+	}
+	if _, err := os.Stat("/usr/bin/monit"); err != nil {
+		t.Skip("needs Debian's monit")
+	}
+	n, err := network.Choose()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Create(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Destroy(); err != nil {
+			t.Error(err)
+		}
+	})
+	v, err := vm.Create(t.Context(), vm.Spec{Name: "one", StateDir: t.TempDir(), Network: n, Address: netip.AddrFrom4([4]byte{10, byte(n.Number), 16, 4})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Destroy(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return v, New(v)
+}
+
+// files makes a host directory of the given files; those of bin/ are executable anyway once they are in the VM.
+func files(t *testing.T, content map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range content {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+const sleeperMonit = `check process NAME
+  with pidfile /var/vcap/sys/run/NAME/NAME.pid
+  start program "/var/vcap/jobs/NAME/bin/ctl start"
+  stop program "/var/vcap/jobs/NAME/bin/ctl stop"
+  group vcap
+`
+
+const sleeperCtl = `#!/bin/sh
+pidfile=/var/vcap/sys/run/NAME/NAME.pid
+case $1 in
+start) setsid sleep 1000 > /dev/null 2>&1 & echo $! > $pidfile ;;
+stop) pid=$(cat $pidfile); kill $pid; while kill -0 $pid 2> /dev/null; do sleep 0.01; done; rm -f $pidfile ;;
+esac
+`
+
+// sleeper is a job with one process.
+func sleeper(t *testing.T, name, fingerprint string, more map[string]string) Job {
+	t.Helper()
+	content := map[string]string{"monit": strings.ReplaceAll(sleeperMonit, "NAME", name), "bin/ctl": strings.ReplaceAll(sleeperCtl, "NAME", name)}
+	for k, text := range more {
+		content[k] = text
+	}
+	return Job{Name: name, Fingerprint: fingerprint, Dir: files(t, content)}
+}
+
+func sh(t *testing.T, v *vm.VM, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := v.Run(t.Context(), []string{"bash", "-euc", script}, vm.RunOptions{Stdout: &out, Stderr: &out}); err != nil {
+		t.Errorf("%s: %v\n%s", script, err, out.String())
+	}
+	return strings.TrimSpace(out.String())
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestJobsAndPackagesArePutInPlace(t *testing.T) {
+	v, a := machine(t)
+	pkg := Package{Name: "tool", Fingerprint: "p1", Dir: files(t, map[string]string{"bin/tool": "tool one"})}
+	spec := ApplySpec{
+		Instance: Instance{Deployment: "kubernetes", Group: "control", ID: "abc", AZ: "z1", Bootstrap: true},
+		Jobs:     []Job{sleeper(t, "a", "j1", map[string]string{"config/x.json": "{}"}), sleeper(t, "b", "j1", nil)},
+		Packages: []Package{pkg, {Name: "other", Fingerprint: "o1", Dir: files(t, map[string]string{"f": "x"})}},
+	}
+	must(t, a.Apply(t.Context(), spec))
+	must(t, a.Apply(t.Context(), spec)) // nothing to do
+	for _, c := range []struct{ script, want string }{
+		{"readlink -f /var/vcap/jobs/a", "/var/vcap/data/jobs/a/j1"},
+		{"cd /var/vcap/jobs/a; stat -c '%a %U %G %n' . bin bin/ctl config/x.json", "750 root vcap .\n750 root vcap bin\n750 root vcap bin/ctl\n640 root vcap config/x.json"},
+		{"cat /var/vcap/packages/tool/bin/tool; readlink /var/vcap/packages/tool", "tool one/var/vcap/data/packages/tool/p1"},
+		{"touch /var/vcap/packages/tool/x 2>&1 | grep -o 'Read-only' || true", "Read-only"},
+		{"grep -c /var/vcap/data/packages/tool /proc/self/mountinfo", "1"},
+		{"stat -c '%a %U %G' /var/vcap/sys/log/a /var/vcap/sys/run/a /var/vcap/data/a", "770 root vcap\n770 root vcap\n770 root vcap"},
+		{"cd /var/vcap/instance; cat id; echo; cat az; echo; cat bootstrap", "abc\nz1\ntrue"},
+		{"ls /var/vcap/monit/job", ""}, // monit hears of jobs at Start
+	} {
+		if got := sh(t, v, c.script); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
+		}
+	}
+
+	spec.Jobs = []Job{sleeper(t, "a", "j2", nil)}
+	spec.Packages = []Package{{Name: "tool", Fingerprint: "p2", Dir: files(t, map[string]string{"bin/tool": "tool two"})}}
+	must(t, a.Apply(t.Context(), spec))
+	for _, c := range []struct{ script, want string }{
+		{"ls /var/vcap/jobs /var/vcap/data/jobs/a; test ! -e /var/vcap/data/jobs/b; test ! -e /var/vcap/jobs/a/config", "/var/vcap/data/jobs/a:\nj2\n\n/var/vcap/jobs:\na"},
+		{"cat /var/vcap/packages/tool/bin/tool; ls /var/vcap/packages", "tool twotool"},
+		{"grep -c /var/vcap/data/packages /proc/self/mountinfo", "1"},
+	} {
+		if got := sh(t, v, c.script); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
+		}
+	}
+	if content, err := os.ReadFile(filepath.Join(pkg.Dir, "bin/tool")); err != nil || string(content) != "tool one" {
+		t.Errorf("removing a package from the VM touched the host's directory: %q, %v", content, err)
+	}
+}
+
+func TestProcessesStartStopAndFail(t *testing.T) {
+	v, a := machine(t)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", nil), sleeper(t, "b", "j1", nil)}}))
+	must(t, a.Start(t.Context()))
+	state, err := a.State(t.Context())
+	must(t, err)
+	if state.State != Running || len(state.Processes) != 2 || state.Processes[0].PID == 0 {
+		t.Errorf("after Start: %+v", state)
+	}
+	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -c -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup || true"); got != "0000_a.monitrc\n0001_b.monitrc\nsleep\n0" {
+		t.Errorf("in the VM: %q", got)
+	}
+	pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid")
+	must(t, a.Start(t.Context())) // again, with nothing changed
+	if again := sh(t, v, "cat /var/vcap/sys/run/a/a.pid"); again != pid {
+		t.Errorf("a second Start restarted a running process: %s became %s", pid, again)
+	}
+
+	// A process that is unmonitored stays down when it ends, and its instance isn't healthy.
+	must(t, a.Unmonitor(t.Context()))
+	sh(t, v, "kill "+pid)
+	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle: it had time for a mistake
+	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
+		t.Errorf("unmonitored: %+v, %v", state, err)
+	}
+	must(t, a.Stop(t.Context()))
+	if state, err = a.State(t.Context()); err != nil || state.State != Stopped {
+		t.Errorf("after Stop: %+v, %v", state, err)
+	}
+	if got := sh(t, v, "ps -e -o comm= | grep -c sleep || true"); got != "0" {
+		t.Errorf("%s processes run after Stop", got)
+	}
+
+	// monit starts again what ends by itself.
+	must(t, a.Start(t.Context()))
+	old := sh(t, v, "cat /var/vcap/sys/run/a/a.pid; kill -9 $(cat /var/vcap/sys/run/a/a.pid)")
+	deadline := time.Now().Add(20 * time.Second)
+	for sh(t, v, "cat /var/vcap/sys/run/a/a.pid") == old {
+		if time.Now().After(deadline) {
+			t.Fatal("monit did not start the process again within 20s")
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	must(t, a.Stop(t.Context()))
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "b", "j2", nil)}}))
+	must(t, a.Start(t.Context()))
+	if state, err = a.State(t.Context()); err != nil || len(state.Processes) != 1 || state.Processes[0].Name != "b" {
+		t.Errorf("after job a was removed: %+v, %v", state, err)
+	}
+}
+
+// TestStopRightAfterUnmonitor is what a Director does around a drain that takes no time: monit may not have done the first when it is
+// asked for the second, and takes what it doesn't watch for stopped.
+func TestStopRightAfterUnmonitor(t *testing.T) {
+	v, a := machine(t)
+	var jobs []Job
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+		jobs = append(jobs, sleeper(t, name, "j1", nil))
+	}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: jobs}))
+	for range 8 {
+		must(t, a.Start(t.Context()))
+		must(t, a.Unmonitor(t.Context()))
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		err := a.Stop(ctx)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := sh(t, v, "ps -e -o comm= | grep -c sleep || true"); got != "0" {
+			t.Fatalf("%s processes run after Stop", got)
+		}
+	}
+}
+
+func TestStartSaysWhatDoesNotRun(t *testing.T) {
+	_, a := machine(t)
+	broken := sleeper(t, "broken", "j1", map[string]string{"bin/ctl": "#!/bin/sh\nexit 1\n"})
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{broken}}))
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	err := a.Start(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "broken is ") || !strings.Contains(err.Error(), "/var/vcap/sys/log") {
+		t.Errorf("got %v, want a deadline error that names the process and the logs", err)
+	}
+}
+
+func TestABadMonitFileIsRefusedAndMonitSurvives(t *testing.T) {
+	_, a := machine(t)
+	bad := Job{Name: "bad", Fingerprint: "j1", Dir: files(t, map[string]string{"monit": "check process bad with nonsense\n"})}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{bad}}))
+	if err := a.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "0000_bad.monitrc") {
+		t.Errorf("got %v, want an error that names the file", err)
+	}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "good", "j1", nil)}}))
+	must(t, a.Start(t.Context()))
+}
+
+func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
+	v, a := machine(t)
+	// Each script waits for the other's mark, so neither can end unless both run at once.
+	meet := func(me, other string) string {
+		return "#!/bin/bash\ntouch /tmp/" + me + "\nfor i in {1..100}; do [ -e /tmp/" + other + " ] && break; sleep 0.05; done\n[ -e /tmp/" + other + " ] || exit 1\nenv | sort\n"
+	}
+	none := Job{Name: "none", Fingerprint: "j1", Dir: files(t, map[string]string{"config/x": ""})}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
+		sleeper(t, "a", "j1", map[string]string{"bin/pre-start": meet("a", "b"), "bin/post-start": "#!/bin/sh\necho gone wrong >&2\nexit 7\n"}),
+		sleeper(t, "b", "j1", map[string]string{"bin/pre-start": meet("b", "a"), "bin/post-start": "#!/bin/sh\n"}), none,
+	}}))
+	must(t, a.RunScript(t.Context(), "pre-start", map[string]string{"BOSH_X": "1"}))
+	if got := sh(t, v, "grep -v -e ^_= -e ^PWD= -e ^SHLVL= /var/vcap/sys/log/a/pre-start.stdout.log; test -f /var/vcap/sys/log/a/pre-start.stderr.log"); got != "BOSH_X=1\nPATH=/usr/sbin:/usr/bin:/sbin:/bin" {
+		t.Errorf("environment: %q", got)
+	}
+	err := a.RunScript(t.Context(), "post-start", nil)
+	var failed *ScriptError
+	if !errors.As(err, &failed) || len(failed.Failed) != 1 || failed.Failed[0].Job != "a" || len(failed.Finished) != 1 {
+		t.Fatalf("got %v", err)
+	}
+	for _, want := range []string{"1 of 2 post-start", "job a", "exited with 7", "gone wrong", "/var/vcap/sys/log/a/post-start.stderr.log"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	must(t, a.RunScript(t.Context(), "post-deploy", nil)) // no job has it
+}
+
+func TestErrand(t *testing.T) {
+	_, a := machine(t)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{{Name: "smoke", Fingerprint: "j1", Dir: files(t, map[string]string{"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n", "monit": "\n# none\n"})}}}))
+	must(t, a.Start(t.Context())) // nothing to start
+	var stdout, stderr bytes.Buffer
+	code, err := a.RunErrand(t.Context(), "smoke", &stdout, &stderr)
+	if code != 4 || err != nil || stdout.String() != "out\n" || stderr.String() != "err\n" {
+		t.Errorf("got %d, %v, %q, %q", code, err, stdout.String(), stderr.String())
+	}
+	if _, err := a.RunErrand(t.Context(), "smokee", &stdout, &stderr); err == nil || !strings.Contains(err.Error(), "[smoke]") {
+		t.Errorf("unknown errand: got %v, want an error that lists the errands", err)
+	}
+}
+
+func TestDrain(t *testing.T) {
+	v, a := machine(t)
+	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
+		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
+		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\n"}),
+	}}))
+	begun := time.Now()
+	must(t, a.Drain(t.Context(), map[string]string{"BOSH_JOB_NEXT_STATE": "{}"}))
+	if d := time.Since(begun); d < 2*time.Second {
+		t.Errorf("drained in %s, want at least the two seconds that the dynamic script asked for", d)
+	}
+	if got := sh(t, v, "cat /tmp/calls"); got != "job_shutdown {}\njob_check_status {}\njob_check_status {}" {
+		t.Errorf("calls: %q", got)
+	}
+
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\n"})}}))
+	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) {
+		t.Errorf("got %v, want an error that quotes the output", err)
+	}
+}
+
+func TestDrainAnswer(t *testing.T) {
+	for _, c := range []struct {
+		out   string
+		wait  time.Duration
+		again bool
+		valid bool
+	}{
+		{"0\n", 0, false, true}, {" 10 ", 10 * time.Second, false, true}, {"-5", 5 * time.Second, true, true},
+		{"", 0, false, false}, {"1.5", 0, false, false}, {"draining\n0", 0, false, false},
+	} {
+		wait, again, err := drainAnswer(c.out)
+		if wait != c.wait || again != c.again || (err == nil) != c.valid {
+			t.Errorf("%q: got %s, %v, %v", c.out, wait, again, err)
+		}
+	}
+}
+
+func TestStatusToState(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		services []monitService
+		stopped  bool
+		want     string
+	}{
+		{"nothing", nil, false, Running},
+		{"running", []monitService{{Type: 3, Monitor: 1, PID: 9}}, false, Running},
+		{"system alone", []monitService{{Type: 5, Monitor: 1}}, false, Running},
+		{"initialising", []monitService{{Type: 3, Monitor: 1, PID: 9}, {Type: 3, Monitor: 2}}, false, Starting},
+		{"pending start", []monitService{{Type: 3, Monitor: 0, PendingAction: 4}}, false, Starting},
+		{"errored", []monitService{{Type: 3, Monitor: 1, PID: 9, Status: 512}}, false, Failing},
+		{"unmonitored", []monitService{{Type: 3, Monitor: 0}}, false, Failing},
+		{"no process", []monitService{{Type: 3, Monitor: 1}}, false, Failing},
+		{"stopped", []monitService{{Type: 3, Monitor: 0}}, true, Stopped},
+		{"a file check", []monitService{{Type: 2, Monitor: 1}}, false, Running},
+	} {
+		if got := (monitStatus{Services: c.services}).state(c.stopped); got.State != c.want {
+			t.Errorf("%s: got %+v, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+func TestApplySpecIsChecked(t *testing.T) {
+	dir := t.TempDir()
+	for what, s := range map[string]ApplySpec{
+		"path as name":        {Jobs: []Job{{Name: "../a", Fingerprint: "1", Dir: dir}}},
+		"no fingerprint":      {Jobs: []Job{{Name: "a", Dir: dir}}},
+		"missing directory":   {Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir + "/none"}}},
+		"same job twice":      {Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir}, {Name: "a", Fingerprint: "1", Dir: dir}}},
+		"package without dir": {Packages: []Package{{Name: "a", Fingerprint: "1"}}},
+	} {
+		if s.check() == nil {
+			t.Errorf("%s was accepted", what)
+		}
+	}
+}

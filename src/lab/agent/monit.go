@@ -1,0 +1,521 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubernetes-release/lab/vm"
+)
+
+const (
+	stoppedFile    = "/var/vcap/monit/stopped" // there while the instance is stopped on request
+	generationFile = "/var/vcap/monit/00_lab.monitrc"
+	pollInterval   = 50 * time.Millisecond
+	reloadTimeout  = 30 * time.Second
+	startTimeout   = 15 * time.Minute // where the caller sets no deadline
+	stopTimeout    = 10 * time.Minute
+	stopRepeat     = 60 * time.Second
+	// unmonitorTimeout is generous: monit may be in the middle of starting a service.
+	unmonitorTimeout = 2 * time.Minute
+	statusTimeout    = 10 * time.Second
+	allServices      = "vcap" // the group that a Director starts and stops
+)
+
+// monitStatus is the part of monit's status document that matters here.
+type monitStatus struct {
+	Services []monitService `xml:"service"`
+}
+
+type monitService struct {
+	Type          int    `xml:"type,attr"` // 3 process, 5 system
+	Name          string `xml:"name"`
+	Status        int    `xml:"status"`  // 0: nothing wrong
+	Monitor       int    `xml:"monitor"` // 0 no, 1 yes, 2 not looked at yet, 4 waiting
+	PendingAction int    `xml:"pendingaction"`
+	PID           int    `xml:"pid"`
+	Message       string `xml:"status_message"`
+}
+
+const (
+	typeProcess    = 3
+	typeSystem     = 5
+	monitorNot     = 0
+	monitorInit    = 2
+	monitorWaiting = 4
+)
+
+// status asks the VM's monit by HTTP.
+func (h *host) status(ctx context.Context) (monitStatus, error) {
+	var status monitStatus
+	credentials, err := os.ReadFile(h.vm.HostPath(vm.MonitUserFile))
+	if err != nil {
+		return status, err
+	}
+	user, password, _ := strings.Cut(strings.TrimSpace(string(credentials)), ":")
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/_status?format=xml", vm.MonitPort), nil)
+	if err != nil {
+		return status, err
+	}
+	request.SetBasicAuth(user, password)
+	client := http.Client{Transport: &http.Transport{DialContext: h.vm.DialContext, DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		return status, fmt.Errorf("asking monit of VM %s: %w", h.vm.Spec.Name, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		return status, fmt.Errorf("asking monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, errors.New("see /var/vcap/monit/monit.log there")))
+	}
+	return parseStatus(body)
+}
+
+// parseStatus decodes monit's XML, which calls itself ISO-8859-1; names of services are ASCII.
+func parseStatus(body []byte) (monitStatus, error) {
+	var status monitStatus
+	decoder := xml.NewDecoder(bytes.NewReader(body))
+	decoder.CharsetReader = func(_ string, input io.Reader) (io.Reader, error) { return input, nil }
+	if err := decoder.Decode(&status); err != nil {
+		return status, fmt.Errorf("reading monit's status: %w", err)
+	}
+	return status, nil
+}
+
+func (s monitStatus) generation() string {
+	for _, service := range s.Services {
+		if service.Type == typeSystem {
+			return service.Name
+		}
+	}
+	return ""
+}
+
+// state translates monit's status as bosh-agent does.
+func (s monitStatus) state(stopped bool) State {
+	result := State{State: Running}
+	for _, service := range s.Services {
+		if service.Type == typeSystem {
+			continue
+		}
+		p := service.process(stopped)
+		result.Processes = append(result.Processes, p)
+		switch {
+		case p.State == Starting:
+			result.State = Starting
+		case p.State != Running && result.State == Running:
+			result.State = Failing
+		}
+	}
+	if stopped {
+		result.State = Stopped
+	}
+	return result
+}
+
+func (s monitService) process(stopped bool) Process {
+	p := Process{Name: s.Name, PID: s.PID, Message: strings.TrimSpace(s.Message)}
+	switch {
+	case s.Monitor == monitorNot && s.PendingAction == 0 && stopped:
+		p.State = Stopped
+	case s.Monitor == monitorInit || s.Monitor == monitorWaiting || s.PendingAction != 0:
+		p.State = Starting
+	case s.Monitor == monitorNot:
+		p.State, p.Message = Failing, firstOf(p.Message, "monit doesn't watch it")
+	case s.Status != 0:
+		p.State, p.Message = Failing, firstOf(p.Message, "monit finds it failing")
+	case s.Type == typeProcess && s.PID <= 0:
+		p.State, p.Message = Failing, firstOf(p.Message, "it has no process")
+	default:
+		p.State = Running
+	}
+	return p
+}
+
+func firstOf(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// State implements Agent.
+func (h *host) State(ctx context.Context) (State, error) {
+	status, err := h.status(ctx)
+	if err != nil {
+		return State{}, err
+	}
+	return status.state(h.isStopped()), nil
+}
+
+func (h *host) isStopped() bool {
+	_, err := os.Stat(h.vm.HostPath(stoppedFile))
+	return err == nil
+}
+
+// Start implements Agent.
+func (h *host) Start(ctx context.Context) error {
+	ctx, cancel := withDefaultTimeout(ctx, startTimeout)
+	defer cancel()
+	services, err := h.configureMonit(ctx)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(h.vm.HostPath(stoppedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if services == 0 {
+		return nil // an instance of errands only
+	}
+	if err := h.monit(ctx, "-g", allServices, "start"); err != nil {
+		return err
+	}
+	return h.await(ctx, func(s State) bool { return s.State == Running }, nil)
+}
+
+// Stop implements Agent.
+func (h *host) Stop(ctx context.Context) error {
+	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
+	defer cancel()
+	status, err := h.status(ctx)
+	if err != nil {
+		return err
+	}
+	if err := replaceFile(h.vm.HostPath(stoppedFile), nil, 0o600); err != nil {
+		return err
+	}
+	if len(status.state(true).Processes) == 0 {
+		return nil
+	}
+	stop := func() error {
+		status, err := h.status(ctx)
+		if err == nil {
+			err = h.monitorLive(ctx, status)
+		}
+		if err != nil {
+			return err
+		}
+		return h.monit(ctx, "-g", allServices, "stop")
+	}
+	if err := stop(); err != nil {
+		return err
+	}
+	allStopped := func(s State) bool {
+		for _, p := range s.Processes {
+			if p.State != Stopped {
+				return false
+			}
+		}
+		return len(h.livePIDs()) == 0
+	}
+	if err := h.await(ctx, allStopped, stop); err != nil {
+		for service, pid := range h.livePIDs() {
+			err = fmt.Errorf("%w; %s still runs as process %d", err, service, pid)
+		}
+		return err
+	}
+	return nil
+}
+
+// monitorLive has monit watch again those unmonitored services that have a process. The stemcell's monit 5.2 runs the stop program of
+// an unmonitored service; monit 5.33 calls it stopped without doing anything. Services without a process are left
+// alone: monit would start them.
+func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
+	live := h.livePIDs()
+	pending := make(map[string]bool)
+	for _, s := range status.Services {
+		if s.Monitor == monitorNot && live[s.Name] != 0 {
+			pending[s.Name] = true
+			if err := h.monit(ctx, "monitor", s.Name); err != nil {
+				return err
+			}
+		}
+	}
+	watched := func(s State) bool {
+		for _, p := range s.Processes {
+			if pending[p.Name] && p.PID == 0 {
+				return false
+			}
+		}
+		return true
+	}
+	return h.await(ctx, watched, nil)
+}
+
+// processCheck matches the name and pidfile of a process in a monit file.
+var processCheck = regexp.MustCompile(`(?m)^\s*check\s+process\s+"?([^"\s]+)"?[^#]*?\bpidfile\s+"?([^"\s]+)`)
+
+// livePIDs returns the services of the jobs' monit files whose pidfile names a process that runs.
+func (h *host) livePIDs() map[string]int {
+	live := make(map[string]int)
+	// What can't be read here, such as a VM that has died meanwhile, shows in monit's silence.
+	_ = h.vm.Do(func() error {
+		files, err := filepath.Glob(filepath.Join(monitJobDir, "*.monitrc"))
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			content, err := os.ReadFile(f)
+			if err != nil {
+				return err
+			}
+			for _, match := range processCheck.FindAllSubmatch(content, -1) {
+				if pid := runningPID(string(match[2])); pid != 0 {
+					live[string(match[1])] = pid
+				}
+			}
+		}
+		return nil
+	})
+	return live
+}
+
+// runningPID returns the number in a pidfile if a process has it; 0 otherwise. It runs among the VM's mounts.
+func runningPID(pidfile string) int {
+	content, err := os.ReadFile(pidfile)
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	if err != nil || pid <= 0 {
+		return 0
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); errors.Is(err, fs.ErrNotExist) {
+		return 0 // gone, or a zombie
+	}
+	return pid
+}
+
+// Unmonitor implements Agent.
+func (h *host) Unmonitor(ctx context.Context) error {
+	status, err := h.status(ctx)
+	if err != nil || len(status.state(true).Processes) == 0 {
+		return err
+	}
+	if err := h.monit(ctx, "-g", allServices, "unmonitor"); err != nil {
+		return err
+	}
+	return h.awaitUnmonitored(ctx)
+}
+
+// awaitUnmonitored waits until monit has done what it was asked for: what comes next, such as Stop, goes by what monit says of itself.
+func (h *host) awaitUnmonitored(ctx context.Context) error {
+	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
+	defer cancel()
+	for {
+		status, err := h.status(ctx)
+		var watched []string
+		for _, s := range status.Services {
+			if s.Type == typeProcess && s.Monitor != monitorNot {
+				watched = append(watched, s.Name)
+			}
+		}
+		if err == nil && len(watched) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("VM %s: monit still watches %s: %w", h.vm.Spec.Name, strings.Join(watched, ", "), errors.Join(context.Cause(ctx), err))
+		case <-time.After(pollInterval / 5):
+		}
+	}
+}
+
+// await polls until done says so. Where again is given, it is called once a minute: monit drops a request that comes while it is busy
+// with the same service.
+func (h *host) await(ctx context.Context, done func(State) bool, again func() error) error {
+	repeat := time.Now().Add(stopRepeat)
+	var last State
+	var problem error
+	for {
+		state, err := h.State(ctx)
+		if err == nil && done(state) {
+			return nil
+		}
+		if ctx.Err() == nil { // a request that the deadline cut short says nothing about monit
+			last, problem = state, err
+		}
+		select {
+		case <-ctx.Done():
+			if problem != nil {
+				return fmt.Errorf("VM %s: %w; last: %w", h.vm.Spec.Name, context.Cause(ctx), problem)
+			}
+			return fmt.Errorf("VM %s: %w; %s", h.vm.Spec.Name, context.Cause(ctx), h.describe(last))
+		case <-time.After(pollInterval):
+		}
+		if again != nil && time.Now().After(repeat) {
+			if err := again(); err != nil {
+				return err
+			}
+			repeat = time.Now().Add(stopRepeat)
+		}
+	}
+}
+
+// describe names the processes that aren't as they should be, and the logs to read.
+func (h *host) describe(s State) string {
+	var parts []string
+	for _, p := range s.Processes {
+		if p.State == Running || p.State == Stopped {
+			continue
+		}
+		text := fmt.Sprintf("%s is %s", p.Name, p.State)
+		if p.Message != "" {
+			text += " (" + p.Message + ")"
+		}
+		parts = append(parts, text)
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "monit names no process that is in the way")
+	}
+	return strings.Join(parts, "; ") + fmt.Sprintf("; read %s/JOB/ and /var/vcap/monit/monit.log in the VM", logDir)
+}
+
+func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// monit runs monit's command line in the VM.
+func (h *host) monit(ctx context.Context, args ...string) error {
+	var out bytes.Buffer
+	argv := append([]string{"monit", "-c", "/etc/monit/monitrc"}, args...)
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	err := h.vm.Run(ctx, argv, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out})
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// configureMonit gives the applied jobs' monit files to monit and returns how many there are.
+func (h *host) configureMonit(ctx context.Context) (int, error) {
+	s, err := h.spec()
+	if err != nil {
+		return 0, err
+	}
+	files, err := h.monitFiles(s)
+	if err != nil {
+		return 0, err
+	}
+	if err := h.writeMonitFiles(files); err != nil {
+		return 0, err
+	}
+	generation, err := h.newGeneration()
+	if err != nil {
+		return 0, err
+	}
+	// A running monit ends when it is told to read files that it can't parse, so they are tried first.
+	if err := h.monit(ctx, "-t"); err != nil {
+		return 0, fmt.Errorf("the jobs' monit files: %w", errors.Join(err, h.writeMonitFiles(nil)))
+	}
+	if err := h.monit(ctx, "reload"); err != nil {
+		return 0, err
+	}
+	return len(files), h.awaitGeneration(ctx, generation)
+}
+
+// monitFiles names the files as bosh-agent does: NNNN_JOB.monitrc for a job's monit, NNNN_JOB_LABEL.monitrc for its LABEL.monit. Files
+// without a check are left out.
+func (h *host) monitFiles(s ApplySpec) (map[string][]byte, error) {
+	files := make(map[string][]byte)
+	for i, j := range s.Jobs {
+		dir := h.vm.HostPath(filepath.Join(jobsDataDir, j.Name, j.Fingerprint))
+		sources := map[string]string{filepath.Join(dir, "monit"): fmt.Sprintf("%04d_%s.monitrc", i, j.Name)}
+		more, err := filepath.Glob(filepath.Join(dir, "*.monit"))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range more {
+			label := strings.TrimSuffix(filepath.Base(path), ".monit")
+			sources[path] = fmt.Sprintf("%04d_%s_%s.monitrc", i, j.Name, label)
+		}
+		for source, name := range sources {
+			content, err := os.ReadFile(source)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return nil, fmt.Errorf("job %s: %w", j.Name, err)
+			}
+			if hasCheck(content) {
+				files[name] = content
+			}
+		}
+	}
+	return files, nil
+}
+
+// hasCheck tells whether a monit file says more than comments.
+func hasCheck(content []byte) bool {
+	for line := range bytes.Lines(content) {
+		if text := bytes.TrimSpace(line); len(text) > 0 && text[0] != '#' {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *host) writeMonitFiles(files map[string][]byte) error {
+	dir := h.vm.HostPath(monitJobDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if _, kept := files[e.Name()]; !kept {
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	for name, content := range files {
+		if err := replaceFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newGeneration renames the machine in monit's eyes. monit answers requests by its old files for a moment after a reload, and its
+// own name is what tells which files it has read.
+func (h *host) newGeneration() (string, error) {
+	id := make([]byte, 6)
+	_, _ = rand.Read(id) // never fails
+	name := "system_" + hex.EncodeToString(id)
+	return name, replaceFile(h.vm.HostPath(generationFile), []byte("check system "+name+"\n"), 0o600)
+}
+
+func (h *host) awaitGeneration(ctx context.Context, generation string) error {
+	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
+	defer cancel()
+	for {
+		status, err := h.status(ctx)
+		if err == nil && status.generation() == generation {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("VM %s: monit did not reload its files: %w", h.vm.Spec.Name, errors.Join(context.Cause(ctx), err))
+		case <-time.After(pollInterval / 5):
+		}
+	}
+}

@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"kubernetes-release/lab/vm"
+)
+
+// scriptPath is the PATH of lifecycle scripts under bosh-agent; the rest of their environment is what the Director gives.
+const scriptPath = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+// ScriptError says which jobs' scripts failed.
+type ScriptError struct {
+	Script   string
+	Failed   []ScriptFailure
+	Finished []string // jobs whose script succeeded
+}
+
+// ScriptFailure is one failed script.
+type ScriptFailure struct {
+	Job    string
+	Err    error  // a *vm.ExitError where the script ran
+	Log    string // the log in the VM to read next
+	Output string // its last lines
+}
+
+// Error has one paragraph a job: how the script ended, where its log is, and what it said last.
+func (e *ScriptError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d %s scripts failed:", len(e.Failed), len(e.Failed)+len(e.Finished), e.Script)
+	for _, f := range e.Failed {
+		fmt.Fprintf(&b, "\n  - job %s: %v", f.Job, f.Err)
+		if f.Log != "" {
+			fmt.Fprintf(&b, " (%s)", f.Log)
+		}
+		if reason := reason(f.Output); reason != "" {
+			fmt.Fprintf(&b, "\n%s", indent(reason))
+		}
+	}
+	return b.String()
+}
+
+// reason leaves out what a script wrote before it said why it failed; all of it where it did not say.
+func reason(output string) string {
+	if i := strings.LastIndex("\n"+output, "\nError: "); i >= 0 {
+		return output[i:]
+	}
+	return output
+}
+
+// Unwrap gives the failures' errors to errors.Is and errors.As.
+func (e *ScriptError) Unwrap() []error {
+	list := make([]error, 0, len(e.Failed))
+	for _, f := range e.Failed {
+		list = append(list, f.Err)
+	}
+	return list
+}
+
+func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
+
+// jobsWith returns the applied jobs that have bin/NAME.
+func (h *host) jobsWith(name string) ([]Job, error) {
+	s, err := h.spec()
+	if err != nil {
+		return nil, err
+	}
+	var jobs []Job
+	for _, j := range s.Jobs {
+		_, err := os.Stat(h.vm.HostPath(filepath.Join(jobsDataDir, j.Name, j.Fingerprint, "bin", name)))
+		if err == nil {
+			jobs = append(jobs, j)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return jobs, nil
+}
+
+func scriptFile(job, name string) string { return filepath.Join(jobsDir, job, "bin", name) }
+
+func scriptEnv(env map[string]string) map[string]string {
+	merged := map[string]string{"PATH": scriptPath}
+	maps.Copy(merged, env)
+	return merged
+}
+
+// RunScript implements Agent.
+func (h *host) RunScript(ctx context.Context, name string, env map[string]string) error {
+	return h.inParallel(name, func(j Job) ScriptFailure {
+		stdout, err := h.openLog(j.Name, name+".stdout.log")
+		if err != nil {
+			return ScriptFailure{Err: err}
+		}
+		defer func() { _ = stdout.Close() }()
+		stderr, err := h.openLog(j.Name, name+".stderr.log")
+		if err != nil {
+			return ScriptFailure{Err: err}
+		}
+		defer func() { _ = stderr.Close() }()
+		from, _ := stderr.Seek(0, io.SeekEnd)
+		err = h.vm.Run(ctx, []string{scriptFile(j.Name, name)}, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr})
+		return ScriptFailure{Err: err, Log: filepath.Join(logDir, j.Name, name+".stderr.log"), Output: tail(stderr.Name(), from)}
+	})
+}
+
+// inParallel calls run for every job that has the script, all at once, and collects failures.
+func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
+	jobs, err := h.jobsWith(name)
+	if err != nil {
+		return err
+	}
+	results := make([]ScriptFailure, len(jobs))
+	var wait sync.WaitGroup
+	for i, j := range jobs {
+		wait.Go(func() {
+			begun := time.Now()
+			results[i] = run(j)
+			results[i].Job = j.Name
+			slog.Debug("script ended", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun), "error", results[i].Err)
+		})
+	}
+	wait.Wait()
+	failure := &ScriptError{Script: name}
+	for _, r := range results {
+		if r.Err != nil {
+			failure.Failed = append(failure.Failed, r)
+		} else {
+			failure.Finished = append(failure.Finished, r.Job)
+		}
+	}
+	if len(failure.Failed) > 0 {
+		return failure
+	}
+	return nil
+}
+
+// openLog opens a log of a job for appending.
+func (h *host) openLog(job, name string) (*os.File, error) {
+	return os.OpenFile(h.vm.HostPath(filepath.Join(logDir, job, name)), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
+}
+
+// tailLines is how much of a failed script's output an error repeats.
+const tailLines = 12
+
+// tail returns the last lines that were written to a log after position from.
+func tail(path string, from int64) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }()
+	if size, err := file.Seek(0, io.SeekEnd); err != nil || size-from > 16<<10 {
+		from = size - 16<<10
+	}
+	if _, err := file.Seek(from, io.SeekStart); err != nil {
+		return ""
+	}
+	content, err := io.ReadAll(file)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+}
+
+// RunErrand implements Agent.
+func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writer) (int, error) {
+	jobs, err := h.jobsWith("run")
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	for _, j := range jobs {
+		if j.Name == job {
+			err := h.vm.Run(ctx, []string{scriptFile(job, "run")}, vm.RunOptions{Env: scriptEnv(nil), Bare: true, Stdout: stdout, Stderr: stderr})
+			var exit *vm.ExitError
+			if errors.As(err, &exit) {
+				return exit.Code, nil
+			}
+			return 0, err
+		}
+		names = append(names, j.Name)
+	}
+	return 0, fmt.Errorf("errand %q: VM %s has no job of that name with bin/run; errands here: [%s]", job, h.vm.Spec.Name, strings.Join(names, ", "))
+}
+
+// Drain implements Agent.
+func (h *host) Drain(ctx context.Context, env map[string]string) error {
+	return h.inParallel("drain", func(j Job) ScriptFailure {
+		log, err := h.openLog(j.Name, "drain.stderr.log")
+		if err != nil {
+			return ScriptFailure{Err: err}
+		}
+		defer func() { _ = log.Close() }()
+		from, _ := log.Seek(0, io.SeekEnd)
+		err = h.drain(ctx, j, env, log)
+		return ScriptFailure{Err: err, Log: filepath.Join(logDir, j.Name, "drain.stderr.log"), Output: tail(log.Name(), from)}
+	})
+}
+
+// drain calls one drain script until it asks for no further call. The first argument tells it which call it is.
+func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.Writer) error {
+	for state := "job_shutdown"; ; state = "job_check_status" {
+		var out bytes.Buffer
+		argv := []string{scriptFile(j.Name, "drain"), state, "hash_unchanged"}
+		if err := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: log}); err != nil {
+			return err
+		}
+		wait, again, err := drainAnswer(out.String())
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("drain still waits: %w", context.Cause(ctx))
+		case <-time.After(wait):
+		}
+		if !again {
+			return nil
+		}
+	}
+}
+
+// drainAnswer reads what a drain script wrote: a number of seconds to wait, negative if it wants to be called again after them.
+func drainAnswer(out string) (wait time.Duration, again bool, err error) {
+	text := strings.TrimSpace(out)
+	seconds, err := strconv.Atoi(text)
+	if err != nil {
+		return 0, false, fmt.Errorf("drain wrote %q to its standard output: must be one integer, the seconds to wait (negative: call me again after them), and nothing else", text)
+	}
+	if seconds < 0 {
+		return time.Duration(-seconds) * time.Second, true, nil
+	}
+	return time.Duration(seconds) * time.Second, false, nil
+}

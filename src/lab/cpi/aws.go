@@ -1,0 +1,95 @@
+package cpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/smithy-go"
+)
+
+// AWS is a Cloud that talks to EC2.
+type AWS struct{ client *ec2.Client }
+
+// NewAWS talks to the EC2 API at endpoint with an operator's static key.
+func NewAWS(endpoint, region, keyID, secret string) *AWS {
+	return &AWS{ec2.New(ec2.Options{
+		BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider(keyID, secret, ""),
+	})}
+}
+
+// Launch implements Cloud. Tags are set with the launch itself, so that there is no moment without them.
+func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
+	one := int32(1)
+	image := "ami-0123456789abcdef0"
+	input := &ec2.RunInstancesInput{
+		MinCount: &one, MaxCount: &one, ImageId: &image, InstanceType: types.InstanceType(l.InstanceType),
+		SubnetId: &l.Subnet, PrivateIpAddress: &l.Address, SecurityGroupIds: l.SecurityGroups,
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeInstance, Tags: tagList(l.Tags)}},
+		MetadataOptions:   &types.InstanceMetadataOptionsRequest{HttpTokens: types.HttpTokensStateOptional},
+	}
+	if l.TokensRequired {
+		input.MetadataOptions.HttpTokens = types.HttpTokensStateRequired
+	}
+	if l.HopLimit > 0 {
+		limit := int32(l.HopLimit)
+		input.MetadataOptions.HttpPutResponseHopLimit = &limit
+	}
+	if l.InstanceProfile != "" {
+		input.IamInstanceProfile = &types.IamInstanceProfileSpecification{Name: &l.InstanceProfile}
+	}
+	output, err := a.client.RunInstances(ctx, input)
+	if err != nil {
+		return "", err
+	}
+	if len(output.Instances) != 1 {
+		return "", fmt.Errorf("RunInstances answered with %d instances, want 1", len(output.Instances))
+	}
+	return aws.ToString(output.Instances[0].InstanceId), nil
+}
+
+// Terminate implements Cloud.
+func (a *AWS) Terminate(ctx context.Context, id string) error {
+	_, err := a.client.TerminateInstances(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{id}})
+	var known smithy.APIError
+	if errors.As(err, &known) && known.ErrorCode() == "InvalidInstanceID.NotFound" {
+		return nil
+	}
+	return err
+}
+
+// Tag implements Cloud.
+func (a *AWS) Tag(ctx context.Context, id string, tags map[string]string) error {
+	_, err := a.client.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{id}, Tags: tagList(tags)})
+	return err
+}
+
+// FindByAddress implements Cloud.
+func (a *AWS) FindByAddress(ctx context.Context, address string) ([]string, error) {
+	output, err := a.client.DescribeInstances(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{
+		{Name: aws.String("private-ip-address"), Values: []string{address}},
+		{Name: aws.String("instance-state-name"), Values: []string{"pending", "running", "stopping", "stopped"}},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, reservation := range output.Reservations {
+		for _, instance := range reservation.Instances {
+			ids = append(ids, aws.ToString(instance.InstanceId))
+		}
+	}
+	return ids, nil
+}
+
+func tagList(tags map[string]string) []types.Tag {
+	list := make([]types.Tag, 0, len(tags))
+	for key, value := range tags {
+		list = append(list, types.Tag{Key: aws.String(key), Value: aws.String(value)})
+	}
+	return list
+}

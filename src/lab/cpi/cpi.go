@@ -1,0 +1,222 @@
+// Package cpi does for the lab's Director what BOSH's AWS CPI does for a real one: it makes, tags and removes VMs. The machine is
+// made of namespaces; what AWS knows of it is an instance of the simulated cloud.
+package cpi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"kubernetes-release/lab/agent"
+	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/vm"
+)
+
+// Launch is what the cloud is told of a new instance.
+type Launch struct {
+	Address          string
+	Subnet           string
+	SecurityGroups   []string
+	InstanceType     string
+	AvailabilityZone string
+	InstanceProfile  string
+	// TokensRequired and HopLimit are the metadata options.
+	TokensRequired bool
+	HopLimit       int
+	Tags           map[string]string
+}
+
+// Cloud is the part of the cloud's API that the CPI uses.
+type Cloud interface {
+	// Launch makes an instance and gives its id.
+	Launch(ctx context.Context, l Launch) (string, error)
+	// Terminate removes an instance; one that is gone is no error.
+	Terminate(ctx context.Context, id string) error
+	// Tag adds tags; like BOSH's CPI it never removes any.
+	Tag(ctx context.Context, id string, tags map[string]string) error
+	// FindByAddress gives the ids of the instances, not terminated, that have a private address.
+	FindByAddress(ctx context.Context, address string) ([]string, error)
+}
+
+// CPI makes VMs in one lab.
+type CPI struct {
+	// StateDir is the lab's state directory.
+	StateDir string
+	Network  network.Network
+	Cloud    Cloud
+}
+
+var _ director.CPI = (*CPI)(nil)
+
+// CreateVM launches an instance in the cloud and boots its VM. What is left of an earlier attempt with the same name is removed first.
+func (c *CPI) CreateVM(ctx context.Context, spec director.MachineSpec) (string, error) {
+	launch, err := launchOf(spec)
+	if err != nil {
+		return "", err
+	}
+	if err := c.clear(ctx, spec.Name, launch.Address); err != nil {
+		return "", fmt.Errorf("removing what an earlier attempt left: %w", err)
+	}
+	instance, err := c.Cloud.Launch(ctx, launch)
+	if err != nil {
+		return "", fmt.Errorf("launching the instance: %w", err)
+	}
+	machine := vm.Spec{
+		Name: spec.Name, StateDir: c.StateDir, Network: c.Network, Address: spec.Instance.Address,
+		Hostname: spec.Instance.ID, // BOSH's agents set the host name to an id, too
+	}
+	if spec.Instance.Disk > 0 {
+		machine.PersistentDisk = c.DiskDir(spec.Instance.ID)
+	}
+	if _, err := vm.Create(ctx, machine); err != nil {
+		return "", errors.Join(err, c.Cloud.Terminate(context.WithoutCancel(ctx), instance))
+	}
+	return instance, nil
+}
+
+// clear removes a VM by name and instances by address: a run that was cut off may have left either without the other.
+func (c *CPI) clear(ctx context.Context, name, address string) error {
+	if err := c.destroy(ctx, name); err != nil {
+		return err
+	}
+	ids, err := c.Cloud.FindByAddress(ctx, address)
+	if err != nil {
+		return fmt.Errorf("looking for instances with the address %s: %w", address, err)
+	}
+	for _, id := range ids {
+		if err := c.terminate(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *CPI) terminate(ctx context.Context, id string) error {
+	if err := c.Cloud.Terminate(ctx, id); err != nil {
+		return fmt.Errorf("terminating instance %s: %w", id, err)
+	}
+	return nil
+}
+
+// DiskDir is the host directory that is an instance's persistent disk.
+func (c *CPI) DiskDir(instance string) string { return filepath.Join(c.StateDir, "disks", instance) }
+
+// launchOf reads the cloud properties as BOSH's AWS CPI does, as far as the simulated cloud knows them.
+func launchOf(spec director.MachineSpec) (Launch, error) {
+	l := Launch{Address: spec.Instance.Address.String(), Tags: map[string]string{}}
+	p := properties{spec.CloudProperties, nil}
+	n := properties{spec.NetworkProperties, nil}
+	l.Subnet = n.text("subnet")
+	l.SecurityGroups = n.list("security_groups")
+	if own := p.list("security_groups"); len(own) > 0 {
+		l.SecurityGroups = own
+	}
+	l.InstanceType = p.text("instance_type")
+	l.AvailabilityZone = p.text("availability_zone")
+	l.InstanceProfile = p.text("iam_instance_profile")
+	options := properties{p.table("metadata_options"), nil}
+	l.TokensRequired = options.text("http_tokens") == "required"
+	l.HopLimit = options.number("http_put_response_hop_limit")
+	for key, value := range p.table("tags") {
+		l.Tags[key] = fmt.Sprint(value)
+	}
+	for key, value := range spec.Tags {
+		l.Tags[key] = value
+	}
+	if l.Subnet == "" {
+		n.problems = append(n.problems, "the network's cloud_properties have no 'subnet'")
+	}
+	if problems := append(append(p.problems, n.problems...), options.problems...); len(problems) > 0 {
+		return Launch{}, fmt.Errorf("cloud_properties: %s", strings.Join(problems, "; "))
+	}
+	return l, nil
+}
+
+// properties reads typed values and notes what is of another type.
+type properties struct {
+	values   map[string]any
+	problems []string
+}
+
+func (p *properties) text(key string) string {
+	value, ok := p.values[key].(string)
+	if !ok && p.values[key] != nil {
+		p.problems = append(p.problems, fmt.Sprintf("'%s' is %v; it must be a string", key, p.values[key]))
+	}
+	return value
+}
+
+func (p *properties) number(key string) int {
+	value, ok := p.values[key].(int)
+	if !ok && p.values[key] != nil {
+		p.problems = append(p.problems, fmt.Sprintf("'%s' is %v; it must be a number", key, p.values[key]))
+	}
+	return value
+}
+
+func (p *properties) table(key string) map[string]any {
+	value, ok := p.values[key].(map[string]any)
+	if !ok && p.values[key] != nil {
+		p.problems = append(p.problems, fmt.Sprintf("'%s' is %v; it must be a map", key, p.values[key]))
+	}
+	return value
+}
+
+func (p *properties) list(key string) []string {
+	entries, ok := p.values[key].([]any)
+	if !ok && p.values[key] != nil {
+		p.problems = append(p.problems, fmt.Sprintf("'%s' is %v; it must be a list", key, p.values[key]))
+	}
+	var list []string
+	for _, entry := range entries {
+		list = append(list, fmt.Sprint(entry))
+	}
+	return list
+}
+
+// DeleteVM destroys the VM and terminates its instance. What is missing is no error. The persistent disk stays.
+func (c *CPI) DeleteVM(ctx context.Context, machine director.VM) error {
+	if err := c.destroy(ctx, machine.Name); err != nil {
+		return err
+	}
+	if machine.CID == "" {
+		return nil
+	}
+	return c.terminate(ctx, machine.CID)
+}
+
+func (c *CPI) destroy(ctx context.Context, name string) error {
+	v, err := vm.Open(c.StateDir, name)
+	if errors.Is(err, vm.ErrNotFound) {
+		// Only files can be there.
+		return os.RemoveAll(filepath.Join(c.StateDir, "vms", name))
+	}
+	if err != nil {
+		return err
+	}
+	return v.Destroy(ctx)
+}
+
+// HasVM says whether the VM runs.
+func (c *CPI) HasVM(_ context.Context, machine director.VM) bool {
+	v, err := vm.Open(c.StateDir, machine.Name)
+	return err == nil && v.Alive()
+}
+
+// SetTags adds the tags to the instance.
+func (c *CPI) SetTags(ctx context.Context, machine director.VM, tags map[string]string) error {
+	return c.Cloud.Tag(ctx, machine.CID, tags)
+}
+
+// Agent gives the agent of a VM.
+func (c *CPI) Agent(machine director.VM) (agent.Agent, error) {
+	v, err := vm.Open(c.StateDir, machine.Name)
+	if err != nil {
+		return nil, err
+	}
+	return agent.New(v), nil
+}

@@ -1,0 +1,236 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+
+	"kubernetes-release/lab/cpi"
+	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
+)
+
+// Input is what a deploy is made of, as the flags of `bosh deploy` say it.
+type Input struct {
+	Manifest    string
+	CloudConfig string
+	Release     string
+	OpsFiles    []string
+	Vars        []string
+	VarsFiles   []string
+}
+
+// deployed names the releases that were deployed last, as folders of the cache: the tarball may have been built anew since.
+type deployed struct {
+	Release string `json:"release"`
+	// BPM is the stand-in for bpm; empty where the manifest does not name bpm.
+	BPM string `json:"bpm,omitempty"`
+}
+
+// session is what a command that changes the lab works with.
+type session struct {
+	*Lab
+	director *director.Director
+	plan     *director.Plan
+	// remember keeps the input for other commands; called once it has proved good.
+	remember func() error
+}
+
+const (
+	manifestFile    = "deployment/manifest.yml"
+	cloudConfigFile = "deployment/cloud-config.yml"
+	deployedFile    = "deployment/release.json"
+)
+
+// load makes a plan of the input. Nothing is changed but the variable store, where missing secrets are generated.
+func (l *Lab) load(in Input) (*session, error) {
+	vars, err := manifest.OpenStore(l.path("vars.yml"))
+	if err != nil {
+		return nil, err
+	}
+	given := givenVariables(l.Network)
+	progress := l.progress()
+	vars.Generating = func(name, kind string) func(error) {
+		return progress.Begin("Generating variables", name+" ("+kind+")").End
+	}
+	text, err := manifest.Interpolate(manifest.Source{
+		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Given: given, Store: vars,
+	})
+	if err != nil {
+		return nil, err
+	}
+	// The cloud config takes its variables from the lab and from files; -v is for the manifest, as with `bosh deploy`.
+	cloudText, err := manifest.Interpolate(manifest.Source{Path: in.CloudConfig, VarsFiles: in.VarsFiles, Given: given})
+	if err != nil {
+		return nil, err
+	}
+	tarball, err := filepath.Abs(in.Release)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(tarball); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("there is no release tarball %s; `make release` writes it, --release names another", in.Release)
+	}
+	m, err := manifest.Parse(in.Manifest, text)
+	if err != nil {
+		return nil, err
+	}
+	cloud, err := manifest.ParseCloudConfig(in.CloudConfig, cloudText)
+	if err != nil {
+		return nil, err
+	}
+	releases, note, err := l.readReleases(m, tarball)
+	if err != nil {
+		return nil, err
+	}
+	s, err := l.assemble(m, cloud, releases)
+	if err != nil {
+		return nil, err
+	}
+	s.remember = func() error { return l.remember(text, cloudText, note) }
+	return s, nil
+}
+
+// reload makes a plan of what was asked for last.
+func (l *Lab) reload() (*session, error) {
+	text, err := os.ReadFile(l.path(manifestFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("nothing is deployed in %s; run `bin/lab up` first", l.Dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	cloudText, err := os.ReadFile(l.path(cloudConfigFile))
+	if err != nil {
+		return nil, err
+	}
+	note, err := os.ReadFile(l.path(deployedFile))
+	if err != nil {
+		return nil, err
+	}
+	var d deployed
+	if err := json.Unmarshal(note, &d); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.path(deployedFile), err)
+	}
+	m, err := manifest.Parse("the deployed manifest", text)
+	if err != nil {
+		return nil, err
+	}
+	cloud, err := manifest.ParseCloudConfig("the deployed cloud config", cloudText)
+	if err != nil {
+		return nil, err
+	}
+	r, err := release.Open(d.Release)
+	if err != nil {
+		return nil, fmt.Errorf("the deployed release is not in the cache any more: %w; run `bin/lab up` again", err)
+	}
+	releases := map[string]*release.Release{r.Name: r}
+	if d.BPM != "" {
+		releases["bpm"] = release.OpenBPM(d.BPM)
+	}
+	return l.assemble(m, cloud, releases)
+}
+
+// remember keeps the interpolated manifest, which holds secrets, for root only.
+func (l *Lab) remember(text, cloudText []byte, d deployed) error {
+	note, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	for name, content := range map[string][]byte{manifestFile: text, cloudConfigFile: cloudText, deployedFile: note} {
+		if err := director.WriteFile(l.path(name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release) (*session, error) {
+	store, err := director.OpenState(l.path("state.json"))
+	if err != nil {
+		return nil, err
+	}
+	plan, err := director.NewPlan(m, cloud, releases, &store.State)
+	if err != nil {
+		return nil, err
+	}
+	progress := l.progress()
+	return &session{Lab: l, plan: plan, director: &director.Director{
+		Dir: l.Dir, Store: store, Progress: progress, Publish: l.publish,
+		CPI: &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud()},
+		Compiler: &release.Compiler{
+			Dir: l.path("compiled"), Logs: l.path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
+			Started: func(p *release.Package) func(error) {
+				return progress.Begin("Compiling packages", p.Name+"/"+p.Fingerprint).End
+			},
+		},
+	}}, nil
+}
+
+// readReleases reads what the manifest names: the tarball, and the stand-in for bpm where it is wanted.
+func (l *Lab) readReleases(m *manifest.Manifest, tarball string) (map[string]*release.Release, deployed, error) {
+	r, err := release.Read(tarball, l.path("releases"))
+	if err != nil {
+		return nil, deployed{}, err
+	}
+	note := deployed{Release: r.Dir}
+	releases := map[string]*release.Release{r.Name: r}
+	for _, ref := range m.Releases {
+		if ref.Name == "bpm" && releases["bpm"] == nil {
+			bpm, err := release.ReadBPM(l.BPM, l.path("releases"))
+			if err != nil {
+				return nil, deployed{}, err
+			}
+			releases["bpm"], note.BPM = bpm, bpm.Dir
+		}
+	}
+	return releases, note, nil
+}
+
+// prune removes unpacked releases and compiled packages that the deployment no longer uses.
+func (s *session) prune() error {
+	used := map[string]bool{}
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			used[filepath.Base(job.Release.Dir)] = true
+			for _, p := range job.Release.Packages {
+				used[p.Name+"-"+p.Fingerprint] = true
+			}
+		}
+	}
+	for _, dir := range []string{"releases", "compiled"} {
+		entries, err := os.ReadDir(s.path(dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, entry := range entries {
+			if !used[entry.Name()] {
+				if err := os.RemoveAll(s.path(dir, entry.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+var failedInstance = regexp.MustCompile(`(?:updating instance|post-deploy of|creating the VM of) ([^/\s]+)/[0-9a-f-]+(?: \((\d+)\))?`)
+
+// explain adds to a failure what an operator would do next.
+func (l *Lab) explain(err error) error {
+	parts := failedInstance.FindStringSubmatch(err.Error())
+	if parts == nil {
+		return err
+	}
+	instance := parts[1]
+	if parts[2] != "" {
+		instance += "/" + parts[2]
+	}
+	lab := l.command()
+	return fmt.Errorf("%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` goes there.\nMend the cause and run the same command again: it continues where it stopped",
+		err, lab("logs"), instance, lab("ssh"), instance)
+}

@@ -1,0 +1,231 @@
+// Package manifest reads deployment manifests and cloud configs in BOSH's own formats: ops-files, variables and
+// the variable store are applied by the BOSH CLI's packages, and what comes out is decoded strictly.
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/cloudfoundry/bosh-cli/v7/director/template"
+	"github.com/cppforlife/go-patch/patch"
+	"gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the trees that this version of the reader makes
+
+	"kubernetes-release/spelling"
+)
+
+// Source is a template and what is to be filled in, as the flags of `bosh deploy` say it.
+type Source struct {
+	// Path is the manifest or cloud config.
+	Path string
+	// OpsFiles are applied in order.
+	OpsFiles []string
+	// Vars are NAME=VALUE; the value is YAML. Of several with one name the last wins.
+	Vars []string
+	// VarsFiles are YAML files of variables; -v wins over -l, a later file over an earlier.
+	VarsFiles []string
+	// Given are variables that the caller knows; the weakest source, and not using one is no error.
+	Given map[string]any
+	// Store generates and keeps what `variables:` defines; nil where nothing may be generated.
+	Store *Store
+}
+
+// Interpolate applies ops-files and fills in variables. A variable that nobody gives is an error, and so is a
+// variable of -v that nothing uses. What comes out is YAML without `variables:` that were found.
+func Interpolate(s Source) ([]byte, error) {
+	text, err := os.ReadFile(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := readOps(s.OpsFiles)
+	if err != nil {
+		return nil, err
+	}
+	vars, used, err := s.variables()
+	if err != nil {
+		return nil, err
+	}
+	if s.Store != nil {
+		patched, err := template.NewTemplate(text).Evaluate(template.StaticVariables{}, ops, template.EvaluateOpts{})
+		if err != nil {
+			return nil, s.explain(err, whatThereIs(text, ops, err))
+		}
+		if err := s.Store.generateAhead(context.Background(), patched); err != nil {
+			return nil, s.explain(err, "")
+		}
+	}
+	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{ExpectAllKeys: true})
+	if err != nil {
+		return nil, s.explain(err, whatThereIs(text, ops, err))
+	}
+	if unused := used.unused(); len(unused) > 0 {
+		return nil, fmt.Errorf("%s: nothing uses the variables given by -v: %s; check their spelling or leave them out",
+			s.Path, strings.Join(unused, ", "))
+	}
+	return out, nil
+}
+
+// explain says which files took part, so that a wrong path or a missing variable can be found.
+func (s Source) explain(err error, hint string) error {
+	with := ""
+	if len(s.OpsFiles) > 0 {
+		with = " with ops-files " + strings.Join(s.OpsFiles, ", ")
+	}
+	if strings.Contains(err.Error(), "Expected to find variables") {
+		hint = "\ngive them with -v NAME=VALUE or -l FILE, or define them in the manifest's variables"
+	}
+	return fmt.Errorf("interpolating %s%s: %w%s", s.Path, with, err, hint)
+}
+
+// absentItem is what an operation says whose path leads to an item of a list that is not there: list, key, value.
+var absentItem = regexp.MustCompile(`array item for path '([^']*)/([^/=']+)=([^/']+)' but found 0`)
+
+// whatThereIs names the items of the list in which an operation did not find its own; "" if that is not what went wrong.
+func whatThereIs(text []byte, ops patch.Op, err error) string {
+	parts := absentItem.FindStringSubmatch(err.Error())
+	var tree any
+	if parts == nil || yaml.Unmarshal(text, &tree) != nil {
+		return ""
+	}
+	path, err := patch.NewPointerFromString(parts[1])
+	if err != nil {
+		return ""
+	}
+	list, err := patch.FindOp{Path: path}.Apply(before(tree, ops))
+	items, _ := list.([]any)
+	if err != nil || len(items) == 0 {
+		return ""
+	}
+	var names []string
+	for _, item := range items {
+		if fields, ok := item.(map[any]any); ok && fields[parts[2]] != nil {
+			names = append(names, fmt.Sprint(fields[parts[2]]))
+		}
+	}
+	hint := ""
+	if near := spelling.Nearest(parts[3], names); near != "" {
+		hint = fmt.Sprintf(" (did you mean '%s'?)", near)
+	}
+	return fmt.Sprintf("\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], hint, strings.Join(names, ", "))
+}
+
+// before applies operations up to the first that fails, and gives what that one found.
+func before(tree any, op patch.Op) any {
+	list, several := op.(patch.Ops)
+	if !several {
+		list = patch.Ops{op}
+	}
+	for _, op := range list {
+		next, err := op.Apply(tree)
+		if err == nil {
+			tree = next
+			continue
+		}
+		if inner, several := op.(patch.Ops); several {
+			return before(tree, inner)
+		}
+		return tree
+	}
+	return tree
+}
+
+func readOps(paths []string) (patch.Op, error) {
+	var all patch.Ops
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("reading ops-file: %w", err)
+		}
+		var definitions []patch.OpDefinition
+		if err := yaml.UnmarshalStrict(text, &definitions); err != nil {
+			return nil, fmt.Errorf("ops-file %s: %w", path, err)
+		}
+		for i := range definitions {
+			if definitions[i].Error == nil {
+				where := fmt.Sprintf("operation %d of %s failed", i, path)
+				definitions[i].Error = &where
+			}
+		}
+		ops, err := patch.NewOpsFromDefinitions(definitions)
+		if err != nil {
+			return nil, fmt.Errorf("ops-file %s: %w", path, err)
+		}
+		all = append(all, ops)
+	}
+	return all, nil
+}
+
+// tracked notes which of its variables were asked for; secrets that are generated at the same time ask at the same time.
+type tracked struct {
+	template.StaticVariables
+	asked *sync.Map // names
+}
+
+func (t tracked) Get(d template.VariableDefinition) (any, bool, error) {
+	t.asked.Store(d.Name, nil)
+	return t.StaticVariables.Get(d)
+}
+
+func (t tracked) unused() []string {
+	var names []string
+	for name := range t.StaticVariables {
+		if _, asked := t.asked.Load(strings.SplitN(name, ".", 2)[0]); !asked {
+			names = append(names, name)
+		}
+	}
+	sort.Strings(names)
+	return names
+}
+
+func (s Source) variables() (template.Variables, tracked, error) {
+	flags := tracked{template.StaticVariables{}, &sync.Map{}}
+	for _, text := range s.Vars {
+		var kv template.VarKV
+		if err := kv.UnmarshalFlag(text); err != nil {
+			return nil, flags, fmt.Errorf("-v %s: %w", text, err)
+		}
+		flags.StaticVariables[kv.Name] = kv.Value
+	}
+	sources := []template.Variables{flags}
+	for i := len(s.VarsFiles) - 1; i >= 0; i-- {
+		var arg template.VarsFileArg
+		if err := arg.UnmarshalFlag(s.VarsFiles[i]); err != nil {
+			return nil, flags, fmt.Errorf("-l %s: %w", s.VarsFiles[i], err)
+		}
+		sources = append(sources, arg.Vars)
+	}
+	sources = append(sources, template.StaticVariables(s.Given))
+	if s.Store != nil {
+		all := append(append([]template.Variables{}, sources...), s.Store)
+		s.Store.lookup = template.NewMultiVars(all)
+		sources = all
+	}
+	return template.NewMultiVars(sources), flags, nil
+}
+
+// writeAtomically replaces a file at once: a full disk or a kill leaves the old content.
+func writeAtomically(path string, text []byte, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return err
+	}
+	name := f.Name()
+	_, err = f.Write(text)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(name, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(name))
+	}
+	return nil
+}

@@ -1,0 +1,245 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+
+	"github.com/cloudfoundry/bosh-cli/v7/director/template"
+	"github.com/cloudfoundry/config-server/types"
+	"golang.org/x/sync/errgroup"
+	"gopkg.in/yaml.v2" //nolint:depguard // the generators' values carry this version's tags
+)
+
+// Store generates variables by type as the BOSH CLI does with --vars-store, and keeps them in a file (0600).
+type Store struct {
+	// Generating is called when a variable has to be generated; what it returns is called at the end. May be nil.
+	Generating func(name, kind string) (finished func(error))
+
+	path   string
+	mutex  sync.Mutex
+	vars   map[string]any
+	lookup template.Variables
+}
+
+// OpenStore reads the store's file; a missing file is an empty store.
+func OpenStore(path string) (*Store, error) {
+	s := &Store{path: path, vars: map[string]any{}}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(text, &s.vars); err != nil {
+		return nil, fmt.Errorf("variable store %s: %w", path, err)
+	}
+	if s.vars == nil {
+		s.vars = map[string]any{}
+	}
+	return s, nil
+}
+
+// Get gives a kept variable, or generates it where the definition has a type.
+func (s *Store) Get(d template.VariableDefinition) (any, bool, error) {
+	if value, ok := s.value(d.Name); ok {
+		return value, true, nil
+	}
+	if d.Type == "" {
+		return nil, false, nil
+	}
+	value, err := s.generate(d)
+	if err != nil {
+		return nil, false, fmt.Errorf("generating variable '%s' of type '%s': %w", d.Name, d.Type, err)
+	}
+	return value, true, nil
+}
+
+func (s *Store) value(name string) (any, bool) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	value, ok := s.vars[name]
+	return value, ok
+}
+
+// List names the kept variables.
+func (s *Store) List() ([]template.VariableDefinition, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	definitions := make([]template.VariableDefinition, 0, len(s.vars))
+	for name := range s.vars {
+		definitions = append(definitions, template.VariableDefinition{Name: name})
+	}
+	return definitions, nil
+}
+
+func (s *Store) generate(d template.VariableDefinition) (_ any, err error) {
+	if s.Generating != nil {
+		finished := s.Generating(d.Name, d.Type)
+		defer func() { finished(err) }()
+	}
+	generator, err := types.NewValueGeneratorConcrete(authorities{s}).GetGenerator(d.Type)
+	if err != nil {
+		return nil, err
+	}
+	value, err := generator.Generate(d.Options)
+	if err != nil {
+		return nil, err
+	}
+	// Through YAML, so that a fresh value has the same shape as one read back.
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	var plain any
+	if err := yaml.Unmarshal(text, &plain); err != nil {
+		return nil, err
+	}
+	return plain, s.keep(d.Name, plain)
+}
+
+func (s *Store) keep(name string, value any) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.vars[name] = value
+	text, err := yaml.Marshal(s.vars)
+	if err != nil {
+		return err
+	}
+	return writeAtomically(s.path, text, 0o600)
+}
+
+// definition is one entry of a manifest's variables.
+type definition struct {
+	Name    string         `yaml:"name"`
+	Type    string         `yaml:"type"`
+	Options map[string]any `yaml:"options"`
+}
+
+// generateAhead generates what interpolation will ask for, several at a time: making keys is most of the time of a first deploy.
+// What it leaves out, because its options hold variables or it is of an unknown type, is generated when it is asked for.
+func (s *Store) generateAhead(ctx context.Context, manifest []byte) error {
+	var m struct {
+		Variables []definition `yaml:"variables"`
+	}
+	if err := yaml.Unmarshal(manifest, &m); err != nil {
+		return err
+	}
+	var authorities, rest []definition
+	for _, d := range m.Variables {
+		switch {
+		case d.Type != "certificate" && d.Type != "rsa" && d.Type != "ssh":
+		case d.isAuthority():
+			authorities = append(authorities, d)
+		default:
+			rest = append(rest, d)
+		}
+	}
+	for _, level := range [][]definition{authorities, rest} {
+		group, _ := errgroup.WithContext(ctx)
+		group.SetLimit(runtime.NumCPU())
+		for _, d := range level {
+			if !s.ready(d) {
+				continue
+			}
+			group.Go(func() error {
+				_, _, err := s.Get(template.VariableDefinition{Name: d.Name, Type: d.Type, Options: d.Options})
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isAuthority says whether the certificate needs no other one.
+func (d definition) isAuthority() bool {
+	_, signed := d.Options["ca"]
+	return d.Type != "certificate" || !signed
+}
+
+// ready says whether nobody else gives the variable and whether all that it needs is there.
+func (s *Store) ready(d definition) bool {
+	if _, found, err := s.lookup.Get(template.VariableDefinition{Name: d.Name}); found || err != nil {
+		return false
+	}
+	options, err := yaml.Marshal(d.Options)
+	if err != nil || bytes.Contains(options, []byte("((")) {
+		return false
+	}
+	if ca, signed := d.Options["ca"].(string); signed {
+		_, found, err := s.lookup.Get(template.VariableDefinition{Name: ca})
+		return found && err == nil
+	}
+	return true
+}
+
+// Lookup gives a part of a kept variable: Lookup("ca", "certificate"). The second value says whether it is there.
+func (s *Store) Lookup(name, part string) (string, bool) {
+	value, _ := s.value(name)
+	if m, ok := value.(map[any]any); ok && part != "" {
+		value = m[part]
+	}
+	text, ok := value.(string)
+	return text, ok
+}
+
+// authorities finds the CA that a certificate's definition names, wherever its value comes from.
+type authorities struct{ store *Store }
+
+// LoadCerts gives the certificate and key of the variable name.
+func (a authorities) LoadCerts(name string) (*x509.Certificate, *rsa.PrivateKey, error) {
+	value, found, err := a.store.lookup.Get(template.VariableDefinition{Name: name})
+	if err != nil {
+		return nil, nil, err
+	}
+	if !found {
+		return nil, nil, fmt.Errorf("the signing variable '%s' is not there; define it before the certificates that it signs", name)
+	}
+	text, err := yaml.Marshal(value)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pair struct {
+		Certificate string `yaml:"certificate"`
+		PrivateKey  string `yaml:"private_key"`
+	}
+	if err := yaml.Unmarshal(text, &pair); err != nil {
+		return nil, nil, fmt.Errorf("variable '%s' is not a certificate: %w", name, err)
+	}
+	certificate, err := parseCertificate(pair.Certificate)
+	if err != nil {
+		return nil, nil, fmt.Errorf("variable '%s.certificate': %w", name, err)
+	}
+	key, err := parseKey(pair.PrivateKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("variable '%s.private_key': %w", name, err)
+	}
+	return certificate, key, nil
+}
+
+func parseCertificate(text string) (*x509.Certificate, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("no PEM block found")
+	}
+	return x509.ParseCertificate(block.Bytes)
+}
+
+func parseKey(text string) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("no PEM block found")
+	}
+	return x509.ParsePKCS1PrivateKey(block.Bytes)
+}

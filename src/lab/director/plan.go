@@ -1,0 +1,423 @@
+package director
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sort"
+	"strings"
+
+	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
+	"kubernetes-release/spelling"
+)
+
+// Plan is what a deployment will look like: every instance with its place, and everything rendered.
+type Plan struct {
+	Manifest *manifest.Manifest
+	Cloud    *manifest.CloudConfig
+	Groups   []*Group
+	// Obsolete are instances of groups that the manifest no longer has.
+	Obsolete []*Instance
+}
+
+// Group is one instance group of a plan.
+type Group struct {
+	Spec      *manifest.InstanceGroup
+	Jobs      []*GroupJob
+	Instances []*Planned
+	// Obsolete are instances that the group has too many.
+	Obsolete []*Instance
+}
+
+// GroupJob is a release job placed on a group.
+type GroupJob struct {
+	Spec    *manifest.Job
+	Job     *release.Job
+	Release *release.Release
+	// Properties are the job's own, with defaults.
+	Properties map[string]any
+	// Links maps the names of consumed links to their content.
+	Links map[string]*Link
+}
+
+// Planned is an instance with what it should run.
+type Planned struct {
+	Instance *Instance
+	Group    *Group
+	// New says that the state did not have the instance before.
+	New      bool
+	Rendered []RenderedJob
+	Wanted   Applied
+}
+
+// NewPlan checks the manifest against releases and cloud config and places instances. The state is not changed;
+// new instances are only in the plan. All problems of a kind are listed together.
+func NewPlan(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release, state *State) (*Plan, error) {
+	if state.Deployment != "" && state.Deployment != m.Name {
+		return nil, fmt.Errorf("this lab holds the deployment '%s', the manifest is of '%s'; run `bin/lab down` first, or use --state for a second lab",
+			state.Deployment, m.Name)
+	}
+	if err := cloud.Check(m); err != nil {
+		return nil, err
+	}
+	plan := &Plan{Manifest: m, Cloud: cloud}
+	var problems []error
+	for i := range m.InstanceGroups {
+		group, err := newGroup(m, &m.InstanceGroups[i], releases)
+		problems = append(problems, err)
+		plan.Groups = append(plan.Groups, group)
+	}
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	if err := plan.place(state); err != nil {
+		return nil, err
+	}
+	return plan, plan.resolveLinks()
+}
+
+func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[string]*release.Release) (*Group, error) {
+	group := &Group{Spec: spec}
+	var problems []error
+	for i := range spec.Jobs {
+		job, err := newGroupJob(m, spec, &spec.Jobs[i], releases)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		group.Jobs = append(group.Jobs, job)
+	}
+	return group, errors.Join(problems...)
+}
+
+func newGroupJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.Job, releases map[string]*release.Release) (*GroupJob, error) {
+	r := releases[spec.Release]
+	if r == nil {
+		return nil, fmt.Errorf("instance group '%s', job '%s': release '%s' is not in the lab; it has: %s",
+			group.Name, spec.Name, spec.Release, strings.Join(sortedKeys(releases), ", "))
+	}
+	index := slices.IndexFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == spec.Release })
+	if err := checkVersion(m.Releases[index], r); err != nil {
+		return nil, err
+	}
+	job := r.Jobs[spec.Name]
+	if job == nil {
+		return nil, fmt.Errorf("instance group '%s': release '%s' has no job '%s'%s; its jobs are: %s",
+			group.Name, r.Name, spec.Name, didYouMean(spec.Name, r.JobNames()), strings.Join(r.JobNames(), ", "))
+	}
+	if err := checkProperties(group.Name, job, spec.Properties); err != nil {
+		return nil, err
+	}
+	properties, err := jobProperties(job, spec.Properties)
+	if err != nil {
+		return nil, fmt.Errorf("instance group '%s': %w", group.Name, err)
+	}
+	return &GroupJob{Spec: spec, Job: job, Release: r, Properties: properties, Links: map[string]*Link{}}, nil
+}
+
+// checkVersion accepts what a Director would take the release for: the version itself, latest, or N.latest. The stand-in
+// for bpm takes every version's place.
+func checkVersion(ref manifest.ReleaseRef, r *release.Release) error {
+	prefix, isLatest := strings.CutSuffix(ref.Version, "latest")
+	if r.Version == "lab" || ref.Version == r.Version || isLatest && strings.HasPrefix(r.Version, prefix) {
+		return nil
+	}
+	return fmt.Errorf("the manifest wants release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version, r.Version)
+}
+
+func didYouMean(name string, known []string) string {
+	if near := spelling.Nearest(name, known); near != "" {
+		return fmt.Sprintf(" (did you mean '%s'?)", near)
+	}
+	return ""
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// checkProperties refuses properties that the job's spec does not declare. A Director drops them silently; that is how a
+// misspelt one goes unnoticed until something does not work.
+func checkProperties(group string, job *release.Job, given map[string]any) error {
+	var problems []error
+	for _, name := range undeclared(job, given, "") {
+		problems = append(problems, fmt.Errorf("instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists what there is",
+			group, job.Name, name, didYouMean(name, sortedKeys(job.Properties)), job.Name))
+	}
+	return errors.Join(problems...)
+}
+
+// undeclared lists the dotted names of given values that are neither a declared property, nor inside one, nor on the way
+// to one.
+func undeclared(job *release.Job, given map[string]any, prefix string) []string {
+	var names []string
+	for _, key := range sortedKeys(given) {
+		name := prefix + key
+		if _, ok := job.Properties[name]; ok {
+			continue
+		}
+		inner, isMap := given[key].(map[string]any)
+		leads := slices.ContainsFunc(sortedKeys(job.Properties), func(p string) bool { return strings.HasPrefix(p, name+".") })
+		switch {
+		case leads && isMap:
+			names = append(names, undeclared(job, inner, name+".")...)
+		case leads: // a scalar where a map is wanted: reading the properties says so
+		case isMap && len(inner) > 0:
+			names = append(names, undeclared(job, inner, name+".")...)
+		default:
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// place gives every instance an AZ, an index and an address, keeping what the state has.
+func (p *Plan) place(state *State) error {
+	taken := map[netip.Addr]bool{}
+	claimed := map[*Instance]bool{}
+	for _, group := range p.Groups {
+		for _, i := range existing(state, group.Spec) {
+			claimed[i] = true
+		}
+	}
+	for _, i := range state.Instances {
+		taken[i.Address] = true
+		if !claimed[i] {
+			p.Obsolete = append(p.Obsolete, i)
+		}
+	}
+	for _, group := range p.Groups {
+		for n := range group.Spec.Networks {
+			addresses, err := group.Spec.Networks[n].Addresses()
+			if err != nil {
+				return err
+			}
+			for _, a := range addresses {
+				taken[a] = true // nobody else may be given it, even before its owner exists
+			}
+		}
+	}
+	owners := map[netip.Addr]string{}
+	for _, group := range p.Groups {
+		if err := p.placeGroup(group, state, taken, owners); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// existing lists the instances that belong to the group, by name or by migrated_from.
+func existing(state *State, spec *manifest.InstanceGroup) []*Instance {
+	list := state.Group(spec.Name)
+	for _, from := range spec.MigratedFrom {
+		if from.Name != spec.Name {
+			list = append(list, state.Group(from.Name)...)
+		}
+	}
+	return list
+}
+
+func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool, owners map[netip.Addr]string) error {
+	spec := group.Spec
+	network := p.Cloud.Network(spec.Networks[0].Name)
+	static, err := spec.Networks[0].Addresses()
+	if err != nil {
+		return err
+	}
+	old := existing(state, spec)
+	var keep []*Instance
+	var places []place
+	if len(static) > 0 {
+		keep, places, err = staticPlaces(spec, network, static, old)
+	} else {
+		keep, places = dynamicPlaces(spec, network, old)
+	}
+	if err != nil {
+		return err
+	}
+	for _, i := range old {
+		if !slices.Contains(keep, i) {
+			group.Obsolete = append(group.Obsolete, i)
+		}
+	}
+	for _, i := range keep {
+		group.Instances = append(group.Instances, &Planned{Instance: i, Group: group})
+	}
+	used := map[int]bool{}
+	for _, i := range old {
+		used[i.Index] = true
+	}
+	for _, place := range places {
+		i := &Instance{
+			ID: newID(), Group: spec.Name, Index: lowestFree(used), AZ: place.az, Network: network.Name, Address: place.address,
+			Errand: spec.IsErrand(), Wanted: Started,
+		}
+		if !i.Address.IsValid() {
+			if i.Address, _, err = network.Free(place.az, func(a netip.Addr) bool { return taken[a] }); err != nil {
+				return fmt.Errorf("instance group '%s': %w", spec.Name, err)
+			}
+			taken[i.Address] = true
+		}
+		group.Instances = append(group.Instances, &Planned{Instance: i, Group: group, New: true})
+	}
+	for _, planned := range group.Instances {
+		a := planned.Instance.Address
+		if other, ok := owners[a]; ok {
+			return fmt.Errorf("instance groups '%s' and '%s' both want the address %s", other, spec.Name, a)
+		}
+		owners[a] = spec.Name
+	}
+	group.elect()
+	return nil
+}
+
+// place is where a new instance goes; the address is set only for static ones.
+type place struct {
+	az      string
+	address netip.Addr
+}
+
+// staticPlaces hands the static addresses out in order; instances that have one of them keep it.
+func staticPlaces(spec *manifest.InstanceGroup, network *manifest.Network, static []netip.Addr, old []*Instance) ([]*Instance, []place, error) {
+	static = static[:min(len(static), spec.Instances)]
+	var keep []*Instance
+	held := map[netip.Addr]bool{}
+	for _, i := range old {
+		if slices.Contains(static, i.Address) && i.Network == network.Name {
+			keep = append(keep, i)
+			held[i.Address] = true
+		}
+	}
+	var places []place
+	for _, a := range static {
+		if held[a] {
+			continue
+		}
+		az, err := zoneOf(spec, network.SubnetOf(a), a)
+		if err != nil {
+			return nil, nil, err
+		}
+		places = append(places, place{az, a})
+	}
+	return keep, places, nil
+}
+
+func zoneOf(spec *manifest.InstanceGroup, subnet *manifest.Subnet, a netip.Addr) (string, error) {
+	if len(spec.AZs) == 0 {
+		return "", nil
+	}
+	for _, az := range subnet.AZNames() {
+		if slices.Contains(spec.AZs, az) {
+			return az, nil
+		}
+	}
+	return "", fmt.Errorf("Instance group '%s' with network '%s' declares static ip '%s', which is in AZ %v, and not in the group's %v", //nolint:staticcheck // the Director's wording
+		spec.Name, spec.Networks[0].Name, a, subnet.AZNames(), spec.AZs)
+}
+
+// dynamicPlaces spreads the group evenly over its AZs, keeping instances where they are as far as that allows.
+func dynamicPlaces(spec *manifest.InstanceGroup, network *manifest.Network, old []*Instance) ([]*Instance, []place) {
+	zones := spec.AZs
+	if len(zones) == 0 {
+		zones = []string{""}
+	}
+	present := map[string][]*Instance{}
+	for _, i := range old {
+		subnet := network.SubnetOf(i.Address)
+		if i.Network == network.Name && subnet != nil && !subnet.IsStatic(i.Address) && slices.Contains(zones, i.AZ) {
+			present[i.AZ] = append(present[i.AZ], i)
+		}
+	}
+	quota := quotas(spec.Instances, zones, present)
+	var keep []*Instance
+	for _, az := range zones {
+		keep = append(keep, present[az][:min(len(present[az]), quota[az])]...)
+	}
+	var places []place
+	for len(keep)+len(places) < spec.Instances {
+		az := emptiest(zones, quota, keep, places)
+		places = append(places, place{az: az})
+	}
+	sort.Slice(keep, func(a, b int) bool { return keep[a].Index < keep[b].Index })
+	return keep, places
+}
+
+// quotas says how many instances each AZ should have: all the same, the rest to those that have most already.
+func quotas(total int, zones []string, present map[string][]*Instance) map[string]int {
+	quota := map[string]int{}
+	for _, az := range zones {
+		quota[az] = total / len(zones)
+	}
+	order := slices.Clone(zones)
+	sort.SliceStable(order, func(a, b int) bool { return len(present[order[a]]) > len(present[order[b]]) })
+	for n := range total % len(zones) {
+		quota[order[n]]++
+	}
+	return quota
+}
+
+// emptiest gives the first AZ, in the manifest's order, that is furthest from being full among those with the fewest instances.
+func emptiest(zones []string, quota map[string]int, keep []*Instance, places []place) string {
+	count := map[string]int{}
+	for _, i := range keep {
+		count[i.AZ]++
+	}
+	for _, p := range places {
+		count[p.az]++
+	}
+	best := ""
+	found := false
+	for _, az := range zones {
+		if count[az] < quota[az] && (!found || count[az] < count[best]) {
+			best, found = az, true
+		}
+	}
+	return best
+}
+
+// elect marks one instance of the group as bootstrap: the one that is already, else the lowest index. In the plan it comes first,
+// then the others by index, which is the order of updates.
+func (g *Group) elect() {
+	if len(g.Instances) == 0 {
+		return
+	}
+	sort.Slice(g.Instances, func(a, b int) bool { return g.Instances[a].Instance.Index < g.Instances[b].Instance.Index })
+	chosen := 0
+	for n, planned := range g.Instances {
+		if planned.Instance.Bootstrap {
+			chosen = n
+			break
+		}
+	}
+	for n, planned := range g.Instances {
+		planned.Instance.Bootstrap = n == chosen
+	}
+	first := g.Instances[chosen]
+	g.Instances = append([]*Planned{first}, slices.Delete(slices.Clone(g.Instances), chosen, chosen+1)...)
+}
+
+func lowestFree(used map[int]bool) int {
+	for n := 0; ; n++ {
+		if !used[n] {
+			used[n] = true
+			return n
+		}
+	}
+}
+
+// newID makes a random UUID, version 4.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) //nolint:errcheck // it never fails: the runtime ends the program instead
+	b[6] = b[6]&0x0f | 0x40
+	b[8] = b[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])
+}

@@ -1,0 +1,210 @@
+# Renders the ERB templates of many jobs in one process, with the names that a BOSH Director offers
+# inside a template: p, if_p, link, if_link, spec, properties, name, index.
+#
+# Input on stdin, JSON: [{"context": {...}, "files": [{"source": "/abs/path.erb", "label": "path.erb"}]}]
+# Output on stdout, JSON, same shape: [[{"content": base64} | {"error": text, "line": number|null}]]
+require "erb"
+require "json"
+require "ostruct"
+require "yaml"
+
+module Lab
+  class UnknownProperty < StandardError
+    def initialize(names)
+      super("Can't find property '#{names.inspect}'")
+    end
+  end
+
+  class UnknownLink < StandardError
+    def initialize(name)
+      super("Can't find link '#{name}'")
+    end
+  end
+
+  # What if_p and if_link return when their condition held: every following branch is skipped.
+  class Taken
+    def else; end
+
+    def else_if_p(*)
+      self
+    end
+
+    def else_if_link(*)
+      self
+    end
+  end
+
+  # What if_p and if_link return when their condition failed: the next branch has its turn.
+  class NotTaken
+    def initialize(scope)
+      @scope = scope
+    end
+
+    def else
+      yield
+    end
+
+    def else_if_p(*names, &block)
+      @scope.if_p(*names, &block)
+    end
+
+    def else_if_link(name, &block)
+      @scope.if_link(name, &block)
+    end
+  end
+
+  # Property look-up by dotted names; the including class says where from.
+  module Lookup
+    def p(*arguments)
+      names = Array(arguments.first)
+      names.each do |name|
+        value = Lookup.dig(lookup_source, name)
+        return value unless value.nil?
+      end
+      raise UnknownProperty.new(names) if arguments.length < 2
+
+      arguments[1]
+    end
+
+    def if_p(*names)
+      values = names.map { |name| Lookup.dig(lookup_source, name) }
+      return NotTaken.new(self) if values.any?(&:nil?)
+
+      yield(*values)
+      Taken.new
+    end
+
+    def self.dig(tree, name)
+      name.split(".").reduce(tree) do |node, key|
+        return nil if node.nil?
+
+        node[key]
+      end
+    end
+  end
+
+  class LinkInstance
+    include Lookup
+
+    attr_reader :name, :index, :id, :az, :address, :properties, :bootstrap
+
+    def initialize(raw, properties)
+      @name, @index, @id, @az, @address, @bootstrap =
+        raw.values_at("name", "index", "id", "az", "address", "bootstrap")
+      @properties = properties
+    end
+
+    private
+
+    def lookup_source
+      @properties
+    end
+  end
+
+  class Link
+    include Lookup
+
+    attr_reader :instances, :properties
+
+    def initialize(raw)
+      @raw = raw
+      @properties = raw["properties"] || {}
+      @instances = raw["instances"].map { |instance| LinkInstance.new(instance, @properties) }
+    end
+
+    # The provider group's DNS name. Criteria as a Director takes them: azs: [names], status: a health filter.
+    def address(criteria = {})
+      return @raw["address"] if @raw["address"]
+
+      filters = {"healthy" => 3, "unhealthy" => 1, "all" => 4}
+      zones = Array(criteria[:azs]).map do |az|
+        number = (@raw["az_numbers"] || {})[az] or raise "Unknown AZ: '#{az}'"
+        "a#{number}"
+      end
+      slug = (zones + ["s#{filters.fetch(criteria[:status].to_s, 0)}"]).sort.join
+      "q-#{slug}.#{@raw["domain"]}"
+    end
+
+    private
+
+    def lookup_source
+      @properties
+    end
+  end
+
+  # An OpenStruct that can list its own keys: templates read the first network by spec.networks.methods(false).
+  class Struct < OpenStruct
+    def methods(regular = true)
+      regular ? super : to_h.keys
+    end
+  end
+
+  class Context
+    include Lookup
+
+    attr_reader :name, :index, :properties, :raw_properties, :spec
+
+    def initialize(raw)
+      @name = raw["job"]["name"] if raw["job"].is_a?(Hash)
+      @index = raw["index"]
+      @raw_properties = raw["properties"] || {}
+      @properties = unroll(@raw_properties, OpenStruct)
+      @spec = unroll(raw.reject { |key, _| key == "links" }, Struct)
+      @links = raw["links"] || {}
+    end
+
+    def link(name)
+      raw = Lookup.dig(@links, name)
+      raise UnknownLink.new(name) unless raw&.key?("instances")
+
+      Link.new(raw)
+    end
+
+    def if_link(name)
+      raw = Lookup.dig(@links, name)
+      return NotTaken.new(self) unless raw&.key?("instances")
+
+      yield Link.new(raw)
+      Taken.new
+    end
+
+    def template_binding
+      binding
+    end
+
+    private
+
+    def lookup_source
+      @raw_properties
+    end
+
+    def unroll(value, kind)
+      case value
+      when Hash then kind.new(value.transform_values { |inner| unroll(inner, kind) })
+      when Array then value.map { |inner| unroll(inner, kind) }
+      else value
+      end
+    end
+  end
+
+  # Every file gets a context of its own: a template that changes a property must not disturb its neighbour.
+  def self.render(file, raw_context)
+    label = file["label"]
+    erb = ERB.new(File.read(file["source"], encoding: "UTF-8"), trim_mode: "-")
+    erb.filename = label
+    text = erb.result(Context.new(Marshal.load(raw_context)).template_binding)
+    {"content" => [text].pack("m0")}
+  rescue Exception => e # rubocop:disable Lint/RescueException -- a template may raise anything, even a SyntaxError
+    place = (e.backtrace || []).find { |frame| frame.start_with?("#{label}:") } || e.message[/\A#{Regexp.escape(label)}:\d+/]
+    {"error" => e.message, "line" => place && place[/:(\d+)/, 1].to_i}
+  end
+end
+
+answer = $stdout.dup
+$stdout.reopen($stderr) # what a template prints must not garble the answer
+units = JSON.parse($stdin.read)
+results = units.map do |unit|
+  raw = Marshal.dump(unit["context"])
+  unit["files"].map { |file| Lab.render(file, raw) }
+end
+answer.write(JSON.generate(results))

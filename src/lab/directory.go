@@ -1,0 +1,168 @@
+package lab
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"kubernetes-release/lab/agent"
+	"kubernetes-release/lab/director"
+)
+
+// directory answers BOSH's own names: instances, queries of groups, and link aliases, filtered by health as bosh-dns does.
+type directory struct {
+	current atomic.Pointer[snapshot]
+}
+
+// snapshot is what is known at one moment.
+type snapshot struct {
+	names  names
+	health map[string]string // by instance id; missing or empty where nothing is known yet
+}
+
+func newDirectory() *directory {
+	d := &directory{}
+	d.current.Store(&snapshot{})
+	return d
+}
+
+// set replaces what is known.
+func (d *directory) set(n names, health map[string]string) { d.current.Store(&snapshot{n, health}) }
+
+// lookup implements dns.Lookup.
+func (d *directory) lookup(name string) ([]netip.Addr, bool) {
+	s := d.current.Load()
+	if addresses, found := s.alias(name); found {
+		return addresses, true
+	}
+	if !strings.HasSuffix(name, "."+director.RootDomain) {
+		return nil, false
+	}
+	return s.query(name)
+}
+
+// alias resolves a link's alias, and with a placeholder the name of each instance below it.
+func (s *snapshot) alias(name string) ([]netip.Addr, bool) {
+	var members []namedInstance
+	filter := ""
+	for _, a := range s.names.Aliases {
+		domain := strings.ToLower(a.Domain)
+		rest, placeholder := strings.CutPrefix(domain, "_.")
+		id, under := strings.CutSuffix(name, "."+rest)
+		for _, i := range s.names.Instances {
+			if i.Group != a.Group || i.Network != a.Network {
+				continue
+			}
+			if domain == name || placeholder && a.PlaceholderType != "" && under && i.ID == id {
+				members = append(members, i)
+				filter = a.HealthFilter
+			}
+		}
+		if domain == name {
+			filter = a.HealthFilter
+		}
+	}
+	if filter == "" {
+		return nil, false
+	}
+	return s.addresses(members, filter), true
+}
+
+var criteria = regexp.MustCompile(`[aims]\d+|y\d`)
+
+// query resolves ID.GROUP.NETWORK.DEPLOYMENT.bosh, INDEX.… and q-CRITERIA.….
+func (s *snapshot) query(name string) ([]netip.Addr, bool) {
+	labels := strings.Split(name, ".")
+	if len(labels) != 5 || labels[3] != canonical(s.names.Deployment) {
+		return nil, false
+	}
+	var members []namedInstance
+	known := false
+	filter := "all"
+	text, isQuery := strings.CutPrefix(labels[0], "q-")
+	for _, i := range s.names.Instances {
+		if canonical(i.Group) != labels[1] || canonical(i.Network) != labels[2] {
+			continue
+		}
+		switch {
+		case !isQuery:
+			if i.ID == labels[0] || strconv.Itoa(i.Index) == labels[0] {
+				members, known = append(members, i), true
+			}
+		case s.fits(i, text):
+			members = append(members, i)
+			known = true
+		default:
+			known = true
+		}
+	}
+	if isQuery {
+		filter = filterOf(text)
+	}
+	return s.addresses(members, filter), known
+}
+
+// fits says whether an instance meets the AZs and indexes of a query; several of a kind mean any of them.
+func (s *snapshot) fits(i namedInstance, query string) bool {
+	wanted := map[byte][]int{}
+	for _, part := range criteria.FindAllString(query, -1) {
+		number, _ := strconv.Atoi(part[1:])
+		wanted[part[0]] = append(wanted[part[0]], number)
+	}
+	if zones := wanted['a']; len(zones) > 0 && !slices.Contains(zones, s.names.Zones[i.AZ]) {
+		return false
+	}
+	if indexes := wanted['i']; len(indexes) > 0 && !slices.Contains(indexes, i.Index) {
+		return false
+	}
+	return true
+}
+
+// filterOf gives the health filter that a query's s-number means.
+func filterOf(query string) string {
+	for _, part := range criteria.FindAllString(query, -1) {
+		switch part {
+		case "s1":
+			return "unhealthy"
+		case "s3":
+			return "healthy"
+		case "s4":
+			return "all"
+		}
+	}
+	return "smart"
+}
+
+// addresses filters by health. Smart means what is healthy or not yet known, and all where that is nobody: better a
+// server that may be ill than none.
+func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Addr {
+	keep := func(is func(state string) bool) []netip.Addr {
+		var list []netip.Addr
+		for _, i := range members {
+			if i.VM != "" && is(s.health[i.ID]) && !slices.Contains(list, i.Address) {
+				list = append(list, i.Address)
+			}
+		}
+		return list
+	}
+	everybody := func(string) bool { return true }
+	switch filter {
+	case "healthy":
+		return keep(func(state string) bool { return state == agent.Running })
+	case "unhealthy":
+		return keep(func(state string) bool { return state != "" && state != agent.Running })
+	case "smart":
+		if list := keep(func(state string) bool { return state == "" || state == agent.Running }); len(list) > 0 {
+			return list
+		}
+		return keep(everybody)
+	default:
+		return keep(everybody)
+	}
+}
+
+// canonical makes a name fit for DNS as BOSH does.
+func canonical(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

@@ -1,0 +1,241 @@
+package lab
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
+	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/vm"
+)
+
+func TestMain(m *testing.M) {
+	vm.MaybeRunInit()
+	os.Exit(m.Run())
+}
+
+func testLab(t *testing.T) *Lab {
+	t.Helper()
+	return &Lab{Dir: t.TempDir(), Network: network.Network{Number: 77}, Out: io.Discard, Err: io.Discard, log: slog.New(slog.DiscardHandler)}
+}
+
+func TestOpenKeepsTheNetworkNumber(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("choosing a network looks into the host's routes, which needs root")
+	}
+	dir := t.TempDir()
+	if _, err := Open(dir, false); !IsNoLab(err) || !strings.Contains(err.Error(), "bin/lab up") {
+		t.Errorf("got %v", err)
+	}
+	first, err := Open(dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !first.Network.Exists() {
+		t.Error("the network was not made, so another lab could choose the same")
+	}
+	second, err := Open(dir, false)
+	if err != nil || second.Network != first.Network {
+		t.Errorf("got %v, %v; want %v", second, err, first.Network)
+	}
+	if err := first.abandon(); err != nil || first.Network.Exists() {
+		t.Errorf("still there: %v", err)
+	}
+}
+
+func TestLock(t *testing.T) {
+	l := testLab(t)
+	release, err := l.Lock("up")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Lock("down"); err == nil || !strings.Contains(err.Error(), "another command is at work on this lab: lab up, process") {
+		t.Errorf("got %v", err)
+	}
+	release()
+	release, err = l.Lock("down")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
+// The variables that the lab gives are all that the cloud config wants, and make a valid one.
+func TestGivenVariablesFitTheCloudConfig(t *testing.T) {
+	path := "../../manifests/cloud-config/aws.yml"
+	text, err := manifest.Interpolate(manifest.Source{Path: path, Given: givenVariables(network.Network{Number: 77})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := manifest.ParseCloudConfig(path, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, subnet, err := cloud.Networks[0].Free("z2", func(netip.Addr) bool { return false })
+	if err != nil || a.String() != "10.77.32.4" || subnet.CloudProperties["subnet"] == "" {
+		t.Errorf("first address %s of %v, %v", a, subnet, err)
+	}
+}
+
+// example makes a session with the jobs that access is written from.
+func example(t *testing.T) *session {
+	t.Helper()
+	l := testLab(t)
+	instance := &director.Instance{ID: "0123-45", Group: "control", Network: "n", AZ: "z1", Address: netip.MustParseAddr("10.77.16.4"), Wanted: director.Started,
+		VM: &director.VM{Name: "control-0123", CID: "i-1"}}
+	r := &release.Release{Name: "kubernetes", Packages: map[string]*release.Package{"kubernetes": {Name: "kubernetes", Compiled: "/compiled/kubernetes-1"}}}
+	cluster := &director.Link{Properties: map[string]any{
+		"cluster": map[string]any{"name": "prod"}, "api": map[string]any{"hostname": "api.prod.internal", "port": 6443},
+	}}
+	job := func(name string) *director.GroupJob {
+		return &director.GroupJob{
+			Job: &release.Job{Name: name}, Release: r, Links: map[string]*director.Link{"cluster": cluster},
+			Spec: &manifest.Job{Provides: map[string]any{"x": map[string]any{"aliases": []any{map[string]any{"domain": "api.prod.internal"}}}}},
+			Properties: map[string]any{
+				"cluster": map[string]any{"name": "prod"},
+				"tls":     map[string]any{"client": map[string]any{"ca": "CA", "certificate": "CERT", "private_key": "KEY"}},
+			},
+		}
+	}
+	group := &director.Group{
+		Spec:      &manifest.InstanceGroup{Name: "control", Networks: []manifest.NetworkRef{{Name: "n"}}},
+		Jobs:      []*director.GroupJob{job("kubectl"), job("kube-apiserver")},
+		Instances: []*director.Planned{{Instance: instance}},
+	}
+	group.Jobs[0].Spec = &manifest.Job{}
+	store, err := director.OpenState(l.path("state.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &session{Lab: l, director: &director.Director{Store: store}, plan: &director.Plan{
+		Manifest: &manifest.Manifest{Name: "kubernetes"}, Cloud: &manifest.CloudConfig{AZs: []manifest.AZ{{Name: "z1"}}}, Groups: []*director.Group{group},
+	}}
+}
+
+func TestAccess(t *testing.T) {
+	s := example(t)
+	access, err := s.writeAccess()
+	if err != nil || !access {
+		t.Fatalf("%v, %v", access, err)
+	}
+	text, err := os.ReadFile(s.path("kubeconfig"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		CurrentContext string `yaml:"current-context"`
+		Clusters       []struct{ Cluster map[string]string }
+		Users          []struct{ User map[string]string }
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	cluster, user := config.Clusters[0].Cluster, config.Users[0].User
+	if config.CurrentContext != "prod" || cluster["server"] != "https://10.77.16.4:6443" || cluster["tls-server-name"] != "api.prod.internal" ||
+		cluster["certificate-authority-data"] != "Q0E=" || user["client-key-data"] != "S0VZ" {
+		t.Errorf("got\n%s", text)
+	}
+	if info, err := os.Stat(s.path("kubeconfig")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("kubeconfig: %v, %v", info.Mode(), err)
+	}
+	kubectl, err := os.ReadFile(s.path("bin/kubectl"))
+	if err != nil || !strings.Contains(string(kubectl), "exec '/compiled/kubernetes-1/bin/kubectl'") {
+		t.Errorf("%s, %v", kubectl, err)
+	}
+	out, err := exec.Command("sh", "-c", ". "+s.path("aws.env")+"; echo $AWS_ENDPOINT_URL $AWS_REGION").CombinedOutput()
+	if err != nil || string(out) != "http://10.77.0.1:4566 us-east-1\n" {
+		t.Errorf("aws.env: %q, %v", out, err)
+	}
+}
+
+func TestPublishedNamesAreFollowed(t *testing.T) {
+	s := example(t)
+	if err := s.publish(s.plan); err != nil {
+		t.Fatal(err)
+	}
+	var got names
+	w := newWatcher(s.Lab, s.log)
+	w.changed = func(n names, _ map[string]string) { got = n }
+	w.read()
+	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if len(got.Aliases) != 1 || got.Aliases[0].Domain != "api.prod.internal" || got.Aliases[0].HealthFilter != "smart" || got.Aliases[0].Network != "n" {
+		t.Errorf("aliases %+v", got.Aliases)
+	}
+	got = names{}
+	w.read()
+	if got.Deployment != "" {
+		t.Error("an unchanged file was read again")
+	}
+}
+
+func TestDownRemovesWhatALabHasAndKeepsCaches(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("networks need root")
+	}
+	l, err := Open(t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	l.Out = &out
+	for _, name := range []string{"compiled/x/f", "vars.yml", "disks/1/f"} {
+		if err := director.WriteFile(l.path(name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Down(t.Context(), false, false); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(l.Dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "compiled" {
+		t.Errorf("left: %v, %v", entries, err)
+	}
+	if !strings.Contains(out.String(), "network "+l.Network.Prefix().String()) {
+		t.Errorf("output:\n%s", out.String())
+	}
+}
+
+func TestLogFiles(t *testing.T) {
+	root := t.TempDir()
+	for n, name := range []string{"b/late.log", "a/early.log", "a/empty.log"} {
+		path := filepath.Join(root, name)
+		if err := director.WriteFile(path, bytes.Repeat([]byte("x\n"), 2-n%3), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		stamp := time.Unix(int64(1000-n), 0)
+		if err := os.Chtimes(path, stamp, stamp); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for job, want := range map[string]string{"": "a/early.log b/late.log", "a": "a/early.log", "none": ""} {
+		got, err := logFiles(root, job)
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("job %q: got %v, %v; want %s", job, got, err, want)
+		}
+	}
+}
+
+func TestExplainSaysWhatToDo(t *testing.T) {
+	l := testLab(t)
+	if err := l.explain(errors.New("updating instance control/0a1b-22 (3): pre-start: x")); !strings.Contains(err.Error(), " control/3 [JOB]` shows the logs") {
+		t.Errorf("got %v", err)
+	}
+	if err := l.explain(errors.New("other")); err.Error() != "other" {
+		t.Errorf("got %v", err)
+	}
+}

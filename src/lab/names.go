@@ -1,0 +1,75 @@
+package lab
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"kubernetes-release/lab/director"
+)
+
+// names is what the cloud process needs to know of the deployment to answer DNS queries. The director writes it whenever
+// instances change.
+type names struct {
+	Deployment string          `json:"deployment"`
+	Zones      map[string]int  `json:"zones"`
+	Instances  []namedInstance `json:"instances"`
+	Aliases    []alias         `json:"aliases"`
+}
+
+type namedInstance struct {
+	ID      string     `json:"id"`
+	Group   string     `json:"group"`
+	Network string     `json:"network"`
+	AZ      string     `json:"az"`
+	Index   int        `json:"index"`
+	Address netip.Addr `json:"address"`
+	// VM is the lab's name of the VM, which is asked for the instance's health; empty where there is none.
+	VM string `json:"vm,omitempty"`
+}
+
+type alias struct {
+	Domain             string `json:"domain"`
+	Group              string `json:"group"`
+	Network            string `json:"network"`
+	HealthFilter       string `json:"health_filter"`
+	InitialHealthCheck string `json:"initial_health_check"`
+	PlaceholderType    string `json:"placeholder_type,omitempty"`
+}
+
+const namesFile = "names.json"
+
+// publish writes the names of the plan's instances.
+func (l *Lab) publish(plan *director.Plan) error {
+	n := names{Deployment: plan.Manifest.Name, Zones: director.AZNumbers(plan.Cloud)}
+	networks := map[string]string{}
+	for _, group := range plan.Groups {
+		networks[group.Spec.Name] = group.Spec.Networks[0].Name
+		for _, planned := range group.Instances {
+			i := planned.Instance
+			entry := namedInstance{ID: i.ID, Group: i.Group, Network: i.Network, AZ: i.AZ, Index: i.Index, Address: i.Address}
+			if i.VM != nil && i.VM.CID != "" {
+				entry.VM = i.VM.Name
+			}
+			n.Instances = append(n.Instances, entry)
+		}
+	}
+	aliases, err := plan.Aliases()
+	if err != nil {
+		return err
+	}
+	for _, a := range aliases {
+		n.Aliases = append(n.Aliases, alias{
+			Domain: a.Domain, Group: a.Group, Network: networks[a.Group], HealthFilter: a.HealthFilter,
+			InitialHealthCheck: a.InitialHealthCheck, PlaceholderType: a.PlaceholderType,
+		})
+	}
+	text, err := json.MarshalIndent(n, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := director.WriteFile(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("publishing names: %w", err)
+	}
+	return nil
+}

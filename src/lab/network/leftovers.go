@@ -1,0 +1,181 @@
+package network
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Leftovers lists, one human-readable line each, everything on this host that belongs to the lab with network n and state
+// directory stateDir (may be empty): the cloud namespace, interfaces and routes, control groups and the processes in them,
+// processes that run in the cloud namespace, mounts in the host's namespace and loop devices below stateDir. nftables rules live in
+// namespaces and end with them. After a complete removal the list is empty.
+func Leftovers(n Network, stateDir string) ([]string, error) {
+	var left []string
+	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
+
+	namespace := namespaceInode(n.NamespacePath())
+	if _, err := os.Lstat(n.NamespacePath()); err == nil {
+		add("network namespace %s", n.Namespace())
+	}
+
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("listing the host's interfaces: %w", err)
+	}
+	for _, link := range links {
+		if name := link.Attrs().Name; name == n.HostInterface() {
+			add("interface %s", name)
+		}
+	}
+	if _, err := netlink.LinkByName(n.HostInterface()); err != nil {
+		if taken, err := n.collision(); err == nil && taken != "" {
+			add("%s", taken)
+		}
+	}
+
+	groups, err := CgroupDirs(n)
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range groups {
+		add("control group %s", dir)
+	}
+	processes, err := labProcesses(n, namespace)
+	if err != nil {
+		return nil, err
+	}
+	left = append(left, processes...)
+
+	if stateDir != "" {
+		mounts, err := mountsBelow(stateDir)
+		if err != nil {
+			return nil, err
+		}
+		left = append(left, mounts...)
+		left = append(left, loopsBelow(stateDir)...)
+	}
+	sort.Strings(left)
+	return left, nil
+}
+
+// CgroupName is the control group that holds all VMs of a lab, in every hierarchy.
+func CgroupName(n Network) string { return fmt.Sprintf("klab%d", n.Number) }
+
+// CgroupDirs returns the control groups of the lab's VMs that exist, one directory for every hierarchy of the host.
+func CgroupDirs(n Network) ([]string, error) {
+	var dirs []string
+	roots := []string{"/sys/fs/cgroup"}
+	entries, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("listing control groups: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			roots = append(roots, filepath.Join("/sys/fs/cgroup", e.Name()))
+		}
+	}
+	for _, root := range roots {
+		dir := filepath.Join(root, CgroupName(n))
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs, nil
+}
+
+// labProcesses lists the processes in the lab's control groups or with the cloud namespace as their network.
+func labProcesses(n Network, namespace uint64) ([]string, error) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, fmt.Errorf("listing processes: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := filepath.Join("/proc", e.Name())
+		if _, err := os.Stat(filepath.Join(dir, "exe")); errors.Is(err, fs.ErrNotExist) {
+			continue // ended, and its parent is yet to take note; or the kernel's own
+		}
+		inside := namespace != 0 && namespaceInode(filepath.Join(dir, "ns/net")) == namespace
+		if !inside && !inCgroup(filepath.Join(dir, "cgroup"), CgroupName(n)) {
+			continue
+		}
+		comm, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		found = append(found, fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(comm))))
+	}
+	return found, nil
+}
+
+func inCgroup(file, name string) bool {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	for line := range strings.SplitSeq(string(content), "\n") {
+		if _, path, ok := cutLast(line, ":"); ok && (path == "/"+name || strings.HasPrefix(path, "/"+name+"/")) {
+			return true
+		}
+	}
+	return false
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// namespaceInode identifies the network namespace behind a file of /proc/PID/ns or /run/netns; 0 if there is none.
+func namespaceInode(path string) uint64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return inode(info)
+}
+
+func mountsBelow(dir string) ([]string, error) {
+	file, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("listing mounts: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	var found []string
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 4 && below(fields[4], dir) {
+			found = append(found, "mount "+fields[4])
+		}
+	}
+	return found, nil
+}
+
+func loopsBelow(dir string) []string {
+	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	var found []string
+	for _, f := range files {
+		content, err := os.ReadFile(f)
+		if backing := strings.TrimSpace(string(content)); err == nil && below(backing, dir) {
+			found = append(found, fmt.Sprintf("loop device %s of %s", filepath.Base(filepath.Dir(filepath.Dir(f))), backing))
+		}
+	}
+	return found
+}
+
+func below(path, dir string) bool {
+	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
+}

@@ -1,0 +1,45 @@
+package network
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestBuriedNamespaceIsRemoved does to a folder what `ip netns add` does to /run/netns when it is called for the first time.
+func TestBuriedNamespaceIsRemoved(t *testing.T) {
+	requireRoot(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "one")
+	if err := os.WriteFile(path, nil, 0o444); err != nil {
+		t.Fatal(err)
+	}
+	mount := func(source, target string, flags uintptr) {
+		t.Helper()
+		if err := unix.Mount(source, target, "", flags, ""); err != nil {
+			t.Fatalf("mounting %s on %s: %v", source, target, err)
+		}
+		t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
+	}
+	mount("/proc/self/ns/net", path, unix.MS_BIND)
+	mount(dir, dir, unix.MS_BIND) // not with what is mounted in it
+	if err := os.Remove(path); err == nil {
+		t.Skip("this kernel removes it without more ado")
+	}
+	if err := removeBuried(path); err != nil {
+		t.Fatal(err)
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(mounts), path+" ") {
+		t.Error("the namespace is still mounted")
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("its file is still there: %v", err)
+	}
+}

@@ -1,0 +1,41 @@
+package lab
+
+import (
+	"fmt"
+
+	"kubernetes-release/awssim"
+	"kubernetes-release/lab/network"
+)
+
+const (
+	// APIPort is where the simulated cloud's API is served, on the network's gateway.
+	APIPort = 4566
+	// clusterName is the default of the variable cluster_name.
+	clusterName = "lab"
+)
+
+// APIURL is where the simulated cloud's API is served.
+func APIURL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gateway(), APIPort) }
+
+// givenVariables are what manifest, ops-files and cloud config may use without being told: what an operator would put into a
+// variables file about the AWS account.
+func givenVariables(n network.Network) map[string]any {
+	given := map[string]any{
+		"cluster_name": clusterName, "region": awssim.LabRegion,
+		"vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
+		"control_instance_profile": "kubernetes-control", "worker_instance_profile": "kubernetes-worker",
+		"dns_servers":           []any{n.Gateway().String()},
+		"aws_endpoint_url":      APIURL(n),
+		"aws_metadata_endpoint": "http://" + network.Metadata.String(),
+	}
+	for i, letter := range "abc" {
+		prefix := fmt.Sprintf("10.%d.%d", n.Number, 16*(i+1)) // a /20
+		set := func(name string, value any) { given[fmt.Sprintf("subnet%d_%s", i+1, name)] = value }
+		given[fmt.Sprintf("az%d", i+1)] = awssim.LabRegion + string(letter)
+		set("id", awssim.LabNodeSubnet(i+1))
+		set("cidr", prefix+".0/20")
+		set("gateway", prefix+".1")
+		set("reserved", []any{prefix + ".2-" + prefix + ".3"}) // AWS keeps the first four addresses
+	}
+	return given
+}

@@ -1,0 +1,457 @@
+package vm
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// initArgument is the hidden subcommand under which a program that hosts this package becomes a VM's init.
+const initArgument = "vm-init"
+
+const (
+	readyWord    = "ready"
+	ordersFD     = 3
+	wordsFD      = 4
+	stopTimeout  = 10 * time.Second
+	restartPause = time.Second
+)
+
+// MonitPort is where a VM's monit listens, on the VM's loopback address.
+const MonitPort = 2822
+
+// MonitUserFile holds "user:password" for it, readable by root only.
+const MonitUserFile = "/var/vcap/monit/monit.user"
+
+const monitUser = "vcap"
+
+// monitrc follows the stemcell's, but looks at processes every second, so that a deploy isn't mostly waiting.
+const monitrc = `set daemon 1
+set log /var/vcap/monit/monit.log
+set pidfile /run/monit.pid
+set idfile /var/vcap/monit/monit.id
+set statefile /var/vcap/monit/monit.state
+set limits { programtimeout: 300 seconds }
+set httpd port 2822 and
+  use address 127.0.0.1
+  allow cleartext /var/vcap/monit/monit.user
+include /var/vcap/monit/*.monitrc
+include /var/vcap/monit/job/*.monitrc
+`
+
+// emptyMonitrc is there because monit takes an include that matches no file for an error worth a warning at every start.
+const emptyMonitrc = "/var/vcap/monit/00_lab.monitrc"
+
+// MaybeRunInit turns the process into a VM's init and never returns, if it was started as one by Create. Programs and test binaries
+// that make VMs call it first thing in main or TestMain.
+func MaybeRunInit() {
+	if len(os.Args) > 1 && os.Args[1] == initArgument {
+		os.Exit(InitMain(os.Args[2:]))
+	}
+}
+
+// InitMain is init of a VM: it waits for its Spec on file descriptor 3, mounts the VM's filesystems, says "ready" on descriptor 4, and
+// then keeps monit running and reaps children until TERM. It returns the exit code. It must be called on the main goroutine.
+func InitMain([]string) int {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "vm-init is started by the lab as the first process of a VM; it can't be run by hand")
+		return 2
+	}
+	orders, words := os.NewFile(ordersFD, "orders"), os.NewFile(wordsFD, "words")
+	syscall.CloseOnExec(ordersFD)
+	syscall.CloseOnExec(wordsFD)
+	line, err := bufio.NewReader(orders).ReadString('\n')
+	if err != nil {
+		return 1 // whoever was making this VM has gone
+	}
+	_ = orders.Close()
+	var spec Spec
+	if err := json.Unmarshal([]byte(line), &spec); err != nil {
+		return fail(log, words, fmt.Errorf("decoding orders: %w", err))
+	}
+	if err := setUp(spec); err != nil {
+		return fail(log, words, err)
+	}
+	debug.SetGCPercent(20) // there is next to nothing to do from here on, so rather be small
+
+	s := &supervisor{log: log, signals: make(chan os.Signal, 64)}
+	signal.Notify(s.signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGPWR)
+	if err := s.startMonit(); err != nil {
+		return fail(log, words, err)
+	}
+	if err := s.awaitMonit(); err != nil {
+		return fail(log, words, err)
+	}
+	_, _ = fmt.Fprintln(words, readyWord)
+	_ = words.Close()
+	log.Info("VM is up", "vm", spec.Name, "address", spec.Address)
+	debug.FreeOSMemory()
+	s.run()
+	return 0
+}
+
+func fail(log *slog.Logger, words *os.File, err error) int {
+	log.Error("VM can't start", "error", err)
+	_, _ = fmt.Fprintln(words, strings.ReplaceAll(err.Error(), "\n", "; "))
+	return 1
+}
+
+// setUp turns the namespaces that init was started in into the VM.
+func setUp(spec Spec) error {
+	trees, err := hierarchies() // before the host's mounts are gone
+	if err != nil {
+		return err
+	}
+	// The groups that init is in now become the roots of what the VM sees. This holds for the main thread, which starts everything.
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("making a cgroup namespace: %w", err)
+	}
+	if err := unix.Sethostname([]byte(spec.hostname())); err != nil {
+		return fmt.Errorf("setting the host name: %w", err)
+	}
+	if err := mountAll(spec, trees); err != nil {
+		return err
+	}
+	unix.Umask(0o022)
+	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link that it was started by
+	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
+		return fmt.Errorf("naming init: %w", err)
+	}
+	return os.WriteFile(emptyMonitrc, nil, 0o600)
+}
+
+// supervisor is init at work.
+type supervisor struct {
+	log     *slog.Logger
+	signals chan os.Signal
+	monit   int // pid, 0 while it isn't running
+}
+
+func (s *supervisor) startMonit() error {
+	pid, err := syscall.ForkExec("/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
+		Dir:   "/",
+		Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
+		Files: []uintptr{openNull(), 1, 2},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("starting /usr/bin/monit (Debian package monit): %w", err)
+	}
+	s.monit = pid
+	return nil
+}
+
+func openNull() uintptr {
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	return uintptr(fd)
+}
+
+// awaitMonit waits until monit answers, so that whoever made the VM can talk to it at once.
+func (s *supervisor) awaitMonit() error {
+	deadline := time.Now().Add(bootTimeout / 2)
+	for {
+		conn, err := net.DialTimeout("tcp4", fmt.Sprintf("127.0.0.1:%d", MonitPort), time.Second)
+		if err == nil {
+			return conn.Close()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("monit doesn't answer: %w", err)
+		}
+		select {
+		case <-s.signals:
+			if s.reap(); s.monit == 0 {
+				return errors.New("monit ended right after its start; its reason is in the console log")
+			}
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// run keeps monit alive and reaps until it is told to stop.
+func (s *supervisor) run() {
+	var restart <-chan time.Time
+	for {
+		select {
+		case <-restart:
+			restart = nil
+			if err := s.startMonit(); err != nil {
+				s.log.Error("monit", "error", err)
+				restart = time.After(restartPause)
+			}
+		case sig := <-s.signals:
+			if sig != unix.SIGCHLD {
+				s.log.Info("shutting down", "signal", sig.String())
+				s.shutdown()
+				return
+			}
+			if s.reap(); s.monit == 0 && restart == nil {
+				s.log.Warn("monit ended and is started again")
+				restart = time.After(restartPause)
+			}
+		}
+	}
+}
+
+// reap collects every child that has ended; processes whose parent has gone are init's children.
+func (s *supervisor) reap() {
+	for {
+		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		if pid == s.monit {
+			s.monit = 0
+		}
+	}
+}
+
+// shutdown ends monit first, lest it restart what is being stopped, then everything else.
+func (s *supervisor) shutdown() {
+	if s.monit != 0 {
+		_ = unix.Kill(s.monit, unix.SIGTERM)
+		s.awaitChildren(stopTimeout/2, func() bool { return s.monit == 0 })
+	}
+	_ = unix.Kill(-1, unix.SIGTERM)
+	s.awaitChildren(stopTimeout, noOtherProcess)
+	_ = unix.Kill(-1, unix.SIGKILL)
+	s.awaitChildren(stopTimeout, noOtherProcess)
+}
+
+func (s *supervisor) awaitChildren(limit time.Duration, done func() bool) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		if s.reap(); done() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func noOtherProcess() bool { return errors.Is(unix.Kill(-1, 0), unix.ESRCH) }
+
+// mountAll builds the VM's tree of mounts and makes it the root of this process.
+func mountAll(spec Spec, trees []hierarchy) error {
+	root := spec.root()
+	// Nothing of what follows may reach the host.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("making mounts private: %w", err)
+	}
+	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting %s: %w", root, err)
+	}
+	if err := bindSystem(root); err != nil {
+		return err
+	}
+	if err := mountKernelFilesystems(root); err != nil {
+		return err
+	}
+	if err := mountCgroups(root, trees); err != nil {
+		return err
+	}
+	if err := makeDevices(root); err != nil {
+		return err
+	}
+	if err := shieldHostSettings(root); err != nil {
+		return err
+	}
+	binds := spec.Binds
+	if spec.PersistentDisk != "" {
+		binds = append(binds, Bind{Source: spec.PersistentDisk, Target: "/var/vcap/store"})
+	}
+	for _, b := range binds {
+		if err := bind(b, root); err != nil {
+			return err
+		}
+	}
+	if err := pivot(root); err != nil {
+		return err
+	}
+	// As on a machine run by systemd; kubelet and container runtimes count on it.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("making mounts shared: %w", err)
+	}
+	return nil
+}
+
+func bindSystem(root string) error {
+	for _, name := range append([]string{"usr"}, systemDirs...) {
+		info, err := os.Lstat(filepath.Join(root, name))
+		if err != nil || !info.IsDir() {
+			continue // a link into /usr, or not on this host
+		}
+		if err := bind(Bind{Source: "/" + name, Target: "/" + name, ReadOnly: true}, root); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func bind(b Bind, root string) error {
+	target := filepath.Join(root, b.Target)
+	info, err := os.Stat(b.Source)
+	if err != nil {
+		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
+	}
+	if info.IsDir() {
+		err = os.MkdirAll(target, 0o755)
+	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
+		var file *os.File
+		if file, err = os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
+			err = file.Close()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
+	}
+	if err := unix.Mount(b.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
+	}
+	if !b.ReadOnly {
+		return nil
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("making %s read-only: %w", b.Target, err)
+	}
+	return nil
+}
+
+type mount struct {
+	target, kind string
+	flags        uintptr
+	options      string
+}
+
+func mountKernelFilesystems(root string) error {
+	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	for _, m := range []mount{
+		{"proc", "proc", safe, ""},
+		{"sys", "sysfs", safe, ""},
+		{"run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
+		{"dev", "tmpfs", unix.MS_NOSUID, "mode=755"},
+		{"dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
+		{"dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"dev/mqueue", "mqueue", safe, ""},
+		// bosh-agent mounts a tmpfs of this size there.
+		{"var/vcap/data/sys/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, fmt.Sprintf("size=16m,mode=755,gid=%d", VcapGID)},
+	} {
+		target := filepath.Join(root, m.target)
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return fmt.Errorf("mounting %s: %w", m.target, err)
+		}
+		if err := unix.Mount(m.kind, target, m.kind, m.flags, m.options); err != nil {
+			return fmt.Errorf("mounting %s on /%s: %w", m.kind, m.target, err)
+		}
+	}
+	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)
+}
+
+const loopDevices = 128
+
+// makeDevices makes the nodes that a VM needs. They are its own: a volume that is attached to one VM isn't seen by another.
+func makeDevices(root string) error {
+	type device struct {
+		name         string
+		mode         uint32
+		major, minor uint32
+	}
+	devices := []device{
+		{"null", unix.S_IFCHR | 0o666, 1, 3}, {"zero", unix.S_IFCHR | 0o666, 1, 5}, {"full", unix.S_IFCHR | 0o666, 1, 7},
+		{"random", unix.S_IFCHR | 0o666, 1, 8}, {"urandom", unix.S_IFCHR | 0o666, 1, 9}, {"kmsg", unix.S_IFCHR | 0o644, 1, 11},
+		{"tty", unix.S_IFCHR | 0o666, 5, 0}, {"fuse", unix.S_IFCHR | 0o666, 10, 229}, {"net/tun", unix.S_IFCHR | 0o666, 10, 200},
+		{"loop-control", unix.S_IFCHR | 0o660, 10, 237},
+	}
+	for i := range uint32(loopDevices) {
+		devices = append(devices, device{fmt.Sprintf("loop%d", i), unix.S_IFBLK | 0o660, 7, i})
+	}
+	dev := filepath.Join(root, "dev")
+	if err := os.Mkdir(filepath.Join(dev, "net"), 0o755); err != nil {
+		return err
+	}
+	for _, d := range devices {
+		path := filepath.Join(dev, d.name)
+		if err := unix.Mknod(path, d.mode, int(unix.Mkdev(d.major, d.minor))); err != nil {
+			return fmt.Errorf("making device /dev/%s: %w", d.name, err)
+		}
+		if err := os.Chmod(path, fs.FileMode(d.mode&0o777)); err != nil { // past the umask
+			return err
+		}
+	}
+	for link, target := range map[string]string{
+		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+	} {
+		if err := os.Symlink(target, filepath.Join(dev, link)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hostSettings belong to the whole kernel, so that a VM that sets them, as kubelet and kube-proxy do, would change the host.
+var hostSettings = []string{
+	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "kernel/pid_max", "kernel/threads-max",
+	"vm/overcommit_memory", "vm/panic_on_oom", "vm/max_map_count", "vm/swappiness", "vm/dirty_ratio", "vm/dirty_background_ratio",
+	"fs/file-max", "fs/nr_open", "fs/aio-max-nr", "fs/inotify/max_user_instances", "fs/inotify/max_user_watches",
+	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_buckets",
+}
+
+// shieldHostSettings lets the VM write to files of its own in their place.
+func shieldHostSettings(root string) error {
+	store := filepath.Join(root, "run/kernel-settings")
+	if err := os.Mkdir(store, 0o755); err != nil {
+		return err
+	}
+	shield := func(path string) error {
+		content, err := os.ReadFile(filepath.Join(root, path))
+		if err != nil {
+			return nil // not in this kernel
+		}
+		file := filepath.Join(store, strings.ReplaceAll(path, "/", "."))
+		if err := os.WriteFile(file, content, 0o644); err != nil {
+			return err
+		}
+		if err := unix.Mount(file, filepath.Join(root, path), "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("shielding /%s: %w", path, err)
+		}
+		return nil
+	}
+	for _, name := range hostSettings {
+		if err := shield("proc/sys/" + name); err != nil {
+			return err
+		}
+	}
+	return shield("sys/module/nf_conntrack/parameters/hashsize")
+}
+
+// pivot makes root the root and lets go of the host's.
+func pivot(root string) error {
+	if err := os.Chdir(root); err != nil {
+		return err
+	}
+	if err := unix.PivotRoot(".", "."); err != nil {
+		return fmt.Errorf("changing root to %s: %w", root, err)
+	}
+	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
+		return fmt.Errorf("leaving the host's root: %w", err)
+	}
+	return os.Chdir("/")
+}

@@ -1,0 +1,297 @@
+package vm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sort"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"kubernetes-release/lab/network"
+)
+
+// killDelay is what a cancelled command has between TERM and KILL.
+const killDelay = 5 * time.Second
+
+// errNotRunning is wrapped by what needs a VM that is alive.
+var errNotRunning = errors.New("the VM isn't running")
+
+// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. A command that fails gives an *ExitError. When
+// ctx ends, the command and what it started in its session get TERM and five seconds later KILL.
+func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
+	if len(argv) == 0 {
+		return fmt.Errorf("VM %s: no command", v.Spec.Name)
+	}
+	account, err := v.account(o.User)
+	if err != nil {
+		return err
+	}
+	cmd := &exec.Cmd{Args: argv, Dir: o.Dir, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Env: account.environment(o)}
+	if cmd.Dir == "" {
+		cmd.Dir = "/"
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		// A terminal stays the command's own; without one it gets a session, so that it can be ended with all its children.
+		Setsid:     !isTerminal(o),
+		Credential: &syscall.Credential{Uid: account.uid, Gid: account.gid, Groups: account.groups},
+	}
+	if err := v.start(cmd); err != nil {
+		return fmt.Errorf("VM %s: running %q: %w", v.Spec.Name, argv, err)
+	}
+	ended := make(chan struct{})
+	go endWith(ctx, cmd, ended)
+	err = cmd.Wait()
+	close(ended)
+	if ctx.Err() != nil {
+		return fmt.Errorf("VM %s: %q was ended: %w", v.Spec.Name, argv, context.Cause(ctx))
+	}
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		return &ExitError{Argv: argv, Code: exitCode(failed)}
+	}
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
+		return fmt.Errorf("VM %s: running %q: %w", v.Spec.Name, argv, err)
+	}
+	return nil
+}
+
+// start starts cmd from a thread that is inside the VM.
+func (v *VM) start(cmd *exec.Cmd) error {
+	trees, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	// Daemons that a script leaves behind may hold its output open; that must not keep us.
+	cmd.WaitDelay = killDelay
+	for _, h := range trees {
+		if !h.v2 {
+			continue
+		}
+		// Version 2 groups hold whole processes, so the child is born into one instead of following the thread.
+		group, err := os.Open(v.Spec.processGroup(h))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = group.Close() }()
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(group.Fd())
+	}
+	return v.enter(trees, true, func() error {
+		path, err := lookPath(cmd.Args[0])
+		if err != nil {
+			return err
+		}
+		cmd.Path = path
+		return cmd.Start()
+	})
+}
+
+// lookPath finds a program by the VM's search path; it runs inside the VM's mounts.
+func lookPath(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	for dir := range strings.SplitSeq(vmPath, ":") {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("program %s isn't in %s of the VM", name, vmPath)
+}
+
+// endWith ends cmd with its session when ctx ends before it.
+func endWith(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	target := cmd.Process.Pid
+	if cmd.SysProcAttr.Setsid {
+		target = -target
+	}
+	_ = unix.Kill(target, unix.SIGTERM)
+	select {
+	case <-ended:
+	case <-time.After(killDelay):
+		_ = unix.Kill(target, unix.SIGKILL)
+	}
+}
+
+func exitCode(e *exec.ExitError) int {
+	if status, ok := e.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return e.ExitCode()
+}
+
+func isTerminal(o RunOptions) bool {
+	file, ok := o.Stdin.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// Do runs f on a thread inside the VM's mounts, network, host name and IPC, but not among its processes. Paths in f are the VM's. Goroutines
+// that f starts do not run there.
+func (v *VM) Do(f func() error) error { return v.enter(nil, false, f) }
+
+// namespace is a file of /proc/PID/ns with its flag.
+type namespace struct {
+	name string
+	flag int
+}
+
+// enter runs f on a thread of its own in the VM's namespaces; with processes, what f starts is a process of the VM, in its control
+// groups.
+func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
+	if !v.record.initRuns() {
+		return errNotRunning
+	}
+	kinds := []namespace{{"cgroup", unix.CLONE_NEWCGROUP}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {"mnt", unix.CLONE_NEWNS}}
+	if processes {
+		kinds = append([]namespace{{"pid", unix.CLONE_NEWPID}}, kinds...)
+	}
+	files := make([]*os.File, 0, len(kinds))
+	defer func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}()
+	for _, k := range kinds {
+		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", v.record.PID, k.name))
+		if err != nil {
+			return fmt.Errorf("%w: %w", errNotRunning, err)
+		}
+		files = append(files, file)
+	}
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		result <- func() error {
+			// Threads share their root and working directory until told otherwise, and those of a VM are different.
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return fmt.Errorf("preparing to enter the VM: %w", err)
+			}
+			if processes {
+				if err := v.Spec.joinThread(trees); err != nil {
+					return err
+				}
+			}
+			for i, k := range kinds {
+				if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
+					return fmt.Errorf("entering the VM's %s namespace: %w", k.name, err)
+				}
+			}
+			return f()
+		}()
+	}()
+	return <-result
+}
+
+// joinThread puts the calling thread into the VM's version 1 groups, which its children then are born in.
+func (s Spec) joinThread(trees []hierarchy) error {
+	for _, h := range trees {
+		if h.v2 {
+			continue
+		}
+		file := filepath.Join(s.cgroup(h), "tasks")
+		if err := os.WriteFile(file, []byte(strconv.Itoa(unix.Gettid())), 0); err != nil {
+			return fmt.Errorf("joining %s: %w", s.cgroup(h), err)
+		}
+	}
+	return nil
+}
+
+// DialContext connects to an address as a process of the VM would, for http.Transport.
+func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Conn, err error) {
+	if !v.record.initRuns() {
+		return nil, errNotRunning
+	}
+	err = network.Do(fmt.Sprintf("/proc/%d/ns/net", v.record.PID), func() error {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, kind, address)
+		return err
+	})
+	return conn, err
+}
+
+// account is a user of the VM.
+type account struct {
+	name, home string
+	uid, gid   uint32
+	groups     []uint32
+}
+
+// account looks a user up in the VM's own files.
+func (v *VM) account(name string) (account, error) {
+	if name == "" {
+		name = "root"
+	}
+	passwd, err := os.ReadFile(v.HostPath("/etc/passwd"))
+	if err != nil {
+		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
+	}
+	group, err := os.ReadFile(v.HostPath("/etc/group"))
+	if err != nil {
+		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
+	}
+	for line := range bytes.Lines(passwd) {
+		f := strings.Split(strings.TrimSpace(string(line)), ":")
+		if len(f) < 7 || f[0] != name {
+			continue
+		}
+		uid, err := strconv.ParseUint(f[2], 10, 32)
+		gid, err2 := strconv.ParseUint(f[3], 10, 32)
+		if err := errors.Join(err, err2); err != nil {
+			return account{}, fmt.Errorf("VM %s: user %s: %w", v.Spec.Name, name, err)
+		}
+		return account{name: name, home: f[5], uid: uint32(uid), gid: uint32(gid), groups: memberships(string(group), name)}, nil
+	}
+	return account{}, fmt.Errorf("VM %s: no user %q in its /etc/passwd", v.Spec.Name, name)
+}
+
+func memberships(group, name string) []uint32 {
+	var ids []uint32
+	for line := range strings.Lines(group) {
+		f := strings.Split(strings.TrimSpace(line), ":")
+		if len(f) < 4 {
+			continue
+		}
+		for member := range strings.SplitSeq(f[3], ",") {
+			if id, err := strconv.ParseUint(f[2], 10, 32); err == nil && member == name {
+				ids = append(ids, uint32(id))
+			}
+		}
+	}
+	return ids
+}
+
+func (a account) environment(o RunOptions) []string {
+	merged := make(map[string]string)
+	if !o.Bare {
+		merged = map[string]string{"PATH": vmPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name, "LANG": "C.UTF-8"}
+		if t := os.Getenv("TERM"); t != "" {
+			merged["TERM"] = t
+		}
+	}
+	for k, val := range o.Env {
+		merged[k] = val
+	}
+	list := make([]string, 0, len(merged))
+	for k, val := range merged {
+		list = append(list, k+"="+val)
+	}
+	sort.Strings(list)
+	return list
+}
