@@ -1,0 +1,44 @@
+#!/bin/bash
+# Starts a cluster on one machine as a person would who has the programs, the configuration files and the command lines:
+# everything at once, except where one thing cannot do without another. Ends only when it is ended.
+set -euo pipefail
+cd "$(dirname "$0")"
+packages=/var/vcap/packages jobs=/var/vcap/jobs
+
+begin() { for name; do ./"$name" >"$name.log" 2>&1 & done; }
+await() { # WHAT COMMAND…: repeats the command until it succeeds, for two minutes
+  local what=$1 deadline=$((SECONDS + 120))
+  shift
+  until "$@" >await.log 2>&1; do
+    ((SECONDS < deadline)) || { echo "waited 120 s for $what: $(tail -n 3 await.log)" >&2; exit 1; }
+    sleep 0.1
+  done
+  echo "$what after ${SECONDS} s"
+}
+kubectl() { "$packages/kubernetes/bin/kubectl" "$@"; }
+ctr() { "$packages/containerd/bin/ctr" --address /var/vcap/sys/run/containerd/containerd.sock --namespace k8s.io "$@"; }
+etcd_listens() { : </dev/tcp/127.0.0.1/2379; }
+import_images() {
+  await containerd ctr version
+  for archive in "$packages"/images/*.tar; do ctr images import "$archive"; done
+  ctr images tag --force "$(grep -o 'kubernetes\.bosh\.io/pause:[^"]*' "$packages/images/images.json")" kubernetes.bosh.io/pause:current
+}
+
+sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
+mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
+install -d -o vcap -g vcap -m 700 /var/vcap/store/etcd
+
+begin etcd containerd
+import_images >images.log 2>&1 &
+await etcd etcd_listens
+begin kube-apiserver
+await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json get --raw /readyz
+"$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
+  --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
+begin kube-controller-manager kube-scheduler kubelet-csr-approver kube-proxy
+# kubelet, the cloud's controller and flannel end when they may not do what they do.
+await "rights of nodes" kubectl --kubeconfig $jobs/kubelet/config/bootstrap-kubeconfig.json auth can-i create certificatesigningrequests.certificates.k8s.io
+begin kubelet
+await addons kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json --namespace kube-system get deployment coredns
+begin cloud-controller-manager flannel
+wait

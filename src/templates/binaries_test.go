@@ -1,0 +1,258 @@
+package templates
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cloudfoundry/config-server/types"
+)
+
+// kubernetesBin returns a folder with the Kubernetes programs under their names. KUBERNETES_BIN_DIR names a folder that has
+// them, or the one binary that is all of them.
+func kubernetesBin(t testing.TB) string {
+	t.Helper()
+	given := os.Getenv("KUBERNETES_BIN_DIR")
+	if given == "" {
+		t.Skip("KUBERNETES_BIN_DIR is not set: no real binaries to try the rendered files with")
+	}
+	given, err := filepath.Abs(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(given, "kube-apiserver")); err == nil {
+		return given
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"} {
+		if err := os.Symlink(filepath.Join(given, "kubernetes"), filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// flagsFile is what the tests need of flags.json.
+type flagsFile struct {
+	Executable  string         `json:"executable"`
+	Arguments   []string       `json:"arguments"`
+	Flags       map[string]any `json:"flags"`
+	NodeFlags   values         `json:"node_flags"`
+	Environment map[string]any `json:"environment"`
+}
+
+// commandLine writes the flags as the launcher does, without those that only a VM knows.
+func (f flagsFile) commandLine() []string {
+	line := slices.Clone(f.Arguments)
+	for _, name := range slices.Sorted(maps.Keys(f.Flags)) {
+		switch value := f.Flags[name].(type) {
+		case nil:
+		case []any:
+			parts := make([]string, 0, len(value))
+			for _, part := range value {
+				parts = append(parts, fmt.Sprint(part))
+			}
+			line = append(line, "--"+name+"="+strings.Join(parts, ","))
+		case map[string]any:
+			parts := make([]string, 0, len(value))
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				parts = append(parts, fmt.Sprintf("%s=%v", key, value[key]))
+			}
+			line = append(line, "--"+name+"="+strings.Join(parts, ","))
+		case float64:
+			line = append(line, fmt.Sprintf("--%s=%.0f", name, value))
+		default:
+			line = append(line, fmt.Sprintf("--%s=%v", name, value))
+		}
+	}
+	return line
+}
+
+// runFor runs a real binary and returns everything that it printed; it is stopped after the time given.
+func runFor(t testing.TB, limit time.Duration, name string, arguments ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput()
+	if ctx.Err() != nil {
+		t.Fatalf("%s did not end within %s:\n%s", name, limit, output)
+	}
+	return string(output), err
+}
+
+func withAllLinks(t testing.TB, job string) input {
+	t.Helper()
+	return inputFor(t, job).linked(awsLink)
+}
+
+func TestRealBinariesKnowEveryFlag(t *testing.T) {
+	bin := kubernetesBin(t)
+	for _, job := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
+		t.Run(job, func(t *testing.T) {
+			flags := decode[flagsFile](t, mustRender(t, job, withAllLinks(t, job))["config/flags.json"])
+			for name := range flags.NodeFlags {
+				flags.Flags[name] = "10.0.16.4"
+			}
+			output, err := runFor(t, time.Minute, filepath.Join(bin, job), append(flags.commandLine(), "--help")...)
+			if err != nil {
+				t.Errorf("%v: %s", err, output)
+			}
+		})
+	}
+}
+
+// strictly fails where a component says that it had to overlook something in its configuration.
+func strictly(t testing.TB, output string) {
+	t.Helper()
+	for _, sign := range []string{"strict decoding", "unknown field", "lenient", "no kind"} {
+		if strings.Contains(output, sign) {
+			t.Errorf("the configuration was not taken strictly (%q):\n%s", sign, output)
+		}
+	}
+}
+
+func writeAll(t testing.TB, dir string, files map[string][]byte) {
+	t.Helper()
+	for path, content := range files {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestKubeProxyTakesItsConfiguration(t *testing.T) {
+	bin, dir := kubernetesBin(t), t.TempDir()
+	for name, in := range map[string]input{
+		"least": inputFor(t, "kube-proxy"),
+		"all":   inputFor(t, "kube-proxy").with(values{"mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			writeAll(t, dir, mustRender(t, "kube-proxy", in))
+			written := filepath.Join(t.TempDir(), "config.yml")
+			output, err := runFor(t, time.Minute, filepath.Join(bin, "kube-proxy"),
+				"--config="+filepath.Join(dir, "config/config.json"), "--write-config-to="+written)
+			if err != nil {
+				t.Fatalf("%v: %s", err, output)
+			}
+			strictly(t, output)
+			if text, err := os.ReadFile(written); err != nil || !bytes.Contains(text, []byte("clusterCIDR: 10.244.0.0/16")) {
+				t.Errorf("kube-proxy read %s (%v)", text, err)
+			}
+		})
+	}
+}
+
+func TestKubeSchedulerTakesItsConfiguration(t *testing.T) {
+	bin, dir := kubernetesBin(t), t.TempDir()
+	files := mustRender(t, "kube-scheduler", inputFor(t, "kube-scheduler").with(values{
+		"tls": values{"client": realCertificate(t), "server": realCertificate(t)}, "config": values{"percentageOfNodesToScore": 50},
+	}))
+	files["config/config.json"] = bytes.ReplaceAll(files["config/config.json"], []byte("/var/vcap/jobs/kube-scheduler"), []byte(dir))
+	writeAll(t, dir, files)
+	written := filepath.Join(dir, "written.yml")
+	output, err := runFor(t, time.Minute, filepath.Join(bin, "kube-scheduler"), "--config="+filepath.Join(dir, "config/config.json"),
+		"--write-config-to="+written, "--secure-port=0", "--authentication-skip-lookup=true")
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	strictly(t, output)
+	if text, err := os.ReadFile(written); err != nil || !bytes.Contains(text, []byte("percentageOfNodesToScore: 50")) {
+		t.Errorf("kube-scheduler read %s (%v)", text, err)
+	}
+}
+
+// kubelet reads and validates its configuration before it looks for the bootstrap kubeconfig, which is missing here.
+func TestKubeletTakesItsConfiguration(t *testing.T) {
+	bin, dir := kubernetesBin(t), t.TempDir()
+	for name, in := range map[string]input{
+		"least": inputFor(t, "kubelet").with(values{"fail_cgroup_v1": false}), // the machine that tests may have v1
+		"all":   inputFor(t, "kubelet").with(fullKubelet).linked(awsLink),
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := mustRender(t, "kubelet", in)
+			authority := realCertificate(t)["ca"].(string)
+			files["config/ca.pem"] = []byte(authority)
+			files["config/config.json"] = bytes.ReplaceAll(files["config/config.json"], []byte("/var/vcap/jobs/kubelet"), []byte(dir))
+			writeAll(t, dir, files)
+			output, err := runFor(t, time.Minute, filepath.Join(bin, "kubelet"), "--config="+filepath.Join(dir, "config/config.json"),
+				"--bootstrap-kubeconfig="+filepath.Join(dir, "missing"), "--kubeconfig="+filepath.Join(dir, "kubeconfig"),
+				"--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
+			if err == nil || !strings.Contains(output, filepath.Join(dir, "missing")) {
+				t.Errorf("want kubelet to get as far as its bootstrap kubeconfig; %v: %s", err, output)
+			}
+			strictly(t, output)
+		})
+	}
+}
+
+// kubelet reads its credential providers only with a runtime at hand, so the type that it decodes them to does it here, in a
+// module of its own: this release's module has no use for k8s.io/kubelet.
+func TestCredentialProvidersDecode(t *testing.T) {
+	kubernetesBin(t)
+	dir := t.TempDir()
+	writeAll(t, dir, mustRender(t, "kubelet", withAllLinks(t, "kubelet")))
+	command := exec.Command("go", "run", ".", filepath.Join(dir, "config/credential-providers.json"))
+	command.Dir = "testdata/strictdecode"
+	if output, err := command.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+// fullKubelet sets every property of kubelet that has an effect on its configuration.
+var fullKubelet = values{
+	"max_pods": 60, "system_reserved": values{"cpu": "200m", "memory": "500Mi"}, "kube_reserved": values{"memory": "300Mi"},
+	"eviction_hard": values{"memory.available": "200Mi"}, "eviction_soft": values{"memory.available": "400Mi"},
+	"eviction_soft_grace_period": values{"memory.available": "1m30s"},
+	"image_gc_high_threshold":    80, "image_gc_low_threshold": 70, "container_log_max_size": "20Mi", "container_log_max_files": 3,
+	"pod_logs_dir": "/var/vcap/data/pod-logs", "resolv_conf": "/etc/resolv.conf", "fail_swap_on": false, "fail_cgroup_v1": false,
+	"cgroup_root": "/vm", "protect_kernel_defaults": true, "seccomp_default": false,
+	"labels": values{"disk": "fast"}, "taints": []any{values{"key": "dedicated", "value": "x", "effect": "NoSchedule"}},
+	"config": values{"serializeImagePulls": false},
+}
+
+// realCertificate is one that parses, for programs that look into theirs.
+func realCertificate(t testing.TB) values {
+	t.Helper()
+	generator := types.NewCertificateGenerator(nil)
+	made, err := generator.Generate(map[string]any{"is_ca": true, "common_name": "test", "key_length": 2048})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority := made.(types.CertResponse)
+	return values{"ca": authority.CA, "certificate": authority.Certificate, "private_key": authority.PrivateKey}
+}
+
+// The signs that strictly looks for are those that the programs give, or it would find nothing.
+func TestUnknownFieldsAreSeen(t *testing.T) {
+	bin := kubernetesBin(t)
+	for job, arguments := range map[string][]string{
+		"kubelet":        nil,
+		"kube-proxy":     {"--write-config-to=/dev/null"},
+		"kube-scheduler": {"--write-config-to=/dev/null"},
+	} {
+		t.Run(job, func(t *testing.T) {
+			dir := t.TempDir()
+			writeAll(t, dir, mustRender(t, job, inputFor(t, job).with(values{"config": values{"noSuchField": 1}})))
+			arguments := append([]string{"--config=" + filepath.Join(dir, "config/config.json")}, arguments...)
+			if job == "kubelet" {
+				arguments = append(arguments, "--kubeconfig="+filepath.Join(dir, "missing"), "--cert-dir="+dir, "--root-dir="+dir)
+			}
+			output, _ := runFor(t, time.Minute, filepath.Join(bin, job), arguments...)
+			if !strings.Contains(output, "strict decoding") && !strings.Contains(output, "unknown field") {
+				t.Errorf("nothing is said of the unknown field:\n%s", output)
+			}
+		})
+	}
+}

@@ -1,0 +1,347 @@
+package templates
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/lab/director"
+)
+
+// insideVariable tells the test binary that it is the one in namespaces of its own, and holds the folder of the deployment.
+const insideVariable = "TEMPLATES_DEPLOYMENT"
+
+// TestControlPlaneRuns starts the control plane of a rendered single VM with the real binaries, each through its pre-start and
+// the launcher with its rendered files at the paths of a VM, and asks it what only a right configuration answers rightly. It
+// happens in network, mount and process namespaces of its own, so nothing outlives it and no port is taken.
+func TestControlPlaneRuns(t *testing.T) {
+	bin := kubernetesBin(t)
+	etcd := os.Getenv("ETCD_BIN")
+	if etcd == "" {
+		t.Skip("ETCD_BIN is not set: no etcd to start the control plane with")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("only root can make namespaces")
+	}
+	dir := t.TempDir()
+	p := plan(t, deployment{ops: []string{"single-vm.yml", "aws.yml"}})
+	control := group(t, p, "control")
+	for _, job := range control.Instances[0].Rendered {
+		writeAll(t, filepath.Join(dir, "jobs", job.Name), job.Files)
+	}
+	packages := map[string]string{"kubernetes": bin, "etcd": filepath.Dir(etcd)}
+	for _, name := range []string{"cloud-provider-aws", "containerd", "flannel"} {
+		// The other components are beside Kubernetes where the Makefile has built them.
+		if built := filepath.Join(bin, "../..", name, "bin"); exists(built) {
+			packages[name] = built
+		}
+	}
+	for name, from := range packages {
+		if err := os.MkdirAll(filepath.Join(dir, "packages", name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(from, filepath.Join(dir, "packages", name, "bin")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	launcher := exec.Command("go", "build", "-o", filepath.Join(dir, "packages/helpers/bin/kube-launcher"), "kubernetes-release/cmd/kube-launcher")
+	if output, err := launcher.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	writeAll(t, dir, map[string][]byte{"hosts": hosts(control), "ip": []byte(control.Instances[0].Instance.Address.String())})
+
+	command := exec.Command("/proc/self/exe", "-test.run=^TestInsideNamespaces$", "-test.v", "-test.count=1")
+	command.Env = append(os.Environ(), insideVariable+"="+dir)
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	output, err := command.CombinedOutput()
+	if err != nil || !bytes.Contains(output, []byte("--- PASS: TestInsideNamespaces")) {
+		t.Fatalf("%v\n%s", err, output)
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// hosts is what BOSH's DNS says: each member's alias and the API's.
+func hosts(control *director.Group) []byte {
+	i := control.Instances[0].Instance
+	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
+}
+
+// TestInsideNamespaces is the part of TestControlPlaneRuns that runs as process 1 of its own namespaces.
+func TestInsideNamespaces(t *testing.T) {
+	dir := os.Getenv(insideVariable)
+	if dir == "" {
+		t.Skip("started by TestControlPlaneRuns")
+	}
+	becomeVM(t, dir)
+	logs := filepath.Join(dir, "logs")
+	for _, job := range []string{
+		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
+		"cloud-controller-manager", "containerd", "flannel",
+	} {
+		preStart(t, job)
+	}
+	for _, job := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
+		start(t, job, logs)
+		if job == "kube-apiserver" {
+			eventually(t, logs, func() error { _, err := kubectl("get", "--raw=/readyz"); return err })
+		}
+	}
+
+	applyAddons(t, logs)
+	for _, question := range []struct {
+		as, group, verb, resource string
+		want                      bool
+	}{
+		{"kubelet-bootstrap", "system:bootstrappers", "create", "certificatesigningrequests", true},
+		{"kubelet-bootstrap", "system:bootstrappers", "list", "secrets", false},
+		{"system:flannel", "", "patch", "nodes/status", true},
+		{"system:flannel", "", "delete", "nodes", false},
+		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},
+		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
+		{"system:smoke-tests", "", "create", "deployments", true},
+		{"system:smoke-tests", "", "create", "clusterrolebindings", false},
+	} {
+		resource, subresource, _ := strings.Cut(question.resource, "/")
+		arguments := []string{"auth", "can-i", question.verb, resource, "--subresource=" + subresource, "--as=" + question.as}
+		if question.group != "" {
+			arguments = append(arguments, "--as-group="+question.group)
+		}
+		answer, _ := kubectl(arguments...) // "no" comes with a failure, a warning may come before the answer
+		if got := strings.HasSuffix(strings.TrimSpace(answer), "yes"); got != question.want {
+			t.Errorf("%v: %s", arguments, answer)
+		}
+	}
+	checkTokens(t)
+	checkEncryption(t)
+	checkControllers(t, logs)
+	checkAudit(t)
+}
+
+// becomeVM makes this process' namespaces look like a VM on which the Director has put the jobs.
+func becomeVM(t *testing.T, dir string) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
+	must(syscall.Mount("proc", "/proc", "proc", 0, ""))
+	must(syscall.Mount("var", "/var", "tmpfs", 0, ""))
+	for _, sub := range []string{"store/etcd", "data", "sys/log/kube-apiserver", "sys/run"} {
+		must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
+	}
+	must(os.Symlink(dir, "/var/vcap"))
+	must(syscall.Mount(filepath.Join(dir, "hosts"), "/etc/hosts", "", syscall.MS_BIND, ""))
+	lo, err := netlink.LinkByName("lo")
+	must(err)
+	must(netlink.LinkSetUp(lo))
+	ip, err := os.ReadFile(filepath.Join(dir, "ip"))
+	must(err)
+	address, err := netlink.ParseAddr(string(ip) + "/32")
+	must(err)
+	must(netlink.AddrAdd(lo, address))
+}
+
+// preStart runs a job's pre-start, which has the real binary judge the flags and checks the certificates.
+func preStart(t *testing.T, job string) {
+	t.Helper()
+	text, err := os.ReadFile("/var/vcap/jobs/" + job + "/config/flags.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program := decode[flagsFile](t, text).Executable; !exists(program) {
+		t.Logf("%s: pre-start is not tried without %s", job, program)
+		return
+	}
+	if output, err := exec.Command("/var/vcap/jobs/" + job + "/bin/pre-start").CombinedOutput(); err != nil {
+		t.Errorf("%s: pre-start: %v\n%s", job, err, output)
+	}
+}
+
+// start runs a job's process as bpm does.
+func start(t *testing.T, job, logs string) {
+	t.Helper()
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(logs, job+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bpm struct {
+		Processes []struct {
+			Name, Executable string
+			Args             []string
+		}
+	}
+	text, err := os.ReadFile("/var/vcap/jobs/" + job + "/config/bpm.yml")
+	if err == nil {
+		err = yaml.Unmarshal(text, &bpm)
+	}
+	if err != nil || len(bpm.Processes) != 1 || bpm.Processes[0].Name != job {
+		t.Fatalf("%s: bpm.yml: %v, %v", job, bpm, err)
+	}
+	command := exec.Command(bpm.Processes[0].Executable, bpm.Processes[0].Args...)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+		log.Close()
+		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			t.Logf("last lines of %s:\n%s", job, strings.Join(lines[max(0, len(lines)-15):], "\n"))
+		}
+	})
+}
+
+func kubectl(arguments ...string) (string, error) {
+	command := exec.Command("/bin/bash", append([]string{"/var/vcap/jobs/kubectl/bin/kubectl"}, arguments...)...)
+	command.Env = append(os.Environ(), "HOME=/var/vcap/data")
+	output, err := command.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, output)
+	}
+	return string(output), err
+}
+
+func eventually(t *testing.T, logs string, check func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		if err = check(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("not within a minute: %v (logs are in %s)", err, logs)
+}
+
+func applyAddons(t *testing.T, logs string) {
+	t.Helper()
+	manifests, err := filepath.Glob("/var/vcap/jobs/kubernetes-addons/config/manifests/*.yml")
+	if err != nil || len(manifests) == 0 {
+		t.Fatalf("no manifests: %v", err)
+	}
+	slices.Sort(manifests)
+	for _, path := range manifests {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(bytes.TrimSpace(text)) == 0 {
+			continue
+		}
+		text = bytes.ReplaceAll(text, []byte("${image:coredns}"), []byte("kubernetes.bosh.io/coredns:0"))
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, logs, func() error {
+			_, err := kubectl("apply", "--server-side", "--validate=strict", "-f", path)
+			return err
+		})
+	}
+}
+
+// checkTokens: the API refuses those without credentials, knows the bootstrap token, and nobody else.
+func checkTokens(t *testing.T) {
+	t.Helper()
+	token, err := os.ReadFile("/var/vcap/jobs/kubelet/config/token")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, header, path, want string }{
+		{"no credentials", "", "/version", "401"},
+		{"wrong token", "Authorization: Bearer wrong-token-0123456789", "/version", "401"},
+		{"bootstrap token", "Authorization: Bearer " + strings.TrimSpace(string(token)), "/version", "200"},
+		{"bootstrap token, secrets", "Authorization: Bearer " + strings.TrimSpace(string(token)), "/api/v1/secrets", "403"},
+	} {
+		arguments := []string{"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/kubelet/config/ca.pem"}
+		if c.header != "" {
+			arguments = append(arguments, "-H", c.header)
+		}
+		output, err := exec.Command("curl", append(arguments, "https://api.prod.kubernetes.internal:6443"+c.path)...).Output()
+		if err != nil || string(output) != c.want {
+			t.Errorf("%s: GET %s answers %s (%v), want %s", c.name, c.path, output, err, c.want)
+		}
+	}
+}
+
+// checkEncryption looks for a secret's text in etcd's files, where a config map's can be found.
+func checkEncryption(t *testing.T) {
+	t.Helper()
+	for _, arguments := range [][]string{
+		{"create", "secret", "generic", "hidden", "--from-literal=key=can-this-be-read-secret"},
+		{"create", "configmap", "open", "--from-literal=key=can-this-be-read-open"},
+	} {
+		if _, err := kubectl(arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for text, want := range map[string]bool{"can-this-be-read-secret": false, "can-this-be-read-open": true} {
+		found := exec.Command("grep", "-rqa", text, "/var/vcap/store/etcd/").Run() == nil
+		if found != want {
+			t.Errorf("%q is found in etcd's files: %v, want %v", text, found, want)
+		}
+	}
+	if output, err := kubectl("get", "secret", "hidden", "-o", "jsonpath={.data.key}"); err != nil || output != "Y2FuLXRoaXMtYmUtcmVhZC1zZWNyZXQ=" {
+		t.Errorf("the secret reads %q (%v)", output, err)
+	}
+}
+
+// checkControllers: both have become leaders, and a service account has got what the controller manager gives to it.
+func checkControllers(t *testing.T, logs string) {
+	t.Helper()
+	for _, lease := range []string{"kube-controller-manager", "kube-scheduler"} {
+		eventually(t, logs, func() error { _, err := kubectl("-n", "kube-system", "get", "lease", lease); return err })
+	}
+	eventually(t, logs, func() error {
+		output, err := kubectl("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data}")
+		if err == nil && !strings.Contains(output, "BEGIN CERTIFICATE") {
+			err = fmt.Errorf("no CA in %s", output)
+		}
+		return err
+	})
+	eventually(t, logs, func() error {
+		output, err := kubectl("create", "token", "default")
+		if err == nil && strings.Count(output, ".") != 2 {
+			err = fmt.Errorf("no token: %s", output)
+		}
+		return err
+	})
+}
+
+func checkAudit(t *testing.T) {
+	t.Helper()
+	log, err := os.ReadFile("/var/vcap/sys/log/kube-apiserver/audit.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(log, []byte(`"verb":"create"`)) || !bytes.Contains(log, []byte(`"name":"hidden"`)) {
+		t.Error("the creation of a secret is not in the audit log")
+	}
+	if bytes.Contains(log, []byte("Y2FuLXRoaXMtYmUtcmVhZC1zZWNyZXQ=")) {
+		t.Error("a secret's content is in the audit log")
+	}
+}

@@ -1,0 +1,123 @@
+package templates
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
+)
+
+// cloudConfig is a cloud config for any IaaS; ops-files for AWS are tried with manifests/cloud-config/aws.yml as well.
+const cloudConfig = `
+azs: [{name: z1}, {name: z2}, {name: z3}]
+vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
+vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}]
+disk_types: [{name: kubernetes-etcd, disk_size: 1024}]
+networks:
+- name: kubernetes
+  type: manual
+  subnets:
+  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2]}
+  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2]}
+  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2]}
+compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernetes}
+`
+
+// deployment is the manifest with ops-files and variables.
+type deployment struct {
+	ops  []string
+	vars []string
+	// anew is a variable that this deployment defines differently, so that it is not taken from the shared store.
+	anew string
+}
+
+func opsPaths(names []string) []string {
+	paths := make([]string, 0, len(names))
+	for _, name := range names {
+		paths = append(paths, filepath.Join(root, "ops-files", name))
+	}
+	return paths
+}
+
+// interpolate fills in the manifest with variables made as on a first deploy. Missing and unused variables are errors.
+func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
+	t.Helper()
+	variables, err := manifest.OpenStore(variablesStore(t, d.anew))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := manifest.Source{
+		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
+		OpsFiles: opsPaths(d.ops),
+		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
+		Store:    variables,
+	}
+	text, err := manifest.Interpolate(source)
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Parse(source.Path, text)
+}
+
+func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
+	t.Helper()
+	m, err := d.interpolate(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// releases are this release as it is in the work tree, and a bpm release in name only.
+func releases(t testing.TB) map[string]*release.Release {
+	t.Helper()
+	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}
+	for _, name := range jobNames(t) {
+		job := readJob(t, name)
+		ours.Jobs[name] = job
+		for _, pkg := range job.Packages {
+			ours.Packages[pkg] = &release.Package{Name: pkg}
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "monit"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
+	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm}
+}
+
+// plan places the instances, resolves the links and renders every job of every instance, as a deploy does.
+func plan(t testing.TB, d deployment) *director.Plan {
+	t.Helper()
+	m := mustInterpolate(t, d)
+	cloud, err := manifest.ParseCloudConfig("cloud-config.yml", []byte(cloudConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Render(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestManifestRenders(t *testing.T) {
+	for name, d := range map[string]deployment{
+		"production":                       {},
+		"production on aws":                {ops: []string{"aws.yml"}},
+		"single vm":                        {ops: []string{"single-vm.yml"}},
+		"single vm on aws":                 {ops: []string{"aws.yml", "single-vm.yml"}},
+		"single vm on aws, the other way":  {ops: []string{"single-vm.yml", "aws.yml"}},
+		"single vm and two workers on aws": {ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}},
+	} {
+		t.Run(name, func(t *testing.T) { plan(t, d) })
+	}
+}

@@ -1,0 +1,218 @@
+package templates
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubernetes-release/lab/director"
+)
+
+var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
+
+// opsCases say for each ops-file what it must do to the manifest. Every file is applied with its variables, none missing
+// and none unused, and everything is rendered.
+var opsCases = map[string]struct {
+	deployment
+	check func(t *testing.T, p *director.Plan)
+}{
+	"aws.yml": {deployment{ops: []string{"aws.yml"}}, func(t *testing.T, p *director.Plan) {
+		if got := p.Manifest.Tags["kubernetes.io/cluster/prod"]; got != "shared" {
+			t.Errorf("tags are %v, want kubernetes.io/cluster/prod: shared", p.Manifest.Tags)
+		}
+		for name, role := range map[string]string{"control": "control", "worker": "worker"} {
+			g := group(t, p, name)
+			if want := []string{"kubernetes-" + name}; !slices.Equal(g.Spec.VMExtensions, want) {
+				t.Errorf("%s has the VM extensions %v, want %v", name, g.Spec.VMExtensions, want)
+			}
+			config := decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))
+			if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != role {
+				t.Errorf("%s: preflight.json is %v", name, config)
+			}
+		}
+		kubelet := decode[values](t, file(t, group(t, p, "worker"), "kubelet", "config/flags.json"))
+		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+		}
+		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))
+		if flags := ccm["flags"].(values); flags["cloud-provider"] != "aws" || flags["cluster-name"] != "prod" {
+			t.Errorf("the cloud controller manager has the flags %v", flags)
+		}
+	}},
+	"single-vm.yml": {deployment{ops: []string{"single-vm.yml"}}, func(t *testing.T, p *director.Plan) {
+		if n := len(group(t, p, "worker").Instances); n != 0 {
+			t.Errorf("%d workers, want none", n)
+		}
+		control := group(t, p, "control")
+		if len(control.Instances) != 1 {
+			t.Errorf("%d control VMs, want 1", len(control.Instances))
+		}
+		for _, job := range group(t, p, "worker").Jobs {
+			file(t, control, job.Job.Name, "monit")
+		}
+		dns := string(file(t, control, "kubernetes-addons", "config/manifests/30-coredns.yml"))
+		if !strings.Contains(dns, "\n  replicas: 1\n") || strings.Contains(dns, "PodDisruptionBudget") {
+			t.Error("CoreDNS is not reduced to one pod without a budget")
+		}
+	}},
+	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
+		if n := len(group(t, p, "worker").Instances); n != 5 {
+			t.Errorf("%d workers, want 5", n)
+		}
+	}},
+	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
+		if p.Manifest.Name != "k8s-blue" {
+			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
+		}
+	}},
+	"set-cluster-networks.yml": {
+		deployment{
+			ops:  []string{"set-cluster-networks.yml"},
+			vars: []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1"},
+			anew: "tls_kube_apiserver",
+		},
+		func(t *testing.T, p *director.Plan) {
+			control := group(t, p, "control")
+			flags := decode[values](t, file(t, control, "kube-apiserver", "config/flags.json"))["flags"].(values)
+			if flags["service-cluster-ip-range"] != "172.24.0.0/16" {
+				t.Errorf("--service-cluster-ip-range=%v", flags["service-cluster-ip-range"])
+			}
+			kubelet := decode[values](t, file(t, group(t, p, "worker"), "kubelet", "config/config.json"))
+			if want := []any{"172.24.0.10"}; !reflect.DeepEqual(kubelet["clusterDNS"], want) {
+				t.Errorf("clusterDNS is %v, want %v", kubelet["clusterDNS"], want)
+			}
+			certificate := parseCertificate(t, file(t, control, "kube-apiserver", "config/server.pem"))
+			if addresses := fmt.Sprint(certificate.IPAddresses); addresses != "[127.0.0.1 172.24.0.1]" {
+				t.Errorf("the API's certificate is for %s", addresses)
+			}
+		},
+	},
+	"lab.yml": {deployment{ops: []string{"aws.yml", "single-vm.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
+		checkLabNode(t, group(t, p, "control"))
+		environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
+		if !strings.Contains(environment, "export AWS_ENDPOINT_URL=http://10.7.0.1:4566\n") {
+			t.Errorf("the preflight's environment is %q", environment)
+		}
+	}},
+	"lab-workers.yml": {deployment{ops: []string{"aws.yml", "lab-workers.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
+		checkLabNode(t, group(t, p, "worker"))
+	}},
+}
+
+func checkLabNode(t *testing.T, g *director.Group) {
+	t.Helper()
+	proxy := decode[values](t, file(t, g, "kube-proxy", "config/config.json"))
+	if got := fmt.Sprint(proxy["conntrack"]); got != "map[maxPerCore:0 min:0]" {
+		t.Errorf("kube-proxy's conntrack is %s", got)
+	}
+	config := string(file(t, g, "containerd", "config/config.toml"))
+	for _, want := range []string{"SystemdCgroup = false", "restrict_oom_score_adj = true", "oom_score = 0"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("containerd's config lacks %q", want)
+		}
+	}
+	if kubelet := decode[values](t, file(t, g, "kubelet", "config/config.json")); kubelet["failCgroupV1"] != false {
+		t.Errorf("failCgroupV1 is %v", kubelet["failCgroupV1"])
+	}
+	if kubelet := decode[values](t, file(t, g, "kubelet", "config/flags.json")); kubelet["environment"].(values)["AWS_ENDPOINT_URL"] != "http://10.7.0.1:4566" {
+		t.Errorf("kubelet's environment is %v", kubelet["environment"])
+	}
+}
+
+func group(t testing.TB, p *director.Plan, name string) *director.Group {
+	t.Helper()
+	for _, g := range p.Groups {
+		if g.Spec.Name == name {
+			return g
+		}
+	}
+	t.Fatalf("no instance group %s", name)
+	return nil
+}
+
+// file returns a rendered file of a job on the group's first instance.
+func file(t testing.TB, g *director.Group, job, path string) []byte {
+	t.Helper()
+	for _, rendered := range g.Instances[0].Rendered {
+		if rendered.Name != job {
+			continue
+		}
+		if content, ok := rendered.Files[path]; ok {
+			return content
+		}
+	}
+	t.Fatalf("instance group %s has no job %s with %s", g.Spec.Name, job, path)
+	return nil
+}
+
+func parseCertificate(t testing.TB, text []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatalf("no certificate in %q", text)
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+func TestOpsFiles(t *testing.T) {
+	for name, c := range opsCases {
+		t.Run(name, func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+func opsFiles(t testing.TB) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "ops-files", "*.yml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no ops-files: %v", err)
+	}
+	names := make([]string, 0, len(paths))
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+func TestEveryOpsFileHasATestAndARow(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "ops-files", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| \[([^\]]+)\]\(([^)]+)\) \|`).FindAllStringSubmatch(string(readme), -1)
+	var listed []string
+	for _, row := range rows {
+		if row[1] != row[2] {
+			t.Errorf("the README's row %s links to %s", row[1], row[2])
+		}
+		listed = append(listed, row[1])
+	}
+	files := opsFiles(t)
+	slices.Sort(listed)
+	if !slices.Equal(listed, files) {
+		t.Errorf("the README has rows for %v, the folder holds %v", listed, files)
+	}
+	for _, name := range files {
+		c, ok := opsCases[name]
+		if !ok || !slices.Contains(c.ops, name) {
+			t.Errorf("no test applies %s", name)
+		}
+		text, err := os.ReadFile(filepath.Join(root, "ops-files", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "---\n# ") {
+			t.Errorf("%s does not begin with what it is for", name)
+		}
+	}
+}
