@@ -155,6 +155,20 @@ func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 	}
 }
 
+// TestJobsStartInTheManifestsOrder looks at when monit started whom.
+func TestJobsStartInTheManifestsOrder(t *testing.T) {
+	v, a := machine(t)
+	var spec ApplySpec
+	for _, name := range []string{"etcd", "api", "kubelet", "flannel"} {
+		spec.Jobs = append(spec.Jobs, sleeper(t, name, "j1", nil))
+	}
+	must(t, a.Apply(t.Context(), spec))
+	must(t, a.Start(t.Context()))
+	if got := sh(t, v, "cd /var/vcap/sys/run; stat -c '%Y%y %n' */*.pid | sort | grep -o '[a-z]*.pid'"); got != "etcd.pid\napi.pid\nkubelet.pid\nflannel.pid" {
+		t.Errorf("monit started jobs in the order %q", got)
+	}
+}
+
 func TestProcessesStartStopAndFail(t *testing.T) {
 	v, a := machine(t)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", nil), sleeper(t, "b", "j1", nil)}}))
@@ -164,7 +178,7 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	if state.State != Running || len(state.Processes) != 2 || state.Processes[0].PID == 0 {
 		t.Errorf("after Start: %+v", state)
 	}
-	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -c -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup || true"); got != "0000_a.monitrc\n0001_b.monitrc\nsleep\n0" {
+	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -c -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup || true"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n0" {
 		t.Errorf("in the VM: %q", got)
 	}
 	pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid")

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -433,20 +434,22 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	return len(files), h.awaitGeneration(ctx, generation)
 }
 
-// monitFiles names the files as bosh-agent does: NNNN_JOB.monitrc for a job's monit, NNNN_JOB_LABEL.monitrc for its LABEL.monit. Files
-// without a check are left out.
+// monitFiles names the files as bosh-agent does: NNNN_JOB.monitrc for a job's monit, NNNN_JOB_LABEL.monitrc for its LABEL.monit, and
+// NNNN counted from the last job of the manifest: monit starts the services of later files first, so that jobs start in the
+// manifest's order. Files without a check are left out.
 func (h *host) monitFiles(s ApplySpec) (map[string][]byte, error) {
 	files := make(map[string][]byte)
-	for i, j := range s.Jobs {
+	for i, j := range slices.Backward(s.Jobs) {
+		index := len(s.Jobs) - 1 - i
 		dir := h.vm.HostPath(filepath.Join(jobsDataDir, j.Name, j.Fingerprint))
-		sources := map[string]string{filepath.Join(dir, "monit"): fmt.Sprintf("%04d_%s.monitrc", i, j.Name)}
+		sources := map[string]string{filepath.Join(dir, "monit"): fmt.Sprintf("%04d_%s.monitrc", index, j.Name)}
 		more, err := filepath.Glob(filepath.Join(dir, "*.monit"))
 		if err != nil {
 			return nil, err
 		}
 		for _, path := range more {
 			label := strings.TrimSuffix(filepath.Base(path), ".monit")
-			sources[path] = fmt.Sprintf("%04d_%s_%s.monitrc", i, j.Name, label)
+			sources[path] = fmt.Sprintf("%04d_%s_%s.monitrc", index, j.Name, label)
 		}
 		for source, name := range sources {
 			content, err := os.ReadFile(source)
