@@ -74,7 +74,7 @@ type Node struct {
 
 // Wait is something that must answer before the process starts.
 type Wait struct {
-	// URL must answer with a status 2xx; with AccessReview only its scheme and host count.
+	// URL must answer with a status 2xx; with AccessReview or StaleNode only its scheme and host count.
 	URL string `json:"url"`
 	// CA is the path of the bundle that the server's certificate must chain to; the machine's own CAs unless set.
 	CA string `json:"ca"`
@@ -84,10 +84,15 @@ type Wait struct {
 	// TokenFile is the path of a file with a bearer token.
 	TokenFile    string        `json:"token_file"`
 	AccessReview *AccessReview `json:"access_review"`
+	// StaleNode waits while the Node of this machine's name is that of another machine.
+	StaleNode bool `json:"stale_node"`
 	// Timeout is 10m unless set.
 	Timeout Duration `json:"timeout"`
 	// UnlessExists is the path of a file that makes the wait unnecessary.
 	UnlessExists string `json:"unless_exists"`
+
+	// machine is whose Node StaleNode is about.
+	machine node.Identity
 }
 
 // AccessReview asks the API server whether the caller may do something, and waits until it may: that proves that the
@@ -263,6 +268,9 @@ func (c *Config) validate() error {
 	}
 	for i, wait := range c.WaitFor {
 		v.wait(fmt.Sprintf("wait_for[%d]", i), wait)
+		if wait.StaleNode && c.Node == nil {
+			v.problem("wait_for[%d].stale_node: node is missing: it says whose Node is meant", i)
+		}
 	}
 	if c.Ready != nil {
 		v.ready(*c.Ready)
@@ -348,6 +356,9 @@ func (v *validation) wait(key string, w Wait) {
 	}
 	if w.AccessReview != nil && (w.AccessReview.Verb == "" || w.AccessReview.Resource == "") {
 		v.problem("%s.access_review: verb and resource are needed", key)
+	}
+	if w.AccessReview != nil && w.StaleNode {
+		v.problem("%s: access_review and stale_node are two waits: write one entry for each", key)
 	}
 	for name, path := range map[string]string{"ca": w.CA, "certificate": w.Certificate, "private_key": w.PrivateKey, "token_file": w.TokenFile, "unless_exists": w.UnlessExists} {
 		v.absoluteOrEmpty(key+"."+name, path)

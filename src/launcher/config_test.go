@@ -45,6 +45,7 @@ func TestParseRefuses(t *testing.T) {
 		"flag check":         {`{` + minimal + `, "flag_check": "maybe"}`, []string{`flag_check is "maybe": allowed are help and none`}},
 		"certificate":        {`{` + minimal + `, "certificates": [{"usage": "sever"}]}`, []string{"certificates[0]", `usage is "sever"`}},
 		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "token_file": "/t"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "belong to https only", "certificate and private_key belong together", "access_review: verb and resource"}},
+		"stale node":         {`{` + minimal + `, "wait_for": [{"url": "https://x", "access_review": {"verb": "get", "resource": "x"}, "stale_node": true}]}`, []string{"wait_for[0]: access_review and stale_node are two waits", "wait_for[0].stale_node: node is missing"}},
 		"ready without prog": {`{` + minimal + `, "ready": {}}`, []string{"ready.command is empty"}},
 		"large":              {strings.Repeat(" ", maxConfigSize+1), []string{"allowed are 1048576"}},
 	} {

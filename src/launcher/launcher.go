@@ -38,11 +38,13 @@ type Launcher struct {
 	poll, progress time.Duration
 	// settle is how long start watches a process that has no ready command: one that dies at once is noticed.
 	settle time.Duration
+	// patience is how long a wait for a stale Node to go puts up with not being allowed to read Nodes.
+	patience time.Duration
 }
 
 // New returns a Launcher for this machine; self is the path of the running program.
 func New(self string, stderr io.Writer) *Launcher {
-	return &Launcher{Self: self, Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 300 * time.Millisecond}
+	return &Launcher{Self: self, Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 300 * time.Millisecond, patience: time.Minute}
 }
 
 // logger writes RFC 3339 times in UTC, whatever the zone of the machine.
@@ -176,14 +178,15 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	if err := executable(config.Executable); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
-	for _, wait := range config.WaitFor {
-		if err := l.wait(ctx, wait, log); err != nil {
-			return fmt.Errorf("%s does not start: %w", config.Process, err)
-		}
-	}
 	id, err := config.identity(false, log)
 	if err != nil {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
+	for _, wait := range config.WaitFor {
+		wait.machine = id
+		if err := l.wait(ctx, wait, log); err != nil {
+			return fmt.Errorf("%s does not start: %w", config.Process, err)
+		}
 	}
 	line := config.commandLine(config.flags(id))
 	environment := config.environment(id, os.Environ())

@@ -20,8 +20,8 @@ import (
 const (
 	// requestTimeout is for one request of a wait.
 	requestTimeout = 10 * time.Second
-	// maxAnswer bounds what is read of an answer's body.
-	maxAnswer  = 64 << 10
+	// maxAnswer bounds what is read of an answer's body; a Node lists the images that it has.
+	maxAnswer  = 8 << 20
 	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 )
 
@@ -33,6 +33,9 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 			log.Info("not waiting: the file that makes it unnecessary exists", "url", w.URL, "file", w.UnlessExists)
 			return nil
 		}
+	}
+	if w.StaleNode && w.machine.ProviderID == "" {
+		return nil // without a cloud that gives machines ids, a Node is nobody else's
 	}
 	client, err := w.client()
 	if err != nil {
@@ -48,14 +51,18 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	for {
 		err := w.try(limited, client)
 		if err == nil {
-			log.Info("answered", "url", w.URL, "waited", time.Since(begun).Round(time.Millisecond))
+			log.Info("answered", "url", w.URL, "for", w.purpose(), "waited", time.Since(begun).Round(time.Millisecond))
+			return nil
+		}
+		if errors.Is(err, errMayNotRead) && time.Since(begun) >= l.patience {
+			log.Warn("not looking for a stale Node any longer", "node", w.machine.Name, "since", time.Since(begun).Round(time.Second), "reason", err)
 			return nil
 		}
 		if last == nil || limited.Err() == nil { // keep the reason from before the deadline cut a request short
 			last = err
 		}
 		if !time.Now().Before(report) {
-			log.Info("waiting", "url", w.URL, "since", time.Since(begun).Round(time.Second), "at_most", timeout, "last_error", last)
+			log.Info("waiting", "url", w.URL, "for", w.purpose(), "since", time.Since(begun).Round(time.Second), "at_most", timeout, "last_error", last)
 			report = time.Now().Add(l.progress)
 		}
 		select {
@@ -67,6 +74,17 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 		case <-time.After(l.poll):
 		}
 	}
+}
+
+// purpose is what is waited for, in a few words.
+func (w Wait) purpose() string {
+	switch {
+	case w.AccessReview != nil:
+		return "the right to " + w.AccessReview.Verb + " " + w.AccessReview.Resource
+	case w.StaleNode:
+		return "no other machine's Node " + w.machine.Name
+	}
+	return "an answer"
 }
 
 // client speaks TLS as w says, and never through a proxy: what is waited for is the cluster itself.
@@ -111,6 +129,9 @@ func (w Wait) try(ctx context.Context, client *http.Client) error {
 	if err != nil {
 		return err
 	}
+	if w.StaleNode && response.StatusCode != http.StatusUnauthorized {
+		return w.judgeNode(response, body)
+	}
 	if response.StatusCode/100 != 2 {
 		return w.refused(response, body)
 	}
@@ -142,15 +163,18 @@ func excerptText(body []byte) string {
 
 func (w Wait) request(ctx context.Context) (*http.Request, error) {
 	method, address, body := http.MethodGet, w.URL, []byte(nil)
-	if w.AccessReview != nil {
-		base, err := url.Parse(w.URL)
-		if err != nil {
-			return nil, err
-		}
+	base, err := url.Parse(w.URL)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case w.AccessReview != nil:
 		method, address = http.MethodPost, base.Scheme+"://"+base.Host+reviewPath
 		if body, err = w.AccessReview.body(); err != nil {
 			return nil, err
 		}
+	case w.StaleNode:
+		address = base.Scheme + "://" + base.Host + nodesPath + url.PathEscape(w.machine.Name)
 	}
 	request, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
