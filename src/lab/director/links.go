@@ -28,6 +28,8 @@ type LinkInstance struct {
 	AZ        string
 	Address   string
 	Bootstrap bool
+	// ip and dns are what a consumer may ask for instead of Address, by ip_addresses.
+	ip, dns string
 }
 
 // Alias is a DNS name that a link's provider has by `provides: … aliases:`.
@@ -145,6 +147,7 @@ func (p *Plan) provider(group *Group, job *GroupJob, provide release.Provide) (*
 		i := planned.Instance
 		offered.link.Instances = append(offered.link.Instances, LinkInstance{
 			Name: i.Group, ID: i.ID, Index: i.Index, AZ: i.AZ, Address: p.address(i), Bootstrap: i.Bootstrap,
+			ip: i.Address.String(), dns: p.dnsName(i),
 		})
 	}
 	return offered, nil
@@ -187,6 +190,7 @@ func linkProperties(job *GroupJob, provide release.Provide) (map[string]any, err
 func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, providers []*provider) (*Link, error) {
 	alias := consume.Name
 	explicit, blocked := false, false
+	var byIP any
 	switch given := job.Spec.Consumes[consume.Name].(type) {
 	case nil:
 		if _, present := job.Spec.Consumes[consume.Name]; present {
@@ -209,6 +213,11 @@ func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, pro
 		if from, ok := given["from"].(string); ok {
 			alias = from
 		}
+		byIP = given["ip_addresses"]
+		if _, ok := byIP.(bool); byIP != nil && !ok {
+			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.", //nolint:staticcheck // the Director's wording
+				consume.Name, job.Job.Name, group.Spec.Name)
+		}
 	default:
 		return nil, consumerForm(group, job, consume.Name)
 	}
@@ -219,12 +228,29 @@ func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, pro
 		}
 	}
 	if len(found) == 1 {
-		return found[0].link, nil
+		return found[0].link.addressed(byIP), nil
 	}
 	if len(found) == 0 && consume.Optional && (!explicit || blocked) {
 		return nil, nil
 	}
 	return nil, p.linkError(group, job, consume, alias, found)
+}
+
+// addressed gives the link with the kind of addresses that the consumer asks for; nil asks for none.
+func (l *Link) addressed(byIP any) *Link {
+	if byIP == nil {
+		return l
+	}
+	link := *l
+	link.Instances = slices.Clone(l.Instances)
+	for n := range link.Instances {
+		i := &link.Instances[n]
+		i.Address = i.dns
+		if byIP == true {
+			i.Address = i.ip
+		}
+	}
+	return &link
 }
 
 func consumerForm(group *Group, job *GroupJob, name string) error {
@@ -284,9 +310,13 @@ func (p *Plan) domain(group *Group) string {
 // address is how others reach the instance: its IP, or its DNS name with the feature use_dns_addresses.
 func (p *Plan) address(i *Instance) string {
 	if use := p.Manifest.Features.UseDNSAddresses; use != nil && *use {
-		return strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain}, ".")
+		return p.dnsName(i)
 	}
 	return i.Address.String()
+}
+
+func (p *Plan) dnsName(i *Instance) string {
+	return strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain}, ".")
 }
 
 // canonical makes a name fit for DNS as BOSH does: lower case, underscores to dashes.

@@ -2,6 +2,7 @@ package director
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -36,6 +37,8 @@ func TestBadInputIsRefusedBeforeAnythingStarts(t *testing.T) {
 		{"link gone", `[{type: remove, path: /instance_groups/name=db}]`, "Failed to resolve link 'db' with alias 'main' and type 'database' from job 'web' in instance group 'web'. Details below:\n    - No link providers found"},
 		{"link of another name", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db/from, value: other}]`, "alias 'other'"},
 		{"link blocked", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db, value: nil}]`, "No link providers found"},
+		{"link's kind of addresses", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: "yes"}]`,
+			"Cannot specify non boolean values for 'ip_addresses' field for link 'db' in job 'web' in instance group 'web'."},
 		{"unknown link", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/dbb?", value: {from: main}}]`, "'dbb', which its spec does not define (did you mean 'db'?)"},
 		{"bad alias", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/provides/db/aliases/0/health_filter, value: good}]`, "unsupported value 'good' for 'health_filter'"},
 	} {
@@ -104,6 +107,33 @@ func TestDNSAddresses(t *testing.T) {
 	link := plan.Groups[1].Jobs[0].Links["db"]
 	if want := link.Instances[0].ID + ".db.default.shop.bosh"; link.Instances[0].Address != want {
 		t.Errorf("got %s, want %s", link.Instances[0].Address, want)
+	}
+}
+
+// A consumer that asks for one kind of addresses gets it, whatever the deployment's feature says, and nobody else does.
+func TestAddressesByConsumer(t *testing.T) {
+	for _, byIP := range []bool{true, false} {
+		b := newBench(t).op(fmt.Sprintf(`[
+{type: replace, path: "/features?", value: {use_dns_addresses: %t}},
+{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: %t},
+{type: replace, path: /instance_groups/-, value: {name: other, instances: 1, azs: [z1], vm_type: small, stemcell: default, networks: [{name: default}],
+  jobs: [{name: web, release: shop, consumes: {db: {from: main}}}]}}]`, byIP, byIP))
+		plan, _, err := b.plan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := plan.Groups[0].Instances[0].Instance
+		ip, dns := first.Address.String(), first.ID+".db.default.shop.bosh"
+		want, other := dns, ip
+		if byIP {
+			want, other = ip, dns
+		}
+		if got := plan.Groups[1].Jobs[0].Links["db"].Instances[0].Address; got != want {
+			t.Errorf("ip_addresses %t: got %s, want %s", byIP, got, want)
+		}
+		if got := plan.Groups[2].Jobs[0].Links["db"].Instances[0].Address; got != other {
+			t.Errorf("without ip_addresses: got %s, want %s", got, other)
+		}
 	}
 }
 
