@@ -3,6 +3,7 @@
 //	kube-tools approve-kubelet-csrs --kubeconfig FILE [--lease-namespace NAME] [--identity NAME]
 //	kube-tools apply-addons --kubeconfig FILE --dir DIR [--images FILE] [--inventory NAME] [--timeout D] [--wait]
 //	kube-tools wait-node --kubeconfig FILE (--node-identity FILE | --name NAME) [--timeout D] [--untainted]
+//	kube-tools delete-node --kubeconfig FILE (--node-identity FILE | --name NAME) [--timeout D]
 //	kube-tools smoke-test --config FILE
 //
 // Exit status 0 on success, 1 when what was asked for did not succeed, 2 for wrong arguments. Logs go to standard error.
@@ -30,8 +31,6 @@ import (
 
 	"kubernetes-release/addons"
 	"kubernetes-release/csrapproval"
-	"kubernetes-release/node"
-	"kubernetes-release/nodewait"
 )
 
 type command struct {
@@ -44,6 +43,7 @@ func commands() []command {
 		{"approve-kubelet-csrs", approveKubeletCSRs},
 		{"apply-addons", applyAddons},
 		{"wait-node", waitNode},
+		{"delete-node", deleteNode},
 		{"smoke-test", smokeTest},
 	}
 }
@@ -185,26 +185,4 @@ func applyAddons(ctx context.Context, flags *flag.FlagSet, arguments []string) e
 		return fmt.Errorf("apply manifests in %s: %w", *dir, err)
 	}
 	return nil
-}
-
-func waitNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	kubeconfig := flags.String("kubeconfig", "", "the kubelet's kubeconfig; it may appear later")
-	identity := flags.String("node-identity", "", "file with the node's identity")
-	name := flags.String("name", "", "the Node's name, instead of --node-identity")
-	timeout := flags.Duration("timeout", 5*time.Minute, "how long to wait")
-	untainted := flags.Bool("untainted", false, "also wait until the cloud-controller-manager has initialised the Node")
-	if err := errors.Join(parse(flags, arguments, "kubeconfig"), positive("timeout", *timeout)); err != nil {
-		return err
-	}
-	if (*identity == "") == (*name == "") {
-		return fmt.Errorf("%w: %s needs one of --node-identity and --name", errUsage, flags.Name())
-	}
-	if *identity != "" {
-		read, err := node.Read(*identity)
-		if err != nil {
-			return err
-		}
-		*name = read.Name
-	}
-	return nodewait.Wait(ctx, nodewait.Options{Kubeconfig: *kubeconfig, Name: *name, Timeout: *timeout, Untainted: *untainted}, slog.Default())
 }

@@ -15,13 +15,14 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"nothing":              {nil, "approve-kubelet-csrs, apply-addons, wait-node, smoke-test"},
+		"nothing":              {nil, "approve-kubelet-csrs, apply-addons, wait-node, delete-node, smoke-test"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "y"}, `"y"`},
 		"no kubeconfig":        {[]string{"approve-kubelet-csrs"}, "--kubeconfig"},
 		"no folder":            {[]string{"apply-addons", "--kubeconfig", "x"}, "--dir"},
 		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, "one of --node-identity and --name"},
+		"no node to delete":    {[]string{"delete-node", "--kubeconfig", "x"}, "one of --node-identity and --name"},
 		"node named twice":     {[]string{"wait-node", "--kubeconfig", "x", "--name", "a", "--node-identity", "f"}, "one of --node-identity and --name"},
 		"timeout of nothing":   {[]string{"wait-node", "--kubeconfig", "x", "--name", "a", "--timeout", "0s"}, "--timeout is 0s"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
@@ -51,6 +52,7 @@ func TestFilesThatCanNotBeReadAreNamed(t *testing.T) {
 		"kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig", missing}, missing},
 		"images":     {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
 		"identity":   {[]string{"wait-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
+		"leaver":     {[]string{"delete-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
 		"config":     {[]string{"smoke-test", "--config", broken}, broken},
 	}
 	for name, test := range tests {
