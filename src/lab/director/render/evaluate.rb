@@ -142,15 +142,23 @@ module Lab
   class Context
     include Lookup
 
-    attr_reader :name, :index, :properties, :raw_properties, :spec
+    attr_reader :name, :index, :raw_properties
 
     def initialize(raw)
+      @raw = raw
       @name = raw["job"]["name"] if raw["job"].is_a?(Hash)
       @index = raw["index"]
       @raw_properties = raw["properties"] || {}
-      @properties = unroll(@raw_properties, OpenStruct)
-      @spec = unroll(raw.reject { |key, _| key == "links" }, Struct)
       @links = raw["links"] || {}
+    end
+
+    # properties and spec are made when a template asks for them: few do, and structs are slow to make.
+    def properties
+      @properties ||= unroll(@raw_properties, OpenStruct)
+    end
+
+    def spec
+      @spec ||= unroll(@raw.reject { |key, _| key == "links" }, Struct)
     end
 
     def link(name)
