@@ -111,6 +111,9 @@ func TestInsideNamespaces(t *testing.T) {
 	}{
 		{"kubelet-bootstrap", "system:bootstrappers", "create", "certificatesigningrequests", true},
 		{"kubelet-bootstrap", "system:bootstrappers", "list", "secrets", false},
+		{"kubelet-bootstrap", "system:bootstrappers", "get", "nodes", true},
+		{"kubelet-bootstrap", "system:bootstrappers", "list", "nodes", false},
+		{"system:node:worker", "system:nodes", "delete", "nodes", true},
 		{"system:flannel", "", "patch", "nodes/status", true},
 		{"system:flannel", "", "delete", "nodes", false},
 		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},

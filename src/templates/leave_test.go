@@ -1,0 +1,81 @@
+package templates
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestVMThatIsDeletedTakesItsNodeAlong runs the scripts of kubelet by which a VM ends, in the Director's order, with programs in
+// the place of ours that write down how they are called.
+func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node-identity=ROOT/data/cloud-provider/node.json --timeout=10s\n"
+	for name, test := range map[string]struct {
+		vm, instance, deployment string
+		status                   string // of our programs
+		without                  string // a folder that is missing
+		calls                    string
+	}{
+		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0"},
+		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
+		"scaled away":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
+		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
+		"Node can't be deleted":     {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: deleted},
+		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet"},
+		"earlier Director":          {status: "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(path, content string) {
+				t.Helper()
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, program := range []string{"jobs/kubelet/bin/ctl", "packages/helpers/bin/kube-tools"} {
+				write(program, "#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n")
+			}
+			for _, script := range []string{"pre-stop", "drain"} {
+				write("jobs/kubelet/bin/"+script, strings.ReplaceAll(string(scripts["bin/"+script]), "/var/vcap", root))
+			}
+			write("sys/log/kubelet/drain.stderr.log", "")
+			if test.without == "" {
+				write("sys/run/kubelet/leaving", "") // of an earlier stop that went no further
+			}
+			run := func(script string, environment ...string) string {
+				t.Helper()
+				command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", script))
+				command.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, environment...)
+				var output bytes.Buffer
+				command.Stdout = &output
+				if err := command.Run(); err != nil {
+					t.Errorf("%s: %v, which ends the deploy", script, err)
+				}
+				return output.String()
+			}
+			if test.vm == "" {
+				run("pre-stop")
+			} else {
+				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
+			}
+			if output := run("drain"); output != "0\n" {
+				t.Errorf("drain wrote %q: the Director takes a number only", output)
+			}
+			calls, err := os.ReadFile(filepath.Join(root, "calls"))
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != test.calls {
+				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
+			}
+		})
+	}
+}
