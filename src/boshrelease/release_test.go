@@ -63,7 +63,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 	write(".build/images/images.json", "{}")
 	// A program that was linked from a module of others.
 	program := filepath.Join(root, ".build/components/flannel/bin/flanneld")
-	if _, err := run(t.Context(), "..", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-buildvcs=false", "-o", program, "./cmd/components"); err != nil {
+	if _, err := run(t.Context(), "..", []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./boshrelease/testdata/linked"); err != nil {
 		t.Fatal(err)
 	}
 	return b, log
