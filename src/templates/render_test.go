@@ -40,12 +40,19 @@ func jobNames(t testing.TB) []string {
 	return names
 }
 
+// jobs are those that tests have read already, by name. Nobody changes them.
+var jobs = map[string]*release.Job{}
+
 func readJob(t testing.TB, name string) *release.Job {
 	t.Helper()
+	if job := jobs[name]; job != nil {
+		return job
+	}
 	job, err := release.ReadJob(filepath.Join(root, "jobs", name))
 	if err != nil {
 		t.Fatal(err)
 	}
+	jobs[name] = job
 	return job
 }
 
