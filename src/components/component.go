@@ -66,6 +66,9 @@ func All() []Component {
 				{"aws-cloud-controller-manager", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"},
 				{"ecr-credential-provider", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider"},
 			},
+			// gRPC's debug pages bring templates, and these make the linker keep every method, such as all of EC2's actions: 115 MB
+			// instead of 51.
+			Tags: []string{"grpcnotrace"},
 			Variables: map[string]string{
 				"k8s.io/component-base/version.gitVersion": "{version}",
 				"main.gitVersion":                          "{version}",
