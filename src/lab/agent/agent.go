@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"io"
+	"strings"
 )
 
 // Agent is the part of bosh-agent that the Director talks to, for one VM. All methods may be called by any process of the lab:
@@ -28,8 +29,7 @@ type Agent interface {
 	// a number n < 0 the script is called again after -n seconds.
 	Drain(ctx context.Context, env map[string]string) error
 
-	// Start gives the applied jobs to monit, starts those of group vcap and waits until all of them run. The error says what is
-	// not running and which logs to read.
+	// Start gives the applied jobs to monit and tells it to start those of group vcap. State says when they run.
 	Start(ctx context.Context) error
 
 	// Stop stops all processes of group vcap and waits until none is left.
@@ -91,6 +91,27 @@ type Package struct {
 type State struct {
 	State     string // Running, Starting, Failing or Stopped
 	Processes []Process
+	// FullDisks names the VM's disks that have no room, by what is on them; looked at only where a process does not run.
+	FullDisks []string
+}
+
+// Problem says which processes do not run, and whether the reason may be a full disk; empty if all is well.
+func (s State) Problem() string {
+	var parts []string
+	for _, p := range s.Processes {
+		if p.State == Running || p.State == Stopped {
+			continue
+		}
+		text := p.Name + " is " + p.State
+		if p.Message != "" {
+			text += " (" + p.Message + ")"
+		}
+		parts = append(parts, text)
+	}
+	for _, disk := range s.FullDisks {
+		parts = append(parts, "the VM's disk is full: there is no space left on "+disk)
+	}
+	return strings.Join(parts, "; ")
 }
 
 // Process is monit's view of one service of group vcap.

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"kubernetes-release/lab/vm"
 )
 
@@ -27,7 +29,6 @@ const (
 	generationFile = "/var/vcap/monit/00_lab.monitrc"
 	pollInterval   = 50 * time.Millisecond
 	reloadTimeout  = 30 * time.Second
-	startTimeout   = 15 * time.Minute // where the caller sets no deadline
 	stopTimeout    = 10 * time.Minute
 	stopRepeat     = 60 * time.Second
 	// unmonitorTimeout is generous: monit may be in the middle of starting a service.
@@ -161,7 +162,44 @@ func (h *host) State(ctx context.Context) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return status.state(h.isStopped()), nil
+	state := status.state(h.isStopped())
+	if state.State == Starting || state.State == Failing {
+		state.FullDisks, err = h.fullDisks()
+	}
+	return state, err
+}
+
+// diskDirs are where the VM's disks are mounted: the root's, the ephemeral and the persistent one.
+var diskDirs = []string{"/", "/var/vcap/data", "/var/vcap/store"}
+
+// roomToWork is what a disk must have left, in bytes, not to count as full.
+const roomToWork = 1 << 20
+
+// fullDisks gives the mount points of the VM's disks that have no room left for data or for files. Disks on one file system are named
+// together.
+func (h *host) fullDisks() ([]string, error) {
+	var full []string
+	places := map[uint64]int{} // by device
+	err := h.vm.Do(func() error {
+		for _, dir := range diskDirs {
+			var disk unix.Statfs_t
+			var stat unix.Stat_t
+			if err := errors.Join(unix.Statfs(dir, &disk), unix.Stat(dir, &stat)); err != nil {
+				return fmt.Errorf("looking for room on %s of VM %s: %w", dir, h.vm.Spec.Name, err)
+			}
+			if disk.Bavail*uint64(disk.Bsize) >= roomToWork && (disk.Files == 0 || disk.Ffree > 0) {
+				continue
+			}
+			if place, known := places[stat.Dev]; known {
+				full[place] += " and " + dir
+				continue
+			}
+			places[stat.Dev] = len(full)
+			full = append(full, dir)
+		}
+		return nil
+	})
+	return full, err
 }
 
 func (h *host) isStopped() bool {
@@ -171,8 +209,6 @@ func (h *host) isStopped() bool {
 
 // Start implements Agent.
 func (h *host) Start(ctx context.Context) error {
-	ctx, cancel := withDefaultTimeout(ctx, startTimeout)
-	defer cancel()
 	services, err := h.configureMonit(ctx)
 	if err != nil {
 		return err
@@ -183,10 +219,7 @@ func (h *host) Start(ctx context.Context) error {
 	if services == 0 {
 		return nil // an instance of errands only
 	}
-	if err := h.monit(ctx, "-g", allServices, "start"); err != nil {
-		return err
-	}
-	return h.await(ctx, func(s State) bool { return s.State == Running }, nil)
+	return h.monit(ctx, "-g", allServices, "start")
 }
 
 // Stop implements Agent.
@@ -356,7 +389,7 @@ func (h *host) await(ctx context.Context, done func(State) bool, again func() er
 			if problem != nil {
 				return fmt.Errorf("VM %s: %w; last: %w", h.vm.Spec.Name, context.Cause(ctx), problem)
 			}
-			return fmt.Errorf("VM %s: %w; %s", h.vm.Spec.Name, context.Cause(ctx), h.describe(last))
+			return fmt.Errorf("VM %s: %w; %s", h.vm.Spec.Name, context.Cause(ctx), hint(last))
 		case <-time.After(pollInterval):
 		}
 		if again != nil && time.Now().After(repeat) {
@@ -368,23 +401,13 @@ func (h *host) await(ctx context.Context, done func(State) bool, again func() er
 	}
 }
 
-// describe names the processes that aren't as they should be, and the logs to read.
-func (h *host) describe(s State) string {
-	var parts []string
-	for _, p := range s.Processes {
-		if p.State == Running || p.State == Stopped {
-			continue
-		}
-		text := fmt.Sprintf("%s is %s", p.Name, p.State)
-		if p.Message != "" {
-			text += " (" + p.Message + ")"
-		}
-		parts = append(parts, text)
+// hint says what is in the way, and the logs to read.
+func hint(s State) string {
+	problem := s.Problem()
+	if problem == "" {
+		problem = "monit names no process that is in the way"
 	}
-	if len(parts) == 0 {
-		parts = append(parts, "monit names no process that is in the way")
-	}
-	return strings.Join(parts, "; ") + fmt.Sprintf("; read %s/JOB/ and /var/vcap/monit/monit.log in the VM", logDir)
+	return fmt.Sprintf("%s; read %s/JOB/ and /var/vcap/monit/monit.log in the VM", problem, logDir)
 }
 
 func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

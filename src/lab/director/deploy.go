@@ -54,7 +54,7 @@ type Director struct {
 	Progress *Progress
 	// Publish is called whenever instances or their addresses changed, so that DNS follows. May be nil.
 	Publish func(*Plan) error
-	// Poll is how often an instance's state is asked for while waiting; 0 means one second.
+	// Poll is how often an instance's state is asked for while waiting; 0 means five times a second.
 	Poll time.Duration
 }
 

@@ -6,8 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"kubernetes-release/lab/agent"
 )
 
 const keep = "pre-stop vm=keep instance=keep deployment=keep"
@@ -210,6 +213,28 @@ func TestFailingProcessesAreAChange(t *testing.T) {
 	b.cloud.state[b.state().Group("web")[2].VM.CID] = "failing"
 	if touched := b.deploy(); touched != 1 {
 		t.Errorf("%d instances touched, want 1", touched)
+	}
+}
+
+// TestWhatDoesNotRunIsNamed: while it lasts, and in the error.
+func TestWhatDoesNotRunIsNamed(t *testing.T) {
+	b := newBench(t)
+	b.op(`
+- {type: replace, path: "/update/canary_watch_time", value: 1-200}
+- {type: remove, path: "/instance_groups/name=web"}`)
+	var minutes atomic.Int64
+	b.now = func() time.Time { return time.Unix(60*minutes.Add(1), 0) }
+	b.cloud.stuck = &agent.State{
+		State: agent.Failing, FullDisks: []string{"/var/vcap/store"},
+		Processes: []agent.Process{{Name: "db", State: agent.Starting}, {Name: "proxy", State: agent.Running}, {Name: "log", State: agent.Failing, Message: "no such file"}},
+	}
+	const problem = "db is starting; log is failing (no such file); the VM's disk is full: there is no space left on /var/vcap/store"
+	_, err := b.run(Options{})
+	if err == nil || !strings.Contains(err.Error(), "is not running after update (waited 200ms): "+problem) || !strings.Contains(err.Error(), "/var/vcap/sys/log") {
+		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(b.output.String(), " L waiting: "+problem+"\n") {
+		t.Errorf("nothing says what is waited for:\n%s", b.output.String())
 	}
 }
 

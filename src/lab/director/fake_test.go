@@ -30,6 +30,8 @@ type cloud struct {
 	fail string
 	// errandCode is what errands exit with.
 	errandCode int
+	// stuck, if set, is what every agent says of its processes.
+	stuck *agent.State
 	// inFlight and most count updates that run at the same time, between pre-start and post-start.
 	inFlight, most int
 	slow           time.Duration
@@ -184,6 +186,9 @@ func (a *fakeAgent) Unmonitor(context.Context) error { return a.cloud.record("%s
 func (a *fakeAgent) State(context.Context) (agent.State, error) {
 	a.cloud.mutex.Lock()
 	defer a.cloud.mutex.Unlock()
+	if a.cloud.stuck != nil {
+		return *a.cloud.stuck, nil
+	}
 	return agent.State{State: a.cloud.state[a.cid]}, nil
 }
 
@@ -195,6 +200,7 @@ type bench struct {
 	releases map[string]*release.Release
 	output   strings.Builder
 	ops      []string
+	now      func() time.Time // of the progress lines; nil means time.Now
 }
 
 func newBench(t *testing.T) *bench {
@@ -278,7 +284,7 @@ func (b *bench) run(options Options) (int, error) {
 	}
 	d := &Director{
 		Dir: b.dir, Store: store, CPI: b.cloud, Compiler: &release.Compiler{Dir: b.dir},
-		Progress: &Progress{Out: &b.output}, Poll: time.Millisecond,
+		Progress: &Progress{Out: &b.output, Now: b.now}, Poll: time.Millisecond,
 	}
 	if err := d.Prepare(context.Background(), plan); err != nil {
 		return 0, err

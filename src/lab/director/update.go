@@ -1,6 +1,7 @@
 package director
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -307,7 +308,7 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 		return err
 	}
 	task.Step("starting jobs")
-	if err := r.startJobs(ctx, a, c); err != nil {
+	if err := r.startJobs(ctx, a, c, task); err != nil {
 		return err
 	}
 	task.Step("executing post-start")
@@ -316,61 +317,57 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 
 // startJobs starts the jobs and waits as the watch time says: not shorter than its minimum, so that what falls over at once is
 // noticed, and not longer than its maximum.
-func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change) error {
+func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, task *Task) error {
 	limits := watch(c.planned.Group.Spec.Update, c.canary)
 	begun := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, limits.Max)
+	inner, cancel := context.WithTimeout(ctx, limits.Max)
 	defer cancel()
-	if err := a.Start(ctx); err != nil {
-		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return fmt.Errorf("'%s' is not running after update (waited %s): %w", c.planned.Instance.String(), limits.Max, err)
-		}
+	err := a.Start(inner)
+	if err != nil {
 		return fmt.Errorf("starting jobs: %w", err)
 	}
-	if err := sleep(ctx, limits.Min-time.Since(begun)); err != nil {
-		return err
+	if err = sleep(inner, limits.Min-time.Since(begun)); err == nil {
+		err = r.waitRunning(inner, a, task)
 	}
-	return r.waitRunning(ctx, a, c.planned.Instance, limits.Max)
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("'%s' is not running after update (waited %s): %w; read /var/vcap/sys/log/JOB/ in the VM",
+			c.planned.Instance.String(), limits.Max, err)
+	}
+	return err
 }
 
-func (d *Director) waitRunning(ctx context.Context, a agent.Agent, i *Instance, limit time.Duration) error {
-	poll := d.Poll
-	if poll == 0 {
-		poll = time.Second
-	}
-	var last error
+// reportEvery is how often a wait says what it waits for.
+const reportEvery = 15 * time.Second
+
+// waitRunning waits until every process runs, and says now and then which do not. So does the error, if that lasts too long.
+func (d *Director) waitRunning(ctx context.Context, a agent.Agent, task *Task) error {
+	poll := cmp.Or(d.Poll, 200*time.Millisecond)
+	reported := d.Progress.now()
+	var problem error
 	for {
 		state, err := a.State(ctx)
-		switch {
-		case err == nil && state.State == agent.Running:
+		if err == nil && state.State == agent.Running {
 			return nil
-		case err != nil:
-			last = err
-		default:
-			last = fmt.Errorf("it is %s: %s", state.State, describe(state))
+		}
+		if ctx.Err() == nil { // a question that the deadline cut short says nothing about the VM
+			problem = notRunning(state, err)
+		}
+		if now := d.Progress.now(); now.Sub(reported) >= reportEvery {
+			task.Step("waiting: %v", problem)
+			reported = now
 		}
 		if sleep(ctx, poll) != nil {
-			return fmt.Errorf("'%s' is not running after update (waited %s): %w", i.String(), limit, last)
+			return cmp.Or(problem, ctx.Err())
 		}
 	}
 }
 
-// describe lists the processes that do not run.
-func describe(s agent.State) string {
-	var list []string
-	for _, p := range s.Processes {
-		if p.State != agent.Running {
-			text := p.Name + " is " + p.State
-			if p.Message != "" {
-				text += " (" + p.Message + ")"
-			}
-			list = append(list, text)
-		}
+// notRunning says what an answer of the agent's lacks.
+func notRunning(state agent.State, err error) error {
+	if err != nil {
+		return err
 	}
-	if len(list) == 0 {
-		return "monit names no process"
-	}
-	return strings.Join(list, ", ")
+	return errors.New(cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process"))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
