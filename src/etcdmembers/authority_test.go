@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -52,7 +53,7 @@ func (a *authority) peer(t *testing.T, names ...string) (certificate, key []byte
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "etcd-peer"}, DNSNames: names,
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "etcd-peer"}, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}

@@ -1,10 +1,12 @@
-// Command kube-tools holds what the release's jobs need from a Kubernetes client:
+// Command kube-tools holds what the release's jobs need from a client of Kubernetes or of etcd:
 //
 //	kube-tools approve-kubelet-csrs --kubeconfig FILE [--lease-namespace NAME] [--identity NAME]
 //	kube-tools apply-addons --kubeconfig FILE --dir DIR [--images FILE] [--inventory NAME] [--timeout D] [--wait]
 //	kube-tools wait-node --kubeconfig FILE (--node-identity FILE | --name NAME) [--timeout D] [--untainted]
 //	kube-tools delete-node --kubeconfig FILE (--node-identity FILE | --name NAME) [--timeout D]
 //	kube-tools smoke-test --config FILE
+//	kube-tools check-etcd-start --config FILE
+//	kube-tools check-etcd-leave --config FILE
 //
 // Exit status 0 on success, 1 when what was asked for did not succeed, 2 for wrong arguments. Logs go to standard error.
 package main
@@ -45,6 +47,8 @@ func commands() []command {
 		{"wait-node", waitNode},
 		{"delete-node", deleteNode},
 		{"smoke-test", smokeTest},
+		{"check-etcd-start", checkEtcdStart},
+		{"check-etcd-leave", checkEtcdLeave},
 	}
 }
 

@@ -15,7 +15,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"nothing":              {nil, "approve-kubelet-csrs, apply-addons, wait-node, delete-node, smoke-test"},
+		"nothing":              {nil, "approve-kubelet-csrs, apply-addons, wait-node, delete-node, smoke-test, check-etcd-start, check-etcd-leave"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "y"}, `"y"`},
@@ -27,6 +27,7 @@ func TestRunRefusesWrongArguments(t *testing.T) {
 		"timeout of nothing":   {[]string{"wait-node", "--kubeconfig", "x", "--name", "a", "--timeout", "0s"}, "--timeout is 0s"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
 		"no config":            {[]string{"smoke-test"}, "--config"},
+		"no members":           {[]string{"check-etcd-start"}, "--config"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -54,6 +55,7 @@ func TestFilesThatCanNotBeReadAreNamed(t *testing.T) {
 		"identity":   {[]string{"wait-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
 		"leaver":     {[]string{"delete-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
 		"config":     {[]string{"smoke-test", "--config", broken}, broken},
+		"members":    {[]string{"check-etcd-leave", "--config", broken}, broken},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
