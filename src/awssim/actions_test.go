@@ -170,6 +170,16 @@ func TestActions(t *testing.T) {
 		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
 			return c.iam.SimulatePrincipalPolicy(ctx, &iam.SimulatePrincipalPolicyInput{PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/nobody"), ActionNames: []string{"ec2:CreateTags"}})
 		}, code: "NoSuchEntity"},
+		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
+			out, err := c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("kubernetes-worker")})
+			if err != nil {
+				return nil, err
+			}
+			return *out.Role.Path + " " + *out.Role.Arn, nil
+		}, want: "/ arn:aws:iam::123456789012:role/kubernetes-worker"},
+		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
+			return c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("nobody")})
+		}, code: "NoSuchEntity"},
 		{action: "ec2:ModifyInstanceAttribute", call: func(ctx context.Context) (any, error) {
 			return none(c.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{InstanceId: aws.String(workerID), SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}}))
 		}},

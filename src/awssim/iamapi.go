@@ -1,6 +1,7 @@
 package awssim
 
 import (
+	"cmp"
 	"net/url"
 
 	"kubernetes-release/awssim/iam"
@@ -17,6 +18,40 @@ var iamOperations = map[string]operation{
 		}
 		return c.simulatePrincipalPolicy(in)
 	}},
+	"GetRole": {run: func(c *call, form url.Values) (any, error) {
+		var in struct{ RoleName string }
+		if err := wire.Decode(form, wire.Query, &in); err != nil {
+			return nil, err
+		}
+		return c.getRole(in.RoleName)
+	}},
+}
+
+type getRoleOutput struct{ Role roleDescription }
+
+type roleDescription struct {
+	Path, RoleName, RoleId, Arn string
+}
+
+// getRole describes a role. As with AWS, who may not ask does not learn whether there is one.
+func (c *call) getRole(name string) (*getRoleOutput, error) {
+	role := find(c.Roles, name)
+	arn := c.arn("iam", "", "role/"+name)
+	if role != nil {
+		arn = c.roleARN(*role)
+	}
+	if err := c.allow(target{arn: arn}); err != nil {
+		return nil, err
+	}
+	if role == nil {
+		return nil, errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
+	}
+	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn}}, nil
+}
+
+// roleARN is the name of a role with its path.
+func (w *World) roleARN(r Role) string {
+	return w.arn("iam", "", "role"+cmp.Or(r.Path, "/")+r.Name)
 }
 
 type simulatePrincipalPolicyInput struct {
@@ -58,7 +93,7 @@ func (c *call) simulatePrincipalPolicy(in simulatePrincipalPolicyInput) (*simula
 	var policies []iam.Policy
 	known := false
 	for _, role := range c.Roles {
-		if c.arn("iam", "", "role/"+role.Name) == in.PolicySourceArn {
+		if c.roleARN(role) == in.PolicySourceArn {
 			known = true
 			for _, p := range role.Policies {
 				policies = append(policies, p)

@@ -158,6 +158,7 @@ type Rule struct {
 // Role is an IAM role that instances can take.
 type Role struct {
 	Name     string                `json:"name"`
+	Path     string                `json:"path,omitempty"`     // such as /team/; default /
 	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
 }
 
@@ -290,6 +291,7 @@ func (w *World) Validate() error {
 		v.check(find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
 	}
 	for _, r := range w.Roles {
+		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; want one that begins and ends with /", r.Name, r.Path)
 		for name, p := range r.Policies {
 			err := p.Validate()
 			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)

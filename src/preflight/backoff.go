@@ -26,26 +26,32 @@ func (b *Backoff) Next() time.Duration {
 }
 
 // Spread spaces the attempts of machines that share a quota and know nothing of each other. Time since the first attempt is
-// cut into spans, each of which ends Growth times later than the one before; every attempt falls at random into the next
-// span. So a crowd keeps asking evenly for as long as the quota needs to serve it, and each machine asks few times.
+// cut into spans, each of which ends Growth times later than the one before. A machine draws its place once, and asks at
+// that place of every span. So a crowd keeps asking evenly for as long as the quota needs to serve it, those whom it has not
+// served stay evenly spread, and each machine asks few times: as often as spans fit into the time that the quota needs.
 type Spread struct {
 	// First is the length of the first span.
 	First time.Duration
 	// Growth is greater than 1.
 	Growth float64
 
-	end time.Duration // of the span of the last attempt
+	end   time.Duration // of the span of the last attempt; 0 before the first
+	place float64       // in every span: 0 is its begin, 1 its end
 }
 
-// Next returns the pause before the next attempt, given the time since the first one.
+// Next returns the pause before the next attempt, given the time since the first one. Spans that have passed are left out.
 func (s *Spread) Next(elapsed time.Duration) time.Duration {
-	begin := s.end
-	for first := true; first || s.end <= elapsed; first = false {
-		begin = s.end
-		s.end = max(s.First, time.Duration(float64(s.end)*s.Growth))
+	if s.end == 0 {
+		s.place = rand.Float64()
 	}
-	begin = max(begin, elapsed)
-	return begin - elapsed + rand.N(s.end-begin+1)
+	for {
+		begin := s.end
+		s.end = max(s.First, time.Duration(float64(begin)*s.Growth))
+		at := begin + time.Duration(s.place*float64(s.end-begin))
+		if s.end > elapsed {
+			return max(0, at-elapsed)
+		}
+	}
 }
 
 // Sleep waits for d or until the context ends, and then returns its error.

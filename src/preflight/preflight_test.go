@@ -2,6 +2,7 @@ package preflight
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -174,12 +175,63 @@ func TestBackoff(t *testing.T) {
 
 func TestSpread(t *testing.T) {
 	s := Spread{First: 10 * time.Second, Growth: 1.5}
-	for _, c := range []struct{ elapsed, least, most time.Duration }{
-		{0, 0, 10 * time.Second}, {4 * time.Second, 6 * time.Second, 11 * time.Second}, {16 * time.Second, 0, 6500 * time.Millisecond},
-		{100 * time.Second, 0, 50 * time.Second}, // spans that have passed are left out
+	first := s.Next(0)
+	if first < 0 || first > 10*time.Second {
+		t.Fatalf("the first pause is %v, want at most 10 s", first)
+	}
+	place := float64(first) / float64(10*time.Second)
+	at := func(begin, length time.Duration) time.Duration { return begin + time.Duration(place*float64(length)) }
+	for _, c := range []struct{ elapsed, want time.Duration }{
+		{first, at(10*time.Second, 5*time.Second) - first},
+		{14999 * time.Millisecond, at(15*time.Second, 7500*time.Millisecond) - 14999*time.Millisecond},
+		{100 * time.Second, max(0, at(75937500*time.Microsecond, 37968750*time.Microsecond)-100*time.Second)}, // spans that have passed are left out
 	} {
-		if d := s.Next(c.elapsed); d < c.least || d > c.most {
-			t.Errorf("after %v the pause is %v, want %v to %v", c.elapsed, d, c.least, c.most)
+		if d := s.Next(c.elapsed); (d - c.want).Abs() > time.Microsecond {
+			t.Errorf("after %v the pause is %v, want %v", c.elapsed, d, c.want)
+		}
+	}
+}
+
+// crowd plays machines that ask a token bucket until each has been served, on a clock of its own. It returns when the last
+// one was served and how often they asked in all.
+func crowd(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
+	type attempt struct {
+		at      time.Duration
+		machine *Spread
+	}
+	waiting := make([]attempt, machines)
+	for i := range waiting {
+		s := spread
+		waiting[i].machine = &s
+	}
+	tokens, filled := burst, time.Duration(0)
+	for len(waiting) > 0 {
+		slices.SortFunc(waiting, func(a, b attempt) int { return cmp.Compare(a.at, b.at) })
+		now := waiting[0].at
+		tokens, filled = min(burst, tokens+(now-filled).Seconds()*rate), now
+		asked++
+		if tokens < 1 {
+			waiting[0].at += max(waiting[0].machine.Next(now), 1)
+			continue
+		}
+		tokens--
+		last, waiting = now, waiting[1:]
+	}
+	return last, asked
+}
+
+// TestCrowd holds the spread that machines use against what EC2's token bucket needs at least, for crowds of many sizes.
+func TestCrowd(t *testing.T) {
+	const burst, rate = 100, 20
+	for _, machines := range []int{600, 1000} {
+		bound := time.Duration(float64(machines-burst) / rate * float64(time.Second))
+		last, asked := crowd(machines, burst, rate, Spread{First: 20 * time.Second, Growth: 1.15})
+		t.Logf("%d machines: %.2f of the bound of %v, %.1f calls each", machines, last.Seconds()/bound.Seconds(), bound, float64(asked)/float64(machines))
+		if last > bound*115/100 { // the length of one span
+			t.Errorf("%d machines need %v, the bucket %v", machines, last, bound)
+		}
+		if asked > 10*machines {
+			t.Errorf("%d machines ask %d times", machines, asked)
 		}
 	}
 }

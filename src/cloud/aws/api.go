@@ -48,8 +48,8 @@ type pace struct {
 	begun  time.Time // when the first call was throttled; guarded by turn, as is spread
 }
 
-// newPace returns the pace for the spans given. EC2 admits 100 calls of a kind at once and 20 a second: who is throttled
-// has at least that many ahead.
+// newPace returns the pace for the spans given. EC2 admits 100 calls of a kind at once and 20 a second; a crowd that it
+// throttles is through at most a span later than that allows, which is 15 % of the time.
 func newPace(now func() time.Time, first time.Duration) *pace {
 	p := &pace{now: now, turn: make(chan struct{}, 1), spread: preflight.Spread{First: first, Growth: 1.15}}
 	p.turn <- struct{}{}

@@ -71,7 +71,7 @@ func init() { // not a literal of the variable, because some of the functions re
 	define("foreign-public-subnets", "no zone has other clusters' public subnets only", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkForeignSubnets)
 	define("public-subnet-choice", "the choice of public subnets is not left to chance", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkPublicChoice)
 	define("internal-subnet-choice", "the choice of internal subnets is not left to chance", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkInternalChoice)
-	define("metadata-hop-limit", "pods can reach instance metadata", preflight.Warn, both, fromInstance, checkHopLimit)
+	define("metadata-hop-limit", "instance metadata is as far away as is wanted", preflight.Warn, both, fromInstance, checkHopLimit)
 	define("registry-endpoint", "the ECR API can be reached", preflight.Warn, both, fromRegistry, checkRegistry)
 }
 
@@ -1111,6 +1111,8 @@ func checkTagValues(f *facts) preflight.Outcome {
 	return preflight.Outcome{Findings: findings}
 }
 
+// checkHopLimit finds a limit of 1 only where the operator has set the check's severity, and says by that that pods need
+// instance metadata. For all that this release runs, 1 is best: it is on the host.
 func checkHopLimit(f *facts) preflight.Outcome {
 	if f.noInstance() {
 		return f.instanceMissing()
@@ -1121,15 +1123,18 @@ func checkHopLimit(f *facts) preflight.Outcome {
 	}
 	limit := *o.HttpPutResponseHopLimit
 	if limit >= 2 {
-		return passed("%d", limit)
+		return passed("%d: pods can reach it, and with it the role's credentials", limit)
+	}
+	if _, podsNeedIt := f.request.Checks["metadata-hop-limit"]; !podsNeedIt {
+		return passed("%d: pods that are not on the host network cannot reach it, and nothing of this release needs them to", limit)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, if pods are to use instance metadata", Found: fmt.Sprint(limit),
-		Why: "Replies to pods that are not on the host network are dropped. What this release runs is on the host and not affected; CSI drivers in pods are.",
+		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, since preflight.checks has metadata-hop-limit", Found: fmt.Sprint(limit),
+		Why: "Replies to pods that are not on the host network are dropped, such as those to a CSI driver of your own.",
 		Mend: []string{
 			fmt.Sprintf("aws ec2 modify-instance-metadata-options --region %s --instance-id %s --http-put-response-hop-limit 2", f.region(), f.instanceID()),
 			"in the cloud config's vm_extension: cloud_properties: {metadata_options: {http_put_response_hop_limit: 2}}",
-			"to keep pods from the role's credentials, leave it and set preflight.checks: {metadata-hop-limit: off}"},
+			"if no pod needs it, take metadata-hop-limit out of preflight.checks: a limit of 1 keeps pods from the role's credentials"},
 	})
 }
 

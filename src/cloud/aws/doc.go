@@ -32,7 +32,10 @@ type Provider struct {
 	// RoundPause spaces repeated rounds; nil: one to eight seconds.
 	RoundPause func() *preflight.Backoff
 
-	beforeCalls func() // a test's, called before the first call of EC2
+	// BeforeCalls, if set, is called once before the first call of EC2. Measurements have all machines begin together by it.
+	BeforeCalls func()
+
+	metadataTimeout time.Duration // of one answer of instance metadata; 0: the SDK's
 }
 
 var _ cloud.Provider = (*Provider)(nil)

@@ -175,15 +175,14 @@ type gatherer struct {
 // asked again until the deadline, since nothing else can be asked without it.
 func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time) {
 	f := g.facts
-	f.now = g.provider.now()
-	g.gatherMetadata(ctx, wanted)
+	g.gatherRole(ctx, wanted)
 	backoff := g.provider.roundPause()
 	for f.silence() != nil && g.provider.now().Before(deadline) {
 		g.log("waiting", "for", "instance metadata", "last", f.silence().Error())
 		if preflight.Sleep(ctx, backoff.Next()) != nil {
 			break
 		}
-		g.gatherMetadata(ctx, fromProfile|fromCredentials)
+		g.gatherRole(ctx, fromProfile|fromCredentials)
 	}
 	if wanted&fromRegistry != 0 && f.metadataErr == nil {
 		f.registryHost, f.registryErr = registryAddress(f.metadata.Region), nil
@@ -225,26 +224,41 @@ func (f *facts) silence() *metadataFault {
 	return nil
 }
 
-func (g *gatherer) gatherMetadata(ctx context.Context, wanted source) {
+// gatherMetadata reads who the machine is and, where that is wanted, what role it has. The identity document comes first:
+// without a session token, or on a machine that has no metadata, nothing else is worth asking.
+func (g *gatherer) gatherMetadata(ctx context.Context, role bool) {
 	f := g.facts
-	if wanted&fromMetadata != 0 {
-		f.metadata, f.metadataErr = g.metadata.machine(ctx)
-	}
-	if f.metadataErr != nil {
-		f.profileErr = notAsked("instance metadata does not answer")
-		f.credentialsErr = f.profileErr
+	if f.metadata, f.metadataErr = g.metadata.instance(ctx); f.metadataErr != nil {
 		return
 	}
 	_ = inParallel(
 		func() error {
-			if wanted&fromProfile != 0 || isNotAsked(f.profileErr) {
+			f.metadata, f.metadataErr = g.metadata.network(ctx, f.metadata)
+			return nil
+		},
+		func() error {
+			if role {
+				g.gatherRole(ctx, fromProfile|fromCredentials)
+			}
+			return nil
+		})
+}
+
+// gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are about
+// to expire.
+func (g *gatherer) gatherRole(ctx context.Context, wanted source) {
+	f := g.facts
+	f.now = g.provider.now()
+	_ = inParallel(
+		func() error {
+			if wanted&fromProfile != 0 {
 				f.profile, f.profileErr = g.metadata.profile(ctx)
 			}
 			return nil
 		},
 		func() error {
 			expiring := f.credentialsErr == nil && f.credentials.Expires.Before(f.now.Add(time.Minute))
-			if wanted&fromCredentials != 0 || isNotAsked(f.credentialsErr) || expiring {
+			if wanted&fromCredentials != 0 || expiring {
 				c, err := g.metadata.credentials(ctx, f.now)
 				f.credentialsErr = err
 				g.setCredentials(c)
@@ -287,8 +301,8 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		}
 		a.pace, a.log = newPace(g.provider.now, g.provider.throttleSpan()), g.log
 		g.api = a
-		if g.provider.beforeCalls != nil {
-			g.provider.beforeCalls()
+		if g.provider.BeforeCalls != nil {
+			g.provider.BeforeCalls()
 		}
 	}
 	ask := func(s source, roles ...preflight.Role) bool {
@@ -456,7 +470,8 @@ func filter(name string, values ...string) types.Filter {
 }
 
 // permissionProbes are the calls that try out permissions to change things, without changing any: DryRun for EC2,
-// and describe calls for the load balancers, which know no DryRun.
+// and describe calls for the load balancers, which know no DryRun. With cloud routes a deploy has one call less to spare,
+// and leaves the permission to close a port again to what IAM says.
 func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []func(context.Context) probe {
 	f := g.facts
 	probes := []func(context.Context) probe{
@@ -502,11 +517,13 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []func(cont
 				DryRun: awssdk.Bool(true), GroupId: awssdk.String(group), IpPermissions: permissions})
 			return err
 		})
-		dryRun("security-group-permissions", "ec2:RevokeSecurityGroupIngress", group, []string{"ec2:RevokeSecurityGroupIngress"}, func(ctx context.Context) error {
-			_, err := g.api.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{
-				DryRun: awssdk.Bool(true), GroupId: awssdk.String(group), IpPermissions: permissions})
-			return err
-		})
+		if !f.request.ConfigureCloudRoutes || f.request.Thorough {
+			dryRun("security-group-permissions", "ec2:RevokeSecurityGroupIngress", group, []string{"ec2:RevokeSecurityGroupIngress"}, func(ctx context.Context) error {
+				_, err := g.api.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{
+					DryRun: awssdk.Bool(true), GroupId: awssdk.String(group), IpPermissions: permissions})
+				return err
+			})
+		}
 	}
 	if !f.request.Thorough {
 		return probes

@@ -47,6 +47,7 @@ type fakeCloud struct {
 	zones      map[string]string // name to type
 	denied     map[string]bool   // actions such as ec2:DescribeSubnets
 	conditions map[string]string // actions denied by a policy whose condition looks at this key
+	rolePath   string            // of the role's name
 	answers    map[string]fakeAnswer
 	unknown    bool // the instance is not known
 	empty      bool // 200 without the instance
@@ -98,7 +99,7 @@ func newFake() *fakeCloud {
 			"meta-data/iam/security-credentials/kubernetes-control": credentialsDocument(time.Now().Add(6 * time.Hour)),
 		},
 		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared"},
-		dnsName: "ip-10-0-16-4.ec2.internal", hopLimit: 2, sourceDest: true,
+		rolePath: "/", dnsName: "ip-10-0-16-4.ec2.internal", hopLimit: 2, sourceDest: true,
 		groups: map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{
 			{"subnet-node-a", "us-east-1a", with(internalRoleTag)}, {"subnet-node-b", "us-east-1b", with(internalRoleTag)},
@@ -128,7 +129,7 @@ func (f *fakeCloud) start(t testing.TB) {
 	for key, value := range map[string]string{
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.URL, "AWS_ENDPOINT_URL": api.URL,
 		"AWS_ACCESS_KEY_ID": "not-to-be-used", "AWS_SECRET_ACCESS_KEY": "not-to-be-used", // only the role counts
-		"AWS_REGION": "eu-west-9",
+		"AWS_REGION": "eu-west-9", "AWS_CA_BUNDLE": "", // every client would read it
 	} {
 		setenv(t, key, value)
 	}
@@ -309,7 +310,14 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		}
 		return "<DescribeSecurityGroupsResponse><securityGroupInfo>" + b.String() + "</securityGroupInfo></DescribeSecurityGroupsResponse>"
 	case "iam:SimulatePrincipalPolicy":
+		if arn := r.Form.Get("PolicySourceArn"); !strings.HasSuffix(arn, ":role"+f.rolePath+"kubernetes-control") {
+			f.fail(w, "iam", http.StatusNotFound, "NoSuchEntity", arn+" does not exist")
+			return ""
+		}
 		return f.simulatePolicy(r)
+	case "iam:GetRole":
+		return fmt.Sprintf("<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName><RoleId>AROAEXAMPLE</RoleId><Arn>arn:aws:iam::123456789012:role%skubernetes-control</Arn>"+
+			"<CreateDate>2026-01-02T03:04:05Z</CreateDate></Role></GetRoleResult></GetRoleResponse>", f.rolePath, f.rolePath)
 	case "elasticloadbalancing:DescribeLoadBalancers":
 		return "<DescribeLoadBalancersResponse><DescribeLoadBalancersResult></DescribeLoadBalancersResult></DescribeLoadBalancersResponse>"
 	}
@@ -414,15 +422,20 @@ func runAgainst(t testing.TB, f *fakeCloud, c preflight.Config, change func(*clo
 
 func runStarted(t testing.TB, c preflight.Config, change func(*cloud.Request), timeout time.Duration) (*preflight.Report, *node.Identity) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
+	return runWith(ctx, t, testProvider(), c, change)
+}
+
+func runWith(ctx context.Context, t testing.TB, p *Provider, c preflight.Config, change func(*cloud.Request)) (*preflight.Report, *node.Identity) {
+	t.Helper()
 	var announced *node.Identity
 	request := cloud.Request{Config: c, Identified: func(id node.Identity) error { announced = &id; return nil }}
 	if change != nil {
 		change(&request)
 	}
 	started := time.Now()
-	out, err := testProvider().Preflight(ctx, request)
+	out, err := p.Preflight(ctx, request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -99,6 +99,7 @@ func buildPermissions() []permission {
 	add(both, anything, nil, "Images are pulled from ECR with it.", "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer",
 		"ecr:GetRepositoryPolicy", "ecr:DescribeRepositories", "ecr:ListImages", "ecr:BatchGetImage")
 	add(both, itself, nil, "The checks ask by it what cannot be tried without using it, such as making a load balancer.", simulateAction)
+	add(both, itself, nil, "The checks find out by it what path the role's name has, if it has one.", findRoleAction)
 	for i := range table {
 		table[i].atTimes = slices.Contains(neededAtTimes, table[i].action) || strings.HasPrefix(table[i].action, "ecr:")
 	}
@@ -107,7 +108,7 @@ func buildPermissions() []permission {
 
 // neededAtTimes are the actions that only some clusters come to call: topology labels of some instance types, the first
 // load balancer of an account, the proxy protocol.
-var neededAtTimes = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
+var neededAtTimes = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
 	"elasticloadbalancing:CreateLoadBalancerPolicy", "elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer", "elasticloadbalancing:SetLoadBalancerPoliciesOfListener"}
 
 // whyPermission says what an action is needed for. Unknown ones get a plain sentence.
@@ -313,7 +314,8 @@ func (p permission) statement(service string, o PolicyOptions) Statement {
 		s.Condition = map[string]map[string][]string{"StringEquals": {"iam:AWSServiceName": {"elasticloadbalancing.amazonaws.com"}}}
 	case itself:
 		s.Sid = name + "AskAboutItself"
-		s.Resource = []string{"arn:" + o.Partition + ":iam::*:role/" + o.RoleName}
+		// The name of a role is unique in an account, whatever its path.
+		s.Resource = []string{"arn:" + o.Partition + ":iam::*:role/" + o.RoleName, "arn:" + o.Partition + ":iam::*:role/*/" + o.RoleName}
 	case inVPC:
 		s.Sid = name + "CreateInVpc"
 	}

@@ -36,6 +36,6 @@ var mends = map[string]string{
 	"foreign-public-subnets":          "Tag a public subnet in the zone for this cluster as well.",
 	"public-subnet-choice":            "Tag one public subnet in each zone with `kubernetes.io/role/elb`.",
 	"internal-subnet-choice":          "Tag one subnet in each zone with `kubernetes.io/role/internal-elb`.",
-	"metadata-hop-limit":              "`http_put_response_hop_limit: 2` in the VM extension, or turn the check off to keep pods from the role.",
+	"metadata-hop-limit":              "Looked for only where `preflight.checks` sets this check to warn or fail, because pods need instance metadata: `http_put_response_hop_limit: 2` in the VM extension.",
 	"registry-endpoint":               "VPC endpoints for ecr.api, ecr.dkr and s3, or turn the check off.",
 }

@@ -91,8 +91,8 @@ type metadataClient struct {
 }
 
 // newMetadataClient returns a client for the endpoint, or, if that is empty, for the one that the SDK's own environment
-// variables name, by default 169.254.169.254.
-func newMetadataClient(ctx context.Context, endpoint string) (*metadataClient, error) {
+// variables name, by default 169.254.169.254. The timeout is that of one answer; 0: the SDK's.
+func newMetadataClient(ctx context.Context, endpoint string, timeout time.Duration) (*metadataClient, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
 		config.WithRegion("metadata"), config.WithCredentialsProvider(awssdk.AnonymousCredentials{}))
@@ -106,9 +106,13 @@ func newMetadataClient(ctx context.Context, endpoint string) (*metadataClient, e
 			o.Endpoint = endpoint
 		}
 		o.HTTPClient = awshttp.NewBuildableClient()
+		if timeout != 0 {
+			o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = timeout }).Freeze()
+		}
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { // the second attempt is for a token that ran out
 			o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
 		})
+		o.DisableDefaultMaxBackoff = true // a second, which would replace the above
 		o.APIOptions = append(o.APIOptions, last.record)
 	})
 	return &metadataClient{client: client, last: last}, nil
@@ -294,21 +298,29 @@ func clip(s string) string {
 	return s
 }
 
-// machine reads who this instance is. Network details that metadata does not offer stay empty. The error is a
-// *metadataFault.
-func (c *metadataClient) machine(ctx context.Context) (instanceMetadata, error) {
-	var document, hostname, mac string
-	err := inParallel(
-		func() (err error) { document, err = c.get(ctx, "dynamic/instance-identity/document"); return },
-		func() (err error) { hostname, err = c.get(ctx, "meta-data/local-hostname"); return },
-		func() (err error) { mac, err = c.optional(ctx, "meta-data/mac"); return },
-	)
+// instance reads the identity document. The error is a *metadataFault.
+func (c *metadataClient) instance(ctx context.Context) (instanceMetadata, error) {
+	document, err := c.get(ctx, "dynamic/instance-identity/document")
 	if err != nil {
 		return instanceMetadata{}, err
 	}
 	m, err := parseIdentityDocument(document)
 	if err != nil {
 		return instanceMetadata{}, &metadataFault{faultMalformed, err.Error()}
+	}
+	return m, nil
+}
+
+// network adds the instance's name and its place in the network. What metadata does not offer of the latter stays empty. The
+// error is a *metadataFault.
+func (c *metadataClient) network(ctx context.Context, m instanceMetadata) (instanceMetadata, error) {
+	var hostname, mac string
+	err := inParallel(
+		func() (err error) { hostname, err = c.get(ctx, "meta-data/local-hostname"); return },
+		func() (err error) { mac, err = c.optional(ctx, "meta-data/mac"); return },
+	)
+	if err != nil {
+		return instanceMetadata{}, err
 	}
 	if m.Hostname, err = parseHostname(hostname); err != nil {
 		return instanceMetadata{}, &metadataFault{faultMalformed, err.Error()}

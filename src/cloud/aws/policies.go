@@ -13,6 +13,7 @@ import (
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	"github.com/aws/aws-sdk-go-v2/service/iam/types"
+	"github.com/aws/smithy-go"
 
 	"kubernetes-release/preflight"
 )
@@ -21,8 +22,12 @@ import (
 // asked what a role's policies say (SimulatePrincipalPolicy), which changes nothing. The questions are made from the
 // table of permissions: each row's actions, on a resource of the row's kind, with the tags that the row is narrowed to.
 
-// simulateAction is the permission to ask.
-const simulateAction = "iam:SimulatePrincipalPolicy"
+// simulateAction is the permission to ask, findRoleAction the one to find out whom to ask about: instance metadata gives the
+// role's name without its path.
+const (
+	simulateAction = "iam:SimulatePrincipalPolicy"
+	findRoleAction = "iam:GetRole"
+)
 
 // policyTimeout bounds one question. IAM has one endpoint a partition, which a private subnet may not reach; then the
 // answers are not worth a longer wait.
@@ -42,17 +47,22 @@ type question struct {
 	context   map[string]string
 }
 
-// policyQuestions makes the questions for the role from the table. profileARN gives the partition and the account.
-func (f *facts) policyQuestions() (roleARN string, questions []question, err error) {
+// account takes the partition and the account from the ARN of the instance profile.
+func (f *facts) account() (partition, account string, known bool) {
 	parts := strings.Split(f.profile, ":")
-	if len(parts) < 6 || f.credentials.Role == "" {
-		return "", nil, notAsked("the account and the role are not known")
+	if len(parts) < 6 {
+		return "", "", false
 	}
-	partition, account := parts[1], parts[4]
-	roleARN = fmt.Sprintf("arn:%s:iam::%s:role/%s", partition, account, f.credentials.Role)
+	return parts[1], parts[4], true
+}
+
+// policyQuestions makes the questions for the role from the table.
+func (f *facts) policyQuestions(roleARN string) []question {
+	partition, account, _ := f.account()
+	var questions []question
 	index := map[string]int{}
 	for _, p := range permissions {
-		if !slices.Contains(p.roles, f.request.Role) || p.routes && !f.request.ConfigureCloudRoutes || p.scope == itself {
+		if !slices.Contains(p.roles, f.request.Role) || p.routes && !f.request.ConfigureCloudRoutes || p.action == simulateAction {
 			continue
 		}
 		service, _, _ := strings.Cut(p.action, ":")
@@ -68,10 +78,13 @@ func (f *facts) policyQuestions() (roleARN string, questions []question, err err
 			for _, r := range p.resources {
 				questions[at].resources = append(questions[at].resources, f.exampleARNs(partition, account, r)...)
 			}
+			if p.scope == itself {
+				questions[at].resources = []string{roleARN}
+			}
 		}
 		questions[at].actions = append(questions[at].actions, p.action)
 	}
-	return roleARN, questions, nil
+	return questions
 }
 
 // context is what the condition of the permission's statement looks at.
@@ -117,13 +130,29 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	return arns
 }
 
-// askPolicies asks all questions: the first alone, since the others need not be asked where it is refused.
+// askPolicies asks all questions: the first alone, since the others need not be asked where it is refused. Most roles have
+// no path; only where IAM does not know the role without one, or may not be asked about it, is the path looked up.
 func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
-	roleARN, questions, err := g.facts.policyQuestions()
+	partition, account, known := g.facts.account()
+	role := g.facts.credentials.Role
+	if !known || role == "" {
+		return nil, notAsked("the account and the role are not known")
+	}
+	roleARN := fmt.Sprintf("arn:%s:iam::%s:role/%s", partition, account, role)
+	questions := g.facts.policyQuestions(roleARN)
+	first, err := g.askPolicy(ctx, roleARN, questions[0])
+	if isNoRole(err) || classify(err) == classDenied {
+		if withPath := g.roleARN(ctx, role); withPath != "" && withPath != roleARN {
+			roleARN = withPath
+			questions = g.facts.policyQuestions(roleARN)
+			first, err = g.askPolicy(ctx, roleARN, questions[0])
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	answers := &policyAnswers{denied: map[string]string{}, unsure: map[string]string{}, allowed: map[string]bool{}}
+	answers.add(questions[0].actions, first)
 	var mu sync.Mutex
 	ask := func(q question) error {
 		results, err := g.askPolicy(ctx, roleARN, q)
@@ -135,9 +164,6 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 		answers.add(q.actions, results)
 		return nil
 	}
-	if err := ask(questions[0]); err != nil {
-		return nil, err
-	}
 	tasks := make([]func() error, 0, len(questions))
 	for _, q := range questions[1:] {
 		tasks = append(tasks, func() error { return ask(q) })
@@ -146,6 +172,23 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 		return nil, err
 	}
 	return answers, nil
+}
+
+// isNoRole tells whether IAM knows no role of the name asked about.
+func isNoRole(err error) bool {
+	var apiError smithy.APIError
+	return errors.As(err, &apiError) && apiError.ErrorCode() == "NoSuchEntity"
+}
+
+// roleARN looks up the ARN of a role by its name; "" if that cannot be done.
+func (g *gatherer) roleARN(ctx context.Context, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
+	defer cancel()
+	out, err := g.api.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: awssdk.String(name)})
+	if err != nil || out.Role == nil {
+		return ""
+	}
+	return awssdk.ToString(out.Role.Arn)
 }
 
 func (g *gatherer) askPolicy(ctx context.Context, roleARN string, q question) ([]types.EvaluationResult, error) {
@@ -217,6 +260,8 @@ func (f *facts) whyNoPolicies() string {
 		return f.policiesErr.Error()
 	case f.policiesErr == nil:
 		return "IAM was not asked"
+	case isNoRole(f.policiesErr):
+		return fmt.Sprintf("these permissions cannot be tried without using them, and IAM knows no role %s without a path; allow the role %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
 	case classify(f.policiesErr) == classDenied:
 		return fmt.Sprintf("these permissions cannot be tried without using them, and the role may not ask IAM about itself; allow it %s on its own ARN (the generated policy does)", simulateAction)
 	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
@@ -316,7 +361,11 @@ func checkOtherPermissions(f *facts) preflight.Outcome {
 	if why := f.whyNoPolicies(); why != "" {
 		return skipped("%s", why)
 	}
-	return f.byPolicy(func(p permission) bool {
+	outcome := f.byPolicy(func(p permission) bool {
 		return !isLoadBalancing(p) && p.scope != itself && (!p.routes || f.request.ConfigureCloudRoutes)
 	})
+	if outcome.Note != "" && f.policies.denied[findRoleAction] != "" {
+		outcome.Note += "; not " + findRoleAction + ", which only a role whose name has a path needs"
+	}
+	return outcome
 }

@@ -86,7 +86,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	metadata, err := newMetadataClient(ctx, p.MetadataEndpoint)
+	metadata, err := newMetadataClient(ctx, p.MetadataEndpoint, p.metadataTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -118,11 +118,12 @@ type run struct {
 	results  []preflight.Result
 }
 
-// identify finds out who the machine is, for as long as the retry window lasts where metadata may come back.
+// identify finds out who the machine is, and what role it has, for as long as the retry window lasts where metadata may
+// come back.
 func (r *run) identify(ctx context.Context) error {
 	backoff := r.provider.roundPause()
 	for {
-		r.gatherer.facts.metadata, r.gatherer.facts.metadataErr = r.gatherer.metadata.machine(ctx)
+		r.gatherer.gatherMetadata(ctx, r.request.Config.Mode != preflight.ModeOff)
 		err := r.gatherer.facts.metadataErr
 		if err == nil {
 			r.known = true
@@ -156,7 +157,7 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 
 // rounds gathers and judges until it is settled.
 func (r *run) rounds(ctx context.Context) {
-	wanted := everything &^ fromMetadata // identify has just read it
+	wanted := everything &^ (fromMetadata | fromProfile | fromCredentials) // identify has just read them
 	if !r.known {
 		unknown := notAsked("instance metadata does not answer")
 		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown

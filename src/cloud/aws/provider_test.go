@@ -137,7 +137,10 @@ func TestFindings(t *testing.T) {
 		"a condition on something else": {preflight.Control, func(f *fakeCloud) {
 			f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
 		}, nil, "", "load-balancer-write-permissions", preflight.Skipped, []string{"elasticloadbalancing:RegisterTargets (its condition looks at aws:SourceVpc)"}},
-		"IAM may not be asked":             {preflight.Control, func(f *fakeCloud) { f.denied[simulateAction] = true }, nil, "", "load-balancer-write-permissions", preflight.Skipped, []string{"allow it iam:SimulatePrincipalPolicy on its own ARN"}},
+		"IAM may not be asked": {preflight.Control, func(f *fakeCloud) { f.denied[simulateAction] = true }, nil, "", "load-balancer-write-permissions", preflight.Skipped, []string{"allow it iam:SimulatePrincipalPolicy on its own ARN"}},
+		"role with a path":     {preflight.Control, func(f *fakeCloud) { f.rolePath = "/team/" }, nil, "", "load-balancer-write-permissions", preflight.Passed, nil},
+		"role with a path that may not be found": {preflight.Control, func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, nil, "", "other-permissions", preflight.Skipped,
+			[]string{"IAM knows no role kubernetes-control without a path; allow the role iam:GetRole"}},
 		"IAM fails":                        {preflight.Control, func(f *fakeCloud) { f.answers[simulateAction] = fakeAnswer{500, ""} }, nil, "", "load-balancer-write-permissions", preflight.Skipped, []string{"IAM did not say: HTTP 500"}},
 		"no topology":                      {preflight.Control, func(f *fakeCloud) { f.denied["ec2:DescribeInstanceTopology"] = true }, nil, "", "other-permissions", preflight.Warned, []string{"ec2:DescribeInstanceTopology"}},
 		"no DeleteSecurityGroup":           {preflight.Control, func(f *fakeCloud) { f.denied["ec2:DeleteSecurityGroup"] = true }, nil, "", "other-permissions", preflight.Failed, []string{"ec2:DeleteSecurityGroup"}},
@@ -171,7 +174,10 @@ func TestFindings(t *testing.T) {
 			f.metadata["dynamic/instance-identity/document"] = strings.Replace(f.metadata["dynamic/instance-identity/document"], "10.0.16.4", "10.0.16.5", 1)
 		}, nil, "", "node-address", preflight.Failed, []string{"10.0.16.5"}},
 		"source/dest check": {preflight.Worker, nil, func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true }, "", "source-dest-check", preflight.Failed, []string{"--no-source-dest-check", "eni-1"}},
-		"hop limit":         {preflight.Worker, func(f *fakeCloud) { f.hopLimit = 1 }, nil, "", "metadata-hop-limit", preflight.Warned, []string{"http_put_response_hop_limit: 2"}},
+		"hop limit":         {preflight.Worker, func(f *fakeCloud) { f.hopLimit = 1 }, nil, "", "metadata-hop-limit", preflight.Passed, []string{"nothing of this release needs them to"}},
+		"hop limit, pods need more": {preflight.Worker, func(f *fakeCloud) { f.hopLimit = 1 }, func(c *preflight.Config) {
+			c.Checks = map[string]preflight.Severity{"metadata-hop-limit": preflight.Warn}
+		}, "", "metadata-hop-limit", preflight.Warned, []string{"http_put_response_hop_limit: 2"}},
 		"two route tables": {preflight.Control, func(f *fakeCloud) {
 			f.tables[0].tags, f.tables[1].tags = map[string]string{key: ""}, map[string]string{key: ""}
 		},
@@ -361,10 +367,32 @@ func TestThrottlingIsWaitedOut(t *testing.T) {
 	}
 	f = newFake()
 	f.throttle = map[string]int{"ec2:DescribeInstances": 1 << 30}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	asked := 0
+	f.hook = func(_ *fakeCloud, action string) {
+		if action == "ec2:DescribeInstances" {
+			if asked++; asked == 10 {
+				cancel() // the time is up
+			}
+		}
+	}
 	f.start(t)
-	r, _ = runStarted(t, testConfig(preflight.Worker), nil, 3*time.Second) // enough to come so far on a busy machine
+	r, _ = runWith(ctx, t, testProvider(), testConfig(preflight.Worker), nil)
 	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed || !strings.Contains(got.Findings[0].Found, "still throttled after") || !strings.Contains(got.Findings[0].Found, "RequestLimitExceeded") {
 		t.Errorf("%s", text(r))
+	}
+}
+
+// TestLastChance: near the deadline of the run the pause ends while there is time left for one more attempt.
+func TestLastChance(t *testing.T) {
+	begun := time.Now()
+	p := newPace(func() time.Time { return begun }, time.Hour)
+	p.spread.Next(0) // an attempt in the first span, so that the next pause is half an hour or more
+	ctx, cancel := context.WithDeadline(t.Context(), begun.Add(time.Minute))
+	defer cancel()
+	if pause := p.next(ctx); pause < 0 || pause > time.Minute-lastChance {
+		t.Errorf("the pause is %v of a minute that is left", pause)
 	}
 }
 
@@ -396,7 +424,9 @@ func TestMetadataReplyLost(t *testing.T) {
 	}
 	defer listener.Close()
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
-	r, id := runStarted(t, testConfig(preflight.Worker), nil, 30*time.Second)
+	p := testProvider()
+	p.metadataTimeout = 20 * time.Millisecond
+	r, id := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
 	if got := result(r, "metadata-service"); got.Status != preflight.Failed || !strings.Contains(text(r), "no reply comes") || !strings.Contains(text(r), "--http-put-response-hop-limit 2") || id != nil {
 		t.Errorf("%s", text(r))
 	}

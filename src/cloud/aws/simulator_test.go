@@ -55,6 +55,7 @@ func simulate(t testing.TB, change func(*awssim.World)) simulated {
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
 	setenv(t, "AWS_ENDPOINT_URL", api.URL)
+	setenv(t, "AWS_CA_BUNDLE", "") // every client would read it
 	return simulated{sim, listener.Addr().String(), record}
 }
 
@@ -135,17 +136,26 @@ func generated(t testing.TB, w *awssim.World, without string) {
 // changed and the budget of calls was kept.
 func TestSimulatedAWS(t *testing.T) {
 	for _, test := range []struct {
-		role   preflight.Role
-		budget int
-	}{{preflight.Worker, 2}, {preflight.Control, 8}} {
-		t.Run(string(test.role), func(t *testing.T) {
+		role             preflight.Role
+		routes, thorough bool
+		calls            int // of EC2, as documented
+	}{
+		{preflight.Worker, false, false, 2}, {preflight.Worker, true, false, 2}, {preflight.Worker, false, true, 3},
+		{preflight.Control, false, false, 8}, {preflight.Control, true, false, 8}, {preflight.Control, false, true, 10}, {preflight.Control, true, true, 12},
+	} {
+		t.Run(fmt.Sprintf("%s routes=%v thorough=%v", test.role, test.routes, test.thorough), func(t *testing.T) {
 			i := instance(1, test.role)
+			off := false
+			i.SourceDestCheck = &off
 			sim := simulate(t, func(w *awssim.World) {
 				w.Instances = []awssim.Instance{i}
+				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
 				generated(t, w, "")
 			})
 			before, _ := json.Marshal(sim.World())
-			r := sim.run(t, i, test.role, nil)
+			r := sim.run(t, i, test.role, func(_ *Provider, c *preflight.Config) {
+				c.ConfigureCloudRoutes, c.Thorough = test.routes, test.thorough
+			})
 			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 				t.Errorf("not all is well:\n%s", text(r))
 			}
@@ -153,12 +163,15 @@ func TestSimulatedAWS(t *testing.T) {
 			if string(before) != string(after) {
 				t.Errorf("the world has changed")
 			}
-			if n := len(sim.Calls("ec2:*")); n > test.budget {
-				t.Errorf("%d EC2 calls, budget %d", n, test.budget)
+			if n := len(sim.Calls("ec2:*")); n != test.calls {
+				t.Errorf("%d EC2 calls, want %d", n, test.calls)
 			}
 			for _, c := range sim.Calls("") {
 				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
 					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+				}
+				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !narrowed(c) {
+					t.Errorf("%s asks for more than the VPC or ids at hand: %v", c.Action, c.Params)
 				}
 				if c.Status >= 400 && !c.DryRun {
 					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
@@ -166,6 +179,16 @@ func TestSimulatedAWS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// narrowed tells whether a call asks for one VPC, for what carries the cluster's tag, or for things by their ids.
+func narrowed(c awssim.Call) bool {
+	for name, value := range c.Params {
+		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestMissingPermissions takes each action out of the generated policy in turn and looks for its name. What is missing at
@@ -185,6 +208,12 @@ func TestMissingPermissions(t *testing.T) {
 					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
 				})
 				out := text(r)
+				if action == findRoleAction {
+					if got := result(r, "other-permissions"); got.Status != preflight.Passed || !strings.Contains(got.Note, "not "+action) {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				}
 				if action == simulateAction {
 					if result(r, "other-permissions").Status != preflight.Skipped || !strings.Contains(out, "may not ask IAM about itself; allow it "+action) {
 						t.Errorf("the action is not named:\n%s", out)
@@ -263,7 +292,7 @@ func BenchmarkWorkers(b *testing.B) {
 						defer arrive() // also if it never comes to call
 						r := sim.run(b, i, preflight.Worker, func(p *Provider, c *preflight.Config) {
 							p.RoundPause = nil
-							p.beforeCalls = func() { arrive(); arrived.Wait() }
+							p.BeforeCalls = func() { arrive(); arrived.Wait() }
 							c.RetryWindow = preflight.Duration(preflight.DefaultRetryWindow)
 						})
 						if r.Verdict != preflight.VerdictPassed {
