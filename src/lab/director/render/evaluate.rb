@@ -3,12 +3,21 @@
 #
 # Input on stdin, JSON: [{"context": {...}, "files": [{"source": "/abs/path.erb", "label": "path.erb"}]}]
 # Output on stdout, JSON, same shape: [[{"content": base64} | {"error": text, "line": number|null}]]
-require "erb"
-require "json"
-require "ostruct"
-require "yaml"
+
+# Ruby starts three times as fast without RubyGems, so it is loaded only for who names it, or wants a library that is a gem.
+Object.autoload(:Gem, "rubygems")
 
 module Lab
+  def self.with_gems
+    yield
+  rescue LoadError
+    raise unless require "rubygems"
+
+    retry
+  end
+
+  with_gems { %w[erb json ostruct yaml].each { |library| require library } }
+
   class UnknownProperty < StandardError
     def initialize(names)
       super("Can't find property '#{names.inspect}'")
@@ -200,7 +209,7 @@ module Lab
     label = file["label"]
     erb = ERB.new(File.read(file["source"], encoding: "UTF-8"), trim_mode: "-")
     erb.filename = label
-    text = erb.result(Context.new(Marshal.load(raw_context)).template_binding)
+    text = with_gems { erb.result(Context.new(Marshal.load(raw_context)).template_binding) }
     {"content" => [text].pack("m0")}
   rescue Exception => e # rubocop:disable Lint/RescueException -- a template may raise anything, even a SyntaxError
     place = (e.backtrace || []).find { |frame| frame.start_with?("#{label}:") } || e.message[/\A#{Regexp.escape(label)}:\d+/]

@@ -146,7 +146,7 @@ func evaluate(ctx context.Context, units []unit) ([][]outcome, error) {
 	if err != nil {
 		return nil, fmt.Errorf("templates are rendered by Ruby, which is not installed (apt-get install ruby): %w", err)
 	}
-	command := exec.CommandContext(ctx, ruby, "--disable-did_you_mean", "-e", evaluateProgram)
+	command := exec.CommandContext(ctx, ruby, "--disable-gems", "-e", evaluateProgram)
 	command.Env = append(os.Environ(), "LANG=C.UTF-8", "LC_ALL=C.UTF-8")
 	command.Stdin = bytes.NewReader(input)
 	var stdout, stderr bytes.Buffer
