@@ -54,8 +54,8 @@ func TestControlPlaneRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	launcher := exec.Command("go", "build", "-o", filepath.Join(dir, "packages/helpers/bin/kube-launcher"), "kubernetes-release/cmd/kube-launcher")
-	if output, err := launcher.CombinedOutput(); err != nil {
+	helpers := exec.Command("go", "build", "-o", filepath.Join(dir, "packages/helpers/bin")+"/", "kubernetes-release/cmd/kube-launcher", "kubernetes-release/cmd/kube-tools")
+	if output, err := helpers.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
 	writeAll(t, dir, map[string][]byte{"hosts": hosts(control), "ip": []byte(control.Instances[0].Instance.Address.String())})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/launcher"
 	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
@@ -20,7 +21,7 @@ import (
 var everything = map[string]values{
 	"etcd": {
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
-		"extra_args": values{"snapshot-count": 5000},
+		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
 	},
 	"kube-apiserver": {
 		"cluster": values{
@@ -227,6 +228,11 @@ func TestConsumersTakeTheFiles(t *testing.T) {
 			}
 			if _, err := launcher.ParseExtraArgs(g.files["config/extra_args.json"]); err != nil {
 				t.Errorf("%s, %s: extra_args.json: %v", g.job, g.name, err)
+			}
+		}
+		if content, ok := g.files["config/members.json"]; ok {
+			if _, err := etcdmembers.Parse(content); err != nil {
+				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
 			}
 		}
 		if content, ok := g.files["config/preflight.json"]; ok {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/lab/director/render"
 )
 
 // Each bad input is refused when the templates are rendered, before any VM is touched; the message holds the value, the
@@ -86,6 +87,33 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Members that run are asked in pre-start, when bosh-dns of a new VM does not answer yet.
+func TestEtcdWantsAddressesOfItsLink(t *testing.T) {
+	requested := request{"etcd", inputFor(t, "etcd")}
+	job, err := contextFor(t, requested)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := maps.Clone(job.Context["links"].(values)["etcd"].(values))
+	var named []any
+	for _, instance := range instances {
+		i := maps.Clone(instance.(values))
+		i["address"] = i["id"].(string) + ".control.kubernetes.kubernetes.bosh"
+		named = append(named, i)
+	}
+	link["instances"] = named
+	job.Context["links"].(values)["etcd"] = link
+	_, failures, err := render.Jobs(t.Context(), []render.Job{job})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"3c5e8f1a-0000-4000-8000-000000000001.control.kubernetes.kubernetes.bosh", "consumes: {etcd: {from: etcd, ip_addresses: true}}"} {
+		if failures[0] == nil || !strings.Contains(failures[0].Error(), want) {
+			t.Errorf("the message lacks %q: %v", want, failures[0])
+		}
 	}
 }
 
