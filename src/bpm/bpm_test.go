@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,27 +13,16 @@ import (
 
 	"kubernetes-release/bpm"
 	"kubernetes-release/lab/agent"
-	"kubernetes-release/lab/network"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/lab/vm/vmtest"
 )
 
-func TestMain(m *testing.M) {
-	vm.MaybeRunInit()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { vmtest.Main(m) }
 
 // machine makes a VM with the real program in job bpm, and the given jobs, each a map of file to content.
 func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("makes VMs; make test-lab runs it")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make VMs")
-	}
-	if _, err := os.Stat("/usr/bin/monit"); err != nil {
-		t.Skip("needs Debian's monit")
-	}
+	v := vmtest.New(t)
 	bpmJob := t.TempDir()
 	build := exec.Command("go", "build", "-o", filepath.Join(bpmJob, "bin/bpm"), "kubernetes-release/cmd/bpm")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -43,21 +31,11 @@ func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 	}
 	spec := agent.ApplySpec{
 		Jobs:     []agent.Job{{Name: "bpm", Fingerprint: "1", Dir: bpmJob}},
-		Packages: []agent.Package{{Name: "tool", Fingerprint: "1", Dir: directory(t, map[string]string{"bin/serve": serve})}},
+		Packages: []agent.Package{{Name: "tool", Fingerprint: "1", Dir: vmtest.Files(t, map[string]string{"bin/serve": serve})}},
 	}
 	for name, files := range jobs {
-		spec.Jobs = append(spec.Jobs, agent.Job{Name: name, Fingerprint: "1", Dir: directory(t, files)})
+		spec.Jobs = append(spec.Jobs, agent.Job{Name: name, Fingerprint: "1", Dir: vmtest.Files(t, files)})
 	}
-	n, err := network.Choose()
-	must(t, err)
-	must(t, n.Create())
-	t.Cleanup(func() { must(t, n.Destroy()) })
-	state := t.TempDir()
-	v, err := vm.Create(t.Context(), vm.Spec{
-		Name: "one", StateDir: state, Network: n, Address: netip.AddrFrom4([4]byte{10, byte(n.Number), 16, 4}), PersistentDisk: filepath.Join(state, "disk"),
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, v.Destroy(context.Background())) })
 	must(t, agent.New(v).Apply(t.Context(), spec))
 	return v
 }
@@ -80,18 +58,6 @@ trap 'echo got TERM; exit 0' TERM
 trap 'echo got INT; exit 0' INT
 while :; do sleep 0.1; done
 `
-
-func directory(t *testing.T, files map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	must(t, os.Chmod(dir, 0o755))
-	for name, content := range files {
-		path := filepath.Join(dir, name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		must(t, os.WriteFile(path, []byte(content), 0o755))
-	}
-	return dir
-}
 
 func must(t *testing.T, err error) {
 	t.Helper()

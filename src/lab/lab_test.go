@@ -19,13 +19,10 @@ import (
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
 	"kubernetes-release/lab/network"
-	"kubernetes-release/lab/vm"
+	"kubernetes-release/lab/vm/vmtest"
 )
 
-func TestMain(m *testing.M) {
-	vm.MaybeRunInit()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { vmtest.Main(m) }
 
 func testLab(t *testing.T) *Lab {
 	t.Helper()

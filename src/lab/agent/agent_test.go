@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,65 +12,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"kubernetes-release/lab/network"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/lab/vm/vmtest"
 )
 
-func TestMain(m *testing.M) {
-	vm.MaybeRunInit()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { vmtest.Main(m) }
 
 // machine makes a VM with an agent, removed at the test's end.
 func machine(t *testing.T) (*vm.VM, Agent) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("makes VMs; make test-lab runs it")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make VMs")
-	}
-	if _, err := os.Stat("/usr/bin/monit"); err != nil {
-		t.Skip("needs Debian's monit")
-	}
-	n, err := network.Choose()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := n.Create(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Destroy(); err != nil {
-			t.Error(err)
-		}
-	})
-	v, err := vm.Create(t.Context(), vm.Spec{Name: "one", StateDir: t.TempDir(), Network: n, Address: netip.AddrFrom4([4]byte{10, byte(n.Number), 16, 4})})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := v.Destroy(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	v := vmtest.New(t)
 	return v, New(v)
-}
-
-// files makes a host directory of the given files; those of bin/ are executable anyway once they are in the VM.
-func files(t *testing.T, content map[string]string) string {
-	t.Helper()
-	dir := t.TempDir()
-	for name, text := range content {
-		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
 }
 
 const sleeperMonit = `check process NAME
@@ -96,7 +47,7 @@ func sleeper(t *testing.T, name, fingerprint string, more map[string]string) Job
 	for k, text := range more {
 		content[k] = text
 	}
-	return Job{Name: name, Fingerprint: fingerprint, Dir: files(t, content)}
+	return Job{Name: name, Fingerprint: fingerprint, Dir: vmtest.Files(t, content)}
 }
 
 func sh(t *testing.T, v *vm.VM, script string) string {
@@ -132,11 +83,11 @@ func start(t *testing.T, a Agent) {
 
 func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 	v, a := machine(t)
-	pkg := Package{Name: "tool", Fingerprint: "p1", Dir: files(t, map[string]string{"bin/tool": "tool one"})}
+	pkg := Package{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"bin/tool": "tool one"})}
 	spec := ApplySpec{
 		Instance: Instance{Deployment: "kubernetes", Group: "control", ID: "abc", AZ: "z1", Bootstrap: true},
 		Jobs:     []Job{sleeper(t, "a", "j1", map[string]string{"config/x.json": "{}"}), sleeper(t, "b", "j1", nil)},
-		Packages: []Package{pkg, {Name: "other", Fingerprint: "o1", Dir: files(t, map[string]string{"f": "x"})}},
+		Packages: []Package{pkg, {Name: "other", Fingerprint: "o1", Dir: vmtest.Files(t, map[string]string{"f": "x"})}},
 	}
 	must(t, a.Apply(t.Context(), spec))
 	must(t, a.Apply(t.Context(), spec)) // nothing to do
@@ -156,7 +107,7 @@ func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 	}
 
 	spec.Jobs = []Job{sleeper(t, "a", "j2", nil)}
-	spec.Packages = []Package{{Name: "tool", Fingerprint: "p2", Dir: files(t, map[string]string{"bin/tool": "tool two"})}}
+	spec.Packages = []Package{{Name: "tool", Fingerprint: "p2", Dir: vmtest.Files(t, map[string]string{"bin/tool": "tool two"})}}
 	must(t, a.Apply(t.Context(), spec))
 	for _, c := range []struct{ script, want string }{
 		{"ls /var/vcap/jobs /var/vcap/data/jobs/a; test ! -e /var/vcap/data/jobs/b; test ! -e /var/vcap/jobs/a/config", "/var/vcap/data/jobs/a:\nj2\n\n/var/vcap/jobs:\na"},
@@ -282,7 +233,7 @@ func TestStateSaysWhatDoesNotRun(t *testing.T) {
 
 func TestABadMonitFileIsRefusedAndMonitSurvives(t *testing.T) {
 	_, a := machine(t)
-	bad := Job{Name: "bad", Fingerprint: "j1", Dir: files(t, map[string]string{"monit": "check process bad with nonsense\n"})}
+	bad := Job{Name: "bad", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"monit": "check process bad with nonsense\n"})}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{bad}}))
 	if err := a.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "0000_bad.monitrc") {
 		t.Errorf("got %v, want an error that names the file", err)
@@ -297,7 +248,7 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 	meet := func(me, other string) string {
 		return "#!/bin/bash\ntouch /tmp/" + me + "\nfor i in {1..100}; do [ -e /tmp/" + other + " ] && break; sleep 0.05; done\n[ -e /tmp/" + other + " ] || exit 1\nenv | sort\n"
 	}
-	none := Job{Name: "none", Fingerprint: "j1", Dir: files(t, map[string]string{"config/x": ""})}
+	none := Job{Name: "none", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"config/x": ""})}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "a", "j1", map[string]string{"bin/pre-start": meet("a", "b"), "bin/post-start": "#!/bin/sh\necho gone wrong >&2\nexit 7\n"}),
 		sleeper(t, "b", "j1", map[string]string{"bin/pre-start": meet("b", "a"), "bin/post-start": "#!/bin/sh\n"}), none,
@@ -321,7 +272,7 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 
 func TestErrand(t *testing.T) {
 	_, a := machine(t)
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{{Name: "smoke", Fingerprint: "j1", Dir: files(t, map[string]string{"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n", "monit": "\n# none\n"})}}}))
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{{Name: "smoke", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n", "monit": "\n# none\n"})}}}))
 	start(t, a) // nothing to start
 	var stdout, stderr bytes.Buffer
 	code, err := a.RunErrand(t.Context(), "smoke", &stdout, &stderr)

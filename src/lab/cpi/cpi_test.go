@@ -18,13 +18,12 @@ import (
 	"kubernetes-release/lab/director/release"
 	"kubernetes-release/lab/director/release/releasetest"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/network/networktest"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/lab/vm/vmtest"
 )
 
-func TestMain(m *testing.M) {
-	vm.MaybeRunInit()
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { vmtest.Main(m) }
 
 // account is a cloud that only remembers.
 type account struct {
@@ -74,22 +73,10 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("VMs need root")
-	}
-	dir, err := os.MkdirTemp("", "lab-cpi-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := network.Choose()
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{t: t, dir: dir, network: n, account: &account{instances: map[string]cpi.Launch{}}}
+	w := &world{t: t, dir: t.TempDir(), account: &account{instances: map[string]cpi.Launch{}}}
+	t.Cleanup(w.nothingLeft)
+	w.network = networktest.New(t)
 	t.Cleanup(w.destroy)
-	if err := n.Create(); err != nil {
-		t.Fatal(err)
-	}
 	return w
 }
 
@@ -109,10 +96,15 @@ func (w *world) destroy() {
 			w.t.Errorf("destroying VM %s: %v", name, err)
 		}
 	}
-	if err := w.network.Destroy(); err != nil {
-		w.t.Error(err)
+}
+
+// nothingLeft looks for what should be gone with VMs and network; a process may take a moment to end.
+func (w *world) nothingLeft() {
+	if w.t.Skipped() {
+		return
 	}
 	var left []string
+	var err error
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
 		if left, err = vm.Leftovers(w.network, w.dir); err != nil || len(left) == 0 {
 			break
@@ -120,9 +112,6 @@ func (w *world) destroy() {
 	}
 	if err != nil || len(left) > 0 {
 		w.t.Errorf("left behind: %v, %v", left, err)
-	}
-	if err := os.RemoveAll(w.dir); err != nil {
-		w.t.Error(err)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/network/networktest"
 )
 
 func TestMain(m *testing.M) {
@@ -24,31 +25,17 @@ func TestMain(m *testing.M) {
 // lab makes a network for one test and checks at its end that nothing is left of it.
 func lab(t *testing.T) (network.Network, string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("makes VMs; make test-lab runs it")
-	}
-	if os.Getuid() != 0 {
-		t.Skip("needs root to make namespaces")
-	}
-	if _, err := os.Stat("/usr/bin/monit"); err != nil {
-		t.Skip("needs Debian's monit")
-	}
-	n, err := network.Choose()
-	if err != nil {
-		t.Fatal(err)
-	}
 	state := t.TempDir()
-	if err := n.Create(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.Destroy(); err != nil {
-			t.Error(err)
+	var n network.Network
+	t.Cleanup(func() { // after the network is gone
+		if t.Skipped() {
+			return
 		}
 		if left, err := Leftovers(n, state); err != nil || len(left) > 0 {
 			t.Errorf("left behind: %q, error %v", left, err)
 		}
 	})
+	n = networktest.New(t)
 	return n, state
 }
 
