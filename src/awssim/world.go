@@ -1,6 +1,7 @@
 package awssim
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -160,6 +161,20 @@ type Role struct {
 	Name     string                `json:"name"`
 	Path     string                `json:"path,omitempty"`     // such as /team/; default /
 	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+}
+
+// SetPolicy gives a role the policy document in place of all policies that it had.
+func (w *World) SetPolicy(role string, document []byte) error {
+	var policy iam.Policy
+	if err := json.Unmarshal(document, &policy); err != nil {
+		return fmt.Errorf("policy of role %s: %w", role, err)
+	}
+	r := find(w.Roles, role)
+	if r == nil {
+		return fmt.Errorf("there is no role %s", role)
+	}
+	r.Policies = map[string]iam.Policy{"kubernetes": policy}
+	return nil
 }
 
 // InstanceProfile carries a role to instances. An empty Role is the well-known mistake of a profile

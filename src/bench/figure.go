@@ -22,12 +22,16 @@ type Unit string
 const (
 	Seconds Unit = "s"
 	Bytes   Unit = "bytes"
+	Calls   Unit = "calls"
 )
 
 // format writes a value for people.
 func (u Unit) format(value float64) string {
-	if u == Bytes {
+	switch u {
+	case Bytes:
 		return components.Size(int64(value))
+	case Calls:
+		return fmt.Sprintf("%.2f calls", value)
 	}
 	return fmt.Sprintf("%.1f s", value)
 }

@@ -26,6 +26,9 @@ const (
 // DefaultRetryWindow is how long a run waits for what a cloud may take a while to show, such as a tag just set.
 const DefaultRetryWindow = 60 * time.Second
 
+// DefaultTimeout bounds a whole run. Throttling is waited out until then.
+const DefaultTimeout = 5 * time.Minute
+
 // Config is the file that a job renders for a run (preflight.json).
 type Config struct {
 	// Provider is the name of the cloud provider, such as aws; empty without a cloud.

@@ -4,11 +4,12 @@
 //
 // FIGURES are any of
 //
-//	size     the tarball against the bare upstream programs
-//	deploy   a deploy in the lab against the same programs started by hand, and the memory of what was deployed
-//	clone    make up in a fresh clone against go build of the components (an hour)
+//	size       the tarball against the bare upstream programs
+//	deploy     a deploy in the lab against the same programs started by hand, and the memory of what was deployed
+//	clone      make up in a fresh clone against go build of the components (an hour)
+//	preflight  the preflights of 1,000 workers against EC2's token bucket, simulated (three minutes)
 //
-// They are also kept in DIR/.build/bench.json. The release and the lab must have been built (make release lab). Exit
+// They are also kept in DIR/.build/bench.json. All but preflight need the release and the lab (make release lab). Exit
 // status 0 if everything was measured, whether or not aims were met, 1 with the reason on standard error otherwise.
 package main
 
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-var known = []string{"size", "deploy", "clone"}
+var known = []string{"size", "deploy", "clone", "preflight"}
 
 func run(ctx context.Context, root string, repeat int, names []string) error {
 	root, err := filepath.Abs(root)
@@ -54,9 +55,11 @@ func run(ctx context.Context, root string, repeat int, names []string) error {
 	if repeat < 1 {
 		return fmt.Errorf("-runs is %d; it must be at least 1", repeat)
 	}
-	release, err := boshrelease.Builder{Root: root, Log: os.Stdout}.Last()
-	if err != nil {
-		return err
+	var release boshrelease.Result
+	if slices.ContainsFunc(names, func(name string) bool { return name != "preflight" }) {
+		if release, err = (boshrelease.Builder{Root: root, Log: os.Stdout}).Last(); err != nil {
+			return err
+		}
 	}
 	keep := filepath.Join(root, ".build", "bench.json")
 	var all []bench.Figure
@@ -83,6 +86,8 @@ func measure(ctx context.Context, name, root string, repeat int, release boshrel
 	case "deploy":
 		deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: repeat, Out: os.Stdout}
 		return deploys.Measure(ctx)
+	case "preflight":
+		return bench.Preflights{Root: root, Runs: repeat, Out: os.Stdout}.Measure(ctx)
 	default:
 		figure, err := bench.Clone(ctx, root, os.Stdout)
 		return []bench.Figure{figure}, err

@@ -36,9 +36,6 @@ const (
 	exitCouldNotRun = 2
 )
 
-// defaultTimeout bounds a whole run. Throttling is waited out until then.
-const defaultTimeout = 5 * time.Minute
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -84,7 +81,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	flags.StringVar(&o.report, "report", "", "`file` to write the report to as JSON, in either form of output")
 	flags.StringVar(&o.log, "log", "", "`file` to append a structured log to")
 	flags.BoolVar(&o.thorough, "thorough", false, "also try out what needs more calls than a deploy should make: every permission, on every machine")
-	flags.DurationVar(&o.timeout, "timeout", defaultTimeout, "longest time that the run may take")
+	flags.DurationVar(&o.timeout, "timeout", preflight.DefaultTimeout, "longest time that the run may take")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
