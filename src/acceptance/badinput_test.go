@@ -58,7 +58,7 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "misspelt property", ops: jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
-		want: []string{"instance group 'control', job 'kube-apiserver'", "unknown property 'cluster.pod_cidrs'", "did you mean 'cluster.pod_cidr'?", "jobs/kube-apiserver/spec"},
+		want: []string{"instance group 'control', job 'kube-apiserver'", "unknown property 'cluster.pod_cidrs'", "did you mean cluster.pod_cidr?", "jobs/kube-apiserver/spec"},
 	},
 	{
 		name: "unknown provider", ops: jobProperty("cloud-provider", "type", "awz"),
@@ -102,11 +102,11 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "unknown instance group", ops: "- {type: replace, path: /instance_groups/name=contrl/instances, value: 3}\n",
-		want: []string{"operation 0 of ", "bad.yml", "/instance_groups/name=contrl", "there is no 'contrl' in /instance_groups", "did you mean 'control'?", "control, worker"},
+		want: []string{"operation 0 of ", "bad.yml", "/instance_groups/name=contrl", "there is no 'contrl' in /instance_groups", "did you mean control?", "control, worker"},
 	},
 	{
 		name: "unknown job", ops: inGroup("jobs/name=kubelet/name", "kublet"),
-		want: []string{"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean 'kubelet'?", "its jobs are: cloud-controller-manager, cloud-preflight, cloud-provider"},
+		want: []string{"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?", "its jobs are: cloud-controller-manager, cloud-preflight, cloud-provider"},
 	},
 	{
 		name: "unknown network", ops: inGroup("networks/0/name", "kubernets"),
@@ -138,7 +138,7 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "unknown key", ops: inGroup("instnces?", "1"),
-		want: []string{"manifests/kubernetes.yml", "unknown key 'instnces'", "did you mean 'instances'?"},
+		want: []string{"manifests/kubernetes.yml", "unknown key 'instnces'", "did you mean instances?"},
 	},
 	{
 		name: "unused variable", vars: []string{"clustername=x"},

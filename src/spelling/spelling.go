@@ -16,6 +16,15 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
+// Hint is what an error adds about a misspelt word: " (did you mean WORD?)", or nothing when no known word is close.
+func Hint(word string, known []string) string {
+	near := Nearest(word, known)
+	if near == "" {
+		return ""
+	}
+	return " (did you mean " + near + "?)"
+}
+
 func plain(word string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(word))
 }

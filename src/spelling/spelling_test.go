@@ -25,3 +25,13 @@ func TestNearest(t *testing.T) {
 		}
 	}
 }
+
+func TestHint(t *testing.T) {
+	known := []string{"canaries", "serial"}
+	if got := Hint("canarys", known); got != " (did you mean canaries?)" {
+		t.Errorf("got %q", got)
+	}
+	if got := Hint("other", known); got != "" {
+		t.Errorf("got %q for a word that is like none", got)
+	}
+}

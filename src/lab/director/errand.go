@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+
+	"kubernetes-release/spelling"
 )
 
 // ErrandResult is how an errand ended on one instance.
@@ -59,7 +61,7 @@ func (d *Director) runErrand(ctx context.Context, plan *Plan, name string, keepA
 	}
 	if len(targets) == 0 {
 		return nil, fmt.Errorf("Errand '%s' doesn't exist%s; errands are: %s", //nolint:staticcheck // the Director's wording
-			name, didYouMean(name, plan.errands()), strings.Join(plan.errands(), ", "))
+			name, spelling.Hint(name, plan.errands()), strings.Join(plan.errands(), ", "))
 	}
 	return d.runErrandOn(ctx, name, targets, stdout, stderr)
 }

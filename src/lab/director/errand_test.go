@@ -33,7 +33,7 @@ func TestErrandOnServiceInstances(t *testing.T) {
 		t.Errorf("got %+v, %v", results, err)
 	}
 	_, _, err = b.errand("chek")
-	if err == nil || !strings.Contains(err.Error(), "Errand 'chek' doesn't exist (did you mean 'check'?); errands are: check") {
+	if err == nil || !strings.Contains(err.Error(), "Errand 'chek' doesn't exist (did you mean check?); errands are: check") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
+	"kubernetes-release/spelling"
 )
 
 // Link is the content of a resolved link.
@@ -91,7 +92,7 @@ func unknownLinks(group *Group, job *GroupJob) []string {
 		for _, name := range sortedKeys(given) {
 			if !slices.Contains(known, name) {
 				problems = append(problems, fmt.Sprintf("Job '%s' in instance group '%s' %s '%s', which its spec does not define%s",
-					job.Job.Name, group.Spec.Name, key, name, didYouMean(name, known)))
+					job.Job.Name, group.Spec.Name, key, name, spelling.Hint(name, known)))
 			}
 		}
 	}

@@ -106,7 +106,7 @@ func newGroupJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *mani
 	job := r.Jobs[spec.Name]
 	if job == nil {
 		return nil, fmt.Errorf("instance group '%s': release '%s' has no job '%s'%s; its jobs are: %s",
-			group.Name, r.Name, spec.Name, didYouMean(spec.Name, r.JobNames()), strings.Join(r.JobNames(), ", "))
+			group.Name, r.Name, spec.Name, spelling.Hint(spec.Name, r.JobNames()), strings.Join(r.JobNames(), ", "))
 	}
 	if err := checkProperties(group.Name, job, spec.Properties); err != nil {
 		return nil, err
@@ -128,13 +128,6 @@ func checkVersion(ref manifest.ReleaseRef, r *release.Release) error {
 	return fmt.Errorf("the manifest wants release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version, r.Version)
 }
 
-func didYouMean(name string, known []string) string {
-	if near := spelling.Nearest(name, known); near != "" {
-		return fmt.Sprintf(" (did you mean '%s'?)", near)
-	}
-	return ""
-}
-
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for key := range m {
@@ -150,7 +143,7 @@ func checkProperties(group string, job *release.Job, given map[string]any) error
 	var problems []error
 	for _, name := range undeclared(job, given, "") {
 		problems = append(problems, fmt.Errorf("instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists what there is",
-			group, job.Name, name, didYouMean(name, sortedKeys(job.Properties)), job.Name))
+			group, job.Name, name, spelling.Hint(name, sortedKeys(job.Properties)), job.Name))
 	}
 	return errors.Join(problems...)
 }

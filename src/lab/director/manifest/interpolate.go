@@ -108,11 +108,7 @@ func whatThereIs(text []byte, ops patch.Op, err error) string {
 			names = append(names, fmt.Sprint(fields[parts[2]]))
 		}
 	}
-	hint := ""
-	if near := spelling.Nearest(parts[3], names); near != "" {
-		hint = fmt.Sprintf(" (did you mean '%s'?)", near)
-	}
-	return fmt.Sprintf("\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], hint, strings.Join(names, ", "))
+	return fmt.Sprintf("\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], spelling.Hint(parts[3], names), strings.Join(names, ", "))
 }
 
 // before applies operations up to the first that fails, and gives what that one found.

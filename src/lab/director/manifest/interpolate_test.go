@@ -153,7 +153,7 @@ func TestBadCloudConfigs(t *testing.T) {
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"), "is in network's reserved range"},
 		{"networks: [{name: n, type: dynamic}]", "manual networks only"},
 		{"vm_types: [{name: a}, {name: a}]", "Duplicate vm_type name 'a'"},
-		{"vm_typs: []", "unknown key 'vm_typs'; did you mean 'vm_types'?"},
+		{"vm_typs: []", "unknown key 'vm_typs' (did you mean vm_types?)"},
 		{"disk_types: [{name: a, disk_size: 0}]", "size in MiB"},
 	} {
 		if _, err := ParseCloudConfig("c.yml", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {

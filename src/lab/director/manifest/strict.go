@@ -47,8 +47,8 @@ func explainField(line string, keys map[string][]string) string {
 	}
 	known := keys[parts[2]]
 	text := fmt.Sprintf("unknown key '%s'", parts[1])
-	if near := spelling.Nearest(parts[1], known); near != "" {
-		return text + fmt.Sprintf("; did you mean '%s'?", near)
+	if hint := spelling.Hint(parts[1], known); hint != "" {
+		return text + hint
 	}
 	return text + "; known here: " + strings.Join(known, ", ")
 }
