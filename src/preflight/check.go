@@ -64,7 +64,7 @@ func ValidateOverrides(overrides map[string]Severity, known []Check) error {
 	var problems []string
 	for _, id := range sortedKeys(overrides) {
 		if !slices.Contains(ids, id) {
-			problems = append(problems, fmt.Sprintf("%q is not a check%s", id, didYouMean(spelling.Nearest(id, ids))))
+			problems = append(problems, fmt.Sprintf("%q is not a check%s", id, spelling.Hint(id, ids)))
 		}
 		switch overrides[id] {
 		case Fail, Warn, Off:
@@ -76,13 +76,6 @@ func ValidateOverrides(overrides map[string]Severity, known []Check) error {
 		return nil
 	}
 	return fmt.Errorf("checks: %s. Known checks: %s", strings.Join(problems, "; "), strings.Join(ids, ", "))
-}
-
-func didYouMean(name string) string {
-	if name == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (did you mean %q?)", name)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,7 +136,7 @@ func TestCouldNotRun(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean "instance-cluster-tag"?)`},
+		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean instance-cluster-tag?)`},
 		"unknown severity": {replace(`{}`, `{"clock": "no"}`), nil, `check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50]},
 		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `unknown field "modus"`},
 		"mode":             {replace("enforce", "on"), nil, `mode "on" is not one of`},
@@ -184,6 +185,24 @@ func TestPolicyCommand(t *testing.T) {
 	out.Reset()
 	if code := run(context.Background(), []string{"checks"}, &out, &errs, &aws.Provider{}); code != exitPassed || !strings.Contains(out.String(), "instance-cluster-tag") {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// TestTemplateKnowsTheChecks: the job's template refuses every other id, before there is a VM.
+func TestTemplateKnowsTheChecks(t *testing.T) {
+	template, err := os.ReadFile("../../../jobs/cloud-provider/templates/preflight.json.erb")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(template), "checks = %w[")
+	list, _, _ := strings.Cut(rest, "]")
+	var want []string
+	for _, c := range (&aws.Provider{}).Checks() {
+		want = append(want, c.ID)
+	}
+	slices.Sort(want)
+	if got := strings.Fields(list); !slices.Equal(got, want) {
+		t.Errorf("the template has\n%s\nthe program\n%s", strings.Join(got, " "), strings.Join(want, " "))
 	}
 }
 
