@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"kubernetes-release/awssim"
+	"kubernetes-release/cloud/aws"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/preflight"
 )
 
 // HealthPath answers 200 on the API's port as soon as the cloud process serves all it has to.
@@ -31,8 +33,30 @@ const (
 
 // cloudSettings are what the cloud is made with; later changes have no effect on a cloud that is there already.
 type cloudSettings struct {
-	// Cluster is the name in the tags of the simulated subnets.
+	// Cluster is the name in the tags of the simulated subnets, and in the policies of the VMs' roles.
 	Cluster string `json:"cluster"`
+	// CloudRoutes says that the cloud controller writes pod routes, for which its role needs more.
+	CloudRoutes bool `json:"cloud_routes,omitempty"`
+}
+
+// world is the account that the simulator begins with. The roles of its VMs may do what the policies allow that operators
+// are told to attach, and nothing else.
+func (c cloudSettings) world(number int) (*awssim.World, error) {
+	world := awssim.LabWorld(number, c.Cluster)
+	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
+		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, CloudRoutes: c.CloudRoutes})
+		if err != nil {
+			return nil, fmt.Errorf("policy of the role %s: %w", role, err)
+		}
+		document, err := policy.JSON()
+		if err != nil {
+			return nil, err
+		}
+		if err := world.SetPolicy(aws.DefaultRoleName(role), document); err != nil {
+			return nil, err
+		}
+	}
+	return world, nil
 }
 
 // settleCloud writes down the cluster's name for a cloud that does not exist yet.
@@ -40,7 +64,7 @@ func (s *session) settleCloud() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName()})
+	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes()})
 	if err != nil {
 		return err
 	}
@@ -57,6 +81,18 @@ func (s *session) clusterName() string {
 		}
 	}
 	return clusterName
+}
+
+// cloudRoutes finds whether the deployment's cloud controller writes pod routes.
+func (s *session) cloudRoutes() bool {
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			if routes, ok := dig(job.Properties, "configure_cloud_routes").(bool); ok && routes {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // cloud gives the CPI's view of the simulated cloud.
@@ -85,7 +121,11 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the cloud's settings: %w", err)
 	}
-	simulator, err := awssim.New(awssim.LabWorld(l.Network.Number, settings.Cluster), awssim.Options{
+	world, err := settings.world(l.Network.Number)
+	if err != nil {
+		return fmt.Errorf("making the simulated cloud: %w", err)
+	}
+	simulator, err := awssim.New(world, awssim.Options{
 		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Plumbing: plumbing{l.Network}, Log: log,
 	})
 	if err != nil {

@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"testing"
+
+	"kubernetes-release/awssim/iam"
+)
+
+// TestRolesAreNarrow: what a cluster in the lab can do, it can do with the policies that operators attach.
+func TestRolesAreNarrow(t *testing.T) {
+	for _, test := range []struct {
+		role, action string
+		routes       bool
+		want         iam.Decision
+	}{
+		{"kubernetes-control", "ec2:DescribeRouteTables", false, iam.Allowed},
+		{"kubernetes-control", "ec2:RunInstances", false, iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", false, iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", true, iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeInstances", false, iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeRouteTables", false, iam.ImplicitDeny},
+	} {
+		world, err := cloudSettings{Cluster: "prod", CloudRoutes: test.routes}.world(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var policies []iam.Policy
+		for _, role := range world.Roles {
+			if role.Name != test.role {
+				continue
+			}
+			for _, policy := range role.Policies {
+				policies = append(policies, policy)
+			}
+		}
+		request := iam.Request{Action: test.action, Resource: "arn:aws:ec2:us-east-1:123456789012:route-table/rtb-1",
+			Context: map[string][]string{"aws:ResourceTag/kubernetes.io/cluster/prod": {"shared"}}}
+		if got := iam.Evaluate(policies, request); got != test.want {
+			t.Errorf("%s %s with routes %v: %v, want %v", test.role, test.action, test.routes, got, test.want)
+		}
+	}
+	if _, err := (cloudSettings{}).world(3); err == nil {
+		t.Error("a cloud for no cluster is made")
+	}
+}
