@@ -19,7 +19,7 @@ import (
 // that is empty or has already succeeded on just this deployment. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	begun := time.Now()
-	s, err := l.load(in)
+	s, err := l.load(ctx, in)
 	if err == nil {
 		err = s.director.Prepare(ctx, s.plan)
 	}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -47,7 +48,7 @@ const (
 )
 
 // load makes a plan of the input. Nothing is changed but the variable store, where missing secrets are generated.
-func (l *Lab) load(in Input) (*session, error) {
+func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	vars, err := manifest.OpenStore(l.path("vars.yml"))
 	if err != nil {
 		return nil, err
@@ -83,7 +84,7 @@ func (l *Lab) load(in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	releases, note, err := l.readReleases(m, tarball)
+	releases, note, err := l.readReleases(ctx, m, tarball)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +173,10 @@ func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releas
 }
 
 // readReleases reads what the manifest names: the tarball, and the stand-in for bpm where it is wanted.
-func (l *Lab) readReleases(m *manifest.Manifest, tarball string) (map[string]*release.Release, deployed, error) {
-	r, err := release.Read(tarball, l.path("releases"))
+func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarball string) (map[string]*release.Release, deployed, error) {
+	r, err := release.Read(ctx, tarball, l.path("releases"), func() release.Task {
+		return l.progress().Begin("Unpacking release", filepath.Base(tarball))
+	})
 	if err != nil {
 		return nil, deployed{}, err
 	}

@@ -138,7 +138,7 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 			w.t.Fatal(err)
 		}
 	}
-	r, err := release.Read(tarball, filepath.Join(w.dir, "releases"))
+	r, err := release.Read(context.Background(), tarball, filepath.Join(w.dir, "releases"), nil)
 	must(err)
 	vars, err := manifest.OpenStore(filepath.Join(w.dir, "vars.yml"))
 	must(err)

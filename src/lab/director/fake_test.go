@@ -207,7 +207,7 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	tarball := releasetest.Build(t, "testdata/release", "shop", "1+dev.1")
-	r, err := release.Read(tarball, filepath.Join(dir, "releases"))
+	r, err := release.Read(context.Background(), tarball, filepath.Join(dir, "releases"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 
-	boshfile "github.com/cloudfoundry/bosh-utils/fileutil"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -126,8 +125,7 @@ func (c *Compiler) one(ctx context.Context, r *Release, p *Package) (err error) 
 			return err
 		}
 	}
-	_, compressor := tools()
-	if err := compressor.DecompressFileToDir(p.Archive, source, boshfile.CompressorOptions{}); err != nil {
+	if err := unpackInto(ctx, p.Archive, source, nil); err != nil {
 		return fmt.Errorf("unpacking package '%s': %w", p.Name, err)
 	}
 	if err := c.runPackaging(ctx, r, p, source, installed); err != nil {
@@ -184,7 +182,12 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 		"BOSH_PACKAGES_DIR=/var/vcap/packages",
 	}
 	command.Stdout, command.Stderr = log, log
-	if err := command.Run(); err != nil {
+	err = command.Run()
+	if text, readErr := os.ReadFile(logPath); err != nil && readErr == nil && saysFull(text) {
+		return fmt.Errorf("compiling package '%s': %w below %s; make room there, or keep the lab elsewhere with --state (whole log: %s)",
+			p.Name, syscall.ENOSPC, c.Dir, logPath)
+	}
+	if err != nil {
 		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nwhole log: %s", p.Name, err, lastLines(logPath, 10), logPath)
 	}
 	return nil

@@ -3,6 +3,7 @@
 package release
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -90,15 +91,22 @@ type Package struct {
 }
 
 // Read unpacks the release tarball below cache, in a folder named after the tarball's digest, and reads it.
-// A tarball that was unpacked before is not unpacked again; an interrupted unpacking is repeated.
-func Read(tarball, cache string) (*Release, error) {
+// A tarball that was unpacked before is not unpacked again; an interrupted unpacking is repeated. begin is called when there is something
+// to unpack; it may be nil.
+func Read(ctx context.Context, tarball, cache string, begin func() Task) (*Release, error) {
 	digest, err := fileDigest(tarball)
 	if err != nil {
 		return nil, fmt.Errorf("reading the release tarball: %w", err)
 	}
 	dir := filepath.Join(cache, digest[:16])
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := unpack(tarball, dir); err != nil {
+		task := Task(silent{})
+		if begin != nil {
+			task = begin()
+		}
+		err := unpack(ctx, tarball, dir, task)
+		task.End(err)
+		if err != nil {
 			return nil, fmt.Errorf("unpacking the release tarball '%s': %w", tarball, err)
 		}
 	} else if err != nil {
@@ -121,7 +129,7 @@ func fileDigest(path string) (string, error) {
 }
 
 // unpack fills dir all at once: it works in a neighbouring folder that is renamed when everything is there.
-func unpack(tarball, dir string) error {
+func unpack(ctx context.Context, tarball, dir string, task Task) error {
 	work := dir + ".unpacking"
 	if err := os.RemoveAll(work); err != nil {
 		return err
@@ -130,14 +138,15 @@ func unpack(tarball, dir string) error {
 		return err
 	}
 	defer os.RemoveAll(work)
-	fs, compressor := tools()
-	if err := compressor.DecompressFileToDir(tarball, work, boshfile.CompressorOptions{}); err != nil {
+	if err := unpackInto(ctx, tarball, work, task.Step); err != nil {
 		return err
 	}
+	fs, compressor := tools()
 	m, err := relmanifest.NewManifestFromPath(filepath.Join(work, "release.MF"), fs)
 	if err != nil {
 		return err
 	}
+	task.Step("comparing digests with release.MF")
 	if err := verify(m, work, fs); err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const folder = "../testdata/release"
 func TestRead(t *testing.T) {
 	cache := t.TempDir()
 	tarball := releasetest.Build(t, folder, "shop", "1")
-	r, err := release.Read(tarball, cache)
+	r, err := release.Read(context.Background(), tarball, cache, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(r.Dir, "mark"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if r, err = release.Read(tarball, cache); err != nil {
+	if r, err = release.Read(context.Background(), tarball, cache, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(r.Dir, "mark")); err != nil {
@@ -47,7 +47,7 @@ func TestReadRefuses(t *testing.T) {
 		broken:                    "unpacking the release tarball",
 		t.TempDir() + "/none.tgz": "no such file",
 	} {
-		if _, err := release.Read(path, t.TempDir()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := release.Read(context.Background(), path, t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestCompile(t *testing.T) {
 		t.Skip("compiling needs root")
 	}
 	dir := t.TempDir()
-	r, err := release.Read(releasetest.Build(t, folder, "shop", "1"), dir)
+	r, err := release.Read(context.Background(), releasetest.Build(t, folder, "shop", "1"), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestCompileFailureShowsTheLog(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	r, err := release.Read(releasetest.Build(t, source, "x", "1"), dir)
+	r, err := release.Read(context.Background(), releasetest.Build(t, source, "x", "1"), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

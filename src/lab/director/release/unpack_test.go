@@ -1,0 +1,112 @@
+package release_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"kubernetes-release/lab/director/release"
+	"kubernetes-release/lab/director/release/releasetest"
+)
+
+// big is the tarball of a release with one package of 2.5 MiB in many files, which installs a copy of them.
+func big(t *testing.T) string {
+	t.Helper()
+	source := t.TempDir()
+	files := map[string][]byte{
+		"jobs/j/spec": []byte("name: j\npackages: [big]\n"), "jobs/j/monit": nil,
+		"packages/big/spec": []byte("name: big\n"), "packages/big/packaging": []byte("cp -r . ${BOSH_INSTALL_TARGET}\n"),
+	}
+	for n := range 20 {
+		content := make([]byte, 128<<10)
+		_, _ = rand.Read(content) // never fails
+		files[fmt.Sprintf("packages/big/file-%d", n)] = content
+	}
+	for name, content := range files {
+		path := filepath.Join(source, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, content, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return releasetest.Build(t, source, "x", "1")
+}
+
+// smallDisk mounts a disk of some MiB, until the test's end.
+func smallDisk(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// TestFullDiskIsSaidInOneSentence wherever it shows, without a line of tar's for each file.
+func TestFullDiskIsSaidInOneSentence(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small disk needs root")
+	}
+	tarball := big(t)
+	r, err := release.Read(context.Background(), tarball, t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile := func(dir string) error {
+		compiler := &release.Compiler{Dir: dir, Logs: t.TempDir()}
+		return compiler.Compile(context.Background(), r, []string{"big"})
+	}
+	for name, c := range map[string]struct {
+		size int
+		do   func(dir string) error
+		want string
+	}{
+		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
+			"had 1 MiB of room, and " + tarball + " alone has 2 MiB; make room there, or keep the lab elsewhere with --state"},
+		"a package's source": {1, compile, "unpacking package 'big': no space left on device"},
+		"a compiled package": {4, compile, "compiling package 'big': no space left on device below "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := c.do(smallDisk(t, c.size))
+			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// task notes what is shown.
+type task struct{ lines []string }
+
+func (s *task) Step(format string, args ...any) {
+	s.lines = append(s.lines, fmt.Sprintf(format, args...))
+}
+func (s *task) End(err error) { s.lines = append(s.lines, fmt.Sprintf("ended with %v", err)) }
+
+func TestUnpackingShowsHowFarItIs(t *testing.T) {
+	tarball, cache := big(t), t.TempDir()
+	for n, want := range []string{
+		"unpacked 0 of 2 MiB, unpacked 1 of 2 MiB, unpacked 1 of 2 MiB, unpacked 2 of 2 MiB, comparing digests with release.MF, ended with <nil>",
+		"", // it is there already
+	} {
+		shown := &task{}
+		if _, err := release.Read(context.Background(), tarball, cache, func() release.Task { return shown }); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(shown.lines, ", "); got != want {
+			t.Errorf("reading it for the %d. time showed %q, want %q", n+1, got, want)
+		}
+	}
+}
