@@ -54,6 +54,9 @@ type fakeCloud struct {
 	throttle   map[string]int
 	dateOffset time.Duration
 
+	// gates hold a request, by metadata path or action, until all those are held that share its gate.
+	gates map[string]*sync.WaitGroup
+
 	hook  func(f *fakeCloud, action string)
 	calls []fakeCall
 }
@@ -141,7 +144,23 @@ func setenv(t testing.TB, key, value string) {
 	}
 }
 
+// pass waits at the gate of a request, if it has one, until the others are there or the client gives up.
+func (f *fakeCloud) pass(r *http.Request, name string) {
+	gate := f.gates[name]
+	if gate == nil {
+		return
+	}
+	gate.Done()
+	open := make(chan struct{})
+	go func() { gate.Wait(); close(open) }()
+	select {
+	case <-open:
+	case <-r.Context().Done():
+	}
+}
+
 func (f *fakeCloud) serveMetadata(w http.ResponseWriter, r *http.Request) {
+	f.pass(r, strings.TrimPrefix(r.URL.Path, "/latest/"))
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.hook != nil {
@@ -174,9 +193,10 @@ func (f *fakeCloud) serveMetadata(w http.ResponseWriter, r *http.Request) {
 }
 
 func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
+	_ = r.ParseForm()
+	f.pass(r, r.Form.Get("Action"))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_ = r.ParseForm()
 	service := "ec2"
 	for _, other := range []string{"elasticloadbalancing", "iam"} {
 		if strings.Contains(r.Header.Get("Authorization"), "/"+other+"/") {

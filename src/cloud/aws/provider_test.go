@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,6 +60,39 @@ func TestAllWell(t *testing.T) {
 	}
 }
 
+// TestCallsThatDoNotDependOnEachOther are under way together: each is answered only when the others have come too. The chain is
+// session token, identity document, these two groups of metadata, EC2. A call that waited for another one would never be made.
+func TestCallsThatDoNotDependOnEachOther(t *testing.T) {
+	const interfaces = "meta-data/network/interfaces/macs/0a:00:00:00:00:01/"
+	metadata := [][]string{
+		{"meta-data/local-hostname", "meta-data/mac", "meta-data/iam/info", "meta-data/iam/security-credentials/"},
+		{interfaces + "vpc-id", interfaces + "subnet-id", interfaces + "security-group-ids", "meta-data/iam/security-credentials/kubernetes-control"},
+	}
+	for role, actions := range map[preflight.Role][]string{
+		preflight.Worker: {"DescribeInstances", "DescribeSubnets"},
+		preflight.Control: {"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup",
+			"AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress"},
+	} {
+		f := newFake()
+		f.gates = map[string]*sync.WaitGroup{}
+		for _, group := range append(metadata, actions) {
+			gate := &sync.WaitGroup{}
+			gate.Add(len(group))
+			for _, name := range group {
+				f.gates[name] = gate
+			}
+		}
+		f.start(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // when it goes wrong
+		p := testProvider()
+		p.metadataTimeout = 10 * time.Second
+		if r, _ := runWith(ctx, t, p, testConfig(role), nil); r.Verdict != preflight.VerdictPassed {
+			t.Errorf("%s:\n%s", role, text(r))
+		}
+		cancel()
+	}
+}
+
 func TestNothingIsChanged(t *testing.T) {
 	f := newFake()
 	c := testConfig(preflight.Control)
@@ -66,6 +101,49 @@ func TestNothingIsChanged(t *testing.T) {
 	for _, call := range f.calls {
 		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") && !call.dryRun && call.action != simulateAction {
 			t.Errorf("%s was called without DryRun", call.action)
+		}
+	}
+}
+
+// mistakes are those that operators make, with the checks that find each.
+var mistakes = map[string][]string{
+	"no instance profile":                             {"instance-profile"},
+	"a profile without a usable role":                 {"role-credentials"},
+	"the wrong role":                                  {"instance-role"},
+	"DescribeInstances is denied":                     {"ec2-read-permissions"},
+	"no DescribeAvailabilityZones":                    {"ec2-read-permissions"},
+	"no CreateSecurityGroup, CreateTags or Authorize": {"security-group-permissions"},
+	"no permissions for load balancers":               {"load-balancer-permissions", "load-balancer-write-permissions"},
+	"no cluster tag on the instance":                  {"instance-cluster-tag"},
+	"two cluster ids":                                 {"instance-cluster-ids"},
+	"old and new tag disagree":                        {"instance-legacy-tag"},
+	"a value that is neither owned nor shared":        {"cluster-tag-value"},
+	"a name that is too long, too many tags":          {"cluster-name", "instance-tag-limit"},
+	"a subnet tagged only for another cluster":        {"node-subnet-cluster-tag", "public-subnet-cluster-tag", "foreign-public-subnets"},
+	"no role tag, and several subnets in a zone":      {"public-subnet-choice", "internal-subnet-choice"},
+	"a public subnet without a public route":          {"public-subnet-route", "internal-subnets"},
+	"two tagged security groups":                      {"tagged-security-groups"},
+	"several untagged security groups":                {"untagged-security-groups"},
+	"a host name that is not the private DNS name":    {"node-name"},
+	"a node address that is not the instance's":       {"node-address"},
+	"a hop limit of 1":                                {"metadata-hop-limit"},
+	"instance metadata is off":                        {"metadata-service"},
+	"clock skew":                                      {"clock"},
+	"no way to EC2, ELB or ECR":                       {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint"},
+	"the source/destination check is on":              {"source-dest-check"},
+	"two tagged route tables":                         {"cloud-routes-table"},
+	"a Node of an earlier instance":                   {"stale-node"},
+}
+
+func TestEveryMistakeHasItsChecks(t *testing.T) {
+	if len(mistakes) != 26 {
+		t.Errorf("%d mistakes", len(mistakes))
+	}
+	for mistake, ids := range mistakes {
+		for _, id := range ids {
+			if !slices.ContainsFunc(checks, func(c check) bool { return c.ID == id }) {
+				t.Errorf("%s: there is no check %s", mistake, id)
+			}
 		}
 	}
 }
@@ -193,8 +271,16 @@ func TestFindings(t *testing.T) {
 		"metadata disabled":      {preflight.Worker, func(f *fakeCloud) { f.tokenStatus = 403 }, nil, "", "metadata-service", preflight.Failed, []string{"disabled", "--http-endpoint enabled"}},
 		"no IMDSv2":              {preflight.Worker, func(f *fakeCloud) { f.tokenStatus = 404 }, nil, "", "metadata-service", preflight.Failed, []string{"does not know IMDSv2"}},
 		"metadata fails halfway": {preflight.Worker, func(f *fakeCloud) { f.statuses["meta-data/iam/info"] = 500 }, nil, "", "metadata-service", preflight.Failed, []string{"meta-data/iam/info answered HTTP 500"}},
-		"metadata fails":         {preflight.Worker, func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 }, nil, "", "metadata-service", preflight.Failed, []string{"HTTP 500"}},
+		"no ELB answer": {preflight.Control, func(f *fakeCloud) {
+			f.answers["elasticloadbalancing:DescribeLoadBalancers"] = fakeAnswer{500, ""}
+		}, nil, "", "load-balancer-endpoint", preflight.Failed, []string{"HTTP 500"}},
+		"local zones only": {preflight.Control, func(f *fakeCloud) {
+			f.zones = map[string]string{"us-east-1a": "local-zone", "us-east-1b": "local-zone"}
+		}, nil, "", "internal-subnets", preflight.Failed, []string{"none of 4 subnets"}},
+		"metadata fails": {preflight.Worker, func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 }, nil, "", "metadata-service", preflight.Failed, []string{"HTTP 500"}},
 	}
+	found := map[string]bool{"stale-node": true, "registry-endpoint": true} // which have tests of their own
+	ran := 0
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
@@ -220,6 +306,8 @@ func TestFindings(t *testing.T) {
 					t.Errorf("the report lacks %q", want)
 				}
 			}
+			ran++
+			found[test.check] = found[test.check] || len(got.Findings) > 0
 			for _, f := range got.Findings {
 				if f.Resource == "" || f.Wanted == "" || f.Found == "" || f.Why == "" || len(f.Mend) == 0 {
 					t.Errorf("incomplete: %+v", f)
@@ -241,6 +329,22 @@ func TestFindings(t *testing.T) {
 				t.Log(out)
 			}
 		})
+	}
+	for _, c := range checks {
+		if ran == len(tests) && !found[c.ID] {
+			t.Errorf("nothing here makes %s find something", c.ID)
+		}
+	}
+}
+
+func TestRegistryUnreachable(t *testing.T) {
+	f := newFake()
+	f.start(t)
+	p := testProvider()
+	p.Reachable = func(string) error { return errors.New("no route to host") }
+	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	if got := result(r, "registry-endpoint"); got.Status != preflight.Warned || !strings.Contains(text(r), ".ecr.api --subnet-ids subnet-node-a") || r.Verdict != preflight.VerdictPassed {
+		t.Errorf("%s", text(r))
 	}
 }
 

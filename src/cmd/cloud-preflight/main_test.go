@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
@@ -44,6 +46,7 @@ func simulate(t *testing.T, change func(*awssim.Instance)) {
 	t.Cleanup(api.Close)
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
 	t.Setenv("AWS_ENDPOINT_URL", api.URL)
+	t.Setenv("AWS_CA_BUNDLE", "") // every client would read it
 }
 
 // invoke runs the program with a configuration and returns its exit code and outputs.
@@ -186,6 +189,67 @@ func TestPolicyCommand(t *testing.T) {
 	if code := run(context.Background(), []string{"checks"}, &out, &errs, &aws.Provider{}); code != exitPassed || !strings.Contains(out.String(), "instance-cluster-tag") {
 		t.Errorf("exit code %d", code)
 	}
+}
+
+// TestNoCredentialsAnywhere looks for the role's credentials in all that a run writes, on a machine that it passes and on one
+// that it fails.
+func TestNoCredentialsAnywhere(t *testing.T) {
+	for _, tags := range []awssim.Tags{{"kubernetes.io/cluster/prod": "shared"}, nil} {
+		simulate(t, func(i *awssim.Instance) { i.Tags = tags })
+		dir := t.TempDir()
+		_, stdout, stderr := invoke(t, good, "--thorough", "--node-identity", filepath.Join(dir, "node.json"), "--report", filepath.Join(dir, "report.json"), "--log", filepath.Join(dir, "log"))
+		written := map[string]string{"stdout": stdout, "stderr": stderr}
+		files, err := os.ReadDir(dir)
+		if err != nil || len(files) != 3 {
+			t.Fatalf("%d files: %v", len(files), err)
+		}
+		for _, f := range files {
+			content, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			written[f.Name()] = string(content)
+		}
+		secrets := credentials(t)
+		if again := credentials(t); !slices.Equal(again, secrets) {
+			t.Fatal("each request gives other credentials, so these are not what the program had")
+		}
+		for where, content := range written {
+			for _, secret := range secrets {
+				if strings.Contains(content, secret) {
+					t.Errorf("%s has %s…", where, secret[:4])
+				}
+			}
+		}
+	}
+}
+
+// credentials fetches those that instance metadata gives this machine, as the program does.
+func credentials(t *testing.T) []string {
+	t.Helper()
+	ask := func(method, path, header, value string) []byte {
+		request, err := http.NewRequestWithContext(t.Context(), method, os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")+"/latest/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set(header, value)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s %v", path, response.Status, err)
+		}
+		return body
+	}
+	token := string(ask(http.MethodPut, "api/token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60"))
+	var document struct{ AccessKeyID, SecretAccessKey, Token string }
+	if err := json.Unmarshal(ask(http.MethodGet, "meta-data/iam/security-credentials/kubernetes-control", "X-Aws-Ec2-Metadata-Token", token), &document); err != nil {
+		t.Fatal(err)
+	}
+	return []string{document.AccessKeyID, document.SecretAccessKey, document.Token}
 }
 
 // TestTemplateKnowsTheChecks: the job's template refuses every other id, before there is a VM.
