@@ -85,8 +85,8 @@ func (c *Config) wouldSplit(a answer) error {
   missing:  this instance, %s, which has no data yet (no *.wal in %s)
   why:      a new member takes its cluster from the manifest, a running one from its data. This one would not join: with other new
             instances it would make a cluster of their own, and API servers would show different objects.
-  do now:   set the number of instances back to what it was and deploy; etcd's data and the running members have not been touched.
-            This release cannot add members to a running etcd yet. How to get there with a snapshot: %s`,
+  do now:   set the number of instances back to what it was and deploy; the running cluster goes on, and its data is unchanged.
+            This release cannot add members to a running etcd yet; what to do instead: %s`,
 		a.from, list(a.members), c.self(), c.WALDir, guide)
 }
 
@@ -98,7 +98,7 @@ func (c *Config) lostData(a answer) error {
             could break what they have agreed on, so etcd refuses it too ("has already been bootstrapped").
   do now:   if the disk still exists (bosh disks --orphaned), attach it: bosh attach-disk %s DISK_CID.
             Else the cluster goes on without this member as long as more than half of all are up. This release cannot replace a
-            member yet; how to bring all back from a snapshot: %s`,
+            member yet; what to do instead: %s`,
 		a.from, list(a.members), c.self(), c.WALDir, c.self().Name, guide)
 }
 
@@ -151,7 +151,7 @@ func (c *Config) lastMember() error {
   instance: %s
   why:      a new instance, in another AZ or group, begins with an empty disk and an empty cluster.
   do now:   undo what removes the instance from the manifest (instances, azs, name of the group) and deploy; nothing was stopped.
-            To move a cluster: %s. To delete it all the same, stop it first: bosh stop %s`,
+            Moving a cluster is not supported: %s. To delete it all the same, stop it first: bosh stop %s`,
 		c.self(), guide, c.self().Name)
 }
 
