@@ -9,6 +9,7 @@ wanted=(
   monit                                              # supervises processes on VMs, the lab's too
   conntrack e2fsprogs ethtool iproute2 kmod nftables socat util-linux # what kubelet and kube-proxy call
   shellcheck                                         # make lint
+  xz-utils                                           # packs the release's packages
 )
 
 missing=()

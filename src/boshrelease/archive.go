@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"cmp"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,9 +12,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	boshfile "github.com/cloudfoundry/bosh-utils/fileutil"
@@ -117,14 +120,14 @@ func Digest(trees []Tree) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
-// WriteArchive writes a gzipped tar archive of trees to file, the same bytes for the same content. Level is that of
-// compress/gzip. The file appears when it is complete.
-func WriteArchive(file string, level int, trees ...Tree) error {
+// WriteArchive writes a tar archive of trees, compressed by xz, to file, the same bytes for the same content. The file
+// appears when it is complete.
+func WriteArchive(ctx context.Context, file string, trees ...Tree) error {
 	all, err := entries(trees)
 	if err != nil {
 		return err
 	}
-	return writeFile(file, func(w io.Writer) error { return writeTarGz(w, level, all) })
+	return writeFile(file, func(w io.Writer) error { return writeTarXZ(ctx, w, all) })
 }
 
 // writeFile writes a file through a temporary one beside it.
@@ -143,18 +146,42 @@ func writeFile(file string, write func(io.Writer) error) error {
 	return os.Rename(temporary.Name(), file)
 }
 
-func writeTarGz(w io.Writer, level int, all []entry) error {
-	compressed, err := gzip.NewWriterLevel(w, level)
+// writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and
+// makes a quarter less of them; stemcells unpack it, as they bring dpkg-dev, which needs xz-utils.
+func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
+	command := exec.CommandContext(ctx, "xz", "--compress", "--stdout", "-1", "--threads=1") // several threads cut the content into blocks
+	var complaints strings.Builder
+	command.Stdout, command.Stderr = w, &complaints
+	input, err := command.StdinPipe()
 	if err != nil {
 		return err
 	}
-	archive := tar.NewWriter(compressed)
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("%w; make setup installs it (xz-utils)", err)
+	}
+	err = errors.Join(writeTar(input, all), input.Close())
+	if ended := command.Wait(); ended != nil {
+		err = errors.Join(err, fmt.Errorf("xz: %w: %s", ended, strings.TrimSpace(complaints.String())))
+	}
+	return err
+}
+
+func writeTarGz(w io.Writer, all []entry) error {
+	compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeTar(compressed, all), compressed.Close())
+}
+
+func writeTar(w io.Writer, all []entry) error {
+	archive := tar.NewWriter(w)
 	for _, e := range all {
 		if err := writeEntry(archive, e); err != nil {
 			return err
 		}
 	}
-	return errors.Join(archive.Close(), compressed.Close())
+	return archive.Close()
 }
 
 func writeEntry(archive *tar.Writer, e entry) error {
@@ -209,7 +236,7 @@ func (c compressor) CompressSpecificFilesInDir(dir string, files []string, _ bos
 	if err != nil {
 		return "", err
 	}
-	if err := errors.Join(writeTarGz(archive, gzip.BestSpeed, all), archive.Close()); err != nil {
+	if err := errors.Join(writeTarGz(archive, all), archive.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(archive.Name()))
 	}
 	return archive.Name(), nil

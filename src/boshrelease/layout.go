@@ -38,7 +38,7 @@ const smokeServer = "smoke-server"
 type Package struct {
 	// Name is the folder's in packages.
 	Name string
-	// Trees become the package's blob, NAME/NAME.tar.gz.
+	// Trees become the package's blob, NAME/NAME.tar.xz.
 	Trees []Tree
 	// Programs are the folders with the programs that it ships, in whatever form.
 	Programs []string

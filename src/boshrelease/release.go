@@ -2,7 +2,6 @@ package boshrelease
 
 import (
 	"cmp"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -123,7 +122,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 				return err
 			}
 			var err error
-			if blobs[i], err = b.writeBlob(p, progress); err != nil {
+			if blobs[i], err = b.writeBlob(ctx, p, progress); err != nil {
 				return fmt.Errorf("package %s: %w", p.Name, err)
 			}
 			return nil
@@ -142,9 +141,9 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 	return named, nil
 }
 
-func (b Builder) blobFile(name string) string { return b.path("blobs", name, name+".tar.gz") }
+func (b Builder) blobFile(name string) string { return b.path("blobs", name, name+".tar.xz") }
 
-func (b Builder) writeBlob(p Package, progress *components.Progress) (Blob, error) {
+func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.Progress) (Blob, error) {
 	begun := time.Now()
 	for _, tree := range p.Trees {
 		if found, err := os.ReadDir(tree.Dir); err != nil || len(found) == 0 {
@@ -166,7 +165,7 @@ func (b Builder) writeBlob(p Package, progress *components.Progress) (Blob, erro
 		progress.Skip()
 		return blob, nil
 	}
-	if err := WriteArchive(file, gzip.BestCompression, p.Trees...); err != nil {
+	if err := WriteArchive(ctx, file, p.Trees...); err != nil {
 		return Blob{}, err
 	}
 	blob = Blob{Digest: digest}
@@ -319,7 +318,7 @@ func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
 	}
 	all := map[string]indexed{}
 	for name, blob := range blobs {
-		file := filepath.Join(name, name+".tar.gz")
+		file := filepath.Join(name, name+".tar.xz")
 		all[file] = indexed{blob.Size, "sha256:" + blob.SHA256}
 		if err := linkOrCopy(filepath.Join(staging, "blobs", file), b.blobFile(name)); err != nil {
 			return err

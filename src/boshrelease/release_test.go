@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -47,8 +48,8 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	for _, p := range b.Packages() {
-		write("packages/"+p.Name+"/spec", "name: "+p.Name+"\nfiles: ["+p.Name+"/"+p.Name+".tar.gz]\n")
-		write("packages/"+p.Name+"/packaging", "tar -xzf "+p.Name+"/"+p.Name+".tar.gz -C ${BOSH_INSTALL_TARGET}\n")
+		write("packages/"+p.Name+"/spec", "name: "+p.Name+"\nfiles: ["+p.Name+"/"+p.Name+".tar.xz]\n")
+		write("packages/"+p.Name+"/packaging", "tar -xJf "+p.Name+"/"+p.Name+".tar.xz -C ${BOSH_INSTALL_TARGET}\n")
 		for _, c := range p.Components {
 			libraries := ""
 			if c == "runc" {
@@ -101,7 +102,7 @@ func TestBuild(t *testing.T) {
 	if job := readArchive(t, files["jobs/server.tgz"]); string(job["templates/ctl"]) != "#!/bin/bash\n" {
 		t.Errorf("a linked template is %q in the job; it must be the file that the link leads to", job["templates/ctl"])
 	}
-	blob := readArchive(t, readArchive(t, files["packages/containerd.tgz"])["containerd/containerd.tar.gz"])
+	blob := readArchive(t, readArchive(t, files["packages/containerd.tgz"])["containerd/containerd.tar.xz"])
 	if string(blob["bin/containerd"]) != "program of containerd" || string(blob["bin/runc"]) != "program of runc" {
 		t.Errorf("the package holds %v", blob)
 	}
@@ -193,12 +194,12 @@ func TestArchiveIsDeterministic(t *testing.T) {
 	write := func(name string) []byte {
 		t.Helper()
 		file := filepath.Join(dir, name)
-		if err := WriteArchive(file, gzip.BestSpeed, trees...); err != nil {
+		if err := WriteArchive(t.Context(), file, trees...); err != nil {
 			t.Fatal(err)
 		}
 		return readFile(t, file)
 	}
-	first := write("first.tar.gz")
+	first := write("first.tar.xz")
 	digest, err := Digest(trees)
 	if err != nil {
 		t.Fatal(err)
@@ -206,7 +207,7 @@ func TestArchiveIsDeterministic(t *testing.T) {
 	if err := os.Chtimes(filepath.Join(dir, "in", "b"), time.Now(), time.Now().Add(time.Hour)); err != nil {
 		t.Fatal(err)
 	}
-	if !bytes.Equal(first, write("second.tar.gz")) {
+	if !bytes.Equal(first, write("second.tar.xz")) {
 		t.Error("a file's time changed the archive")
 	}
 	want := []string{"bin/", "bin/b", "bin/link", "bin/sub/", "bin/sub/a"}
@@ -225,7 +226,7 @@ func TestArchiveConflict(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	writeTest(t, filepath.Join(one, "same"), "1")
 	writeTest(t, filepath.Join(two, "same"), "2")
-	err := WriteArchive(filepath.Join(t.TempDir(), "x.tgz"), 1, Tree{Dir: one, Prefix: "bin"}, Tree{Dir: two, Prefix: "bin"})
+	err := WriteArchive(t.Context(), filepath.Join(t.TempDir(), "x.tar.xz"), Tree{Dir: one, Prefix: "bin"}, Tree{Dir: two, Prefix: "bin"})
 	if err == nil || !strings.Contains(err.Error(), "would both be bin/same") {
 		t.Errorf("got %v", err)
 	}
@@ -362,7 +363,7 @@ func readFile(t *testing.T, file string) []byte {
 	return content
 }
 
-// readArchive gives the files of a gzipped tar archive by name, without a leading "./".
+// readArchive gives the files of a tar archive, compressed by gzip or xz, by name, without a leading "./".
 func readArchive(t *testing.T, archive []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -381,11 +382,7 @@ func archiveNames(t *testing.T, archive []byte) []string {
 
 func eachFile(t *testing.T, archive []byte, f func(*tar.Header, []byte)) {
 	t.Helper()
-	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for files := tar.NewReader(unzipped); ; {
+	for files := tar.NewReader(unpacked(t, archive)); ; {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
 			return
@@ -399,4 +396,22 @@ func eachFile(t *testing.T, archive []byte, f func(*tar.Header, []byte)) {
 		}
 		f(header, content)
 	}
+}
+
+func unpacked(t *testing.T, archive []byte) io.Reader {
+	t.Helper()
+	if bytes.HasPrefix(archive, []byte("\xfd7zXZ\x00")) {
+		command := exec.CommandContext(t.Context(), "xz", "--decompress", "--stdout")
+		command.Stdin = bytes.NewReader(archive)
+		content, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.NewReader(content)
+	}
+	unzipped, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return unzipped
 }
