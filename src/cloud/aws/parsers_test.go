@@ -2,12 +2,17 @@ package aws
 
 import (
 	"encoding/json"
+	"maps"
+	"net/http"
 	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/smithy-go"
 
 	"kubernetes-release/preflight"
 )
@@ -215,6 +220,129 @@ func FuzzHostname(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content string) {
 		if name, err := parseHostname(content); err == nil && (name == "" || len(strings.Fields(name)) != 1) {
 			t.Errorf("accepted %q", name)
+		}
+	})
+}
+
+// FuzzProfileARN: the ARN of the instance profile says whom IAM is asked about.
+func FuzzProfileARN(f *testing.F) {
+	f.Add("arn:aws:iam::123456789012:instance-profile/team/kubernetes-control")
+	f.Add("arn:aws-cn:iam::1:x")
+	f.Add("arn:")
+	f.Fuzz(func(t *testing.T, profile string) {
+		facts := &facts{conf: &cloudConfig{}, profile: profile, credentials: roleCredentials{Role: "r"}, request: preflight.Config{Cluster: "prod", Role: preflight.Control, ConfigureCloudRoutes: true}}
+		if _, _, known := facts.account(); !known {
+			return
+		}
+		for _, q := range facts.policyQuestions("arn:aws:iam::123456789012:role/r") {
+			if len(q.actions) == 0 {
+				t.Errorf("a question without actions: %+v", q)
+			}
+			for _, r := range q.resources {
+				if !strings.HasPrefix(r, "arn:") {
+					t.Errorf("asks about %q", r)
+				}
+			}
+		}
+	})
+}
+
+// FuzzDeniedAction: the name of what is denied is taken out of AWS's message.
+func FuzzDeniedAction(f *testing.F) {
+	f.Add("You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateTags on resource: y")
+	f.Add("not authorized to perform: ")
+	f.Fuzz(func(t *testing.T, message string) {
+		got := deniedAction(&smithy.GenericAPIError{Code: "UnauthorizedOperation", Message: message}, "ec2:Otherwise")
+		if service, name, ok := strings.Cut(got, ":"); !ok || service == "" || name == "" || strings.ContainsAny(got, " \n") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// FuzzSubnets: tags and routes as strange as they come; what is chosen is one of the subnets, one in a zone.
+func FuzzSubnets(f *testing.F) {
+	f.Add("subnet-1 a kubernetes.io/cluster/prod=shared\nsubnet-2 a kubernetes.io/cluster/other=\nsubnet-3 b kubernetes.io/role/elb=1", "igw-1")
+	f.Add("  =\nsubnet-1  KubernetesCluster=prod", "nat-1")
+	f.Fuzz(func(t *testing.T, lines, gateway string) {
+		v := vpc{cluster: "prod", ownSubnet: "subnet-1", tables: []types.RouteTable{mainTable(gateway)}}
+		known := map[string]bool{}
+		for line := range strings.Lines(lines) {
+			words := strings.Split(strings.TrimSuffix(line, "\n"), " ")
+			words = append(words, "", "")
+			v.subnets = append(v.subnets, subnetOf(words[0], words[1], words[2:]...))
+			known[words[0]] = true
+		}
+		for _, internal := range []bool{false, true} {
+			choice := v.choose(internal)
+			zones := map[string]bool{}
+			for _, z := range choice.Zones {
+				if !known[z.id()] || zones[z.Zone] || z.By == "" {
+					t.Errorf("%+v of %q", z, lines)
+				}
+				zones[z.Zone] = true
+			}
+			if len(choice.explain().Lines) == 0 {
+				t.Errorf("nothing is explained of %q", lines)
+			}
+		}
+	})
+}
+
+// FuzzAnswers has EC2 answer every call with the same text. Whatever it is, the run comes to a verdict and nothing is taken for
+// well that is not.
+func FuzzAnswers(f *testing.F) {
+	cloud := newFake()
+	cloud.start(f)
+	f.Add(200, "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>"+testInstance+"</instanceId><tagSet><item/></tagSet><networkInterfaceSet><item/></networkInterfaceSet></item></instancesSet></item></reservationSet></DescribeInstancesResponse>")
+	f.Add(200, "<DescribeSubnetsResponse><subnetSet><item/><item><subnetId>subnet-node-a</subnetId></item></subnetSet></DescribeSubnetsResponse>")
+	f.Add(200, "<DescribeRouteTablesResponse><routeTableSet><item><associationSet><item/></associationSet><routeSet><item/></routeSet></item></routeTableSet></DescribeRouteTablesResponse>")
+	f.Add(500, "<html>")
+	f.Add(400, "<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code><Message/></Error></Errors></Response>")
+	f.Add(200, "<DescribeSubnetsResponse><subnetSet><item><subn")
+	f.Add(200, "")
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		if status < 200 || status > 599 || status == http.StatusTooManyRequests || strings.Contains(body, "hrottl") || strings.Contains(body, "LimitExceeded") ||
+			strings.Contains(body, "TooManyRequests") || strings.Contains(body, "SlowDown") || strings.Contains(body, "extToken") {
+			t.Skip("no status of an answer, or one that is waited out")
+		}
+		cloud.mu.Lock()
+		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
+			cloud.answers["ec2:"+name] = fakeAnswer{status, body}
+		}
+		cloud.calls = nil
+		cloud.mu.Unlock()
+		r, _ := runStarted(t, testConfig(preflight.Control), nil, 20*time.Second)
+		if result(r, "instance-cluster-tag").Status == preflight.Passed && !strings.Contains(body, TagPrefix+"prod") {
+			t.Errorf("a tag is seen in %q", body)
+		}
+		if out := text(r); r.Verdict == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) || strings.Contains(out, testToken) {
+			t.Errorf("%d results, verdict %q", len(r.Results), r.Verdict)
+		}
+	})
+}
+
+// FuzzMetadata has instance metadata say anything. Either the machine is known by a name that can be a node's, or
+// metadata-service fails.
+func FuzzMetadata(f *testing.F) {
+	cloud := newFake()
+	cloud.start(f)
+	good := newFake().metadata
+	const document, hostname, info = "dynamic/instance-identity/document", "meta-data/local-hostname", "meta-data/iam/info"
+	f.Add(good[document], good[hostname], "0a:00:00:00:00:01", good[info], "kubernetes-control", good["meta-data/iam/security-credentials/kubernetes-control"])
+	f.Add(good[document], "a b", "../..", "{}", "a/b", "{")
+	f.Add("{", "", "", "", "", "")
+	f.Fuzz(func(t *testing.T, identity, name, mac, profile, role, credentials string) {
+		cloud.mu.Lock()
+		cloud.metadata = maps.Clone(good)
+		for path, body := range map[string]string{document: identity, hostname: name, "meta-data/mac": mac, info: profile,
+			"meta-data/iam/security-credentials/": role, "meta-data/iam/security-credentials/kubernetes-control": credentials} {
+			cloud.metadata[path] = body
+		}
+		cloud.calls = nil
+		cloud.mu.Unlock()
+		r, _ := runStarted(t, testConfig(preflight.Worker), nil, 20*time.Second)
+		if r.Node != nil && r.Node.Validate() != nil || r.Node == nil && result(r, "metadata-service").Status != preflight.Failed {
+			t.Errorf("%+v\n%s", r.Node, text(r))
 		}
 	})
 }
