@@ -216,6 +216,14 @@ func TestFailingProcessesAreAChange(t *testing.T) {
 	}
 }
 
+// TestWatchTimeOfOneNumber is waited for, and then instances are looked at once.
+func TestWatchTimeOfOneNumber(t *testing.T) {
+	b := newBench(t)
+	b.op(`
+- {type: replace, path: "/update/canary_watch_time", value: 0}
+- {type: replace, path: "/update/update_watch_time", value: 0}`).deploy()
+}
+
 // TestWhatDoesNotRunIsNamed: while it lasts, and in the error.
 func TestWhatDoesNotRunIsNamed(t *testing.T) {
 	b := newBench(t)

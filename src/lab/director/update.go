@@ -320,18 +320,16 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, task *Task) error {
 	limits := watch(c.planned.Group.Spec.Update, c.canary)
 	begun := time.Now()
-	inner, cancel := context.WithTimeout(ctx, limits.Max)
-	defer cancel()
-	err := a.Start(inner)
-	if err != nil {
+	if err := a.Start(ctx); err != nil {
 		return fmt.Errorf("starting jobs: %w", err)
 	}
-	if err = sleep(inner, limits.Min-time.Since(begun)); err == nil {
-		err = r.waitRunning(inner, a, task)
+	if err := sleep(ctx, limits.Min-time.Since(begun)); err != nil {
+		return err
 	}
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("'%s' is not running after update (waited %s): %w; read /var/vcap/sys/log/JOB/ in the VM",
-			c.planned.Instance.String(), limits.Max, err)
+	problem, err := r.waitRunning(ctx, a, begun.Add(limits.Max), task)
+	if problem != "" {
+		return fmt.Errorf("'%s' is not running after update (waited %s): %s; read /var/vcap/sys/log/JOB/ in the VM",
+			c.planned.Instance.String(), limits.Max, problem)
 	}
 	return err
 }
@@ -339,35 +337,36 @@ func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, ta
 // reportEvery is how often a wait says what it waits for.
 const reportEvery = 15 * time.Second
 
-// waitRunning waits until every process runs, and says now and then which do not. So does the error, if that lasts too long.
-func (d *Director) waitRunning(ctx context.Context, a agent.Agent, task *Task) error {
+// waitRunning waits until every process runs, and says now and then which do not. It asks once at least; the problem is what was in the
+// way when time ran out.
+func (d *Director) waitRunning(ctx context.Context, a agent.Agent, deadline time.Time, task *Task) (problem string, err error) {
 	poll := cmp.Or(d.Poll, 200*time.Millisecond)
 	reported := d.Progress.now()
-	var problem error
 	for {
 		state, err := a.State(ctx)
 		if err == nil && state.State == agent.Running {
-			return nil
+			return "", nil
 		}
-		if ctx.Err() == nil { // a question that the deadline cut short says nothing about the VM
-			problem = notRunning(state, err)
+		problem := notRunning(state, err)
+		if time.Now().After(deadline) {
+			return problem, nil
 		}
 		if now := d.Progress.now(); now.Sub(reported) >= reportEvery {
-			task.Step("waiting: %v", problem)
+			task.Step("waiting: %s", problem)
 			reported = now
 		}
-		if sleep(ctx, poll) != nil {
-			return cmp.Or(problem, ctx.Err())
+		if err := sleep(ctx, poll); err != nil {
+			return "", err
 		}
 	}
 }
 
 // notRunning says what an answer of the agent's lacks.
-func notRunning(state agent.State, err error) error {
+func notRunning(state agent.State, err error) string {
 	if err != nil {
-		return err
+		return err.Error()
 	}
-	return errors.New(cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process"))
+	return cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process")
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
