@@ -135,6 +135,13 @@ func TestCountsAndWatchTimes(t *testing.T) {
 	if u.Canaries.Of(9, 0) != 0 || u.MaxInFlight.Of(9, 1) != 2 || u.MaxInFlight.Of(1, 1) != 1 {
 		t.Errorf("counts: %+v", u)
 	}
+	// A Director rounds percentages down, and never takes more than all.
+	if got := u.MaxInFlight.Of(6, 1); got != 1 {
+		t.Errorf("25%% of 6 is %d, want 1", got)
+	}
+	if got := (Count{Value: 200, Percent: true}).Of(3, 1); got != 3 {
+		t.Errorf("200%% of 3 is %d, want 3", got)
+	}
 	if u.CanaryWatchTime.Max.Seconds() != 60 || u.UpdateWatchTime.Min.Seconds() != 5 {
 		t.Errorf("watch times: %+v", u)
 	}

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -115,11 +114,12 @@ func (c *Count) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// Of gives the number for a group of size instances, never less than least.
+// Of gives the number for a group of size instances, never less than least. As with a Director, percentages are rounded down and are
+// of all instances at most.
 func (c Count) Of(size, least int) int {
 	value := c.Value
 	if c.Percent {
-		value = int(math.Round(float64(c.Value) * float64(size) / 100))
+		value = min(c.Value*size/100, size)
 	}
 	return max(value, least)
 }
