@@ -12,6 +12,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -176,7 +177,7 @@ func TestBadInputMakesNoVM(t *testing.T) {
 // with returns a lab on the same state directory with the mistake in it.
 func (l *lab) with(t *testing.T, c badInput) *lab {
 	t.Helper()
-	changed := &lab{state: l.state, ops: l.ops, vars: c.vars}
+	changed := &lab{state: l.state, base: l.base, ops: slices.Clone(l.ops), vars: slices.Concat(l.vars, c.vars)}
 	if c.ops != "" {
 		file := filepath.Join(t.TempDir(), "bad.yml")
 		if err := os.WriteFile(file, []byte(c.ops), 0o600); err != nil {
@@ -290,6 +291,26 @@ func TestBadInputStartsNothing(t *testing.T) {
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up with the mistakes mended: %v\n%s", err, tail(out, 40))
 	}
+	t.Run("more control VMs", func(t *testing.T) { l.checkGrowthIsRefused(t) })
+}
+
+// checkGrowthIsRefused: new instances beside a cluster of one are refused before they found another one, and nothing is lost by going back.
+func (l *lab) checkGrowthIsRefused(t *testing.T) {
+	t.Helper()
+	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "made-before")
+	grown := badInput{ops: inGroup("instances", "3"), want: []string{"pre-start", "job etcd", "second cluster", "set the number of instances back", "docs/operations.md"}}
+	out, err := l.with(t, grown).up()
+	if err == nil {
+		t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+	}
+	grown.judge(t, out)
+	if files := l.ssh(t, "control/1", "sh", "-c", "ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true"); files != "" {
+		t.Errorf("something was started: %s", files)
+	}
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up with one control VM again: %v\n%s", err, tail(out, 40))
+	}
+	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "made-before")
 }
 
 // object writes a map in YAML's flow style, which JSON is a part of.

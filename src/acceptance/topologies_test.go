@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/node"
 )
 
 // workerOps are the ops-files that give a lab workers of its own.
@@ -43,17 +45,107 @@ func TestControlAndTwoWorkers(t *testing.T) {
 			l.checkFilesOfRoot(t, instance)
 		}
 	})
-	t.Run("nobody is refused what it needs", func(t *testing.T) {
-		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
-			// RBAC names the user; what waits for its rights says so as information. A kubelet that asks once more for a pod
-			// which has just been deleted is refused by the Node authorizer, as the pod is related to no node any more.
-			out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
-				grep -v -e level=INFO -e 'Failed to get status for pod.*no relationship found between node' | head -5`)
-			if out != "" {
-				t.Errorf("%s logs:\n%s", instance, out)
-			}
+	t.Run("nobody is refused what it needs", func(t *testing.T) { l.checkNobodyIsRefused(t) })
+	t.Run("VMs made anew", func(t *testing.T) { l.checkVMsMadeAnew(t) })
+}
+
+// checkNobodyIsRefused: RBAC names the user; what waits for its rights says so as information. A kubelet that asks once more for a
+// pod which has just been deleted is refused by the Node authorizer, as the pod is related to no node any more.
+func (l *lab) checkNobodyIsRefused(t *testing.T) {
+	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+		out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
+			grep -v -e level=INFO -e 'Failed to get status for pod.*no relationship found between node' | head -5`)
+		if out != "" {
+			t.Errorf("%s logs:\n%s", instance, out)
 		}
-	})
+	}
+}
+
+// checkVMsMadeAnew: a VM that is made anew has its old address, and so the old name as a node, in another instance of the cloud. It
+// comes back as a node by itself, be it on a worker or beside the API itself.
+func (l *lab) checkVMsMadeAnew(t *testing.T) {
+	instances := []string{"control/0", "worker/0", "worker/1"}
+	// waited tells whether a VM found the Node of the one before it.
+	waited := func(instance, process string) bool {
+		out := l.ssh(t, instance, "cat", "/var/vcap/sys/log/"+process+"/"+process+".stderr.log")
+		return strings.Contains(out, "is that of an earlier machine")
+	}
+	before := l.machines(t, instances)
+	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
+		t.Fatalf("restart: %v\n%s", err, tail(out, 60))
+	}
+	if after := l.machines(t, instances); after["worker/0"] != before["worker/0"] {
+		t.Errorf("worker/0 was %+v, and is %+v after it was restarted only", before["worker/0"], after["worker/0"])
+	}
+
+	for _, instance := range []string{"worker/0", "control/0"} {
+		if out, err := l.run(deployTimeout, "recreate", instance); err != nil {
+			t.Fatalf("recreate %s: %v\n%s", instance, err, tail(out, 60))
+		}
+		if waited(instance, "kubelet") {
+			t.Errorf("%s left its Node behind when it was recreated", instance)
+		}
+	}
+	recreated := l.machines(t, instances)
+	l.checkReplaced(t, before, recreated, "worker/0", "control/0")
+
+	lost := []string{"worker/1", "control/0"}
+	for _, instance := range lost {
+		if out, err := l.run(time.Minute, "kill", instance); err != nil {
+			t.Fatalf("kill %s: %v\n%s", instance, err, out)
+		}
+	}
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+	}
+	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
+	for _, process := range []string{"kubelet", "flannel"} {
+		if !waited("control/0", process) {
+			t.Errorf("%s on control/0 did not wait for the lost VM's Node to go, so this shows nothing", process)
+		}
+	}
+	l.checkPodsOfEveryNode(t, l.nodes(t, len(instances)))
+	l.checkNobodyIsRefused(t)
+}
+
+// machine is a VM as the cluster knows it.
+type machine struct{ node, uid, providerID string }
+
+// machines returns the Ready Node of each instance, once the cloud has initialised it.
+func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
+	t.Helper()
+	machines := map[string]machine{}
+	for _, instance := range instances {
+		var identity node.Identity
+		if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, instance+" is a node", func() error {
+			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
+			fields := strings.Fields(out)
+			if err != nil || len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
+				return fmt.Errorf("%v: %q, want it Ready, untainted and with the provider id %s", err, out, identity.ProviderID)
+			}
+			machines[instance] = machine{identity.Name, fields[0], fields[1]}
+			return nil
+		})
+	}
+	return machines
+}
+
+// checkReplaced wants other Nodes of the same names for these instances, and no others.
+func (l *lab) checkReplaced(t *testing.T, before, after map[string]machine, replaced ...string) {
+	t.Helper()
+	for instance, was := range before {
+		is := after[instance]
+		if slices.Contains(replaced, instance) {
+			if is.node != was.node || is.uid == was.uid || is.providerID == was.providerID {
+				t.Errorf("%s was %+v, and is %+v after its VM was made anew", instance, was, is)
+			}
+		} else if is != was {
+			t.Errorf("%s was %+v, and is %+v though nothing was done to it", instance, was, is)
+		}
+	}
 }
 
 // nodes returns the names of the cluster's nodes, after all are Ready and want in number.
@@ -236,6 +328,18 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "made-meanwhile")
+	})
+	t.Run("fewer control VMs", func(t *testing.T) {
+		members := l.checkMembers(t, 3)
+		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}
+		out, err := l.with(t, fewer).up()
+		if err == nil {
+			t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+		}
+		fewer.judge(t, out)
+		if after := l.checkMembers(t, 3); after != members {
+			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
+		}
 	})
 }
 
