@@ -52,7 +52,7 @@ type Director struct {
 	CPI      CPI
 	Compiler *release.Compiler
 	Progress *Progress
-	// Publish is called whenever instances or their addresses changed, so that DNS follows. May be nil.
+	// Publish is called whenever instances or their addresses changed, so that DNS follows; the state does not change meanwhile. May be nil.
 	Publish func(*Plan) error
 	// Poll is how often an instance's state is asked for while waiting; 0 means five times a second.
 	Poll time.Duration
@@ -194,11 +194,13 @@ func (d *Director) record(plan *Plan) error {
 	})
 }
 
+// publish tells of the plan's instances. Others wait meanwhile, so that what is published is never a mixture, nor older than what was
+// published before.
 func (d *Director) publish(plan *Plan) error {
 	if d.Publish == nil {
 		return nil
 	}
-	return d.Publish(plan)
+	return d.Store.while(func() error { return d.Publish(plan) })
 }
 
 // deleteInstances stops instances for good and removes their VMs. Their disks stay, as orphans.

@@ -216,6 +216,33 @@ func TestFailingProcessesAreAChange(t *testing.T) {
 	}
 }
 
+// TestNamesArePublishedWhole: instances are updated at the same time, and what is published last knows all of them. The race detector
+// looks on.
+func TestNamesArePublishedWhole(t *testing.T) {
+	b := newBench(t)
+	var published int
+	b.publish = func(p *Plan) error {
+		count := 0
+		for _, group := range p.Groups {
+			for _, planned := range group.Instances {
+				if i := planned.Instance; i.VM != nil && i.VM.CID != "" {
+					count++
+				}
+			}
+		}
+		time.Sleep(time.Millisecond) // writing takes a moment, in which others go on
+		published = count
+		return nil
+	}
+	b.op(`[{type: replace, path: /update/max_in_flight, value: 5}]`).deploy()
+	if _, err := b.run(Options{Action: Recreate}); err != nil {
+		t.Fatal(err)
+	}
+	if published != len(b.cloud.vms) {
+		t.Errorf("%d VMs were published last, there are %d", published, len(b.cloud.vms))
+	}
+}
+
 // TestWatchTimeOfOneNumber is waited for, and then instances are looked at once.
 func TestWatchTimeOfOneNumber(t *testing.T) {
 	b := newBench(t)

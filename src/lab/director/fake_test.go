@@ -201,6 +201,7 @@ type bench struct {
 	output   strings.Builder
 	ops      []string
 	now      func() time.Time // of the progress lines; nil means time.Now
+	publish  func(*Plan) error
 }
 
 func newBench(t *testing.T) *bench {
@@ -284,7 +285,7 @@ func (b *bench) run(options Options) (int, error) {
 	}
 	d := &Director{
 		Dir: b.dir, Store: store, CPI: b.cloud, Compiler: &release.Compiler{Dir: b.dir},
-		Progress: &Progress{Out: &b.output, Now: b.now}, Poll: time.Millisecond,
+		Progress: &Progress{Out: &b.output, Now: b.now}, Publish: b.publish, Poll: time.Millisecond,
 	}
 	if err := d.Prepare(context.Background(), plan); err != nil {
 		return 0, err

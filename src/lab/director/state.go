@@ -185,8 +185,12 @@ func (s *Store) Update(change func(*State)) error {
 	return nil
 }
 
-// Save saves the state as it is.
-func (s *Store) Save() error { return s.Update(func(*State) {}) }
+// while calls do at a time when nobody changes the state.
+func (s *Store) while(do func() error) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return do()
+}
 
 // Remove takes an instance out of the state.
 func (s *Store) Remove(i *Instance) error {

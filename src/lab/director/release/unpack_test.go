@@ -17,7 +17,7 @@ import (
 	"kubernetes-release/lab/director/release/releasetest"
 )
 
-// big is the tarball of a release with one package of 2.5 MiB in many files, which installs a copy of them.
+// big is the tarball of a release with one package of 1.25 MiB in many files, which installs a copy of them.
 func big(t *testing.T) string {
 	t.Helper()
 	source := t.TempDir()
@@ -26,7 +26,7 @@ func big(t *testing.T) string {
 		"packages/big/spec": []byte("name: big\n"), "packages/big/packaging": []byte("cp -r . ${BOSH_INSTALL_TARGET}\n"),
 	}
 	for n := range 20 {
-		content := make([]byte, 128<<10)
+		content := make([]byte, 64<<10)
 		_, _ = rand.Read(content) // never fails
 		files[fmt.Sprintf("packages/big/file-%d", n)] = content
 	}
@@ -74,9 +74,9 @@ func TestFullDiskIsSaidInOneSentence(t *testing.T) {
 		want string
 	}{
 		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
-			"had 1 MiB of room, and " + tarball + " alone has 2 MiB; make room there, or keep the lab elsewhere with --state"},
+			"had 1 MiB of room, and " + tarball + " alone has 1 MiB; make room there, or keep the lab elsewhere with --state"},
 		"a package's source": {1, compile, "unpacking package 'big': no space left on device"},
-		"a compiled package": {4, compile, "compiling package 'big': no space left on device below "},
+		"a compiled package": {2, compile, "compiling package 'big': no space left on device below "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.do(smallDisk(t, c.size))
@@ -98,7 +98,7 @@ func (s *task) End(err error) { s.lines = append(s.lines, fmt.Sprintf("ended wit
 func TestUnpackingShowsHowFarItIs(t *testing.T) {
 	tarball, cache := big(t), t.TempDir()
 	for n, want := range []string{
-		"unpacked 0 of 2 MiB, unpacked 1 of 2 MiB, unpacked 1 of 2 MiB, unpacked 2 of 2 MiB, comparing digests with release.MF, ended with <nil>",
+		"unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 1 of 1 MiB, comparing digests with release.MF, ended with <nil>",
 		"", // it is there already
 	} {
 		shown := &task{}

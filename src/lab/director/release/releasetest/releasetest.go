@@ -93,7 +93,10 @@ func pack(t *testing.T, dir, kind string) ([]byte, map[string]any) {
 func archive(t *testing.T, files map[string][]byte) []byte {
 	t.Helper()
 	var buffer bytes.Buffer
-	gz := gzip.NewWriter(&buffer)
+	gz, err := gzip.NewWriterLevel(&buffer, gzip.BestSpeed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	tw := tar.NewWriter(gz)
 	for name, text := range files {
 		header := &tar.Header{Name: "./" + name, Mode: 0o644, Size: int64(len(text)), Typeflag: tar.TypeReg}
