@@ -68,6 +68,26 @@ func TestCheckListsEverything(t *testing.T) {
 	b.refuses("check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"), "wait_for[0].token_file: file "+b.path("token")+" is empty", "--max-pods")
 }
 
+func TestCheckFindsTheCommandsOfTheProcess(t *testing.T) {
+	b := newBench(t)
+	fields := map[string]any{
+		"flag_check":  "none",
+		"environment": map[string]any{"PATH": "/nowhere:" + b.dir},
+		"programs":    map[string]any{"fake-zero": "something", "nft": "rules of Services; without it set mode to iptables"},
+	}
+	b.config("fake-pflag", fields)
+	b.refuses("check", "the VM has no command nft (looked for in /nowhere:"+b.dir+"), needed for rules of Services; without it set mode to iptables")
+
+	if err := os.Symlink(b.path("fake-zero"), b.path("nft")); err != nil {
+		t.Fatal(err)
+	}
+	b.must("check")
+
+	fields["programs"] = map[string]any{"/usr/sbin/nft": "rules"}
+	b.config("fake-pflag", fields)
+	b.refuses("check", `programs holds "/usr/sbin/nft"`)
+}
+
 func TestCheckOfManyUnknownFlagsIsBounded(t *testing.T) {
 	b := newBench(t)
 	flags := map[string]any{}

@@ -48,6 +48,8 @@ type Config struct {
 	Limits       map[string]Limit  `json:"limits"`
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
+	// Programs are commands that the process runs from its PATH: name to what for, and what to do where the machine has none.
+	Programs map[string]string `json:"programs"`
 	// FlagCheck is how check has the flags judged: "help" (the default) runs the program with the real flags and --help,
 	// and where it has that flag with --version, "none" does not run it.
 	FlagCheck string `json:"flag_check"`
@@ -263,6 +265,11 @@ func (c *Config) validate() error {
 	c.validateEnvironment(&v)
 	c.validateNode(&v)
 	c.validateLimits(&v)
+	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
+		if name == "" || strings.ContainsRune(name, '/') {
+			v.problem("programs holds %q: give the name of a command, without a folder", name)
+		}
+	}
 	for i, certificate := range c.Certificates {
 		v.certificate(fmt.Sprintf("certificates[%d]", i), certificate)
 	}

@@ -17,8 +17,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -79,6 +81,7 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	log := logger(l.Stderr, config.Process)
 	problems := l.checkCertificates(config, log)
 	problems = append(problems, missingFiles(config)...)
+	problems = append(problems, missingPrograms(config)...)
 	flagProblems, err := l.checkFlags(ctx, config, log)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -127,6 +130,22 @@ func missingFiles(config *Config) []string {
 		}
 	}
 	slices.Sort(problems)
+	return problems
+}
+
+// missingPrograms lists the commands that the process would run and not find.
+func missingPrograms(config *Config) []string {
+	path := os.Getenv("PATH")
+	if own, ok := config.Environment["PATH"]; ok {
+		path = own.Text
+	}
+	var problems []string
+	for _, name := range slices.Sorted(maps.Keys(config.Programs)) {
+		found := func(dir string) bool { return executable(filepath.Join(dir, name)) == nil }
+		if !slices.ContainsFunc(filepath.SplitList(path), found) {
+			problems = append(problems, fmt.Sprintf("the VM has no command %s (looked for in %s), needed for %s", name, path, config.Programs[name]))
+		}
+	}
 	return problems
 }
 

@@ -73,7 +73,7 @@ var everything = map[string]values{
 		"extra_args": values{"vmodule": "proxier=4"},
 	},
 	"flannel": {
-		"api": values{"host": "api.example"}, "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4,
+		"api": values{"host": "api.example"}, "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4, "post_start": values{"timeout": "1m30s"},
 		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
 		"extra_args": values{"iptables-resync": 10},
 	},

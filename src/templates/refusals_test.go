@@ -55,6 +55,7 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
 		{"mask is a word", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
+		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
 		{"owned kubelet field", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
