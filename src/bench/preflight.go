@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,6 +67,7 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 	largest := crowdSizes[len(crowdSizes)-1]
 	var times, calls, slowest []float64
 	var parts []Part
+	var totals []string
 	attempts := 0
 	var perWorker float64 // of the smallest crowd
 	for _, workers := range crowdSizes {
@@ -90,6 +92,7 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 			}
 			if len(parts) == 0 || parts[len(parts)-1].Name != c.name() {
 				parts = append(parts, Part{Name: c.name(), Value: each})
+				totals = append(totals, fmt.Sprintf("%d calls of %d workers", c.calls, workers))
 			}
 		}
 	}
@@ -102,10 +105,10 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 		Note: fmt.Sprintf("All passed. No worker called one action more than %d times, which nothing limits; the slowest was done after %.0f s of the %.0f s that a run may take.",
 			attempts, slices.Max(slowest), preflight.DefaultTimeout.Seconds()),
 	}, {
-		Name: "preflight-calls", What: "EC2 calls of each worker, which must not grow with the number of workers, or the cost would not grow linearly", Unit: Calls, Aim: PreflightCallsAim, Busy: load,
+		Name: "preflight-calls", What: "EC2 calls of each worker in a large crowd against a small one; the cost is linear as long as they stay within a bound", Unit: Calls, Aim: PreflightCallsAim, Busy: load,
 		Subject: fmt.Sprintf("%d workers", largest), Ours: median(calls), OursRuns: calls,
 		Against: fmt.Sprintf("%d workers", crowdSizes[0]), Base: perWorker, Parts: parts,
-		Note: "Calls that EC2 throttles are counted; they cost the crowd no token of the bucket.",
+		Note: fmt.Sprintf("In all %s. Calls that EC2 throttles are counted; they cost the crowd no token of the bucket.", strings.Join(totals, ", ")),
 	}}, nil
 }
 
