@@ -109,6 +109,12 @@ FAIL second-check: i-1
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
+	b.Reset()
+	r.Machine = "" // where instance metadata does not answer
+	Printer{}.Findings(&b, r)
+	if !strings.HasPrefix(b.String(), "cloud-preflight: 1 check failed for cluster \"prod\" on worker:\n") {
+		t.Errorf("of a machine that is not known: %s", b.String())
+	}
 	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
 		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Mend: []string{"x"}}}})
 	b.Reset()

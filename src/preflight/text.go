@@ -128,7 +128,8 @@ func plural(n int, noun string) string {
 func (p Printer) Findings(w io.Writer, r *Report) {
 	for _, status := range []Status{Warned, Failed} {
 		if n := r.Count(status); n > 0 && status == Failed {
-			fmt.Fprintf(w, "%s\n", p.paint(bold, fmt.Sprintf("cloud-preflight: %s failed for cluster %q on %s %s:", plural(n, "check"), r.Cluster, r.Role, r.Machine)))
+			machine := strings.TrimSpace(string(r.Role) + " " + r.Machine) // whose id may not be known
+			fmt.Fprintf(w, "%s\n", p.paint(bold, fmt.Sprintf("cloud-preflight: %s failed for cluster %q on %s:", plural(n, "check"), r.Cluster, machine)))
 		}
 		for _, result := range r.Results {
 			switch {
