@@ -114,10 +114,6 @@ func TestGeneratedPolicies(t *testing.T) {
 	l.enforce(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)
 
-	// The new VM gets the address, and so the name, of the old one. As the check stale-node says, the old Node must not be
-	// there then: the cloud controller would delete it under the new kubelet.
-	name := l.ssh(t, "worker/0", "sed", "-n", `s|.*"name": *"\([^"]*\)".*|\1|p`, "/var/vcap/data/cloud-provider/node.json")
-	l.mustKubectl(t, "", "delete", "node", name)
 	for _, what := range [][]string{{"recreate", "worker/0"}, {"restart", "control/0"}} {
 		if out, err := l.run(deployTimeout, what...); err != nil {
 			t.Fatalf("%v: %v\n%s", what, err, tail(out, 60))
