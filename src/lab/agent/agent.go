@@ -97,16 +97,28 @@ type State struct {
 
 // Problem says which processes do not run, and whether the reason may be a full disk; empty if all is well.
 func (s State) Problem() string {
-	var parts []string
+	var conditions []string // in the order in which monit names processes
+	names := map[string][]string{}
 	for _, p := range s.Processes {
 		if p.State == Running || p.State == Stopped {
 			continue
 		}
-		text := p.Name + " is " + p.State
+		condition := p.State
 		if p.Message != "" {
-			text += " (" + p.Message + ")"
+			condition += " (" + p.Message + ")"
 		}
-		parts = append(parts, text)
+		if names[condition] == nil {
+			conditions = append(conditions, condition)
+		}
+		names[condition] = append(names[condition], p.Name)
+	}
+	var parts []string
+	for _, condition := range conditions {
+		verb := " is "
+		if len(names[condition]) > 1 {
+			verb = " are "
+		}
+		parts = append(parts, strings.Join(names[condition], ", ")+verb+condition)
 	}
 	for _, disk := range s.FullDisks {
 		parts = append(parts, "the VM's disk is full: there is no space left on "+disk)

@@ -347,6 +347,19 @@ func TestStatusToState(t *testing.T) {
 	}
 }
 
+func TestProblemNamesProcessesTogether(t *testing.T) {
+	state := State{FullDisks: []string{"/"}, Processes: []Process{
+		{Name: "etcd", State: Starting}, {Name: "api", State: Failing, Message: "no pidfile"}, {Name: "kubelet", State: Starting}, {Name: "cni", State: Running},
+	}}
+	const want = "etcd, kubelet are starting; api is failing (no pidfile); the VM's disk is full: there is no space left on /"
+	if got := state.Problem(); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := (State{Processes: []Process{{Name: "cni", State: Running}}}).Problem(); got != "" {
+		t.Errorf("got %q where all runs", got)
+	}
+}
+
 func TestApplySpecIsChecked(t *testing.T) {
 	dir := t.TempDir()
 	for what, s := range map[string]ApplySpec{
