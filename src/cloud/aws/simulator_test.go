@@ -17,7 +17,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -235,6 +234,27 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
+// TestRoleWithPath: the generated policy lets a role find out its own path, which instance metadata does not tell.
+func TestRoleWithPath(t *testing.T) {
+	i := instance(1, preflight.Control)
+	sim := simulate(t, func(w *awssim.World) {
+		w.Instances = []awssim.Instance{i}
+		generated(t, w, "")
+		for n := range w.Roles {
+			w.Roles[n].Path = "/teams/platform/"
+		}
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	for _, id := range []string{"load-balancer-write-permissions", "other-permissions"} {
+		if result(r, id).Status != preflight.Passed {
+			t.Errorf("%s:\n%s", id, text(r))
+		}
+	}
+	if n := len(sim.Calls("iam:GetRole")); n != 1 {
+		t.Errorf("the path was looked up %d times", n)
+	}
+}
+
 func TestSimulatedMistakes(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*awssim.World, *awssim.Instance)
@@ -259,56 +279,6 @@ func TestSimulatedMistakes(t *testing.T) {
 			r := sim.run(t, i, preflight.Control, nil)
 			if got := result(r, test.check); got.Status != preflight.Failed {
 				t.Errorf("%s is %q:\n%s", test.check, got.Status, text(r))
-			}
-		})
-	}
-}
-
-// BenchmarkWorkers runs the preflights of many workers against EC2's token bucket (100 calls at once, 20 a second, for each
-// action), all of which begin to call EC2 at the same moment. It reports the time against the bucket's own lower bound, and
-// the calls of a worker.
-func BenchmarkWorkers(b *testing.B) {
-	const burst, rate = 100, 20
-	for _, workers := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprint(workers), func(b *testing.B) {
-			var instances []awssim.Instance
-			for n := range workers {
-				instances = append(instances, instance(n, preflight.Worker))
-			}
-			for b.Loop() {
-				sim := simulate(b, func(w *awssim.World) {
-					w.Instances = instances
-					w.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:*", Burst: burst, Rate: rate}}
-				})
-				// Every machine has instance metadata and processors of its own. Here all share two, so only some read
-				// metadata at once, and then all wait for the last.
-				slots := make(chan struct{}, 16)
-				var done, arrived sync.WaitGroup
-				arrived.Add(workers)
-				for _, i := range instances {
-					done.Go(func() {
-						slots <- struct{}{}
-						arrive := sync.OnceFunc(func() { <-slots; arrived.Done() })
-						defer arrive() // also if it never comes to call
-						r := sim.run(b, i, preflight.Worker, func(p *Provider, c *preflight.Config) {
-							p.RoundPause = nil
-							p.BeforeCalls = func() { arrive(); arrived.Wait() }
-							c.RetryWindow = preflight.Duration(preflight.DefaultRetryWindow)
-						})
-						if r.Verdict != preflight.VerdictPassed {
-							b.Errorf("%s", text(r))
-						}
-					})
-				}
-				done.Wait()
-				calls := sim.Calls("ec2:*")
-				b.ReportMetric(float64(len(calls))/float64(workers), "calls/worker")
-				took := calls[len(calls)-1].Time.Sub(calls[0].Time).Seconds()
-				b.ReportMetric(took, "s-to-last")
-				if bound := float64(workers-burst) / rate; bound > 0 {
-					b.ReportMetric(bound, "s-bound")
-					b.ReportMetric(took/bound, "x-bound")
-				}
 			}
 		})
 	}
