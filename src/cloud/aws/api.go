@@ -34,6 +34,7 @@ type api struct {
 	elb      *elb.Client
 	elbv2    *elbv2.Client
 	iam      *iam.Client
+	http     *http.Client
 	recorder *recorder
 	log      func(msg string, args ...any)
 	pace     *pace
@@ -102,7 +103,12 @@ func newAPI(ctx context.Context, region string, current func() roleCredentials, 
 	if err != nil {
 		return nil, fmt.Errorf("configure the AWS clients: %w", err)
 	}
-	return &api{ec2: ec2.NewFromConfig(cfg), elb: elb.NewFromConfig(cfg), elbv2: elbv2.NewFromConfig(cfg), iam: iam.NewFromConfig(cfg), recorder: r}, nil
+	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
+		client = withAuthorities
+	}
+	own := ownClient(client)
+	cfg.HTTPClient = own
+	return &api{http: own, ec2: ec2.NewFromConfig(cfg), elb: elb.NewFromConfig(cfg), elbv2: elbv2.NewFromConfig(cfg), iam: iam.NewFromConfig(cfg), recorder: r}, nil
 }
 
 // recorder counts calls and remembers what the answers say of the time.

@@ -35,7 +35,7 @@ type Provider struct {
 	// BeforeCalls, if set, is called once before the first call of EC2. Measurements have all machines begin together by it.
 	BeforeCalls func()
 
-	metadataTimeout time.Duration // of one answer of instance metadata; 0: the SDK's
+	metadataTimeout time.Duration // of one answer of instance metadata; 0: metadataReplyTimeout
 }
 
 var _ cloud.Provider = (*Provider)(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/xml"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -56,6 +57,8 @@ type fakeCloud struct {
 
 	// gates hold a request, by metadata path or action, until all those are held that share its gate.
 	gates map[string]*sync.WaitGroup
+
+	connections func(net.Conn, http.ConnState) // set before the first run
 
 	hook  func(f *fakeCloud, action string)
 	calls []fakeCall
@@ -125,8 +128,17 @@ func credentialsDocument(expires time.Time) string {
 // start serves the cloud and points the SDK at it.
 func (f *fakeCloud) start(t testing.TB) {
 	t.Helper()
-	metadata := httptest.NewServer(http.HandlerFunc(f.serveMetadata))
-	api := httptest.NewServer(http.HandlerFunc(f.serveAPI))
+	serve := func(handler http.HandlerFunc) *httptest.Server {
+		server := httptest.NewUnstartedServer(handler)
+		server.Config.ConnState = func(c net.Conn, state http.ConnState) {
+			if f.connections != nil {
+				f.connections(c, state)
+			}
+		}
+		server.Start()
+		return server
+	}
+	metadata, api := serve(f.serveMetadata), serve(f.serveAPI)
 	t.Cleanup(metadata.Close)
 	t.Cleanup(api.Close)
 	for key, value := range map[string]string{

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -88,10 +89,26 @@ func (f *metadataFault) Error() string { return f.found }
 type metadataClient struct {
 	client *imds.Client
 	last   *lastReply
+	http   *http.Client
 }
 
+// ownClient makes a client of a buildable one whose connections can be closed, which those that the SDK makes of it cannot.
+// AWS does not redirect.
+func ownClient(b *awshttp.BuildableClient) *http.Client {
+	return &http.Client{
+		Transport: b.GetTransport(), Timeout: b.GetTimeout(),
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Timeouts of instance metadata, which is next to the machine. The SDK's own are the same.
+const (
+	metadataDialTimeout  = 250 * time.Millisecond
+	metadataReplyTimeout = 500 * time.Millisecond
+)
+
 // newMetadataClient returns a client for the endpoint, or, if that is empty, for the one that the SDK's own environment
-// variables name, by default 169.254.169.254. The timeout is that of one answer; 0: the SDK's.
+// variables name, by default 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
 func newMetadataClient(ctx context.Context, endpoint string, timeout time.Duration) (*metadataClient, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
@@ -99,23 +116,26 @@ func newMetadataClient(ctx context.Context, endpoint string, timeout time.Durati
 	if err != nil {
 		return nil, fmt.Errorf("configure the instance metadata client: %w", err)
 	}
+	if timeout == 0 {
+		timeout = metadataReplyTimeout
+	}
+	httpClient := ownClient(awshttp.NewBuildableClient().
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = metadataDialTimeout }).
+		WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = timeout }))
 	last := &lastReply{}
 	client := imds.NewFromConfig(cfg, func(o *imds.Options) {
 		o.EnableFallback = awssdk.FalseTernary
 		if endpoint != "" {
 			o.Endpoint = endpoint
 		}
-		o.HTTPClient = awshttp.NewBuildableClient()
-		if timeout != 0 {
-			o.HTTPClient = awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = timeout }).Freeze()
-		}
+		o.HTTPClient = httpClient
 		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { // the second attempt is for a token that ran out
 			o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
 		})
 		o.DisableDefaultMaxBackoff = true // a second, which would replace the above
 		o.APIOptions = append(o.APIOptions, last.record)
 	})
-	return &metadataClient{client: client, last: last}, nil
+	return &metadataClient{client: client, last: last, http: httpClient}, nil
 }
 
 // lastReply remembers how the last request for a session token ended. The SDK hides that inside its error.

@@ -90,6 +90,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if err != nil {
 		return nil, err
 	}
+	defer metadata.http.CloseIdleConnections()
 	g := &gatherer{
 		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}},
 		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
@@ -97,6 +98,11 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if request.CloudConfig != nil {
 		g.facts.conf, g.facts.confErr = parseCloudConfig(request.CloudConfig)
 	}
+	defer func() {
+		if g.api != nil {
+			g.api.http.CloseIdleConnections()
+		}
+	}()
 	r := &run{provider: p, gatherer: g, request: request, log: log, deadline: p.now().Add(time.Duration(request.Config.RetryWindow))}
 	if err := r.identify(ctx); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -90,6 +91,31 @@ func TestCallsThatDoNotDependOnEachOther(t *testing.T) {
 			t.Errorf("%s:\n%s", role, text(r))
 		}
 		cancel()
+	}
+}
+
+// TestNoConnectionsAreLeft: a program that makes many runs must not gather connections.
+func TestNoConnectionsAreLeft(t *testing.T) {
+	f := newFake()
+	var open sync.Map
+	f.connections = func(c net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			open.Delete(c)
+		} else {
+			open.Store(c, state)
+		}
+	}
+	f.start(t)
+	runStarted(t, testConfig(preflight.Control), nil, 30*time.Second)
+	left := func() (n int) {
+		open.Range(func(any, any) bool { n++; return true })
+		return n
+	}
+	for deadline := time.Now().Add(10 * time.Second); left() > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if n := left(); n > 0 {
+		t.Errorf("%d connections are open", n)
 	}
 }
 
