@@ -56,17 +56,13 @@ type complaint struct {
 
 // run asks until the program has no complaint left. An error means that it could not be asked.
 func (j judge) run(ctx context.Context, flags []flag) (verdict, error) {
-	help, err := j.ask(ctx, nil, "--help")
-	if err != nil {
-		return verdict{}, err
-	}
-	session := &judgement{judge: j, remaining: slices.Clone(flags), help: help.text, known: knownFlags(help.text)}
+	session := &judgement{judge: j, remaining: slices.Clone(flags)}
 	if err := session.until(ctx, "--help"); err != nil {
 		return session.verdict, err
 	}
 	// Some checks, such as that of Kubernetes' feature gates, come after parsing. Programs with a flag --version make
 	// them too before they print it.
-	if slices.Contains(session.known, "version") {
+	if slices.Contains(knownFlags(session.help), "version") {
 		if err := session.until(ctx, "--version"); err != nil {
 			return session.verdict, err
 		}
@@ -78,10 +74,10 @@ func (j judge) run(ctx context.Context, flags []flag) (verdict, error) {
 type judgement struct {
 	judge
 	remaining []flag
-	help      string
-	known     []string
-	verdict   verdict
-	runs      int
+	// help is the list that the program prints when it has no complaint.
+	help    string
+	verdict verdict
+	runs    int
 }
 
 // until repeats the question with the flags that have not been complained of, until there is no complaint.
@@ -92,6 +88,11 @@ func (s *judgement) until(ctx context.Context, question string) error {
 			return err
 		}
 		c := answer.complaint(s.remaining)
+		if s.help == "" {
+			if s.help, err = s.helpAfter(ctx, answer, c); err != nil {
+				return err
+			}
+		}
 		switch {
 		case c == nil:
 			s.verdict.warnings = append(s.verdict.warnings, answer.deprecations(s.verdict.warnings)...)
@@ -111,11 +112,22 @@ func (s *judgement) until(ctx context.Context, question string) error {
 	return nil
 }
 
+// helpAfter gives the program's help, which after a complaint has to be asked for without flags.
+func (s *judgement) helpAfter(ctx context.Context, given answer, c *complaint) (string, error) {
+	if c != nil {
+		var err error
+		if given, err = s.ask(ctx, nil, "--help"); err != nil {
+			return "", err
+		}
+	}
+	return given.text, nil
+}
+
 func (s *judgement) describe(f flag, c complaint) string {
 	where := fmt.Sprintf("%s (%s)", strings.Join(f.arguments, " "), f.source)
 	switch {
 	case c.unknown:
-		if near := spelling.Nearest(f.name, s.known); near != "" {
+		if near := spelling.Nearest(f.name, knownFlags(s.help)); near != "" {
 			return fmt.Sprintf("%s: %s has no flag --%s; the nearest that it has is --%s", where, s.executable, f.name, near)
 		}
 		return fmt.Sprintf("%s: %s has no flag --%s, nor one like it; see %s", where, s.executable, f.name, quote(append([]string{s.executable}, append(slices.Clone(s.arguments), "--help")...)))

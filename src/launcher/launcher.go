@@ -46,7 +46,7 @@ type Launcher struct {
 
 // New returns a Launcher for this machine; self is the path of the running program.
 func New(self string, stderr io.Writer) *Launcher {
-	return &Launcher{Self: self, Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 300 * time.Millisecond, patience: time.Minute}
+	return &Launcher{Self: self, Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond, patience: time.Minute}
 }
 
 // logger writes RFC 3339 times in UTC, whatever the zone of the machine.
