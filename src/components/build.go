@@ -22,8 +22,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -33,8 +31,6 @@ const (
 	fetchAttempts = 3
 	// heartbeat is how often a running build says how far it is.
 	heartbeat = 15 * time.Second
-	// memoryPerBuild is what linking the largest component takes, in bytes.
-	memoryPerBuild = 4 << 30
 	// recipe is raised when this file builds in another way, so that what is cached counts no more.
 	recipe = 1
 )
@@ -114,36 +110,14 @@ func (b Builder) Build(ctx context.Context, wanted []Component) error {
 		progress.Say("all", "up to date")
 		return nil
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(atOnce())
+	// One after another: each uses all processors, and what one has compiled the next finds in the build cache. Two beside
+	// each other compile what they share twice, which took 12% longer.
 	for _, c := range stale {
-		group.Go(func() error {
-			ctx, cancel := context.WithTimeout(ctx, buildTimeout)
-			defer cancel()
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := b.buildOne(ctx, c, fingerprints[c.Name], progress); err != nil {
-				return fmt.Errorf("component %s: %w", c.Name, err)
-			}
-			return nil
-		})
-	}
-	return group.Wait()
-}
-
-// atOnce is how many builds run beside each other.
-func atOnce() int {
-	free := uint64(memoryPerBuild)
-	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			var kilobytes uint64
-			if _, err := fmt.Sscanf(line, "MemAvailable: %d kB", &kilobytes); err == nil {
-				free = kilobytes << 10
-			}
+		if err := b.buildOne(ctx, c, fingerprints[c.Name], progress); err != nil {
+			return fmt.Errorf("component %s: %w", c.Name, err)
 		}
 	}
-	return max(1, min(runtime.NumCPU(), int(free/memoryPerBuild)))
+	return nil
 }
 
 func (b Builder) upToDate(c Component, fingerprint string) bool {
@@ -171,6 +145,8 @@ func (c Component) files() []string {
 // buildOne builds into a folder of its own and moves it into place as a whole, so that an interrupted build leaves
 // nothing that looks finished.
 func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, progress *Progress) error {
+	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
+	defer cancel()
 	begun := time.Now()
 	work := filepath.Join(b.Output, "."+c.Name+".new")
 	if err := os.RemoveAll(work); err != nil {

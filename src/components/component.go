@@ -51,7 +51,7 @@ var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
 }
 
-// All lists the components, the longest build first, so that the small ones fill the second core.
+// All lists the components in the order in which they are built, the one that shares most with others first.
 func All() []Component {
 	return []Component{
 		{
