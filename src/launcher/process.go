@@ -27,25 +27,23 @@ type birth struct {
 	BootID     string `json:"boot_id"`
 }
 
+// statReads bounds how often a process is looked at that seems to have ended but may just be in an exec.
+const statReads = 10
+
 // birthOf looks a living process up. An error means that there is none; one that has ended and waits for its parent to
 // notice counts as none.
 func birthOf(pid int) (birth, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	fields, err := statOf(pid)
+	for reads := 1; err == nil && vanishing(fields) && reads < statReads; reads++ {
+		fields, err = statOf(pid)
+	}
 	if err != nil {
 		return birth{}, err
 	}
-	// pid (name) state ppid …: the name may hold spaces and parentheses. Fields are counted in proc(5) from 1; state is the third.
-	_, after, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
-	fields := strings.Fields(string(after))
-	if !found || len(fields) < 20 {
-		return birth{}, fmt.Errorf("/proc/%d/stat: unexpected form", pid)
+	if vanishing(fields) || fields[statState] == "Z" && fields[statThreads] == "1" {
+		return birth{}, fmt.Errorf("process %d has ended (state %s, %s threads)", pid, fields[statState], fields[statThreads])
 	}
-	// While a program with several threads execs another, its first thread is a zombie for a moment, beside the one that
-	// takes its place; a process that has really ended has no other thread. Threads are counted in field 20.
-	if fields[0] == "X" || fields[0] == "Z" && slices.Contains([]string{"0", "1"}, fields[17]) {
-		return birth{}, fmt.Errorf("process %d has ended", pid)
-	}
-	ticks, err := strconv.ParseUint(fields[19], 10, 64)
+	ticks, err := strconv.ParseUint(fields[statStart], 10, 64)
 	if err != nil {
 		return birth{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
 	}
@@ -54,6 +52,36 @@ func birthOf(pid int) (birth, error) {
 		return birth{}, err
 	}
 	return birth{PID: pid, StartTicks: ticks, BootID: strings.TrimSpace(string(boot))}, nil
+}
+
+// Fields of /proc/PID/stat, counted from the state, which is the third in proc(5).
+const (
+	statState   = 0
+	statThreads = 17
+	statStart   = 19
+)
+
+// statOf returns the fields of /proc/PID/stat from the state on. The name before it may hold spaces and parentheses.
+func statOf(pid int) ([]string, error) {
+	path := fmt.Sprintf("/proc/%d/stat", pid)
+	stat, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	_, after, found := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := strings.Fields(string(after))
+	if !found || len(fields) <= statStart {
+		return nil, fmt.Errorf("%s: unexpected form", path)
+	}
+	return fields, nil
+}
+
+// vanishing tells whether a thread was seen while the kernel took it away, with no thread left to count. It may have been
+// a process's last, and the next look finds no process; or the first thread of a program with several, of which another
+// has just taken its place by an exec, and the next look finds that one. Before that the first one is a zombie beside
+// others, whereas a process that has ended is a zombie with one thread.
+func vanishing(fields []string) bool {
+	return fields[statState] == "X" || fields[statState] == "Z" && fields[statThreads] == "0"
 }
 
 // runs tells whether the process of a command line has become the configured program: start's child is the launcher
