@@ -42,15 +42,3 @@ var _ cloud.Provider = (*Provider)(nil)
 
 // Name implements cloud.Provider.
 func (*Provider) Name() string { return "aws" }
-
-// TagPrefix begins the key of the tag that says which cluster a resource belongs to; the cluster's name follows.
-const TagPrefix = "kubernetes.io/cluster/"
-
-// legacyTag is the key that did so before Kubernetes 1.6, the name being its value. The cloud controller still reads it.
-const legacyTag = "KubernetesCluster"
-
-// Keys of the tags that say what load balancers a subnet is for; the value does not matter.
-const (
-	publicRoleTag   = "kubernetes.io/role/elb"
-	internalRoleTag = "kubernetes.io/role/internal-elb"
-)

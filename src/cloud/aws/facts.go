@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"net/url"
@@ -575,13 +574,4 @@ func registryAddress(region string) string {
 		}
 	}
 	return fmt.Sprintf("api.ecr.%s.%s:443", region, partitionOf(region).domain)
-}
-
-// tagMap is for messages: the keys of tags, sorted.
-func tagKeys(tags []types.Tag) []string {
-	keys := map[string]bool{}
-	for _, t := range tags {
-		keys[awssdk.ToString(t.Key)] = true
-	}
-	return slices.Sorted(maps.Keys(keys))
 }

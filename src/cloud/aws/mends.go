@@ -1,5 +1,10 @@
 package aws
 
+import (
+	"fmt"
+	"strings"
+)
+
 // mends says of each check what puts its findings right, in a few words; findings have the command with the ids in it.
 var mends = map[string]string{
 	"cluster-name":                    "Choose a `cluster_name` of at most 105 characters that AWS allows in tags.",
@@ -38,4 +43,59 @@ var mends = map[string]string{
 	"internal-subnet-choice":          "Tag one subnet in each zone with `kubernetes.io/role/internal-elb`.",
 	"metadata-hop-limit":              "Looked for only where `preflight.checks` sets this check to warn or fail, because pods need instance metadata: `http_put_response_hop_limit: 2` in the VM extension.",
 	"registry-endpoint":               "VPC endpoints for ecr.api, ecr.dkr and s3, or turn the check off.",
+}
+
+// policyMend is how a permission is given to the role.
+func (f *facts) policyMend() []string {
+	role := orWord(f.credentials.Role, "ROLE")
+	options := partitionOf(f.region()).flag()
+	if role != DefaultRoleName(f.request.Role) {
+		options += " --role-name " + role
+	}
+	if f.request.ConfigureCloudRoutes {
+		options += " --cloud-routes"
+	}
+	return []string{fmt.Sprintf("/var/vcap/packages/helpers/bin/cloud-preflight iam-policy --role %s --cluster %s%s > policy.json && aws iam put-role-policy --role-name %s --policy-name kubernetes-%s --policy-document file://policy.json",
+		f.request.Role, shellQuote(f.cluster()), options, role, f.request.Role)}
+}
+
+// tagCommand is the command that puts the cluster's tag on resources.
+func (f *facts) tagCommand(value string, resources ...string) string {
+	return tagCommand(f.region(), f.tagKey(), value, resources...)
+}
+
+func tagCommand(region, key, value string, resources ...string) string {
+	argument := fmt.Sprintf("Key=%s,Value=%s", key, value)
+	if !isPlain(key) || !isPlain(value) { // the short form knows no quoting
+		argument = shellQuote(fmt.Sprintf(`[{"Key":%q,"Value":%q}]`, key, value))
+	}
+	return fmt.Sprintf("aws ec2 create-tags --region %s --resources %s --tags %s", region, strings.Join(resources, " "), argument)
+}
+
+func isPlain(s string) bool {
+	return s == "" || !strings.ContainsFunc(s, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._/:@+", c))
+	})
+}
+
+// shellQuote makes one word of a POSIX shell out of s.
+func shellQuote(s string) string {
+	if s != "" && isPlain(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func orWord(value, word string) string {
+	if value == "" {
+		return word
+	}
+	return value
+}
+
+func deleteKey(key string) string {
+	if isPlain(key) {
+		return "Key=" + key
+	}
+	return shellQuote(fmt.Sprintf(`{"Key":%q}`, key))
 }

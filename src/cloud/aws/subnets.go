@@ -15,42 +15,6 @@ import (
 // regularZone is the type of the zones that can hold load balancers; local and wavelength zones cannot.
 const regularZone = "availability-zone"
 
-// tag returns the value of a tag and whether it is there.
-func tag(tags []types.Tag, key string) (string, bool) {
-	for _, t := range tags {
-		if awssdk.ToString(t.Key) == key {
-			return awssdk.ToString(t.Value), true
-		}
-	}
-	return "", false
-}
-
-// clusterIDs lists the clusters that tags name with TagPrefix, sorted.
-func clusterIDs(tags []types.Tag) []string {
-	var ids []string
-	for _, t := range tags {
-		if id, ok := strings.CutPrefix(awssdk.ToString(t.Key), TagPrefix); ok {
-			ids = append(ids, id)
-		}
-	}
-	sort.Strings(ids)
-	return ids
-}
-
-// belongsTo tells whether the cloud controller takes a resource with these tags as the cluster's own.
-func belongsTo(tags []types.Tag, cluster string) bool {
-	if _, ok := tag(tags, TagPrefix+cluster); ok {
-		return true
-	}
-	value, ok := tag(tags, legacyTag)
-	return ok && value == cluster
-}
-
-// onlyForeign tells whether tags name other clusters and not this one; the cloud controller leaves such subnets out.
-func onlyForeign(tags []types.Tag, cluster string) bool {
-	return !belongsTo(tags, cluster) && len(clusterIDs(tags)) > 0
-}
-
 // passedOver is a subnet that the cloud controller does not take, and why.
 type passedOver struct {
 	Subnet types.Subnet
