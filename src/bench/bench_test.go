@@ -315,7 +315,7 @@ func TestEndGentlyEndsTheWholeGroup(t *testing.T) {
 func TestCloneUpRemovesItsLab(t *testing.T) {
 	root, work := t.TempDir(), t.TempDir()
 	notes := filepath.Join(work, "notes")
-	makefile := fmt.Sprintf("up:\n\tmkdir .lab\n\techo up $$GOCACHE $(OPS) >>%[1]s\n\tfalse\ndown:\n\techo down >>%[1]s\n", notes)
+	makefile := fmt.Sprintf("up:\n\t@echo compiled 7 of 9\n\tmkdir .lab\n\techo up $$GOCACHE $(OPS) >>%[1]s\n\tfalse\ndown:\n\techo down >>%[1]s\n", notes)
 	if err := os.WriteFile(filepath.Join(root, "Makefile"), []byte(makefile), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -327,8 +327,12 @@ func TestCloneUpRemovesItsLab(t *testing.T) {
 		}
 	}
 	t.Setenv("OPS", "not-for-the-clone.yml")
-	if _, err := cloneUp(t.Context(), root, work); err == nil {
+	var shown bytes.Buffer
+	if _, err := cloneUp(t.Context(), root, work, &shown); err == nil {
 		t.Error("a make up that failed gave no error")
+	}
+	if !strings.Contains(shown.String(), "compiled 7 of 9\n") {
+		t.Errorf("how far it was is not to be seen in %q", shown.String())
 	}
 	got, _ := os.ReadFile(notes)
 	if want := "up " + filepath.Join(work, "cache-clone") + "\ndown\n"; string(got) != want {

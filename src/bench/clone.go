@@ -34,7 +34,7 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 		return Figure{}, err
 	}
 	_, _ = fmt.Fprintf(out, "clone: built in %s; now make up in a fresh clone, with another empty build cache\n", components.Took(bare))
-	up, err := cloneUp(ctx, root, work)
+	up, err := cloneUp(ctx, root, work, out)
 	if err != nil {
 		return Figure{}, err
 	}
@@ -46,27 +46,28 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 	}, nil
 }
 
-// cloneUp measures the clone and make up in it; its lab is removed afterwards.
-func cloneUp(ctx context.Context, root, work string) (time.Duration, error) {
+// cloneUp measures the clone and make up in it, and passes on what these print; the clone's lab is removed afterwards.
+func cloneUp(ctx context.Context, root, work string, out io.Writer) (time.Duration, error) {
 	clone := filepath.Join(work, "clone")
 	begun := time.Now()
-	if err := cloneRun(ctx, cloneTimeout, work, work, "git", "clone", "--quiet", "--no-local", root, clone); err != nil {
+	if err := cloneRun(ctx, cloneTimeout, work, work, out, "git", "clone", "--quiet", "--no-local", root, clone); err != nil {
 		return 0, err
 	}
-	err := cloneRun(ctx, cloneTimeout, work, clone, "make", "up")
+	err := cloneRun(ctx, cloneTimeout, work, clone, out, "make", "up")
 	took := time.Since(begun)
 	if _, missing := os.Stat(filepath.Join(clone, ".lab")); missing == nil {
-		err = errors.Join(err, cloneRun(context.WithoutCancel(ctx), downTimeout, work, clone, "make", "down"))
+		err = errors.Join(err, cloneRun(context.WithoutCancel(ctx), downTimeout, work, clone, out, "make", "down"))
 	}
 	return took, err
 }
 
-func cloneRun(ctx context.Context, timeout time.Duration, work, dir string, argv ...string) error {
+func cloneRun(ctx context.Context, timeout time.Duration, work, dir string, out io.Writer, argv ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var output bytes.Buffer
-	command.Dir, command.Stdout, command.Stderr = dir, &output, &output
+	both := io.MultiWriter(&output, out)
+	command.Dir, command.Stdout, command.Stderr = dir, both, both
 	// What make has been told does not concern the make of the clone.
 	command.Env = append(without(os.Environ(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "OPS", "VARS"), "GOCACHE="+filepath.Join(work, "cache-clone"))
 	return endGently(ctx, command, &output)
