@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sort"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 )
@@ -181,26 +183,41 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 		"BOSH_PACKAGE_VERSION=" + p.Fingerprint,
 		"BOSH_PACKAGES_DIR=/var/vcap/packages",
 	}
-	command.Stdout, command.Stderr = log, log
+	output := &transcript{log: log}
+	command.Stdout, command.Stderr = output, output
+	command.WaitDelay = 10 * time.Second // for what the script may have left running
 	err = command.Run()
-	if text, readErr := os.ReadFile(logPath); err != nil && readErr == nil && saysFull(text) {
+	switch {
+	case err == nil:
+		return nil
+	case saysFull(output.text):
 		return fmt.Errorf("compiling package '%s': %w below %s; make room there, or keep the lab elsewhere with --state (whole log: %s)",
 			p.Name, syscall.ENOSPC, c.Dir, logPath)
+	default:
+		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nwhole log: %s", p.Name, err, lastLines(output.text, 10), logPath)
 	}
-	if err != nil {
-		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nwhole log: %s", p.Name, err, lastLines(logPath, 10), logPath)
-	}
-	return nil
 }
 
-func lastLines(path string, n int) string {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
+// transcriptBytes is how much a transcript keeps at least.
+const transcriptBytes = 64 << 10
+
+// transcript writes a log and keeps the end of it: where the disk is full, the log may end before the program says so.
+type transcript struct {
+	log  io.Writer
+	text []byte
+}
+
+// Write implements io.Writer. That the log cannot be written is no error: the program would end by it, for no reason of its own.
+func (t *transcript) Write(p []byte) (int, error) {
+	_, _ = t.log.Write(p)
+	t.text = append(t.text, p...)
+	if len(t.text) > 2*transcriptBytes {
+		t.text = append([]byte(nil), t.text[len(t.text)-transcriptBytes:]...)
 	}
+	return len(p), nil
+}
+
+func lastLines(text []byte, n int) string {
 	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	if len(lines) > n {
-		lines = lines[len(lines)-n:]
-	}
-	return "  | " + strings.Join(lines, "\n  | ")
+	return "  | " + strings.Join(lines[max(0, len(lines)-n):], "\n  | ")
 }

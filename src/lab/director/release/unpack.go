@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"syscall"
 
@@ -91,7 +92,10 @@ func roomOn(dir string) (uint64, error) {
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
+// cutShort is how tar complains of a file whose last piece fitted in part: it does not try again, and so does not learn why.
+var cutShort = regexp.MustCompile(`Wrote only \d+ of \d+ bytes`)
+
 // saysFull tells whether a program that writes files complains of a full disk.
 func saysFull(output []byte) bool {
-	return bytes.Contains(bytes.ToLower(output), []byte(syscall.ENOSPC.Error()))
+	return bytes.Contains(bytes.ToLower(output), []byte(syscall.ENOSPC.Error())) || cutShort.Match(output)
 }

@@ -17,12 +17,14 @@ import (
 	"kubernetes-release/lab/director/release/releasetest"
 )
 
-// big is the tarball of a release with one package of 1.25 MiB in many files, which installs a copy of them.
+// big is the tarball of a release with one package of 1.25 MiB in many files, which installs a copy of them, and another
+// one whose packaging complains as tar does of a file that fitted in part.
 func big(t *testing.T) string {
 	t.Helper()
 	source := t.TempDir()
 	files := map[string][]byte{
-		"jobs/j/spec": []byte("name: j\npackages: [big]\n"), "jobs/j/monit": nil,
+		"jobs/j/spec": []byte("name: j\npackages: [big, cut]\n"), "jobs/j/monit": nil,
+		"packages/cut/spec": []byte("name: cut\n"), "packages/cut/packaging": []byte("echo tar: bin/etcd: Wrote only 7168 of 10240 bytes >&2\nexit 2\n"),
 		"packages/big/spec": []byte("name: big\n"), "packages/big/packaging": []byte("cp -r . ${BOSH_INSTALL_TARGET}\n"),
 	}
 	for n := range 20 {
@@ -64,9 +66,9 @@ func TestFullDiskIsSaidInOneSentence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compile := func(dir string) error {
-		compiler := &release.Compiler{Dir: dir, Logs: t.TempDir()}
-		return compiler.Compile(context.Background(), r, []string{"big"})
+	compile := func(dir, logs, name string) error {
+		compiler := &release.Compiler{Dir: dir, Logs: logs}
+		return compiler.Compile(context.Background(), r, []string{name})
 	}
 	for name, c := range map[string]struct {
 		size int
@@ -75,8 +77,16 @@ func TestFullDiskIsSaidInOneSentence(t *testing.T) {
 	}{
 		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
 			"had 1 MiB of room, and " + tarball + " alone has 1 MiB; make room there, or keep the lab elsewhere with --state"},
-		"a package's source": {1, compile, "unpacking package 'big': no space left on device"},
-		"a compiled package": {2, compile, "compiling package 'big': no space left on device below "},
+		"a package's source": {1, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "unpacking package 'big': no space left on device"},
+		"a compiled package": {2, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "compiling package 'big': no space left on device below "},
+		"a compiled package and its log": {2, func(dir string) error {
+			logs := smallDisk(t, 1)
+			if err := os.WriteFile(filepath.Join(logs, "ballast"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+				t.Fatalf("the disk of logs is not full: %v", err)
+			}
+			return compile(dir, logs, "big")
+		}, "compiling package 'big': no space left on device below "},
+		"the end of a file": {2, func(dir string) error { return compile(dir, t.TempDir(), "cut") }, "compiling package 'cut': no space left on device below "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.do(smallDisk(t, c.size))
