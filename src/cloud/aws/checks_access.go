@@ -243,7 +243,7 @@ func checkEC2Endpoint(f *facts) preflight.Outcome {
 		Why:      "The cloud controller would fail on the same calls.",
 		Eventual: true,
 		Mend: []string{
-			fmt.Sprintf("no such host, timeout or refused: the subnet needs a route to the internet or a VPC endpoint: aws ec2 create-vpc-endpoint --region %s --vpc-id %s --vpc-endpoint-type Interface --service-name com.amazonaws.%s.ec2 --subnet-ids %s", f.region(), orWord(f.vpcID(), "VPC"), f.region(), orWord(f.subnetID(), "SUBNET")),
+			"no such host, timeout or refused: the subnet needs a route to the internet or a VPC endpoint: " + f.endpointCommand("ec2"),
 			"errors of the service or throttling: see the AWS Health Dashboard, then deploy again, with a longer preflight.retry_window if it was throttling"},
 	})
 }
@@ -366,7 +366,7 @@ func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
 			return found(preflight.Finding{
 				Resource: "elasticloadbalancing." + f.region(), Wanted: "answers from the load balancer APIs", Found: p.resource + ": " + describe(p.err),
 				Why: "Services of the type LoadBalancer would stay pending.", Eventual: true,
-				Mend: []string{fmt.Sprintf("aws ec2 create-vpc-endpoint --region %s --vpc-id %s --vpc-endpoint-type Interface --service-name com.amazonaws.%s.elasticloadbalancing --subnet-ids %s, or a route to the internet", f.region(), orWord(f.vpcID(), "VPC"), f.region(), orWord(f.subnetID(), "SUBNET"))},
+				Mend: []string{f.endpointCommand("elasticloadbalancing") + ", or a route to the internet"},
 			})
 		}
 	}
@@ -387,7 +387,7 @@ func checkRegistry(f *facts) preflight.Outcome {
 		Resource: f.registryHost, Wanted: "a TCP connection", Found: rootMessage(f.registryErr),
 		Why: "Images in the account's ECR repositories could not be pulled; what the release brings itself needs no registry.",
 		Mend: []string{
-			fmt.Sprintf("aws ec2 create-vpc-endpoint --region %s --vpc-id %s --vpc-endpoint-type Interface --service-name com.amazonaws.%s.ecr.api --subnet-ids %s (also ecr.dkr, and a gateway endpoint for s3)", f.region(), orWord(f.vpcID(), "VPC"), f.region(), orWord(f.subnetID(), "SUBNET")),
+			f.endpointCommand("ecr.api") + " (also ecr.dkr, and a gateway endpoint for s3)",
 			"if no image comes from ECR, set preflight.checks: {registry-endpoint: off}"},
 	})
 }

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,10 +73,7 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	for _, id := range ids {
 		if id != f.cluster() {
 			others = append(others, id)
-			keys = append(keys, "Key="+TagPrefix+id)
-			if !isPlain(id) {
-				keys[len(keys)-1] = shellQuote(fmt.Sprintf(`{"Key":%q}`, TagPrefix+id))
-			}
+			keys = append(keys, TagPrefix+id)
 		}
 	}
 	why := "The cloud controller does not start on an instance that names several clusters. BOSH never removes tags, so renaming a cluster leaves the old one."
@@ -86,7 +84,7 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "one tag that begins with " + TagPrefix, Found: "tags of the " + quoteAll("cluster", ids), Why: why, Advisory: advisory, Eventual: true,
 		Mend: []string{
-			fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags %s", f.region(), f.instanceID(), strings.Join(keys, " ")),
+			f.untagCommand([]string{f.instanceID()}, keys...),
 			fmt.Sprintf("bosh recreate, which makes an instance without the tag of %s", quoteAll("cluster", others))},
 	})
 }
@@ -103,7 +101,7 @@ func checkLegacyTag(f *facts) preflight.Outcome {
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()), Found: fmt.Sprintf("%s=%s", legacyTag, clip(value)),
 		Why:      "The cloud controller does not start on an instance whose old and new cluster tags disagree.",
 		Advisory: !f.isControl() || f.conf.ClusterID != "", Eventual: true,
-		Mend: []string{fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags Key=%s", f.region(), f.instanceID(), legacyTag)},
+		Mend: []string{f.untagCommand([]string{f.instanceID()}, legacyTag)},
 	})
 }
 
@@ -127,8 +125,8 @@ func checkTagLimit(f *facts) preflight.Outcome {
 	})
 }
 
-// groupsOf splits the instance's security groups as the cloud controller does. ok is false, with the reason, when it
-// cannot be known.
+// groupsOf splits the instance's security groups as the cloud controller does; why says so when it cannot be
+// known.
 func (f *facts) groupsOf() (tagged, untagged []string, why string) {
 	ids := f.groupIDs()
 	if len(ids) == 1 && !f.isControl() {
@@ -141,11 +139,7 @@ func (f *facts) groupsOf() (tagged, untagged []string, why string) {
 		return nil, nil, whyMissing("security groups", f.groupsErr)
 	}
 	for _, id := range ids {
-		own := false
-		for _, g := range f.groups {
-			own = own || awssdk.ToString(g.GroupId) == id && belongsTo(g.Tags, f.cluster())
-		}
-		if own {
+		if f.isOwnGroup(id) {
 			tagged = append(tagged, id)
 		} else {
 			untagged = append(untagged, id)
@@ -168,7 +162,7 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		Resource: strings.Join(tagged, ", "), Wanted: "one security group of the instance with the tag " + f.tagKey(), Found: fmt.Sprintf("%d with it", len(tagged)),
 		Why:      "The cloud controller cannot tell which one to open for load balancers (Multiple tagged security groups found).",
 		Eventual: true,
-		Mend:     []string{fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags %s, to keep the tag on %s only", f.region(), strings.Join(tagged[1:], " "), deleteKey(f.tagKey()), tagged[0])},
+		Mend:     []string{f.keepTagOnFirst(tagged)},
 	})
 }
 
@@ -202,7 +196,7 @@ func checkNodeName(f *facts) preflight.Outcome {
 			Resource: f.instanceID(), Wanted: "a private DNS name", Found: "none",
 			Why:      "The cloud controller takes the node's host name from it.",
 			Eventual: true,
-			Mend:     []string{fmt.Sprintf("aws ec2 modify-vpc-attribute --region %s --vpc-id %s --enable-dns-hostnames", f.region(), orWord(f.vpcID(), "VPC"))},
+			Mend:     []string{fmt.Sprintf("aws ec2 modify-vpc-attribute --region %s --vpc-id %s --enable-dns-hostnames", f.region(), cmp.Or(f.vpcID(), "VPC"))},
 		})
 	}
 	return found(preflight.Finding{
@@ -276,7 +270,7 @@ func checkSourceDest(f *facts) preflight.Outcome {
 		return passed("off")
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "the source/destination check off", Found: "on: " + orWord(strings.Join(on, ", "), "the instance"),
+		Resource: f.instanceID(), Wanted: "the source/destination check off", Found: "on: " + cmp.Or(strings.Join(on, ", "), "the instance"),
 		Why:      "AWS drops packets with pod addresses while it is on.",
 		Advisory: f.request.ConfigureCloudRoutes, // the route controller turns it off itself
 		Mend: []string{

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -33,9 +34,9 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 			seen = describe(f.subnetsErr)
 		}
 		return found(preflight.Finding{
-			Resource: orWord(id, "the node's subnet"), Wanted: "EC2 to describe the subnet that the instance is in", Found: seen,
+			Resource: cmp.Or(id, "the node's subnet"), Wanted: "EC2 to describe the subnet that the instance is in", Found: seen,
 			Why: "Load balancers cannot be connected to nodes in a subnet that is not visible.", Eventual: true,
-			Mend: []string{fmt.Sprintf("aws ec2 describe-subnets --region %s --subnet-ids %s; and see that VPC in the cloud controller's configuration, if set, is the instance's own", f.region(), orWord(id, "SUBNET"))},
+			Mend: []string{fmt.Sprintf("aws ec2 describe-subnets --region %s --subnet-ids %s; and see that VPC in the cloud controller's configuration, if set, is the instance's own", f.region(), cmp.Or(id, "SUBNET"))},
 		})
 	}
 	if belongsTo(s.Tags, f.cluster()) {
@@ -156,7 +157,7 @@ func checkInternalSubnets(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.vpcID(), Wanted: "a subnet that is the cluster's or nobody's, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
 		Why:      "The cloud controller would not find any suitable subnets for creating an internal load balancer.",
-		Eventual: true, Mend: []string{f.tagCommand("shared", orWord(f.subnetID(), "SUBNET"))},
+		Eventual: true, Mend: []string{f.tagCommand("shared", cmp.Or(f.subnetID(), "SUBNET"))},
 	})
 }
 
@@ -242,7 +243,7 @@ func checkRouteTable(f *facts) preflight.Outcome {
 	mend := []string{f.tagCommand("shared", "TABLE")}
 	if len(ids) > 1 {
 		seen = strings.Join(ids, ", ")
-		mend = []string{fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags %s, to keep the tag on %s only", f.region(), strings.Join(ids[1:], " "), deleteKey(f.tagKey()), ids[0])}
+		mend = []string{f.keepTagOnFirst(ids)}
 	}
 	return found(preflight.Finding{
 		Resource: "route tables", Wanted: "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region", Found: seen,

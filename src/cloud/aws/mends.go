@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -47,7 +48,7 @@ var mends = map[string]string{
 
 // policyMend is how a permission is given to the role.
 func (f *facts) policyMend() []string {
-	role := orWord(f.credentials.Role, "ROLE")
+	role := cmp.Or(f.credentials.Role, "ROLE")
 	options := partitionOf(f.region()).flag()
 	if role != DefaultRoleName(f.request.Role) {
 		options += " --role-name " + role
@@ -86,16 +87,26 @@ func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
-func orWord(value, word string) string {
-	if value == "" {
-		return word
+// untagCommand is the command that takes tags from resources.
+func (f *facts) untagCommand(resources []string, keys ...string) string {
+	var arguments []string
+	for _, key := range keys {
+		argument := "Key=" + key
+		if !isPlain(key) { // the short form knows no quoting
+			argument = shellQuote(fmt.Sprintf(`{"Key":%q}`, key))
+		}
+		arguments = append(arguments, argument)
 	}
-	return value
+	return fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags %s", f.region(), strings.Join(resources, " "), strings.Join(arguments, " "))
 }
 
-func deleteKey(key string) string {
-	if isPlain(key) {
-		return "Key=" + key
-	}
-	return shellQuote(fmt.Sprintf(`{"Key":%q}`, key))
+// keepTagOnFirst takes the cluster's tag from all resources but the first.
+func (f *facts) keepTagOnFirst(resources []string) string {
+	return fmt.Sprintf("%s, to keep the tag on %s only", f.untagCommand(resources[1:], f.tagKey()), resources[0])
+}
+
+// endpointCommand is the command that makes the VPC's endpoint for an AWS service.
+func (f *facts) endpointCommand(service string) string {
+	return fmt.Sprintf("aws ec2 create-vpc-endpoint --region %s --vpc-id %s --vpc-endpoint-type Interface --service-name com.amazonaws.%s.%s --subnet-ids %s",
+		f.region(), cmp.Or(f.vpcID(), "VPC"), f.region(), service, cmp.Or(f.subnetID(), "SUBNET"))
 }

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,8 +108,8 @@ func (p permission) context(service, tagKey string) map[string]string {
 func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	const name = "a0123456789abcdef0123456789abcdef"
 	examples := map[string][]string{
-		"security-group": {"sg-0123456789abcdef0"}, "vpc": {orWord(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {"rtb-0123456789abcdef0"},
-		"instance": {orWord(f.instanceID(), "i-0123456789abcdef0")}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
+		"security-group": {"sg-0123456789abcdef0"}, "vpc": {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {"rtb-0123456789abcdef0"},
+		"instance": {cmp.Or(f.instanceID(), "i-0123456789abcdef0")}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
 		"targetgroup": {"k8s-default-web-0123456789/0123456789abcdef"}, "listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
 	}
 	parts := strings.SplitN(pattern, ":", 4) // service, region, account, resource
