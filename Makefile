@@ -83,7 +83,7 @@ test-unit: setup ## Run the quick tests of src, with the race detector; needs no
 .PHONY: test-lab
 test-lab: release lab ## Run the tests with real programs and VMs, then deploy in labs and look at the clusters; needs root
 	@cd src && $(PROGRAMS) go test -race -timeout 30m ./...
-	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./acceptance
+	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
 .PHONY: bench bench-size bench-deploy bench-preflight bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (20 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)

@@ -8,7 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"kubernetes-release/awssim"
+	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/director"
 )
 

@@ -13,13 +13,13 @@ import (
 	"strconv"
 	"time"
 
-	"kubernetes-release/awssim"
-	"kubernetes-release/cloud/aws"
+	"kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
-	"kubernetes-release/preflight"
 )
 
 // HealthPath answers 200 on the API's port as soon as the cloud process serves all it has to.

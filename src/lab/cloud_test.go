@@ -3,7 +3,7 @@ package lab
 import (
 	"testing"
 
-	"kubernetes-release/awssim/iam"
+	"kubernetes-release/lab/awssim/iam"
 )
 
 // TestRolesAreNarrow: what a cluster in the lab can do, it can do with the policies that operators attach.

@@ -3,7 +3,7 @@ package lab
 import (
 	"fmt"
 
-	"kubernetes-release/awssim"
+	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/network"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"kubernetes-release/awssim"
-	"kubernetes-release/awssim/device"
+	"kubernetes-release/lab/awssim"
+	"kubernetes-release/lab/awssim/device"
 )
 
 const usage = `Usage:

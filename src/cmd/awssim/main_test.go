@@ -19,7 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
-	"kubernetes-release/awssim"
+	"kubernetes-release/lab/awssim"
 )
 
 // TestMain lets the test binary be the command, so that tests can kill a real process.

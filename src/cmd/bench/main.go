@@ -23,9 +23,9 @@ import (
 	"slices"
 	"syscall"
 
-	"kubernetes-release/bench"
-	"kubernetes-release/boshrelease"
+	"kubernetes-release/lab/bench"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/release/boshrelease"
 )
 
 func main() {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"kubernetes-release/bpm"
+	"kubernetes-release/lab/bpm"
 )
 
 const usage = `usage: bpm start|stop|pid|run JOB [-p PROCESS] [-e NAME=VALUE]...

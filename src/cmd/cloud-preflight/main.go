@@ -23,10 +23,10 @@ import (
 
 	"golang.org/x/term"
 
-	"kubernetes-release/cloud"
-	"kubernetes-release/cloud/aws"
-	"kubernetes-release/node"
-	"kubernetes-release/preflight"
+	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/preflight"
 )
 
 // Exit codes.

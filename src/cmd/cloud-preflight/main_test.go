@@ -15,9 +15,9 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/awssim"
-	"kubernetes-release/cloud/aws"
-	"kubernetes-release/node"
+	"kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/lab/awssim"
 )
 
 // simulate starts the AWS simulator with one instance, on which this test runs as it were.

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"syscall"
 
-	"kubernetes-release/components"
+	"kubernetes-release/release/components"
 )
 
 func main() {

@@ -14,7 +14,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"kubernetes-release/launcher"
+	"kubernetes-release/helpers/launcher"
 )
 
 const usage = `Usage: kube-launcher COMMAND CONFIG

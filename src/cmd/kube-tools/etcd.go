@@ -5,7 +5,7 @@ import (
 	"flag"
 	"log/slog"
 
-	"kubernetes-release/etcdmembers"
+	"kubernetes-release/helpers/etcdmembers"
 )
 
 func checkEtcdStart(ctx context.Context, flags *flag.FlagSet, arguments []string) error {

@@ -31,8 +31,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
-	"kubernetes-release/addons"
-	"kubernetes-release/csrapproval"
+	"kubernetes-release/helpers/addons"
+	"kubernetes-release/helpers/csrapproval"
 )
 
 type command struct {

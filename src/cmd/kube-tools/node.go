@@ -8,9 +8,9 @@ import (
 	"log/slog"
 	"time"
 
-	"kubernetes-release/node"
-	"kubernetes-release/nodeleave"
-	"kubernetes-release/nodewait"
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/nodeleave"
+	"kubernetes-release/helpers/nodewait"
 )
 
 func waitNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {

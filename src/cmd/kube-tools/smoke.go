@@ -5,7 +5,7 @@ import (
 	"flag"
 	"os"
 
-	"kubernetes-release/smoke"
+	"kubernetes-release/helpers/smoke"
 )
 
 func smokeTest(ctx context.Context, flags *flag.FlagSet, arguments []string) error {

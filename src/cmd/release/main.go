@@ -18,8 +18,8 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"kubernetes-release/boshrelease"
-	"kubernetes-release/components"
+	"kubernetes-release/release/boshrelease"
+	"kubernetes-release/release/components"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"kubernetes-release/spelling"
+	"kubernetes-release/internal/spelling"
 )
 
 // ErrandResult is how an errand ended on one instance.

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/internal/spelling"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
-	"kubernetes-release/spelling"
 )
 
 // Link is the content of a resolved link.

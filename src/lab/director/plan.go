@@ -9,9 +9,9 @@ import (
 	"sort"
 	"strings"
 
+	"kubernetes-release/internal/spelling"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
-	"kubernetes-release/spelling"
 )
 
 // Plan is what a deployment will look like: every instance with its place, and everything rendered.

@@ -17,7 +17,7 @@ import (
 	"github.com/cppforlife/go-patch/patch"
 	"gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the trees that this version of the reader makes
 
-	"kubernetes-release/spelling"
+	"kubernetes-release/internal/spelling"
 )
 
 // Source is a template and what is to be filled in, as the flags of `bosh deploy` say it.

@@ -11,7 +11,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"kubernetes-release/spelling"
+	"kubernetes-release/internal/spelling"
 )
 
 var unknownField = regexp.MustCompile(`^line \d+: field (\S+) not found in type manifest\.(\w+)$`)

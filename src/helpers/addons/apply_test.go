@@ -1,0 +1,460 @@
+package addons
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"kubernetes-release/test/kubetest"
+)
+
+const (
+	rbacManifest = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: addon}
+rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: addon}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: addon}
+subjects: [{kind: ServiceAccount, name: addon, namespace: addons}]
+`
+	// The workload's file sorts before the namespace that it needs.
+	workloadManifest = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: addon, namespace: addons}
+spec:
+  selector: {matchLabels: {app: addon}}
+  template:
+    metadata: {labels: {app: addon}}
+    spec: {containers: [{name: addon, image: "${image:addon}"}]}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: addon, namespace: addons}
+`
+	namespaceManifest  = "apiVersion: v1\nkind: Namespace\nmetadata: {name: addons}\n"
+	definitionManifest = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
+`
+	widgetManifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: addons}\nspec: {size: 3}\n"
+)
+
+// bench is a cluster with the addons of one test.
+type bench struct {
+	t       *testing.T
+	config  *rest.Config
+	client  kubernetes.Interface
+	dynamic dynamic.Interface
+}
+
+func (b bench) apply(inventory string, files map[string]string) (Result, error) {
+	return b.applyWith(b.config, inventory, files)
+}
+
+func (b bench) applyWith(config *rest.Config, inventory string, files map[string]string) (Result, error) {
+	b.t.Helper()
+	return Apply(context.Background(), config, Options{
+		Dir: folder(b.t, files), Images: Images{"addon": "example/addon:1"}, Inventory: inventory, Timeout: 30 * time.Second,
+	}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
+}
+
+// must applies and wants this result.
+func (b bench) must(inventory string, files map[string]string, want Result) {
+	b.t.Helper()
+	got, err := b.apply(inventory, files)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got != want {
+		b.t.Fatalf("got %s; want %s", got, want)
+	}
+}
+
+func (b bench) exists(group, version, resource, namespace, name string) bool {
+	b.t.Helper()
+	_, err := b.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource}).
+		Namespace(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		b.t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (b bench) configMap(namespace, name string) bool {
+	b.t.Helper()
+	return b.exists("", "v1", "configmaps", namespace, name)
+}
+
+// versions returns the resource version of everything that the tests make, and of the inventory.
+func (b bench) versions() map[string]string {
+	b.t.Helper()
+	found := map[string]string{}
+	for _, r := range []schema.GroupVersionResource{
+		{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "namespaces"}, {Version: "v1", Resource: "serviceaccounts"},
+		{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, {Group: "example.com", Version: "v1", Resource: "widgets"},
+	} {
+		list, err := b.dynamic.Resource(r).List(context.Background(), metav1.ListOptions{})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, item := range list.Items {
+			if !appliedByUs(&item) && !strings.HasPrefix(item.GetName(), "inventory") {
+				continue // the control plane's own, which may change at any time
+			}
+			found[r.Resource+" "+item.GetNamespace()+"/"+item.GetName()] = item.GetResourceVersion()
+		}
+	}
+	return found
+}
+
+func configMap(namespace, name, value string) string {
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s}\ndata: {value: %q}\n", name, namespace, value)
+}
+
+// TestAgainstRealAPIServer shares one cluster among cases that each use objects and an inventory of their own.
+func TestAgainstRealAPIServer(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
+	dynamicClient, err := dynamic.NewForConfig(cluster.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]func(bench){
+		"everything in order, twice, and away again":       everything,
+		"changed, taken over and left fields":              fields,
+		"nothing changes when one object is wrong":         validation,
+		"interrupted apply forgets nothing":                interrupted,
+		"objects of others are left":                       foreign,
+		"a namespace with others' objects is kept":         namespaceKept,
+		"a definition with objects is kept":                definitionKept,
+		"annotation and data are kept":                     dataKept,
+		"an inventory that can not be read stops an apply": brokenInventory,
+		"two applies at once":                              concurrent,
+		"the server is away for a moment":                  unavailable,
+		"a field that can not be changed":                  immutable,
+	}
+	for _, name := range slices.Sorted(maps.Keys(cases)) {
+		t.Run(name, func(t *testing.T) {
+			cases[name](bench{t: t, config: cluster.AdminConfig(), client: cluster.Admin(), dynamic: dynamicClient})
+		})
+	}
+}
+
+func everything(b bench) {
+	all := map[string]string{"1.yaml": workloadManifest, "2.yaml": widgetManifest, "3.yaml": rbacManifest, "4.yaml": definitionManifest, "5.yaml": namespaceManifest}
+	b.must("inventory-all", all, Result{Created: 7})
+	deployment, err := b.client.AppsV1().Deployments("addons").Get(context.Background(), "addon", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "example/addon:1" {
+		b.t.Errorf("image is %q", image)
+	}
+	// kube-controller-manager and API server note in the objects' status what they have done; let that settle.
+	time.Sleep(2 * time.Second)
+	before := b.versions()
+	b.must("inventory-all", all, Result{Unchanged: 7})
+	if after := b.versions(); !maps.Equal(before, after) {
+		b.t.Errorf("the second run changed something:\n%v\n%v", before, after)
+	}
+
+	delete(all, "1.yaml")
+	delete(all, "2.yaml")
+	b.must("inventory-all", all, Result{Unchanged: 4, Pruned: 3})
+	b.must("inventory-all", map[string]string{"3.yaml": rbacManifest}, Result{Unchanged: 2, Pruned: 2})
+	for what, there := range map[string]bool{
+		"deployment": b.exists("apps", "v1", "deployments", "addons", "addon"),
+		"namespace":  b.exists("", "v1", "namespaces", "", "addons"),
+		"definition": b.exists("apiextensions.k8s.io", "v1", "customresourcedefinitions", "", "widgets.example.com"),
+	} {
+		if there {
+			b.t.Errorf("%s is still there", what)
+		}
+	}
+	if !b.exists("rbac.authorization.k8s.io", "v1", "clusterroles", "", "addon") {
+		b.t.Error("what is still wanted was pruned")
+	}
+}
+
+func fields(b bench) {
+	ctx, maps := context.Background(), b.client.CoreV1().ConfigMaps("default")
+	b.must("inventory-fields", map[string]string{"a.yaml": configMap("default", "fields", "one")}, Result{Created: 1})
+	other := `{"data": {"value": "by hand", "extra": "by hand"}}`
+	if _, err := maps.Patch(ctx, "fields", "application/merge-patch+json", []byte(other), metav1.PatchOptions{FieldManager: "someone"}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("inventory-fields", map[string]string{"a.yaml": configMap("default", "fields", "two")}, Result{Changed: 1})
+	got, err := maps.Get(ctx, "fields", metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if got.Data["value"] != "two" || got.Data["extra"] != "by hand" {
+		b.t.Errorf("got %v; want the manifest's field set and the other one left", got.Data)
+	}
+}
+
+func validation(b bench) {
+	good := configMap("default", "untouched", "x")
+	tests := map[string]struct{ manifest, want string }{
+		"unknown field":           {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndate: {a: b}\n", "bad.yaml, document 1: ConfigMap default/bad"},
+		"wrong type":              {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {a: 3}\n", "ConfigMap default/bad"},
+		"invalid value":           {"apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {ports: [{port: 70000}]}\n", "70000"},
+		"unknown kind":            {"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: bad, namespace: default}\n", "serves no Deployment of apps/v1beta1"},
+		"no namespace":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\n", "lacks metadata.namespace"},
+		"namespace for no reason": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: bad, namespace: default}\n", "is in no namespace"},
+		"namespace not there":     {configMap("nowhere", "bad", "x"), `namespace "nowhere" does not exist`},
+	}
+	for name, test := range tests {
+		_, err := b.apply("inventory-validation", map[string]string{"a.yaml": good, "bad.yaml": test.manifest})
+		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "nothing was changed") {
+			b.t.Errorf("%s: got %v; want %q", name, err, test.want)
+		}
+	}
+	if b.configMap("default", "untouched") || b.configMap("kube-system", "inventory-validation") {
+		b.t.Error("something was changed")
+	}
+}
+
+// interrupted cuts an apply short after its first object, three ways: the objects' requests fail, then also the last
+// write of the inventory, as if the process had been killed. A later apply that has none of the objects must remove them.
+func interrupted(b bench) {
+	two := map[string]string{"a.yaml": configMap("default", "cut-a", "x"), "b.yaml": configMap("default", "cut-b", "x")}
+	for name, alsoInventory := range map[string]bool{"request fails": false, "killed": true} {
+		cut := rest.CopyConfig(b.config)
+		cut.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			applied := false
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				isApply := r.Method == http.MethodPatch && r.URL.Query().Get("dryRun") == ""
+				if applied && (isApply || alsoInventory && r.Method == http.MethodPut) {
+					return answer(r, http.StatusForbidden), nil
+				}
+				applied = applied || isApply
+				return next.RoundTrip(r)
+			})
+		})
+		if _, err := b.applyWith(cut, "inventory-cut", two); err == nil {
+			b.t.Fatalf("%s: the apply was not cut short", name)
+		}
+		if !b.configMap("default", "cut-a") || b.configMap("default", "cut-b") {
+			b.t.Fatalf("%s: want the first object and not the second", name)
+		}
+		b.must("inventory-cut", map[string]string{"c.yaml": configMap("default", "cut-c-"+fmt.Sprint(alsoInventory), "x")}, Result{Created: 1, Pruned: 1 + b.left("inventory-cut", "cut-c-")})
+		if b.configMap("default", "cut-a") {
+			b.t.Errorf("%s: what the interrupted apply had made was forgotten", name)
+		}
+	}
+}
+
+// left counts objects of an inventory whose names begin so.
+func (b bench) left(inventory, prefix string) int {
+	b.t.Helper()
+	count := 0
+	for _, e := range b.inventory(inventory) {
+		if strings.HasPrefix(e.Name, prefix) {
+			count++
+		}
+	}
+	return count
+}
+
+func (b bench) inventory(name string) []entry {
+	b.t.Helper()
+	stored, err := b.client.CoreV1().ConfigMaps("kube-system").Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var entries []entry
+	if err := json.Unmarshal([]byte(stored.Data[inventoryKey]), &entries); err != nil {
+		b.t.Fatal(err)
+	}
+	return entries
+}
+
+func foreign(b bench) {
+	ctx, maps := context.Background(), b.client.CoreV1().ConfigMaps("default")
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	marker := configMap("default", "foreign-marker", "x")
+	b.must("inventory-foreign", map[string]string{"a.yaml": configMap("default", "theirs", "x"), "b.yaml": configMap("default", "remade", "x"), "c.yaml": marker},
+		Result{Created: 2, Changed: 1})
+	// One of ours is deleted and made anew by someone else.
+	if err := maps.Delete(ctx, "remade", metav1.DeleteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "remade"}}, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("inventory-foreign", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
+	if !b.configMap("default", "theirs") || !b.configMap("default", "remade") {
+		b.t.Error("an object of someone else was deleted")
+	}
+	b.must("inventory-foreign", map[string]string{"c.yaml": marker}, Result{Unchanged: 1})
+}
+
+func namespaceKept(b bench) {
+	ctx := context.Background()
+	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: shared}\n"
+	system := "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-public, labels: {a: b}}\n"
+	marker := configMap("default", "namespace-marker", "x")
+	b.must("inventory-ns", map[string]string{"a.yaml": namespace, "b.yaml": configMap("shared", "ours", "x"), "c.yaml": marker, "d.yaml": system}, Result{Created: 3, Changed: 1})
+	if _, err := b.client.CoreV1().ConfigMaps("shared").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("inventory-ns", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Pruned: 1, Kept: 2})
+	if !b.configMap("shared", "theirs") || !b.exists("", "v1", "namespaces", "", "kube-public") {
+		b.t.Fatal("a namespace was deleted that must be kept")
+	}
+	if err := b.client.CoreV1().ConfigMaps("shared").Delete(ctx, "theirs", metav1.DeleteOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("inventory-ns", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Pruned: 1})
+}
+
+func definitionKept(b bench) {
+	gadgets := strings.NewReplacer("widget", "gadget", "Widget", "Gadget").Replace(definitionManifest)
+	gadget := strings.NewReplacer("Widget", "Gadget", "addons", "default").Replace(widgetManifest)
+	marker := configMap("default", "definition-marker", "x")
+	b.must("inventory-crd", map[string]string{"a.yaml": gadgets, "b.yaml": marker}, Result{Created: 2})
+	b.must("inventory-crd-other", map[string]string{"a.yaml": gadget}, Result{Created: 1})
+	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Kept: 1})
+	if !b.exists("example.com", "v1", "gadgets", "default", "w") {
+		b.t.Fatal("the definition's objects were lost")
+	}
+	b.must("inventory-crd-other", map[string]string{"b.yaml": configMap("default", "definition-other", "x")}, Result{Created: 1, Pruned: 1})
+	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Pruned: 1})
+}
+
+func dataKept(b bench) {
+	claim := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: default}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n"
+	annotated := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: annotated, namespace: default, annotations: {kubernetes.bosh.io/prune: \"false\"}}\n"
+	marker := configMap("default", "data-marker", "x")
+	b.must("inventory-data", map[string]string{"a.yaml": claim, "b.yaml": annotated, "c.yaml": marker}, Result{Created: 3})
+	b.must("inventory-data", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
+	if !b.exists("", "v1", "persistentvolumeclaims", "default", "data") || !b.configMap("default", "annotated") {
+		b.t.Error("what must be kept was deleted")
+	}
+}
+
+func brokenInventory(b bench) {
+	_, err := b.client.CoreV1().ConfigMaps("kube-system").Create(context.Background(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "inventory-broken"}, Data: map[string]string{inventoryKey: "[{"}}, metav1.CreateOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, err = b.apply("inventory-broken", map[string]string{"a.yaml": configMap("default", "broken", "x")})
+	if err == nil || !strings.Contains(err.Error(), "kube-system/inventory-broken") {
+		b.t.Errorf("got %v; want the inventory named", err)
+	}
+	if b.configMap("default", "broken") {
+		b.t.Error("applied without an inventory")
+	}
+}
+
+func concurrent(b bench) {
+	disturbed := rest.CopyConfig(b.config)
+	first := map[string]string{"a.yaml": configMap("default", "twice-a", "x")}
+	b.must("inventory-twice", first, Result{Created: 1})
+	disturbed.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		done := false
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPut && !done {
+				done = true
+				b.must("inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-b", "x")}, Result{Created: 1, Pruned: 1})
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	_, err := b.applyWith(disturbed, "inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-c", "x")})
+	if err == nil || !strings.Contains(err.Error(), "another apply runs at the same time") {
+		b.t.Errorf("got %v", err)
+	}
+	if b.configMap("default", "twice-c") {
+		b.t.Error("the loser has applied")
+	}
+}
+
+func unavailable(b bench) {
+	shaky := rest.CopyConfig(b.config)
+	shaky.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		requests := 0
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			requests++
+			switch {
+			case requests%5 == 0:
+				return nil, errors.New("connection reset by peer")
+			case requests%7 == 0:
+				return answer(r, http.StatusServiceUnavailable), nil
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	if _, err := b.applyWith(shaky, "inventory-shaky", map[string]string{"a.yaml": configMap("default", "shaky", "x")}); err != nil {
+		b.t.Error(err)
+	}
+	if !b.configMap("default", "shaky") {
+		b.t.Error("not applied")
+	}
+
+	away := rest.CopyConfig(b.config)
+	away.Host = "https://127.0.0.1:1"
+	_, err := Apply(context.Background(), away, Options{Dir: folder(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")}), Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
+	if err == nil || !strings.Contains(err.Error(), "the API server: not done within 1s") || !strings.Contains(err.Error(), "connection refused") {
+		b.t.Errorf("got %v; want the deadline and the last error", err)
+	}
+}
+
+func immutable(b bench) {
+	binding := func(role string) map[string]string {
+		return map[string]string{"a.yaml": fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: fixed}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}\n", role)}
+	}
+	b.must("inventory-fixed", binding("view"), Result{Created: 1})
+	_, err := b.apply("inventory-fixed", binding("edit"))
+	if err == nil || !strings.Contains(err.Error(), "delete the object by hand") || !strings.Contains(err.Error(), "nothing was changed") {
+		b.t.Errorf("got %v; want to be told what to do", err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// answer is what the API server would say with this status.
+func answer(r *http.Request, status int) *http.Response {
+	return &http.Response{
+		StatusCode: status, Status: http.StatusText(status), Request: r, Header: http.Header{"Content-Type": {"text/plain"}},
+		Body: io.NopCloser(strings.NewReader(http.StatusText(status))),
+	}
+}

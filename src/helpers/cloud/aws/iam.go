@@ -1,0 +1,323 @@
+package aws
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/aws/smithy-go"
+
+	"kubernetes-release/helpers/preflight"
+)
+
+// scope says what a permission is narrowed to.
+type scope int
+
+const (
+	// anything: describe calls know no narrowing.
+	anything scope = iota
+	// creates what carries the cluster's tag from the start (aws:RequestTag).
+	creates
+	// changes what carries the cluster's tag (aws:ResourceTag).
+	changes
+	// tagsNew puts tags on what is being created, and on nothing else (CreateAction).
+	tagsNew
+	// serviceLinked makes the role that the load balancer service works with, once in an account.
+	serviceLinked
+	// itself is the role's own ARN.
+	itself
+	// inVPC is the part of a creation that concerns the VPC, which has no tag of ours.
+	inVPC
+)
+
+// permission is one row of the table that policies and checks are made from.
+type permission struct {
+	action    string
+	roles     []preflight.Role
+	scope     scope
+	resources []string // ARNs after "arn:PARTITION:"; empty: *
+	why       string
+	routes    bool // needed only with cloud routes
+	atTimes   bool // most clusters live without
+}
+
+// permissions is the one table of what the cloud controller manager 1.37, the kubelet's credential provider and these
+// checks call.
+var permissions = buildPermissions()
+
+func buildPermissions() []permission {
+	var table []permission
+	add := func(roles []preflight.Role, s scope, resources []string, why string, actions ...string) {
+		for _, a := range actions {
+			table = append(table, permission{action: a, roles: roles, scope: s, resources: resources, why: why})
+		}
+	}
+	group := []string{"ec2:*:*:security-group/*"}
+	loadBalancer := []string{"elasticloadbalancing:*:*:loadbalancer/*"}
+	target := []string{"elasticloadbalancing:*:*:targetgroup/*"}
+	listener := []string{"elasticloadbalancing:*:*:loadbalancer/*", "elasticloadbalancing:*:*:listener/*"}
+
+	add(both, anything, nil, "The cloud controller does not start without it, and the checks look for the cluster's tag with it.", "ec2:DescribeInstances")
+	add(both, anything, nil, "Load balancers are put into subnets found by it.", "ec2:DescribeSubnets")
+	add(both, anything, nil, "The security group that load balancers are let through is found by it.", "ec2:DescribeSecurityGroups")
+	add(controlOnly, anything, nil, "Public subnets are told from private ones by it.", "ec2:DescribeRouteTables")
+	add(controlOnly, anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is made.", "ec2:DescribeAvailabilityZones")
+	add(controlOnly, anything, nil, "Nodes of some instance types get topology labels by it; where it is refused they go without.", "ec2:DescribeInstanceTopology")
+	add(controlOnly, creates, group, "A load balancer's security group is made with it.", "ec2:CreateSecurityGroup")
+	add(controlOnly, inVPC, []string{"ec2:*:*:vpc/*"}, "A load balancer's security group is made with it.", "ec2:CreateSecurityGroup")
+	add(controlOnly, tagsNew, group, "A load balancer's security group is tagged with it.", "ec2:CreateTags")
+	add(controlOnly, changes, group, "Nodes and load balancers are opened for traffic, and closed again, with it.",
+		"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:DeleteSecurityGroup")
+	for _, a := range []string{"ec2:CreateRoute", "ec2:DeleteRoute"} {
+		table = append(table, permission{a, controlOnly, changes, []string{"ec2:*:*:route-table/*"}, "Pod routes are written with it.", true, false})
+	}
+	table = append(table, permission{"ec2:ModifyInstanceAttribute", controlOnly, changes, []string{"ec2:*:*:instance/*"}, "The source/destination check is turned off with it, for pod routes.", true, false})
+
+	const balance = "elasticloadbalancing:"
+	describe := "Load balancers are found by it."
+	for _, a := range []string{"LoadBalancers", "LoadBalancerAttributes", "LoadBalancerPolicies", "Listeners", "TargetGroups", "TargetGroupAttributes", "TargetHealth"} {
+		add(controlOnly, anything, nil, describe, balance+"Describe"+a)
+	}
+	add(controlOnly, creates, append(slices.Clone(loadBalancer), target...), "Load balancers are made with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
+	// The resource of this one is the load balancer, which is there already.
+	add(controlOnly, changes, loadBalancer, "A network load balancer's ports are opened with it.", balance+"CreateListener")
+	add(controlOnly, tagsNew, append(slices.Clone(listener), target...), "Load balancers get the cluster's tag with it.", balance+"AddTags")
+	add(controlOnly, changes, loadBalancer, "Services' classic load balancers are kept up to date with it.",
+		balance+"AddTags", balance+"ApplySecurityGroupsToLoadBalancer", balance+"AttachLoadBalancerToSubnets", balance+"ConfigureHealthCheck",
+		balance+"CreateLoadBalancerListeners", balance+"CreateLoadBalancerPolicy", balance+"DeleteLoadBalancer", balance+"DeleteLoadBalancerListeners",
+		balance+"DeregisterInstancesFromLoadBalancer", balance+"DetachLoadBalancerFromSubnets", balance+"ModifyLoadBalancerAttributes",
+		balance+"RegisterInstancesWithLoadBalancer", balance+"SetLoadBalancerPoliciesForBackendServer", balance+"SetLoadBalancerPoliciesOfListener", balance+"SetSecurityGroups")
+	add(controlOnly, changes, append(slices.Clone(listener), target...), "Services' network load balancers are kept up to date with it.",
+		balance+"DeleteListener", balance+"DeleteTargetGroup", balance+"DeregisterTargets", balance+"ModifyListener", balance+"ModifyTargetGroup",
+		balance+"ModifyTargetGroupAttributes", balance+"RegisterTargets")
+	add(controlOnly, serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
+		"The first load balancer of an account needs it.", "iam:CreateServiceLinkedRole")
+
+	add(both, anything, nil, "Images are pulled from ECR with it.", "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer",
+		"ecr:GetRepositoryPolicy", "ecr:DescribeRepositories", "ecr:ListImages", "ecr:BatchGetImage")
+	add(both, itself, nil, "The checks ask by it what cannot be tried without using it, such as making a load balancer.", simulateAction)
+	add(both, itself, nil, "The checks find out by it what path the role's name has, if it has one.", findRoleAction)
+	for i := range table {
+		table[i].atTimes = slices.Contains(neededAtTimes, table[i].action) || strings.HasPrefix(table[i].action, "ecr:")
+	}
+	return table
+}
+
+// neededAtTimes are the actions that only some clusters come to call: topology labels of some instance types, the first
+// load balancer of an account, the proxy protocol.
+var neededAtTimes = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
+	"elasticloadbalancing:CreateLoadBalancerPolicy", "elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer", "elasticloadbalancing:SetLoadBalancerPoliciesOfListener"}
+
+// whyPermission says what an action is needed for. Unknown ones get a plain sentence.
+func whyPermission(action string) string {
+	first, _, _ := strings.Cut(action, " or ")
+	for _, p := range permissions {
+		if p.action == first {
+			return p.why
+		}
+	}
+	return "The cloud controller needs it."
+}
+
+// Actions lists the actions that a machine of this role needs, sorted and without repetition. Those of cloud routes
+// are in only when asked for.
+func Actions(role preflight.Role, cloudRoutes bool) []string {
+	var actions []string
+	for _, p := range permissions {
+		if slices.Contains(p.roles, role) && (cloudRoutes || !p.routes) {
+			actions = append(actions, p.action)
+		}
+	}
+	slices.Sort(actions)
+	return slices.Compact(actions)
+}
+
+var deniedPattern = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)`)
+
+// deniedAction takes the denied action from AWS's message, where it names one, since a call may need several.
+func deniedAction(err error, otherwise string) string {
+	var apiError smithy.APIError
+	if errors.As(err, &apiError) {
+		if match := deniedPattern.FindStringSubmatch(apiError.ErrorMessage()); match != nil {
+			return match[1]
+		}
+	}
+	return otherwise
+}
+
+// partition is one of AWS's separate worlds.
+type partition struct{ name, domain string }
+
+var partitions = []partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
+
+// partitionOf returns the partition of a region.
+func partitionOf(region string) partition {
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		return partitions[1]
+	case strings.HasPrefix(region, "us-gov-"):
+		return partitions[2]
+	}
+	return partitions[0]
+}
+
+func (p partition) flag() string {
+	if p.name == "aws" {
+		return ""
+	}
+	return " --partition " + p.name
+}
+
+// PolicyOptions says which policy is wanted.
+type PolicyOptions struct {
+	Role        preflight.Role
+	Cluster     string
+	Partition   string // aws (also if empty), aws-cn or aws-us-gov
+	CloudRoutes bool   // also what the route controller needs
+	RoleName    string // of the IAM role that gets the policy; kubernetes-ROLE if empty
+	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for a first try only
+}
+
+// Policy is an IAM policy document.
+type Policy struct {
+	Version   string
+	Statement []Statement
+}
+
+// Statement is one statement of a Policy.
+type Statement struct {
+	Sid       string
+	Effect    string
+	Action    []string
+	Resource  []string
+	Condition map[string]map[string][]string `json:",omitempty"`
+}
+
+// JSON returns the document indented, with a newline at its end.
+func (p Policy) JSON() ([]byte, error) {
+	content, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(content, '\n'), nil
+}
+
+// NewPolicy builds the policy for the machines of a role from the table of permissions. Creating is allowed with the
+// cluster's tag in the request, changing with the tag on the resource, tagging only in the act of creating. The error
+// says which option is not usable.
+func NewPolicy(o PolicyOptions) (Policy, error) {
+	if o.Partition == "" {
+		o.Partition = "aws"
+	}
+	names := []string{}
+	for _, p := range partitions {
+		names = append(names, p.name)
+	}
+	if !slices.Contains(names, o.Partition) {
+		return Policy{}, fmt.Errorf("partition %q is not one of %s", o.Partition, strings.Join(names, ", "))
+	}
+	if o.Role != preflight.Control && o.Role != preflight.Worker {
+		return Policy{}, fmt.Errorf("role %q is not one of control, worker", o.Role)
+	}
+	if o.WideOpen {
+		return Policy{Version: policyVersion, Statement: []Statement{{
+			Sid: "WideOpenNotForProduction", Effect: "Allow", Action: []string{"ec2:*", "elasticloadbalancing:*", "ecr:*"}, Resource: []string{"*"},
+		}}}, nil
+	}
+	if err := ValidateClusterName(o.Cluster); err != nil {
+		return Policy{}, err
+	}
+	if o.RoleName == "" {
+		o.RoleName = DefaultRoleName(o.Role)
+	}
+	if !roleNameForm.MatchString(o.RoleName) {
+		return Policy{}, fmt.Errorf("role name %q is not 1 to 64 letters, digits or + = , . @ _ -", o.RoleName)
+	}
+	policy := Policy{Version: policyVersion}
+	index := map[string]int{}
+	for _, p := range permissions {
+		if !slices.Contains(p.roles, o.Role) || p.routes && !o.CloudRoutes {
+			continue
+		}
+		service, _, _ := strings.Cut(p.action, ":")
+		statement := p.statement(service, o)
+		key := statement.Sid + strings.Join(statement.Resource, ",")
+		at, ok := index[key]
+		if !ok {
+			at = len(policy.Statement)
+			index[key] = at
+			policy.Statement = append(policy.Statement, statement)
+			continue
+		}
+		policy.Statement[at].Action = append(policy.Statement[at].Action, p.action)
+	}
+	seen := map[string]int{}
+	for i := range policy.Statement {
+		s := &policy.Statement[i]
+		slices.Sort(s.Action)
+		seen[s.Sid]++
+		if n := seen[s.Sid]; n > 1 { // ids are unique in a document
+			s.Sid = fmt.Sprintf("%s%d", s.Sid, n)
+		}
+	}
+	return policy, nil
+}
+
+var roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
+
+// DefaultRoleName is what documents and examples call the IAM role of machines of a role.
+func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string(role) }
+
+const policyVersion = "2012-10-17"
+
+var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "iam": "Iam"}
+
+// createActions are the actions in the course of which a service's new resources are tagged.
+var createActions = map[string][]string{
+	"ec2":                  {"CreateSecurityGroup"},
+	"elasticloadbalancing": {"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"},
+}
+
+func (p permission) statement(service string, o PolicyOptions) Statement {
+	s := Statement{Effect: "Allow", Action: []string{p.action}, Resource: []string{"*"}}
+	if len(p.resources) > 0 {
+		s.Resource = nil
+		for _, r := range p.resources {
+			s.Resource = append(s.Resource, "arn:"+o.Partition+":"+r)
+		}
+	}
+	name := serviceNames[service]
+	tagIs := func(kind string) map[string]map[string][]string {
+		return map[string]map[string][]string{"StringEquals": {kind + "/" + TagPrefix + o.Cluster: {"owned", "shared"}}}
+	}
+	switch p.scope {
+	case anything:
+		s.Sid = name + "Read"
+		if service == "ecr" {
+			s.Sid = name + "Pull"
+		}
+	case creates:
+		s.Sid = name + "CreateTagged"
+		s.Condition = tagIs("aws:RequestTag")
+	case changes:
+		s.Sid = name + "ChangeOwn"
+		s.Condition = tagIs("aws:ResourceTag")
+	case tagsNew:
+		s.Sid = name + "TagNew"
+		s.Condition = tagIs("aws:RequestTag")
+		s.Condition["StringEquals"][service+":CreateAction"] = createActions[service]
+	case serviceLinked:
+		s.Sid = name + "ServiceLinkedRole"
+		s.Condition = map[string]map[string][]string{"StringEquals": {"iam:AWSServiceName": {"elasticloadbalancing.amazonaws.com"}}}
+	case itself:
+		s.Sid = name + "AskAboutItself"
+		// The name of a role is unique in an account, whatever its path.
+		s.Resource = []string{"arn:" + o.Partition + ":iam::*:role/" + o.RoleName, "arn:" + o.Partition + ":iam::*:role/*/" + o.RoleName}
+	case inVPC:
+		s.Sid = name + "CreateInVpc"
+	}
+	return s
+}

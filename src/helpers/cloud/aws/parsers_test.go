@@ -1,0 +1,348 @@
+package aws
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	"github.com/aws/smithy-go"
+
+	"kubernetes-release/helpers/preflight"
+)
+
+func TestCloudConfig(t *testing.T) {
+	for name, test := range map[string]struct{ content, want string }{
+		"empty":    {"", ""},
+		"comments": {"; one\n# two\n[Global] ; three\n  region = us-east-1 # four\n", ""},
+		"all keys": {"[Global]\nZone=a\nRegion=r\nVPC=vpc-1\nSubnetID=subnet-1\nRouteTableID=rtb-1\nRoleARN=arn:x\nSourceARN=arn:x\nKubernetesClusterTag=a\nKubernetesClusterID=a\n" +
+			"DisableSecurityGroupIngress\nElbSecurityGroup=sg-1\nNodeIPFamilies=ipv4\nNodeIPFamilies=ipv6\nClusterServiceLoadBalancerHealthProbeMode=Shared\n" +
+			"ClusterServiceSharedLoadBalancerHealthProbePort=10256\nClusterServiceSharedLoadBalancerHealthProbePath=/healthz\nSupportedTopologyInstanceTypePattern=^p\nNLBSecurityGroupMode=Managed\n", ""},
+		"override":         {"[ServiceOverride \"1\"]\nService = \"Elastic Load Balancing v2\"\nRegion=r\nURL=https://x;comment\nSigningRegion=r\n", ""},
+		"unknown key":      {"[Global]\n\nKubernetesClusterIDD = x\n", `line 3: key "KubernetesClusterIDD" in [Global] is not known, and the cloud controller would ignore it in silence; did you mean "KubernetesClusterID"?`},
+		"all listed":       {"[Global]\nFrobnicate = x\n", "known are ClusterService"},
+		"two at once":      {"[Global]\nA=1\nB=2\n", `line 3: key "B"`},
+		"unknown section":  {"[global2]\nA=1\n", "section [global2] is not known"},
+		"no section":       {"Region=r\n", "stands before any section"},
+		"broken section":   {"[Global\nRegion=r\n", "is not a section"},
+		"bool":             {"[Global]\nDisableSecurityGroupIngress = maybe\n", `"maybe" is not one of true`},
+		"port":             {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 70000\n", "is not a port"},
+		"pattern":          {"[Global]\nSupportedTopologyInstanceTypePattern = (\n", "would crash the cloud controller"},
+		"service id":       {"[ServiceOverride \"1\"]\nService = ec2\nRegion=r\nURL=https://x\nSigningRegion=r\n", `"ec2" is not one of EC2`},
+		"override lacks":   {"[ServiceOverride \"1\"]\nService = EC2\n", `[ServiceOverride "1"] lacks a valid Region`},
+		"no value":         {"[Global]\nRegion =\n", "Region has no value"},
+		"open quote":       {"[Global]\nRegion = \"us\n", "a quote is not closed"},
+		"escape":           {"[Global]\nRegion = \"\\x\"\n", `unknown escape \x`},
+		"ends in escape":   {"[Global]\nRegion = \\", "ends in a backslash"},
+		"wrong kind of id": {"[Global]\nVPC = subnet-1\n", `does not begin with "vpc-"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parseCloudConfig([]byte(test.content))
+			if test.want == "" && err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("error = %v, want %q", err, test.want)
+			}
+		})
+	}
+	c, err := parseCloudConfig([]byte("[GLOBAL]\nkubernetesclusterid = \"a b\" ; c\nregion = us-\\\n  east-1\ndisablesecuritygroupingress = on"))
+	if err != nil || c.ClusterID != "a b" || c.Region != "us-east-1" || !c.NoIngressManagement {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+func TestValidateClusterName(t *testing.T) {
+	for name, want := range map[string]string{
+		"prod": "", "a b": "", "über-1": "", "x+-=._:/@": "", strings.Repeat("a", 105): "",
+		"": "is empty", strings.Repeat("a", 106): "106 characters", " a": "blank", "a*b": `'*'`, "a\nb": `'\n'`, "a\xffb": "character",
+	} {
+		err := ValidateClusterName(name)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}
+
+// TestTagCommandSurvivesTheShell has a shell take the command apart again.
+func TestTagCommandSurvivesTheShell(t *testing.T) {
+	for _, name := range []string{"prod", "a b", "it's", "a=b", "x/y:z@1+2", `q"`} {
+		command := tagCommand("us-east-1", TagPrefix+name, "shared", "i-1")
+		out, err := exec.Command("/bin/sh", "-c", strings.Replace(command, "aws ec2", "printf '%s\\n'", 1)).Output()
+		if err != nil {
+			t.Fatalf("%s: %v", command, err)
+		}
+		words := strings.Split(strings.TrimSpace(string(out)), "\n")
+		last := words[len(words)-1]
+		if !strings.HasPrefix(last, "[") {
+			if want := "Key=" + TagPrefix + name + ",Value=shared"; last != want {
+				t.Errorf("%s, want %s", last, want)
+			}
+			continue
+		}
+		var tags []struct{ Key, Value string }
+		if err := json.Unmarshal([]byte(last), &tags); err != nil || tags[0].Key != TagPrefix+name {
+			t.Errorf("%s: %v", last, err)
+		}
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	for _, role := range both {
+		for _, partition := range []string{"aws", "aws-cn", "aws-us-gov"} {
+			p, err := NewPolicy(PolicyOptions{Role: role, Cluster: "prod", Partition: partition, CloudRoutes: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var actions, sids []string
+			for _, s := range p.Statement {
+				actions = append(actions, s.Action...)
+				if slices.Contains(sids, s.Sid) {
+					t.Errorf("%s: statement %s twice", role, s.Sid)
+				}
+				sids = append(sids, s.Sid)
+				for _, r := range s.Resource {
+					if r != "*" && !strings.HasPrefix(r, "arn:"+partition+":") {
+						t.Errorf("resource %s in %s", r, partition)
+					}
+				}
+				for _, a := range s.Action {
+					name := a[strings.Index(a, ":")+1:]
+					reads := strings.HasPrefix(name, "Describe") || strings.HasPrefix(a, "ecr:") || s.Sid == "Ec2CreateInVpc" || s.Sid == "IamAskAboutItself"
+					if !reads && len(s.Condition) == 0 {
+						t.Errorf("%s: %s has no condition", role, a)
+					}
+				}
+			}
+			slices.Sort(actions)
+			if got, want := slices.Compact(actions), Actions(role, true); !slices.Equal(got, want) {
+				t.Errorf("%s: the policy has %v, the table %v", role, got, want)
+			}
+		}
+	}
+	if slices.Contains(Actions(preflight.Control, false), "ec2:CreateRoute") || slices.Contains(Actions(preflight.Worker, true), "elasticloadbalancing:CreateLoadBalancer") {
+		t.Errorf("a role has more than it needs")
+	}
+	for _, o := range []PolicyOptions{{Role: "x", Cluster: "prod"}, {Role: preflight.Worker}, {Role: preflight.Worker, Cluster: "prod", Partition: "moon"}, {Role: preflight.Worker, Cluster: "prod", RoleName: "a*"}} {
+		if _, err := NewPolicy(o); err == nil {
+			t.Errorf("accepted %+v", o)
+		}
+	}
+	named, err := NewPolicy(PolicyOptions{Role: preflight.Worker, Cluster: "prod", RoleName: "mine"})
+	if last := named.Statement[len(named.Statement)-1]; err != nil || last.Resource[0] != "arn:aws:iam::*:role/mine" {
+		t.Errorf("%+v, %v", named, err)
+	}
+	wide, err := NewPolicy(PolicyOptions{Role: preflight.Control, WideOpen: true})
+	if err != nil || wide.Statement[0].Sid != "WideOpenNotForProduction" {
+		t.Errorf("%+v, %v", wide, err)
+	}
+}
+
+// TestTableCoversTheCloudController compares the table with what cloud-provider-aws 1.37 calls.
+func TestTableCoversTheCloudController(t *testing.T) {
+	calls := strings.Fields(`ec2:AuthorizeSecurityGroupIngress ec2:CreateRoute ec2:CreateSecurityGroup ec2:CreateTags ec2:DeleteRoute ec2:DeleteSecurityGroup
+		ec2:DescribeAvailabilityZones ec2:DescribeInstanceTopology ec2:DescribeInstances ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:DescribeSubnets
+		ec2:ModifyInstanceAttribute ec2:RevokeSecurityGroupIngress
+		elasticloadbalancing:AddTags elasticloadbalancing:ApplySecurityGroupsToLoadBalancer elasticloadbalancing:AttachLoadBalancerToSubnets elasticloadbalancing:ConfigureHealthCheck
+		elasticloadbalancing:CreateListener elasticloadbalancing:CreateLoadBalancer elasticloadbalancing:CreateLoadBalancerListeners elasticloadbalancing:CreateLoadBalancerPolicy
+		elasticloadbalancing:CreateTargetGroup elasticloadbalancing:DeleteListener elasticloadbalancing:DeleteLoadBalancer elasticloadbalancing:DeleteLoadBalancerListeners
+		elasticloadbalancing:DeleteTargetGroup elasticloadbalancing:DeregisterInstancesFromLoadBalancer elasticloadbalancing:DeregisterTargets elasticloadbalancing:DescribeListeners
+		elasticloadbalancing:DescribeLoadBalancerAttributes elasticloadbalancing:DescribeLoadBalancerPolicies elasticloadbalancing:DescribeLoadBalancers
+		elasticloadbalancing:DescribeTargetGroupAttributes elasticloadbalancing:DescribeTargetGroups elasticloadbalancing:DescribeTargetHealth
+		elasticloadbalancing:DetachLoadBalancerFromSubnets elasticloadbalancing:ModifyListener elasticloadbalancing:ModifyLoadBalancerAttributes elasticloadbalancing:ModifyTargetGroup
+		elasticloadbalancing:ModifyTargetGroupAttributes elasticloadbalancing:RegisterInstancesWithLoadBalancer elasticloadbalancing:RegisterTargets
+		elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer elasticloadbalancing:SetLoadBalancerPoliciesOfListener elasticloadbalancing:SetSecurityGroups`)
+	table := Actions(preflight.Control, true)
+	for _, action := range calls {
+		if !slices.Contains(table, action) {
+			t.Errorf("%s is not in the table", action)
+		}
+	}
+}
+
+func FuzzCloudConfig(f *testing.F) {
+	f.Add("[Global]\nRegion = us-east-1\n")
+	f.Add("[ServiceOverride \"1\"]\nService = \"EC2\" ; c\nURL = a\\\nb\n")
+	f.Add("[Global]\n\"=\\")
+	f.Fuzz(func(t *testing.T, content string) {
+		if c, _ := parseCloudConfig([]byte(content)); c == nil {
+			t.Error("no configuration")
+		}
+	})
+}
+
+func FuzzIdentityDocument(f *testing.F) {
+	f.Add(`{"instanceId": "i-0123456789abcdef0", "region": "us-east-1", "availabilityZone": "us-east-1a", "privateIp": "10.0.16.4"}`)
+	f.Add(`{"instanceId": null}`)
+	f.Fuzz(func(t *testing.T, content string) {
+		m, err := parseIdentityDocument(content)
+		if err != nil {
+			return
+		}
+		if _, err := netip.ParseAddr(m.Address); err != nil || strings.ContainsAny(m.InstanceID+m.Zone+m.Region, " \n/'\"") {
+			t.Errorf("accepted %+v", m)
+		}
+	})
+}
+
+func FuzzProfile(f *testing.F) {
+	f.Add(`{"Code": "Success", "InstanceProfileArn": "arn:aws:iam::123456789012:instance-profile/kubernetes-control"}`)
+	f.Fuzz(func(t *testing.T, content string) {
+		if arn, err := parseProfile(content); err == nil && !strings.HasPrefix(arn, "arn:") {
+			t.Errorf("accepted %q", arn)
+		}
+	})
+}
+
+func FuzzCredentials(f *testing.F) {
+	f.Add(credentialsDocument(time.Now().Add(time.Hour)))
+	f.Add(`{"Code": "Success", "Expiration": "`)
+	f.Fuzz(func(t *testing.T, content string) {
+		c, err := parseCredentials("role", content, time.Now())
+		if err == nil && (c.AccessKeyID == "" || c.SecretAccessKey == "" || !c.Expires.After(time.Now().Add(-time.Minute))) {
+			t.Error("unusable credentials are accepted")
+		}
+		if err != nil && strings.Contains(err.Error(), testSecret) {
+			t.Error("the error shows the secret")
+		}
+	})
+}
+
+func FuzzHostname(f *testing.F) {
+	f.Add("ip-10-0-0-1.ec2.internal example.com")
+	f.Add("  ")
+	f.Fuzz(func(t *testing.T, content string) {
+		if name, err := parseHostname(content); err == nil && (name == "" || len(strings.Fields(name)) != 1) {
+			t.Errorf("accepted %q", name)
+		}
+	})
+}
+
+// FuzzProfileARN: the ARN of the instance profile says whom IAM is asked about.
+func FuzzProfileARN(f *testing.F) {
+	f.Add("arn:aws:iam::123456789012:instance-profile/team/kubernetes-control")
+	f.Add("arn:aws-cn:iam::1:x")
+	f.Add("arn:")
+	f.Fuzz(func(t *testing.T, profile string) {
+		facts := &facts{conf: &cloudConfig{}, profile: profile, credentials: roleCredentials{Role: "r"}, request: preflight.Config{Cluster: "prod", Role: preflight.Control, ConfigureCloudRoutes: true}}
+		if _, _, known := facts.account(); !known {
+			return
+		}
+		for _, q := range facts.policyQuestions("arn:aws:iam::123456789012:role/r") {
+			if len(q.actions) == 0 {
+				t.Errorf("a question without actions: %+v", q)
+			}
+			for _, r := range q.resources {
+				if !strings.HasPrefix(r, "arn:") {
+					t.Errorf("asks about %q", r)
+				}
+			}
+		}
+	})
+}
+
+// FuzzDeniedAction: the name of what is denied is taken out of AWS's message.
+func FuzzDeniedAction(f *testing.F) {
+	f.Add("You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateTags on resource: y")
+	f.Add("not authorized to perform: ")
+	f.Fuzz(func(t *testing.T, message string) {
+		got := deniedAction(&smithy.GenericAPIError{Code: "UnauthorizedOperation", Message: message}, "ec2:Otherwise")
+		if service, name, ok := strings.Cut(got, ":"); !ok || service == "" || name == "" || strings.ContainsAny(got, " \n") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// FuzzSubnets: tags and routes as strange as they come; what is chosen is one of the subnets, one in a zone.
+func FuzzSubnets(f *testing.F) {
+	f.Add("subnet-1 a kubernetes.io/cluster/prod=shared\nsubnet-2 a kubernetes.io/cluster/other=\nsubnet-3 b kubernetes.io/role/elb=1", "igw-1")
+	f.Add("  =\nsubnet-1  KubernetesCluster=prod", "nat-1")
+	f.Fuzz(func(t *testing.T, lines, gateway string) {
+		v := vpc{cluster: "prod", ownSubnet: "subnet-1", tables: []types.RouteTable{mainTable(gateway)}}
+		known := map[string]bool{}
+		for line := range strings.Lines(lines) {
+			words := strings.Split(strings.TrimSuffix(line, "\n"), " ")
+			words = append(words, "", "")
+			v.subnets = append(v.subnets, subnetOf(words[0], words[1], words[2:]...))
+			known[words[0]] = true
+		}
+		for _, internal := range []bool{false, true} {
+			choice := v.choose(internal)
+			zones := map[string]bool{}
+			for _, z := range choice.Zones {
+				if !known[z.id()] || zones[z.Zone] || z.By == "" {
+					t.Errorf("%+v of %q", z, lines)
+				}
+				zones[z.Zone] = true
+			}
+			if len(choice.explain().Lines) == 0 {
+				t.Errorf("nothing is explained of %q", lines)
+			}
+		}
+	})
+}
+
+// FuzzAnswers has EC2 answer every call with the same text. Whatever it is, the run comes to a verdict and nothing is taken for
+// well that is not.
+func FuzzAnswers(f *testing.F) {
+	cloud := newFake()
+	cloud.start(f)
+	f.Add(200, "<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>"+testInstance+"</instanceId><tagSet><item/></tagSet><networkInterfaceSet><item/></networkInterfaceSet></item></instancesSet></item></reservationSet></DescribeInstancesResponse>")
+	f.Add(200, "<DescribeSubnetsResponse><subnetSet><item/><item><subnetId>subnet-node-a</subnetId></item></subnetSet></DescribeSubnetsResponse>")
+	f.Add(200, "<DescribeRouteTablesResponse><routeTableSet><item><associationSet><item/></associationSet><routeSet><item/></routeSet></item></routeTableSet></DescribeRouteTablesResponse>")
+	f.Add(500, "<html>")
+	f.Add(400, "<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code><Message/></Error></Errors></Response>")
+	f.Add(200, "<DescribeSubnetsResponse><subnetSet><item><subn")
+	f.Add(200, "")
+	f.Fuzz(func(t *testing.T, status int, body string) {
+		if status < 200 || status > 599 || status == http.StatusTooManyRequests || strings.Contains(body, "hrottl") || strings.Contains(body, "LimitExceeded") ||
+			strings.Contains(body, "TooManyRequests") || strings.Contains(body, "SlowDown") || strings.Contains(body, "extToken") {
+			t.Skip("no status of an answer, or one that is waited out")
+		}
+		cloud.mu.Lock()
+		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
+			cloud.answers["ec2:"+name] = fakeAnswer{status, body}
+		}
+		cloud.calls = nil
+		cloud.mu.Unlock()
+		r, _ := runStarted(t, testConfig(preflight.Control), nil, 20*time.Second)
+		if result(r, "instance-cluster-tag").Status == preflight.Passed && !strings.Contains(body, TagPrefix+"prod") {
+			t.Errorf("a tag is seen in %q", body)
+		}
+		if out := text(r); r.Verdict == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) || strings.Contains(out, testToken) {
+			t.Errorf("%d results, verdict %q", len(r.Results), r.Verdict)
+		}
+	})
+}
+
+// FuzzMetadata has instance metadata say anything. Either the machine is known by a name that can be a node's, or
+// metadata-service fails.
+func FuzzMetadata(f *testing.F) {
+	cloud := newFake()
+	cloud.start(f)
+	good := newFake().metadata
+	const document, hostname, info = "dynamic/instance-identity/document", "meta-data/local-hostname", "meta-data/iam/info"
+	f.Add(good[document], good[hostname], "0a:00:00:00:00:01", good[info], "kubernetes-control", good["meta-data/iam/security-credentials/kubernetes-control"])
+	f.Add(good[document], "a b", "../..", "{}", "a/b", "{")
+	f.Add("{", "", "", "", "", "")
+	f.Fuzz(func(t *testing.T, identity, name, mac, profile, role, credentials string) {
+		cloud.mu.Lock()
+		cloud.metadata = maps.Clone(good)
+		for path, body := range map[string]string{document: identity, hostname: name, "meta-data/mac": mac, info: profile,
+			"meta-data/iam/security-credentials/": role, "meta-data/iam/security-credentials/kubernetes-control": credentials} {
+			cloud.metadata[path] = body
+		}
+		cloud.calls = nil
+		cloud.mu.Unlock()
+		r, _ := runStarted(t, testConfig(preflight.Worker), nil, 20*time.Second)
+		if r.Node != nil && r.Node.Validate() != nil || r.Node == nil && result(r, "metadata-service").Status != preflight.Failed {
+			t.Errorf("%+v\n%s", r.Node, text(r))
+		}
+	})
+}

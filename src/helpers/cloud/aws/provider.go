@@ -1,0 +1,242 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/preflight"
+)
+
+func (p *Provider) now() time.Time {
+	if p.Now != nil {
+		return p.Now()
+	}
+	return time.Now()
+}
+
+func (p *Provider) localAddresses() ([]netip.Addr, error) {
+	if p.LocalAddresses != nil {
+		return p.LocalAddresses()
+	}
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("list the addresses of this machine: %w", err)
+	}
+	var addresses []netip.Addr
+	for _, i := range interfaces {
+		if prefix, err := netip.ParsePrefix(i.String()); err == nil {
+			addresses = append(addresses, prefix.Addr())
+		}
+	}
+	return addresses, nil
+}
+
+func (p *Provider) reachable(address string) error {
+	if p.Reachable != nil {
+		return p.Reachable(address)
+	}
+	connection, err := net.DialTimeout("tcp", address, dialTimeout)
+	if err != nil {
+		return err
+	}
+	return connection.Close()
+}
+
+func (p *Provider) nodeProviderID(ctx context.Context, kubeconfig, name string) (string, error) {
+	if p.NodeProviderID != nil {
+		return p.NodeProviderID(ctx, kubeconfig, name)
+	}
+	return cloud.NodeProviderID(ctx, kubeconfig, name)
+}
+
+func (p *Provider) throttleSpan() time.Duration {
+	if p.ThrottleSpan != 0 {
+		return p.ThrottleSpan
+	}
+	return throttleSpan
+}
+
+func (p *Provider) roundPause() *preflight.Backoff {
+	if p.RoundPause != nil {
+		return p.RoundPause()
+	}
+	return &preflight.Backoff{First: time.Second, Limit: 8 * time.Second}
+}
+
+// Checks implements cloud.Provider.
+func (*Provider) Checks() []preflight.Check {
+	list := make([]preflight.Check, 0, len(checks))
+	for _, c := range checks {
+		list = append(list, c.Check)
+	}
+	return list
+}
+
+// Preflight implements cloud.Provider. It asks everything once, and again what may still change by itself, until
+// nothing fails, something fails that waiting does not mend, or the retry window closes. Throttling is waited out for
+// as long as the context lasts. Without instance metadata there is no identity: then the outcome's is nil.
+func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
+	log := request.Log
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	metadata, err := newMetadataClient(ctx, p.MetadataEndpoint, p.metadataTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer metadata.http.CloseIdleConnections()
+	g := &gatherer{
+		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}},
+		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
+	}
+	if request.CloudConfig != nil {
+		g.facts.conf, g.facts.confErr = parseCloudConfig(request.CloudConfig)
+	}
+	defer func() {
+		if g.api != nil {
+			g.api.http.CloseIdleConnections()
+		}
+	}()
+	r := &run{provider: p, gatherer: g, request: request, log: log, deadline: p.now().Add(time.Duration(request.Config.RetryWindow))}
+	if err := r.identify(ctx); err != nil {
+		return nil, err
+	}
+	if request.Config.Mode != preflight.ModeOff {
+		r.rounds(ctx)
+	}
+	return r.outcome(), nil
+}
+
+// run is one preflight on its way.
+type run struct {
+	provider *Provider
+	gatherer *gatherer
+	request  cloud.Request
+	log      *slog.Logger
+	deadline time.Time // of the retry window
+	known    bool      // the machine's identity is
+	results  []preflight.Result
+}
+
+// identify finds out who the machine is, and what role it has, for as long as the retry window lasts where metadata may
+// come back.
+func (r *run) identify(ctx context.Context) error {
+	backoff := r.provider.roundPause()
+	for {
+		r.gatherer.gatherMetadata(ctx, r.request.Config.Mode != preflight.ModeOff)
+		err := r.gatherer.facts.metadataErr
+		if err == nil {
+			r.known = true
+			if r.request.Identified != nil {
+				return r.request.Identified(r.gatherer.facts.metadata.identity())
+			}
+			return nil
+		}
+		var fault *metadataFault
+		if !errors.As(err, &fault) || !fault.passing() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
+			return nil // the check metadata-service says what is wrong
+		}
+	}
+}
+
+// passing tells whether a fault may go away by itself.
+func (f *metadataFault) passing() bool {
+	return f.kind == faultUnreachable || f.kind == faultNoReply || f.kind == faultServer
+}
+
+// wait pauses before another attempt; false when the retry window or the context does not allow one.
+func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, last string) bool {
+	left := r.deadline.Sub(r.provider.now())
+	if left <= 0 || ctx.Err() != nil {
+		return false
+	}
+	pause := min(backoff.Next(), left)
+	r.log.Info("waiting", "for", waitingFor, "last", last, "next_attempt_in", pause.Round(time.Millisecond), "window_left", left.Round(time.Second))
+	return preflight.Sleep(ctx, pause) == nil
+}
+
+// rounds gathers and judges until it is settled.
+func (r *run) rounds(ctx context.Context) {
+	wanted := everything &^ (fromMetadata | fromProfile | fromCredentials) // identify has just read them
+	if !r.known {
+		unknown := notAsked("instance metadata does not answer")
+		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
+		r.gatherer.giveUp(everything, unknown)
+		r.judge()
+		return
+	}
+	if !r.wants("registry-endpoint") {
+		wanted &^= fromRegistry
+	}
+	backoff := r.provider.roundPause()
+	for first := true; ; first = false {
+		r.gatherer.gather(ctx, wanted, r.deadline)
+		if first { // what was throttled until now is not held against what has yet to become visible
+			r.deadline = r.provider.now().Add(time.Duration(r.request.Config.RetryWindow))
+		}
+		var waitingFor, last string
+		wanted, waitingFor, last = r.judge()
+		wanted &^= fromMetadata // an instance's identity does not change
+		if wanted == 0 || !r.wait(ctx, backoff, waitingFor, last) {
+			return
+		}
+	}
+}
+
+func (r *run) wants(id string) bool { return r.request.Config.Checks[id] != preflight.Off }
+
+// judge runs every check on the facts at hand. It returns the sources to ask again, which is none when nothing fails
+// or when something fails that will not change by itself, and the first failure that is being waited for.
+func (r *run) judge() (again source, waitingFor, last string) {
+	r.results = r.results[:0]
+	settled := false
+	enforced := r.request.Config // what is worth waiting for is so in the mode warn as well
+	enforced.Mode = preflight.ModeEnforce
+	for _, c := range checks {
+		if !c.AppliesTo(r.request.Config.Role) {
+			continue
+		}
+		outcome := c.run(r.gatherer.facts)
+		result, ok := r.request.Config.Grade(c.Check, outcome)
+		if !ok {
+			continue
+		}
+		r.results = append(r.results, result)
+		if graded, _ := enforced.Grade(c.Check, outcome); graded.Status != preflight.Failed {
+			continue
+		}
+		for _, f := range result.Findings {
+			if !f.Eventual {
+				settled = true
+				continue
+			}
+			again |= c.sources
+			if waitingFor == "" {
+				waitingFor, last = c.ID, f.Resource+": "+f.Found
+			}
+		}
+	}
+	if settled {
+		return 0, "", ""
+	}
+	return again, waitingFor, last
+}
+
+func (r *run) outcome() *cloud.Outcome {
+	f := r.gatherer.facts
+	out := &cloud.Outcome{Machine: f.instanceID(), Results: r.results, Calls: r.gatherer.recorder.list(), Secrets: r.gatherer.secrets}
+	if r.known {
+		id := f.metadata.identity()
+		out.Identity = &id
+	}
+	if r.request.Config.Mode != preflight.ModeOff && f.isControl() && f.canChoose() == "" {
+		out.Explanations = []preflight.Explanation{f.vpc().choose(false).explain(), f.vpc().choose(true).explain()}
+	}
+	return out
+}

@@ -1,0 +1,333 @@
+package aws
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/lab/awssim"
+	"kubernetes-release/lab/awssim/iam"
+)
+
+// simulated is a running simulator of AWS.
+type simulated struct {
+	*awssim.Simulator
+	metadata string // address of instance metadata
+	record   string
+}
+
+// simulate starts the simulator with the lab's world, changed as the test wants, and points the SDK at it.
+func simulate(t testing.TB, change func(*awssim.World)) simulated {
+	t.Helper()
+	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: "prod"})
+	change(world)
+	record := filepath.Join(t.TempDir(), "calls.jsonl")
+	sim, err := awssim.New(world, awssim.Options{RecordFile: record})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sim.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := sim.MetadataServer()
+	go metadata.Serve(listener)
+	t.Cleanup(func() { metadata.Close() })
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(api.Close)
+	setenv(t, "AWS_ENDPOINT_URL", api.URL)
+	setenv(t, "AWS_CA_BUNDLE", "") // every client would read it
+	return simulated{sim, listener.Addr().String(), record}
+}
+
+// metadataFor serves instance metadata as the instance with that address sees it: connections come from there.
+func (s simulated) metadataFor(t testing.TB, address netip.Addr) string {
+	t.Helper()
+	target := &url.URL{Scheme: "http", Host: s.metadata}
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(address, 0))}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{DialContext: dialer.DialContext},
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// instance makes the nth instance, in the first zone.
+func instance(n int, role preflight.Role) awssim.Instance {
+	return awssim.Instance{
+		ID: fmt.Sprintf("i-%017x", n), Subnet: awssim.LabNodeSubnet(1), Address: netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
+		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-" + string(role),
+		Tags: awssim.Tags{"kubernetes.io/cluster/prod": "shared"},
+	}
+}
+
+func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, change func(*Provider, *preflight.Config)) *preflight.Report {
+	t.Helper()
+	p := &Provider{
+		MetadataEndpoint: s.metadataFor(t, i.Address),
+		LocalAddresses:   func() ([]netip.Addr, error) { return []netip.Addr{i.Address}, nil },
+		Reachable:        func(string) error { return nil },
+		RoundPause:       quick,
+	}
+	c := testConfig(role)
+	if change != nil {
+		change(p, &c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	started := time.Now()
+	out, err := p.Preflight(ctx, cloud.Request{Config: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := preflight.NewReport(c, out.Results, started, time.Since(started))
+	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
+	return r
+}
+
+// generated replaces the simulator's roles by the policies that this package generates, less the given actions.
+func generated(t testing.TB, w *awssim.World, without ...string) {
+	t.Helper()
+	for i := range w.Roles {
+		role := &w.Roles[i]
+		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: "prod", CloudRoutes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j := range policy.Statement {
+			policy.Statement[j].Action = slices.DeleteFunc(policy.Statement[j].Action, func(a string) bool { return slices.Contains(without, a) })
+		}
+		policy.Statement = slices.DeleteFunc(policy.Statement, func(s Statement) bool { return len(s.Action) == 0 })
+		content, err := policy.JSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var parsed iam.Policy
+		if err := json.Unmarshal(content, &parsed); err != nil {
+			t.Fatalf("the simulator does not take the policy: %v\n%s", err, content)
+		}
+		role.Policies = map[string]iam.Policy{"kubernetes": parsed}
+	}
+}
+
+// TestSimulatedAWS runs with the generated policies enforced, and proves from the simulator's record that nothing was
+// changed and the budget of calls was kept.
+func TestSimulatedAWS(t *testing.T) {
+	for _, test := range []struct {
+		role             preflight.Role
+		routes, thorough bool
+		calls            int // of EC2, as documented
+	}{
+		{preflight.Worker, false, false, 2}, {preflight.Worker, true, false, 2}, {preflight.Worker, false, true, 3},
+		{preflight.Control, false, false, 8}, {preflight.Control, true, false, 8}, {preflight.Control, false, true, 10}, {preflight.Control, true, true, 12},
+	} {
+		t.Run(fmt.Sprintf("%s routes=%v thorough=%v", test.role, test.routes, test.thorough), func(t *testing.T) {
+			i := instance(1, test.role)
+			off := false
+			i.SourceDestCheck = &off
+			sim := simulate(t, func(w *awssim.World) {
+				w.Instances = []awssim.Instance{i}
+				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+				generated(t, w)
+			})
+			before, _ := json.Marshal(sim.World())
+			r := sim.run(t, i, test.role, func(_ *Provider, c *preflight.Config) {
+				c.ConfigureCloudRoutes, c.Thorough = test.routes, test.thorough
+			})
+			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+				t.Errorf("not all is well:\n%s", text(r))
+			}
+			after, _ := json.Marshal(sim.World())
+			if string(before) != string(after) {
+				t.Errorf("the world has changed")
+			}
+			if n := len(sim.Calls("ec2:*")); n != test.calls {
+				t.Errorf("%d EC2 calls, want %d", n, test.calls)
+			}
+			for _, c := range sim.Calls("") {
+				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
+					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+				}
+				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !narrowed(c) {
+					t.Errorf("%s asks for more than the VPC or ids at hand: %v", c.Action, c.Params)
+				}
+				if c.Status >= 400 && !c.DryRun {
+					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
+				}
+			}
+		})
+	}
+}
+
+// narrowed tells whether a call asks for one VPC, for what carries the cluster's tag, or for things by their ids.
+func narrowed(c awssim.Call) bool {
+	for name, value := range c.Params {
+		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// takenOut are the sets of actions that TestMissingPermissions takes away: each by itself, except that the short form takes
+// those together that are judged by the same answers of IAM and cannot be tried.
+func takenOut(role preflight.Role) [][]string {
+	var sets [][]string
+	together := map[string]int{}
+	for _, action := range Actions(role, true) {
+		service, name, _ := strings.Cut(action, ":")
+		at, ok := together[service]
+		switch {
+		case !testing.Short() || service == "ec2" || service == "iam" || strings.HasPrefix(name, "DescribeLoadBalancer"):
+			sets = append(sets, []string{action})
+		case ok:
+			sets[at] = append(sets[at], action)
+		default:
+			together[service] = len(sets)
+			sets = append(sets, []string{action})
+		}
+	}
+	return sets
+}
+
+// TestMissingPermissions takes each action out of the generated policy in turn and looks for its name. What is missing at
+// times only is a warning, and without the permission to ask IAM that is said where it matters.
+func TestMissingPermissions(t *testing.T) {
+	for _, role := range both {
+		for _, actions := range takenOut(role) {
+			t.Run(string(role)+" "+actions[0], func(t *testing.T) {
+				i := instance(1, role)
+				sim := simulate(t, func(w *awssim.World) {
+					w.Instances = []awssim.Instance{i}
+					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+					generated(t, w, actions...)
+				})
+				r := sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
+					// A deploy looks at a control VM's permissions; the errand looks at a worker's as well.
+					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
+				})
+				out := text(r)
+				switch actions[0] {
+				case findRoleAction:
+					if got := result(r, "other-permissions"); got.Status != preflight.Passed || !strings.Contains(got.Note, "not "+findRoleAction) {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				case simulateAction:
+					if result(r, "other-permissions").Status != preflight.Skipped || !strings.Contains(out, "may not ask IAM about itself; allow it "+simulateAction) {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				}
+				fails := false
+				for _, action := range actions {
+					atTimes := slices.ContainsFunc(permissions, func(p permission) bool { return p.action == action && p.atTimes })
+					fails = fails || !atTimes
+					named := slices.ContainsFunc(r.Results, func(result preflight.Result) bool {
+						return slices.ContainsFunc(result.Findings, func(f preflight.Finding) bool {
+							return slices.Contains(strings.Split(f.Resource, ", "), action) && f.Advisory == atTimes
+						})
+					})
+					if !named {
+						t.Errorf("%s is not named by a finding that warns=%v:\n%s", action, atTimes, out)
+					}
+				}
+				if (r.Verdict == preflight.VerdictFailed) != fails {
+					t.Errorf("verdict %s:\n%s", r.Verdict, out)
+				}
+			})
+		}
+	}
+}
+
+// TestRoleWithPath: the generated policy lets a role find out its own path, which instance metadata does not tell.
+func TestRoleWithPath(t *testing.T) {
+	i := instance(1, preflight.Control)
+	sim := simulate(t, func(w *awssim.World) {
+		w.Instances = []awssim.Instance{i}
+		generated(t, w)
+		for n := range w.Roles {
+			w.Roles[n].Path = "/teams/platform/"
+		}
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	for _, id := range []string{"load-balancer-write-permissions", "other-permissions"} {
+		if result(r, id).Status != preflight.Passed {
+			t.Errorf("%s:\n%s", id, text(r))
+		}
+	}
+	if n := len(sim.Calls("iam:GetRole")); n != 1 {
+		t.Errorf("the path was looked up %d times", n)
+	}
+}
+
+func TestSimulatedMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*awssim.World, *awssim.Instance)
+		check  string
+	}{
+		"untagged instance": {func(_ *awssim.World, i *awssim.Instance) { i.Tags = nil }, "instance-cluster-tag"},
+		"no profile":        {func(_ *awssim.World, i *awssim.Instance) { i.InstanceProfile = "" }, "instance-profile"},
+		"profile, no role":  {func(w *awssim.World, _ *awssim.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
+		"unusable role":     {func(_ *awssim.World, i *awssim.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
+		"metadata off":      {func(_ *awssim.World, i *awssim.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
+		"clock":             {func(w *awssim.World, _ *awssim.Instance) { w.Settings.ClockOffset = awssim.Duration(20 * time.Minute) }, "clock"},
+		"node subnet":       {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
+		"public subnet":     {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
+		"no internet":       {func(w *awssim.World, _ *awssim.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := instance(1, preflight.Control)
+			sim := simulate(t, func(w *awssim.World) {
+				test.change(w, &i)
+				w.Instances = []awssim.Instance{i}
+			})
+			r := sim.run(t, i, preflight.Control, nil)
+			if got := result(r, test.check); got.Status != preflight.Failed {
+				t.Errorf("%s is %q:\n%s", test.check, got.Status, text(r))
+			}
+		})
+	}
+}
+
+// TestNoSecretAnywhere looks for the credentials in everything that a run leaves behind.
+func TestNoSecretAnywhere(t *testing.T) {
+	f := newFake()
+	f.tags = nil
+	f.denied["ec2:DescribeSubnets"] = true
+	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	path := filepath.Join(t.TempDir(), "report.json")
+	if err := r.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything := string(content) + text(r) + fmt.Sprintf("%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken}, roleCredentials{AccessKeyID: testKeyID})
+	for _, secret := range []string{testSecret, testToken, testKeyID} {
+		if strings.Contains(everything, secret) {
+			t.Errorf("a secret was left behind")
+		}
+	}
+}

@@ -1,0 +1,265 @@
+package csrapproval
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+
+	"kubernetes-release/test/kubetest"
+)
+
+const patience = 30 * time.Second
+
+// rights are what the package's documentation promises to be enough.
+func rights(user string) []any {
+	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
+	name := metav1.ObjectMeta{Name: controllerName}
+	inSystem := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceSystem}
+	inDefault := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceDefault}
+	return []any{
+		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}, Verbs: []string{"approve"}},
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
+		}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: controllerName}},
+		&rbacv1.Role{ObjectMeta: inDefault, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: inDefault, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName}},
+		&rbacv1.Role{ObjectMeta: inSystem, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{controllerName}, Verbs: []string{"get", "update"}},
+		}},
+		&rbacv1.RoleBinding{ObjectMeta: inSystem, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName}},
+	}
+}
+
+func grant(t *testing.T, admin kubernetes.Interface, objects []any) {
+	t.Helper()
+	ctx, options := context.Background(), metav1.CreateOptions{}
+	for _, object := range objects {
+		var err error
+		switch o := object.(type) {
+		case *rbacv1.ClusterRole:
+			_, err = admin.RbacV1().ClusterRoles().Create(ctx, o, options)
+		case *rbacv1.ClusterRoleBinding:
+			_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, o, options)
+		case *rbacv1.Role:
+			_, err = admin.RbacV1().Roles(o.Namespace).Create(ctx, o, options)
+		case *rbacv1.RoleBinding:
+			_, err = admin.RbacV1().RoleBindings(o.Namespace).Create(ctx, o, options)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, check func() (bool, string)) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		ok, seen := check()
+		if ok {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s; last seen: %s", what, patience, seen)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func setAddresses(t *testing.T, admin kubernetes.Interface, name string, isReady bool, addresses ...corev1.NodeAddress) {
+	t.Helper()
+	ctx, nodes := context.Background(), admin.CoreV1().Nodes()
+	object := node(name, isReady, addresses...)
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		current, err := nodes.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			current, err = nodes.Create(ctx, object, metav1.CreateOptions{})
+		}
+		if err != nil {
+			return err
+		}
+		current.Status = object.Status
+		_, err = nodes.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// state returns "pending", "Approved: …" or "Denied: …".
+func state(t *testing.T, admin kubernetes.Interface, name string) string {
+	t.Helper()
+	request, err := admin.CertificatesV1().CertificateSigningRequests().Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, condition := range request.Status.Conditions {
+		return string(condition.Type) + ": " + condition.Reason
+	}
+	return "pending"
+}
+
+// TestAgainstRealAPIServer sends requests as the users that they pretend to come from, for the API server itself fills
+// in the requester, and checks what the controller, with the documented rights only, makes of them.
+func TestAgainstRealAPIServer(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
+	admin := cluster.Admin()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	setAddresses(t, admin, "node-a", true, internalIP("10.0.0.1"))
+	setAddresses(t, admin, "node-b", true, internalIP("10.0.0.2"))
+
+	send := func(a ask) string {
+		t.Helper()
+		groups := a.groups
+		if groups == nil {
+			groups = []string{"system:nodes"}
+		}
+		client := cluster.ClientFor(a.user, groups...)
+		created, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, a.request(t), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return created.Name
+	}
+	otherSubject := kubeletOf("node-a", "10.0.0.1")
+	otherSubject.name = "system:node:node-b"
+	_, err := cluster.ClientFor(otherSubject.user, "system:nodes").CertificatesV1().CertificateSigningRequests().
+		Create(ctx, otherSubject.request(t), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("another node's subject: got %v, want it forbidden by NodeRestriction", err)
+	}
+	forged := kubeletOf("node-a", "10.0.0.1")
+	forged.orgs = []string{"system:nodes", "system:masters"}
+	byAdmin := kubeletOf("node-a", "10.0.0.1")
+	byAdmin.user, byAdmin.groups = "kubernetes-admin", []string{"system:masters"}
+	withURI := kubeletOf("node-a", "10.0.0.1")
+	withURI.uris = []string{"https://kubernetes.default.svc"}
+
+	requests := map[string]struct{ name, want string }{
+		"own address":            {send(kubeletOf("node-a", "10.0.0.1")), "Approved: NamesOfNode"},
+		"another node's address": {send(kubeletOf("node-a", "10.0.0.2")), "pending"},
+		"administrators' group":  {send(forged), "Denied: ForgedRequest"},
+		"URI":                    {send(withURI), "Denied: ForgedRequest"},
+		"not a node":             {send(byAdmin), "pending"},
+		"node without addresses": {send(kubeletOf("node-late", "10.0.0.3")), "pending"},
+	}
+
+	const user = "system:kubelet-csr-approver"
+	approver := cluster.ClientFor(user)
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	ended := make(chan error, 2)
+	first, stopFirst := context.WithCancel(ctx)
+	go func() { ended <- RunElected(first, approver, Election{Namespace: "kube-system", Identity: "one"}, log) }()
+	// Rights come after the controller has started, as they do in a new cluster.
+	time.Sleep(500 * time.Millisecond)
+	grant(t, admin, rights(user))
+
+	eventually(t, "decisions", func() (bool, string) {
+		a, b, c := state(t, admin, requests["own address"].name), state(t, admin, requests["administrators' group"].name), state(t, admin, requests["URI"].name)
+		return a != "pending" && b != "pending" && c != "pending", a + ", " + b + ", " + c
+	})
+	eventually(t, "Event about the pending request", func() (bool, string) {
+		list, err := admin.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		for _, event := range list.Items {
+			if event.Regarding.Name == requests["another node's address"].name && strings.Contains(event.Note, "10.0.0.2") {
+				return true, ""
+			}
+		}
+		return false, "no such Event"
+	})
+	for name, request := range requests {
+		if got := state(t, admin, request.name); got != request.want {
+			t.Errorf("%s: got %s, want %s", name, got, request.want)
+		}
+	}
+	eventually(t, "signed certificate", func() (bool, string) {
+		signed, err := admin.CertificatesV1().CertificateSigningRequests().Get(ctx, requests["own address"].name, metav1.GetOptions{})
+		return err == nil && len(signed.Status.Certificate) > 0, "no certificate"
+	})
+
+	// The Node appears, first without the address, which the cloud sets a moment later.
+	setAddresses(t, admin, "node-late", false)
+	setAddresses(t, admin, "node-late", false, internalIP("10.0.0.3"))
+	late := requests["node without addresses"].name
+	eventually(t, "approval after the address was set", func() (bool, string) {
+		got := state(t, admin, late)
+		return got == "Approved: NamesOfNode", got
+	})
+
+	// Another candidate waits, and takes over when the first gives the lease back.
+	second, stopSecond := context.WithCancel(ctx)
+	go func() {
+		ended <- RunElected(second, approver, Election{Namespace: "kube-system", Identity: "two"}, log)
+	}()
+	stopFirst()
+	if err := <-ended; err != nil {
+		t.Errorf("first candidate ended with %v", err)
+	}
+	next := send(kubeletOf("node-b", "10.0.0.2"))
+	eventually(t, "approval by the second candidate", func() (bool, string) {
+		got := state(t, admin, next)
+		return got == "Approved: NamesOfNode", got
+	})
+	lease := leaseHolder(t, admin)
+	if lease != "two" {
+		t.Errorf("lease is held by %q, want the second candidate", lease)
+	}
+	stopSecond()
+	if err := <-ended; err != nil {
+		t.Errorf("second candidate ended with %v", err)
+	}
+	if lease := leaseHolder(t, admin); lease != "" {
+		t.Errorf("lease is held by %q after the last candidate has stopped", lease)
+	}
+}
+
+func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
+	t.Helper()
+	var lease *coordinationv1.Lease
+	lease, err := admin.CoordinationV1().Leases("kube-system").Get(context.Background(), controllerName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+func TestPending(t *testing.T) {
+	condition := func(kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
+		return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{
+			Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: kind}}}}
+	}
+	if !pending(&certificatesv1.CertificateSigningRequest{}) {
+		t.Error("a new request is pending")
+	}
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+		if pending(condition(kind)) {
+			t.Errorf("a request that is %s is not pending", kind)
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package launcher
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"kubernetes-release/helpers/node"
+)
+
+// flag is one flag of the final command line, with all its arguments.
+type flag struct {
+	name      string
+	arguments []string
+	// source is the file and key that set it, for messages.
+	source string
+}
+
+// flags returns the flags for an identity, sorted by name: the job's, the node's, the operator's.
+func (c *Config) flags(id node.Identity) []flag {
+	var flags []flag
+	add := func(name string, value Value, source string) {
+		if arguments := value.arguments(name); arguments != nil {
+			flags = append(flags, flag{name: name, arguments: arguments, source: source})
+		}
+	}
+	for name, value := range c.Flags {
+		add(name, value, c.path+", flags")
+	}
+	for name, key := range c.NodeFlags {
+		if text := identityKeys[key](id); text != "" {
+			add(name, Value{set: true, elements: []string{text}}, c.path+", node_flags")
+		}
+	}
+	for name, value := range c.extra {
+		add(name, value, "property extra_args, rendered to "+c.extraPath)
+	}
+	slices.SortFunc(flags, func(a, b flag) int { return strings.Compare(a.name, b.name) })
+	return flags
+}
+
+// commandLine is the whole of it, the program first.
+func (c *Config) commandLine(flags []flag) []string {
+	line := append([]string{c.Executable}, c.Arguments...)
+	for _, f := range flags {
+		line = append(line, f.arguments...)
+	}
+	return line
+}
+
+// environment is the launcher's own environment with the configuration's on top, sorted.
+func (c *Config) environment(id node.Identity, inherited []string) []string {
+	variables := map[string]string{}
+	for _, entry := range inherited {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			variables[name] = value
+		}
+	}
+	for name, value := range c.Environment {
+		if value.Set {
+			variables[name] = value.Text
+		} else {
+			delete(variables, name)
+		}
+	}
+	for name, key := range c.NodeEnvironment {
+		if text := identityKeys[key](id); text != "" {
+			variables[name] = text
+		} else {
+			delete(variables, name)
+		}
+	}
+	var entries []string
+	for _, name := range slices.Sorted(maps.Keys(variables)) {
+		entries = append(entries, name+"="+variables[name])
+	}
+	return entries
+}
+
+// identity finds out who the node is. The identity file must exist, unless tolerant: during a deploy's pre-start it may
+// be written at this very moment.
+func (c *Config) identity(tolerant bool, log *slog.Logger) (node.Identity, error) {
+	if c.Node == nil {
+		return node.Identity{}, nil
+	}
+	if c.Node.IdentityFile == "" {
+		return c.Node.identity(), nil
+	}
+	id, err := node.Read(c.Node.IdentityFile)
+	if !errors.Is(err, os.ErrNotExist) {
+		return id, err
+	}
+	if tolerant {
+		log.Info("the node's identity is not known yet, flags are judged without it", "file", c.Node.IdentityFile)
+		return c.Node.identity(), nil
+	}
+	return id, fmt.Errorf("%w; the pre-start of job cloud-provider writes it: see its log, cloud-provider/pre-start.stderr.log beside this process's own", err)
+}
+
+// quote renders a command line so that it can be pasted into a shell.
+func quote(line []string) string {
+	words := make([]string, len(line))
+	for i, word := range line {
+		if word == "" || strings.ContainsFunc(word, needsQuote) {
+			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		}
+		words[i] = word
+	}
+	return strings.Join(words, " ")
+}
+
+func needsQuote(r rune) bool {
+	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_=.,/:@%+", r)
+}

@@ -1,0 +1,118 @@
+package launcher
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubernetes-release/helpers/node"
+)
+
+var thisMachine = node.Identity{Name: "ip-10-0-16-4.ec2.internal", Address: "10.0.16.4", ProviderID: "aws:///us-east-1a/i-new"}
+
+func nodeOf(providerID string) string {
+	return fmt.Sprintf(`{"kind": "Node", "metadata": {"name": %q}, "spec": {"providerID": %q}}`, thisMachine.Name, providerID)
+}
+
+// answers makes an API server that gives one answer after the other, the last again and again, to the one request that is allowed.
+func answers(t *testing.T, list ...string) (wait Wait, calls *atomic.Int32) {
+	calls = new(atomic.Int32)
+	address, ca := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != "/api/v1/nodes/"+thisMachine.Name {
+			t.Errorf("%s %s", r.Method, r.URL.Path)
+		}
+		answer := list[min(int(calls.Add(1)), len(list))-1]
+		switch answer {
+		case "gone":
+			http.Error(w, `{"kind": "Status", "reason": "NotFound"}`, http.StatusNotFound)
+		case "forbidden":
+			http.Error(w, `{"kind": "Status", "message": "cannot get resource nodes"}`, http.StatusForbidden)
+		case "down":
+			http.Error(w, "etcd is not there", http.StatusInternalServerError)
+		default:
+			_, _ = io.WriteString(w, answer)
+		}
+	})
+	return Wait{URL: address + "/readyz", CA: ca, StaleNode: true, machine: thisMachine}, calls
+}
+
+func TestStaleNode(t *testing.T) {
+	stale, own := nodeOf("aws:///us-east-1a/i-old"), nodeOf(thisMachine.ProviderID)
+	for name, test := range map[string]struct {
+		answers []string
+		calls   int32 // how many requests the wait takes
+		log     []string
+	}{
+		"no Node yet costs one request": {[]string{"gone"}, 1, nil},
+		"its own":                       {[]string{own}, 1, nil},
+		"without a provider id yet":     {[]string{nodeOf("")}, 1, nil},
+		"an earlier machine's": {[]string{stale, stale, stale, "gone"}, 4, []string{
+			"msg=waiting", "Node " + thisMachine.Name + " is that of an earlier machine, aws:///us-east-1a/i-old, and this one is " + thisMachine.ProviderID,
+			"kubectl delete node " + thisMachine.Name, "since=", "at_most=", "msg=answered", `for="no other machine's Node `, "waited=",
+		}},
+		"the server is not up yet":    {[]string{"down", stale, "gone"}, 3, []string{"etcd is not there"}},
+		"the right comes with addons": {[]string{"forbidden", "forbidden", stale, "gone"}, 4, []string{"may not read Nodes (yet)"}},
+		"something else in its place": {[]string{`{"kind": "Status"}`, "gone"}, 2, []string{"is no Node"}},
+		"text in its place":           {[]string{"not JSON", "gone"}, 2, []string{"is no Node: not JSON"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wait, calls := answers(t, test.answers...)
+			var lines strings.Builder
+			if err := testLauncher().wait(t.Context(), wait, logger(&lines, "kubelet")); err != nil {
+				t.Fatal(err)
+			}
+			if got := calls.Load(); got != test.calls {
+				t.Errorf("%d requests, want %d", got, test.calls)
+			}
+			contains(t, lines.String(), test.log...)
+		})
+	}
+}
+
+func TestStaleNodeThatStays(t *testing.T) {
+	wait, _ := answers(t, nodeOf("aws:///us-east-1a/i-old"))
+	wait.Timeout = Duration(100 * time.Millisecond)
+	err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "kubelet"))
+	if err == nil {
+		t.Fatal("it went on with another machine's Node")
+	}
+	contains(t, err.Error(), "within 100ms", "aws:///us-east-1a/i-old", thisMachine.ProviderID, "kubectl delete node "+thisMachine.Name)
+}
+
+// TestStaleNodeMayNeverBeRead is a cluster whose add-ons don't give the right.
+func TestStaleNodeMayNeverBeRead(t *testing.T) {
+	wait, calls := answers(t, "forbidden")
+	l := testLauncher()
+	l.patience = 50 * time.Millisecond
+	var lines strings.Builder
+	if err := l.wait(t.Context(), wait, logger(&lines, "kubelet")); err != nil || calls.Load() < 2 {
+		t.Errorf("%v after %d requests", err, calls.Load())
+	}
+	contains(t, lines.String(), "level=WARN", "not looking for a stale Node any longer", "cannot get resource nodes", "kubernetes-addons")
+}
+
+func TestStaleNodeWithoutACloud(t *testing.T) {
+	wait, calls := answers(t, nodeOf("aws:///us-east-1a/i-old"))
+	wait.machine.ProviderID = ""
+	if err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "kubelet")); err != nil || calls.Load() != 0 {
+		t.Errorf("%v after %d requests", err, calls.Load())
+	}
+}
+
+// TestExecKnowsWhoseNodeIsMeant goes by the identity file, as on a VM.
+func TestExecKnowsWhoseNodeIsMeant(t *testing.T) {
+	wait, _ := answers(t, nodeOf("aws:///us-east-1a/i-old"))
+	b := newBench(t)
+	if err := node.Write(b.path("node.json"), thisMachine); err != nil {
+		t.Fatal(err)
+	}
+	b.config("fake-daemon", map[string]any{
+		"node":     map[string]any{"name": "by-bosh", "address": "10.0.16.4", "identity_file": b.path("node.json")},
+		"wait_for": []any{map[string]any{"url": wait.URL, "ca": wait.CA, "stale_node": true, "timeout": "500ms"}},
+	})
+	b.refuses("exec", "does not start", "kubectl delete node "+thisMachine.Name)
+}

@@ -1,0 +1,341 @@
+package smoke
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"kubernetes-release/helpers/nodewait"
+)
+
+// steadyAnswers is how often in a row a load balancer must answer.
+const steadyAnswers = 3
+
+func (s *suite) checkAPI(ctx context.Context) (string, error) {
+	err := s.eventually(ctx, func() error {
+		body, err := s.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if err != nil {
+			return fmt.Errorf("%w %s", err, body)
+		}
+		return nil
+	})
+	return "ready", err
+}
+
+func (s *suite) checkNodes(ctx context.Context) (string, error) {
+	err := s.eventually(ctx, func() error {
+		list, err := s.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) == 0 {
+			return errors.New("there is no Node")
+		}
+		var problems []error
+		for n := range list.Items {
+			problems = append(problems, nodewait.Missing(&list.Items[n], true))
+		}
+		s.nodes = list.Items
+		return errors.Join(problems...)
+	})
+	return fmt.Sprintf("%d of %d are Ready and initialised", len(s.nodes), len(s.nodes)), err
+}
+
+// checkObjects makes the namespace, the Deployment and all Services.
+func (s *suite) checkObjects(ctx context.Context) (string, error) {
+	made, err := s.client.CoreV1().Namespaces().Create(ctx, namespace(s.config, time.Now()), metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("create namespace: %w", err)
+	}
+	s.namespace = made.Name
+	create := func(what string, object func() error) error {
+		err := s.eventually(ctx, func() error {
+			if err := object(); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("create %s: %w", what, err)
+		}
+		return nil
+	}
+	err = create("Deployment "+appName, func() error {
+		_, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, deployment(s.config), metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	for _, service := range services(s.config) {
+		err := create("Service "+service.Name, func() error {
+			_, err := s.client.CoreV1().Services(s.namespace).Create(ctx, service, metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("namespace %s with a Deployment and %d Services", s.namespace, len(services(s.config))), nil
+}
+
+func (s *suite) checkPods(ctx context.Context) (string, error) {
+	err := s.eventually(ctx, func() error {
+		pods, err := s.listPods(ctx)
+		if err != nil {
+			return err
+		}
+		s.pods = slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return !podReady(p) })
+		if len(s.pods) == int(s.config.Replicas) {
+			return nil
+		}
+		var states []string
+		for _, pod := range pods {
+			states = append(states, describePod(pod))
+		}
+		if len(states) == 0 {
+			states = []string{"there is no pod; see the log of kube-controller-manager"}
+		}
+		return fmt.Errorf("%d of %d pods are ready: %s", len(s.pods), s.config.Replicas, strings.Join(states, "; "))
+	})
+	return fmt.Sprintf("%d run on %d node(s)", len(s.pods), len(nodesOf(s.pods))), err
+}
+
+func (s *suite) listPods(ctx context.Context) ([]corev1.Pod, error) {
+	list, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: appLabels})})
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+func (s *suite) checkLogs(ctx context.Context) (string, error) {
+	const wanted = "listening"
+	err := s.forEachPod(ctx, func(pod corev1.Pod) error {
+		text, err := s.logs(ctx, s.namespace, pod.Name)
+		if err != nil {
+			return fmt.Errorf("logs of %s on %s: %w", pod.Name, pod.Spec.NodeName, hintAtCertificate(err))
+		}
+		if !strings.Contains(text, wanted) {
+			return fmt.Errorf("logs of %s lack %q; got %q", pod.Name, wanted, text)
+		}
+		return nil
+	})
+	return fmt.Sprintf("of %d pods read through the API server", len(s.pods)), err
+}
+
+func (s *suite) checkExec(ctx context.Context) (string, error) {
+	err := s.forEachPod(ctx, func(pod corev1.Pod) error {
+		got, err := s.inPod(ctx, pod, "hostname")
+		if err != nil {
+			return hintAtCertificate(err)
+		}
+		if got != pod.Name {
+			return fmt.Errorf("exec in %s answered %q", pod.Name, got)
+		}
+		return nil
+	})
+	return fmt.Sprintf("in %d pods works through the API server", len(s.pods)), err
+}
+
+// hintAtCertificate explains the errors that a kubelet without an approved serving certificate causes.
+func hintAtCertificate(err error) error {
+	if strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ") {
+		return fmt.Errorf("%w; the API server does not accept the kubelet's serving certificate: see kubectl get csr, and the log of kubelet-csr-approver on the control VMs", err)
+	}
+	return err
+}
+
+func (s *suite) checkDNS(ctx context.Context) (string, error) {
+	api, err := s.client.CoreV1().Services(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	own, err := s.client.CoreV1().Services(s.namespace).Get(ctx, appName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	names := []struct{ name, address string }{ // in this order, so that the same fault is always told the same way
+		{"kubernetes.default.svc." + s.config.Domain, api.Spec.ClusterIP},
+		{"kubernetes.default", api.Spec.ClusterIP},
+		{appName, own.Spec.ClusterIP},
+	}
+	err = s.forEachPod(ctx, func(pod corev1.Pod) error {
+		for _, n := range names {
+			got, err := s.inPod(ctx, pod, "resolve", n.name)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(strings.Fields(got), n.address) {
+				return fmt.Errorf("in %s the name %s has the addresses %q; want %s", pod.Name, n.name, strings.Fields(got), n.address)
+			}
+		}
+		return nil
+	})
+	return fmt.Sprintf("%d names resolve in %d pods", len(names), len(s.pods)), err
+}
+
+func (s *suite) checkPodToPod(ctx context.Context) (string, error) {
+	err := s.forEachPod(ctx, func(from corev1.Pod) error {
+		for _, to := range s.pods {
+			got, err := s.inPod(ctx, from, "fetch", "http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/")
+			if err != nil {
+				return fmt.Errorf("from %s to %s: %w", from.Spec.NodeName, to.Spec.NodeName, err)
+			}
+			if got != to.Name {
+				return fmt.Errorf("%s, the address of pod %s, answered as %q", to.Status.PodIP, to.Name, got)
+			}
+		}
+		return nil
+	})
+	return fmt.Sprintf("%d pods reach each other over %d node(s)", len(s.pods), len(nodesOf(s.pods))), err
+}
+
+func (s *suite) checkService(ctx context.Context) (string, error) {
+	service, err := s.client.CoreV1().Services(s.namespace).Get(ctx, appName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	err = s.forEachPod(ctx, func(pod corev1.Pod) error {
+		return s.answeredByPod(s.inPod(ctx, pod, "fetch", "http://"+net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(servicePort))+"/"))
+	})
+	return "answers on " + service.Spec.ClusterIP + " in every pod", err
+}
+
+func (s *suite) checkNodePort(ctx context.Context) (string, error) {
+	service, err := s.client.CoreV1().Services(s.namespace).Get(ctx, nodePortName, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	port := strconv.Itoa(int(service.Spec.Ports[0].NodePort))
+	for _, node := range s.nodes {
+		address := internalAddress(node)
+		if address == "" {
+			return "", fmt.Errorf("Node %s has no InternalIP", node.Name)
+		}
+		err := s.eventually(ctx, func() error {
+			err := s.answeredByPod(s.inPod(ctx, s.pods[0], "fetch", "http://"+net.JoinHostPort(address, port)+"/"))
+			if err != nil {
+				return fmt.Errorf("port %s of Node %s: %w", port, node.Name, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("%s answers on %d node(s)", port, len(s.nodes)), nil
+}
+
+func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, error) {
+	var host string
+	err := s.eventually(ctx, func() error {
+		service, err := s.client.CoreV1().Services(s.namespace).Get(ctx, loadBalancerName(kind), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if host = ingressHost(service); host == "" {
+			return errors.New("Service " + service.Name + " has no load balancer yet" + s.lastWarning(ctx, service.Name))
+		}
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	url := "http://" + net.JoinHostPort(host, strconv.Itoa(servicePort)) + "/"
+	err = s.eventually(ctx, func() error {
+		for range steadyAnswers {
+			if err := s.answeredByPod(s.fetch(ctx, url)); err != nil {
+				return fmt.Errorf("load balancer %s: %w", host, err)
+			}
+		}
+		return nil
+	})
+	return url + " answers", err
+}
+
+func ingressHost(service *corev1.Service) string {
+	for _, ingress := range service.Status.LoadBalancer.Ingress {
+		if ingress.Hostname != "" {
+			return ingress.Hostname
+		}
+		if ingress.IP != "" {
+			return ingress.IP
+		}
+	}
+	return ""
+}
+
+// answeredByPod takes what a fetch returns and wants the name of one of the pods.
+func (s *suite) answeredByPod(answer string, err error) error {
+	if err != nil {
+		return err
+	}
+	answer = strings.TrimSpace(answer)
+	var names []string
+	for _, pod := range s.pods {
+		names = append(names, pod.Name)
+	}
+	if !slices.Contains(names, answer) {
+		return fmt.Errorf("the answer was %q; want the name of one of the pods %s", answer, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// forEachPod repeats a look at each pod until it is as wanted.
+func (s *suite) forEachPod(ctx context.Context, look func(corev1.Pod) error) error {
+	for _, pod := range s.pods {
+		if err := s.eventually(ctx, func() error { return look(pod) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inPod runs the test's server as a client in a pod.
+func (s *suite) inPod(ctx context.Context, pod corev1.Pod, arguments ...string) (string, error) {
+	output, err := s.exec(ctx, s.namespace, pod.Name, append([]string{serverPath}, arguments...)...)
+	if err != nil {
+		return "", fmt.Errorf("%s in %s on %s: %w", strings.Join(arguments, " "), pod.Name, pod.Spec.NodeName, err)
+	}
+	return strings.TrimSpace(output), nil
+}
+
+// executor reads logs and runs commands in pods through the API server.
+type executor struct {
+	config *rest.Config
+	client kubernetes.Interface
+}
+
+func (e executor) run(ctx context.Context, namespace, pod string, command ...string) (string, error) {
+	url := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: appName, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	stream, err := remotecommand.NewWebSocketExecutor(e.config, "GET", url.String())
+	if err != nil {
+		return "", err
+	}
+	var stdout, stderr bytes.Buffer
+	if err := stream.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &stdout, Stderr: &stderr}); err != nil {
+		return "", fmt.Errorf("%w %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+func (e executor) logs(ctx context.Context, namespace, pod string) (string, error) {
+	text, err := e.client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
+	return string(text), err
+}

@@ -1,0 +1,323 @@
+package smoke
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/test/kubetest"
+)
+
+// world stands in for what a real cluster has beyond its control plane: it marks pods as running, gives Services load
+// balancers and takes them away, and answers for the pods. Scheduling, pods' admission, Services' addresses, finalizers and the deletion
+// of namespaces are the real control plane's.
+type world struct {
+	client kubernetes.Interface
+	// broken makes one thing fail: "pull", "dns", "load balancer", "exec".
+	broken string
+	// prefix begins the names of the only namespaces that this world is in.
+	prefix string
+
+	mu sync.Mutex
+	// balancers are the Services that have a load balancer.
+	balancers map[string]bool
+}
+
+const lbFinalizer = "service.kubernetes.io/load-balancer-cleanup"
+
+func (w *world) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		w.kubelet(ctx)
+		w.cloud(ctx)
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+func (w *world) kubelet(ctx context.Context) {
+	pods, err := w.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for n, pod := range pods.Items {
+		switch {
+		case !strings.HasPrefix(pod.Namespace, w.prefix):
+		case pod.DeletionTimestamp != nil:
+			zero := int64(0)
+			_ = w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+		case pod.Spec.NodeName == "":
+			_ = w.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-a"}}, metav1.CreateOptions{})
+		case pod.Status.PodIP == "" && w.broken == "pull":
+			pod.Status.Phase = corev1.PodPending
+			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: appName, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such host"}}}}
+			_, _ = w.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
+		case pod.Status.PodIP == "":
+			pod.Status.Phase = corev1.PodRunning
+			pod.Status.PodIP = fmt.Sprintf("10.244.0.%d", n+1)
+			pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
+			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+			_, _ = w.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
+		}
+	}
+}
+
+func (w *world) cloud(ctx context.Context) {
+	services, err := w.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return
+	}
+	for _, service := range services.Items {
+		if !strings.HasPrefix(service.Namespace, w.prefix) || service.Spec.Type != corev1.ServiceTypeLoadBalancer || w.broken == "load balancer" && service.DeletionTimestamp == nil {
+			continue
+		}
+		api, key := w.client.CoreV1().Services(service.Namespace), service.Name
+		switch {
+		case service.DeletionTimestamp != nil:
+			_, _ = api.Patch(ctx, service.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+			w.set(key, false)
+		case len(service.Finalizers) == 0:
+			_, _ = api.Patch(ctx, service.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": ["`+lbFinalizer+`"]}}`), metav1.PatchOptions{})
+			w.set(key, true)
+		case len(service.Status.LoadBalancer.Ingress) == 0:
+			service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: service.Name + ".elb.example"}}
+			_, _ = api.UpdateStatus(ctx, &service, metav1.UpdateOptions{})
+		}
+	}
+}
+
+func (w *world) set(key string, there bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if there {
+		w.balancers[key] = true
+	} else {
+		delete(w.balancers, key)
+	}
+}
+
+// exec answers as the test's server would in a pod.
+func (w *world) exec(ctx context.Context, namespace, pod string, command ...string) (string, error) {
+	if w.broken == "exec" {
+		return "", errors.New("remote error: tls: internal error")
+	}
+	switch command[1] {
+	case "hostname":
+		return pod + "\n", nil
+	case "resolve":
+		return w.resolve(ctx, namespace, command[2])
+	}
+	host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(command[2], "http://"), "/"))
+	if err != nil {
+		return "", err
+	}
+	pods, err := w.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	for _, candidate := range pods.Items {
+		if candidate.Status.PodIP == host {
+			return candidate.Name + "\n", nil
+		}
+	}
+	return pods.Items[0].Name + "\n", nil
+}
+
+func (w *world) resolve(ctx context.Context, namespace, name string) (string, error) {
+	if w.broken == "dns" {
+		return "", errors.New("lookup " + name + ": no such host")
+	}
+	in := namespace
+	if short, isAPI := strings.CutPrefix(name, "kubernetes.default"); isAPI {
+		name, in = "kubernetes", "default"
+		_ = short
+	}
+	service, err := w.client.CoreV1().Services(in).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return service.Spec.ClusterIP + "\n", nil
+}
+
+// suiteFor returns a run against the world.
+func (w *world) suiteFor(output *bytes.Buffer, change func(*Config)) *suite {
+	config := Config{Kubeconfig: "unused", NamespacePrefix: w.prefix, Image: "example/smoke-test:1", CheckTimeout: Duration(20 * time.Second),
+		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}, Timeout: Duration(20 * time.Second)}}
+	config.setDefaults()
+	if change != nil {
+		change(&config)
+	}
+	s := &suite{config: config, client: w.client, exec: w.exec, report: &report{output: output}}
+	s.logs = func(_ context.Context, _, pod string) (string, error) {
+		if w.broken == "exec" {
+			return "", errors.New("remote error: tls: internal error")
+		}
+		return "msg=listening hostname=" + pod, nil
+	}
+	s.fetch = func(ctx context.Context, _ string) (string, error) {
+		pods, err := s.listPods(ctx)
+		if err != nil || len(pods) == 0 {
+			return "", fmt.Errorf("no pod: %w", err)
+		}
+		return pods[0].Name, nil
+	}
+	return s
+}
+
+// nothingLeft wants that no namespace of a run and no load balancer is there.
+func (w *world) nothingLeft(t *testing.T) {
+	t.Helper()
+	list, err := w.client.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{LabelSelector: runLabel + "=" + w.prefix})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range list.Items {
+		t.Errorf("namespace %s is left", namespace.Name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.balancers) > 0 {
+		t.Errorf("load balancers are left: %v", w.balancers)
+	}
+}
+
+func readyNode(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx := context.Background()
+	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := []byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}`)
+	if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	// kube-controller-manager gives up a Node that does not report; this one reports for as long as the test runs.
+	go func() {
+		for range 600 {
+			beat := fmt.Sprintf(`{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": %q}]}}`, time.Now().UTC().Format(time.RFC3339))
+			if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(beat), metav1.PatchOptions{}, "status"); err != nil {
+				return
+			}
+			time.Sleep(5 * time.Second)
+		}
+	}()
+}
+
+func TestAgainstRealControlPlane(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
+	admin := cluster.Admin()
+	readyNode(t, admin)
+	var worlds atomic.Int32
+	start := func(t *testing.T, broken string) *world {
+		t.Parallel() // the cases spend their time waiting for namespaces to go
+		w := &world{client: admin, broken: broken, prefix: fmt.Sprintf("smoke-%d", worlds.Add(1)), balancers: map[string]bool{}}
+		ctx, cancel := context.WithCancel(context.Background())
+		done := make(chan struct{})
+		go func() { defer close(done); w.run(ctx) }()
+		t.Cleanup(func() { cancel(); <-done })
+		return w
+	}
+	brief := func(c *Config) {
+		c.CheckTimeout = Duration(10 * time.Second)
+		c.LoadBalancer.Timeout = Duration(5 * time.Second)
+	}
+	tests := map[string]struct {
+		broken  string
+		failed  []string
+		message string
+	}{
+		"all is well":      {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
+		"image":            {"pull", []string{"pods", "logs", "exec", "DNS", "pod to pod", "service", "node port", "load balancer classic", "load balancer nlb"}, "ImagePullBackOff no such host"},
+		"DNS":              {"dns", []string{"DNS"}, "lookup kubernetes.default"},
+		"no load balancer": {"load balancer", []string{"load balancer classic", "load balancer nlb"}, "has no load balancer yet"},
+		"exec":             {"exec", []string{"logs", "exec", "DNS", "pod to pod", "service", "node port"}, "does not accept the kubelet's serving certificate"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, test.broken)
+			var output bytes.Buffer
+			s := w.suiteFor(&output, brief)
+			err := s.run(context.Background())
+			t.Logf("%v\n%s", err, output.String())
+			want := fmt.Sprintf("%d of %d checks failed or were skipped: %s", len(test.failed), len(s.checks()), strings.Join(test.failed, ", "))
+			if len(test.failed) == 0 {
+				want = "<nil>"
+			}
+			if fmt.Sprint(err) != want {
+				t.Errorf("got  %v\nwant %s", err, want)
+			}
+			if !strings.Contains(output.String(), test.message) {
+				t.Errorf("the report lacks %q", test.message)
+			}
+			if !strings.Contains(output.String(), "ok      cleanup") {
+				t.Error("the report lacks the cleanup")
+			}
+			w.nothingLeft(t)
+		})
+	}
+
+	t.Run("interrupted", func(t *testing.T) {
+		w := start(t, "load balancer")
+		var output bytes.Buffer
+		ctx, cancel := context.WithCancel(context.Background())
+		s := w.suiteFor(&output, nil)
+		s.fetch = nil
+		checked := s.exec
+		s.exec = func(ctx context.Context, namespace, pod string, command ...string) (string, error) {
+			cancel()
+			return checked(ctx, namespace, pod, command...)
+		}
+		brief(&s.config)
+		if err := s.run(ctx); err == nil || !strings.Contains(output.String(), "skipped DNS") {
+			t.Errorf("got %v\n%s", err, output.String())
+		}
+		w.nothingLeft(t)
+	})
+
+	t.Run("leftovers", func(t *testing.T) {
+		w := start(t, "pull")
+		config := w.suiteFor(&bytes.Buffer{}, brief).config
+		old, err := admin.CoreV1().Namespaces().Create(context.Background(), namespace(config, time.Now().Add(-time.Hour)), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running, err := admin.CoreV1().Namespaces().Create(context.Background(), namespace(config, time.Now()), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.suiteFor(&bytes.Buffer{}, brief).removeLeftovers(context.Background())
+		if got := phase(t, admin, old.Name); !slices.Contains([]string{"Terminating", "gone"}, got) {
+			t.Errorf("what a killed run has left is %s", got)
+		}
+		if got := phase(t, admin, running.Name); got != "Active" {
+			t.Errorf("the namespace of a run that goes on is %s", got)
+		}
+	})
+}
+
+func phase(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	namespace, err := client.CoreV1().Namespaces().Get(context.Background(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "gone"
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(namespace.Status.Phase)
+}

@@ -1,0 +1,122 @@
+package awssim
+
+import (
+	"cmp"
+	"net/url"
+
+	"kubernetes-release/lab/awssim/iam"
+	"kubernetes-release/lab/awssim/wire"
+)
+
+// iamOperations is the table of IAM's actions.
+var iamOperations = map[string]operation{
+	// It only looks, but unlike Describe actions it knows the role that it looks at as a resource.
+	"SimulatePrincipalPolicy": {run: func(c *call, form url.Values) (any, error) {
+		var in simulatePrincipalPolicyInput
+		if err := wire.Decode(form, wire.Query, &in); err != nil {
+			return nil, err
+		}
+		return c.simulatePrincipalPolicy(in)
+	}},
+	"GetRole": {run: func(c *call, form url.Values) (any, error) {
+		var in struct{ RoleName string }
+		if err := wire.Decode(form, wire.Query, &in); err != nil {
+			return nil, err
+		}
+		return c.getRole(in.RoleName)
+	}},
+}
+
+type getRoleOutput struct{ Role roleDescription }
+
+type roleDescription struct {
+	Path, RoleName, RoleId, Arn string
+}
+
+// getRole describes a role. As with AWS, who may not ask does not learn whether there is one.
+func (c *call) getRole(name string) (*getRoleOutput, error) {
+	role := find(c.Roles, name)
+	arn := c.arn("iam", "", "role/"+name)
+	if role != nil {
+		arn = c.roleARN(*role)
+	}
+	if err := c.allow(target{arn: arn}); err != nil {
+		return nil, err
+	}
+	if role == nil {
+		return nil, errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
+	}
+	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn}}, nil
+}
+
+// roleARN is the name of a role with its path.
+func (w *World) roleARN(r Role) string {
+	return w.arn("iam", "", "role"+cmp.Or(r.Path, "/")+r.Name)
+}
+
+type simulatePrincipalPolicyInput struct {
+	ActionNames     []string
+	PolicySourceArn string
+	ResourceArns    []string
+	ContextEntries  []contextEntry
+	MaxItems        int
+}
+
+type contextEntry struct {
+	ContextKeyName   string
+	ContextKeyType   string
+	ContextKeyValues []string
+}
+
+type simulatePrincipalPolicyOutput struct {
+	IsTruncated       bool
+	EvaluationResults []evaluationResult `xml:"EvaluationResults>member"`
+}
+
+type evaluationResult struct {
+	EvalActionName   string
+	EvalDecision     string
+	EvalResourceName string
+}
+
+var decisionNames = map[iam.Decision]string{iam.Allowed: "allowed", iam.ImplicitDeny: "implicitDeny", iam.ExplicitDeny: "explicitDeny"}
+
+// simulatePrincipalPolicy evaluates each action on each resource under a role's policies. As with AWS, the context is
+// what the request says and nothing else.
+func (c *call) simulatePrincipalPolicy(in simulatePrincipalPolicyInput) (*simulatePrincipalPolicyOutput, error) {
+	if err := c.allow(target{arn: in.PolicySourceArn}); err != nil {
+		return nil, err
+	}
+	if len(in.ActionNames) == 0 {
+		return nil, errorf("ValidationError", "1 validation error detected: Value null at 'actionNames' failed to satisfy constraint: Member must not be null")
+	}
+	var policies []iam.Policy
+	known := false
+	for _, role := range c.Roles {
+		if c.roleARN(role) == in.PolicySourceArn {
+			known = true
+			for _, p := range role.Policies {
+				policies = append(policies, p)
+			}
+		}
+	}
+	if !known {
+		return nil, errorf("NoSuchEntity", "%s does not exist", in.PolicySourceArn)
+	}
+	context := map[string][]string{}
+	for _, e := range in.ContextEntries {
+		context[e.ContextKeyName] = e.ContextKeyValues
+	}
+	resources := in.ResourceArns
+	if len(resources) == 0 {
+		resources = []string{"*"}
+	}
+	out := &simulatePrincipalPolicyOutput{}
+	for _, action := range in.ActionNames {
+		for _, resource := range resources {
+			decision := iam.Evaluate(policies, iam.Request{Action: action, Resource: resource, Context: context})
+			out.EvaluationResults = append(out.EvaluationResults, evaluationResult{action, decisionNames[decision], resource})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,268 @@
+package awssim
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubernetes-release/lab/awssim/forward"
+)
+
+// Options are how a Simulator meets its surroundings. The zero value works on loopback addresses and
+// keeps everything in memory.
+type Options struct {
+	StateFile  string           // JSON, replaced atomically on each change; "" keeps nothing
+	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
+	Plumbing   forward.Plumbing // gives the machine the load balancers' addresses
+	Log        *slog.Logger
+	Now        func() time.Time // the clock before World.Settings.ClockOffset
+}
+
+// Simulator is a running simulation. Its methods may be called concurrently.
+type Simulator struct {
+	options Options
+	log     *slog.Logger
+	engine  *forward.Engine
+	record  *recorder
+	faults  faultBox
+	buckets bucketBox
+
+	mu    sync.Mutex
+	world *World
+}
+
+// New starts a simulation of the world. If the state file exists, it is resumed and the world is not
+// looked at. Close it in the end.
+func New(world *World, o Options) (*Simulator, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Plumbing == nil {
+		o.Plumbing = forward.NoPlumbing{}
+	}
+	if resumed, err := loadState(o.StateFile); err != nil {
+		return nil, err
+	} else if resumed != nil {
+		o.Log.Info("resuming from the state file; the world file is not looked at", "state", o.StateFile)
+		world = resumed
+	}
+	if world == nil {
+		return nil, errors.New("there is neither a world nor a state to resume from")
+	}
+	world, err := world.clone()
+	if err != nil {
+		return nil, err
+	}
+	if len(world.Secret) == 0 {
+		world.Secret = make([]byte, 32)
+		rand.Read(world.Secret)
+	}
+	record, err := newRecorder(o.RecordFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.commit(); err != nil {
+		return nil, errors.Join(err, s.engine.Close(), record.close())
+	}
+	return s, nil
+}
+
+func loadState(path string) (*World, error) {
+	if path == "" {
+		return nil, nil
+	}
+	world, err := LoadWorld(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return world, err
+}
+
+// Close ends all load balancers and gives their addresses back. The state file stays.
+func (s *Simulator) Close() error {
+	return errors.Join(s.engine.Close(), s.record.close())
+}
+
+// clone copies a world deeply and checks the copy.
+func (w *World) clone() (*World, error) {
+	data, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("copy world: %w", err)
+	}
+	return ParseWorld(data)
+}
+
+// World returns a copy of what exists now.
+func (s *Simulator) World() *World {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, err := s.world.clone()
+	if err != nil {
+		panic(fmt.Sprintf("awssim: the world became inconsistent: %v", err))
+	}
+	return w
+}
+
+// Update changes the world outside of any API, in one step: when change fails or leaves the world
+// inconsistent, nothing happened.
+func (s *Simulator) Update(change func(*World) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, err := s.world.clone()
+	if err != nil {
+		return err
+	}
+	if err := change(w); err != nil {
+		return err
+	}
+	w.setDefaults()
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	s.world = w
+	return s.commit()
+}
+
+// now is the simulation's time. The lock must be held.
+func (s *Simulator) now() time.Time {
+	return s.options.Now().Add(time.Duration(s.world.Settings.ClockOffset)).UTC()
+}
+
+// commit makes a change last and real: it writes the state file and adapts the load balancers. The lock
+// must be held. A load balancer that cannot listen is only logged, as AWS would go on mending it unseen.
+func (s *Simulator) commit() error {
+	s.buryInstances()
+	if err := s.engine.Apply(s.world.forwarding()); err != nil {
+		s.log.Error("load balancers", "error", err)
+	}
+	if s.options.StateFile == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(s.world, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	return writeAtomically(s.options.StateFile, data)
+}
+
+// buryInstances forgets instances that were terminated long ago.
+func (s *Simulator) buryInstances() {
+	deadline := s.now().Add(-terminatedFor)
+	s.world.Instances = slices.DeleteFunc(s.world.Instances, func(i Instance) bool {
+		return i.State == Terminated && i.TerminationTime.Before(deadline)
+	})
+}
+
+func writeAtomically(path string, data []byte) error {
+	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	defer os.Remove(tmp.Name()) // without effect once renamed
+	_, err = tmp.Write(data)
+	if err := cmp.Or(err, tmp.Close()); err != nil {
+		return fmt.Errorf("write state: %w", err)
+	}
+	return os.Rename(tmp.Name(), path)
+}
+
+// forwarding is the data path that the world's load balancers ask for.
+func (w *World) forwarding() forward.Config {
+	var c forward.Config
+	for i := range w.ClassicLoadBalancers {
+		w.ClassicLoadBalancers[i].forwarding(w, &c)
+	}
+	for i := range w.LoadBalancers {
+		w.LoadBalancers[i].forwarding(w, &c)
+	}
+	for i := range w.TargetGroups {
+		w.TargetGroups[i].forwarding(w, &c)
+	}
+	return c
+}
+
+// checkInterval is the interval to probe at, given the configured seconds.
+func (w *World) checkInterval(seconds int) time.Duration {
+	return cmp.Or(time.Duration(w.Settings.HealthCheckInterval), time.Duration(seconds)*time.Second)
+}
+
+// Lookup answers what the region's DNS would: the addresses of a load balancer's or an instance's name.
+// Names have no case and may end in a dot. Unknown names give nothing.
+func (s *Simulator) Lookup(name string) []netip.Addr {
+	return s.Names()[strings.ToLower(strings.TrimSuffix(name, "."))]
+}
+
+// Names maps every DNS name of the region to its addresses, in lower case and without a final dot.
+func (s *Simulator) Names() map[string][]netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := map[string][]netip.Addr{}
+	for _, i := range s.world.Instances {
+		if i.State != Terminated {
+			names[s.world.privateDNSName(i.Address)] = []netip.Addr{i.Address}
+		}
+	}
+	for _, l := range s.world.ClassicLoadBalancers {
+		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+	}
+	for _, l := range s.world.LoadBalancers {
+		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+	}
+	return names
+}
+
+func sortedAddresses(bySubnet map[string]netip.Addr) []netip.Addr {
+	var list []netip.Addr
+	for _, a := range bySubnet {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}
+
+// privateDNSName is the resource name that EC2 gives to an address.
+func (w *World) privateDNSName(a netip.Addr) string {
+	domain := w.Region + ".compute.internal"
+	if w.Region == "us-east-1" {
+		domain = "ec2.internal"
+	}
+	return "ip-" + strings.ReplaceAll(a.String(), ".", "-") + "." + domain
+}
+
+// Handler serves the API endpoint and, under /_sim/, the admin API.
+func (s *Simulator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/_sim/", s.adminHandler())
+	mux.HandleFunc("/", s.serveAPI)
+	return mux
+}
+
+// wait sleeps unless the request goes away first.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,25 @@
+package awssim
+
+import (
+	"net/url"
+
+	"kubernetes-release/lab/awssim/wire"
+)
+
+// stsOperations is the table of STS's actions.
+var stsOperations = map[string]operation{
+	// No permission is needed to ask who one is, and none can take it away.
+	"GetCallerIdentity": {run: func(c *call, form url.Values) (any, error) {
+		var none struct{}
+		if err := wire.Decode(form, wire.Query, &none); err != nil {
+			return nil, err
+		}
+		return callerIdentity{c.principal.ARN, c.principal.UserID, c.Account}, nil
+	}},
+}
+
+type callerIdentity struct {
+	ARN     string `xml:"Arn"`
+	UserID  string `xml:"UserId"`
+	Account string `xml:"Account"`
+}

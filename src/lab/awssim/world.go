@@ -1,0 +1,404 @@
+package awssim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"kubernetes-release/lab/awssim/iam"
+)
+
+// World is everything that exists in the simulated account and region. The same document is the world
+// file (YAML) and the state file (JSON).
+type World struct {
+	Region    string `json:"region"`              // us-east-1
+	Account   string `json:"account"`             // twelve digits
+	Partition string `json:"partition,omitempty"` // aws (default), aws-cn, aws-us-gov
+
+	Settings Settings `json:"settings,omitzero"`
+	// StaticKeys are access keys that did not come from instance metadata, for operators and test beds.
+	StaticKeys []StaticKey `json:"static_keys,omitempty"`
+
+	VPCs             []VPC             `json:"vpcs,omitempty"`
+	Subnets          []Subnet          `json:"subnets,omitempty"`
+	RouteTables      []RouteTable      `json:"route_tables,omitempty"`
+	SecurityGroups   []SecurityGroup   `json:"security_groups,omitempty"`
+	Roles            []Role            `json:"roles,omitempty"`
+	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
+	Instances        []Instance        `json:"instances,omitempty"`
+
+	// What the load balancing APIs create; a world file normally leaves these out.
+	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
+	LoadBalancers        []LoadBalancer        `json:"load_balancers,omitempty"`
+	TargetGroups         []TargetGroup         `json:"target_groups,omitempty"`
+	Listeners            []Listener            `json:"listeners,omitempty"`
+
+	// Secret seals metadata tokens and role credentials. Drawn at random when empty.
+	Secret []byte `json:"secret,omitempty"`
+	// Serial counts created things; ids are derived from it.
+	Serial int `json:"serial,omitempty"`
+}
+
+// Settings are knobs of the simulation, not of AWS.
+type Settings struct {
+	// CredentialLifetime is how long role credentials are valid; metadata hands out new ones after
+	// half of it. Default 6h, as AWS.
+	CredentialLifetime Duration `json:"credential_lifetime,omitzero"`
+	// HealthCheckInterval, when set, replaces the interval of every load balancer's health checks, so
+	// that a test bed does not wait 30 s for a target. Descriptions keep telling the configured one.
+	HealthCheckInterval Duration `json:"health_check_interval,omitzero"`
+	// Throttle is tried in order; the first rule whose pattern matches gives an action its bucket.
+	// Nothing is throttled when empty.
+	Throttle []ThrottleRule `json:"throttle,omitempty"`
+	// Latency delays actions by pattern, first match.
+	Latency []LatencyRule `json:"latency,omitempty"`
+	// ClockOffset is added to the machine's clock for everything that the simulator says or checks.
+	ClockOffset Duration `json:"clock_offset,omitzero"`
+}
+
+// ThrottleRule gives each matching action a token bucket of its own.
+type ThrottleRule struct {
+	Action string  `json:"action"` // pattern such as ec2:Describe*
+	Burst  float64 `json:"burst"`  // calls that an idle bucket holds
+	Rate   float64 `json:"rate"`   // calls a second that flow back
+}
+
+// LatencyRule delays each matching action.
+type LatencyRule struct {
+	Action string   `json:"action"`
+	Delay  Duration `json:"delay"`
+}
+
+// Duration is written as 90s, 6h in YAML and JSON.
+type Duration time.Duration
+
+// MarshalText writes time.Duration's form.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText reads time.Duration's form.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// StaticKey is a long-lived access key.
+type StaticKey struct {
+	AccessKeyID     string       `json:"access_key_id"`
+	SecretAccessKey string       `json:"secret_access_key"`
+	User            string       `json:"user"` // name of the IAM user in ARNs
+	Policies        []iam.Policy `json:"policies"`
+}
+
+// Tags are a resource's tags.
+type Tags map[string]string
+
+// VPC is a virtual network.
+type VPC struct {
+	ID   string       `json:"id"`
+	CIDR netip.Prefix `json:"cidr"`
+	Tags Tags         `json:"tags,omitempty"`
+}
+
+// Subnet lies in one availability zone.
+type Subnet struct {
+	ID               string       `json:"id"`
+	VPC              string       `json:"vpc"`
+	AvailabilityZone string       `json:"availability_zone"`
+	CIDR             netip.Prefix `json:"cidr"`
+	Tags             Tags         `json:"tags,omitempty"`
+}
+
+// RouteTable belongs to a VPC; the main one serves subnets without an association.
+type RouteTable struct {
+	ID      string   `json:"id"`
+	VPC     string   `json:"vpc"`
+	Main    bool     `json:"main,omitempty"`
+	Subnets []string `json:"subnets,omitempty"` // explicit associations
+	Routes  []Route  `json:"routes,omitempty"`
+	Tags    Tags     `json:"tags,omitempty"`
+}
+
+// Route has one destination and one target.
+type Route struct {
+	Destination string `json:"destination"`        // CIDR
+	Gateway     string `json:"gateway,omitempty"`  // local, igw-…, vgw-…
+	NAT         string `json:"nat,omitempty"`      // nat-…
+	Instance    string `json:"instance,omitempty"` // i-…
+}
+
+// SecurityGroup is stored and described; it filters nothing.
+type SecurityGroup struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	VPC         string `json:"vpc"`
+	Ingress     []Rule `json:"ingress,omitempty"`
+	Egress      []Rule `json:"egress,omitempty"`
+	Tags        Tags   `json:"tags,omitempty"`
+}
+
+// Rule permits one range of ports from one source. Exactly one of CIDR, CIDRv6, Group and PrefixList is set.
+type Rule struct {
+	Protocol    string `json:"protocol"`            // tcp, udp, icmp, a number, or -1 for all
+	FromPort    int    `json:"from_port,omitempty"` // not used when Protocol is -1
+	ToPort      int    `json:"to_port,omitempty"`
+	CIDR        string `json:"cidr,omitempty"`
+	CIDRv6      string `json:"cidr_v6,omitempty"`
+	Group       string `json:"group,omitempty"`
+	PrefixList  string `json:"prefix_list,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// Role is an IAM role that instances can take.
+type Role struct {
+	Name     string                `json:"name"`
+	Path     string                `json:"path,omitempty"`     // such as /team/; default /
+	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+}
+
+// SetPolicy gives a role the policy document in place of all policies that it had.
+func (w *World) SetPolicy(role string, document []byte) error {
+	var policy iam.Policy
+	if err := json.Unmarshal(document, &policy); err != nil {
+		return fmt.Errorf("policy of role %s: %w", role, err)
+	}
+	r := find(w.Roles, role)
+	if r == nil {
+		return fmt.Errorf("there is no role %s", role)
+	}
+	r.Policies = map[string]iam.Policy{"kubernetes": policy}
+	return nil
+}
+
+// InstanceProfile carries a role to instances. An empty Role is the well-known mistake of a profile
+// without a role.
+type InstanceProfile struct {
+	Name string `json:"name"`
+	Role string `json:"role,omitempty"`
+}
+
+// Instance states, as EC2 names them.
+const (
+	Running    = "running"
+	Stopped    = "stopped"
+	Terminated = "terminated"
+)
+
+// Instance is a virtual machine.
+type Instance struct {
+	ID               string          `json:"id"`
+	Type             string          `json:"type,omitempty"`  // default m5.large
+	Image            string          `json:"image,omitempty"` // AMI id
+	Subnet           string          `json:"subnet"`
+	Address          netip.Addr      `json:"address"`
+	SecurityGroups   []string        `json:"security_groups,omitempty"` // ids
+	InstanceProfile  string          `json:"instance_profile,omitempty"`
+	State            string          `json:"state,omitempty"` // default running
+	SourceDestCheck  *bool           `json:"source_dest_check,omitempty"`
+	Metadata         MetadataOptions `json:"metadata,omitzero"`
+	UserData         string          `json:"user_data,omitempty"` // base64, as in RunInstances
+	LaunchTime       time.Time       `json:"launch_time,omitzero"`
+	TerminationTime  time.Time       `json:"termination_time,omitzero"`
+	CredentialStatus string          `json:"credential_status,omitempty"` // what metadata says as Code instead of Success
+	Tags             Tags            `json:"tags,omitempty"`
+}
+
+// MetadataOptions are an instance's metadata options, with EC2's names and values.
+type MetadataOptions struct {
+	HTTPEndpoint string `json:"http_endpoint,omitempty"`  // enabled (default), disabled
+	HTTPTokens   string `json:"http_tokens,omitempty"`    // required (default), optional
+	HopLimit     int    `json:"http_hop_limit,omitempty"` // default 2, 1 to 64
+}
+
+// terminatedFor is how long EC2 goes on describing a terminated instance.
+const terminatedFor = time.Hour
+
+// LoadWorld reads a world file strictly: keys that World does not have are errors.
+func LoadWorld(path string) (*World, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read world: %w", err)
+	}
+	w, err := ParseWorld(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return w, nil
+}
+
+// ParseWorld reads a world from YAML or JSON, fills in defaults and validates it.
+func ParseWorld(data []byte) (*World, error) {
+	w := &World{}
+	if err := yaml.UnmarshalStrict(data, w); err != nil {
+		return nil, err
+	}
+	w.setDefaults()
+	return w, w.Validate()
+}
+
+func (w *World) setDefaults() {
+	if w.Partition == "" {
+		w.Partition = "aws"
+	}
+	if w.Settings.CredentialLifetime == 0 {
+		w.Settings.CredentialLifetime = Duration(6 * time.Hour)
+	}
+	for i := range w.Instances {
+		w.Instances[i].setDefaults()
+	}
+}
+
+func (i *Instance) setDefaults() {
+	set := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	set(&i.Type, "m5.large")
+	set(&i.Image, "ami-0123456789abcdef0")
+	set(&i.State, Running)
+	set(&i.Metadata.HTTPEndpoint, "enabled")
+	set(&i.Metadata.HTTPTokens, "required")
+	if i.Metadata.HopLimit == 0 {
+		i.Metadata.HopLimit = 2
+	}
+	if i.SourceDestCheck == nil {
+		yes := true
+		i.SourceDestCheck = &yes
+	}
+	if i.LaunchTime.IsZero() {
+		i.LaunchTime = time.Now().UTC().Truncate(time.Second)
+	}
+}
+
+// Validate reports every reference that leads nowhere and every value that AWS would not have let exist.
+func (w *World) Validate() error {
+	v := validation{}
+	v.check(w.Region != "", "region: empty; want a region such as us-east-1")
+	v.check(len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; want twelve digits", w.Account)
+	for _, vpc := range w.VPCs {
+		v.id("vpcs", vpc.ID, "vpc-")
+		v.check(vpc.CIDR.IsValid(), "vpcs: %s: cidr is missing", vpc.ID)
+	}
+	for _, s := range w.Subnets {
+		v.id("subnets", s.ID, "subnet-")
+		vpc := find(w.VPCs, s.VPC)
+		v.check(vpc != nil, "subnets: %s: vpc %q does not exist", s.ID, s.VPC)
+		v.check(vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()), "subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR)
+		v.check(strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region, "subnets: %s: availability_zone %q; want %s followed by a letter", s.ID, s.AvailabilityZone, w.Region)
+	}
+	for _, t := range w.RouteTables {
+		v.id("route_tables", t.ID, "rtb-")
+		v.check(find(w.VPCs, t.VPC) != nil, "route_tables: %s: vpc %q does not exist", t.ID, t.VPC)
+		for _, s := range t.Subnets {
+			v.check(find(w.Subnets, s) != nil, "route_tables: %s: subnet %q does not exist", t.ID, s)
+		}
+	}
+	for _, g := range w.SecurityGroups {
+		v.id("security_groups", g.ID, "sg-")
+		v.check(find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
+	}
+	for _, r := range w.Roles {
+		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; want one that begins and ends with /", r.Name, r.Path)
+		for name, p := range r.Policies {
+			err := p.Validate()
+			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)
+		}
+	}
+	for _, k := range w.StaticKeys {
+		v.check(k.AccessKeyID != "" && k.SecretAccessKey != "" && k.User != "", "static_keys: %s: access_key_id, secret_access_key and user are required", k.AccessKeyID)
+	}
+	for _, p := range w.InstanceProfiles {
+		v.check(p.Role == "" || find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name, p.Role)
+	}
+	addresses := map[netip.Addr]string{}
+	for _, i := range w.Instances {
+		w.validateInstance(&v, i, addresses)
+	}
+	return v.err()
+}
+
+func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
+	v.id("instances", i.ID, "i-")
+	v.check(slices.Contains([]string{Running, Stopped, Terminated}, i.State), "instances: %s: state %q; want running, stopped or terminated", i.ID, i.State)
+	if i.State == Terminated {
+		return // whatever it referred to may be gone
+	}
+	subnet := find(w.Subnets, i.Subnet)
+	v.check(subnet != nil, "instances: %s: subnet %q does not exist", i.ID, i.Subnet)
+	v.check(subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID, i.Address)
+	v.check(addresses[i.Address] == "", "instances: %s: address %s belongs to %s already", i.ID, i.Address, addresses[i.Address])
+	addresses[i.Address] = i.ID
+	for _, g := range i.SecurityGroups {
+		v.check(find(w.SecurityGroups, g) != nil, "instances: %s: security group %q does not exist", i.ID, g)
+	}
+	v.check(i.InstanceProfile == "" || find(w.InstanceProfiles, i.InstanceProfile) != nil, "instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile)
+	v.check(slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint), "instances: %s: metadata.http_endpoint %q; want enabled or disabled", i.ID, i.Metadata.HTTPEndpoint)
+	v.check(slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens), "instances: %s: metadata.http_tokens %q; want required or optional", i.ID, i.Metadata.HTTPTokens)
+	v.check(1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64, "instances: %s: metadata.http_hop_limit %d; want 1 to 64", i.ID, i.Metadata.HopLimit)
+}
+
+// validation collects complaints.
+type validation struct {
+	seen     map[string]bool
+	problems []string
+}
+
+func (v *validation) check(ok bool, format string, args ...any) {
+	if !ok {
+		v.problems = append(v.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+func (v *validation) id(list, id, prefix string) {
+	v.check(strings.HasPrefix(id, prefix), "%s: id %q; want it to start with %s", list, id, prefix)
+	v.check(!v.seen[id], "%s: id %q is there twice", list, id)
+	if v.seen == nil {
+		v.seen = map[string]bool{}
+	}
+	v.seen[id] = true
+}
+
+func (v *validation) err() error {
+	if len(v.problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the world is not consistent:\n  %s", strings.Join(v.problems, "\n  "))
+}
+
+// resource is what all lists of a World hold: things with an id (or name, or ARN) and perhaps tags.
+type resource interface{ key() string }
+
+func (v VPC) key() string                 { return v.ID }
+func (s Subnet) key() string              { return s.ID }
+func (t RouteTable) key() string          { return t.ID }
+func (g SecurityGroup) key() string       { return g.ID }
+func (r Role) key() string                { return r.Name }
+func (p InstanceProfile) key() string     { return p.Name }
+func (i Instance) key() string            { return i.ID }
+func (l ClassicLoadBalancer) key() string { return l.Name }
+func (l LoadBalancer) key() string        { return l.ARN }
+func (g TargetGroup) key() string         { return g.ARN }
+func (l Listener) key() string            { return l.ARN }
+
+// find returns a pointer into list, or nil.
+func find[T resource](list []T, key string) *T {
+	for i := range list {
+		if list[i].key() == key {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// remove deletes the thing with the key from the list.
+func remove[T resource](list []T, key string) []T {
+	return slices.DeleteFunc(list, func(t T) bool { return t.key() == key })
+}

@@ -1,0 +1,137 @@
+package boshrelease
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"kubernetes-release/release/components"
+	"kubernetes-release/release/ociimage"
+)
+
+// imageRegistry is the first part of our images' names. No registry is behind it: the images travel in the release.
+const imageRegistry = "kubernetes.bosh.io"
+
+// nobody is the numeric user and group of images' processes; numeric, because kubelet's runAsNonRoot looks at the number.
+const nobody = "65532:65532"
+
+// BuildHelpers builds the programs of our own that jobs run, into .build/helpers/bin. The go command itself knows
+// what is up to date.
+func (b Builder) BuildHelpers(ctx context.Context) error {
+	return b.buildOwn(ctx, "helpers", helperCommands...)
+}
+
+func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {
+	begun := time.Now()
+	bin := b.path(folder, "bin")
+	if err := removeOthers(bin, commands); err != nil {
+		return err
+	}
+	var packages []string
+	for _, command := range commands {
+		packages = append(packages, "./cmd/"+command)
+	}
+	source := filepath.Join(b.Root, "src")
+	environment := []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="}
+	needed, err := run(ctx, source, environment, "go", append([]string{"list", "-deps"}, packages...)...)
+	if err != nil {
+		return err
+	}
+	arguments := []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin + string(filepath.Separator)}
+	build := exec.CommandContext(ctx, "go", append(arguments, packages...)...)
+	build.Dir, build.Env = source, append(os.Environ(), environment...)
+	progress := components.NewProgress(b.Log, folder, len(commands))
+	if err := components.Compile(build, strings.Join(commands, ", "), strings.Count(needed, "\n"), progress); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(b.Log, "%s: built %s in %s\n", folder, strings.Join(commands, ", "), components.Took(time.Since(begun)))
+	return nil
+}
+
+// removeOthers removes what an earlier version built and this one doesn't.
+func removeOthers(dir string, names []string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	keep := map[string]bool{}
+	for _, name := range names {
+		keep[name] = true
+	}
+	found, err := os.ReadDir(dir)
+	for _, file := range found {
+		if !keep[file.Name()] {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, file.Name())))
+		}
+	}
+	return err
+}
+
+// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps
+// their short names to full references.
+//
+// A tag is the version and the start of the program's digest, so that another program never hides behind a name that
+// a VM has already loaded.
+func (b Builder) BuildImages(ctx context.Context) error {
+	if err := b.buildOwn(ctx, smokeServer, smokeServer); err != nil {
+		return err
+	}
+	references := map[string]string{}
+	files := []string{"images.json"}
+	for _, image := range []struct{ name, program, component string }{
+		{"coredns", "coredns", "coredns"},
+		{"pause", "pause", "pause"},
+		{"smoke-test", smokeServer, ""},
+	} {
+		program, version := b.path(smokeServer, "bin", image.program), ""
+		if image.component != "" {
+			built, err := b.openComponent(image.component)
+			if err != nil {
+				return err
+			}
+			program, version = filepath.Join(built.Dir, "bin", image.program), strings.TrimPrefix(built.Version, "v")+"-"
+		}
+		content, err := os.ReadFile(program)
+		if err != nil {
+			return err
+		}
+		digest := sha256.Sum256(content)
+		reference := fmt.Sprintf("%s/%s:%s%s", imageRegistry, image.name, version, hex.EncodeToString(digest[:6]))
+		file := image.name + ".tar"
+		archive := ociimage.Archive{Reference: reference, Program: "/" + image.program, Content: content, User: nobody}
+		if err := b.writeImage(filepath.Join(b.path("images"), file), archive); err != nil {
+			return err
+		}
+		references[image.name] = reference
+		files = append(files, file)
+	}
+	if err := writeJSON(b.path("images", "images.json"), references); err != nil {
+		return err
+	}
+	return removeOthers(b.path("images"), files)
+}
+
+func (b Builder) writeImage(file string, archive ociimage.Archive) error {
+	stamp := b.path("stamps", filepath.Base(file)+".json")
+	var written string
+	if err := readJSON(stamp, &written); err != nil {
+		return err
+	}
+	if _, err := os.Stat(file); err == nil && written == archive.Reference {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := writeFile(file, archive.Write); err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintf(b.Log, "images: wrote %s, %s\n", archive.Reference, components.Size(int64(len(archive.Content))))
+	return writeJSON(stamp, archive.Reference)
+}

@@ -1,0 +1,193 @@
+// Package acceptance deploys the dev release tarball in a lab of its own and looks at the cluster as an operator would. It drives
+// bin/lab and kubectl as programs. It needs root and what `make release lab` builds; ACCEPTANCE=1 says that both are there.
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kubernetes-release/lab/vm"
+)
+
+// deployTimeout bounds one `lab up`; on an idle machine it takes a few minutes at most.
+const deployTimeout = 15 * time.Minute
+
+var repo = func() string {
+	dir, err := filepath.Abs("../../..")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// lab is one lab with a state directory of its own.
+type lab struct {
+	state string
+	base  []string // ops-files instead of those of `make up`, unless empty
+	ops   []string // ops-files beyond those
+	vars  []string
+}
+
+var shared struct {
+	sync.Once
+	lab *lab
+	err error
+	log string
+}
+
+func TestMain(m *testing.M) {
+	vm.MaybeRunInit()
+	if os.Getenv("ACCEPTANCE") == "" {
+		fmt.Println("acceptance tests skipped: they need root and built artifacts; `make test-lab` runs them")
+		return
+	}
+	code := m.Run()
+	if shared.lab != nil {
+		if out, err := shared.lab.run(5*time.Minute, "down"); err != nil {
+			fmt.Printf("lab down: %v\n%s", err, out)
+			code = 1
+		}
+		_ = os.RemoveAll(shared.lab.state)
+	}
+	os.Exit(code)
+}
+
+// deployed returns the lab that tests share, deployed on first use. A test leaves it as it found it.
+func deployed(t *testing.T) *lab {
+	t.Helper()
+	shared.Do(func() {
+		state, err := os.MkdirTemp("", "kubernetes-lab-")
+		if err != nil {
+			shared.err = err
+			return
+		}
+		shared.lab = &lab{state: state}
+		shared.log, shared.err = shared.lab.up()
+	})
+	if shared.err != nil {
+		t.Fatalf("the lab was not deployed: %v\n%s", shared.err, tail(shared.log, 60))
+	}
+	return shared.lab
+}
+
+// own returns a lab for one test, destroyed at its end.
+func own(t *testing.T) *lab {
+	t.Helper()
+	state, err := os.MkdirTemp("", "kubernetes-lab-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{state: state}
+	t.Cleanup(func() {
+		if out, err := l.run(5*time.Minute, "down"); err != nil {
+			t.Errorf("lab down: %v\n%s", err, out)
+		}
+		_ = os.RemoveAll(state)
+	})
+	return l
+}
+
+// upArgs are the arguments of `make up`, with this lab's ops-files.
+func (l *lab) upArgs() []string {
+	base := l.base
+	if base == nil {
+		base = []string{"ops-files/single-vm.yml", "ops-files/aws.yml", "ops-files/lab.yml"}
+	}
+	args := []string{"up"}
+	for _, o := range slices.Concat(base, l.ops) {
+		args = append(args, "-o", o)
+	}
+	for _, v := range l.vars {
+		args = append(args, "-v", v)
+	}
+	return args
+}
+
+func (l *lab) up() (string, error) { return l.run(deployTimeout, l.upArgs()...) }
+
+// command is bin/lab with args on this lab, not started.
+func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{args[0], "--state", l.state}, args[1:]...)
+	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/lab"), args...)
+	cmd.Dir = repo
+	return cmd
+}
+
+// run runs bin/lab and returns what it printed.
+func (l *lab) run(timeout time.Duration, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return output(ctx, l.command(ctx, args...))
+}
+
+// kubectl runs kubectl as the cluster's administrator, with stdin where it isn't empty.
+func (l *lab) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(l.state, "bin/kubectl"), append([]string{"--kubeconfig", filepath.Join(l.state, "kubeconfig")}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return output(ctx, cmd)
+}
+
+// mustKubectl is kubectl for calls that have to succeed.
+func (l *lab) mustKubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := l.kubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// ssh runs a command as root on an instance.
+func (l *lab) ssh(t *testing.T, instance string, argv ...string) string {
+	t.Helper()
+	out, err := l.run(time.Minute, append([]string{"ssh", instance}, argv...)...)
+	if err != nil {
+		t.Fatalf("lab ssh %s %q: %v\n%s", instance, argv, err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+func output(ctx context.Context, cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = 10 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = errors.Join(ctx.Err(), err)
+	}
+	return out.String(), err
+}
+
+// eventually repeats check until it returns nil, and fails the test with its last error at the deadline.
+func eventually(t *testing.T, timeout time.Duration, what string, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s: %v", what, timeout, err)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+func tail(s string, lines int) string {
+	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

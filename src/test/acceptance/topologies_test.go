@@ -1,0 +1,406 @@
+package acceptance
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/helpers/node"
+)
+
+// workerOps are the ops-files that give a lab workers of its own.
+var workerOps = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
+
+// TestControlAndTwoWorkers is a cluster of three nodes: what works on one VM has to work between them.
+func TestControlAndTwoWorkers(t *testing.T) {
+	l := own(t)
+	l.ops, l.vars = workerOps, []string{"worker_instances=2"}
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+	}
+	nodes := l.nodes(t, 3)
+
+	t.Run("smoke tests", func(t *testing.T) {
+		out, err := l.run(5*time.Minute, "errand", "smoke-tests")
+		if err != nil {
+			t.Fatalf("errand: %v\n%s", err, out)
+		}
+		for _, want := range []string{"3 of 3 are Ready", "answers on 3 node(s)"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("the errand does not say %q:\n%s", want, out)
+			}
+		}
+	})
+	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
+	for _, kind := range []string{"classic", "nlb"} {
+		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
+	}
+	t.Run("files of root", func(t *testing.T) {
+		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+			l.checkFilesOfRoot(t, instance)
+		}
+	})
+	t.Run("nobody is refused what it needs", func(t *testing.T) { l.checkNobodyIsRefused(t) })
+	t.Run("VMs made anew", func(t *testing.T) { l.checkVMsMadeAnew(t) })
+}
+
+// checkNobodyIsRefused: RBAC names the user; what waits for its rights says so as information. A kubelet that asks once more for a
+// pod which has just been deleted is refused by the Node authorizer, as the pod is related to no node any more.
+func (l *lab) checkNobodyIsRefused(t *testing.T) {
+	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+		out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
+			grep -v -e level=INFO -e 'Failed to get status for pod.*no relationship found between node' | head -5`)
+		if out != "" {
+			t.Errorf("%s logs:\n%s", instance, out)
+		}
+	}
+}
+
+// checkVMsMadeAnew: a VM that is made anew has its old address, and so the old name as a node, in another instance of the cloud. It
+// comes back as a node by itself, be it on a worker or beside the API itself.
+func (l *lab) checkVMsMadeAnew(t *testing.T) {
+	instances := []string{"control/0", "worker/0", "worker/1"}
+	// waited tells whether a VM found the Node of the one before it.
+	waited := func(instance, process string) bool {
+		out := l.ssh(t, instance, "cat", "/var/vcap/sys/log/"+process+"/"+process+".stderr.log")
+		return strings.Contains(out, "is that of an earlier machine")
+	}
+	before := l.machines(t, instances)
+	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
+		t.Fatalf("restart: %v\n%s", err, tail(out, 60))
+	}
+	if after := l.machines(t, instances); after["worker/0"] != before["worker/0"] {
+		t.Errorf("worker/0 was %+v, and is %+v after it was restarted only", before["worker/0"], after["worker/0"])
+	}
+
+	for _, instance := range []string{"worker/0", "control/0"} {
+		if out, err := l.run(deployTimeout, "recreate", instance); err != nil {
+			t.Fatalf("recreate %s: %v\n%s", instance, err, tail(out, 60))
+		}
+		if waited(instance, "kubelet") {
+			t.Errorf("%s left its Node behind when it was recreated", instance)
+		}
+	}
+	recreated := l.machines(t, instances)
+	l.checkReplaced(t, before, recreated, "worker/0", "control/0")
+
+	lost := []string{"worker/1", "control/0"}
+	for _, instance := range lost {
+		if out, err := l.run(time.Minute, "kill", instance); err != nil {
+			t.Fatalf("kill %s: %v\n%s", instance, err, out)
+		}
+	}
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+	}
+	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
+	for _, process := range []string{"kubelet", "flannel"} {
+		if !waited("control/0", process) {
+			t.Errorf("%s on control/0 did not wait for the lost VM's Node to go, so this shows nothing", process)
+		}
+	}
+	l.checkPodsOfEveryNode(t, l.nodes(t, len(instances)))
+}
+
+// machine is a VM as the cluster knows it.
+type machine struct{ node, uid, providerID string }
+
+// machines returns the Ready Node of each instance, once the cloud has initialised it.
+func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
+	t.Helper()
+	machines := map[string]machine{}
+	for _, instance := range instances {
+		var identity node.Identity
+		if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, instance+" is a node", func() error {
+			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
+			fields := strings.Fields(out)
+			if err != nil || len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
+				return fmt.Errorf("%v: %q, want it Ready, untainted and with the provider id %s", err, out, identity.ProviderID)
+			}
+			machines[instance] = machine{identity.Name, fields[0], fields[1]}
+			return nil
+		})
+	}
+	return machines
+}
+
+// checkReplaced wants other Nodes of the same names for these instances, and no others.
+func (l *lab) checkReplaced(t *testing.T, before, after map[string]machine, replaced ...string) {
+	t.Helper()
+	for instance, was := range before {
+		is := after[instance]
+		if slices.Contains(replaced, instance) {
+			if is.node != was.node || is.uid == was.uid || is.providerID == was.providerID {
+				t.Errorf("%s was %+v, and is %+v after its VM was made anew", instance, was, is)
+			}
+		} else if is != was {
+			t.Errorf("%s was %+v, and is %+v though nothing was done to it", instance, was, is)
+		}
+	}
+}
+
+// nodes returns the names of the cluster's nodes, after all are Ready and want in number.
+func (l *lab) nodes(t *testing.T, want int) []string {
+	t.Helper()
+	out := l.mustKubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+	var names []string
+	for _, line := range strings.Split(out, "\n") {
+		name, ready, _ := strings.Cut(line, " ")
+		if ready != "True" {
+			t.Errorf("node %s is Ready: %q", name, ready)
+		}
+		names = append(names, name)
+	}
+	if len(names) != want {
+		t.Fatalf("nodes %q, want %d", names, want)
+	}
+	return names
+}
+
+// checkPodsOfEveryNode runs a pod on each node and looks from each at each: by address, by name, by node port.
+func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
+	const namespace = "every-node"
+	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
+	l.mustKubectl(t, "", "-n", namespace, "rollout", "status", "daemonset/web", "--timeout=90s")
+	var pods struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Spec     struct{ NodeName string }
+			Status   struct{ PodIP, HostIP string }
+		}
+	}
+	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "-n", namespace, "get", "pods", "-o", "json")), &pods); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) != len(nodes) {
+		t.Fatalf("%d pods for %d nodes", len(pods.Items), len(nodes))
+	}
+	port := l.mustKubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	var names []string
+	for _, pod := range pods.Items {
+		names = append(names, pod.Metadata.Name)
+	}
+	get := func(instance, address string) {
+		t.Helper()
+		eventually(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
+			out, err := l.run(20*time.Second, "ssh", instance, "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+address+"/")
+			if err == nil && !slices.Contains(names, strings.TrimSpace(out)) {
+				err = fmt.Errorf("no pod of %q", names)
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+		for _, pod := range pods.Items {
+			get(instance, pod.Status.PodIP+":8080")
+			get(instance, pod.Status.HostIP+":"+port)
+		}
+	}
+	for _, pod := range pods.Items { // through the API and the kubelet's serving certificate
+		if _, err := l.kubectl(t, "", "-n", namespace, "logs", pod.Metadata.Name); err != nil {
+			t.Errorf("logs of the pod on %s: %v", pod.Spec.NodeName, err)
+		}
+	}
+}
+
+const daemonManifest = `apiVersion: v1
+kind: Namespace
+metadata: {name: &namespace %s}
+---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: web, namespace: every-node}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: web, image: "%s", imagePullPolicy: Never, ports: [{containerPort: 8080}]}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: every-node}
+spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`
+
+// checkLocalLoadBalancer: with externalTrafficPolicy Local only nodes with a pod pass the health check, and all requests arrive.
+func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
+	name := "local-" + kind
+	manifest := loadBalancerManifest(name, kind, l.smokeImage(t))
+	manifest = strings.Replace(manifest, "type: LoadBalancer", "type: LoadBalancer\n  externalTrafficPolicy: Local", 1)
+	manifest = strings.Replace(manifest, "replicas: 2", "replicas: 1", 1)
+	l.mustKubectl(t, manifest, "apply", "-f", "-")
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s") })
+	var host string
+	eventually(t, time.Minute, "host name of the load balancer", func() error {
+		out, err := l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
+		if err != nil || out == "" {
+			return fmt.Errorf("none yet: %v %s", err, out)
+		}
+		host = out
+		return nil
+	})
+	fetch := func() error {
+		out, err := l.run(15*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if !strings.HasPrefix(strings.TrimSpace(out), "web-") {
+			return fmt.Errorf("answer %q is not the name of a pod", out)
+		}
+		return nil
+	}
+	eventually(t, time.Minute, "HTTP through "+host, fetch)
+	for range 9 { // three for each node
+		if err := fetch(); err != nil {
+			t.Errorf("after it had answered once: %v", err)
+		}
+	}
+}
+
+// checkFilesOfRoot: vcap, who runs much else on a VM, can neither read what makes a node nor replace what root uses.
+func (l *lab) checkFilesOfRoot(t *testing.T, instance string) {
+	t.Helper()
+	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /var/vcap/sys/run/flannel "+
+		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/token /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json "+
+		"/var/vcap/jobs/flannel/config/client.key /var/vcap/jobs/kube-proxy/config/client.key")
+	for _, line := range strings.Split(out, "\n") {
+		path, rest, _ := strings.Cut(line, " ")
+		owner, mode, _ := strings.Cut(rest, " ")
+		secret := strings.Contains(path, "/config/")
+		if !secret && owner != "root:root" || strings.TrimLeft(mode, "01234567") != "" || len(mode) != 3 || strings.ContainsAny(mode[1:], "2367") || secret && mode != "600" {
+			t.Errorf("%s: %s is of %s with mode %s", instance, path, owner, mode)
+		}
+	}
+}
+
+// TestThreeControlVMs is the production shape: etcd finds its quorum while the VMs come one by one, a rolling update lets no request
+// to the API fail, and a control VM that is lost comes back as the same member of etcd.
+func TestThreeControlVMs(t *testing.T) {
+	l := own(t)
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+	}
+	l.nodes(t, 1)
+	l.checkMembers(t, 3)
+
+	t.Run("rolling update", func(t *testing.T) {
+		failed := l.requests(t, func() {
+			l.ops = append(slices.Clone(workerOps), "src/test/acceptance/testdata/log-level.yml")
+			out, err := l.up()
+			if err != nil {
+				t.Fatalf("up: %v\n%s", err, tail(out, 60))
+			}
+			if n := strings.Count(out, "changed: job kube-apiserver"); n != 3 {
+				t.Errorf("%d VMs were updated, want 3:\n%s", n, tail(out, 60))
+			}
+		})
+		for _, line := range failed {
+			t.Errorf("request failed: %s", line)
+		}
+		l.checkMembers(t, 3)
+	})
+	t.Run("lost VM", func(t *testing.T) {
+		members := l.checkMembers(t, 3)
+		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
+			t.Fatalf("kill: %v\n%s", err, out)
+		}
+		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "made-meanwhile")
+		if out, err := l.up(); err != nil {
+			t.Fatalf("up: %v\n%s", err, tail(out, 60))
+		}
+		if after := l.checkMembers(t, 3); after != members {
+			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
+		}
+		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "made-meanwhile")
+	})
+	t.Run("fewer control VMs", func(t *testing.T) {
+		members := l.checkMembers(t, 3)
+		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}
+		out, err := l.with(t, fewer).up()
+		if err == nil {
+			t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+		}
+		fewer.judge(t, out)
+		if after := l.checkMembers(t, 3); after != members {
+			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
+		}
+	})
+}
+
+// checkMembers wants all members of etcd healthy, seen from each, and returns the list of them.
+func (l *lab) checkMembers(t *testing.T, count int) string {
+	t.Helper()
+	const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
+	var members string
+	for i := range count {
+		instance := fmt.Sprintf("control/%d", i)
+		eventually(t, 30*time.Second, "health of etcd on "+instance, func() error {
+			if out, err := l.run(20*time.Second, "ssh", instance, "sh", "-c", etcdctl+"endpoint health"); err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+		members = l.ssh(t, instance, "sh", "-c", etcdctl+"member list | sort")
+		if got := strings.Count(members, "started"); got != count {
+			t.Errorf("%s knows %d members, want %d:\n%s", instance, got, count, members)
+		}
+	}
+	return members
+}
+
+// requests asks the API ten times a second, each time on a new connection, from a worker by host name and by the Service kubernetes,
+// while do runs, and returns what failed.
+func (l *lab) requests(t *testing.T, do func()) []string {
+	t.Helper()
+	script, err := os.ReadFile("testdata/request-api.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deployTimeout)
+	defer cancel()
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		out, err := output(ctx, l.command(ctx, "ssh", "worker/0", "bash", "-c", string(script)))
+		done <- result{out, err}
+	}()
+	time.Sleep(3 * time.Second) // requests go on before and after
+	do()
+	time.Sleep(3 * time.Second)
+	l.ssh(t, "worker/0", "touch", "/tmp/requests-end")
+	r := <-done
+	if r.err != nil {
+		t.Fatalf("requests: %v\n%s", r.err, tail(r.out, 20))
+	}
+	var failed []string
+	total := 0
+	for _, line := range strings.Split(strings.TrimSpace(r.out), "\n") {
+		total++
+		if !strings.Contains(line, " 200 ") {
+			failed = append(failed, line)
+		}
+	}
+	t.Logf("%d of %d requests failed", len(failed), total)
+	if total < 100 {
+		t.Errorf("only %d requests were made", total)
+	}
+	return failed
+}

@@ -1,0 +1,264 @@
+package templates
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubernetes-release/helpers/etcdmembers"
+	"kubernetes-release/helpers/launcher"
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/helpers/smoke"
+)
+
+// everything sets each property of each job to something other than its default; TestEveryPropertyIsTried sees to that.
+var everything = map[string]values{
+	"etcd": {
+		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
+		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
+	},
+	"kube-apiserver": {
+		"cluster": values{
+			"domain": "k8s.example", "pod_cidr": "172.20.0.0/14", "service_cidr": "172.24.0.0/16", "dns_ip": "172.24.0.53",
+		},
+		"api":             values{"port": 8443},
+		"tls":             values{"min_version": "VersionTLS13"},
+		"service_account": values{"public_keys": []any{"public key 2", "public key 1"}},
+		"encryption": values{
+			"keys": []any{
+				values{"name": "key2", "secret": "vutsrqponmlkjihgfedcba9876543210"},
+				values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"},
+			},
+			"resources": []any{"secrets", "configmaps"},
+		},
+		"authentication": values{
+			"anonymous_paths": []any{"/readyz"},
+			"jwt":             []any{values{"issuer": values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}}}},
+		},
+		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
+		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 200, "max_backups": 3, "max_age_days": 7},
+		"service_node_port_range":         "20000-22767",
+		"kubelet_preferred_address_types": []any{"Hostname"},
+		"log_level":                       4,
+		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "goaway-chance": 0.001, "enable-logs-handler": nil},
+	},
+	"kube-controller-manager": {
+		"api": values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
+		"log_level": 4, "extra_args": values{"node-monitor-grace-period": "40s"},
+	},
+	"kube-scheduler": {
+		"api": values{"host": "api.example"}, "config": values{"percentageOfNodesToScore": 50}, "log_level": 4,
+		"extra_args": values{"vmodule": "schedule_one=5"},
+	},
+	"cloud-controller-manager": {
+		"api": values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
+		"extra_args": values{"concurrent-service-syncs": 5},
+	},
+	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "extra_args": values{"lease-namespace": "default"}},
+	"containerd": {
+		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{"config_path": "/var/vcap/jobs/mirrors/config"},
+		"log_level": "debug", "extra_args": values{"no-subreaper": true},
+	},
+	"kubelet": merge(fullKubelet, values{
+		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
+	}),
+	"kube-proxy": {
+		"api": values{"host": "api.example"}, "mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}, "log_level": 4,
+		"extra_args": values{"vmodule": "proxier=4"},
+	},
+	"flannel": {
+		"api": values{"host": "api.example"}, "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4, "post_start": values{"timeout": "1m30s"},
+		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
+		"extra_args": values{"iptables-resync": 10},
+	},
+	"cloud-provider": {
+		"config": "[Global]\nZone = z\n", "environment": values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},
+		"unencapsulated_pod_network": true,
+		"preflight":                  values{"mode": "warn", "checks": values{"public-subnet-cluster-tag": "off"}, "retry_window": "5s", "instance_profile": "control"},
+	},
+	"kubernetes-addons": {
+		"api": values{"host": "api.example"}, "timeout": "1m",
+		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
+		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
+	},
+	"smoke-tests": {
+		"api": values{"host": "api.example"}, "timeout": "1m", "load_balancer": values{"enabled": false, "types": []any{"nlb"}},
+	},
+	"kubectl": {"api": values{"host": "api.example"}},
+}
+
+// routesLink is what the cloud controller manager provides.
+var routesLink = map[string]values{"cloud-routes": {"configure_cloud_routes": true}}
+
+// cniLink is what flannel's default says.
+func cniLink(t testing.TB) map[string]values {
+	t.Helper()
+	return map[string]values{"cni": {"cni_config": readJob(t, "flannel").Properties["cni_config"].Default}}
+}
+
+func goldenCases(t testing.TB, job string) map[string]input {
+	t.Helper()
+	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink)
+	cases := map[string]input{"least": inputFor(t, job), "all": all}
+	for _, consume := range readJob(t, job).Consumes {
+		if consume.Name == "cloud-provider" && consume.Optional {
+			cases["aws"] = inputFor(t, job).linked(awsLink)
+		}
+	}
+	return cases
+}
+
+// goldenOutcome is what one golden case renders to.
+type goldenOutcome struct {
+	job, name string
+	files     map[string][]byte
+}
+
+func goldenOutcomes(t testing.TB) []goldenOutcome {
+	t.Helper()
+	var outcomes []goldenOutcome
+	var requests []request
+	for _, job := range jobNames(t) {
+		cases := goldenCases(t, job)
+		for _, name := range slices.Sorted(maps.Keys(cases)) {
+			outcomes = append(outcomes, goldenOutcome{job: job, name: name})
+			requests = append(requests, request{job, cases[name]})
+		}
+	}
+	for i, o := range renderBatch(t, requests) {
+		if o.err != nil {
+			t.Fatalf("%s, %s: %v", outcomes[i].job, outcomes[i].name, o.err)
+		}
+		outcomes[i].files = o.files
+	}
+	return outcomes
+}
+
+// archive puts files into one text, each below a line with its path.
+func archive(files map[string][]byte) []byte {
+	var text bytes.Buffer
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		fmt.Fprintf(&text, "-- %s --\n%s", path, files[path])
+		if content := files[path]; len(content) > 0 && content[len(content)-1] != '\n' {
+			text.WriteByte('\n')
+		}
+	}
+	return text.Bytes()
+}
+
+func TestGolden(t *testing.T) {
+	update := os.Getenv("UPDATE_GOLDEN") != ""
+	var written []string
+	for _, g := range goldenOutcomes(t) {
+		path := filepath.Join("testdata", "golden", g.job+"."+g.name+".txt")
+		written = append(written, path)
+		t.Run(g.job+"/"+g.name, func(t *testing.T) {
+			got := archive(g.files)
+			if update {
+				if err := os.WriteFile(path, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%s differs from what is rendered (UPDATE_GOLDEN=1 writes it anew):\n%s", path, difference(want, got))
+			}
+		})
+	}
+	found, err := filepath.Glob("testdata/golden/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range found {
+		if !slices.Contains(written, path) {
+			t.Errorf("%s belongs to no case", path)
+		}
+	}
+}
+
+// difference shows the lines from the first to the last that differ.
+func difference(want, got []byte) string {
+	w, g := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
+	for len(w) > 0 && len(g) > 0 && w[0] == g[0] {
+		w, g = w[1:], g[1:]
+	}
+	for len(w) > 0 && len(g) > 0 && w[len(w)-1] == g[len(g)-1] {
+		w, g = w[:len(w)-1], g[:len(g)-1]
+	}
+	return "- " + strings.Join(w, "\n- ") + "\n+ " + strings.Join(g, "\n+ ")
+}
+
+func TestEveryPropertyIsTriedAndDescribed(t *testing.T) {
+	for _, job := range jobNames(t) {
+		set := merge(required[job], everything[job])
+		for name, property := range readJob(t, job).Properties {
+			if len(strings.TrimSpace(property.Description)) < 20 {
+				t.Errorf("%s: property %s has no description to speak of: %q", job, name, property.Description)
+			}
+			if name == "owned_flags" {
+				continue
+			}
+			var node any = set
+			for _, key := range strings.Split(name, ".") {
+				tree, _ := node.(values)
+				node = tree[key]
+			}
+			if node == nil {
+				t.Errorf("%s: no golden case sets the property %s", job, name)
+			}
+		}
+	}
+}
+
+// TestConsumersTakeTheFiles gives what is rendered to the strict readers of the programs that read it on a VM.
+func TestConsumersTakeTheFiles(t *testing.T) {
+	for _, g := range goldenOutcomes(t) {
+		if content, ok := g.files["config/flags.json"]; ok {
+			if _, err := launcher.Parse(content); err != nil {
+				t.Errorf("%s, %s: flags.json: %v", g.job, g.name, err)
+			}
+			if _, err := launcher.ParseExtraArgs(g.files["config/extra_args.json"]); err != nil {
+				t.Errorf("%s, %s: extra_args.json: %v", g.job, g.name, err)
+			}
+		}
+		if content, ok := g.files["config/members.json"]; ok {
+			if _, err := etcdmembers.Parse(content); err != nil {
+				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
+			}
+		}
+		if content, ok := g.files["config/preflight.json"]; ok {
+			if _, err := preflight.ParseConfig(content); err != nil {
+				t.Errorf("%s, %s: preflight.json: %v", g.job, g.name, err)
+			}
+		}
+		if g.job == "smoke-tests" {
+			checkSmokeConfig(t, g.files["config/config.json"])
+		}
+	}
+}
+
+// checkSmokeConfig has the errand's own reader take its configuration, with images as on a VM.
+func checkSmokeConfig(t *testing.T, content []byte) {
+	t.Helper()
+	dir := t.TempDir()
+	images := filepath.Join(dir, "images.json")
+	config := decode[values](t, content)
+	config["images"] = images
+	content, err := json.Marshal(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeAll(t, dir, map[string][]byte{"config.json": content, "images.json": []byte(`{"smoke-test": "kubernetes.bosh.io/smoke-test:1"}`)})
+	if _, err := smoke.LoadConfig(filepath.Join(dir, "config.json")); err != nil {
+		t.Error(err)
+	}
+}
