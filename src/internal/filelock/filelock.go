@@ -1,0 +1,64 @@
+// Package filelock lets one process at a time do something. The kernel releases a lock when its holder ends, however it ends.
+package filelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// retryInterval is how often a lock that is held is tried again.
+const retryInterval = 50 * time.Millisecond
+
+// HeldError says who holds a lock that could not be had in time.
+type HeldError struct {
+	Path string
+	// Holder is what the holder wrote into the file; empty if nothing.
+	Holder string
+	Err    error
+}
+
+func (e *HeldError) Error() string {
+	if e.Holder == "" {
+		return fmt.Sprintf("lock %s is held by another process: %v", e.Path, e.Err)
+	}
+	return fmt.Sprintf("lock %s is held by %s: %v", e.Path, e.Holder, e.Err)
+}
+
+func (e *HeldError) Unwrap() error { return e.Err }
+
+// Acquire waits for the lock on a file, which it creates with mode 0644 if it is missing, until ctx ends; then the error is a
+// *HeldError. It writes holder into the file, for the errors of others; that this fails, as on a full disk, is no error.
+// waiting, if not nil, is called once with the present holder when the lock cannot be had at once.
+func Acquire(ctx context.Context, path, holder string, waiting func(holder string)) (release func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	lock := flock.New(path, flock.SetFlag(os.O_CREATE|os.O_RDWR), flock.SetPermissions(0o644))
+	locked, err := lock.TryLock()
+	if err == nil && !locked {
+		if waiting != nil {
+			waiting(readHolder(path))
+		}
+		locked, err = lock.TryLockContext(ctx, retryInterval)
+	}
+	switch {
+	case ctx.Err() != nil && !locked && errors.Is(err, ctx.Err()):
+		return nil, &HeldError{Path: path, Holder: readHolder(path), Err: context.Cause(ctx)}
+	case err != nil:
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	_ = os.WriteFile(path, []byte(holder+"\n"), 0o644)
+	return func() { _ = lock.Unlock() }, nil
+}
+
+func readHolder(path string) string {
+	content, _ := os.ReadFile(path)
+	return strings.TrimSpace(string(content))
+}

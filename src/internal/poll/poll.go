@@ -1,0 +1,66 @@
+// Package poll repeats a check until it succeeds, and keeps the reason why it has not.
+package poll
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Until calls check at once and then at every interval until it returns nil or a Permanent error, or ctx ends. In the last
+// case the error is an *Error. A check that fails because ctx has ended does not replace the reason of the one before it.
+func Until(ctx context.Context, interval time.Duration, check func(context.Context) error) error {
+	started := time.Now()
+	var last error
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		var final permanent
+		if errors.As(err, &final) {
+			return final.error
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
+		}
+		timer := time.NewTimer(interval)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return &Error{Last: last, Cause: context.Cause(ctx), Elapsed: time.Since(started)}
+		case <-timer.C:
+		}
+	}
+}
+
+// Within is Until with a deadline that far from now.
+func Within(ctx context.Context, timeout, interval time.Duration, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	return Until(ctx, interval, check)
+}
+
+// Permanent marks an error that no repetition can change: Until returns err itself.
+func Permanent(err error) error { return permanent{err} }
+
+type permanent struct{ error }
+
+// Error says that a check had not succeeded when its context ended.
+type Error struct {
+	// Last is the error of the last check, and Cause why the context ended.
+	Last, Cause error
+	Elapsed     time.Duration
+}
+
+func (e *Error) Error() string {
+	elapsed := e.Elapsed.Round(100 * time.Millisecond)
+	if errors.Is(e.Cause, context.DeadlineExceeded) {
+		return fmt.Sprintf("timed out after %s: %v", elapsed, e.Last)
+	}
+	return fmt.Sprintf("stopped after %s (%v): %v", elapsed, e.Cause, e.Last)
+}
+
+// Unwrap gives both the last error of the check and the reason why the context ended.
+func (e *Error) Unwrap() []error { return []error{e.Last, e.Cause} }

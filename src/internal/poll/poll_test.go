@@ -1,0 +1,58 @@
+package poll
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestUntilReturnsAtTheFirstSuccess(t *testing.T) {
+	calls := 0
+	err := Until(t.Context(), time.Millisecond, func(context.Context) error {
+		if calls++; calls < 3 {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	if err != nil || calls != 3 {
+		t.Errorf("got %v after %d calls, want success after 3", err, calls)
+	}
+}
+
+func TestTimeoutKeepsTheLastReason(t *testing.T) {
+	notYet := errors.New("not yet")
+	err := Within(t.Context(), 20*time.Millisecond, time.Millisecond, func(ctx context.Context) error {
+		if ctx.Err() != nil {
+			return ctx.Err() // as a request that was cut off would
+		}
+		return notYet
+	})
+	if !errors.Is(err, notYet) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the last reason and the deadline", err)
+	}
+}
+
+func TestCancelIsNotATimeout(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupted := errors.New("interrupted")
+	err := Until(ctx, time.Hour, func(context.Context) error {
+		cancel(interrupted)
+		return errors.New("not yet")
+	})
+	if !errors.Is(err, interrupted) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the cause of the cancellation", err)
+	}
+}
+
+func TestPermanentEndsAtOnce(t *testing.T) {
+	denied := errors.New("denied")
+	calls := 0
+	err := Until(t.Context(), time.Millisecond, func(context.Context) error {
+		calls++
+		return Permanent(denied)
+	})
+	if err != denied || calls != 1 {
+		t.Errorf("got %v after %d calls, want the error itself after one", err, calls)
+	}
+}
