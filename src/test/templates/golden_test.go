@@ -204,9 +204,6 @@ func TestEveryPropertyIsTriedAndDescribed(t *testing.T) {
 			if len(strings.TrimSpace(property.Description)) < 20 {
 				t.Errorf("%s: property %s has no description to speak of: %q", job, name, property.Description)
 			}
-			if name == "owned_flags" {
-				continue
-			}
 			var node any = set
 			for _, key := range strings.Split(name, ".") {
 				tree, _ := node.(values)

@@ -13,7 +13,7 @@ import (
 // the place of ours that write down how they are called.
 func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node-identity=ROOT/data/cloud-provider/node.json --timeout=10s\n"
+	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
 		status                   string // of our programs

@@ -75,7 +75,7 @@ var opsCases = map[string]struct {
 	"set-cluster-networks.yml": {
 		deployment{
 			ops:  []string{"set-cluster-networks.yml"},
-			vars: []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1"},
+			vars: []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10"},
 			anew: "tls_kube_apiserver",
 		},
 		func(t *testing.T, p *director.Plan) {

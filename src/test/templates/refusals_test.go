@@ -1,14 +1,17 @@
 package templates
 
 import (
-	"fmt"
+	"bytes"
 	"maps"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/node"
 	"kubernetes-release/lab/director/render"
 )
 
@@ -30,25 +33,28 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"label too long", "kube-apiserver", cluster(values{"name": strings.Repeat("a", 64)}), []string{"(64 characters)", "at most 63"}},
 		{"name too long for a tag", "kube-apiserver", cluster(values{"name": strings.Repeat("a.", 53) + "a"}), []string{"(107 characters)", "at most 105 characters in all"}},
 		{"bad domain", "kube-apiserver", cluster(values{"domain": "cluster_local"}), []string{`cluster.domain is "cluster_local"`, "cluster.local"}},
-		{"no network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "give an IPv4 network"}},
-		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "give an IPv4 network"}},
+		{"no network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"}},
+		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "must be an IPv4 network"}},
 		{"octet too big", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
 		{"IPv6", "kube-apiserver", cluster(values{"pod_cidr": "fd00::/64"}), []string{`cluster.pod_cidr is "fd00::/64"`, "IPv4"}},
 		{"netmask in dots", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0/255.255.0.0"}), []string{`"10.244.0.0/255.255.0.0"`, "such as 10.244.0.0/16"}},
 		{"host bits", "kube-apiserver", cluster(values{"pod_cidr": "10.244.3.7/16"}), []string{`cluster.pod_cidr is "10.244.3.7/16"`, "10.244.0.0/16"}},
 		{"too many services", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/8"}), []string{`cluster.service_cidr is "11.0.0.0/8"`, "12 to 28"}},
 		{"services within pods", "kube-apiserver", cluster(values{"service_cidr": "10.244.128.0/20"}), []string{"10.244.0.0/16 and cluster.service_cidr 10.244.128.0/20 overlap"}},
-		{"pods within services", "kube-apiserver", cluster(values{"pod_cidr": "10.96.128.0/17"}), []string{"overlap", "share no address"}},
+		{"pods within services", "kube-apiserver", cluster(values{"pod_cidr": "10.96.128.0/17"}), []string{"overlap", "do not share an address"}},
 		{"pods on the VMs' network", "kube-apiserver", cluster(values{"pod_cidr": "10.0.0.0/16"}), []string{"cluster.pod_cidr is 10.0.0.0/16", "10.0.16.4"}},
 		{"services on the VMs' network", "kube-apiserver", cluster(values{"service_cidr": "10.0.16.0/20"}), []string{"cluster.service_cidr is 10.0.16.0/20", "10.0.16.4"}},
-		{"DNS outside", "kube-apiserver", cluster(values{"dns_ip": "10.97.0.10"}), []string{`cluster.dns_ip is "10.97.0.10"`, "10.96.0.0/16"}},
+		{"DNS outside", "kube-apiserver", cluster(values{"dns_ip": "10.97.0.10"}), []string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"}},
 		{"DNS is the API", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.1"}), []string{`cluster.dns_ip is "10.96.0.1"`, "taken"}},
-		{"DNS is no address", "kube-apiserver", cluster(values{"dns_ip": "dns"}), []string{`cluster.dns_ip is "dns"`}},
+		{"DNS is the network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.0"}), []string{`cluster.dns_ip is "10.96.0.0"`, "taken"}},
+		{"DNS is not an address", "kube-apiserver", cluster(values{"dns_ip": "dns"}), []string{`cluster.dns_ip is "dns"`}},
+		{"DNS is a network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.10/32"}), []string{`cluster.dns_ip is "10.96.0.10/32"`}},
+		{"default DNS outside", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/16"}), []string{`cluster.dns_ip is "10.96.0.10"`, "cluster.service_cidr 11.0.0.0/16", "set both properties together"}},
 		{"encryption without keys", "kube-apiserver", values{"encryption": values{"keys": []any{}}}, []string{"encryption.keys is empty"}},
 		{"short encryption key", "kube-apiserver", values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}}, []string{`secret of "key1" has 5 bytes`, "exactly 32"}},
 		{"keys of one name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
-		}}}, []string{`["k", "k"]`, "one of its own"}},
+		}}}, []string{`["k", "k"]`, "must have a unique name"}},
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
 		{"anonymous everywhere", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
@@ -56,6 +62,7 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"mask is a word", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
 		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
+		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
 		{"owned kubelet field", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
@@ -164,7 +171,7 @@ func without(tree values, path []string) values {
 func TestCloudControllerManagerOnlyForCloudsItHas(t *testing.T) {
 	in := inputFor(t, "cloud-controller-manager").linked(map[string]values{"cloud-provider": {"type": "openstack", "config": "", "environment": values{}}})
 	_, err := renderJob(t, "cloud-controller-manager", in)
-	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "allowed is aws") {
+	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "supported: aws") {
 		t.Error(err)
 	}
 }
@@ -217,8 +224,8 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 }
 
-// processJobs are the jobs with flags, with every flag that they ever set.
-func processJobs(t *testing.T) map[string][]string {
+// flagsOfJobs are the flags that each job with a process renders in any golden case.
+func flagsOfJobs(t *testing.T) map[string][]string {
 	t.Helper()
 	sets := map[string]map[string]bool{}
 	for _, g := range goldenOutcomes(t) {
@@ -244,37 +251,84 @@ func processJobs(t *testing.T) map[string][]string {
 	return jobs
 }
 
-// TestOwnedFlagsAreRefused: every flag that a job sets, and the two cloud flags, are refused in extra_args of that job, all in
-// one message, each with what to use instead.
-func TestOwnedFlagsAreRefused(t *testing.T) {
-	jobs := processJobs(t)
+// reservedFlags are flags that a job does not render, because a file or a default of the program sets them, and that extra_args
+// must not set either. cloud-config and cloud-provider are reserved in every job.
+var reservedFlags = map[string][]string{
+	"containerd":              {"address", "root", "state"},
+	"kube-apiserver":          {"anonymous-auth", "authorization-config", "oidc-issuer-url"},
+	"kube-controller-manager": {"cluster-signing-cert-file", "cluster-signing-key-file"},
+	"kube-proxy":              {"cluster-cidr", "kubeconfig", "proxy-mode"},
+	"kube-scheduler":          {"kubeconfig", "leader-elect", "profiling"},
+	"kubelet": {
+		"address", "anonymous-auth", "authentication-token-webhook", "authorization-mode", "cgroup-driver", "cgroup-root",
+		"client-ca-file", "cluster-dns", "cluster-domain", "container-runtime-endpoint", "eviction-hard", "eviction-soft",
+		"eviction-soft-grace-period", "fail-swap-on", "kube-reserved", "max-pods", "protect-kernel-defaults", "read-only-port",
+		"register-with-taints", "resolv-conf", "rotate-certificates", "seccomp-default", "system-reserved",
+	},
+}
+
+var (
+	refusedFlag   = regexp.MustCompile(`(?m)^ +([a-z0-9-]+): (.*?)\)?$`)
+	namedProperty = regexp.MustCompile(`^use propert(?:y|ies) ([a-z_., ]+?)(?: of job ([a-z-]+)|, field \w+)?$`)
+)
+
+// Every flag that a job renders is refused in its extra_args, and so are the reserved flags: all in one message, each with what
+// to use instead. A property that the message names exists.
+func TestFlagsOfTheReleaseAreRefusedInExtraArgs(t *testing.T) {
+	jobs := flagsOfJobs(t)
 	if len(jobs) != 10 {
 		t.Errorf("%d jobs have flags: %v", len(jobs), slices.Sorted(maps.Keys(jobs)))
 	}
 	for job, flags := range jobs {
 		t.Run(job, func(t *testing.T) {
-			owned, _ := readJob(t, job).Properties["owned_flags"].Default.(values)
 			extra := values{"cloud-provider": "aws", "cloud-config": "/x"}
-			for _, flag := range flags {
+			for _, flag := range slices.Concat(flags, reservedFlags[job]) {
 				extra[flag] = "x"
 			}
 			_, err := renderJob(t, job, inputFor(t, job).with(values{"extra_args": extra}))
-			if err == nil {
-				t.Fatal("extra_args was rendered")
+			if err == nil || !strings.Contains(err.Error(), "extra_args holds flags of the release:") {
+				t.Fatalf("extra_args is not refused: %v", err)
 			}
-			if want := fmt.Sprintf("holds %d options that cannot be set there", len(extra)); !strings.Contains(err.Error(), want) {
-				t.Errorf("the message lacks %q:\n%v", want, err)
+			refused := map[string]string{}
+			for _, match := range refusedFlag.FindAllStringSubmatch(err.Error(), -1) {
+				refused[match[1]] = match[2]
 			}
 			for flag := range extra {
-				instead, _ := owned[flag].(string)
-				if strings.HasPrefix(flag, "cloud-") {
-					instead = "of job cloud-provider"
+				if refused[flag] == "" {
+					t.Errorf("--%s is not refused with what to use instead:\n%v", flag, err)
 				}
-				if instead == "" || !strings.Contains(err.Error(), flag+": set by this release; instead use ") || !strings.Contains(err.Error(), instead) {
-					t.Errorf("--%s is not refused with what to use instead (%q):\n%v", flag, instead, err)
+				checkProperties(t, job, flag, refused[flag])
+			}
+			for flag := range refused {
+				if _, ok := extra[flag]; !ok {
+					t.Errorf("--%s is refused but not in extra_args", flag)
 				}
 			}
 		})
+	}
+}
+
+// checkProperties checks that the properties that a refusal names exist.
+func checkProperties(t *testing.T, job, flag, refusal string) {
+	t.Helper()
+	match := namedProperty.FindStringSubmatch(refusal)
+	if match == nil {
+		if strings.Contains(refusal, "propert") && refusal != "use the properties of this job" {
+			t.Errorf("--%s: cannot find the property in %q", flag, refusal)
+		}
+		return
+	}
+	if match[2] != "" {
+		job = match[2]
+	}
+	for _, property := range strings.Split(strings.ReplaceAll(match[1], " and ", ", "), ", ") {
+		exists := false
+		for name := range readJob(t, job).Properties {
+			exists = exists || name == property || strings.HasPrefix(name, property+".")
+		}
+		if !exists {
+			t.Errorf("--%s: %q names the property %s, which job %s does not have", flag, refusal, property, job)
+		}
 	}
 }
 
@@ -285,14 +339,14 @@ func TestOddExtraArgsAreRefused(t *testing.T) {
 		want  []string
 	}{
 		{"dashes", values{"--event-ttl": "1h"}, []string{"--event-ttl: not a flag's name; write event-ttl"}},
-		{"underscores of an owned flag", values{"cloud_provider": "aws"}, []string{"cloud_provider: set by this release"}},
-		{"dashes of an owned flag", values{"--cloud-config": "x"}, []string{"--cloud-config: set by this release"}},
+		{"underscores of an owned flag", values{"cloud_provider": "aws"}, []string{"cloud_provider: use property type of job cloud-provider", "write cloud-provider"}},
+		{"dashes of an owned flag", values{"--cloud-config": "x"}, []string{"--cloud-config: use property config of job cloud-provider", "write cloud-config"}},
 		{"value in the name", values{"event-ttl=1h": nil}, []string{"event-ttl=1h: not a flag's name"}},
 		{"nested list", values{"a": []any{[]any{"b"}}}, []string{"a: ", "nested"}},
 		{"nested map", values{"a": values{"b": values{"c": 1}}}, []string{"a: ", "nested"}},
 		{"a list", []any{"--event-ttl=1h"}, []string{"extra_args is", "map of flag name"}},
 		{"a string", "--event-ttl=1h", []string{"extra_args is", "map of flag name"}},
-		{"several", values{"v": 3, "--x": 1, "cloud-config": "x"}, []string{"3 options", "v: ", "--x: ", "cloud-config: "}},
+		{"several", values{"v": 3, "--x": 1, "cloud-config": "x"}, []string{"v: use property log_level", "--x: not a flag's name", "cloud-config: use property config"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"extra_args": c.extra}))
@@ -308,23 +362,37 @@ func TestOddExtraArgsAreRefused(t *testing.T) {
 	}
 }
 
-// The node's name has three readers; they must agree.
-func TestNodeJobsAgreeOnTheNode(t *testing.T) {
-	for name, links := range map[string]map[string]values{"no cloud": nil, "aws": awsLink} {
-		var first any
+// All jobs of a node compute the same identity from their files.
+func TestJobsAgreeOnTheNode(t *testing.T) {
+	identityFile := filepath.Join(t.TempDir(), "node.json")
+	inCloud := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///z1/i-0123456789abcdef0", Address: "10.0.16.4"}
+	if err := node.Write(identityFile, inCloud); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		links map[string]values
+		want  node.Identity
+	}{
+		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
+		"aws":      {awsLink, inCloud},
+	} {
 		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
-			in := inputFor(t, job).linked(links)
-			in.Spec = values{"name": "Big_Workers"}
-			node := decode[values](t, mustRender(t, job, in)["config/flags.json"])["node"]
-			if first == nil {
-				first = node
-			}
-			if fmt.Sprint(node) != fmt.Sprint(first) {
-				t.Errorf("%s: %s says %v, kubelet says %v", name, job, node, first)
-			}
-		}
-		if got := first.(values)["name"]; got != "big-workers-3c5e8f1a" {
-			t.Errorf("%s: the node is called %v", name, got)
+			t.Run(name+"/"+job, func(t *testing.T) {
+				in := inputFor(t, job).linked(test.links)
+				in.Spec = values{"name": "Big_Workers"}
+				files := mustRender(t, job, in)
+				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
+					t.Errorf("flags.json names the file %v", path)
+				}
+				content := bytes.ReplaceAll(files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile))
+				path := filepath.Join(t.TempDir(), "node.json")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := node.Load(path); err != nil || got != test.want {
+					t.Errorf("the node is %+v (%v), want %+v", got, err, test.want)
+				}
+			})
 		}
 	}
 }
