@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/nodeleave"
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 )
 
 func waitNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
@@ -25,7 +24,7 @@ func waitNode(ctx context.Context, flags *flag.FlagSet, arguments []string) erro
 	if err != nil {
 		return err
 	}
-	return nodewait.Wait(ctx, nodewait.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout, Untainted: *untainted}, slog.Default())
+	return nodeobject.Wait(ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout, Untainted: *untainted}, slog.Default())
 }
 
 func deleteNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
@@ -39,7 +38,7 @@ func deleteNode(ctx context.Context, flags *flag.FlagSet, arguments []string) er
 	if err != nil {
 		return err
 	}
-	return nodeleave.Delete(ctx, nodeleave.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout}, slog.Default())
+	return nodeobject.Delete(ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout}, slog.Default())
 }
 
 // nodeFlags adds the flags by which a Node is named. What it returns gives the name once the flags are parsed.
