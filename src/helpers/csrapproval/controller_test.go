@@ -169,7 +169,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ended := make(chan error, 2)
 	first, stopFirst := context.WithCancel(ctx)
-	go func() { ended <- RunElected(first, approver, Election{Namespace: "kube-system", Identity: "one"}, log) }()
+	go func() { ended <- RunElected(first, approver, "one", log) }()
 	// Rights come after the controller has started, as they do in a new cluster.
 	time.Sleep(500 * time.Millisecond)
 	grant(t, admin, rights(user))
@@ -212,7 +212,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	// Another candidate waits, and takes over when the first gives the lease back.
 	second, stopSecond := context.WithCancel(ctx)
 	go func() {
-		ended <- RunElected(second, approver, Election{Namespace: "kube-system", Identity: "two"}, log)
+		ended <- RunElected(second, approver, "two", log)
 	}()
 	stopFirst()
 	if err := <-ended; err != nil {

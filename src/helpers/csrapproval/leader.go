@@ -24,20 +24,12 @@ const (
 // ErrLeadershipLost says that another instance may decide now, so this one must not go on.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// Election says where candidates meet.
-type Election struct {
-	// Namespace holds the lease kubelet-csr-approver.
-	Namespace string
-	// Identity is this candidate's name; no two candidates may share one.
-	Identity string
-}
-
-// RunElected waits until this candidate leads and then runs the controller until the context ends (no error) or the
+// RunElected takes part in an election under identity, which must be unique. It waits until this candidate leads and then runs the controller until the context ends (no error) or the
 // leadership is lost (ErrLeadershipLost; the process should end and be started again).
 //
 // Nothing is read before it leads, so a follower costs one request in two seconds, and a leader whose rights are granted
 // late (they are applied to a new cluster after its control plane has started) begins with all of them.
-func RunElected(ctx context.Context, client kubernetes.Interface, election Election, log *slog.Logger) error {
+func RunElected(ctx context.Context, client kubernetes.Interface, identity string, log *slog.Logger) error {
 	// The lease is given back only after the controller has stopped, so the elector outlives the caller's context.
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElector()
@@ -46,9 +38,9 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: controllerName,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: controllerName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: controllerName},
 			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
@@ -60,8 +52,8 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 				term.serve(ctx, leading, New(client, log).Run)
 			},
 			OnStoppedLeading: func() {},
-			OnNewLeader: func(identity string) {
-				log.Info("leader elected", "leader", identity, "self", identity == election.Identity)
+			OnNewLeader: func(leader string) {
+				log.Info("leader elected", "leader", leader, "self", leader == identity)
 			},
 		},
 	})
@@ -81,7 +73,7 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 	case ctx.Err() != nil:
 		return nil
 	default:
-		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, election.Namespace, controllerName, renewDeadline)
+		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, controllerName, renewDeadline)
 	}
 }
 

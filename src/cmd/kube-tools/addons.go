@@ -1,0 +1,41 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/helpers/addons"
+)
+
+func applyAddons() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "apply-addons",
+		Short: "Apply a directory of manifests and delete objects that are no longer in it",
+	}
+	kubeconfig := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
+	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
+	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		options := addons.Options{Dir: *dir, Timeout: *timeout}
+		if *images != "" {
+			loaded, err := addons.LoadImages(*images)
+			if err != nil {
+				return err
+			}
+			options.Images = loaded
+		}
+		config, err := loadKubeconfig(*kubeconfig)
+		if err != nil {
+			return err
+		}
+		if _, err := addons.Apply(command.Context(), config, options, slog.Default()); err != nil {
+			return fmt.Errorf("apply manifests in %s: %w", *dir, err)
+		}
+		return nil
+	}
+	return command
+}
