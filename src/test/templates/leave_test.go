@@ -9,24 +9,24 @@ import (
 	"testing"
 )
 
-// TestVMThatIsDeletedTakesItsNodeAlong runs the scripts of kubelet by which a VM ends, in the Director's order, with programs in
-// the place of ours that write down how they are called.
-func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
+// TestKubeletDeletesItsNodeWithTheVM runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
+// record how they are called.
+func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
 	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
-		status                   string // of our programs
-		without                  string // a folder that is missing
+		status                   string // exit status of our programs
+		without                  string // a directory that is missing
 		calls                    string
 	}{
 		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0"},
 		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
-		"scaled away":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
+		"scaled down":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
 		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
-		"Node can't be deleted":     {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: deleted},
+		"Node cannot be deleted":    {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: deleted},
 		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet"},
-		"earlier Director":          {status: "0"},
+		"old Director":              {status: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -48,7 +48,7 @@ func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
 			}
 			write("sys/log/kubelet/drain.stderr.log", "")
 			if test.without == "" {
-				write("sys/run/kubelet/leaving", "") // of an earlier stop that went no further
+				write("sys/run/kubelet/leaving", "") // from an earlier stop that failed after pre-stop
 			}
 			run := func(script string, environment ...string) string {
 				t.Helper()
@@ -57,7 +57,7 @@ func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
 				var output bytes.Buffer
 				command.Stdout = &output
 				if err := command.Run(); err != nil {
-					t.Errorf("%s: %v, which ends the deploy", script, err)
+					t.Errorf("%s: %v, which fails the deploy", script, err)
 				}
 				return output.String()
 			}
@@ -67,7 +67,7 @@ func TestVMThatIsDeletedTakesItsNodeAlong(t *testing.T) {
 				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
 			}
 			if output := run("drain"); output != "0\n" {
-				t.Errorf("drain wrote %q: the Director takes a number only", output)
+				t.Errorf("drain wrote %q: the Director accepts a number only", output)
 			}
 			calls, err := os.ReadFile(filepath.Join(root, "calls"))
 			if err != nil && !os.IsNotExist(err) {

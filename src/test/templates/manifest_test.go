@@ -11,7 +11,7 @@ import (
 	"kubernetes-release/lab/director/release"
 )
 
-// cloudConfig is a cloud config for any IaaS; ops-files for AWS are tried with manifests/cloud-config/aws.yml as well.
+// cloudConfig is a cloud config for any IaaS.
 const cloudConfig = `
 azs: [{name: z1}, {name: z2}, {name: z3}]
 vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
@@ -31,8 +31,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
-	// anew is a variable that this deployment defines differently, so that it is not taken from the shared store.
-	anew string
+	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
+	regenerate string
 }
 
 func opsPaths(names []string) []string {
@@ -43,10 +43,10 @@ func opsPaths(names []string) []string {
 	return paths
 }
 
-// interpolate fills in the manifest with variables made as on a first deploy. Missing and unused variables are errors.
+// interpolate returns the manifest with variables generated as on the first deploy. Missing and unused variables are errors.
 func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
 	t.Helper()
-	variables, err := manifest.OpenStore(variablesStore(t, d.anew))
+	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
 	return m
 }
 
-// releases are this release as it is in the work tree, and a bpm release in name only.
+// releases are this release, from the work tree, and a fake bpm release.
 func releases(t testing.TB) map[string]*release.Release {
 	t.Helper()
 	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}

@@ -15,9 +15,9 @@ import (
 	"kubernetes-release/lab/director/render"
 )
 
-// Each bad input is refused when the templates are rendered, before any VM is touched; the message holds the value, the
-// property and what is allowed.
-func TestBadPropertiesAreRefused(t *testing.T) {
+// Invalid properties are refused when templates are rendered, before any VM changes. The message contains the property, the value
+// and what is allowed.
+func TestInvalidPropertiesAreRefused(t *testing.T) {
 	cluster := func(properties values) values { return values{"cluster": properties} }
 	cases := []struct {
 		name, job string
@@ -33,9 +33,9 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"label too long", "kube-apiserver", cluster(values{"name": strings.Repeat("a", 64)}), []string{"(64 characters)", "at most 63"}},
 		{"name too long for a tag", "kube-apiserver", cluster(values{"name": strings.Repeat("a.", 53) + "a"}), []string{"(107 characters)", "at most 105 characters in all"}},
 		{"bad domain", "kube-apiserver", cluster(values{"domain": "cluster_local"}), []string{`cluster.domain is "cluster_local"`, "cluster.local"}},
-		{"no network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"}},
+		{"not a network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"}},
 		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "must be an IPv4 network"}},
-		{"octet too big", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
+		{"octet too large", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
 		{"IPv6", "kube-apiserver", cluster(values{"pod_cidr": "fd00::/64"}), []string{`cluster.pod_cidr is "fd00::/64"`, "IPv4"}},
 		{"netmask in dots", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0/255.255.0.0"}), []string{`"10.244.0.0/255.255.0.0"`, "such as 10.244.0.0/16"}},
 		{"host bits", "kube-apiserver", cluster(values{"pod_cidr": "10.244.3.7/16"}), []string{`cluster.pod_cidr is "10.244.3.7/16"`, "10.244.0.0/16"}},
@@ -52,23 +52,23 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"default DNS outside", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/16"}), []string{`cluster.dns_ip is "10.96.0.10"`, "cluster.service_cidr 11.0.0.0/16", "set both properties together"}},
 		{"encryption without keys", "kube-apiserver", values{"encryption": values{"keys": []any{}}}, []string{"encryption.keys is empty"}},
 		{"short encryption key", "kube-apiserver", values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}}, []string{`secret of "key1" has 5 bytes`, "exactly 32"}},
-		{"keys of one name", "kube-apiserver", values{"encryption": values{"keys": []any{
+		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
-		{"anonymous everywhere", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
+		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
 		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
-		{"mask is a word", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
+		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
 		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
 		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
-		{"owned kubelet field", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
+		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
-		{"owned proxy field", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
+		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
 		{"unknown preflight mode", "cloud-provider", values{"preflight": values{"mode": "on"}}, []string{`preflight.mode is "on"`, "enforce, warn, off"}},
 		{"unknown severity", "cloud-provider", values{"preflight": values{"checks": values{"x": "error"}}}, []string{`x: "error"`, "fail, warn, off"}},
@@ -88,7 +88,7 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := outcomes[i].err
 			if err == nil {
-				t.Fatal("it was rendered")
+				t.Fatal("not refused")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
@@ -99,8 +99,8 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 	}
 }
 
-// Members that run are asked in pre-start, when bosh-dns of a new VM does not answer yet.
-func TestEtcdWantsAddressesOfItsLink(t *testing.T) {
+// Running members are queried in pre-start, when bosh-dns does not run yet on a new VM.
+func TestEtcdRequiresIPAddresses(t *testing.T) {
 	requested := request{"etcd", inputFor(t, "etcd")}
 	job, err := contextFor(t, requested)
 	if err != nil {
@@ -132,7 +132,7 @@ func TestMissingPropertiesAreNamed(t *testing.T) {
 	for job, properties := range required {
 		for _, path := range leaves(properties, "") {
 			if job == "cloud-provider" && path == "type" {
-				continue // comes by the link as well
+				continue // the link provides it too
 			}
 			in := inputFor(t, job)
 			in.Properties = without(in.Properties, strings.Split(path, "."))
@@ -168,7 +168,7 @@ func without(tree values, path []string) values {
 	return tree
 }
 
-func TestCloudControllerManagerOnlyForCloudsItHas(t *testing.T) {
+func TestCloudControllerManagerRefusesOtherClouds(t *testing.T) {
 	in := inputFor(t, "cloud-controller-manager").linked(map[string]values{"cloud-provider": {"type": "openstack", "config": "", "environment": values{}}})
 	_, err := renderJob(t, "cloud-controller-manager", in)
 	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "supported: aws") {
@@ -176,9 +176,9 @@ func TestCloudControllerManagerOnlyForCloudsItHas(t *testing.T) {
 	}
 }
 
-// TestProvidersAsCloudPreflightJudgesThem: the template and the program on the VM allow the same names, and say the same of those
-// that Kubernetes has removed.
-func TestProvidersAsCloudPreflightJudgesThem(t *testing.T) {
+// The template of cloud-provider and cloud-preflight allow the same providers, and name the same version for those that Kubernetes
+// has removed.
+func TestTemplateAndPreflightAllowTheSameProviders(t *testing.T) {
 	registry := cloud.NewRegistry()
 	removedIn := regexp.MustCompile(`Kubernetes removed the built-in provider in [0-9.]+[0-9]`)
 	for _, name := range append(cloud.Names(), "awz") {
@@ -186,17 +186,17 @@ func TestProvidersAsCloudPreflightJudgesThem(t *testing.T) {
 		_, err := renderJob(t, "cloud-provider", inputFor(t, "cloud-provider").with(values{"type": name}))
 		switch {
 		case (err == nil) != (refusal == nil):
-			t.Errorf("%s: the template says %v, cloud-preflight says %v", name, err, refusal)
+			t.Errorf("%s: the template returns %v, cloud-preflight returns %v", name, err, refusal)
 		case err != nil && !strings.Contains(err.Error(), removedIn.FindString(refusal.Error())):
-			t.Errorf("%s: the template says %v, which lacks %q", name, err, removedIn.FindString(refusal.Error()))
+			t.Errorf("%s: the template returns %v, which lacks %q", name, err, removedIn.FindString(refusal.Error()))
 		case err != nil && !strings.Contains(err.Error(), "allowed are "+strings.Join(cloud.Usable(), ", ")+";"):
-			t.Errorf("%s: the template says %v, but allowed are %v", name, err, cloud.Usable())
+			t.Errorf("%s: the template returns %v, but allowed are %v", name, err, cloud.Usable())
 		}
 	}
 }
 
-// A network that is none is refused once, by the job that has the property.
-func TestImpossibleNetworkIsNotBlamedOnTheMask(t *testing.T) {
+// An invalid network is refused only by the job that has the property.
+func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 	for _, cidr := range []string{"10.244.0.0/33", "10.244.0.0/31"} {
 		link := clusterLink()
 		link["cluster"].(values)["pod_cidr"] = cidr
@@ -204,12 +204,12 @@ func TestImpossibleNetworkIsNotBlamedOnTheMask(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"cluster": values{"pod_cidr": cidr}})); err == nil {
-			t.Errorf("kube-apiserver takes %s", cidr)
+			t.Errorf("kube-apiserver accepts %s", cidr)
 		}
 	}
 }
 
-// Workers' cloud-provider has no type of its own.
+// On workers the job cloud-provider takes its settings from the link.
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{"cloud-provider": {"type": "aws", "config": "[Global]\nRegion = r\n", "environment": values{"A": "b c"}, "unencapsulated_pod_network": true}}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
@@ -332,15 +332,15 @@ func checkProperties(t *testing.T, job, flag, refusal string) {
 	}
 }
 
-func TestOddExtraArgsAreRefused(t *testing.T) {
+func TestInvalidExtraArgsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		extra any
 		want  []string
 	}{
 		{"dashes", values{"--event-ttl": "1h"}, []string{"--event-ttl: not a flag's name; write event-ttl"}},
-		{"underscores of an owned flag", values{"cloud_provider": "aws"}, []string{"cloud_provider: use property type of job cloud-provider", "write cloud-provider"}},
-		{"dashes of an owned flag", values{"--cloud-config": "x"}, []string{"--cloud-config: use property config of job cloud-provider", "write cloud-config"}},
+		{"flag of the release with underscores", values{"cloud_provider": "aws"}, []string{"cloud_provider: use property type of job cloud-provider", "write cloud-provider"}},
+		{"flag of the release with dashes", values{"--cloud-config": "x"}, []string{"--cloud-config: use property config of job cloud-provider", "write cloud-config"}},
 		{"value in the name", values{"event-ttl=1h": nil}, []string{"event-ttl=1h: not a flag's name"}},
 		{"nested list", values{"a": []any{[]any{"b"}}}, []string{"a: ", "nested"}},
 		{"nested map", values{"a": values{"b": values{"c": 1}}}, []string{"a: ", "nested"}},
@@ -351,7 +351,7 @@ func TestOddExtraArgsAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"extra_args": c.extra}))
 			if err == nil {
-				t.Fatal("it was rendered")
+				t.Fatal("not refused")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
@@ -397,8 +397,8 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 	}
 }
 
-// Addons are applied once a deploy, by the control VM that it updates last.
-func TestAddonsAreAppliedByTheLastControlVM(t *testing.T) {
+// Each deploy applies the addons once, on the control VM that it updates last.
+func TestLastControlVMAppliesTheAddons(t *testing.T) {
 	for index, want := range map[int]bool{0: false, 1: false, 2: true} {
 		in := inputFor(t, "kubernetes-addons")
 		in.Spec = values{"index": index}
