@@ -62,6 +62,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
 		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
+		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
 		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
 		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
