@@ -8,6 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/director"
 )
@@ -26,7 +27,7 @@ func (s *session) writeAccess() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := director.WriteFile(s.path("kubeconfig"), text, 0o600); err != nil {
+	if err := atomicfile.Write(s.path("kubeconfig"), text, 0o600); err != nil {
 		return false, err
 	}
 	return true, s.writeKubectl(job)
@@ -109,7 +110,7 @@ func (s *session) writeKubectl(job *director.GroupJob) error {
 	if err := os.MkdirAll(s.path("bin"), 0o755); err != nil {
 		return err
 	}
-	return director.WriteFile(s.path("bin", "kubectl"), []byte(text), 0o755)
+	return atomicfile.Write(s.path("bin", "kubectl"), []byte(text), 0o755)
 }
 
 // writeAWS writes the variables that point any AWS client at the simulated cloud, as an operator with all permissions.
@@ -122,5 +123,5 @@ export AWS_ACCESS_KEY_ID=%s
 export AWS_SECRET_ACCESS_KEY=%s
 unset AWS_SESSION_TOKEN AWS_PROFILE
 `, s.path("aws.env"), APIURL(s.Network), awssim.LabRegion, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
-	return director.WriteFile(s.path("aws.env"), []byte(text), 0o600)
+	return atomicfile.Write(s.path("aws.env"), []byte(text), 0o600)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,9 +14,10 @@ import (
 
 	"kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/logging"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/cpi"
-	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
 )
@@ -68,7 +68,7 @@ func (s *session) settleCloud() error {
 	if err != nil {
 		return err
 	}
-	return director.WriteFile(s.path(cloudSettingFile), append(text, '\n'), 0o644)
+	return atomicfile.Write(s.path(cloudSettingFile), append(text, '\n'), 0o644)
 }
 
 // clusterName finds what the deployment calls its cluster.
@@ -112,7 +112,7 @@ func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a)
 // RunCloud is the process that plays the cloud: AWS's API, instance metadata, load balancers, and DNS. It runs inside the cloud
 // namespace until ctx ends.
 func (l *Lab) RunCloud(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := logging.New(os.Stderr)
 	var settings cloudSettings
 	text, err := os.ReadFile(l.path(cloudSettingFile))
 	if err == nil {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
@@ -205,12 +207,8 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 		removed = append(removed, fmt.Sprintf("network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(), l.Network.HostInterface()))
 	}
 	problems = append(problems, l.Network.Destroy())
-	left, err := l.settled(ctx)
-	problems = append(problems, err)
-	if err := errors.Join(problems...); err != nil || len(left) > 0 {
-		for _, line := range left {
-			err = errors.Join(err, errors.New("still there: "+line))
-		}
+	problems = append(problems, l.awaitRemoval(ctx))
+	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("the lab was not removed completely; run the command again:\n%w", err)
 	}
 	if err := l.removeState(everything); err != nil {
@@ -269,20 +267,18 @@ func (l *Lab) destroyVM(ctx context.Context, name string) error {
 	return v.Destroy(ctx)
 }
 
-// settled waits a little for the kernel to free what was removed, and gives what is left then.
-func (l *Lab) settled(ctx context.Context) ([]string, error) {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+// awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.
+func (l *Lab) awaitRemoval(ctx context.Context) error {
+	return poll.Within(ctx, 10*time.Second, 100*time.Millisecond, func(context.Context) error {
 		left, err := vm.Leftovers(l.Network, l.Dir)
-		if err != nil || len(left) == 0 || time.Now().After(deadline) {
-			return left, err
+		if err != nil {
+			return poll.Permanent(err)
 		}
-		select {
-		case <-ctx.Done():
-			return left, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if len(left) > 0 {
+			return errors.New("still there:\n" + strings.Join(left, "\n"))
 		}
-	}
+		return nil
+	})
 }
 
 // caches are what is kept for the next lab: they cost time to make again and hold no state.
@@ -317,7 +313,7 @@ func (l *Lab) Client(argv []string) error {
 		return fmt.Errorf("the lab in %s is not running; run `bin/lab up` first", l.Dir)
 	}
 	resolver := l.path("resolv.conf")
-	if err := director.WriteFile(resolver, fmt.Appendf(nil, "nameserver %s\n", l.Network.Gateway()), 0o644); err != nil {
+	if err := atomicfile.Write(resolver, fmt.Appendf(nil, "nameserver %s\n", l.Network.Gateway()), 0o644); err != nil {
 		return err
 	}
 	const script = `mount --make-rprivate / && mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"`

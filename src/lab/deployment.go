@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
@@ -143,7 +144,7 @@ func (l *Lab) remember(text, cloudText []byte, d deployed) error {
 		return err
 	}
 	for name, content := range map[string][]byte{manifestFile: text, cloudConfigFile: cloudText, deployedFile: note} {
-		if err := director.WriteFile(l.path(name), content, 0o600); err != nil {
+		if err := atomicfile.Write(l.path(name), content, 0o600); err != nil {
 			return err
 		}
 	}

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,11 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/logging"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/network"
 )
@@ -78,17 +79,8 @@ func Open(dir string, create bool) (*Lab, error) {
 	return l, l.settle()
 }
 
-// settle chooses the lab's network, makes it and writes it down. Labs that are made at the same time take turns, so that no two
-// choose the same.
-func (l *Lab) settle() error {
-	turn, err := os.Open("/run")
-	if err != nil {
-		return err
-	}
-	defer turn.Close()
-	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("waiting for other labs to choose their network: %w", err)
-	}
+// settle chooses a network for the lab, records it and creates it.
+func (l *Lab) settle() (err error) {
 	if l.Network, err = network.Choose(); err != nil {
 		return err
 	}
@@ -96,7 +88,7 @@ func (l *Lab) settle() error {
 	if err != nil {
 		return err
 	}
-	if err := director.WriteFile(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	l.fresh = true
@@ -118,42 +110,18 @@ func (l *Lab) path(parts ...string) string {
 
 // Lock makes sure that only one command changes the lab at a time. The lock is released when the process ends, however it ends.
 func (l *Lab) Lock(command string) (release func(), err error) {
-	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
+	release, err = filelock.Acquire(ctx, l.path("lock"), holder, nil)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return nil, fmt.Errorf("another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder)
 	}
-	f, err := os.OpenFile(l.path("lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f, lockPatience); err != nil {
-		holder, _ := os.ReadFile(l.path("lock"))
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another command is at work on this lab: %s; wait for it, or use --state for a second lab", strings.TrimSpace(string(holder)))
-		}
-		return nil, fmt.Errorf("locking %s: %w", l.path("lock"), err)
-	}
-	// Only for the message above; a full disk must not keep a lab from being removed.
-	note := fmt.Sprintf("lab %s, process %d, since %s\n", command, os.Getpid(), time.Now().UTC().Format(time.RFC3339))
-	if f.Truncate(0) == nil {
-		f.WriteAt([]byte(note), 0) //nolint:errcheck // see above
-	}
-	return func() { f.Close() }, nil
+	return release, err
 }
 
-// lockPatience is how long a command waits for one that was killed to be gone.
-const lockPatience = 2 * time.Second
-
-func flock(f *os.File, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
+// lockTimeout is how long a command waits for another one that was killed to exit.
+const lockTimeout = 2 * time.Second
 
 // OpenLog appends what commands do to log/lab.log, beside what is shown.
 func (l *Lab) OpenLog() error {
@@ -164,7 +132,7 @@ func (l *Lab) OpenLog() error {
 	if err != nil {
 		return err
 	}
-	l.log = slog.New(slog.NewTextHandler(f, nil)) // closed by the end of the process
+	l.log = logging.New(f) // closed by the end of the process
 	return nil
 }
 

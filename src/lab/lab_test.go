@@ -15,6 +15,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
@@ -59,7 +60,7 @@ func TestLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Lock("down"); err == nil || !strings.Contains(err.Error(), "another command is at work on this lab: lab up, process") {
+	if _, err := l.Lock("down"); err == nil || !strings.Contains(err.Error(), "lab up, process") {
 		t.Errorf("got %v", err)
 	}
 	release()
@@ -191,7 +192,7 @@ func TestDownRemovesWhatALabHasAndKeepsCaches(t *testing.T) {
 	var out bytes.Buffer
 	l.Out = &out
 	for _, name := range []string{"compiled/x/f", "vars.yml", "disks/1/f"} {
-		if err := director.WriteFile(l.path(name), []byte("x"), 0o600); err != nil {
+		if err := atomicfile.Write(l.path(name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,7 +212,7 @@ func TestLogFiles(t *testing.T) {
 	root := t.TempDir()
 	for n, name := range []string{"b/late.log", "a/early.log", "a/empty.log"} {
 		path := filepath.Join(root, name)
-		if err := director.WriteFile(path, bytes.Repeat([]byte("x\n"), 2-n%3), 0o644); err != nil {
+		if err := atomicfile.Write(path, bytes.Repeat([]byte("x\n"), 2-n%3), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		stamp := time.Unix(int64(1000-n), 0)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
 )
 
@@ -68,7 +69,7 @@ func (l *Lab) publish(plan *director.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := director.WriteFile(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/agent"
 )
 
@@ -328,8 +329,8 @@ func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, ta
 	}
 	problem, err := r.waitRunning(ctx, a, begun.Add(limits.Max), task)
 	if problem != "" {
-		return fmt.Errorf("'%s' is not running after update (waited %s): %s; read /var/vcap/sys/log/JOB/ in the VM",
-			c.planned.Instance.String(), limits.Max, problem)
+		return fmt.Errorf("'%s' is not running after update (waited %s): %s; read %s in the VM",
+			c.planned.Instance.String(), limits.Max, problem, bosh.DefaultRoot.Log("JOB"))
 	}
 	return err
 }

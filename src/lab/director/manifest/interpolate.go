@@ -4,10 +4,8 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -203,25 +201,4 @@ func (s Source) variables() (template.Variables, tracked, error) {
 		sources = all
 	}
 	return template.NewMultiVars(sources), flags, nil
-}
-
-// writeAtomically replaces a file at once: a full disk or a kill leaves the old content.
-func writeAtomically(path string, text []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	name := f.Name()
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(name, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }
