@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
@@ -103,15 +104,15 @@ func (w *world) nothingLeft() {
 	if w.t.Skipped() {
 		return
 	}
-	var left []string
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if left, err = vm.Leftovers(w.network, w.dir); err != nil || len(left) == 0 {
-			break
+	err := poll.Within(context.Background(), 10*time.Second, 100*time.Millisecond, func(context.Context) error {
+		left, err := vm.Leftovers(w.network, w.dir)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left behind: %v", left)
 		}
-	}
-	if err != nil || len(left) > 0 {
-		w.t.Errorf("left behind: %v, %v", left, err)
+		return err
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 
