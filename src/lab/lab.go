@@ -1,5 +1,5 @@
-// Package lab ties the lab together: a state directory, a network of its own, the process that plays the cloud, and a Director
-// that deploys a release on VMs made of namespaces. It is the release's test bed; nothing in jobs/ or packages/ knows it.
+// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the cloud, and a
+// Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and packages/ do not depend on it.
 package lab
 
 import (
@@ -20,35 +20,35 @@ import (
 	"kubernetes-release/lab/network"
 )
 
-// Lab is one lab. Its state directory holds all that is known of it.
+// Lab is one lab. All its state is in its directory.
 type Lab struct {
 	// Dir is the state directory, absolute.
 	Dir     string
 	Network network.Network
-	// Out and Err are what an operator sees.
+	// Out and Err are the operator's terminal.
 	Out, Err io.Writer
-	// Terminal says that Out is a terminal.
+	// Terminal is whether Out is a terminal.
 	Terminal bool
-	// Executable is the lab's own program, to be started again for the cloud process.
+	// Executable is this program, which also runs as the cloud process.
 	Executable string
-	// BPM is the stand-in for bpm.
+	// BPM is the program that substitutes bpm.
 	BPM string
 
 	log *slog.Logger
-	// fresh says that this process has made the lab.
-	fresh bool
+	// created is whether this process has created the lab.
+	created bool
 }
 
-// settings is what a lab decides once.
+// settings are chosen when a lab is created.
 type settings struct {
 	Network int `json:"network"`
 }
 
-// errNoLab says that there is nothing in the state directory.
+// errNoLab means that the state directory holds no lab.
 var errNoLab = errors.New("there is no lab")
 
-// Open opens the lab in dir. A lab that does not exist yet gets a free network number when create is set; else that is an
-// error that says what to do.
+// Open opens the lab in dir. If there is none it is created if create is set, with a free network; otherwise the error satisfies
+// IsNoLab.
 func Open(dir string, create bool) (*Lab, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -74,13 +74,13 @@ func Open(dir string, create bool) (*Lab, error) {
 	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	case !create:
-		return l, fmt.Errorf("%w in %s; `bin/lab up` makes one", errNoLab, dir)
+		return l, fmt.Errorf("%w in %s; `bin/lab up` creates one", errNoLab, dir)
 	}
-	return l, l.settle()
+	return l, l.create()
 }
 
-// settle chooses a network for the lab, records it and creates it.
-func (l *Lab) settle() (err error) {
+// create chooses a network for the lab, records it and creates it.
+func (l *Lab) create() (err error) {
 	if l.Network, err = network.Choose(); err != nil {
 		return err
 	}
@@ -91,24 +91,24 @@ func (l *Lab) settle() (err error) {
 	if err := atomicfile.Write(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	l.fresh = true
+	l.created = true
 	return l.Network.Create()
 }
 
-// abandon undoes settle, for a first deploy that was refused before anything was started.
+// abandon undoes create, for a first deploy that failed before anything was started.
 func (l *Lab) abandon() error {
-	if !l.fresh {
+	if !l.created {
 		return nil
 	}
 	return errors.Join(l.Network.Destroy(), os.Remove(l.path("lab.json")))
 }
 
-// path gives a path below the state directory.
+// path returns a path below the state directory.
 func (l *Lab) path(parts ...string) string {
 	return filepath.Join(append([]string{l.Dir}, parts...)...)
 }
 
-// Lock makes sure that only one command changes the lab at a time. The lock is released when the process ends, however it ends.
+// Lock lets one command at a time change the lab. The kernel releases the lock when the process exits.
 func (l *Lab) Lock(command string) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
@@ -123,7 +123,7 @@ func (l *Lab) Lock(command string) (release func(), err error) {
 // lockTimeout is how long a command waits for another one that was killed to exit.
 const lockTimeout = 2 * time.Second
 
-// OpenLog appends what commands do to log/lab.log, beside what is shown.
+// OpenLog opens log/lab.log, to which commands append what they show and more.
 func (l *Lab) OpenLog() error {
 	if err := os.MkdirAll(l.path("log"), 0o755); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (l *Lab) OpenLog() error {
 	if err != nil {
 		return err
 	}
-	l.log = logging.New(f) // closed by the end of the process
+	l.log = logging.New(f) // closed when the process exits
 	return nil
 }
 
@@ -140,5 +140,5 @@ func (l *Lab) progress() *director.Progress {
 	return &director.Progress{Out: l.Out, Log: l.log, Colour: l.Terminal}
 }
 
-// IsNoLab says whether an error of Open means that the directory holds no lab.
+// IsNoLab reports whether an error of Open means that the directory holds no lab.
 func IsNoLab(err error) bool { return errors.Is(err, errNoLab) }

@@ -19,12 +19,12 @@ import (
 	"kubernetes-release/lab/director"
 )
 
-// cloudProcess is the note that is kept of the process that plays the cloud.
+// cloudProcess is the record of the process that simulates the cloud.
 type cloudProcess struct {
 	PID int `json:"pid"`
-	// Started is the process's start time in clock ticks since boot: it tells the process from a later one with its number.
+	// Started is the start time in clock ticks since boot, which tells the process from a later one with the same PID.
 	Started uint64 `json:"started"`
-	// Program identifies the executable, so that a newly built one takes over.
+	// Program identifies the executable, so that the process is replaced after a new build.
 	Program string `json:"program"`
 }
 
@@ -37,16 +37,17 @@ const (
 // CloudArgument is the hidden command that runs the cloud process.
 const CloudArgument = "cloud"
 
-func (l *Lab) cloudNote() (cloudProcess, bool) {
-	var note cloudProcess
+// runningCloud reads the record of the cloud process and reports whether that runs.
+func (l *Lab) runningCloud() (cloudProcess, bool) {
+	var p cloudProcess
 	text, err := os.ReadFile(l.path(cloudFile))
-	if err != nil || json.Unmarshal(text, &note) != nil || note.PID <= 1 {
+	if err != nil || json.Unmarshal(text, &p) != nil || p.PID <= 1 {
 		return cloudProcess{}, false
 	}
-	return note, process.Runs(note.PID, note.Started)
+	return p, process.Runs(p.PID, p.Started)
 }
 
-// program identifies the lab's executable by size and time.
+// program identifies this executable by its size and modification time.
 func (l *Lab) program() string {
 	info, err := os.Stat(l.Executable)
 	if err != nil {
@@ -55,10 +56,11 @@ func (l *Lab) program() string {
 	return fmt.Sprintf("%s %d %d", l.Executable, info.Size(), info.ModTime().UnixNano())
 }
 
-// ensureCloud makes sure that the network is there and that the cloud process of this very program runs and answers.
+// ensureCloud creates the network and starts the cloud process, unless they exist and the process answers and runs this
+// executable.
 func (l *Lab) ensureCloud(ctx context.Context, progress *director.Progress) error {
-	note, running := l.cloudNote()
-	if running && note.Program == l.program() && l.Network.Exists() && l.cloudAnswers(ctx) == nil {
+	cloud, running := l.runningCloud()
+	if running && cloud.Program == l.program() && l.Network.Exists() && l.cloudAnswers(ctx) == nil {
 		return nil
 	}
 	task := progress.Begin("Preparing the lab", fmt.Sprintf("network %s and cloud", l.Network.Prefix()))
@@ -114,7 +116,7 @@ func (l *Lab) cloudLog() string { return l.path("log", "cloud.log") }
 func (l *Lab) awaitCloud(ctx context.Context) error {
 	err := poll.Within(ctx, cloudTimeout, 50*time.Millisecond, func(ctx context.Context) error {
 		err := l.cloudAnswers(ctx)
-		if _, running := l.cloudNote(); err != nil && !running {
+		if _, running := l.runningCloud(); err != nil && !running {
 			return poll.Permanent(fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), tail(l.cloudLog(), 10)))
 		}
 		return err
@@ -125,7 +127,7 @@ func (l *Lab) awaitCloud(ctx context.Context) error {
 	return err
 }
 
-// cloudAnswers asks the API and the DNS server for a sign of life.
+// cloudAnswers checks that the API and the DNS server accept requests.
 func (l *Lab) cloudAnswers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -151,18 +153,18 @@ func (l *Lab) cloudAnswers(ctx context.Context) error {
 
 // stopCloud stops the cloud process, if it runs: SIGTERM, and SIGKILL five seconds later.
 func (l *Lab) stopCloud(ctx context.Context) error {
-	note, running := l.cloudNote()
+	cloud, running := l.runningCloud()
 	if !running {
 		return nil
 	}
 	var err error
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		if err := syscall.Kill(note.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("stopping the cloud process %d: %w", note.PID, err)
+		if err := syscall.Kill(cloud.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stopping the cloud process %d: %w", cloud.PID, err)
 		}
 		err = poll.Within(ctx, stopTimeout, 20*time.Millisecond, func(context.Context) error {
-			if process.Runs(note.PID, note.Started) {
-				return fmt.Errorf("the cloud process %d is still running", note.PID)
+			if process.Runs(cloud.PID, cloud.Started) {
+				return fmt.Errorf("the cloud process %d is still running", cloud.PID)
 			}
 			return nil
 		})
@@ -176,7 +178,7 @@ func (l *Lab) stopCloud(ctx context.Context) error {
 	return err
 }
 
-// tail gives the last lines of a file, indented.
+// tail returns the last lines of a file, indented.
 func tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -153,7 +153,7 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 	must(err)
 	m, err := manifest.Parse("manifest.yml", text)
 	must(err)
-	text, err = manifest.Interpolate(manifest.Source{Path: testdata + "/cloud-config.yml", Given: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)}})
+	text, err = manifest.Interpolate(manifest.Source{Path: testdata + "/cloud-config.yml", Defaults: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)}})
 	must(err)
 	cloud, err := manifest.ParseCloudConfig("cloud-config.yml", text)
 	must(err)

@@ -28,8 +28,8 @@ type Source struct {
 	Vars []string
 	// VarsFiles are YAML files of variables; -v wins over -l, a later file over an earlier.
 	VarsFiles []string
-	// Given are variables that the caller knows; the weakest source, and not using one is no error.
-	Given map[string]any
+	// Defaults are the variables with the lowest precedence; not all of them need to be used.
+	Defaults map[string]any
 	// Store generates and keeps what `variables:` defines; nil where nothing may be generated.
 	Store *Store
 }
@@ -194,7 +194,7 @@ func (s Source) variables() (template.Variables, tracked, error) {
 		}
 		sources = append(sources, arg.Vars)
 	}
-	sources = append(sources, template.StaticVariables(s.Given))
+	sources = append(sources, template.StaticVariables(s.Defaults))
 	if s.Store != nil {
 		all := append(append([]template.Variables{}, sources...), s.Store)
 		s.Store.lookup = template.NewMultiVars(all)
