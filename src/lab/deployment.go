@@ -58,9 +58,14 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
-	text, err := manifest.Interpolate(manifest.Source{
+	source := manifest.Source{
 		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Given: given, Store: vars,
-	})
+	}
+	received, err := manifest.AsReceived(source)
+	if err != nil {
+		return nil, err
+	}
+	text, err := manifest.Interpolate(source)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +91,9 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	}
 	releases, note, err := l.readReleases(ctx, m, tarball)
 	if err != nil {
+		return nil, err
+	}
+	if err := director.CheckPlaceholders(in.Manifest, received, releases); err != nil {
 		return nil, err
 	}
 	s, err := l.assemble(m, cloud, releases)
