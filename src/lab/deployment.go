@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
@@ -17,12 +18,12 @@ import (
 
 // Input is what a deploy is made of, as the flags of `bosh deploy` say it.
 type Input struct {
-	Manifest    string
-	CloudConfig string
-	Release     string
-	OpsFiles    []string
-	Vars        []string
-	VarsFiles   []string
+	Manifest     string
+	CloudConfigs []string
+	Release      string
+	OpsFiles     []string
+	Vars         []string
+	VarsFiles    []string
 }
 
 // deployed names the releases that were deployed last, as folders of the cache: the tarball may have been built anew since.
@@ -70,7 +71,7 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 		return nil, err
 	}
 	// The cloud config takes its variables from the lab and from files; -v is for the manifest, as with `bosh deploy`.
-	cloudText, err := manifest.Interpolate(manifest.Source{Path: in.CloudConfig, VarsFiles: in.VarsFiles, Given: given})
+	cloudText, err := cloudConfig(in, given)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +86,7 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	cloud, err := manifest.ParseCloudConfig(in.CloudConfig, cloudText)
+	cloud, err := manifest.ParseCloudConfig(strings.Join(in.CloudConfigs, " + "), cloudText)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +103,19 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	}
 	s.remember = func() error { return l.remember(text, cloudText, note) }
 	return s, nil
+}
+
+// cloudConfig fills in each cloud config and merges them, as a Director does when a deployment is planned.
+func cloudConfig(in Input, given map[string]any) ([]byte, error) {
+	var configs []manifest.NamedText
+	for _, path := range in.CloudConfigs {
+		text, err := manifest.Interpolate(manifest.Source{Path: path, VarsFiles: in.VarsFiles, Given: given})
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, manifest.NamedText{Name: path, Text: text})
+	}
+	return manifest.MergeCloudConfigs(configs)
 }
 
 // reload makes a plan of what was asked for last.

@@ -72,12 +72,13 @@ func TestLock(t *testing.T) {
 
 // The variables that the lab gives are all that the cloud config wants, and make a valid one.
 func TestGivenVariablesFitTheCloudConfig(t *testing.T) {
-	path := "../../manifests/cloud-config/aws.yml"
-	text, err := manifest.Interpolate(manifest.Source{Path: path, Given: givenVariables(network.Network{Number: 77})})
+	const folder = "../../manifests/cloud-config/"
+	in := Input{CloudConfigs: []string{folder + "aws.yml", folder + "aws-base.yml"}}
+	text, err := cloudConfig(in, givenVariables(network.Network{Number: 77}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := manifest.ParseCloudConfig(path, text)
+	cloud, err := manifest.ParseCloudConfig("aws.yml", text)
 	if err != nil {
 		t.Fatal(err)
 	}

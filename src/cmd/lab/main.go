@@ -101,7 +101,8 @@ func commands() map[string]command {
 				f.Var((*list)(&input.Vars), "v", "variable NAME=VALUE, may be given several times")
 				f.Var((*list)(&input.VarsFiles), "l", "file of variables, may be given several times")
 				f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "deployment manifest")
-				f.StringVar(&input.CloudConfig, "cloud-config", "manifests/cloud-config/aws.yml", "cloud config")
+				input.CloudConfigs = []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml"}
+				f.Var((*list)(&input.CloudConfigs), "cloud-config", "cloud config, may be given several times")
 				f.StringVar(&input.Release, "release", ".build/release/kubernetes.tgz", "release tarball")
 				f.StringVar(&errand, "errand", "", "errand to run after the deploy when something has changed")
 			},
