@@ -164,3 +164,22 @@ func TestManifestRenders(t *testing.T) {
 		t.Run(name, func(t *testing.T) { plan(t, d) })
 	}
 }
+
+// monit stops processes in the manifest's order. Without etcd an API server cannot stop in good order: it waits until bpm kills it.
+func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
+	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
+		t.Run(name, func(t *testing.T) {
+			m := mustInterpolate(t, deployment{ops: ops})
+			for _, group := range m.InstanceGroups {
+				position := map[string]int{}
+				for i, job := range group.Jobs {
+					position[job.Name] = i
+				}
+				etcd, has := position["etcd"]
+				if has && etcd < position["kube-apiserver"] {
+					t.Errorf("instance group %s: job etcd stands before kube-apiserver", group.Name)
+				}
+			}
+		})
+	}
+}
