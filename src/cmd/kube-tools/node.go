@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/nodeleave"
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 )
 
 const nodeUsage = "file with the node's configuration, a job's config/node.json"
@@ -26,7 +25,7 @@ func waitNode() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return nodewait.Wait(command.Context(), nodewait.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
+		return nodeobject.Wait(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
 	}
 	return command
 }
@@ -44,7 +43,7 @@ func deleteNode() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return nodeleave.Delete(command.Context(), nodeleave.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
+		return nodeobject.Delete(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
 	}
 	return command
 }

@@ -25,7 +25,7 @@ func TestCheckJudgesFlags(t *testing.T) {
 		"pflag, gate":         {program: "fake-pflag", flags: map[string]any{"feature-gates": map[string]any{"BigThng": true}}, want: []string{"unrecognized feature gate: BigThng; the nearest that it has is BigThing"}},
 		"pflag, deprecated":   {program: "fake-pflag", flags: map[string]any{"old": "x"}},
 		"pflag, extra":        {program: "fake-pflag", extra: `{"max_pod": 3}`, want: []string{"--max_pod=3 (property extra_args, rendered to ", "--max-pods"}},
-		"node flags":          {program: "fake-pflag", fields: map[string]any{"node": map[string]any{"name": "a", "address": "10.0.0.4"}, "node_flags": map[string]any{"hostname-overrid": "name"}}, want: []string{"--hostname-overrid=a", "node_flags"}},
+		"node flags":          {program: "fake-pflag", fields: map[string]any{"node_flags": map[string]any{"hostname-overrid": "name"}}, want: []string{"--hostname-overrid=a-0", "node_flags"}},
 		"goflag, good":        {program: "fake-goflag", flags: map[string]any{"name": "x", "client-cert-auth": true}},
 		"goflag, all at once": {program: "fake-goflag", flags: map[string]any{"nme": "x", "client-cert-auth": "yes", "snapshot-count": 1.5}, want: []string{"3 problems", "--name", "--client-cert-auth=yes", "--snapshot-count=1.5"}},
 		"zero, good":          {program: "fake-zero", flags: map[string]any{"iface": "eth0"}},
@@ -38,7 +38,7 @@ func TestCheckJudgesFlags(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			fields := map[string]any{"flags": test.flags}
+			fields := map[string]any{"flags": test.flags, "node": b.node("")}
 			for key, value := range test.fields {
 				fields[key] = value
 			}

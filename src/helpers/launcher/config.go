@@ -43,7 +43,8 @@ type Config struct {
 	Environment map[string]Scalar `json:"environment"`
 	// NodeEnvironment is to Environment what NodeFlags is to Flags.
 	NodeEnvironment map[string]string `json:"node_environment"`
-	Node            *Node             `json:"node"`
+	// Node is the path of the job's config/node.json, see node.Load; empty where nothing depends on the VM's identity as a node.
+	Node string `json:"node"`
 	// Limits are resource limits by name: core, memlock, nofile, nproc, stack. Where the machine refuses one, that is logged.
 	Limits       map[string]Limit  `json:"limits"`
 	Certificates []pki.Certificate `json:"certificates"`
@@ -65,13 +66,6 @@ type Config struct {
 	// path is where the configuration was read from, extraPath where the operator's flags are, extra what they are.
 	path, extraPath string
 	extra           map[string]Value
-}
-
-// Node says who this machine is. The identity file, written by the job cloud-provider, wins over name and address.
-type Node struct {
-	Name         string `json:"name"`
-	Address      string `json:"address"`
-	IdentityFile string `json:"identity_file"`
 }
 
 // Wait is something that must answer before the process starts.
@@ -275,7 +269,7 @@ func (c *Config) validate() error {
 	}
 	for i, wait := range c.WaitFor {
 		v.wait(fmt.Sprintf("wait_for[%d]", i), wait)
-		if wait.StaleNode && c.Node == nil {
+		if wait.StaleNode && c.Node == "" {
 			v.problem("wait_for[%d].stale_node: node is missing: it says whose Node is meant", i)
 		}
 	}
@@ -316,16 +310,10 @@ func (c *Config) validateEnvironment(v *validation) {
 }
 
 func (c *Config) validateNode(v *validation) {
-	if c.Node == nil {
-		if len(c.NodeFlags)+len(c.NodeEnvironment) > 0 {
-			v.problem("node is missing: node_flags and node_environment are filled from it")
-		}
-		return
+	if c.Node == "" && len(c.NodeFlags)+len(c.NodeEnvironment) > 0 {
+		v.problem("node is missing: node_flags and node_environment are filled from it")
 	}
-	v.absoluteOrEmpty("node.identity_file", c.Node.IdentityFile)
-	if err := c.Node.identity().Validate(); err != nil {
-		v.problem("node: %w", err)
-	}
+	v.absoluteOrEmpty("node", c.Node)
 }
 
 func (c *Config) validateLimits(v *validation) {
@@ -387,11 +375,6 @@ var identityKeys = map[string]func(node.Identity) string{
 	"address":     func(id node.Identity) string { return id.Address },
 	"region":      func(id node.Identity) string { return id.Region },
 	"zone":        func(id node.Identity) string { return id.Zone },
-}
-
-// identity is what the template knows of the machine, without a cloud.
-func (n Node) identity() node.Identity {
-	return node.Identity{Name: n.Name, Address: n.Address}
 }
 
 func inFile(path string, err error) error { return &fileError{path: path, err: err} }

@@ -35,12 +35,12 @@ func TestParseRefuses(t *testing.T) {
 		"paths":              {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": give an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `ready.command[0] is "w"`}},
 		"dashes":             {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"write the flag's name without dashes, v", `"a b" is not the name of a flag`}},
 		"separator":          {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
-		"flag twice":         {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{"the same flag, node-ip and node_ip"}},
-		"identity keys":      {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
+		"flag twice":         {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`, []string{"the same flag, node-ip and node_ip"}},
+		"identity keys":      {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
 		"no node":            {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
-		"bad node":           {`{` + minimal + `, "node": {"name": "A", "address": "x", "identity_file": "n"}}`, []string{`name "A"`, `address "x"`, "node.identity_file"}},
+		"bad node":           {`{` + minimal + `, "node": "node.json"}`, []string{`node is "node.json": give an absolute path`}},
 		"environment":        {`{` + minimal + `, "environment": {"A B": "x", "C": []}}`, []string{"environment.C: want a string"}},
-		"environment names":  {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{`"A B"`, "C is set by environment and node_environment"}},
+		"environment names":  {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": "/node.json"}`, []string{`"A B"`, "C is set by environment and node_environment"}},
 		"limit":              {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown limit; allowed are core, memlock, nofile, nproc, stack"}},
 		"flag check":         {`{` + minimal + `, "flag_check": "maybe"}`, []string{`flag_check is "maybe": allowed are help and none`}},
 		"certificate":        {`{` + minimal + `, "certificates": [{"usage": "sever"}]}`, []string{"certificates[0]", `usage is "sever"`}},
@@ -75,7 +75,7 @@ func load(t *testing.T, config, extra string) (*Config, error) {
 }
 
 func TestExtraArgs(t *testing.T) {
-	config := `{` + minimal + `, "flags": {"v": 2, "unset": null}, "node_flags": {"node-ip": "address"}, "node": {"name": "a", "address": "10.0.0.1"}}`
+	config := `{` + minimal + `, "flags": {"v": 2, "unset": null}, "node_flags": {"node-ip": "address"}, "node": "/node.json"}`
 	for name, test := range map[string]struct {
 		extra string
 		want  []string
@@ -120,7 +120,7 @@ func TestCommandLine(t *testing.T) {
 		"v": 2, "big": 2147483648, "ratio": 0.50, "leader-elect": true, "profiling": false, "empty": "", "unset": null,
 		"list": ["b", "a"], "commas": ["a,b", "c"], "one": ["a,b"], "none": [], "spaces": "a b'c",
 		"feature-gates": {"Z": true, "A": false}, "labels": {"a": "x,y", "b": null, "c": ""}
-	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"}, "node": {"name": "w", "address": "10.0.0.1"}}`, `{"kube-extra": 7}`)
+	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"}, "node": "/node.json"}`, `{"kube-extra": 7}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestCommandLine(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + minimal + `}`))
 	f.Add([]byte(`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null}, "stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`))
-	f.Add([]byte(`{` + minimal + `, "node": {"name": "a", "address": "::1"}, "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
+	f.Add([]byte(`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
 	f.Add([]byte(`{"flags": {"v": 1, "v": 2}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		config, err := Parse(content)

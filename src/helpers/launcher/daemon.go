@@ -235,7 +235,7 @@ func (d *daemon) tryReady(ctx context.Context) error {
 	output := &cappedBuffer{limit: tailBytes}
 	command.Stdout, command.Stderr = output, output
 	command.Dir = "/"
-	id, err := d.config.identity(false, d.log)
+	id, err := d.config.identity()
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func TestStartAndStop(t *testing.T) {
 		"flags":            map[string]any{"report": b.path("report.json"), "after": "200ms"},
 		"ready":            map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}, "timeout": "10s"},
 		"environment":      map[string]any{"COLOUR": "blue", "COUNT": 3, "HOME": nil},
-		"node":             map[string]any{"name": "worker-0", "address": "10.0.0.4"},
+		"node":             b.node(""),
 		"node_environment": map[string]any{"NODE_NAME": "name", "ZONE": "zone"},
 	})
 	b.stopAtEnd()
@@ -48,7 +48,7 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("stdin %q, directory %q", c.Stdin, c.Dir)
 	}
 	environment := strings.Join(c.Environment, "\n") + "\n"
-	contains(t, environment, "COLOUR=blue\n", "COUNT=3\n", "NODE_NAME=worker-0\n")
+	contains(t, environment, "COLOUR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n")
 	if strings.Contains(environment, "HOME=") || strings.Contains(environment, "ZONE=") {
 		t.Errorf("environment has what it should not: %s", environment)
 	}
@@ -341,7 +341,7 @@ func TestExecKeepsThePid(t *testing.T) {
 		"arguments":  []string{"serve"},
 		"flags":      map[string]any{"report": b.path("report.json")},
 		"node_flags": map[string]any{"child": "region"}, // empty, so left out
-		"node":       map[string]any{"name": "a", "address": "10.0.0.4"},
+		"node":       b.node(""),
 	})
 	command := exec.Command(b.path("kube-launcher"), "exec", b.path("flags.json"))
 	if err := command.Start(); err != nil {
@@ -358,12 +358,12 @@ func TestExecKeepsThePid(t *testing.T) {
 	}
 }
 
-func TestExecWantsTheIdentity(t *testing.T) {
+func TestExecRequiresTheIdentity(t *testing.T) {
 	b := newBench(t)
-	b.config("fake-daemon", map[string]any{"node": map[string]any{"name": "a", "address": "10.0.0.4", "identity_file": b.path("node.json")}})
-	b.refuses("exec", b.path("node.json"), "job cloud-provider", "pre-start")
+	b.config("fake-daemon", map[string]any{"node": b.node(b.path("identity.json"))})
+	b.refuses("exec", b.path("identity.json"), "job cloud-provider", "pre-start")
 	b.must("check") // where it is tolerated
-	b.write("node.json", `{"name": "UPPER"}`)
-	b.refuses("exec", b.path("node.json"), `"UPPER"`)
-	b.refuses("check", b.path("node.json"), `"UPPER"`)
+	b.write("identity.json", `{"name": "UPPER"}`)
+	b.refuses("exec", b.path("identity.json"), `"UPPER"`)
+	b.refuses("check", b.path("identity.json"), `"UPPER"`)
 }

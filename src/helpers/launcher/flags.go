@@ -1,11 +1,8 @@
 package launcher
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -81,24 +78,24 @@ func (c *Config) environment(id node.Identity, inherited []string) []string {
 	return entries
 }
 
-// identity finds out who the node is. The identity file must exist, unless tolerant: during a deploy's pre-start it may
-// be written at this very moment.
-func (c *Config) identity(tolerant bool, log *slog.Logger) (node.Identity, error) {
-	if c.Node == nil {
+// identity returns the VM's identity as a node, empty where the configuration names none.
+func (c *Config) identity() (node.Identity, error) {
+	if c.Node == "" {
 		return node.Identity{}, nil
 	}
-	if c.Node.IdentityFile == "" {
-		return c.Node.identity(), nil
+	return node.Load(c.Node)
+}
+
+// identityForCheck is identity for pre-start scripts, before which the cloud's part of the identity may not be detected yet.
+func (c *Config) identityForCheck(log *slog.Logger) (node.Identity, error) {
+	if c.Node == "" {
+		return node.Identity{}, nil
 	}
-	id, err := node.Read(c.Node.IdentityFile)
-	if !errors.Is(err, os.ErrNotExist) {
-		return id, err
+	id, detected, err := node.LoadForCheck(c.Node)
+	if err == nil && !detected {
+		log.Info("the node's identity in the cloud is not detected yet, checking the flags without it", "node", c.Node)
 	}
-	if tolerant {
-		log.Info("the node's identity is not known yet, flags are judged without it", "file", c.Node.IdentityFile)
-		return c.Node.identity(), nil
-	}
-	return id, fmt.Errorf("%w; the pre-start of job cloud-provider writes it: see its log, cloud-provider/pre-start.stderr.log beside this process's own", err)
+	return id, err
 }
 
 // quote renders a command line so that it can be pasted into a shell.

@@ -150,7 +150,7 @@ func missingPrograms(config *Config) []string {
 }
 
 func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {
-	id, err := config.identity(true, log)
+	id, err := config.identityForCheck(log)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,7 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	if err := executable(config.Executable); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
-	id, err := config.identity(false, log)
+	id, err := config.identity()
 	if err != nil {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}

@@ -227,6 +227,11 @@ func (b *bench) write(name, content string) string {
 	return b.path(name)
 }
 
+// node writes config/node.json for a node a-0 and returns its path.
+func (b *bench) node(identityFile string) string {
+	return b.write("node.json", `{"instance_group": "a", "instance_id": "0", "address": "10.0.0.4", "identity_file": "`+identityFile+`"}`)
+}
+
 func (b *bench) read(name string) string {
 	b.t.Helper()
 	content, err := os.ReadFile(b.path(name))

@@ -107,11 +107,11 @@ func TestStaleNodeWithoutACloud(t *testing.T) {
 func TestExecKnowsWhoseNodeIsMeant(t *testing.T) {
 	wait, _ := answers(t, nodeOf("aws:///us-east-1a/i-old"))
 	b := newBench(t)
-	if err := node.Write(b.path("node.json"), thisMachine); err != nil {
+	if err := node.Write(b.path("identity.json"), thisMachine); err != nil {
 		t.Fatal(err)
 	}
 	b.config("fake-daemon", map[string]any{
-		"node":     map[string]any{"name": "by-bosh", "address": "10.0.16.4", "identity_file": b.path("node.json")},
+		"node":     b.node(b.path("identity.json")),
 		"wait_for": []any{map[string]any{"url": wait.URL, "ca": wait.CA, "stale_node": true, "timeout": "500ms"}},
 	})
 	b.refuses("exec", "does not start", "kubectl delete node "+thisMachine.Name)

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 )
 
 // steadyResponses is how many consecutive requests to a load balancer must succeed.
@@ -47,7 +47,7 @@ func (s *suite) checkNodes(ctx context.Context) (string, error) {
 		}
 		var problems []error
 		for n := range list.Items {
-			problems = append(problems, nodewait.Missing(&list.Items[n], true))
+			problems = append(problems, nodeobject.CheckReady(&list.Items[n], true))
 		}
 		s.nodes = list.Items
 		return errors.Join(problems...)

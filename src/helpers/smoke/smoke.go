@@ -281,13 +281,7 @@ func terminating(n *corev1.Namespace) string {
 
 // eventually repeats a check until it succeeds, and reports progress.
 func (s *suite) eventually(ctx context.Context, check func() error) error {
-	return poll.Until(ctx, pollInterval, func(context.Context) error {
-		err := check()
-		if err != nil {
-			s.report.progress(err)
-		}
-		return err
-	})
+	return poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, s.report.progress, func(context.Context) error { return check() }))
 }
 
 // report writes the lines of a run.
@@ -296,13 +290,11 @@ type report struct {
 	output  io.Writer
 	name    string
 	started time.Time
-	// reported is when the current check last wrote a line.
-	reported time.Time
 }
 
 // do runs a check and reports it.
 func (r *report) do(ctx context.Context, c check) error {
-	r.name, r.started, r.reported = c.name, time.Now(), time.Now()
+	r.name, r.started = c.name, time.Now()
 	works, err := c.run(ctx)
 	if err != nil {
 		r.line("FAILED", c.name, err.Error())
@@ -312,12 +304,9 @@ func (r *report) do(ctx context.Context, c check) error {
 	return nil
 }
 
-// progress reports from time to time why the current check waits.
-func (r *report) progress(reason error) {
-	if time.Since(r.reported) >= progressInterval {
-		r.reported = time.Now()
-		r.line("waiting", r.name, fmt.Sprintf("%v (%s)", reason, time.Since(r.started).Round(time.Second)))
-	}
+// progress reports why the current check waits.
+func (r *report) progress(elapsed time.Duration, reason error) {
+	r.line("waiting", r.name, fmt.Sprintf("%v (%s)", reason, elapsed.Round(time.Second)))
 }
 
 func (r *report) line(result, name, text string) {

@@ -1,4 +1,4 @@
-package nodeleave
+package nodeobject
 
 import (
 	"context"
@@ -18,18 +18,19 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/test/kubetest"
 )
 
-const node = "ip-10-0-16-4.ec2.internal"
+const nodeName = "ip-10-0-16-4.ec2.internal"
 
-// server answers one status after the other, the last again and again; 0 never answers.
+// server answers one status after the other and repeats the last; for 0 it never answers.
 func server(t *testing.T, statuses ...int) (kubeconfig string, calls *atomic.Int32) {
 	t.Helper()
 	calls = new(atomic.Int32)
 	end := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodDelete || r.URL.Path != "/api/v1/nodes/"+node {
+		if r.Method != http.MethodDelete || r.URL.Path != "/api/v1/nodes/"+nodeName {
 			t.Errorf("%s %s", r.Method, r.URL.Path)
 		}
 		status := statuses[min(int(calls.Add(1)), len(statuses))-1]
@@ -62,18 +63,18 @@ func TestDelete(t *testing.T) {
 		calls    int32 // 0: any number
 		want     string
 	}{
-		"deleted":             {[]int{200}, time.Minute, 1, ""},
-		"gone already":        {[]int{404}, time.Minute, 1, ""},
-		"API is restarted":    {[]int{500, 500, 200}, time.Minute, 3, ""},
-		"no right":            {[]int{403}, time.Minute, 1, "because of 403; the job kubernetes-addons of this release gives the right"},
-		"API stays away":      {[]int{500}, 200 * time.Millisecond, 0, "not within 200ms; the last try: because of 500"},
-		"API never answers":   {[]int{0}, 200 * time.Millisecond, 0, "not within 200ms"},
-		"one that hangs only": {[]int{0, 200}, 4 * time.Second, 2, ""},
+		"deleted":           {[]int{200}, time.Minute, 1, ""},
+		"does not exist":    {[]int{404}, time.Minute, 1, ""},
+		"API restarts":      {[]int{500, 500, 200}, time.Minute, 3, ""},
+		"no permission":     {[]int{403}, time.Minute, 1, "because of 403; the job kubernetes-addons"},
+		"API stays down":    {[]int{500}, 200 * time.Millisecond, 0, "because of 500"},
+		"API never answers": {[]int{0}, 200 * time.Millisecond, 0, "timed out"},
+		"one request hangs": {[]int{0, 200}, 4 * time.Second, 2, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			kubeconfig, calls := server(t, test.statuses...)
-			err := Delete(t.Context(), Options{Kubeconfig: kubeconfig, Name: node, Timeout: test.timeout, Interval: 10 * time.Millisecond}, slog.New(slog.DiscardHandler))
-			if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "Node "+node)) {
+			err := Delete(t.Context(), Options{Kubeconfig: kubeconfig, Name: nodeName, Timeout: test.timeout, Interval: 10 * time.Millisecond}, slog.New(slog.DiscardHandler))
+			if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "Node "+nodeName)) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if got := calls.Load(); got == 0 || test.calls != 0 && got != test.calls {
@@ -83,8 +84,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-func TestMachineThatHasNotJoined(t *testing.T) {
-	options := Options{Kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), Name: node, Timeout: time.Minute}
+func TestDeleteBeforeTheVMHasJoined(t *testing.T) {
+	options := Options{Kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), Name: nodeName, Timeout: time.Minute}
 	if err := Delete(t.Context(), options, slog.New(slog.DiscardHandler)); err != nil {
 		t.Errorf("got %v, want nothing to do", err)
 	}
@@ -96,7 +97,7 @@ func TestMachineThatHasNotJoined(t *testing.T) {
 	}
 }
 
-// TestDeleteAgainstRealAPIServer: with RBAC's right to delete Nodes a kubelet can delete its own, and no other.
+// TestDeleteAgainstRealAPIServer: with RBAC's permission to delete Nodes a kubelet can delete its own, and no other.
 func TestDeleteAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
@@ -110,37 +111,30 @@ func TestDeleteAgainstRealAPIServer(t *testing.T) {
 	options := Options{Kubeconfig: cluster.Kubeconfig("system:node:node-a", "system:nodes"), Name: "node-a", Timeout: 20 * time.Second}
 	log := slog.New(slog.DiscardHandler)
 	if err := Delete(ctx, options, log); err == nil || !strings.Contains(err.Error(), "kubernetes-addons") {
-		t.Errorf("without RBAC's right: %v", err)
+		t.Errorf("without the permission: %v", err)
 	}
-	metadata := metav1.ObjectMeta{Name: "node-leaver"}
+	metadata := metav1.ObjectMeta{Name: "node-deleter"}
 	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metadata,
 		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"delete"}}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metadata,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-leaver"},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-deleter"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for { // until the API server has taken up the right
+	eventually.Succeeds(t, 30*time.Second, "delete with the new permission", func() error {
 		err := Delete(ctx, options, log)
-		if err == nil {
-			break
-		}
-		if !strings.Contains(err.Error(), "kubernetes-addons") {
+		if err != nil && !strings.Contains(err.Error(), "kubernetes-addons") {
 			t.Fatal(err)
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatal(err)
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
+		return err
+	})
 	if _, err := admin.CoreV1().Nodes().Get(ctx, "node-a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("node-a: %v", err)
 	}
 	options.Name = "node-b"
 	if err := Delete(ctx, options, log); err == nil || !strings.Contains(err.Error(), "not allowed to modify") {
-		t.Errorf("another's Node: %v, want NodeRestriction to refuse it", err)
+		t.Errorf("another VM's Node: %v, want NodeRestriction to refuse it", err)
 	}
 }

@@ -1,8 +1,9 @@
-package nodewait
+package nodeobject
 
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 	"kubernetes-release/test/kubetest"
 )
 
-func TestMissing(t *testing.T) {
+func TestCheckReady(t *testing.T) {
 	taint := corev1.Taint{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 	ready := []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	tests := map[string]struct {
@@ -30,12 +31,12 @@ func TestMissing(t *testing.T) {
 		"unknown":           {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"}}, want: "NodeStatusUnknown"},
 		"ready":             {conditions: ready, untainted: true},
 		"taint is accepted": {conditions: ready, taints: []corev1.Taint{taint}},
-		"taint is waited":   {conditions: ready, taints: []corev1.Taint{{Key: "other"}, taint}, untainted: true, want: UninitializedTaint},
+		"taint is refused":  {conditions: ready, taints: []corev1.Taint{{Key: "other"}, taint}, untainted: true, want: UninitializedTaint},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			node := &corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}, Status: corev1.NodeStatus{Conditions: test.conditions}}
-			got := Missing(node, test.untainted)
+			got := CheckReady(node, test.untainted)
 			if (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
 				t.Errorf("got %v, want %q", got, test.want)
 			}
@@ -45,17 +46,17 @@ func TestMissing(t *testing.T) {
 
 func TestWaitNamesTheMissingKubeconfigAtTheDeadline(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	var said bytes.Buffer
-	err := Wait(context.Background(), Options{Kubeconfig: path, Name: "n", Timeout: 200 * time.Millisecond, Interval: 10 * time.Millisecond}, slog.New(slog.NewTextHandler(&said, nil)))
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "after 200ms") {
+	var output bytes.Buffer
+	err := Wait(context.Background(), Options{Kubeconfig: path, Name: "n", Timeout: 200 * time.Millisecond, Interval: 10 * time.Millisecond}, slog.New(slog.NewTextHandler(&output, nil)))
+	if err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the deadline and the file", err)
 	}
-	if got := strings.Count(said.String(), "waiting for node"); got != 1 {
-		t.Errorf("an unchanged reason was said %d times in a moment, want once", got)
+	if got := strings.Count(output.String(), "waiting for node"); got != 1 {
+		t.Errorf("an unchanged reason was logged %d times, want once", got)
 	}
 }
 
-// TestWaitAgainstRealAPIServer follows a kubelet's start: no kubeconfig, no Node, not Ready, tainted, initialised; all
+// TestWaitAgainstRealAPIServer follows a kubelet's start: no kubeconfig, no Node, not Ready, tainted, initialized; all
 // with the rights of the node itself.
 func TestWaitAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
@@ -77,13 +78,13 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 					return
 				}
 			case err := <-ended:
-				t.Fatalf("ended with %v before it said %q", err, want)
+				t.Fatalf("Wait returned %v before it reported %q", err, want)
 			case <-ctx.Done():
-				t.Fatalf("never said %q", want)
+				t.Fatalf("never reported %q", want)
 			}
 		}
 	}
-	expect("can't be used yet")
+	expect("not usable yet")
 	content, err := os.ReadFile(cluster.Kubeconfig("system:node:node-a", "system:nodes"))
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +108,7 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect("no cloud-controller-manager has initialised it yet")
+	expect("no cloud-controller-manager has initialized it yet")
 	node.Spec.Taints = nil
 	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
