@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/helpers/addons"
+	"kubernetes-release/helpers/kubeconfig"
 )
 
 func applyAddons() *cobra.Command {
@@ -15,7 +16,7 @@ func applyAddons() *cobra.Command {
 		Use:   "apply-addons",
 		Short: "Apply a directory of manifests and delete objects that are no longer in it",
 	}
-	kubeconfig := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
+	path := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
 	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
 	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
@@ -28,7 +29,7 @@ func applyAddons() *cobra.Command {
 			}
 			options.Images = loaded
 		}
-		config, err := loadKubeconfig(*kubeconfig)
+		config, err := kubeconfig.Load(*path)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csrapproval"
+	"kubernetes-release/helpers/kubeconfig"
 )
 
 func approveKubeletCSRs() *cobra.Command {
@@ -17,13 +18,13 @@ func approveKubeletCSRs() *cobra.Command {
 		Use:   "approve-kubelet-csrs",
 		Short: "Approve the serving certificates of kubelets until stopped",
 	}
-	kubeconfig := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		hostname, err := os.Hostname()
 		if err != nil {
 			return err
 		}
-		config, err := loadKubeconfig(*kubeconfig)
+		config, err := kubeconfig.Load(*path)
 		if err != nil {
 			return err
 		}

@@ -2,12 +2,9 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // requirePath adds a required flag for a file or directory.
@@ -51,13 +48,4 @@ func (d *timeoutValue) Set(text string) error {
 	}
 	*d = timeoutValue(parsed)
 	return nil
-}
-
-func loadKubeconfig(path string) (*rest.Config, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
-	}
-	config.UserAgent = "kube-tools"
-	return config, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/helpers/smoke"
 )
 
@@ -17,7 +18,7 @@ func smokeTest() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		restConfig, err := loadKubeconfig(config.Kubeconfig)
+		restConfig, err := kubeconfig.Load(config.Kubeconfig)
 		if err != nil {
 			return err
 		}

@@ -19,15 +19,10 @@ const (
 
 // waitFor repeats a check until it succeeds, and logs the reason of the delay.
 func (a *applier) waitFor(ctx context.Context, what string, check func() error) error {
-	started, reported := time.Now(), time.Now()
-	err := poll.Until(ctx, pollInterval, func(context.Context) error {
-		problem := check()
-		if problem != nil && time.Since(reported) >= progressInterval {
-			reported = time.Now()
-			a.log.Info("waiting", "for", what, "elapsed", time.Since(started).Round(time.Second), "reason", problem.Error())
-		}
-		return problem
-	})
+	report := func(elapsed time.Duration, err error) {
+		a.log.Info("waiting", "for", what, "elapsed", elapsed.Round(time.Second), "reason", err.Error())
+	}
+	err := poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return check() }))
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", what, err)
 	}

@@ -48,17 +48,17 @@ var errNoQuorum = errors.New("no quorum of etcd is possible")
 // of etcd is possible, and an error with the last problem when the timeout has passed.
 func Wait(ctx context.Context, options Options, output io.Writer) error {
 	w := &waiter{Options: options, output: output, started: time.Now()}
-	err := poll.Within(ctx, options.Timeout, interval, w.round)
+	err := poll.Within(ctx, options.Timeout, interval, poll.Reported(0, progressInterval, w.report, w.round))
 	switch {
 	case errors.Is(err, errNoQuorum):
 		w.print("Not waiting: %d of %d etcd members answer, too few for a quorum. Last problem: %v", w.answering, len(w.Members), w.problem)
 		return nil
 	case err != nil && len(w.Members) > 0:
-		return fmt.Errorf("not ready, although %d of %d etcd members answer: %w", w.answering, len(w.Members), err)
+		return fmt.Errorf("not ready; %d of %d etcd members answer: %w", w.answering, len(w.Members), err)
 	case err != nil:
 		return fmt.Errorf("not ready: %w", err)
 	}
-	w.print("Ready after %s.", w.elapsed())
+	w.print("Ready after %s.", time.Since(w.started).Round(time.Second))
 	return nil
 }
 
@@ -67,9 +67,6 @@ type waiter struct {
 	Options
 	output  io.Writer
 	started time.Time
-	// nextReport is the time since the start at which the next progress line is due.
-	nextReport time.Duration
-
 	// problem is why the last check failed, and answering how many members answered after it.
 	problem   error
 	answering int
@@ -91,11 +88,11 @@ func (w *waiter) round(ctx context.Context) error {
 	if w.roundsWithoutQuorum >= maxRoundsWithoutQuorum && ctx.Err() == nil {
 		return poll.Permanent(errNoQuorum)
 	}
-	if elapsed := w.elapsed(); elapsed >= w.nextReport {
-		w.nextReport = elapsed + progressInterval
-		w.print("Waiting for %s of at most %s: %v", elapsed, w.Timeout, problem)
-	}
 	return problem
+}
+
+func (w *waiter) report(elapsed time.Duration, problem error) {
+	w.print("Waiting for %s of at most %s: %v", elapsed.Round(time.Second), w.Timeout, problem)
 }
 
 // check runs the program once.
@@ -120,8 +117,6 @@ func (w *waiter) countMembers(ctx context.Context) int {
 	}
 	return count
 }
-
-func (w *waiter) elapsed() time.Duration { return time.Since(w.started).Round(time.Second) }
 
 func (w *waiter) print(format string, arguments ...any) {
 	_, _ = fmt.Fprintf(w.output, format+"\n", arguments...)
