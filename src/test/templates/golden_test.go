@@ -228,7 +228,11 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			}
 		}
 		if content, ok := g.files["config/members.json"]; ok {
-			if _, err := etcdmembers.Parse(content); err != nil {
+			path := filepath.Join(t.TempDir(), "members.json")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcdmembers.Load(path); err != nil {
 				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
 			}
 		}
