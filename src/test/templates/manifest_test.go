@@ -44,7 +44,7 @@ func opsPaths(names []string) []string {
 	return paths
 }
 
-// source is the manifest with the ops-files and a store in which variables are generated as on a first deploy.
+// source is the manifest with the ops-files and a store that generates variables as on a first deploy.
 func (d deployment) source(t testing.TB) manifest.Source {
 	t.Helper()
 	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
@@ -59,7 +59,7 @@ func (d deployment) source(t testing.TB) manifest.Source {
 	}
 }
 
-// interpolate fills in the manifest. Missing and unused variables are errors.
+// interpolate returns the manifest with its variables. Missing and unused variables are errors.
 func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
 	t.Helper()
 	source := d.source(t)
@@ -117,7 +117,7 @@ func plan(t testing.TB, d deployment) *director.Plan {
 	return p
 }
 
-// checkPlaceholders validates the manifest as a Director with a config server does, which has not resolved variables yet.
+// checkPlaceholders validates the manifest like a Director with a config server, before variables are resolved.
 func checkPlaceholders(t testing.TB, d deployment) {
 	t.Helper()
 	source := d.source(t)
@@ -165,7 +165,7 @@ func TestManifestRenders(t *testing.T) {
 	}
 }
 
-// monit stops processes in the manifest's order. Without etcd an API server cannot stop in good order: it waits until bpm kills it.
+// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
 func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
 		t.Run(name, func(t *testing.T) {
@@ -175,9 +175,9 @@ func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 				for i, job := range group.Jobs {
 					position[job.Name] = i
 				}
-				etcd, has := position["etcd"]
-				if has && etcd < position["kube-apiserver"] {
-					t.Errorf("instance group %s: job etcd stands before kube-apiserver", group.Name)
+				etcd, ok := position["etcd"]
+				if ok && etcd < position["kube-apiserver"] {
+					t.Errorf("instance group %s: job etcd comes before kube-apiserver", group.Name)
 				}
 			}
 		})

@@ -7,7 +7,44 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubernetes-release/helpers/node"
 )
+
+// All jobs of a node compute the same identity from their files.
+func TestJobsAgreeOnTheNode(t *testing.T) {
+	identityFile := filepath.Join(t.TempDir(), "node.json")
+	inCloud := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///z1/i-0123456789abcdef0", Address: "10.0.16.4"}
+	if err := node.Write(identityFile, inCloud); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		links map[string]values
+		want  node.Identity
+	}{
+		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
+		"aws":      {awsLink, inCloud},
+	} {
+		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
+			t.Run(name+"/"+job, func(t *testing.T) {
+				in := inputFor(t, job).linked(test.links)
+				in.Spec = values{"name": "Big_Workers"}
+				files := mustRender(t, job, in)
+				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
+					t.Errorf("flags.json names the file %v", path)
+				}
+				content := bytes.ReplaceAll(files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile))
+				path := filepath.Join(t.TempDir(), "node.json")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := node.Load(path); err != nil || got != test.want {
+					t.Errorf("the node is %+v (%v), want %+v", got, err, test.want)
+				}
+			})
+		}
+	}
+}
 
 // TestKubeletDeletesItsNodeWithTheVM runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
 // record how they are called.
