@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"kubernetes-release/helpers/node"
 )
@@ -112,6 +113,47 @@ func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 			}
 			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != test.calls {
 				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
+			}
+		})
+	}
+}
+
+// flannel is ready when it has written its subnet file since it started.
+func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
+	script := mustRender(t, "flannel", inputFor(t, "flannel"))["bin/ready"]
+	now := time.Now()
+	for name, test := range map[string]struct {
+		subnet string
+		age    time.Duration // of the subnet file, relative to the pidfile
+		ready  bool
+	}{
+		"no subnet file":              {},
+		"empty subnet file":           {age: -time.Second},
+		"subnet file of the last run": {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: time.Second},
+		"new subnet file":             {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: -time.Second, ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			files := map[string][]byte{
+				"sys/run/flannel/flannel.pid":        []byte("7\n"),
+				"sys/log/flannel/flannel.stderr.log": []byte("level=INFO msg=started\nno route to host\n"),
+				"ready":                              bytes.ReplaceAll(script, []byte("/var/vcap"), []byte(root)),
+			}
+			if test.age != 0 {
+				files["sys/run/flannel/subnet.env"] = []byte(test.subnet)
+			}
+			writeAll(t, root, files)
+			for path, at := range map[string]time.Time{"flannel.pid": now, "subnet.env": now.Add(-test.age)} {
+				if err := os.Chtimes(filepath.Join(root, "sys/run/flannel", path), at, at); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			output, err := exec.Command(filepath.Join(root, "ready")).CombinedOutput()
+			if test.ready != (err == nil) {
+				t.Errorf("ready: %v, want %v: %s", err == nil, test.ready, output)
+			}
+			if !test.ready && (!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
+				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
 			}
 		})
 	}
