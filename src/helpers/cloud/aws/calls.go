@@ -13,6 +13,8 @@ import (
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+
+	"kubernetes-release/helpers/preflight"
 )
 
 // Page sizes are the maximum number of resources that one call returns. With more resources there are additional calls.
@@ -248,9 +250,12 @@ func (a *api) tryDisableSourceDestCheck(ctx context.Context, instance string) er
 	})
 }
 
-// policyTimeout limits one question to IAM. IAM has one endpoint per partition, which a private subnet may not reach; then
+// policyTimeout limits one attempt to ask IAM. IAM has one endpoint per partition, which a private subnet may not reach; then
 // a longer wait is not worthwhile.
 const policyTimeout = 3 * time.Second
+
+// policyAttempts is how often a question is asked that IAM answers with an error of its own.
+const policyAttempts = 3
 
 // roleARN looks up the ARN of a role by its name; "" if that is not possible.
 func (a *api) roleARN(ctx context.Context, name string) string {
@@ -265,8 +270,6 @@ func (a *api) roleARN(ctx context.Context, name string) string {
 
 // simulatePolicy asks IAM what the policies of a role allow.
 func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([]evaluation, error) {
-	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
-	defer cancel()
 	input := &iam.SimulatePrincipalPolicyInput{
 		PolicySourceArn: awssdk.String(roleARN), ActionNames: q.actions, ResourceArns: q.resources, MaxItems: awssdk.Int32(1000),
 	}
@@ -280,7 +283,7 @@ func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([
 	}
 	var evaluations []evaluation
 	for {
-		out, err := a.iam.SimulatePrincipalPolicy(ctx, input)
+		out, err := a.askIAM(ctx, input)
 		if err != nil {
 			return nil, err
 		}
@@ -295,5 +298,20 @@ func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([
 			return evaluations, nil
 		}
 		input.Marker = out.Marker
+	}
+}
+
+// askIAM sends one request. Throttled requests are retried as those to EC2, and those that IAM fails on a few times.
+func (a *api) askIAM(ctx context.Context, input *iam.SimulatePrincipalPolicyInput) (*iam.SimulatePrincipalPolicyOutput, error) {
+	backoff := preflight.Backoff{First: 100 * time.Millisecond, Limit: time.Second}
+	for attempt := 1; ; attempt++ {
+		out, err := call(ctx, a, simulateAction, func(ctx context.Context) (*iam.SimulatePrincipalPolicyOutput, error) {
+			ctx, cancel := context.WithTimeout(ctx, policyTimeout)
+			defer cancel()
+			return a.iam.SimulatePrincipalPolicy(ctx, input)
+		})
+		if classify(err) != classServer || attempt == policyAttempts || preflight.Sleep(ctx, backoff.Next()) != nil {
+			return out, err
+		}
 	}
 }

@@ -150,7 +150,7 @@ var checks = []check{
 	{
 		id: "load-balancer-write-permissions", title: "the role can create and manage load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
 		warnsIf: rarelyUsedOnly, needs: fromPolicies, run: checkLoadBalancerWrites,
-		fix: "Attach the generated policy. Skipped if the role cannot ask IAM about itself or IAM does not answer.",
+		fix: "Attach the generated policy.",
 	},
 	{
 		id: "other-permissions", title: "the role has all other permissions", severity: preflight.Fail, roles: both, section: sectionPolicies,
@@ -228,7 +228,7 @@ var checks = []check{
 // Conditions that several checks share.
 const (
 	onlyControllerStops = "on workers, and where the cloud config sets the cluster id"
-	rarelyUsedOnly      = "only actions are denied that few clusters use"
+	rarelyUsedOnly      = "only actions are denied that few clusters use, or IAM does not answer whether they are"
 )
 
 // controllerReadsNoTags reports whether no cloud controller takes the cluster's name from this instance's tags.

@@ -149,11 +149,16 @@ var permissionCases = map[string]mistake{
 	"two load balancer permissions": {change: denies("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeleteTargetGroup"), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:DeleteTargetGroup, elasticloadbalancing:RegisterTargets"},
 	"a condition on something else": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
-	}, check: "load-balancer-write-permissions", status: preflight.Skipped, found: []string{"elasticloadbalancing:RegisterTargets", "aws:SourceVpc"}},
-	"IAM cannot be asked":                {change: denies(simulateAction), check: "load-balancer-write-permissions", status: preflight.Skipped, found: []string{simulateAction}},
+	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:RegisterTargets", found: []string{"aws:SourceVpc"}},
+	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
+		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
+	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"IAM cannot be asked":                {change: denies(simulateAction), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{simulateAction}},
 	"role with a path":                   {change: func(f *fakeCloud) { f.rolePath = "/team/" }, check: "load-balancer-write-permissions", status: preflight.Passed},
-	"role with a path that is not found": {change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, check: "other-permissions", status: preflight.Skipped, found: []string{findRoleAction}},
-	"IAM fails":                          {change: answers(simulateAction, 500, ""), check: "load-balancer-write-permissions", status: preflight.Skipped, found: []string{"HTTP 500"}},
+	"role with a path that is not found": {change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, check: "other-permissions", status: preflight.Warned, found: []string{findRoleAction}},
+	"IAM is throttled for a while":       {change: func(f *fakeCloud) { f.throttle[simulateAction] = 20 }, check: "load-balancer-write-permissions", status: preflight.Passed},
+	"IAM cannot be asked, must be known": {change: denies(simulateAction), config: withCheck("load-balancer-write-permissions", preflight.Fail), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "role kubernetes-control"},
+	"IAM fails":                          {change: answers(simulateAction, 500, ""), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"HTTP 500"}},
 	"no DescribeInstanceTopology":        {change: denies("ec2:DescribeInstanceTopology"), check: "other-permissions", status: preflight.Warned, resource: "ec2:DescribeInstanceTopology"},
 	"no DeleteSecurityGroup":             {change: denies("ec2:DeleteSecurityGroup"), check: "other-permissions", status: preflight.Failed, resource: "ec2:DeleteSecurityGroup"},
 	"no DeleteSecurityGroup, thorough":   {change: denies("ec2:DeleteSecurityGroup"), config: thorough, check: "security-group-permissions", status: preflight.Failed, resource: "ec2:DeleteSecurityGroup"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -27,8 +28,11 @@ const (
 // policyAnswers are what the role's policies allow.
 type policyAnswers struct {
 	denied  map[string]string // action to the decision in words
-	unsure  map[string]string // action to the condition keys that the answer depends on
+	unknown map[string]string // action to the reason
 	allowed map[string]bool
+
+	// ownKeys are the condition keys of the generated policy. Each question has values for those that matter to its actions.
+	ownKeys []string
 }
 
 // account returns the partition and the account in the ARN of the instance profile.
@@ -135,7 +139,7 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	if err != nil {
 		return nil, err
 	}
-	answers := &policyAnswers{denied: map[string]string{}, unsure: map[string]string{}, allowed: map[string]bool{}}
+	answers := &policyAnswers{denied: map[string]string{}, unknown: map[string]string{}, allowed: map[string]bool{}, ownKeys: conditionKeys(questions)}
 	answers.add(questions[0].actions, first)
 	var mu sync.Mutex
 	ask := func(q question) error {
@@ -158,9 +162,18 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	return answers, nil
 }
 
+// conditionKeys are all condition keys that questions have values for.
+func conditionKeys(questions []question) []string {
+	var keys []string
+	for _, q := range questions {
+		keys = slices.AppendSeq(keys, maps.Keys(q.context))
+	}
+	return keys
+}
+
 // add adds the results of one question. An action is allowed if it is allowed on one of the resources, because not every
-// action of a row supports every kind of resource in it. An action whose result depends on conditions that the question has
-// no values for is not reported as denied.
+// action of a row supports every kind of resource in it. IAM lists missing condition keys of all statements: those of the
+// generated policy that the question lacks belong to other actions. Only with other keys the result remains unknown.
 func (a *policyAnswers) add(actions []string, results []evaluation) {
 	for _, action := range actions {
 		answered, allowed, explicit := false, false, false
@@ -171,16 +184,20 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 			}
 			answered, explicit = true, r.Explicit
 			allowed = allowed || r.Allowed
-			missing = append(missing, r.Missing...)
+			for _, key := range r.Missing {
+				if !slices.ContainsFunc(a.ownKeys, func(own string) bool { return strings.EqualFold(own, key) }) {
+					missing = append(missing, key)
+				}
+			}
 		}
 		switch {
 		case allowed:
 			a.allowed[action] = true
 		case !answered:
-			a.unsure[action] = "IAM did not answer"
+			a.unknown[action] = "IAM did not answer"
 		case len(missing) > 0:
 			slices.Sort(missing)
-			a.unsure[action] = "its condition depends on " + strings.Join(slices.Compact(missing), ", ")
+			a.unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
 		case explicit:
 			a.denied[action] = "a policy denies it"
 		default:
@@ -189,26 +206,50 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 	}
 }
 
-// whyNoPolicies is the reason why it is unknown what the role's policies allow.
-func (f *facts) whyNoPolicies() string {
-	const untestable = "these permissions cannot be tested without using them, and "
+// withoutPolicies is the outcome of a check for which IAM should have answered questions. done is false if it has.
+func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflight.Outcome, done bool) {
 	switch {
 	case f.policiesErr == nil && f.policies != nil:
-		return ""
+		return preflight.Outcome{}, false
 	case f.metadataErr != nil:
-		return noMetadata
+		return skipped(noMetadata), true
 	case isNotAsked(f.policiesErr):
-		return f.policiesErr.Error()
+		return skipped("%v", f.policiesErr), true
 	case f.policiesErr == nil:
-		return "IAM was not asked"
-	case isNoRole(f.policiesErr):
-		return untestable + fmt.Sprintf("IAM finds no role %s without a path; allow the role %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
-	case classify(f.policiesErr) == classDenied:
-		return untestable + fmt.Sprintf("the role cannot ask IAM about itself; allow it %s on its own ARN (the generated policy does)", simulateAction)
-	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
-		return untestable + "IAM is not reachable from here, as is usual in a private subnet: " + describe(f.policiesErr)
+		return skipped("IAM was not asked"), true
 	}
-	return untestable + "IAM did not answer the question: " + describe(f.policiesErr)
+	return found(preflight.Finding{
+		Resource: "role " + f.credentials.Role, Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
+		Why:      "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(f.untested(selected), ", ") + ".",
+		Fix:      append(f.fixPolicy(), "make sure that the role has these permissions, and turn the check off"),
+		Advisory: true,
+	}), true
+}
+
+// whyNoPolicies is the reason why it is unknown what the role's policies allow.
+func (f *facts) whyNoPolicies() string {
+	switch {
+	case isNoRole(f.policiesErr):
+		return fmt.Sprintf("IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
+	case classify(f.policiesErr) == classDenied:
+		return fmt.Sprintf("the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)", simulateAction)
+	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
+		return "IAM is not reachable from here, as is usual in a private subnet: " + describe(f.policiesErr)
+	}
+	return describe(f.policiesErr)
+}
+
+// untested are the selected actions for which no call has shown whether they are allowed.
+func (f *facts) untested(selected func(permission) bool) []string {
+	var actions []string
+	tested := f.tested()
+	for _, p := range permissions {
+		if slices.Contains(p.roles, f.request.Role) && !tested[p.action] && selected(p) {
+			actions = append(actions, p.action)
+		}
+	}
+	slices.Sort(actions)
+	return slices.Compact(actions)
 }
 
 // tested are the actions for which a call has shown whether they are allowed.
@@ -232,32 +273,33 @@ func (f *facts) tested() map[string]bool {
 // byPolicy checks those permissions of the table that selected returns true for, according to the role's policies.
 func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 	var findings []preflight.Finding
-	var unsure []string
-	tested, seen, allowed := f.tested(), map[string]bool{}, 0
-	for _, p := range permissions {
-		if !slices.Contains(p.roles, f.request.Role) || tested[p.action] || seen[p.action] || !selected(p) {
-			continue
+	allowed := 0
+	for _, action := range f.untested(selected) {
+		p := permissionFor(action, f.request.Role)
+		finding := preflight.Finding{
+			Resource: action, Wanted: "allowed for role " + f.credentials.Role + p.inWords(f.tagKey()), Found: f.policies.denied[action],
+			Why: p.why, Advisory: p.rare, Eventual: true, Fix: f.fixPolicy(),
 		}
-		seen[p.action] = true
 		switch {
-		case f.policies.denied[p.action] != "":
-			findings = join(findings, preflight.Finding{
-				Resource: p.action, Wanted: "allowed for role " + f.credentials.Role + p.inWords(f.tagKey()), Found: f.policies.denied[p.action],
-				Why: p.why, Advisory: p.rare, Eventual: true, Fix: f.fixPolicy(),
-			})
-		case f.policies.unsure[p.action] != "":
-			unsure = append(unsure, p.action+" ("+f.policies.unsure[p.action]+")")
-		case f.policies.allowed[p.action]:
+		case f.policies.denied[action] != "":
+			findings = join(findings, finding)
+		case f.policies.allowed[action]:
 			allowed++
+		default:
+			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(f.policies.unknown[action], "IAM was not asked"), true, false
+			findings = join(findings, finding)
 		}
 	}
-	switch {
-	case len(findings) > 0:
+	if len(findings) > 0 {
 		return preflight.Outcome{Findings: findings}
-	case len(unsure) > 0:
-		return skipped("IAM cannot predict because of conditions in the policies: %s", strings.Join(unsure, "; "))
 	}
 	return passed("%d actions, according to the role's policies", allowed)
+}
+
+// permissionFor returns the first row of the table for an action and a role.
+func permissionFor(action string, role preflight.Role) permission {
+	at := slices.IndexFunc(permissions, func(p permission) bool { return p.action == action && slices.Contains(p.roles, role) })
+	return permissions[at]
 }
 
 // join merges a finding into one that differs only in the resource, or adds it.
@@ -285,8 +327,8 @@ func (p permission) inWords(tagKey string) string {
 func isLoadBalancing(p permission) bool { return strings.HasPrefix(p.action, "elasticloadbalancing:") }
 
 func checkLoadBalancerWrites(f *facts) preflight.Outcome {
-	if why := f.whyNoPolicies(); why != "" {
-		return skipped("%s", why)
+	if outcome, done := f.withoutPolicies(isLoadBalancing); done {
+		return outcome
 	}
 	return f.byPolicy(isLoadBalancing)
 }
@@ -299,12 +341,13 @@ func checkOtherPermissions(f *facts) preflight.Outcome {
 	if len(tested.Findings) > 0 {
 		return tested
 	}
-	if why := f.whyNoPolicies(); why != "" {
-		return skipped("%s", why)
-	}
-	outcome := f.byPolicy(func(p permission) bool {
+	selected := func(p permission) bool {
 		return !isLoadBalancing(p) && p.scope != itself && (!p.routes || f.request.ConfigureCloudRoutes)
-	})
+	}
+	if outcome, done := f.withoutPolicies(selected); done {
+		return outcome
+	}
+	outcome := f.byPolicy(selected)
 	if outcome.Note != "" && f.policies.denied[findRoleAction] != "" {
 		outcome.Note += "; except " + findRoleAction + ", which only a role whose name has a path requires"
 	}
