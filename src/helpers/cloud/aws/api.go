@@ -107,7 +107,7 @@ func newAPI(ctx context.Context, region string, current func() roleCredentials, 
 	return &api{http: own, ec2: ec2.NewFromConfig(cfg), elb: elb.NewFromConfig(cfg), elbv2: elbv2.NewFromConfig(cfg), iam: iam.NewFromConfig(cfg), recorder: r}, nil
 }
 
-// recorder counts calls and compares the time in the answers with the local clock.
+// recorder counts calls, compares the time in the answers with the local clock and verifies that they are the API's.
 type recorder struct {
 	now func() time.Time
 
@@ -126,6 +126,9 @@ func (r *recorder) record(stack *middleware.Stack) error {
 			defer r.mu.Unlock()
 			r.calls[key]++
 			if response, ok := out.RawResponse.(*smithyhttp.Response); ok && response != nil {
+				if err == nil {
+					err = verifyAnswer(key.Action, response.Response)
+				}
 				if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 					// The header has whole seconds, and the answer was created between before and now.
 					skew := before.Add(r.now().Sub(before) / 2).Sub(date.Add(500 * time.Millisecond))

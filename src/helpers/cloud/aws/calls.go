@@ -162,6 +162,11 @@ func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup
 	for _, g := range out.SecurityGroups {
 		groups = append(groups, securityGroup{ID: awssdk.ToString(g.GroupId), Tags: newTags(g.Tags)})
 	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(groups, func(g securityGroup) bool { return g.ID == id }) {
+			return nil, wrongAnswer("an answer without " + id)
+		}
+	}
 	return groups, nil
 }
 
@@ -189,7 +194,10 @@ func (a *api) describeNetworkLoadBalancers(ctx context.Context) error {
 // dryRun makes a call with DryRun set, which changes nothing. The error is nil if the role has the permission.
 func (a *api) dryRun(ctx context.Context, action string, request func(context.Context) error) error {
 	_, err := call(ctx, a, action+" (DryRun)", func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
-	if wouldBeAllowed(err) {
+	switch {
+	case err == nil:
+		return wrongAnswer("success instead of an answer to DryRun")
+	case wouldBeAllowed(err):
 		return nil
 	}
 	return err

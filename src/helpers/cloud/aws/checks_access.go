@@ -148,17 +148,20 @@ func checkCredentials(f *facts) preflight.Outcome {
 
 // answer is the result of one call.
 type answer struct {
-	action string
-	err    error
+	action  string
+	err     error
+	isProbe bool // the call tests a permission
 }
 
 // ec2Answers are the results of the describe calls of EC2 that apply to the role.
 func (f *facts) ec2Answers() []answer {
-	list := []answer{{"ec2:DescribeInstances", f.instanceErr}, {"ec2:DescribeSubnets", f.subnetsErr}, {"ec2:DescribeSecurityGroups", f.groupsErr}}
+	list := []answer{
+		{action: "ec2:DescribeInstances", err: f.instanceErr}, {action: "ec2:DescribeSubnets", err: f.subnetsErr}, {action: "ec2:DescribeSecurityGroups", err: f.groupsErr},
+	}
 	if f.isControl() {
-		list = append(list, answer{"ec2:DescribeRouteTables", f.tablesErr}, answer{"ec2:DescribeAvailabilityZones", f.zonesErr})
+		list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.tablesErr}, answer{action: "ec2:DescribeAvailabilityZones", err: f.zonesErr})
 		if f.tablesErr == nil {
-			list = append(list, answer{"ec2:DescribeRouteTables", f.routesErr})
+			list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.routesErr})
 		}
 	}
 	return list
@@ -167,7 +170,7 @@ func (f *facts) ec2Answers() []answer {
 func (f *facts) answers() []answer {
 	list := f.ec2Answers()
 	for _, p := range f.probes {
-		list = append(list, answer{p.action, p.err})
+		list = append(list, answer{action: p.action, err: p.err, isProbe: true})
 	}
 	return list
 }
@@ -214,14 +217,21 @@ func checkEC2Endpoint(f *facts) preflight.Outcome {
 		actions[text] = append(actions[text], action)
 	}
 	answered := false
-	for _, a := range f.ec2Answers() {
+	for _, a := range f.answers() {
+		if !strings.HasPrefix(a.action, "ec2:") {
+			continue
+		}
 		switch classify(a.err) {
 		case classUnreachable:
 			if isNotAsked(a.err) || isEmpty(a.err) {
 				continue
 			}
 			fail(a.action, describe(a.err))
-		case classServer, classMalformed, classThrottled, classOther:
+		case classOther:
+			if !a.isProbe { // the check of the permission reports it
+				fail(a.action, describe(a.err))
+			}
+		case classServer, classMalformed, classThrottled:
 			text := describe(a.err)
 			var out *throttledOut
 			if errors.As(a.err, &out) {
@@ -310,7 +320,7 @@ func checkLoadBalancerPermissions(f *facts) preflight.Outcome {
 func (f *facts) testedBy(check string) preflight.Outcome {
 	var findings []preflight.Finding
 	var allowed []string
-	var obstacle error
+	var obstacle error // that another check reports
 	for _, p := range f.probes {
 		if p.check != check {
 			continue
@@ -327,6 +337,10 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			if !slices.ContainsFunc(findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource }) {
 				findings = append(findings, finding)
 			}
+		case classOther, classUnknownID:
+			finding := f.denied(strings.Join(p.covers, ", "), p.resource, p.err)
+			finding.Advisory = true
+			findings = append(findings, finding)
 		default:
 			obstacle = p.err
 		}

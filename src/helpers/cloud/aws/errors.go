@@ -103,10 +103,11 @@ func classify(err error) errorClass {
 		return classOther
 	}
 	var decoding *smithy.DeserializationError
+	var wrong wrongAnswer
 	switch {
 	case status >= 500:
 		return classServer
-	case errors.As(err, &decoding), status != 0:
+	case errors.As(err, &decoding), errors.As(err, &wrong), status != 0:
 		return classMalformed
 	}
 	return classUnreachable
@@ -117,6 +118,10 @@ func describe(err error) string {
 	var apiError smithy.APIError
 	if errors.As(err, &apiError) && apiError.ErrorCode() != "UnknownError" {
 		return fmt.Sprintf("%s: %s", apiError.ErrorCode(), clipLong(apiError.ErrorMessage()))
+	}
+	var wrong wrongAnswer
+	if errors.As(err, &wrong) {
+		return wrong.Error()
 	}
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) && response.HTTPStatusCode() != 0 { // without a status there was no answer

@@ -188,10 +188,19 @@ var credentialCases = map[string]mistake{
 }
 
 var instanceCases = map[string]mistake{
-	"unknown instance": {worker: true, change: func(f *fakeCloud) { f.unknown = true }, check: "instance-known", status: preflight.Failed, resource: testInstance, found: []string{"InvalidInstanceID.NotFound"}},
-	"empty answer":     {worker: true, change: func(f *fakeCloud) { f.empty = true }, check: "instance-known", status: preflight.Failed, resource: testInstance},
-	"EC2 fails":        {worker: true, change: answers("ec2:DescribeInstances", 500, "<html>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "HTTP 500"}},
-	"truncated XML":    {worker: true, change: answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets", "HTTP 200"}},
+	"unknown instance":               {worker: true, change: func(f *fakeCloud) { f.unknown = true }, check: "instance-known", status: preflight.Failed, resource: testInstance, found: []string{"InvalidInstanceID.NotFound"}},
+	"empty answer":                   {worker: true, change: func(f *fakeCloud) { f.empty = true }, check: "instance-known", status: preflight.Failed, resource: testInstance},
+	"EC2 fails":                      {worker: true, change: answers("ec2:DescribeInstances", 500, "<html>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "HTTP 500"}},
+	"truncated XML":                  {worker: true, change: answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets", "HTTP 200"}},
+	"EC2 answers with text":          {change: answers("ec2:DescribeInstances", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "hello"}},
+	"EC2 answers nothing":            {worker: true, change: answers("ec2:DescribeSubnets", 200, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets"}},
+	"EC2 answers another question":   {change: answers("ec2:DescribeSecurityGroups", 200, "<DescribeVpcsResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSecurityGroups", "DescribeVpcsResponse"}},
+	"EC2 answers a DryRun with text": {change: answers("ec2:CreateSecurityGroup", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup", "hello"}},
+	"EC2 ignores DryRun":             {change: answers("ec2:CreateSecurityGroup", 200, "<CreateSecurityGroupResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup"}},
+	"EC2 fails on a DryRun":          {change: answers("ec2:AuthorizeSecurityGroupIngress", 500, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:AuthorizeSecurityGroupIngress", "HTTP 500"}},
+	"EC2 rejects a DryRun":           {change: answers("ec2:CreateSecurityGroup", 400, "<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors></Response>"), check: "security-group-permissions", status: preflight.Warned, resource: "ec2:CreateSecurityGroup, ec2:CreateTags", found: []string{"InvalidParameterValue"}},
+	"load balancer API answers text": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 200, "hello"), check: "load-balancer-endpoint", status: preflight.Failed, resource: "elasticloadbalancing.us-east-1", found: []string{"hello"}},
+	"IAM answers text":               {change: answers(simulateAction, 200, "hello"), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"hello"}},
 	"load balancer API fails": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 500, ""), check: "load-balancer-endpoint", status: preflight.Failed,
 		resource: "elasticloadbalancing.us-east-1", found: []string{"HTTP 500"}},
 	"private DNS name":    {worker: true, change: func(f *fakeCloud) { f.dnsName = "other.internal" }, check: "node-name", status: preflight.Failed, resource: testInstance, found: []string{"other.internal", "ip-10-0-16-4.ec2.internal"}},
@@ -335,6 +344,25 @@ func TestOperatorMistakesHaveChecks(t *testing.T) {
 			if !slices.ContainsFunc(checks, func(c check) bool { return c.id == id }) {
 				t.Errorf("%s: there is no check %s", mistake, id)
 			}
+		}
+	}
+}
+
+// TestWrongAnswersPassNoCheck has AWS answer every call with status 200 and no answer of its API.
+func TestWrongAnswersPassNoCheck(t *testing.T) {
+	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
+		f := newFake()
+		for _, action := range append(Actions(preflight.Control, true), simulateAction) {
+			f.answers[action] = fakeAnswer{200, body}
+		}
+		r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+		for _, c := range checks {
+			if got := result(r, c.id); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && c.id != "clock" && got.Status == preflight.Passed && c.id != "source-dest-check" {
+				t.Errorf("%q passes %s: %s", body, c.id, got.Note)
+			}
+		}
+		if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed {
+			t.Errorf("%q: ec2-endpoint is %s", body, got.Status)
 		}
 	}
 }
