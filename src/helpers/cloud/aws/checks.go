@@ -139,7 +139,7 @@ var checks = []check{
 	},
 	{
 		id: "security-group-permissions", title: "the role can manage security groups", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
-		needs: fromProbes, run: checkGroupPermissions,
+		needs: fromProbes | fromGroups, run: checkGroupPermissions,
 		fix: "Attach the generated policy, and tag the nodes' security group, because the policy is restricted to tagged ones.",
 	},
 	{

@@ -151,6 +151,11 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		f.instance, f.instanceErr = g.api.describeInstance(ctx, f.instanceID())
 		wanted &^= fromInstance
 	}
+	// Which of several groups permissions are tested on depends on their tags.
+	if ask(fromGroups, preflight.Control) && len(f.groupIDs()) > 1 {
+		f.groups, f.groupsErr = g.describeGroups(ctx, f.groupIDs())
+		wanted &^= fromGroups
+	}
 	tasks := []func() error{}
 	add := func(when bool, task func()) {
 		if when {

@@ -33,8 +33,7 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 		add("security-group-permissions", vpcID, func(ctx context.Context) error { return g.api.tryCreateSecurityGroup(ctx, vpcID, f.tagKey()) },
 			"ec2:CreateSecurityGroup", "ec2:CreateTags")
 	}
-	if len(groupIDs) > 0 {
-		group := f.managedGroup(groupIDs)
+	if group := f.managedGroup(groupIDs); group != "" {
 		if !f.conf.NoIngressManagement {
 			add("security-group-permissions", group, func(ctx context.Context) error { return g.api.tryAuthorizeIngress(ctx, group) }, "ec2:AuthorizeSecurityGroupIngress")
 		}
@@ -55,12 +54,15 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 	return probes
 }
 
-// managedGroup is the group that the cloud controller would add rules to, as far as is known.
+// managedGroup is the group that the cloud controller adds rules to, or "" if that is unknown.
 func (f *facts) managedGroup(ids []string) string {
 	for _, g := range f.groups {
 		if g.Tags.belongTo(f.cluster()) {
 			return g.ID
 		}
+	}
+	if len(ids) == 0 || len(ids) > 1 && f.groupsErr != nil {
+		return ""
 	}
 	return ids[0]
 }

@@ -331,3 +331,26 @@ func TestNoSecretAnywhere(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondGroupIsTheClusters: the permission is tested on the group that the cloud controller uses, in whatever order the
+// instance's groups are.
+func TestSecondGroupIsTheClusters(t *testing.T) {
+	i := simulatedInstance(1, preflight.Control)
+	i.SecurityGroups = []string{"sg-00000000000000001", awssim.LabSecurityGroup}
+	sim := simulate(t, func(w *awssim.World) {
+		other := w.SecurityGroups[0]
+		other.ID, other.Name, other.Tags = i.SecurityGroups[0], "other", nil
+		w.SecurityGroups = append(w.SecurityGroups, other)
+		w.Instances = []awssim.Instance{i}
+		generated(t, w)
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	if got := result(r, "security-group-permissions"); got.Status != preflight.Passed {
+		t.Errorf("the permissions are %s:\n%s", got.Status, text(r))
+	}
+	for _, c := range sim.Calls("ec2:AuthorizeSecurityGroupIngress") {
+		if c.Params["GroupId"] != awssim.LabSecurityGroup {
+			t.Errorf("tested on %s", c.Params["GroupId"])
+		}
+	}
+}
