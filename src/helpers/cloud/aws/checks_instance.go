@@ -48,12 +48,35 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: f.instance.Tags.found(),
-		Why:      "The cloud controller does not start on an instance without the tag, and silently omits such instances from load balancers.",
+		Why:      f.whyInstanceTags(),
 		Eventual: true,
 		Fix: []string{
 			f.tagCommand("shared", f.instanceID()),
 			fmt.Sprintf("in the manifest, so that recreated VMs have it as well: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
 	})
+}
+
+// whyInstanceTags explains what the cloud controller does with the instance's tags if they are not the cluster's only. On a
+// control VM it takes the name of the cluster from them, unless it is configured.
+func (f *facts) whyInstanceTags() string {
+	t := f.instance.Tags
+	names := t.clusters()
+	if name, ok := t[legacyTag]; ok && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	switch {
+	case f.controllerReadsNoTags() && t.belongTo(f.cluster()):
+		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other controllers do not."
+	case f.controllerReadsNoTags():
+		return "The cloud controller silently omits instances without the tag from load balancers."
+	case len(names) == 0:
+		return "The cloud controller does not start on an instance without the tag."
+	case len(names) > 1:
+		return "The cloud controller does not start on an instance whose tags name different clusters."
+	case names[0] == f.cluster():
+		return "The cloud controller would tag new resources with " + legacyTag + " only, which the generated policies do not allow."
+	}
+	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
 }
 
 func checkClusterIDs(f *facts) preflight.Outcome {
@@ -93,10 +116,17 @@ func checkLegacyTag(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()), Found: fmt.Sprintf("%s=%s", legacyTag, clip(value)),
-		Why:      "The cloud controller does not start on an instance whose old and new cluster tags disagree.",
+		Why:      f.whyLegacyTag(),
 		Eventual: true,
 		Fix:      []string{f.untagCommand([]string{f.instanceID()}, legacyTag)},
 	})
+}
+
+func (f *facts) whyLegacyTag() string {
+	if f.controllerReadsNoTags() {
+		return "The controllers of both clusters treat the instance as theirs."
+	}
+	return f.whyInstanceTags()
 }
 
 func checkTagLimit(f *facts) preflight.Outcome {

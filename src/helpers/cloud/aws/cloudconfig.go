@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -20,7 +21,8 @@ type cloudConfig struct {
 	RouteTableID         string
 	ElbSecurityGroup     string
 	RoleARN              string
-	NoIngressManagement  bool // DisableSecurityGroupIngress
+	NoIngressManagement  bool   // DisableSecurityGroupIngress
+	legacyClusterID      string // KubernetesClusterTag
 	overridesLoadBalance bool
 }
 
@@ -138,6 +140,10 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 			result.overridesLoadBalance = result.overridesLoadBalance || (key == "Service" && strings.HasPrefix(e.value, "Elastic"))
 		}
 	}
+	result.ClusterID = cmp.Or(result.ClusterID, result.legacyClusterID)
+	if result.legacyClusterID != "" && result.ClusterID != result.legacyClusterID {
+		problems = append(problems, fmt.Sprintf("KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not start", clip(result.legacyClusterID), clip(result.ClusterID)))
+	}
 	for _, name := range order {
 		for _, key := range requiredOverrideKeys {
 			if !overrides[name][key] {
@@ -156,9 +162,7 @@ func (c *cloudConfig) set(key, value string) {
 	case "KubernetesClusterID":
 		c.ClusterID = value
 	case "KubernetesClusterTag":
-		if c.ClusterID == "" {
-			c.ClusterID = value
-		}
+		c.legacyClusterID = value
 	case "Region":
 		c.Region = value
 	case "VPC":

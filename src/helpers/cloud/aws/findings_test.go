@@ -366,3 +366,39 @@ func TestWrongAnswersPassNoCheck(t *testing.T) {
 		}
 	}
 }
+
+// TestReasonsMatchTheCloudController: which cluster the pinned cloud controller would manage with an instance's tags; see init,
+// initFromTags and findClusterIDs in tags.go of k8s.io/cloud-provider-aws.
+func TestReasonsMatchTheCloudController(t *testing.T) {
+	const starts, runsAs, omitted = "does not start", "would run as cluster", "omits"
+	for name, test := range map[string]struct {
+		tags   map[string]string
+		conf   string
+		role   preflight.Role
+		check  string
+		reason string
+	}{
+		"no tag":                    {map[string]string{"Name": "x"}, "", preflight.Control, "instance-cluster-tag", starts},
+		"another cluster's":         {map[string]string{TagPrefix + "other": ""}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
+		"another cluster's, old":    {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
+		"another cluster's, old, 2": {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", runsAs + ` "other"`},
+		"old and new disagree":      {map[string]string{testKey: "", legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", starts},
+		"two other clusters'":       {map[string]string{TagPrefix + "a": "", TagPrefix + "b": ""}, "", preflight.Control, "instance-cluster-tag", starts},
+		"configured id":             {map[string]string{TagPrefix + "other": ""}, "[Global]\nKubernetesClusterID = prod\n", preflight.Control, "instance-cluster-tag", omitted},
+		"another cluster's, worker": {map[string]string{TagPrefix + "other": ""}, "", preflight.Worker, "instance-cluster-tag", omitted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.tags = test.tags
+			r, _ := runAgainst(t, f, testConfig(test.role), func(r *cloud.Request) {
+				if test.conf != "" {
+					r.Config.CloudConfigFile, r.CloudConfig = "cloud.conf", []byte(test.conf)
+				}
+			})
+			got := result(r, test.check)
+			if len(got.Findings) != 1 || !strings.Contains(got.Findings[0].Why, test.reason) {
+				t.Errorf("%+v; want the reason to contain %q", got.Findings, test.reason)
+			}
+		})
+	}
+}

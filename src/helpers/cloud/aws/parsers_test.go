@@ -36,6 +36,7 @@ func TestCloudConfig(t *testing.T) {
 		"service id":       {"[ServiceOverride \"1\"]\nService = ec2\nRegion=r\nURL=https://x\nSigningRegion=r\n", `"ec2" is not one of EC2`},
 		"override lacks":   {"[ServiceOverride \"1\"]\nService = EC2\n", `[ServiceOverride "1"] lacks a valid Region`},
 		"no value":         {"[Global]\nRegion =\n", "Region has no value"},
+		"two ids":          {"[Global]\nKubernetesClusterTag = a\nKubernetesClusterID = b\n", `KubernetesClusterTag "a" and KubernetesClusterID "b"`},
 		"open quote":       {"[Global]\nRegion = \"us\n", "a quote is not closed"},
 		"escape":           {"[Global]\nRegion = \"\\x\"\n", `unknown escape \x`},
 		"ends in escape":   {"[Global]\nRegion = \\", "ends in a backslash"},
