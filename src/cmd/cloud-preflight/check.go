@@ -120,6 +120,7 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	}
 	report := newReport(config, outcome, started, log)
 	if o.nodeIdentity != "" && outcome.Identity == nil && report.Verdict != preflight.VerdictFailed {
+		report.Verdict = preflight.VerdictError
 		return report, fmt.Errorf("the node identity %s could not be written, which no mode allows: instance metadata does not identify this machine. Run again with mode enforce for the reason, or see the warnings above", o.nodeIdentity)
 	}
 	return report, nil

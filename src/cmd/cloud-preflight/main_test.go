@@ -17,6 +17,7 @@ import (
 
 	"kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/lab/awssim"
 )
@@ -131,9 +132,19 @@ func TestFails(t *testing.T) {
 func TestNoIdentityNoStart(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
 	for _, mode := range []string{"warn", "off"} {
-		code, _, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", filepath.Join(t.TempDir(), "node.json"))
-		if code != exitCouldNotRun || !strings.Contains(stderr, "could not be written") {
+		dir := t.TempDir()
+		identity, path := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json")
+		code, stdout, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", identity, "--report", path)
+		if code != exitCouldNotRun || !strings.Contains(stderr, identity) {
 			t.Errorf("mode %s: exit code %d\n%s", mode, code, stderr)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var report struct{ Verdict preflight.Verdict }
+		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError || strings.Contains(stdout, "PASSED") {
+			t.Errorf("mode %s: verdict %q, %v\n%s", mode, report.Verdict, err, stdout)
 		}
 	}
 	if code, _, stderr := invoke(t, good); code != exitFailed || !strings.Contains(stderr, "FAIL metadata-service") {

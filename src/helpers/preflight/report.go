@@ -83,6 +83,8 @@ const (
 	VerdictPassed Verdict = "passed"
 	// VerdictFailed: a check failed.
 	VerdictFailed Verdict = "failed"
+	// VerdictError: no check failed, but the run did not do all that it was asked to, so the program fails.
+	VerdictError Verdict = "error"
 )
 
 // Report is one run. Its JSON form is versioned by SchemaVersion.

@@ -109,6 +109,9 @@ func (p Printer) verdict(r *Report) string {
 	if r.Verdict == VerdictFailed {
 		return p.paint(red, "FAILED") + ": " + counts
 	}
+	if r.Verdict == VerdictError {
+		return p.paint(red, "ERROR") + ": " + counts
+	}
 	word := "PASSED"
 	if r.Mode == ModeWarn && r.Count(Warned) > 0 {
 		word = "PASSED (mode warn: nothing stops the deployment)"
