@@ -104,7 +104,9 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	started := time.Now()
 	if provider == nil {
 		log.Info(notice)
-		return newReport(config, &cloud.Outcome{}, started, log), nil
+		report := newReport(config, &cloud.Outcome{}, started)
+		logResults(log, report)
+		return report, nil
 	}
 	if err := preflight.ValidateOverrides(config.Checks, provider.Checks()); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.config, err)
@@ -118,9 +120,13 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	if err != nil {
 		return nil, err
 	}
-	report := newReport(config, outcome, started, log)
-	if o.nodeIdentity != "" && outcome.Identity == nil && report.Verdict != preflight.VerdictFailed {
+	report := newReport(config, outcome, started)
+	unidentified := o.nodeIdentity != "" && outcome.Identity == nil && report.Verdict != preflight.VerdictFailed
+	if unidentified {
 		report.Verdict = preflight.VerdictError
+	}
+	logResults(log, report)
+	if unidentified {
 		return report, fmt.Errorf("the node identity %s could not be written, which no mode allows: instance metadata does not identify this machine. Run again with mode enforce for the reason, or see the warnings above", o.nodeIdentity)
 	}
 	return report, nil
@@ -134,11 +140,10 @@ func (o options) writeIdentity(id node.Identity, log *slog.Logger) error {
 	return node.Write(o.nodeIdentity, id)
 }
 
-func newReport(config preflight.Config, outcome *cloud.Outcome, started time.Time, log *slog.Logger) *preflight.Report {
+func newReport(config preflight.Config, outcome *cloud.Outcome, started time.Time) *preflight.Report {
 	report := preflight.NewReport(config, outcome.Results, started, time.Since(started))
 	report.Node, report.Machine, report.Explanations, report.Calls = outcome.Identity, outcome.Machine, outcome.Explanations, outcome.Calls
 	report.Redact(outcome.Secrets...)
-	logResults(log, report)
 	return report
 }
 

@@ -204,6 +204,11 @@ var checks = []check{
 		fix: "Tag a public subnet in the zone for this cluster as well.",
 	},
 	{
+		id: "node-zone-public-subnet", title: "every zone with the cluster's subnets has a public one", severity: preflight.Warn, roles: controlOnly, section: sectionSubnets,
+		needs: fromVPC, run: onChoice(false, checkNodeZones),
+		fix: "Create a public subnet in the zone and tag it; for a cluster without internet-facing load balancers turn the check off.",
+	},
+	{
 		id: "public-subnet-choice", title: "the choice of public subnets does not depend on ids", severity: preflight.Warn, roles: controlOnly, section: sectionSubnets,
 		needs: fromVPC, run: onChoice(false, checkSubnetChoice),
 		fix: "Tag one public subnet in each zone with `kubernetes.io/role/elb`.",

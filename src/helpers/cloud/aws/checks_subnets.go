@@ -195,6 +195,33 @@ func checkForeignSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	})
 }
 
+// checkNodeZones compares the zones of the cluster's subnets, where its nodes are, with those of its public subnets.
+func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
+	if len(choice.Zones) == 0 {
+		return skipped("there is no public subnet for the cluster at all (see public-subnet-route)")
+	}
+	reported := f.foreignPublic(choice)
+	var zones []string
+	for _, s := range f.subnets {
+		isNodes := s.Tags.belongTo(f.cluster()) || s.ID == f.subnetID()
+		isReported := slices.ContainsFunc(reported, func(r rejected) bool { return r.Subnet.Zone == s.Zone }) // by foreign-public-subnets
+		if isNodes && !isReported && f.vpc().isRegular(s.Zone) && !choice.has(s.Zone) {
+			zones = append(zones, s.Zone)
+		}
+	}
+	if len(zones) == 0 {
+		return passed("")
+	}
+	slices.Sort(zones)
+	return found(preflight.Finding{
+		Resource: strings.Join(slices.Compact(zones), ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
+		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes there.",
+		Fix: []string{
+			"create a subnet in the zone whose route table has a route to an internet gateway, and tag it: " + f.tagCommand("shared", "SUBNET"),
+			"for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {node-zone-public-subnet: off}"},
+	})
+}
+
 func checkSubnetChoice(f *facts, choice subnetChoice) preflight.Outcome {
 	role := publicRoleTag
 	if choice.Internal {

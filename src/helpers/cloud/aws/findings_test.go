@@ -121,6 +121,12 @@ var subnetCases = map[string]mistake{
 	"local zones only": {change: func(f *fakeCloud) {
 		f.zones = map[string]string{"us-east-1a": "local-zone", "us-east-1b": "local-zone"}
 	}, check: "internal-subnets", status: preflight.Failed, resource: "vpc-1", fix: []string{"--resources subnet-node-a"}},
+	"node zone without a public subnet": {change: func(f *fakeCloud) { f.subnets = f.subnets[:3] },
+		check: "node-zone-public-subnet", status: preflight.Warned, resource: "us-east-1b", fix: []string{"node-zone-public-subnet: off"}},
+	"local zone without a public subnet": {change: func(f *fakeCloud) {
+		f.subnets = f.subnets[:3]
+		f.zones["us-east-1b"] = "local-zone"
+	}, check: "node-zone-public-subnet", status: preflight.Passed},
 	"two route tables": {change: func(f *fakeCloud) {
 		f.tables[0].tags, f.tables[1].tags = map[string]string{testKey: ""}, map[string]string{testKey: ""}
 	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
