@@ -22,14 +22,14 @@ import (
 	"kubernetes-release/lab/network"
 )
 
-// killDelay is what a cancelled command has between TERM and KILL.
+// killDelay is the time between SIGTERM and SIGKILL for a canceled command.
 const killDelay = 5 * time.Second
 
-// errNotRunning is wrapped by what needs a VM that is alive.
-var errNotRunning = errors.New("the VM isn't running")
+// errNotRunning is wrapped by the errors of calls that need a running VM.
+var errNotRunning = errors.New("the VM is not running")
 
-// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. A command that fails gives an *ExitError. When
-// ctx ends, the command and what it started in its session get TERM and five seconds later KILL.
+// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. If the command fails the error is an *ExitError.
+// When ctx ends, the command and the processes of its session get SIGTERM, and SIGKILL five seconds later.
 func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 	if len(argv) == 0 {
 		return fmt.Errorf("VM %s: no command", v.Spec.Name)
@@ -43,19 +43,19 @@ func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 		cmd.Dir = "/"
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		// A terminal stays the command's own; without one it gets a session, so that it can be ended with all its children.
+		// Without a terminal the command gets a session of its own, so that it can be killed with its children.
 		Setsid:     !isTerminal(o),
 		Credential: &syscall.Credential{Uid: account.uid, Gid: account.gid, Groups: account.groups},
 	}
 	if err := v.start(cmd); err != nil {
 		return fmt.Errorf("VM %s: running %q: %w", v.Spec.Name, argv, err)
 	}
-	ended := make(chan struct{})
-	go endWith(ctx, cmd, ended)
+	exited := make(chan struct{})
+	go stopWith(ctx, cmd, exited)
 	err = cmd.Wait()
-	close(ended)
+	close(exited)
 	if ctx.Err() != nil {
-		return fmt.Errorf("VM %s: %q was ended: %w", v.Spec.Name, argv, context.Cause(ctx))
+		return fmt.Errorf("VM %s: %q was stopped: %w", v.Spec.Name, argv, context.Cause(ctx))
 	}
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -73,13 +73,13 @@ func (v *VM) start(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	// Daemons that a script leaves behind may hold its output open; that must not keep us.
+	// Do not wait forever for daemons that a script has started and that keep its output open.
 	cmd.WaitDelay = killDelay
 	for _, h := range trees {
 		if !h.v2 {
 			continue
 		}
-		// Version 2 groups hold whole processes, so the child is born into one instead of following the thread.
+		// Version 2 groups hold whole processes, so the child is created in the group instead of inheriting the thread's.
 		group, err := os.Open(v.Spec.processGroup(h))
 		if err != nil {
 			return err
@@ -97,7 +97,7 @@ func (v *VM) start(cmd *exec.Cmd) error {
 	})
 }
 
-// lookPath finds a program by the VM's search path; it runs inside the VM's mounts.
+// lookPath finds a program in the VM's PATH. It must run in the VM's mount namespace.
 func lookPath(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -108,13 +108,13 @@ func lookPath(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("program %s isn't in %s of the VM", name, vmPath)
+	return "", fmt.Errorf("there is no program %s in %s of the VM", name, vmPath)
 }
 
-// endWith ends cmd with its session when ctx ends before it.
-func endWith(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
+// stopWith stops cmd with its session if ctx ends first.
+func stopWith(ctx context.Context, cmd *exec.Cmd, exited <-chan struct{}) {
 	select {
-	case <-ended:
+	case <-exited:
 		return
 	case <-ctx.Done():
 	}
@@ -124,7 +124,7 @@ func endWith(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 	_ = unix.Kill(target, unix.SIGTERM)
 	select {
-	case <-ended:
+	case <-exited:
 	case <-time.After(killDelay):
 		_ = unix.Kill(target, unix.SIGKILL)
 	}
@@ -142,17 +142,17 @@ func isTerminal(o RunOptions) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Do runs f on a thread inside the VM's mounts, network, host name and IPC, but not among its processes. Paths in f are the VM's. Goroutines
-// that f starts do not run there.
+// Do runs f on a thread in the VM's mount, network, UTS and IPC namespaces, but not in its PID namespace. Paths in f are the VM's.
+// Goroutines that f starts do not run there.
 func (v *VM) Do(f func() error) error { return v.enter(nil, false, f) }
 
-// namespace is a file of /proc/PID/ns with its flag.
+// namespace is a file in /proc/PID/ns with its flag.
 type namespace struct {
 	name string
 	flag int
 }
 
-// enter runs f on a thread of its own in the VM's namespaces; with processes, what f starts is a process of the VM, in its control
+// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are the VM's, in its control
 // groups.
 func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	if !v.record.initRuns() {
@@ -177,9 +177,9 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	}
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		result <- func() error {
-			// Threads share their root and working directory until told otherwise, and those of a VM are different.
+			// Threads share root and working directory by default, and those of a VM are different.
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
 				return fmt.Errorf("preparing to enter the VM: %w", err)
 			}
@@ -199,7 +199,7 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	return <-result
 }
 
-// joinThread puts the calling thread into the VM's version 1 groups, which its children then are born in.
+// joinThread moves the calling thread into the VM's version 1 groups, which its children inherit.
 func (s Spec) joinThread(trees []hierarchy) error {
 	for _, h := range trees {
 		if h.v2 {
@@ -213,7 +213,7 @@ func (s Spec) joinThread(trees []hierarchy) error {
 	return nil
 }
 
-// DialContext connects to an address as a process of the VM would, for http.Transport.
+// DialContext connects to an address from the VM's network namespace, for http.Transport.
 func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Conn, err error) {
 	if !v.record.initRuns() {
 		return nil, errNotRunning
@@ -233,7 +233,7 @@ type account struct {
 	groups     []uint32
 }
 
-// account looks a user up in the VM's own files.
+// account looks up a user in the VM's files.
 func (v *VM) account(name string) (account, error) {
 	if name == "" {
 		name = "root"
