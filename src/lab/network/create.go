@@ -199,17 +199,13 @@ func HardwareAddress(address netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x06, 0x4c, b[0], b[1], b[2], b[3]}
 }
 
-// Attach connects a process's network namespace to the bridge: eth0 with address (and mac, if not nil), loopback up, default route
-// via the gateway.
-func (n Network) Attach(pid int, address netip.Addr, mac net.HardwareAddr) error {
+// Attach connects a process's network namespace to the bridge: eth0 with address, loopback up, default route via the gateway.
+func (n Network) Attach(pid int, address netip.Addr) error {
 	if !n.Prefix().Contains(address) {
 		return fmt.Errorf("address %s: must be inside the lab's network %s", address, n.Prefix())
 	}
-	if mac == nil {
-		mac = HardwareAddress(address)
-	}
 	namespace := fmt.Sprintf("/proc/%d/ns/net", pid)
-	if err := n.plug("eth0", PortName(address), mac, namespace); err != nil {
+	if err := n.plug("eth0", PortName(address), HardwareAddress(address), namespace); err != nil {
 		return err
 	}
 	return Do(namespace, func() error {

@@ -10,7 +10,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,13 +110,7 @@ func (v *VM) boot(ctx context.Context, child *initProcess) error {
 	if err := v.Spec.joinCgroups(v.record.PID); err != nil {
 		return err
 	}
-	var mac net.HardwareAddr
-	if v.Spec.MAC != "" {
-		if mac, err = net.ParseMAC(v.Spec.MAC); err != nil {
-			return err
-		}
-	}
-	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address, mac); err != nil {
+	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address); err != nil {
 		return err
 	}
 	if err := child.sendSpec(v.Spec); err != nil {

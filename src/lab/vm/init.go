@@ -283,12 +283,8 @@ func mountAll(spec Spec, trees []hierarchy) error {
 	if err := shieldHostSettings(root); err != nil {
 		return err
 	}
-	binds := spec.Binds
 	if spec.PersistentDisk != "" {
-		binds = append(binds, Bind{Source: spec.PersistentDisk, Target: bosh.DefaultRoot.Path("store")})
-	}
-	for _, b := range binds {
-		if err := bind(b, root); err != nil {
+		if err := bind(spec.PersistentDisk, root, bosh.DefaultRoot.Path("store")); err != nil {
 			return err
 		}
 	}
@@ -308,38 +304,25 @@ func bindSystem(root string) error {
 		if err != nil || !info.IsDir() {
 			continue // a link into /usr, or not on this host
 		}
-		if err := bind(Bind{Source: "/" + name, Target: "/" + name, ReadOnly: true}, root); err != nil {
+		if err := bind("/"+name, root, name); err != nil {
 			return err
+		}
+		if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(root, name), unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("making /%s read-only: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func bind(b Bind, root string) error {
-	target := filepath.Join(root, b.Target)
-	info, err := os.Stat(b.Source)
-	if err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if info.IsDir() {
-		err = os.MkdirAll(target, 0o755)
-	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
-		var file *os.File
-		if file, err = os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
-			err = file.Close()
-		}
+// bind mounts a directory of the host on one below the VM's root, which is created if it is missing.
+func bind(source, root, target string) error {
+	path := filepath.Join(root, target)
+	err := os.MkdirAll(path, 0o755)
+	if err == nil {
+		err = unix.Mount(source, path, "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	if err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if err := unix.Mount(b.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if !b.ReadOnly {
-		return nil
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return fmt.Errorf("making %s read-only: %w", b.Target, err)
+		return fmt.Errorf("mounting %s at %s: %w", source, target, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -34,25 +33,21 @@ func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 	if len(argv) == 0 {
 		return fmt.Errorf("VM %s: no command", v.Spec.Name)
 	}
-	account, err := v.account(o.User)
-	if err != nil {
-		return err
-	}
-	cmd := &exec.Cmd{Args: argv, Dir: o.Dir, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Env: account.environment(o)}
+	cmd := &exec.Cmd{Args: argv, Dir: o.Dir, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Env: environment(o)}
 	if cmd.Dir == "" {
 		cmd.Dir = "/"
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		// Without a terminal the command gets a session of its own, so that it can be killed with its children.
 		Setsid:     !isTerminal(o),
-		Credential: &syscall.Credential{Uid: account.uid, Gid: account.gid, Groups: account.groups},
+		Credential: &syscall.Credential{}, // root without the caller's supplementary groups
 	}
 	if err := v.start(cmd); err != nil {
 		return fmt.Errorf("VM %s: running %q: %w", v.Spec.Name, argv, err)
 	}
 	exited := make(chan struct{})
 	go stopWith(ctx, cmd, exited)
-	err = cmd.Wait()
+	err := cmd.Wait()
 	close(exited)
 	if ctx.Err() != nil {
 		return fmt.Errorf("VM %s: %q was stopped: %w", v.Spec.Name, argv, context.Cause(ctx))
@@ -226,61 +221,10 @@ func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Co
 	return conn, err
 }
 
-// account is a user of the VM.
-type account struct {
-	name, home string
-	uid, gid   uint32
-	groups     []uint32
-}
-
-// account looks up a user in the VM's files.
-func (v *VM) account(name string) (account, error) {
-	if name == "" {
-		name = "root"
-	}
-	passwd, err := os.ReadFile(v.HostPath("/etc/passwd"))
-	if err != nil {
-		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
-	}
-	group, err := os.ReadFile(v.HostPath("/etc/group"))
-	if err != nil {
-		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
-	}
-	for line := range bytes.Lines(passwd) {
-		f := strings.Split(strings.TrimSpace(string(line)), ":")
-		if len(f) < 7 || f[0] != name {
-			continue
-		}
-		uid, err := strconv.ParseUint(f[2], 10, 32)
-		gid, err2 := strconv.ParseUint(f[3], 10, 32)
-		if err := errors.Join(err, err2); err != nil {
-			return account{}, fmt.Errorf("VM %s: user %s: %w", v.Spec.Name, name, err)
-		}
-		return account{name: name, home: f[5], uid: uint32(uid), gid: uint32(gid), groups: memberships(string(group), name)}, nil
-	}
-	return account{}, fmt.Errorf("VM %s: no user %q in its /etc/passwd", v.Spec.Name, name)
-}
-
-func memberships(group, name string) []uint32 {
-	var ids []uint32
-	for line := range strings.Lines(group) {
-		f := strings.Split(strings.TrimSpace(line), ":")
-		if len(f) < 4 {
-			continue
-		}
-		for member := range strings.SplitSeq(f[3], ",") {
-			if id, err := strconv.ParseUint(f[2], 10, 32); err == nil && member == name {
-				ids = append(ids, uint32(id))
-			}
-		}
-	}
-	return ids
-}
-
-func (a account) environment(o RunOptions) []string {
+func environment(o RunOptions) []string {
 	merged := make(map[string]string)
 	if !o.Bare {
-		merged = map[string]string{"PATH": vmPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name, "LANG": "C.UTF-8"}
+		merged = map[string]string{"PATH": vmPath, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8"}
 		if t := os.Getenv("TERM"); t != "" {
 			merged["TERM"] = t
 		}

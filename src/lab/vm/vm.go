@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -31,18 +30,9 @@ type Spec struct {
 	StateDir string          `json:"state_dir"` // the lab's state directory, absolute; the VM's own files are in vms/NAME below it
 	Network  network.Network `json:"network"`
 	Address  netip.Addr      `json:"address"`            // inside the network's prefix
-	MAC      string          `json:"mac,omitempty"`      // derived from the address if empty
 	Hostname string          `json:"hostname,omitempty"` // defaults to Name; may be fully qualified
 
 	PersistentDisk string `json:"persistent_disk,omitempty"` // host directory bound at /var/vcap/store, which outlives the VM; none if empty
-	Binds          []Bind `json:"binds,omitempty"`           // additional host paths in the VM
-}
-
-// Bind is a path of the host that is mounted in a VM.
-type Bind struct {
-	Source   string `json:"source"` // host path, file or directory
-	Target   string `json:"target"` // absolute path in the VM; created if missing
-	ReadOnly bool   `json:"read_only"`
 }
 
 // VM is a VM that exists, running or not.
@@ -52,12 +42,11 @@ type VM struct {
 	record record
 }
 
-// RunOptions are the optional parts of a command run in a VM.
+// RunOptions are the options of a command, which runs as root.
 type RunOptions struct {
 	Env    map[string]string // added to PATH, HOME, USER, LOGNAME, LANG and TERM; nothing else is inherited
 	Bare   bool              // Env is the whole environment
 	Dir    string            // working directory in the VM; empty means /
-	User   string            // a user of the VM (root, vcap); empty means root
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -99,16 +88,6 @@ func (s Spec) check() error {
 	case s.PersistentDisk != "" && !filepath.IsAbs(s.PersistentDisk):
 		return fmt.Errorf("VM %s: persistent disk %q must be an absolute path", s.Name, s.PersistentDisk)
 	}
-	if s.MAC != "" {
-		if _, err := net.ParseMAC(s.MAC); err != nil {
-			return fmt.Errorf("VM %s: MAC address: %w", s.Name, err)
-		}
-	}
-	for _, b := range s.Binds {
-		if !filepath.IsAbs(b.Source) || !filepath.IsAbs(b.Target) {
-			return fmt.Errorf("VM %s: bind of %q at %q: both must be absolute paths", s.Name, b.Source, b.Target)
-		}
-	}
 	return nil
 }
 
@@ -125,18 +104,13 @@ func (s Spec) dir() string { return filepath.Join(s.StateDir, "vms", s.Name) }
 // root is the VM's root directory on the host's filesystem, in which overlay mounts work.
 func (s Spec) root() string { return filepath.Join(s.dir(), "root") }
 
-// Dir returns the VM's directory on the host.
-func (v *VM) Dir() string { return v.Spec.dir() }
-
 // HostPath returns the path on the host of a file on the VM's disk (/etc, /var, /tmp ...). It does not work for what is mounted only in
 // the VM: /proc, /sys, /dev, /run, /usr, /var/vcap/store and the packages.
 func (v *VM) HostPath(path string) string {
 	return filepath.Join(v.Spec.root(), filepath.Clean("/"+path))
 }
 
-// ConsoleLog returns the host file that the VM's init and monit write to.
-func (v *VM) ConsoleLog() string { return consoleLog(v.Spec) }
-
+// consoleLog is the file on the host that the VM's init and monit write to.
 func consoleLog(s Spec) string { return filepath.Join(s.dir(), "console.log") }
 
 // PID returns the PID of the VM's init in the host's PID namespace, for /proc/PID/ns/* and nsenter.
