@@ -78,7 +78,7 @@ func exists(path string) bool {
 }
 
 // hosts is what BOSH's DNS says: each member's alias and the API's.
-func hosts(control *director.Group) []byte {
+func hosts(control *director.InstanceGroup) []byte {
 	i := control.Instances[0].Instance
 	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
 }
