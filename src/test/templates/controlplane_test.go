@@ -79,7 +79,7 @@ func exists(path string) bool {
 }
 
 // hosts contains what bosh-dns resolves: the aliases of the etcd member and of the API.
-func hosts(control *director.Group) []byte {
+func hosts(control *director.InstanceGroup) []byte {
 	i := control.Instances[0].Instance
 	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
 }
