@@ -439,22 +439,12 @@ func (l *lab) served(t *testing.T, name string) string {
 // answered waits until a namespace's load balancer answers, and gives its name.
 func (l *lab) answered(t *testing.T, name string, timeout time.Duration) string {
 	t.Helper()
-	var host string
 	begun := time.Now()
-	eventually(t, timeout, "host name of the load balancer of "+name, func() (err error) {
-		host, err = l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-		if err != nil || host == "" {
-			return fmt.Errorf("none yet: %w", errors.Join(err))
-		}
-		return nil
-	})
+	host := l.loadBalancerHost(t, name, timeout)
 	t.Logf("load balancer of %s has its name after %s", name, time.Since(begun).Round(100*time.Millisecond))
-	eventually(t, timeout, "HTTP through "+host, func() error {
-		out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
+	waitFor(t, timeout, "HTTP through "+host, func() error {
+		_, err := l.get(host)
+		return err
 	})
 	return host
 }
@@ -476,7 +466,7 @@ func TestCloudOutage(t *testing.T) {
 	l := deployed(t)
 	host := l.served(t, "before-outage")
 	pods, processes := l.containersOf(t, "before-outage"), l.pidsOf(t, "control/0")
-	eventually(t, time.Minute, "the node's first lease", func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) })
+	waitFor(t, time.Minute, "the node's first lease", func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) })
 	var cloud struct{ PID int }
 	text, err := os.ReadFile(filepath.Join(l.state, "cloud.json"))
 	if err != nil || json.Unmarshal(text, &cloud) != nil || cloud.PID < 2 {
@@ -495,7 +485,7 @@ func TestCloudOutage(t *testing.T) {
 			t.Errorf("up: %v\n%s", err, tail(out, 30))
 		}
 	})
-	eventually(t, 20*time.Second, "a service made in the outage", func() error { return l.onNodePort(t, "in-outage") })
+	waitFor(t, 20*time.Second, "a service made in the outage", func() error { return l.onNodePort(t, "in-outage") })
 	answers := 0
 	for time.Since(gone) < outage {
 		for _, namespace := range []string{"before-outage", "in-outage"} {
@@ -550,7 +540,7 @@ func TestKilledProcessesComeBack(t *testing.T) {
 			}
 			killed := time.Now()
 			l.ssh(t, "control/0", kill...)
-			eventually(t, time.Minute, "new processes", func() error {
+			waitFor(t, time.Minute, "new processes", func() error {
 				after := l.pidsOf(t, "control/0")
 				for _, name := range victims {
 					if after[name] == before[name] || after[name] == "" {
@@ -563,7 +553,7 @@ func TestKilledProcessesComeBack(t *testing.T) {
 				}
 				return nil
 			})
-			eventually(t, time.Minute, "node Ready", func() error { return l.nodeIsReady(t, killed) })
+			waitFor(t, time.Minute, "node Ready", func() error { return l.nodeIsReady(t, killed) })
 			t.Logf("back after %s", time.Since(killed).Round(100*time.Millisecond))
 			if err := l.onNodePort(t, "killed"); err != nil {
 				t.Error(err)

@@ -83,21 +83,10 @@ func (l *lab) balance(t *testing.T, kind string) {
 	t.Helper()
 	name := "policy-" + kind
 	l.mustKubectl(t, loadBalancerManifest(name, kind, l.smokeImage(t)), "apply", "-f", "-")
-	var host string
-	eventually(t, 3*time.Minute, "host name of the load balancer", func() error {
-		out, err := l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-		if err != nil || out == "" {
-			return fmt.Errorf("none yet: %v %s", err, out)
-		}
-		host = out
-		return nil
-	})
-	eventually(t, 3*time.Minute, "HTTP through "+host, func() error {
-		out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "10", "http://"+host+"/")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
+	host := l.loadBalancerHost(t, name, 3*time.Minute)
+	waitFor(t, 3*time.Minute, "HTTP through "+host, func() error {
+		_, err := l.get(host)
+		return err
 	})
 	l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=100s")
 }
@@ -119,7 +108,7 @@ func TestGeneratedPolicies(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", what, err, tail(out, 60))
 		}
 	}
-	eventually(t, 3*time.Minute, "both nodes ready and initialised", func() error {
+	waitFor(t, 3*time.Minute, "both nodes ready and initialised", func() error {
 		out, err := l.kubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
 		if lines := strings.Split(strings.TrimSpace(out), "\n"); err != nil || len(lines) != 2 || strings.Contains(out, "uninitialized") || strings.Count(out, " True") != 2 {
 			return fmt.Errorf("%v\n%s", err, out)

@@ -119,7 +119,7 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 		if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, instance+" is a node", func() error {
+		waitFor(t, time.Minute, instance+" is a node", func() error {
 			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
 			fields := strings.Fields(out)
 			if err != nil || len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
@@ -191,7 +191,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	}
 	get := func(instance, address string) {
 		t.Helper()
-		eventually(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
+		waitFor(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
 			out, err := l.run(20*time.Second, "ssh", instance, "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+address+"/")
 			if err == nil && !slices.Contains(names, strings.TrimSpace(out)) {
 				err = fmt.Errorf("no pod of %q", names)
@@ -244,26 +244,18 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	manifest = strings.Replace(manifest, "replicas: 2", "replicas: 1", 1)
 	l.mustKubectl(t, manifest, "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s") })
-	var host string
-	eventually(t, time.Minute, "host name of the load balancer", func() error {
-		out, err := l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-		if err != nil || out == "" {
-			return fmt.Errorf("none yet: %v %s", err, out)
-		}
-		host = out
-		return nil
-	})
+	host := l.loadBalancerHost(t, name, time.Minute)
 	fetch := func() error {
-		out, err := l.run(15*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
+		body, err := l.get(host)
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return err
 		}
-		if !strings.HasPrefix(strings.TrimSpace(out), "web-") {
-			return fmt.Errorf("answer %q is not the name of a pod", out)
+		if !strings.HasPrefix(body, "web-") {
+			return fmt.Errorf("response %q is not the name of a pod", body)
 		}
 		return nil
 	}
-	eventually(t, time.Minute, "HTTP through "+host, fetch)
+	waitFor(t, time.Minute, "HTTP through "+host, fetch)
 	for range 9 { // three for each node
 		if err := fetch(); err != nil {
 			t.Errorf("after it had answered once: %v", err)
@@ -349,7 +341,7 @@ func (l *lab) checkMembers(t *testing.T, count int) string {
 	var members string
 	for i := range count {
 		instance := fmt.Sprintf("control/%d", i)
-		eventually(t, 30*time.Second, "health of etcd on "+instance, func() error {
+		waitFor(t, 30*time.Second, "health of etcd on "+instance, func() error {
 			if out, err := l.run(20*time.Second, "ssh", instance, "sh", "-c", etcdctl+"endpoint health"); err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
