@@ -198,7 +198,7 @@ func (l *lab) loadBalancerHost(t *testing.T, namespace string, timeout time.Dura
 
 // get requests http://HOST/ from this machine, which resolves host names as clients of the lab do, and returns the body.
 func (l *lab) get(host string) (string, error) {
-	out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "10", "http://"+host+"/")
+	out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
