@@ -149,3 +149,24 @@ func TestNumberOfChecksIsExact(t *testing.T) {
 		}
 	}
 }
+
+// TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the changelog and
+// decision records describe the past.
+func TestNamedPathsExist(t *testing.T) {
+	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|config|docs|ci)/[a-z0-9_./-]+)`")
+	checked := 0
+	for _, document := range documents(t) {
+		if document == "CHANGELOG.md" || strings.HasPrefix(document, "docs/decisions/") {
+			continue
+		}
+		for _, m := range paths.FindAllStringSubmatch(read(t, document), -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s names %s: %v", document, m[1], err)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d paths found", checked)
+	}
+}
