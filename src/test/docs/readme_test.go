@@ -37,6 +37,10 @@ func checkCommand(t *testing.T, words []string) {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
+	case "cp":
+		if _, err := os.Stat(filepath.Join(root, words[1])); err != nil {
+			t.Error(err)
+		}
 	case "bin/lab", ".lab/bin/kubectl":
 		// run by the acceptance tests
 	case "bosh":
