@@ -170,3 +170,18 @@ func TestNamedPathsExist(t *testing.T) {
 		t.Errorf("only %d paths found", checked)
 	}
 }
+
+func TestArchitectureNamesEveryHelperAndCommand(t *testing.T) {
+	text := read(t, "docs/architecture.md")
+	for _, folder := range []string{"src/helpers", "src/cmd"} {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if entry.IsDir() && !strings.Contains(text, "`"+entry.Name()+"`") {
+				t.Errorf("docs/architecture.md does not name `%s` of %s", entry.Name(), folder)
+			}
+		}
+	}
+}
