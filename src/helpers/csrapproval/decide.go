@@ -11,6 +11,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubernetes-release/helpers/nodeobject"
 )
 
 const (
@@ -219,14 +221,7 @@ func hasAddress(node *corev1.Node, name string) bool {
 	return false
 }
 
-func ready(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
+func ready(node *corev1.Node) bool { return nodeobject.CheckReady(node, false) == nil }
 
 // describe lists a Node's names and addresses for a message.
 func describe(node *corev1.Node) string {

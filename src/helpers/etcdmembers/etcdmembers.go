@@ -59,14 +59,24 @@ func (m Member) String() string {
 
 // Load reads a configuration. Errors name the file.
 func Load(path string) (*Config, error) {
-	var config Config
-	if err := strictjson.ReadFile(path, &config); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := config.check(); err != nil {
+	config, err := Parse(content)
+	if err != nil {
 		return nil, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return &config, nil
+	return config, nil
+}
+
+// Parse decodes and checks the content of a configuration file.
+func Parse(content []byte) (*Config, error) {
+	var config Config
+	if err := strictjson.Unmarshal(content, &config); err != nil {
+		return nil, err
+	}
+	return &config, config.check()
 }
 
 func (c *Config) check() error {

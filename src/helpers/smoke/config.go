@@ -73,6 +73,9 @@ func (c *Config) check() error {
 	if c.Timeout <= 0 {
 		problems = append(problems, fmt.Errorf("timeout is %s; it must be more than 0, such as 10m", c.Timeout))
 	}
+	if c.LoadBalancer.Enabled && len(c.LoadBalancer.Types) == 0 {
+		problems = append(problems, errors.New("load_balancer.types is empty; set at least one, or set load_balancer.enabled to false"))
+	}
 	for n, kind := range c.LoadBalancer.Types {
 		if _, known := loadBalancerTypes[kind]; !known {
 			problems = append(problems, fmt.Errorf("load_balancer.types contains %q; allowed are default, classic, nlb", kind))

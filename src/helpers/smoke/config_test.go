@@ -46,6 +46,7 @@ func TestLoadConfigRefuses(t *testing.T) {
 		"negative duration": {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "-1s"}`, "timeout is -1s"},
 		"number duration":   {`{"timeout": 5}`, "5 is not a duration"},
 		"unknown type":      {config(`, "load_balancer": {"types": ["alb"]}`), `"alb"; allowed are default, classic, nlb`},
+		"no type":           {config(`, "load_balancer": {"enabled": true, "types": []}`), "load_balancer.types is empty"},
 		"type twice":        {config(`, "load_balancer": {"types": ["nlb", "nlb"]}`), "twice"},
 		"no images":         {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "/nowhere/images.json"}`, "/nowhere/images.json"},
 		"no image":          {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "` + others + `"}`, "${image:smoke-test}"},
