@@ -94,7 +94,7 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"cloud-controller-manager", "containerd", "flannel",
+		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel",
 	} {
 		preStart(t, job)
 	}
