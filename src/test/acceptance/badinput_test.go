@@ -246,7 +246,7 @@ func preStartRefusals(t *testing.T) []badInput {
 	return []badInput{
 		{
 			name: "unknown flags", ops: jobProperty("kube-apiserver", "extra_args?", "{event-tl: 1h, max-request-inflight: 100}"),
-			want: []string{"pre-start", "kube-apiserver", "--event-tl=1h (property extra_args", "no flag --event-tl; the nearest that it has is --event-ttl", "--max-request-inflight=100", "--max-requests-inflight"},
+			want: []string{"pre-start", "kube-apiserver", "--event-tl=1h (property extra_args", "no flag --event-tl; the nearest is --event-ttl", "--max-request-inflight=100", "--max-requests-inflight"},
 		},
 		{
 			name: "flag of the wrong type", ops: jobProperty("kube-controller-manager", "extra_args?", "{concurrent-deployment-syncs: many}"),
@@ -265,7 +265,7 @@ func preStartRefusals(t *testing.T) []badInput {
 			ops: jobProperty("kube-proxy", "tls/client", object(map[string]string{
 				"ca": "((tls_kube_proxy.ca))", "certificate": "((tls_kube_proxy.certificate))", "private_key": "((tls_flannel.private_key))",
 			})),
-			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not fit"},
+			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not match"},
 		},
 	}
 }

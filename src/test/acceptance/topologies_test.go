@@ -68,7 +68,7 @@ func (l *lab) checkVMsMadeAnew(t *testing.T) {
 	// waited tells whether a VM found the Node of the one before it.
 	waited := func(instance, process string) bool {
 		out := l.ssh(t, instance, "cat", "/var/vcap/sys/log/"+process+"/"+process+".stderr.log")
-		return strings.Contains(out, "is that of an earlier machine")
+		return strings.Contains(out, "belongs to a previous VM")
 	}
 	before := l.machines(t, instances)
 	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
