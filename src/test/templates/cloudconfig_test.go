@@ -9,7 +9,7 @@ import (
 	"kubernetes-release/lab/director/manifest"
 )
 
-// directorsCloudConfig has what the one of bosh-deployment (aws/cloud-config.yml) has: z1 to z3, a network default, compilation.
+// directorsCloudConfig is like bosh-deployment's aws/cloud-config.yml: z1 to z3, a network default, compilation.
 const directorsCloudConfig = `
 azs: [{name: z1}, {name: z2}, {name: z3}]
 vm_types: [{name: default}, {name: large}]

@@ -12,7 +12,7 @@ import (
 	"kubernetes-release/lab/director/release"
 )
 
-// cloudConfig is a cloud config for any IaaS; ops-files for AWS are tried with manifests/cloud-config/aws.yml as well.
+// cloudConfig is a cloud config for any IaaS.
 const cloudConfig = `
 azs: [{name: z1}, {name: z2}, {name: z3}]
 vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
@@ -32,8 +32,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
-	// anew is a variable that this deployment defines differently, so that it is not taken from the shared store.
-	anew string
+	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
+	regenerate string
 }
 
 func opsPaths(names []string) []string {
@@ -44,10 +44,10 @@ func opsPaths(names []string) []string {
 	return paths
 }
 
-// source is the manifest with the ops-files and a store in which variables are generated as on a first deploy.
+// source is the manifest with the ops-files and a store that generates variables as on a first deploy.
 func (d deployment) source(t testing.TB) manifest.Source {
 	t.Helper()
-	variables, err := manifest.OpenStore(variablesStore(t, d.anew))
+	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func (d deployment) source(t testing.TB) manifest.Source {
 	}
 }
 
-// interpolate fills in the manifest. Missing and unused variables are errors.
+// interpolate returns the manifest with its variables. Missing and unused variables are errors.
 func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
 	t.Helper()
 	source := d.source(t)
@@ -79,7 +79,7 @@ func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
 	return m
 }
 
-// releases are this release as it is in the work tree, and a bpm release in name only.
+// releases are this release, from the work tree, and a fake bpm release.
 func releases(t testing.TB) map[string]*release.Release {
 	t.Helper()
 	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}
@@ -117,7 +117,7 @@ func plan(t testing.TB, d deployment) *director.Plan {
 	return p
 }
 
-// checkPlaceholders validates the manifest as a Director with a config server does, which has not resolved variables yet.
+// checkPlaceholders validates the manifest like a Director with a config server, before variables are resolved.
 func checkPlaceholders(t testing.TB, d deployment) {
 	t.Helper()
 	source := d.source(t)
@@ -165,7 +165,7 @@ func TestManifestRenders(t *testing.T) {
 	}
 }
 
-// monit stops processes in the manifest's order. Without etcd an API server cannot stop in good order: it waits until bpm kills it.
+// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
 func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
 		t.Run(name, func(t *testing.T) {
@@ -175,9 +175,9 @@ func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 				for i, job := range group.Jobs {
 					position[job.Name] = i
 				}
-				etcd, has := position["etcd"]
-				if has && etcd < position["kube-apiserver"] {
-					t.Errorf("instance group %s: job etcd stands before kube-apiserver", group.Name)
+				etcd, ok := position["etcd"]
+				if ok && etcd < position["kube-apiserver"] {
+					t.Errorf("instance group %s: job etcd comes before kube-apiserver", group.Name)
 				}
 			}
 		})
