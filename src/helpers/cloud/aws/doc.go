@@ -35,6 +35,7 @@ type Provider struct {
 	// BeforeCalls, if set, is called once before the first call of EC2. Benchmarks use it to let all machines start together.
 	BeforeCalls func()
 
+	slowMetadata    time.Duration // time of an answer that is worth a warning; 0: sdkReplyTimeout
 	metadataTimeout time.Duration // of one answer of instance metadata; 0: metadataReplyTimeout
 }
 

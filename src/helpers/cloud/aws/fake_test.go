@@ -36,6 +36,7 @@ type fakeCloud struct {
 	tokenStatus int
 	metadata    map[string]string
 	statuses    map[string]int
+	delays      map[string]time.Duration
 
 	// EC2.
 	tags       map[string]string // of the instance
@@ -172,6 +173,7 @@ func (f *fakeCloud) pass(r *http.Request, name string) {
 }
 
 func (f *fakeCloud) serveMetadata(w http.ResponseWriter, r *http.Request) {
+	time.Sleep(f.delays[strings.TrimPrefix(r.URL.Path, "/latest/")])
 	f.pass(r, strings.TrimPrefix(r.URL.Path, "/latest/"))
 	f.mu.Lock()
 	defer f.mu.Unlock()

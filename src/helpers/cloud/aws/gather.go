@@ -65,6 +65,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		f.registryErr = err
 	}
 	f.skew, f.skewKnown = g.recorder.clockSkew()
+	f.medianReply = g.metadata.replies.median()
 	f.local, f.localErr = g.provider.localAddresses()
 }
 

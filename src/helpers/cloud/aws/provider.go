@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	}
 	defer metadata.http.CloseIdleConnections()
 	g := &gatherer{
-		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}},
+		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}, slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout)},
 		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {

@@ -330,6 +330,27 @@ func TestMetadataReplyLost(t *testing.T) {
 	}
 }
 
+// TestSlowMetadata: an answer that takes longer than the SDK of the cloud controller waits is not treated as missing, and if
+// many do, there is a warning.
+func TestSlowMetadata(t *testing.T) {
+	f := newFake()
+	f.delays = map[string]time.Duration{"meta-data/mac": sdkReplyTimeout + 100*time.Millisecond}
+	r, id := runAgainst(t, f, testConfig(preflight.Worker), nil)
+	if got := result(r, "metadata-service"); got.Status != preflight.Passed || id == nil {
+		t.Errorf("one slow answer: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
+	}
+	f.delays = map[string]time.Duration{"api/token": 30 * time.Millisecond}
+	for path := range f.metadata {
+		f.delays[path] = 30 * time.Millisecond
+	}
+	p := testProvider()
+	p.slowMetadata = 20 * time.Millisecond
+	r, id = runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	if got := result(r, "metadata-service"); got.Status != preflight.Warned || id == nil {
+		t.Errorf("slow answers: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
+	}
+}
+
 func TestEndpointUnreachable(t *testing.T) {
 	f := newFake()
 	f.start(t)
