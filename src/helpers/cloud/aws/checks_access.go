@@ -404,7 +404,7 @@ func checkRegistry(f *facts) preflight.Outcome {
 		return passed("%s", f.registryHost)
 	}
 	return found(preflight.Finding{
-		Resource: f.registryHost, Wanted: "a TCP connection", Found: rootMessage(f.registryErr),
+		Resource: f.registryHost, Wanted: "a connection", Found: rootMessage(f.registryErr),
 		Why: "Images in the account's ECR repositories cannot be pulled; the release's own images need no registry.",
 		Fix: []string{
 			f.endpointCommand("ecr.api") + " (also ecr.dkr, and a gateway endpoint for s3)",

@@ -39,17 +39,6 @@ func (p *Provider) localAddresses() ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-func (p *Provider) reachable(address string) error {
-	if p.Reachable != nil {
-		return p.Reachable(address)
-	}
-	connection, err := net.DialTimeout("tcp", address, dialTimeout)
-	if err != nil {
-		return err
-	}
-	return connection.Close()
-}
-
 func (p *Provider) nodeProviderID(ctx context.Context, kubeconfig, name string) (string, error) {
 	if p.NodeProviderID != nil {
 		return p.NodeProviderID(ctx, kubeconfig, name)
