@@ -4,10 +4,8 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -30,8 +28,8 @@ type Source struct {
 	Vars []string
 	// VarsFiles are YAML files of variables; -v wins over -l, a later file over an earlier.
 	VarsFiles []string
-	// Given are variables that the caller knows; the weakest source, and not using one is no error.
-	Given map[string]any
+	// Defaults are the variables with the lowest precedence; not all of them need to be used.
+	Defaults map[string]any
 	// Store generates and keeps what `variables:` defines; nil where nothing may be generated.
 	Store *Store
 }
@@ -67,6 +65,29 @@ func Interpolate(s Source) ([]byte, error) {
 	if unused := used.unused(); len(unused) > 0 {
 		return nil, fmt.Errorf("%s: nothing uses the variables given by -v: %s; check their spelling or leave them out",
 			s.Path, strings.Join(unused, ", "))
+	}
+	return out, nil
+}
+
+// AsReceived is the manifest as a Director with a config server receives it from `bosh deploy`: ops-files and the variables
+// that the CLI was given are applied, and what Store would generate is still a ((placeholder)).
+func AsReceived(s Source) ([]byte, error) {
+	text, err := os.ReadFile(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := readOps(s.OpsFiles)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = nil
+	vars, _, err := s.variables()
+	if err != nil {
+		return nil, err
+	}
+	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{})
+	if err != nil {
+		return nil, s.explain(err, whatThereIs(text, ops, err))
 	}
 	return out, nil
 }
@@ -196,32 +217,11 @@ func (s Source) variables() (template.Variables, tracked, error) {
 		}
 		sources = append(sources, arg.Vars)
 	}
-	sources = append(sources, template.StaticVariables(s.Given))
+	sources = append(sources, template.StaticVariables(s.Defaults))
 	if s.Store != nil {
 		all := append(append([]template.Variables{}, sources...), s.Store)
 		s.Store.lookup = template.NewMultiVars(all)
 		sources = all
 	}
 	return template.NewMultiVars(sources), flags, nil
-}
-
-// writeAtomically replaces a file at once: a full disk or a kill leaves the old content.
-func writeAtomically(path string, text []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	name := f.Name()
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(name, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }
