@@ -197,11 +197,20 @@ type Job struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
+// Decode decodes a manifest strictly, and checks nothing else. Variables need not be resolved.
+func Decode(file string, text []byte) (*Manifest, error) {
+	var m Manifest
+	if err := decode(file, text, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
 // Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config. The error lists
 // all problems.
 func Parse(file string, text []byte) (*Manifest, error) {
-	var m Manifest
-	if err := decode(file, text, &m); err != nil {
+	m, err := Decode(file, text)
+	if err != nil {
 		return nil, err
 	}
 	var problems []string
@@ -233,7 +242,7 @@ func Parse(file string, text []byte) (*Manifest, error) {
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%s:\n  - %s", file, strings.Join(problems, "\n  - "))
 	}
-	return &m, nil
+	return m, nil
 }
 
 func (m *Manifest) checkReleases(add func(string, ...any)) {
