@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/network"
 )
@@ -26,14 +27,17 @@ type Lab struct {
 	Network network.Network
 	// Out and Err are what an operator sees.
 	Out, Err io.Writer
-	// Terminal says that Out is a terminal.
-	Terminal bool
+	// Verbose shows each variable, package and step of a deploy.
+	Verbose bool
 	// Executable is the lab's own program, to be started again for the cloud process.
 	Executable string
 	// BPM is the stand-in for bpm.
 	BPM string
 
 	log *slog.Logger
+	// display and shown are what the command that runs is shown on; see StartDisplay.
+	display *progress.Display
+	shown   *director.Progress
 	// fresh says that this process has made the lab.
 	fresh bool
 }
@@ -166,10 +170,6 @@ func (l *Lab) OpenLog() error {
 	}
 	l.log = slog.New(slog.NewTextHandler(f, nil)) // closed by the end of the process
 	return nil
-}
-
-func (l *Lab) progress() *director.Progress {
-	return &director.Progress{Out: l.Out, Log: l.log, Colour: l.Terminal}
 }
 
 // IsNoLab says whether an error of Open means that the directory holds no lab.

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"golang.org/x/term"
-
 	"kubernetes-release/lab"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
@@ -44,6 +42,8 @@ const usage = `usage: lab COMMAND [--state DIR] [FLAGS] [ARGUMENTS]
   client COMMAND…         run a command on this machine with the lab's DNS
 
 --state DIR is the lab's directory, .lab by default; labs with different directories do not disturb each other.
+--verbose shows each variable, package and step of what changes the lab; by default variables and packages are one line each, and a
+terminal shows steps only while they last.
 `
 
 func main() {
@@ -172,6 +172,7 @@ func run(ctx context.Context, arguments []string) (int, error) {
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	state := flags.String("state", ".lab", "the lab's directory")
+	verbose := flags.Bool("verbose", false, "show each variable, package and step")
 	if c.flags != nil {
 		c.flags(flags)
 	}
@@ -187,10 +188,10 @@ func run(ctx context.Context, arguments []string) (int, error) {
 	if os.Geteuid() != 0 {
 		return 1, errors.New("the lab makes namespaces and interfaces, which needs root")
 	}
-	return dispatch(ctx, c, name, *state, rest)
+	return dispatch(ctx, c, name, *state, *verbose, rest)
 }
 
-func dispatch(ctx context.Context, c command, name, state string, arguments []string) (int, error) {
+func dispatch(ctx context.Context, c command, name, state string, verbose bool, arguments []string) (int, error) {
 	l, err := lab.Open(state, false)
 	if err != nil && !(lab.IsNoLab(err) && c.creates) {
 		if name == "down" && lab.IsNoLab(err) {
@@ -212,7 +213,10 @@ func dispatch(ctx context.Context, c command, name, state string, arguments []st
 			return 1, err
 		}
 	}
-	l.Terminal = term.IsTerminal(int(os.Stdout.Fd()))
+	if c.changes {
+		l.Verbose = verbose
+		defer l.StartDisplay()()
+	}
 	return c.do(ctx, l, arguments)
 }
 

@@ -86,10 +86,13 @@ func (s *Step) Skip() {
 	s.done++
 }
 
-// Finish ends the step with one line, which says how long it took, and records that for the estimates of the next run.
+// Record writes down how long the step took, for the estimates of the next run.
+func (s *Step) Record() { s.display.plan.record(s.name, s.display.now().Sub(s.begun)) }
+
+// Finish records the step, closes it, and prints one line that says how long it took.
 func (s *Step) Finish(format string, arguments ...any) {
 	took := s.display.now().Sub(s.begun)
-	s.display.plan.record(s.name, took)
+	s.Record()
 	s.Close()
 	_, _ = fmt.Fprintf(s.display, "%s: %s (%s)\n", s.name, fmt.Sprintf(format, arguments...), Took(took))
 }
