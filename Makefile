@@ -73,6 +73,11 @@ tools:
 release-tool:
 	@ci/go-build.sh release-tool $(BUILD)/bin ./cmd/release
 
+.PHONY: pictures
+pictures: release lab ## Draw the pictures of README.md from real runs in a lab, into docs/images; needs root
+	@ci/go-build.sh pictures $(BUILD)/bin ./cmd/pictures
+	@ci/pictures.sh
+
 ##: Test
 
 .PHONY: test
