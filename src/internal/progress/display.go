@@ -48,10 +48,14 @@ type Display struct {
 	partial []byte
 }
 
-// IsTerminal reports whether a writer is a terminal that can redraw lines.
+// IsTerminal reports whether a writer is a terminal that can redraw lines. One without a size, as some CI systems have, cannot.
 func IsTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("TERM") != "dumb"
+	if !ok || os.Getenv("TERM") == "dumb" {
+		return false
+	}
+	width, height, err := term.GetSize(int(file.Fd()))
+	return err == nil && width > 0 && height > 0
 }
 
 // Open returns a display on out, for the plan that the environment describes.

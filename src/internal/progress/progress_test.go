@@ -247,6 +247,18 @@ func TestTerminalIsLeftCleanByAnUnfinishedStep(t *testing.T) {
 	screen.mustShow(t, "Error: it failed")
 }
 
+func TestOnlyPartIsTheStep(t *testing.T) {
+	for times, want := range map[string]float64{"": 0.75, "build 40\n": 0.25} {
+		withPlan(t, "build:100", times)
+		s := Open(io.Discard).Begin("build")
+		s.Part("etcd", 0).Watch(func() (string, float64) { return "", 0.75 })
+		if _, done := s.progress(10 * time.Second); done != want {
+			t.Errorf("with the times %q: %v done, want %v", times, done, want)
+		}
+		s.Close()
+	}
+}
+
 func TestLeft(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "less than a minute", 44 * time.Second: "less than a minute", 50 * time.Second: "about 1 minute",

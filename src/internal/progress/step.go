@@ -125,12 +125,18 @@ func (s *Step) label() string {
 func (s *Step) progress(elapsed time.Duration) (planned, float64) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	done := s.finished
-	for p := range s.active {
-		done += p.weight * p.share(s.expected.measured)
-	}
 	if s.weight > 0 {
+		done := s.finished
+		for p := range s.active {
+			done += p.weight * p.share(s.expected.measured)
+		}
 		return s.expected, unfinished(done / s.weight)
+	}
+	for p := range s.active {
+		// The only part of a step is the step.
+		if _, share := p.now(); share >= 0 && s.total == 0 && !s.expected.measured {
+			return s.expected, unfinished(share)
+		}
 	}
 	return s.expected, unfinished(elapsed.Seconds() / max(s.expected.seconds, 1))
 }
