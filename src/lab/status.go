@@ -72,7 +72,7 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 	group.Go(func() { kubernetes = readCluster(ctx, l.path("kubeconfig")) })
 	group.Go(func() { resources = readCloud(ctx, APIURL(l.Network)) })
 	group.Go(func() {
-		if _, running := l.cloudNote(); running {
+		if _, running := l.runningCloud(); running {
 			if cloud = "running"; l.cloudAnswers(ctx) != nil {
 				cloud = "not answering (see " + relative(l.cloudLog()) + ")"
 			}
