@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"kubernetes-release/release/components"
 	"kubernetes-release/release/ociimage"
@@ -30,30 +28,18 @@ func (b Builder) BuildHelpers(ctx context.Context) error {
 }
 
 func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {
-	begun := time.Now()
 	bin := b.path(folder, "bin")
 	if err := removeOthers(bin, commands); err != nil {
 		return err
 	}
-	var packages []string
+	programs := components.Programs{
+		Step: folder, Source: filepath.Join(b.Root, "src"), Output: bin, Flags: []string{"-ldflags", "-s -w"},
+		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},
+	}
 	for _, command := range commands {
-		packages = append(packages, "./cmd/"+command)
+		programs.Packages = append(programs.Packages, "./cmd/"+command)
 	}
-	source := filepath.Join(b.Root, "src")
-	environment := []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="}
-	needed, err := run(ctx, source, environment, "go", append([]string{"list", "-deps"}, packages...)...)
-	if err != nil {
-		return err
-	}
-	arguments := []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin + string(filepath.Separator)}
-	build := exec.CommandContext(ctx, "go", append(arguments, packages...)...)
-	build.Dir, build.Env = source, append(os.Environ(), environment...)
-	progress := components.NewProgress(b.Log, folder, len(commands))
-	if err := components.Compile(build, strings.Join(commands, ", "), strings.Count(needed, "\n"), progress); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(b.Log, "%s: built %s in %s\n", folder, strings.Join(commands, ", "), components.Took(time.Since(begun)))
-	return nil
+	return programs.Build(ctx, b.Log)
 }
 
 // removeOthers removes what an earlier version built and this one doesn't.

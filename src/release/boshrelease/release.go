@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"code.cloudfoundry.org/clock"
@@ -27,6 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/components"
 )
 
@@ -113,7 +114,9 @@ func (b Builder) intact(last Result) bool {
 func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 	packages := b.Packages()
 	blobs := make([]Blob, len(packages))
-	progress := components.NewProgress(b.Log, "blobs", len(packages))
+	step := progress.NewStep(b.Log, "blobs")
+	defer step.Close()
+	step.Parts(len(packages), 0)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(archivesAtOnce)
 	for i, p := range packages {
@@ -122,7 +125,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 				return err
 			}
 			var err error
-			if blobs[i], err = b.writeBlob(ctx, p, progress); err != nil {
+			if blobs[i], err = b.writeBlob(ctx, p, step); err != nil {
 				return fmt.Errorf("package %s: %w", p.Name, err)
 			}
 			return nil
@@ -131,9 +134,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if progress.Quiet() {
-		progress.Say("all", "up to date")
-	}
+	step.Finish("%d packages", len(packages))
 	named := map[string]Blob{}
 	for i, p := range packages {
 		named[p.Name] = blobs[i]
@@ -143,7 +144,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 
 func (b Builder) blobFile(name string) string { return b.path("blobs", name, name+".tar.xz") }
 
-func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.Progress) (Blob, error) {
+func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) (Blob, error) {
 	begun := time.Now()
 	for _, tree := range p.Trees {
 		if found, err := os.ReadDir(tree.Dir); err != nil || len(found) == 0 {
@@ -162,9 +163,10 @@ func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.
 	}
 	file := b.blobFile(p.Name)
 	if info, err := os.Stat(file); err == nil && blob.Digest == digest && info.Size() == blob.Size {
-		progress.Skip()
+		step.Skip()
 		return blob, nil
 	}
+	part := step.Part(p.Name, 0)
 	if err := WriteArchive(ctx, file, p.Trees...); err != nil {
 		return Blob{}, err
 	}
@@ -172,7 +174,7 @@ func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.
 	if blob.SHA256, blob.Size, err = fileDigest(file); err != nil {
 		return Blob{}, err
 	}
-	progress.Done(p.Name, "packed in %s, %s", components.Took(time.Since(begun)), components.Size(blob.Size))
+	part.Done("packed in %s, %s", components.Took(time.Since(begun)), components.Size(blob.Size))
 	return blob, writeJSON(stamp, blob)
 }
 
@@ -366,7 +368,9 @@ func (b Builder) createRelease(staging, temporary string, number version.Version
 
 	// As bosh-cli puts a release folder together, but with the cache of archives in the build folder, where
 	// make clean finds it, instead of the user's home.
-	reporter := indexReporter{components.NewProgress(b.Log, "release", countEntries(staging))}
+	step := progress.NewStep(b.Log, "release")
+	defer step.Close()
+	reporter := newIndexReporter(step, countEntries(staging))
 	cache := index.NewFSIndexBlobs(filepath.Join(temporary, "cache"), reporter, nil, files)
 	indices := func(kind string, final bool) boshrel.ArchiveIndicies {
 		dir := filepath.Join(staging, kind)
@@ -398,8 +402,12 @@ func (b Builder) createRelease(staging, temporary string, number version.Version
 	if err != nil {
 		return "", "", err
 	}
-	archive, err = releases.NewArchiveWriter().Write(release, nil)
-	return name, archive, err
+	reporter.part.Say("writing the tarball")
+	if archive, err = releases.NewArchiveWriter().Write(release, nil); err != nil {
+		return "", "", err
+	}
+	step.Finish("packed %d jobs, packages and licenses", reporter.packed.Load())
+	return name, archive, nil
 }
 
 // countEntries counts what goes into a release: jobs, packages and the licences.
@@ -412,18 +420,29 @@ func countEntries(staging string) int {
 	return count
 }
 
-// indexReporter prints what bosh-cli tells of its progress.
-type indexReporter struct{ progress *components.Progress }
+// indexReporter shows what bosh-cli tells of its progress.
+type indexReporter struct {
+	part   *progress.Part
+	packed *atomic.Int64
+}
+
+func newIndexReporter(step *progress.Step, total int) indexReporter {
+	r := indexReporter{step.Part("jobs and packages", 0), &atomic.Int64{}}
+	r.part.Watch(func() (string, float64) {
+		packed := r.packed.Load()
+		return fmt.Sprintf("packed %d of %d", packed, total), float64(packed) / float64(total)
+	})
+	return r
+}
 
 func (r indexReporter) IndexEntryStartedAdding(string, string) {}
 
 func (r indexReporter) IndexEntryFinishedAdding(kind, description string, err error) {
 	if err != nil {
-		r.progress.Say(kind, "%s failed: %v", description, err)
+		r.part.Note("packing %s %s failed: %v", kind, description, err)
 		return
 	}
-	name, _, _ := strings.Cut(description, "/") // the rest is the fingerprint
-	r.progress.Done(kind+" "+name, "packed")
+	r.packed.Add(1)
 }
 
 func (r indexReporter) IndexEntryDownloadStarted(string, string)         {}
