@@ -88,8 +88,8 @@ func (b Builder) components() components.Builder {
 
 // openComponent gives a component that was built.
 func (b Builder) openComponent(name string) (components.Built, error) {
-	found, unknown := components.Named(name)
-	if len(unknown) > 0 {
+	found := components.Named(name)
+	if len(found) == 0 {
 		return components.Built{}, fmt.Errorf("there is no component %q", name)
 	}
 	return b.components().Open(found[0])

@@ -90,6 +90,16 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 	return result, writeJSON(b.record(), result)
 }
 
+// BuildTarball is Build for the command line: it reports where the tarball is.
+func (b Builder) BuildTarball(ctx context.Context) error {
+	result, err := b.Build(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(b.Log, "%s/%s: %s, %s\n", result.Name, result.Version, result.Tarball, components.Size(result.Size))
+	return err
+}
+
 func (b Builder) record() string { return b.path("release", "release.json") }
 
 // Last gives the release that was built last.

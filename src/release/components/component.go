@@ -7,7 +7,10 @@
 // builds the component again.
 package components
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Component is what is built in one go from one pin.
 type Component struct {
@@ -132,24 +135,21 @@ func All() []Component {
 	}
 }
 
-// Named gives the components with these names, in the order of All, and the names that there are none for.
-func Named(names ...string) (found []Component, unknown []string) {
-	wanted := map[string]bool{}
-	for _, name := range names {
-		wanted[name] = true
-	}
+// Names returns the names of all components.
+func Names() []string {
+	var names []string
 	for _, c := range All() {
-		if wanted[c.Name] {
-			found = append(found, c)
-			delete(wanted, c.Name)
-		}
+		names = append(names, c.Name)
 	}
-	for _, name := range names {
-		if wanted[name] {
-			unknown = append(unknown, name)
-		}
+	return names
+}
+
+// Named returns the components with these names in the order of All; without names it returns all.
+func Named(names ...string) []Component {
+	if len(names) == 0 {
+		return All()
 	}
-	return found, unknown
+	return slices.DeleteFunc(All(), func(c Component) bool { return !slices.Contains(names, c.Name) })
 }
 
 // kubernetesVersion sets what a Kubernetes program says of itself. The time is fixed, or no two builds would be equal.

@@ -15,12 +15,15 @@ import (
 	"time"
 )
 
+// pins is the folder with the pins.
+const pins = "../../components"
+
 // TestSameBytes builds one program twice, from different folders and with different caches.
 func TestSameBytes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a component twice without a cache; make test-lab runs it")
 	}
-	found, _ := Named("cni-plugins")
+	found := Named("cni-plugins")
 	c := found[0]
 	c.Binaries = []Binary{{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"}}
 	var programs [][]byte
@@ -28,7 +31,7 @@ func TestSameBytes(t *testing.T) {
 		dir := t.TempDir()
 		source := filepath.Join(dir, "source")
 		for _, name := range []string{"go.mod", "go.sum"} {
-			content, err := os.ReadFile(filepath.Join(c.Pin, name))
+			content, err := os.ReadFile(filepath.Join(pins, c.Pin, name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,11 +60,11 @@ func TestSameBytes(t *testing.T) {
 
 // TestPins compares the table with the pins: each names its module, and lists the programs as tools.
 func TestPins(t *testing.T) {
-	pins := map[string]bool{}
+	built := map[string]bool{}
 	for _, c := range All() {
-		pins[c.Pin] = true
+		built[c.Pin] = true
 		command := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
-		command.Dir = c.Pin
+		command.Dir = filepath.Join(pins, c.Pin)
 		text, err := command.Output()
 		if err != nil {
 			t.Fatalf("%s: %v", c.Pin, err)
@@ -83,12 +86,15 @@ func TestPins(t *testing.T) {
 			}
 		}
 	}
-	dirs, err := filepath.Glob("*/go.mod")
+	files, err := filepath.Glob(filepath.Join(pins, "*", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range dirs {
-		if !pins[filepath.Dir(file)] {
+	if len(files) == 0 {
+		t.Errorf("no pins in %s", pins)
+	}
+	for _, file := range files {
+		if !built[filepath.Base(filepath.Dir(file))] {
 			t.Errorf("%s pins something that no component builds", file)
 		}
 	}
@@ -239,7 +245,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("a second lock gave %v", err)
 	}
 	if !strings.Contains(log.String(), "waiting") {
-		t.Errorf("nothing was said about waiting: %q", log.String())
+		t.Errorf("the wait is not reported: %q", log.String())
 	}
 	unlock()
 	unlock, err = Lock(t.Context(), dir, io.Discard)
@@ -250,9 +256,12 @@ func TestLock(t *testing.T) {
 }
 
 func TestNamed(t *testing.T) {
-	found, unknown := Named("runc", "nothing", "etcd")
-	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" || !slices.Equal(unknown, []string{"nothing"}) {
-		t.Errorf("found %v, unknown %v", found, unknown)
+	found := Named("runc", "nothing", "etcd")
+	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" {
+		t.Errorf("got %v, want etcd and runc", found)
+	}
+	if all := Named(); len(all) != len(Names()) || all[0].Name != Names()[0] {
+		t.Errorf("got %v without names, want all components", all)
 	}
 }
 
