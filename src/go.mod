@@ -3,6 +3,7 @@ module kubernetes-release
 go 1.26.0
 
 require (
+	al.essio.dev/pkg/shellescape v1.6.1
 	code.cloudfoundry.org/clock v1.80.0
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/config v1.32.31
