@@ -21,9 +21,9 @@ import (
 	"kubernetes-release/lab/awssim"
 )
 
-// step is one call in a story; got is compared with want as text, which shows both on failure.
+// step is a call in a sequence; got is compared with want as text, which shows both on failure.
 type step struct {
-	action string // service:Action, for the check that every action is driven
+	action string // service:Action, for the check that every action is called
 	call   func(context.Context) (got any, err error)
 	want   any
 	code   string
@@ -58,7 +58,7 @@ func tcp(port int32) *ec2types.IpPermission {
 	return &ec2types.IpPermission{IpProtocol: aws.String("tcp"), FromPort: &port, ToPort: &port, IpRanges: []ec2types.IpRange{{CidrIp: aws.String("10.0.0.0/8"), Description: aws.String("in")}}}
 }
 
-// TestActions drives every action of every API with the real clients.
+// TestActions calls every action of every API with the real clients.
 func TestActions(t *testing.T) {
 	world := testWorld(t)
 	b := start(t, world, awssim.Options{})
@@ -214,7 +214,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	if len(forgotten) > 0 {
-		t.Errorf("actions that no step drives: %v", forgotten)
+		t.Errorf("actions that no step calls: %v", forgotten)
 	}
 }
 

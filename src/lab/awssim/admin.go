@@ -10,7 +10,7 @@ import (
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// errNoSuchResource is a path of the admin API that names nothing.
+// errNoSuchResource is for paths of the admin API that name no resource.
 var errNoSuchResource = errors.New("no such resource")
 
 // adminHandler is the JSON API of the simulation itself:
@@ -18,17 +18,17 @@ var errNoSuchResource = errors.New("no such resource")
 //	GET    /_sim/healthz                     "ok"
 //	GET    /_sim/world                       everything that exists, except the secret
 //	GET    /_sim/dns                         {name: [address]} of load balancers and instances
-//	GET    /_sim/calls?match=ec2:Describe*   the record; DELETE forgets it
-//	GET    /_sim/faults                      faults to come; POST adds one (Fault), DELETE removes all
-//	GET    /_sim/settings                    knobs (Settings); PATCH changes those given
-//	PUT    /_sim/KIND/ID                     makes or replaces a resource: vpcs, subnets, route_tables, security_groups,
+//	GET    /_sim/calls?match=ec2:Describe*   the record; DELETE clears it
+//	GET    /_sim/faults                      pending faults; POST adds one (Fault), DELETE removes all
+//	GET    /_sim/settings                    Settings; PATCH changes the given ones
+//	PUT    /_sim/KIND/ID                     creates or replaces a resource: vpcs, subnets, route_tables, security_groups,
 //	                                         roles, instance_profiles, instances; in the world file's form
-//	PATCH  /_sim/KIND/ID                     changes the fields given
+//	PATCH  /_sim/KIND/ID                     changes the given fields
 //	DELETE /_sim/KIND/ID                     removes it
 //	PATCH  /_sim/tags/ID                     {"key": "value", "gone": null} on any EC2 resource
 //	PUT    /_sim/roles/NAME/policies/POLICY  an IAM policy document; DELETE removes it
 //
-// Errors are {"error": "…"} with status 400, 404 for what does not exist.
+// Errors are {"error": "…"} with status 400, or 404 if the resource does not exist.
 func (s *Simulator) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /_sim/healthz", func(w http.ResponseWriter, r *http.Request) { reply(w, "ok") })
@@ -166,7 +166,7 @@ func (s *Simulator) updateRole(r *http.Request, change func(*Role)) error {
 	})
 }
 
-// admin answers {"ok": true}, or the error of the change.
+// admin responds with {"ok": true} or the error of the change.
 func admin(change func(*http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := change(r); err != nil {

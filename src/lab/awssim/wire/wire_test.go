@@ -102,8 +102,8 @@ func TestErrorResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that any form either fills the struct or is refused with one of the two errors, and that
-// a request which was accepted means the same when its parameters are parsed again.
+// FuzzDecode checks that Decode either accepts a form or returns one of its two errors, and that decoding a form twice has the same
+// result.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"", "Filter.1.Name=a&Filter.1.Value.1=b", "Filter.member.1.Name=a", "InstanceId=", "InstanceId.1", "Filter..Name=x",
