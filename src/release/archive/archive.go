@@ -1,4 +1,6 @@
-package boshrelease
+// Package archive writes tar archives that are the same bytes for the same content: files are sorted, and owners and times are
+// left out.
+package archive
 
 import (
 	"archive/tar"
@@ -19,13 +21,13 @@ import (
 	"strings"
 	"time"
 
-	boshfile "github.com/cloudfoundry/bosh-utils/fileutil"
+	"kubernetes-release/internal/atomicfile"
 )
 
-// epoch is the time of everything in an archive, so that the same content is the same bytes.
+// epoch is the time of all files in an archive.
 var epoch = time.Unix(0, 0).UTC()
 
-// Tree is a folder of files that goes into an archive below a prefix.
+// Tree is a folder whose content goes into an archive below a prefix.
 type Tree struct {
 	// Dir is the folder on this machine.
 	Dir string
@@ -33,7 +35,7 @@ type Tree struct {
 	Prefix string
 }
 
-// entry is one file, folder or link of an archive.
+// entry is a file, folder or symbolic link of an archive.
 type entry struct {
 	name   string // path in the archive, with slashes
 	source string // file on this machine
@@ -42,8 +44,7 @@ type entry struct {
 	size   int64
 }
 
-// entries lists what is in trees, sorted by name. Modes are 0755 or 0644 by whether the owner may execute; owners and
-// times are left out.
+// entries lists the content of trees, sorted by name. Modes are 0755 if the owner can execute the file, else 0644.
 func entries(trees []Tree) ([]entry, error) {
 	var all []entry
 	for _, tree := range trees {
@@ -97,12 +98,12 @@ func newEntry(name, file string) (entry, error) {
 			e.mode = 0o755
 		}
 	default:
-		err = fmt.Errorf("%s is neither file, folder nor link; an archive can't hold it", file)
+		err = fmt.Errorf("%s is not a file, folder or symbolic link; an archive cannot hold it", file)
 	}
 	return e, err
 }
 
-// Digest is a digest of names, modes and contents, as hexadecimal SHA-256.
+// Digest is the hexadecimal SHA-256 of the names, modes and contents of trees.
 func Digest(trees []Tree) (string, error) {
 	all, err := entries(trees)
 	if err != nil {
@@ -112,7 +113,7 @@ func Digest(trees []Tree) (string, error) {
 	for _, e := range all {
 		_, _ = fmt.Fprintf(digest, "%q %v %q %d\n", e.name, e.mode, e.link, e.size)
 		if e.mode.IsRegular() {
-			if err := copyFile(digest, e.source); err != nil {
+			if err := CopyFile(digest, e.source); err != nil {
 				return "", err
 			}
 		}
@@ -120,38 +121,21 @@ func Digest(trees []Tree) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
-// WriteArchive writes a tar archive of trees, compressed by xz, to file, the same bytes for the same content. The file
-// appears when it is complete.
-func WriteArchive(ctx context.Context, file string, trees ...Tree) error {
+// WriteXZ atomically writes a tar archive of trees to file, compressed with xz.
+func WriteXZ(ctx context.Context, file string, trees ...Tree) error {
 	all, err := entries(trees)
 	if err != nil {
 		return err
 	}
-	return writeFile(file, func(w io.Writer) error { return writeTarXZ(ctx, w, all) })
+	return atomicfile.WriteFrom(file, 0o644, func(w io.Writer) error { return writeTarXZ(ctx, w, all) })
 }
 
-// writeFile writes a file through a temporary one beside it.
-func writeFile(file string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temporary.Name()) }()
-	if err := errors.Join(write(temporary), temporary.Chmod(0o644), temporary.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return os.Rename(temporary.Name(), file)
-}
-
-// writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and
-// makes a quarter less of them; stemcells unpack it, as they bring dpkg-dev, which needs xz-utils.
+// writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and the result is a
+// quarter smaller. Stemcells can unpack it: they have dpkg-dev, which depends on xz-utils.
 func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
-	command := exec.CommandContext(ctx, "xz", "--compress", "--stdout", "-1", "--threads=1") // several threads cut the content into blocks
-	var complaints strings.Builder
-	command.Stdout, command.Stderr = w, &complaints
+	command := exec.CommandContext(ctx, "xz", "--compress", "--stdout", "-1", "--threads=1") // several threads would split the content into blocks
+	var stderr strings.Builder
+	command.Stdout, command.Stderr = w, &stderr
 	input, err := command.StdinPipe()
 	if err != nil {
 		return err
@@ -160,18 +144,45 @@ func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
 		return fmt.Errorf("%w; make setup installs it (xz-utils)", err)
 	}
 	err = errors.Join(writeTar(input, all), input.Close())
-	if ended := command.Wait(); ended != nil {
-		err = errors.Join(err, fmt.Errorf("xz: %w: %s", ended, strings.TrimSpace(complaints.String())))
+	if failed := command.Wait(); failed != nil {
+		err = errors.Join(err, fmt.Errorf("xz: %w: %s", failed, strings.TrimSpace(stderr.String())))
 	}
 	return err
 }
 
-func writeTarGz(w io.Writer, all []entry) error {
+// WriteGzip writes a tar archive of files below dir, compressed with gzip at its fastest. Folders include their content; "." is all
+// of dir. The archive has the files in the given order.
+func WriteGzip(w io.Writer, dir string, files ...string) error {
+	var all []entry
+	for _, file := range files {
+		some, err := entriesOf(dir, file)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
+	}
 	compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err != nil {
 		return err
 	}
 	return errors.Join(writeTar(compressed, all), compressed.Close())
+}
+
+// entriesOf lists a file, or a folder and its content, by its path below dir; "." is dir itself.
+func entriesOf(dir, file string) ([]entry, error) {
+	full := filepath.Join(dir, file)
+	info, err := os.Lstat(full)
+	if err != nil {
+		return nil, err
+	}
+	if file == "." {
+		return entries([]Tree{{Dir: full}})
+	}
+	if info.IsDir() {
+		return entries([]Tree{{Dir: full, Prefix: filepath.ToSlash(file)}}) // includes the folder itself
+	}
+	only, err := newEntry(filepath.ToSlash(file), full)
+	return []entry{only}, err
 }
 
 func writeTar(w io.Writer, all []entry) error {
@@ -200,63 +211,15 @@ func writeEntry(archive *tar.Writer, e entry) error {
 	if header.Typeflag != tar.TypeReg {
 		return nil
 	}
-	return copyFile(archive, e.source)
+	return CopyFile(archive, e.source)
 }
 
-func copyFile(w io.Writer, file string) error {
+// CopyFile copies the content of a file to w.
+func CopyFile(w io.Writer, file string) error {
 	source, err := os.Open(file)
 	if err != nil {
 		return err
 	}
 	_, err = io.Copy(w, source)
 	return errors.Join(err, source.Close())
-}
-
-// compressor makes bosh-cli's archives the same bytes for the same content; bosh-cli itself calls tar, which writes
-// times and owners. What it packs is compressed already, so it is fast rather than thorough.
-type compressor struct {
-	boshfile.Compressor
-	dir string // for temporary archives
-}
-
-func (c compressor) CompressFilesInDir(dir string, options boshfile.CompressorOptions) (string, error) {
-	return c.CompressSpecificFilesInDir(dir, []string{"."}, options)
-}
-
-func (c compressor) CompressSpecificFilesInDir(dir string, files []string, _ boshfile.CompressorOptions) (string, error) {
-	var all []entry
-	for _, file := range files { // in the caller's order: release.MF is to come first
-		some, err := entriesOf(dir, file)
-		if err != nil {
-			return "", err
-		}
-		all = append(all, some...)
-	}
-	archive, err := os.CreateTemp(c.dir, "archive.*.tgz")
-	if err != nil {
-		return "", err
-	}
-	if err := errors.Join(writeTarGz(archive, all), archive.Close()); err != nil {
-		return "", errors.Join(err, os.Remove(archive.Name()))
-	}
-	return archive.Name(), nil
-}
-
-// entriesOf gives a file, or a folder with all that is in it, by its path below dir; "." is dir itself.
-func entriesOf(dir, file string) ([]entry, error) {
-	full := filepath.Join(dir, file)
-	info, err := os.Lstat(full)
-	if err != nil {
-		return nil, err
-	}
-	if file == "." {
-		return entries([]Tree{{Dir: full}})
-	}
-	top, err := newEntry(filepath.ToSlash(file), full)
-	if err != nil || !info.IsDir() {
-		return []entry{top}, err
-	}
-	below, err := entries([]Tree{{Dir: full, Prefix: filepath.ToSlash(file)}})
-	// The folder itself is among its entries, under the prefix.
-	return below, err
 }

@@ -1,4 +1,6 @@
-package boshrelease
+// Package sbom lists the third-party code in the release with its licenses: an SBOM (software bill of materials) for programs and a
+// listing with all license texts for people.
+package sbom
 
 import (
 	"cmp"
@@ -10,112 +12,77 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
-	"kubernetes-release/release/components"
+	"kubernetes-release/release/command"
 )
 
-// The files of the bill in the release: bosh-cli puts what is named LICENSE* or NOTICE* into a release's licence archive.
 const (
-	thirdPartyFile = "LICENSE-THIRD_PARTY.txt"
-	sbomFile       = "NOTICE-SBOM.spdx.json"
+	// ourModules is the start of the paths of our own modules.
+	ourModules = "kubernetes-release"
+	// standardLibrary is the name of Go's standard library among the parts.
+	standardLibrary = "std"
+	// debianDocs has a folder with the copyright file of each installed Debian package.
+	debianDocs = "/usr/share/doc"
 )
 
-// ourModules is the first part of the paths of our own modules.
-const ourModules = "kubernetes-release"
+// Package is a package of the release.
+type Package struct {
+	Name string
+	// Programs are folders with its programs.
+	Programs []string
+	// Others are parts that the programs do not record.
+	Others []Part
+}
 
 // Part is third-party code that the release ships: a Go module, the Go standard library, or a C library.
 type Part struct {
-	// Name is the module's path, or the Debian package's name.
+	// Name is the module's path or the Debian package's name.
 	Name string
-	// Version is as Go or Debian write it.
+	// Version is in Go's or Debian's form.
 	Version string
-	// Debian says that it is a Debian package.
+	// Debian is true for a Debian package.
 	Debian bool
 	// Sum is the module's checksum as the binary records it (h1:…).
 	Sum string
-	// Packages are the release's packages that hold it, sorted.
+	// Packages are the names of the release's packages that include it, sorted.
 	Packages []string
-	// Licence is an SPDX licence expression.
-	Licence string
-	// Texts are its licence and notice files.
+	// License is an SPDX license expression.
+	License string
+	// Texts are its license and notice files.
 	Texts []Text
 }
 
-// Text is a licence or notice file.
+// Text is a license or notice file.
 type Text struct {
 	File    string
 	Content string
 }
 
-// stageBill writes the licences and the bill of materials to the release folder, and copies for the operator beside
-// the tarball.
-func (b Builder) stageBill(ctx context.Context, staging string) error {
-	begun := time.Now()
-	parts, err := b.parts(ctx)
-	if err != nil {
-		return err
-	}
-	name, err := releaseName(staging)
-	if err != nil {
-		return err
-	}
-	sbom, err := spdx(name, parts)
-	if err != nil {
-		return err
-	}
-	for file, content := range map[string][]byte{thirdPartyFile: thirdParty(parts), sbomFile: sbom} {
-		for _, dir := range []string{staging, b.path("release")} {
-			err := writeFile(filepath.Join(dir, file), func(w io.Writer) error { _, err := w.Write(content); return err })
-			if err != nil {
-				return err
-			}
-		}
-	}
-	_, _ = fmt.Fprintf(b.Log, "licences: listed %d parts in %s\n", len(parts), components.Took(time.Since(begun)))
-	return nil
-}
-
-// parts lists the third-party code in the release, with its licences. It asks the binaries themselves what they were
-// linked from, so that nothing is listed that isn't shipped, and nothing is shipped that isn't listed.
-func (b Builder) parts(ctx context.Context) ([]Part, error) {
+// Parts lists the third-party code in packages, with its licenses. It reads the modules that a program was linked from out of the
+// program itself, so the list is exactly what is shipped. The go command runs in dir, a folder of a Go module. A part without a
+// recognized license is an error.
+func Parts(ctx context.Context, dir string, packages []Package) ([]Part, error) {
 	found := map[[2]string]*Part{}
-	add := func(p Part, pkg string) {
-		key := [2]string{p.Name, p.Version}
-		if found[key] == nil {
-			found[key] = &p
-		}
-		if !slices.Contains(found[key].Packages, pkg) {
-			found[key].Packages = append(found[key].Packages, pkg)
-		}
-	}
-	for _, p := range b.Packages() {
-		for _, dir := range p.Programs {
-			modules, err := modulesIn(dir)
+	for _, p := range packages {
+		parts := slices.Clone(p.Others)
+		for _, programs := range p.Programs {
+			modules, err := modulesIn(programs)
 			if err != nil {
 				return nil, fmt.Errorf("package %s: %w", p.Name, err)
 			}
-			for _, module := range modules {
-				add(module, p.Name)
-			}
+			parts = append(parts, modules...)
 		}
-		for _, name := range p.Components {
-			built, err := b.openComponent(name)
-			if err != nil {
-				return nil, err
+		for _, part := range parts {
+			key := [2]string{part.Name, part.Version}
+			if found[key] == nil {
+				found[key] = &part
 			}
-			for library, version := range built.Record.Libraries {
-				add(Part{Name: library, Version: version, Debian: true}, p.Name)
-			}
-			if built.CSource != "" {
-				version, err := b.components().PinnedVersion(ctx, built.Component)
-				if err != nil {
-					return nil, err
-				}
-				add(Part{Name: built.Module, Version: version}, p.Name)
+			if !slices.Contains(found[key].Packages, p.Name) {
+				found[key].Packages = append(found[key].Packages, p.Name)
 			}
 		}
 	}
@@ -127,10 +94,10 @@ func (b Builder) parts(ctx context.Context) ([]Part, error) {
 	slices.SortFunc(parts, func(a, b Part) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Version, b.Version))
 	})
-	return parts, b.findLicences(ctx, parts)
+	return parts, findLicenses(ctx, dir, parts)
 }
 
-// modulesIn gives the modules that the Go programs in a folder were linked from, the standard library among them.
+// modulesIn returns the modules that the Go programs in a folder were linked from, including the standard library.
 func modulesIn(dir string) ([]Part, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -145,7 +112,7 @@ func modulesIn(dir string) ([]Part, error) {
 		if err != nil { // a C program
 			continue
 		}
-		// Main is the module of the main package, which is upstream's own where our pin has none.
+		// Main is the module of the main package: upstream's if our pin has no main package.
 		for _, module := range append(info.Deps, &info.Main) {
 			if module.Replace != nil {
 				module = module.Replace
@@ -160,17 +127,13 @@ func modulesIn(dir string) ([]Part, error) {
 	return parts, nil
 }
 
-// standardLibrary is the name of Go's standard library among the parts.
-const standardLibrary = "std"
-
-// findLicences fills in the licences of parts. A part without a licence that is known is an error: it must not be
-// shipped unnoticed.
-func (b Builder) findLicences(ctx context.Context, parts []Part) error {
-	dirs, err := b.moduleDirs(ctx, parts)
+// findLicenses sets the licenses of parts.
+func findLicenses(ctx context.Context, dir string, parts []Part) error {
+	dirs, err := moduleDirs(ctx, dir, parts)
 	if err != nil {
 		return err
 	}
-	goroot, err := run(ctx, b.Root, nil, "go", "env", "GOROOT")
+	goroot, err := command.Output(exec.CommandContext(ctx, "go", "env", "GOROOT"))
 	if err != nil {
 		return err
 	}
@@ -180,22 +143,22 @@ func (b Builder) findLicences(ctx context.Context, parts []Part) error {
 		var err error
 		switch {
 		case part.Debian:
-			part.Texts, err = readTexts("/usr/share/doc/"+part.Name, "copyright")
-			part.Licence = debianLicences[part.Name]
+			part.Texts, err = readTexts(filepath.Join(debianDocs, part.Name), "copyright")
+			part.License = debianLicenses[part.Name]
 		case part.Name == standardLibrary:
-			part.Texts, err = readTexts(strings.TrimSpace(goroot), "LICENSE", "PATENTS")
+			part.Texts, err = readTexts(strings.TrimSpace(string(goroot)), "LICENSE", "PATENTS")
 		default:
-			part.Texts, err = licenceTexts(dirs[part.Name+"@"+part.Version])
+			part.Texts, err = licenseTexts(dirs[part.Name+"@"+part.Version])
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s %s: %w", part.Name, part.Version, err))
 			continue
 		}
-		if part.Licence == "" {
-			part.Licence = Licence(part.Texts)
+		if part.License == "" {
+			part.License = License(part.Texts)
 		}
-		if part.Licence == "" {
-			problems = append(problems, fmt.Errorf("%s %s: no licence was recognised in %s; see what it is, and teach it to src/release/boshrelease/licence.go",
+		if part.License == "" {
+			problems = append(problems, fmt.Errorf("%s %s: no license recognized in %s; add it to src/release/sbom/license.go",
 				part.Name, part.Version, fileNames(part.Texts)))
 		}
 	}
@@ -208,14 +171,14 @@ func fileNames(texts []Text) string {
 		names = append(names, text.File)
 	}
 	if len(names) == 0 {
-		return "its top folder, which has no licence file"
+		return "its top folder, which has no license file"
 	}
 	return strings.Join(names, ", ")
 }
 
-// moduleDirs gives the folders of modules in the module cache, by path@version, fetching what is not there, and
-// makes sure that each is what the binary was linked from.
-func (b Builder) moduleDirs(ctx context.Context, parts []Part) (map[string]string, error) {
+// moduleDirs returns the folders of modules in the module cache by path@version. It downloads missing modules, and checks that each
+// is the one that the program was linked from.
+func moduleDirs(ctx context.Context, dir string, parts []Part) (map[string]string, error) {
 	arguments := []string{"mod", "download", "-json"}
 	sums := map[string]string{}
 	for _, part := range parts {
@@ -229,12 +192,15 @@ func (b Builder) moduleDirs(ctx context.Context, parts []Part) (map[string]strin
 	if len(sums) == 0 {
 		return dirs, nil
 	}
-	// The sums are compared below with those that the binaries were linked with, which the pins' go.sum vouch for.
-	output, err := run(ctx, filepath.Join(b.Root, "src"), []string{"GONOSUMDB=*", "GOFLAGS=", "GOWORK=off"}, "go", arguments...)
+	download := exec.CommandContext(ctx, "go", arguments...)
+	download.Dir = dir
+	// The sums are compared below with those that the programs were linked with, which the pins' go.sum vouch for.
+	download.Env = append(os.Environ(), "GONOSUMDB=*", "GOFLAGS=", "GOWORK=off")
+	output, err := command.Output(download)
 	if err != nil {
 		return nil, err
 	}
-	for decoder := json.NewDecoder(strings.NewReader(output)); ; {
+	for decoder := json.NewDecoder(strings.NewReader(string(output))); ; {
 		var module struct{ Path, Version, Dir, Sum, Error string }
 		if err := decoder.Decode(&module); errors.Is(err, io.EOF) {
 			return dirs, nil
@@ -253,6 +219,7 @@ func (b Builder) moduleDirs(ctx context.Context, parts []Part) (map[string]strin
 	}
 }
 
+// readTexts reads license files by name. Only the first must exist.
 func readTexts(dir string, names ...string) ([]Text, error) {
 	var texts []Text
 	for _, name := range names {

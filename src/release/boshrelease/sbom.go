@@ -1,0 +1,71 @@
+package boshrelease
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/release/components"
+	"kubernetes-release/release/sbom"
+)
+
+// Files of the release. bosh-cli puts files named LICENSE* or NOTICE* into a release's license archive.
+const (
+	thirdPartyFile = "LICENSE-THIRD_PARTY.txt"
+	sbomFile       = "NOTICE-SBOM.spdx.json"
+)
+
+// stageSBOM writes the licenses and the SBOM of the named release to the release folder, and copies for the operator next to the
+// tarball.
+func (b Builder) stageSBOM(ctx context.Context, staging, release string) error {
+	begun := time.Now()
+	packages, err := b.sbomPackages(ctx)
+	if err != nil {
+		return err
+	}
+	parts, err := sbom.Parts(ctx, filepath.Join(b.Root, "src"), packages)
+	if err != nil {
+		return err
+	}
+	document, err := sbom.SPDX(release, parts)
+	if err != nil {
+		return err
+	}
+	for file, content := range map[string][]byte{thirdPartyFile: sbom.ThirdParty(parts), sbomFile: document} {
+		for _, dir := range []string{staging, b.path("release")} {
+			if err := atomicfile.Write(filepath.Join(dir, file), content, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(b.Log, "licenses: listed %d parts in %s\n", len(parts), components.Took(time.Since(begun)))
+	return nil
+}
+
+// sbomPackages lists the packages with the code that their programs do not record: C libraries and C programs.
+func (b Builder) sbomPackages(ctx context.Context) ([]sbom.Package, error) {
+	var packages []sbom.Package
+	for _, p := range b.Packages() {
+		listed := sbom.Package{Name: p.Name, Programs: p.Programs}
+		for _, name := range p.Components {
+			built, err := b.openComponent(name)
+			if err != nil {
+				return nil, err
+			}
+			for library, version := range built.Record.Libraries {
+				listed.Others = append(listed.Others, sbom.Part{Name: library, Version: version, Debian: true})
+			}
+			if built.CSource != "" {
+				version, err := b.components().PinnedVersion(ctx, built.Component)
+				if err != nil {
+					return nil, err
+				}
+				listed.Others = append(listed.Others, sbom.Part{Name: built.Module, Version: version})
+			}
+		}
+		packages = append(packages, listed)
+	}
+	return packages, nil
+}
