@@ -18,8 +18,8 @@ import (
 // pins is the folder with the pins.
 const pins = "../../components"
 
-// TestSameBytes builds one program twice, from different folders and with different caches.
-func TestSameBytes(t *testing.T) {
+// TestBuildsAreReproducible builds a program twice, in different folders and with different caches.
+func TestBuildsAreReproducible(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a component twice without a cache; make test-lab runs it")
 	}
@@ -49,16 +49,16 @@ func TestSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(program), dir) {
-			t.Errorf("the program holds the name of the folder that it was built in, %s", dir)
+			t.Errorf("the program contains the folder that it was built in, %s", dir)
 		}
 		programs = append(programs, program)
 	}
 	if !bytes.Equal(programs[0], programs[1]) {
-		t.Errorf("two builds of the same sources differ: %d and %d bytes", len(programs[0]), len(programs[1]))
+		t.Errorf("two builds of the same sources are different: %d and %d bytes", len(programs[0]), len(programs[1]))
 	}
 }
 
-// TestPins compares the table with the pins: each names its module, and lists the programs as tools.
+// TestPins compares the components with the pins: each pin must require its module and list the programs as tools.
 func TestPins(t *testing.T) {
 	built := map[string]bool{}
 	for _, c := range All() {
@@ -77,12 +77,12 @@ func TestPins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.ContainsFunc(pin.Require, func(r struct{ Path string }) bool { return r.Path == c.Module }) {
-			t.Errorf("%s: the pin doesn't require %s", c.Name, c.Module)
+			t.Errorf("%s: the pin does not require %s", c.Name, c.Module)
 		}
 		for _, binary := range c.Binaries {
 			listed := slices.ContainsFunc(pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package })
 			if !listed && binary.Package != "." && c.CSource == "" {
-				t.Errorf("%s: the pin doesn't list %s as a tool, so go mod tidy would drop it", c.Name, binary.Package)
+				t.Errorf("%s: the pin does not list %s as a tool, so go mod tidy would remove it", c.Name, binary.Package)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestPins(t *testing.T) {
 	}
 	for _, file := range files {
 		if !built[filepath.Base(filepath.Dir(file))] {
-			t.Errorf("%s pins something that no component builds", file)
+			t.Errorf("%s is a pin that no component uses", file)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestProgramName(t *testing.T) {
 	}
 }
 
-// TestFingerprint: what changes a program changes the fingerprint, and nothing else does.
+// TestFingerprint checks that the fingerprint depends on exactly what a program depends on.
 func TestFingerprint(t *testing.T) {
 	source := t.TempDir()
 	write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
@@ -161,20 +161,20 @@ func TestFingerprint(t *testing.T) {
 	write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
 	write(t, filepath.Join(source, "one", "README.md"), "text")
 	if fingerprint() != first {
-		t.Error("a test and a text changed it")
+		t.Error("it depends on tests or texts")
 	}
 	write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
 	second := fingerprint()
 	if second == first {
-		t.Error("a source did not change it")
+		t.Error("it does not depend on sources")
 	}
 	c.Tags = []string{"x"}
 	if fingerprint() == second {
-		t.Error("a build tag did not change it")
+		t.Error("it does not depend on build tags")
 	}
 }
 
-// TestUpToDate builds a small program of its own, and looks at when it is built again.
+// TestUpToDate builds a small program and checks when it is built again.
 func TestUpToDate(t *testing.T) {
 	source, output := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
@@ -198,7 +198,7 @@ func TestUpToDate(t *testing.T) {
 	build("built in")
 	text, err := exec.CommandContext(t.Context(), filepath.Join(output, "hello", "bin", "hi")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(text)) != "v1.2.3" {
-		t.Errorf("the link runs a program that says %q, %v", text, err)
+		t.Errorf("the link runs a program that prints %q, %v", text, err)
 	}
 	built, err := b.Open(c)
 	if err != nil || built.Version != "v1.2.3" || built.Go == "" {
@@ -215,7 +215,7 @@ func TestUpToDate(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := b.Open(c); err != nil {
-		t.Errorf("a build that failed took the last one with it: %v", err)
+		t.Errorf("a failed build removed the previous one: %v", err)
 	}
 }
 
