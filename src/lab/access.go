@@ -3,17 +3,18 @@ package lab
 import (
 	"encoding/base64"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"al.essio.dev/pkg/shellescape"
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/director"
 )
 
-// writeAccess writes what an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It gives false when the deployment
-// has no Kubernetes administrator, so that there is no kubeconfig.
+// writeAccess writes the files that an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It returns false, and
+// writes no kubeconfig, if the deployment has no job kubectl.
 func (s *session) writeAccess() (bool, error) {
 	if err := s.writeAWS(); err != nil {
 		return false, err
@@ -26,13 +27,13 @@ func (s *session) writeAccess() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := director.WriteFile(s.path("kubeconfig"), text, 0o600); err != nil {
+	if err := atomicfile.Write(s.path("kubeconfig"), text, 0o600); err != nil {
 		return false, err
 	}
 	return true, s.writeKubectl(job)
 }
 
-// kubectlJob finds the job that holds the administrator's identity.
+// kubectlJob finds the job that holds the administrator's certificate.
 func (s *session) kubectlJob() (*director.Group, *director.GroupJob) {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
@@ -44,8 +45,8 @@ func (s *session) kubectlJob() (*director.Group, *director.GroupJob) {
 	return nil, nil
 }
 
-// kubeconfig makes an administrator's kubeconfig that works from this machine: the server is a control VM's address, and its
-// certificate is checked against the API's own host name.
+// kubeconfig returns an administrator's kubeconfig that works on this machine: the server is the address of a control VM, and its
+// certificate is verified against the host name of the API.
 func (s *session) kubeconfig(group *director.Group, job *director.GroupJob) ([]byte, error) {
 	client, _ := dig(job.Properties, "tls", "client").(map[string]any)
 	cluster := job.Links["cluster"]
@@ -72,7 +73,7 @@ func (s *session) kubeconfig(group *director.Group, job *director.GroupJob) ([]b
 	return yaml.Marshal(config)
 }
 
-// controlAddress gives the address of the first started VM that serves the API.
+// controlAddress returns the address of the first started VM that serves the API.
 func (s *session) controlAddress(fallback *director.Group) string {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
@@ -98,29 +99,26 @@ func dig(tree map[string]any, keys ...string) any {
 	return node
 }
 
-// writeKubectl makes bin/kubectl, which is the deployed one and uses the lab's kubeconfig unless told otherwise.
+// writeKubectl writes bin/kubectl, which runs the deployed kubectl with the lab's kubeconfig, unless KUBECONFIG is set.
 func (s *session) writeKubectl(job *director.GroupJob) error {
 	pkg := job.Release.Packages["kubernetes"]
 	if pkg == nil {
 		return nil
 	}
-	text := fmt.Sprintf("#!/bin/sh\n: \"${KUBECONFIG:=%s}\"\nexport KUBECONFIG\nexec '%s' \"$@\"\n",
-		s.path("kubeconfig"), filepath.Join(pkg.Compiled, "bin/kubectl"))
-	if err := os.MkdirAll(s.path("bin"), 0o755); err != nil {
-		return err
-	}
-	return director.WriteFile(s.path("bin", "kubectl"), []byte(text), 0o755)
+	text := fmt.Sprintf("#!/bin/sh\ntest -n \"$KUBECONFIG\" || export KUBECONFIG=%s\nexec %s \"$@\"\n",
+		shellescape.Quote(s.path("kubeconfig")), shellescape.Quote(filepath.Join(pkg.Compiled, "bin/kubectl")))
+	return atomicfile.Write(s.path("bin", "kubectl"), []byte(text), 0o755)
 }
 
-// writeAWS writes the variables that point any AWS client at the simulated cloud, as an operator with all permissions.
+// writeAWS writes the variables that point any AWS client at the simulated cloud, with the credentials of an operator who may do everything.
 func (s *session) writeAWS() error {
-	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud: . %s
+	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud; source it: . %s
 export AWS_ENDPOINT_URL=%s
 export AWS_REGION=%s
 export AWS_DEFAULT_REGION=%s
 export AWS_ACCESS_KEY_ID=%s
 export AWS_SECRET_ACCESS_KEY=%s
 unset AWS_SESSION_TOKEN AWS_PROFILE
-`, s.path("aws.env"), APIURL(s.Network), awssim.LabRegion, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
-	return director.WriteFile(s.path("aws.env"), []byte(text), 0o600)
+`, shellescape.Quote(s.path("aws.env")), APIURL(s.Network), awssim.LabRegion, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
+	return atomicfile.Write(s.path("aws.env"), []byte(text), 0o600)
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -15,32 +14,33 @@ import (
 
 	"kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/logging"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/cpi"
-	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
 )
 
-// HealthPath answers 200 on the API's port as soon as the cloud process serves all it has to.
+// HealthPath returns 200 on the port of the API as soon as the cloud process is ready.
 const HealthPath = "/_lab/health"
 
 const (
-	worldFile        = "aws.json"
-	recordFile       = "log/aws-calls.jsonl"
-	cloudSettingFile = "cloud-settings.json"
+	worldFile         = "aws.json"
+	recordFile        = "log/aws-calls.jsonl"
+	cloudSettingsFile = "cloud-settings.json"
 )
 
-// cloudSettings are what the cloud is made with; later changes have no effect on a cloud that is there already.
+// cloudSettings are what the simulated cloud is created with; later changes have no effect on a cloud that exists.
 type cloudSettings struct {
 	// Cluster is the name in the tags of the simulated subnets, and in the policies of the VMs' roles.
 	Cluster string `json:"cluster"`
-	// CloudRoutes says that the cloud controller writes pod routes, for which its role needs more.
+	// CloudRoutes is whether the cloud controller manages pod routes, for which its role needs more permissions.
 	CloudRoutes bool `json:"cloud_routes,omitempty"`
 }
 
-// world is the account that the simulator begins with. The roles of its VMs may do what the policies allow that operators
-// are told to attach, and nothing else.
+// world returns the account that the simulator starts with. The roles of its VMs have the policies that operators attach, and
+// nothing else.
 func (c cloudSettings) world(number int) (*awssim.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
@@ -59,8 +59,8 @@ func (c cloudSettings) world(number int) (*awssim.World, error) {
 	return world, nil
 }
 
-// settleCloud writes down the cluster's name for a cloud that does not exist yet.
-func (s *session) settleCloud() error {
+// writeCloudSettings writes the settings of a cloud that does not exist yet.
+func (s *session) writeCloudSettings() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
@@ -68,10 +68,10 @@ func (s *session) settleCloud() error {
 	if err != nil {
 		return err
 	}
-	return director.WriteFile(s.path(cloudSettingFile), append(text, '\n'), 0o644)
+	return atomicfile.Write(s.path(cloudSettingsFile), append(text, '\n'), 0o644)
 }
 
-// clusterName finds what the deployment calls its cluster.
+// clusterName returns the name of the deployment's cluster.
 func (s *session) clusterName() string {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
@@ -83,7 +83,7 @@ func (s *session) clusterName() string {
 	return clusterName
 }
 
-// cloudRoutes finds whether the deployment's cloud controller writes pod routes.
+// cloudRoutes reports whether the deployment's cloud controller manages pod routes.
 func (s *session) cloudRoutes() bool {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
@@ -95,12 +95,12 @@ func (s *session) cloudRoutes() bool {
 	return false
 }
 
-// cloud gives the CPI's view of the simulated cloud.
+// cloud returns the CPI's client of the simulated cloud.
 func (l *Lab) cloud() cpi.Cloud {
 	return cpi.NewAWS(APIURL(l.Network), awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
 }
 
-// plumbing gives the load balancers of the simulated cloud their addresses, on the bridge.
+// plumbing adds the addresses of the simulated load balancers to the bridge.
 type plumbing struct{ network network.Network }
 
 // Add implements forward.Plumbing.
@@ -109,12 +109,12 @@ func (p plumbing) Add(a netip.Addr) error { return p.network.AddAddress(a) }
 // Remove implements forward.Plumbing.
 func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a) }
 
-// RunCloud is the process that plays the cloud: AWS's API, instance metadata, load balancers, and DNS. It runs inside the cloud
-// namespace until ctx ends.
+// RunCloud is the cloud process: AWS's API, instance metadata, load balancers and DNS. It runs inside the cloud namespace until ctx
+// ends.
 func (l *Lab) RunCloud(ctx context.Context) error {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := logging.New(os.Stderr)
 	var settings cloudSettings
-	text, err := os.ReadFile(l.path(cloudSettingFile))
+	text, err := os.ReadFile(l.path(cloudSettingsFile))
 	if err == nil {
 		err = json.Unmarshal(text, &settings)
 	}
@@ -123,7 +123,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	}
 	world, err := settings.world(l.Network.Number)
 	if err != nil {
-		return fmt.Errorf("making the simulated cloud: %w", err)
+		return fmt.Errorf("creating the simulated cloud: %w", err)
 	}
 	simulator, err := awssim.New(world, awssim.Options{
 		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Plumbing: plumbing{l.Network}, Log: log,
@@ -134,7 +134,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	watcher := newWatcher(l, log)
 	directory := newDirectory()
 	watcher.changed = directory.set
-	watcher.read()
+	watcher.readNames()
 	resolver := &dns.Server{Log: log, Lookups: []dns.Lookup{directory.lookup, func(name string) ([]netip.Addr, bool) {
 		addresses := simulator.Lookup(name)
 		return addresses, len(addresses) > 0
@@ -149,23 +149,23 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		{Addr: net.JoinHostPort(gateway, strconv.Itoa(APIPort)), Handler: api, ReadHeaderTimeout: 10 * time.Second}, metadata,
 	}
 	go watcher.run(ctx)
-	log.Info("the cloud is up", "network", l.Network.Prefix(), "api", APIURL(l.Network), "cluster", settings.Cluster)
+	log.Info("cloud started", "network", l.Network.Prefix(), "api", APIURL(l.Network), "cluster", settings.Cluster)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	answered := make(chan error, 1)
 	go func() {
 		err := resolver.ListenAndServe(ctx, net.JoinHostPort(gateway, "53"))
-		stop(err) // without names nothing works
+		stop(err) // nothing works without DNS
 		answered <- err
 	}()
 	err = serve(ctx, servers)
 	stop(err)
 	err = errors.Join(err, <-answered, simulator.Close())
-	log.Info("the cloud ends", "error", err)
+	log.Info("cloud stopped", "error", err)
 	return err
 }
 
-// serve runs the servers until one fails or ctx ends; the end of ctx is no error.
+// serve runs the servers until one fails or ctx ends. The end of ctx is not an error.
 func serve(ctx context.Context, servers []*http.Server) error {
 	failed := make(chan error, len(servers))
 	for _, server := range servers {
@@ -180,10 +180,10 @@ func serve(ctx context.Context, servers []*http.Server) error {
 	case <-ctx.Done():
 	case err = <-failed:
 	}
-	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
 	for _, server := range servers {
-		if server.Shutdown(end) != nil {
+		if server.Shutdown(shutdown) != nil {
 			server.Close()
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// TestRolesAreNarrow: what a cluster in the lab can do, it can do with the policies that operators attach.
-func TestRolesAreNarrow(t *testing.T) {
+// TestRolesHaveTheOperatorsPolicies: a cluster in the lab has the permissions that operators are told to attach, and no others.
+func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 	for _, test := range []struct {
 		role, action string
 		routes       bool
@@ -40,6 +40,6 @@ func TestRolesAreNarrow(t *testing.T) {
 		}
 	}
 	if _, err := (cloudSettings{}).world(3); err == nil {
-		t.Error("a cloud for no cluster is made")
+		t.Error("a cloud without a cluster name was created")
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
 
-// Up deploys the input: a first deploy, an update, or the continuation of one that was cut off. Then it runs the errand, unless
-// that is empty or has already succeeded on just this deployment. The exit code is the errand's.
+// Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the errand, unless
+// that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	begun := time.Now()
 	s, err := l.load(ctx, in)
@@ -42,7 +44,7 @@ func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	return 0, nil
 }
 
-// Act does to instances what a command asks (restart, recreate, stop, start), following the last deploy's manifest.
+// Act restarts, recreates, stops or starts instances by the manifest of the last deploy.
 func (l *Lab) Act(ctx context.Context, options director.Options) error {
 	begun := time.Now()
 	s, err := l.reload()
@@ -59,9 +61,9 @@ func (l *Lab) Act(ctx context.Context, options director.Options) error {
 	return err
 }
 
-// deploy brings instances to what the prepared plan says. It gives false when the deployment has no Kubernetes administrator.
+// deploy updates instances to the prepared plan. It returns false if there is no kubeconfig; see writeAccess.
 func (s *session) deploy(ctx context.Context, options director.Options, begun time.Time) (bool, error) {
-	if err := s.settleCloud(); err != nil {
+	if err := s.writeCloudSettings(); err != nil {
 		return false, err
 	}
 	if err := s.ensureCloud(ctx, s.director.Progress); err != nil {
@@ -71,7 +73,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	if err != nil {
 		return false, s.explain(err)
 	}
-	if options.Action == director.None { // then every VM has what the plan says, and nothing else is in use
+	if options.Action == director.None { // after an action, instances that it did not target may still use old releases
 		if err := s.prune(); err != nil {
 			return false, err
 		}
@@ -83,7 +85,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	took := time.Since(begun).Round(100 * time.Millisecond)
 	switch {
 	case touched == 0:
-		fmt.Fprintf(s.Out, "\nNothing has changed; nothing was touched (%s).\n", took)
+		fmt.Fprintf(s.Out, "\nNothing has changed; no instance was touched (%s).\n", took)
 	case options.Action != director.None:
 		fmt.Fprintf(s.Out, "\nDone (%s).\n", took)
 	default:
@@ -92,7 +94,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	return access, nil
 }
 
-// suggest ends a deploy with what to try next.
+// suggest prints what to try after a deploy.
 func (s *session) suggest(access bool) {
 	lab := s.command()
 	fmt.Fprintln(s.Out, "\nTry next:")
@@ -111,12 +113,12 @@ func (s *session) suggest(access bool) {
 	if instances := s.director.Store.State.Instances; len(instances) > 0 {
 		fmt.Fprintf(s.Out, "  %s %s/%d\n", lab("ssh"), instances[0].Group, instances[0].Index)
 	}
-	fmt.Fprintf(s.Out, "  . %s   (then any AWS client talks to the simulated cloud)\n", relative(s.path("aws.env")))
-	fmt.Fprintf(s.Out, "  %s curl http://HOST/   (HOST is a load balancer's name from `kubectl get service`)\n", lab("client"))
-	fmt.Fprintf(s.Out, "  %s   (removes it all)\n", lab("down"))
+	fmt.Fprintf(s.Out, "  . %s   (points any AWS client at the simulated cloud)\n", relative(s.path("aws.env")))
+	fmt.Fprintf(s.Out, "  %s curl http://HOST/   (HOST is the host name of a load balancer in `kubectl get service`)\n", lab("client"))
+	fmt.Fprintf(s.Out, "  %s   (removes the lab)\n", lab("down"))
 }
 
-// command gives how to call a command of this lab.
+// command returns a function that words the command line of a command on this lab.
 func (l *Lab) command() func(string) string {
 	program := relative(l.Executable)
 	state := ""
@@ -128,7 +130,7 @@ func (l *Lab) command() func(string) string {
 	}
 }
 
-// relative shortens a path below the working directory.
+// relative shortens paths below the working directory.
 func relative(path string) string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -140,7 +142,7 @@ func relative(path string) string {
 	return path
 }
 
-// Errand runs an errand of the last deploy. The exit code is the errand's, the highest where it ran on several instances.
+// Errand runs an errand of the last deploy. The exit code is the errand's, the highest if it ran on several instances.
 func (l *Lab) Errand(ctx context.Context, name string, keepAlive bool) (int, error) {
 	s, err := l.reload()
 	if err != nil {
@@ -185,19 +187,19 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
 }
 
-// Down removes the lab: VMs, network, cloud process and state. Compiled packages and the unpacked release are kept for the next
-// time unless everything is set. With orderly, instances are first stopped as before `bosh delete-deployment`.
+// Down removes the lab: VMs, network, cloud process and state. Unpacked releases, compiled packages and logs are kept for the next
+// lab unless everything is set. With orderly, instances are stopped first, as `bosh delete-deployment` does.
 func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 	progress := l.progress()
 	if orderly {
 		if err := l.stopOrderly(ctx); err != nil {
-			fmt.Fprintf(l.Err, "Not everything could be stopped in order, removing it anyway: %v\n", err)
+			fmt.Fprintf(l.Err, "Not everything could be stopped in order; removing it anyway: %v\n", err)
 		}
 	}
 	var problems []error
 	removed, err := l.destroyVMs(ctx, progress)
 	problems = append(problems, err)
-	if _, running := l.cloudNote(); running {
+	if _, running := l.runningCloud(); running {
 		removed = append(removed, "the cloud process")
 	}
 	problems = append(problems, l.stopCloud(ctx))
@@ -205,27 +207,23 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 		removed = append(removed, fmt.Sprintf("network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(), l.Network.HostInterface()))
 	}
 	problems = append(problems, l.Network.Destroy())
-	left, err := l.settled(ctx)
-	problems = append(problems, err)
-	if err := errors.Join(problems...); err != nil || len(left) > 0 {
-		for _, line := range left {
-			err = errors.Join(err, errors.New("still there: "+line))
-		}
+	problems = append(problems, l.awaitRemoval(ctx))
+	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("the lab was not removed completely; run the command again:\n%w", err)
 	}
 	if err := l.removeState(everything); err != nil {
 		return err
 	}
 	if len(removed) == 0 {
-		removed = append(removed, "nothing but files: no VM, process or network was left")
+		removed = append(removed, "files only: there was no VM, process or network")
 	}
 	fmt.Fprintf(l.Out, "\nRemoved:\n")
 	for _, line := range removed {
 		fmt.Fprintf(l.Out, "  %s\n", line)
 	}
-	fmt.Fprintf(l.Out, "Nothing of the lab is left running on this machine.")
+	fmt.Fprintf(l.Out, "Nothing of the lab is left on this machine.")
 	if !everything {
-		fmt.Fprintf(l.Out, " Caches are kept in %s.", relative(l.Dir))
+		fmt.Fprintf(l.Out, " Caches and logs are kept in %s.", relative(l.Dir))
 	}
 	fmt.Fprintln(l.Out)
 	return nil
@@ -269,23 +267,21 @@ func (l *Lab) destroyVM(ctx context.Context, name string) error {
 	return v.Destroy(ctx)
 }
 
-// settled waits a little for the kernel to free what was removed, and gives what is left then.
-func (l *Lab) settled(ctx context.Context) ([]string, error) {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
+// awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.
+func (l *Lab) awaitRemoval(ctx context.Context) error {
+	return poll.Within(ctx, 10*time.Second, 100*time.Millisecond, func(context.Context) error {
 		left, err := vm.Leftovers(l.Network, l.Dir)
-		if err != nil || len(left) == 0 || time.Now().After(deadline) {
-			return left, err
+		if err != nil {
+			return poll.Permanent(err)
 		}
-		select {
-		case <-ctx.Done():
-			return left, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
+		if len(left) > 0 {
+			return errors.New("still there:\n" + strings.Join(left, "\n"))
 		}
-	}
+		return nil
+	})
 }
 
-// caches are what is kept for the next lab: they cost time to make again and hold no state.
+// caches are kept for the next lab: they take time to create and hold no state. The logs are kept to be read.
 var caches = map[string]bool{"compiled": true, "releases": true, "log": true, "lock": true}
 
 func (l *Lab) removeState(everything bool) error {
@@ -296,7 +292,7 @@ func (l *Lab) removeState(everything bool) error {
 	if err != nil {
 		return err
 	}
-	// The file that says which network is ours goes last, so that an interrupted removal can be repeated.
+	// lab.json, which names the lab's network, is removed last, so that an interrupted removal can be repeated.
 	sort.Slice(entries, func(a, b int) bool { return entries[b].Name() == "lab.json" && entries[a].Name() != "lab.json" })
 	for _, entry := range entries {
 		if !caches[entry.Name()] {
@@ -308,16 +304,13 @@ func (l *Lab) removeState(everything bool) error {
 	return nil
 }
 
-// Client runs a command on this machine that resolves names by the lab's DNS. It replaces the calling process.
+// Client replaces this process by a command that resolves names by the lab's DNS.
 func (l *Lab) Client(argv []string) error {
-	if len(argv) == 0 {
-		return errors.New("client wants a command, as: client curl http://HOST/")
-	}
 	if !l.Network.Exists() {
 		return fmt.Errorf("the lab in %s is not running; run `bin/lab up` first", l.Dir)
 	}
 	resolver := l.path("resolv.conf")
-	if err := director.WriteFile(resolver, fmt.Appendf(nil, "nameserver %s\n", l.Network.Gateway()), 0o644); err != nil {
+	if err := atomicfile.Write(resolver, fmt.Appendf(nil, "nameserver %s\n", l.Network.Gateway()), 0o644); err != nil {
 		return err
 	}
 	const script = `mount --make-rprivate / && mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"`

@@ -9,13 +9,14 @@ import (
 	"path/filepath"
 	"regexp"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
 )
 
-// Input is what a deploy is made of, as the flags of `bosh deploy` say it.
+// Input is what a deploy takes, as by the flags of `bosh deploy`.
 type Input struct {
 	Manifest    string
 	CloudConfig string
@@ -25,19 +26,19 @@ type Input struct {
 	VarsFiles   []string
 }
 
-// deployed names the releases that were deployed last, as folders of the cache: the tarball may have been built anew since.
+// deployed names the releases of the last deploy by their directories in the cache, since the tarball may have been rebuilt.
 type deployed struct {
 	Release string `json:"release"`
-	// BPM is the stand-in for bpm; empty where the manifest does not name bpm.
+	// BPM is the substitute for the bpm release; empty if the manifest does not name bpm.
 	BPM string `json:"bpm,omitempty"`
 }
 
-// session is what a command that changes the lab works with.
+// session is what a command needs that changes the deployment.
 type session struct {
 	*Lab
 	director *director.Director
 	plan     *director.Plan
-	// remember keeps the input for other commands; called once it has proved good.
+	// remember keeps the input for other commands; called once the input is known to be valid.
 	remember func() error
 }
 
@@ -47,25 +48,25 @@ const (
 	deployedFile    = "deployment/release.json"
 )
 
-// load makes a plan of the input. Nothing is changed but the variable store, where missing secrets are generated.
+// load plans the input. It changes nothing but the variable store, in which missing secrets are generated.
 func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	vars, err := manifest.OpenStore(l.path("vars.yml"))
 	if err != nil {
 		return nil, err
 	}
-	given := givenVariables(l.Network)
+	defaults := defaultVariables(l.Network)
 	progress := l.progress()
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
 	text, err := manifest.Interpolate(manifest.Source{
-		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Given: given, Store: vars,
+		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Defaults: defaults, Store: vars,
 	})
 	if err != nil {
 		return nil, err
 	}
-	// The cloud config takes its variables from the lab and from files; -v is for the manifest, as with `bosh deploy`.
-	cloudText, err := manifest.Interpolate(manifest.Source{Path: in.CloudConfig, VarsFiles: in.VarsFiles, Given: given})
+	// As with `bosh deploy`, -v sets variables of the manifest only.
+	cloudText, err := manifest.Interpolate(manifest.Source{Path: in.CloudConfig, VarsFiles: in.VarsFiles, Defaults: defaults})
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +75,7 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 		return nil, err
 	}
 	if _, err := os.Stat(tarball); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no release tarball %s; `make release` writes it, --release names another", in.Release)
+		return nil, fmt.Errorf("there is no release tarball %s; build it with `make release`, or name another one with --release", in.Release)
 	}
 	m, err := manifest.Parse(in.Manifest, text)
 	if err != nil {
@@ -96,7 +97,7 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	return s, nil
 }
 
-// reload makes a plan of what was asked for last.
+// reload plans the input of the last deploy.
 func (l *Lab) reload() (*session, error) {
 	text, err := os.ReadFile(l.path(manifestFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -127,7 +128,7 @@ func (l *Lab) reload() (*session, error) {
 	}
 	r, err := release.Open(d.Release)
 	if err != nil {
-		return nil, fmt.Errorf("the deployed release is not in the cache any more: %w; run `bin/lab up` again", err)
+		return nil, fmt.Errorf("the deployed release is no longer in the cache: %w; run `bin/lab up` again", err)
 	}
 	releases := map[string]*release.Release{r.Name: r}
 	if d.BPM != "" {
@@ -136,14 +137,14 @@ func (l *Lab) reload() (*session, error) {
 	return l.assemble(m, cloud, releases)
 }
 
-// remember keeps the interpolated manifest, which holds secrets, for root only.
+// remember writes the interpolated manifest, which holds secrets, with access for root only.
 func (l *Lab) remember(text, cloudText []byte, d deployed) error {
 	note, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{manifestFile: text, cloudConfigFile: cloudText, deployedFile: note} {
-		if err := director.WriteFile(l.path(name), content, 0o600); err != nil {
+		if err := atomicfile.Write(l.path(name), content, 0o600); err != nil {
 			return err
 		}
 	}
@@ -172,7 +173,7 @@ func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releas
 	}}, nil
 }
 
-// readReleases reads what the manifest names: the tarball, and the stand-in for bpm where it is wanted.
+// readReleases reads the tarball, and the substitute for bpm if the manifest names that release.
 func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarball string) (map[string]*release.Release, deployed, error) {
 	r, err := release.Read(ctx, tarball, l.path("releases"), func() release.Task {
 		return l.progress().Begin("Unpacking release", filepath.Base(tarball))
@@ -223,7 +224,7 @@ func (s *session) prune() error {
 
 var failedInstance = regexp.MustCompile(`(?:updating instance|post-deploy of|creating the VM of) ([^/\s]+)/[0-9a-f-]+(?: \((\d+)\))?`)
 
-// explain adds to a failure what an operator would do next.
+// explain adds to an error what the operator can do next.
 func (l *Lab) explain(err error) error {
 	parts := failedInstance.FindStringSubmatch(err.Error())
 	if parts == nil {
@@ -234,6 +235,6 @@ func (l *Lab) explain(err error) error {
 		instance += "/" + parts[2]
 	}
 	lab := l.command()
-	return fmt.Errorf("%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` goes there.\nMend the cause and run the same command again: it continues where it stopped",
+	return fmt.Errorf("%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` opens a shell.\nFix the cause and run the same command again; it continues where it stopped",
 		err, lab("logs"), instance, lab("ssh"), instance)
 }

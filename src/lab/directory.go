@@ -12,15 +12,15 @@ import (
 	"kubernetes-release/lab/director"
 )
 
-// directory answers BOSH's own names: instances, queries of groups, and link aliases, filtered by health as bosh-dns does.
+// directory resolves BOSH's names: instances, group queries and link aliases, filtered by health as bosh-dns does.
 type directory struct {
 	current atomic.Pointer[snapshot]
 }
 
-// snapshot is what is known at one moment.
+// snapshot is the state at one time.
 type snapshot struct {
 	names  names
-	health map[string]string // by instance id; missing or empty where nothing is known yet
+	health map[string]string // by instance id; missing or empty while unknown
 }
 
 func newDirectory() *directory {
@@ -29,7 +29,7 @@ func newDirectory() *directory {
 	return d
 }
 
-// set replaces what is known.
+// set replaces the state.
 func (d *directory) set(n names, health map[string]string) { d.current.Store(&snapshot{n, health}) }
 
 // lookup implements dns.Lookup.
@@ -44,7 +44,7 @@ func (d *directory) lookup(name string) ([]netip.Addr, bool) {
 	return s.query(name)
 }
 
-// alias resolves a link's alias, and with a placeholder the name of each instance below it.
+// alias resolves a link alias and, if that has a placeholder, the names of single instances below it.
 func (s *snapshot) alias(name string) ([]netip.Addr, bool) {
 	var members []namedInstance
 	filter := ""
@@ -80,7 +80,7 @@ func (s *snapshot) query(name string) ([]netip.Addr, bool) {
 		return nil, false
 	}
 	var members []namedInstance
-	known := false
+	found := false
 	filter := "all"
 	text, isQuery := strings.CutPrefix(labels[0], "q-")
 	for _, i := range s.names.Instances {
@@ -90,38 +90,37 @@ func (s *snapshot) query(name string) ([]netip.Addr, bool) {
 		switch {
 		case !isQuery:
 			if i.ID == labels[0] || strconv.Itoa(i.Index) == labels[0] {
-				members, known = append(members, i), true
+				members, found = append(members, i), true
 			}
-		case s.fits(i, text):
-			members = append(members, i)
-			known = true
+		case s.matches(i, text):
+			members, found = append(members, i), true
 		default:
-			known = true
+			found = true
 		}
 	}
 	if isQuery {
 		filter = filterOf(text)
 	}
-	return s.addresses(members, filter), known
+	return s.addresses(members, filter), found
 }
 
-// fits says whether an instance meets the AZs and indexes of a query; several of a kind mean any of them.
-func (s *snapshot) fits(i namedInstance, query string) bool {
-	wanted := map[byte][]int{}
+// matches reports whether an instance has one of the AZs and one of the indexes that a query names.
+func (s *snapshot) matches(i namedInstance, query string) bool {
+	numbers := map[byte][]int{}
 	for _, part := range criteria.FindAllString(query, -1) {
 		number, _ := strconv.Atoi(part[1:])
-		wanted[part[0]] = append(wanted[part[0]], number)
+		numbers[part[0]] = append(numbers[part[0]], number)
 	}
-	if zones := wanted['a']; len(zones) > 0 && !slices.Contains(zones, s.names.Zones[i.AZ]) {
+	if zones := numbers['a']; len(zones) > 0 && !slices.Contains(zones, s.names.Zones[i.AZ]) {
 		return false
 	}
-	if indexes := wanted['i']; len(indexes) > 0 && !slices.Contains(indexes, i.Index) {
+	if indexes := numbers['i']; len(indexes) > 0 && !slices.Contains(indexes, i.Index) {
 		return false
 	}
 	return true
 }
 
-// filterOf gives the health filter that a query's s-number means.
+// filterOf returns the health filter that the s criterion of a query selects.
 func filterOf(query string) string {
 	for _, part := range criteria.FindAllString(query, -1) {
 		switch part {
@@ -136,8 +135,7 @@ func filterOf(query string) string {
 	return "smart"
 }
 
-// addresses filters by health. Smart means what is healthy or not yet known, and all where that is nobody: better a
-// server that may be ill than none.
+// addresses filters by health. smart selects instances that are healthy or of unknown health, or all if there are none of those.
 func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Addr {
 	keep := func(is func(state string) bool) []netip.Addr {
 		var list []netip.Addr
@@ -148,7 +146,7 @@ func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Add
 		}
 		return list
 	}
-	everybody := func(string) bool { return true }
+	all := func(string) bool { return true }
 	switch filter {
 	case "healthy":
 		return keep(func(state string) bool { return state == agent.Running })
@@ -158,11 +156,11 @@ func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Add
 		if list := keep(func(state string) bool { return state == "" || state == agent.Running }); len(list) > 0 {
 			return list
 		}
-		return keep(everybody)
+		return keep(all)
 	default:
-		return keep(everybody)
+		return keep(all)
 	}
 }
 
-// canonical makes a name fit for DNS as BOSH does.
+// canonical turns a name into a DNS label, as BOSH does.
 func canonical(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

@@ -80,7 +80,7 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 	}
 	group.Wait()
 	cloud := "not running"
-	if _, running := l.cloudNote(); running {
+	if _, running := l.runningCloud(); running {
 		if cloud = "running"; l.cloudAnswers(ctx) != nil {
 			cloud = "not answering (see " + relative(l.cloudLog()) + ")"
 		}

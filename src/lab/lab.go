@@ -1,8 +1,9 @@
-// Package lab ties the lab together: a state directory, a network of its own, the process that plays the cloud, and a Director
-// that deploys a release on VMs made of namespaces. It is the release's test bed; nothing in jobs/ or packages/ knows it.
+// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the cloud, and a
+// Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and packages/ do not depend on it.
 package lab
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,44 +11,44 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/logging"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/network"
 )
 
-// Lab is one lab. Its state directory holds all that is known of it.
+// Lab is one lab. All its state is in its directory.
 type Lab struct {
 	// Dir is the state directory, absolute.
 	Dir     string
 	Network network.Network
-	// Out and Err are what an operator sees.
+	// Out and Err are the operator's terminal.
 	Out, Err io.Writer
-	// Terminal says that Out is a terminal.
+	// Terminal is whether Out is a terminal.
 	Terminal bool
-	// Executable is the lab's own program, to be started again for the cloud process.
+	// Executable is this program, which also runs as the cloud process.
 	Executable string
-	// BPM is the stand-in for bpm.
+	// BPM is the program that substitutes bpm.
 	BPM string
 
 	log *slog.Logger
-	// fresh says that this process has made the lab.
-	fresh bool
+	// created is whether this process has created the lab.
+	created bool
 }
 
-// settings is what a lab decides once.
+// settings are chosen when a lab is created.
 type settings struct {
 	Network int `json:"network"`
 }
 
-// errNoLab says that there is nothing in the state directory.
+// errNoLab means that the state directory holds no lab.
 var errNoLab = errors.New("there is no lab")
 
-// Open opens the lab in dir. A lab that does not exist yet gets a free network number when create is set; else that is an
-// error that says what to do.
+// Open opens the lab in dir. If there is none it is created if create is set, with a free network; otherwise the error satisfies
+// IsNoLab.
 func Open(dir string, create bool) (*Lab, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -73,22 +74,13 @@ func Open(dir string, create bool) (*Lab, error) {
 	case !errors.Is(err, os.ErrNotExist):
 		return nil, err
 	case !create:
-		return l, fmt.Errorf("%w in %s; `bin/lab up` makes one", errNoLab, dir)
+		return l, fmt.Errorf("%w in %s; `bin/lab up` creates one", errNoLab, dir)
 	}
-	return l, l.settle()
+	return l, l.create()
 }
 
-// settle chooses the lab's network, makes it and writes it down. Labs that are made at the same time take turns, so that no two
-// choose the same.
-func (l *Lab) settle() error {
-	turn, err := os.Open("/run")
-	if err != nil {
-		return err
-	}
-	defer turn.Close()
-	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("waiting for other labs to choose their network: %w", err)
-	}
+// create chooses a network for the lab, records it and creates it.
+func (l *Lab) create() (err error) {
 	if l.Network, err = network.Choose(); err != nil {
 		return err
 	}
@@ -96,66 +88,42 @@ func (l *Lab) settle() error {
 	if err != nil {
 		return err
 	}
-	if err := director.WriteFile(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	l.fresh = true
+	l.created = true
 	return l.Network.Create()
 }
 
-// abandon undoes settle, for a first deploy that was refused before anything was started.
+// abandon undoes create, for a first deploy that failed before anything was started.
 func (l *Lab) abandon() error {
-	if !l.fresh {
+	if !l.created {
 		return nil
 	}
 	return errors.Join(l.Network.Destroy(), os.Remove(l.path("lab.json")))
 }
 
-// path gives a path below the state directory.
+// path returns a path below the state directory.
 func (l *Lab) path(parts ...string) string {
 	return filepath.Join(append([]string{l.Dir}, parts...)...)
 }
 
-// Lock makes sure that only one command changes the lab at a time. The lock is released when the process ends, however it ends.
+// Lock lets one command at a time change the lab. The kernel releases the lock when the process exits.
 func (l *Lab) Lock(command string) (release func(), err error) {
-	if err := os.MkdirAll(l.Dir, 0o755); err != nil {
-		return nil, err
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
+	release, err = filelock.Acquire(ctx, l.path("lock"), holder, nil)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return nil, fmt.Errorf("another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder)
 	}
-	f, err := os.OpenFile(l.path("lock"), os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := flock(f, lockPatience); err != nil {
-		holder, _ := os.ReadFile(l.path("lock"))
-		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("another command is at work on this lab: %s; wait for it, or use --state for a second lab", strings.TrimSpace(string(holder)))
-		}
-		return nil, fmt.Errorf("locking %s: %w", l.path("lock"), err)
-	}
-	// Only for the message above; a full disk must not keep a lab from being removed.
-	note := fmt.Sprintf("lab %s, process %d, since %s\n", command, os.Getpid(), time.Now().UTC().Format(time.RFC3339))
-	if f.Truncate(0) == nil {
-		f.WriteAt([]byte(note), 0) //nolint:errcheck // see above
-	}
-	return func() { f.Close() }, nil
+	return release, err
 }
 
-// lockPatience is how long a command waits for one that was killed to be gone.
-const lockPatience = 2 * time.Second
+// lockTimeout is how long a command waits for another one that was killed to exit.
+const lockTimeout = 2 * time.Second
 
-func flock(f *os.File, patience time.Duration) error {
-	deadline := time.Now().Add(patience)
-	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if !errors.Is(err, unix.EWOULDBLOCK) || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// OpenLog appends what commands do to log/lab.log, beside what is shown.
+// OpenLog opens log/lab.log, to which commands append what they show and more.
 func (l *Lab) OpenLog() error {
 	if err := os.MkdirAll(l.path("log"), 0o755); err != nil {
 		return err
@@ -164,7 +132,7 @@ func (l *Lab) OpenLog() error {
 	if err != nil {
 		return err
 	}
-	l.log = slog.New(slog.NewTextHandler(f, nil)) // closed by the end of the process
+	l.log = logging.New(f) // closed when the process exits
 	return nil
 }
 
@@ -172,5 +140,5 @@ func (l *Lab) progress() *director.Progress {
 	return &director.Progress{Out: l.Out, Log: l.log, Colour: l.Terminal}
 }
 
-// IsNoLab says whether an error of Open means that the directory holds no lab.
+// IsNoLab reports whether an error of Open means that the directory holds no lab.
 func IsNoLab(err error) bool { return errors.Is(err, errNoLab) }

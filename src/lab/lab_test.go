@@ -15,6 +15,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
@@ -29,9 +30,9 @@ func testLab(t *testing.T) *Lab {
 	return &Lab{Dir: t.TempDir(), Network: network.Network{Number: 77}, Out: io.Discard, Err: io.Discard, log: slog.New(slog.DiscardHandler)}
 }
 
-func TestOpenKeepsTheNetworkNumber(t *testing.T) {
+func TestOpenReusesTheNetworkNumber(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("choosing a network looks into the host's routes, which needs root")
+		t.Skip("choosing a network requires root")
 	}
 	dir := t.TempDir()
 	if _, err := Open(dir, false); !IsNoLab(err) || !strings.Contains(err.Error(), "bin/lab up") {
@@ -42,24 +43,24 @@ func TestOpenKeepsTheNetworkNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !first.Network.Exists() {
-		t.Error("the network was not made, so another lab could choose the same")
+		t.Error("the network was not created, so another lab could choose the same one")
 	}
 	second, err := Open(dir, false)
 	if err != nil || second.Network != first.Network {
 		t.Errorf("got %v, %v; want %v", second, err, first.Network)
 	}
 	if err := first.abandon(); err != nil || first.Network.Exists() {
-		t.Errorf("still there: %v", err)
+		t.Errorf("the network still exists: %v", err)
 	}
 }
 
-func TestLock(t *testing.T) {
+func TestLockNamesTheOtherCommand(t *testing.T) {
 	l := testLab(t)
 	release, err := l.Lock("up")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Lock("down"); err == nil || !strings.Contains(err.Error(), "another command is at work on this lab: lab up, process") {
+	if _, err := l.Lock("down"); err == nil || !strings.Contains(err.Error(), "lab up, process") {
 		t.Errorf("got %v", err)
 	}
 	release()
@@ -70,10 +71,10 @@ func TestLock(t *testing.T) {
 	release()
 }
 
-// The variables that the lab gives are all that the cloud config wants, and make a valid one.
-func TestGivenVariablesFitTheCloudConfig(t *testing.T) {
+// TestDefaultVariablesCompleteTheCloudConfig: the cloud config needs no variable that the lab does not set.
+func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
 	path := "../../manifests/cloud-config/aws.yml"
-	text, err := manifest.Interpolate(manifest.Source{Path: path, Given: givenVariables(network.Network{Number: 77})})
+	text, err := manifest.Interpolate(manifest.Source{Path: path, Defaults: defaultVariables(network.Network{Number: 77})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,8 +88,8 @@ func TestGivenVariablesFitTheCloudConfig(t *testing.T) {
 	}
 }
 
-// example makes a session with the jobs that access is written from.
-func example(t *testing.T) *session {
+// testSession returns a session with the jobs that writeAccess reads.
+func testSession(t *testing.T) *session {
 	t.Helper()
 	l := testLab(t)
 	instance := &director.Instance{ID: "0123-45", Group: "control", Network: "n", AZ: "z1", Address: netip.MustParseAddr("10.77.16.4"), Wanted: director.Started,
@@ -122,8 +123,8 @@ func example(t *testing.T) *session {
 	}}
 }
 
-func TestAccess(t *testing.T) {
-	s := example(t)
+func TestWritesAccessFiles(t *testing.T) {
+	s := testSession(t)
 	access, err := s.writeAccess()
 	if err != nil || !access {
 		t.Fatalf("%v, %v", access, err)
@@ -149,7 +150,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("kubeconfig: %v, %v", info.Mode(), err)
 	}
 	kubectl, err := os.ReadFile(s.path("bin/kubectl"))
-	if err != nil || !strings.Contains(string(kubectl), "exec '/compiled/kubernetes-1/bin/kubectl'") {
+	if err != nil || !strings.Contains(string(kubectl), "exec /compiled/kubernetes-1/bin/kubectl ") {
 		t.Errorf("%s, %v", kubectl, err)
 	}
 	out, err := exec.Command("sh", "-c", ". "+s.path("aws.env")+"; echo $AWS_ENDPOINT_URL $AWS_REGION").CombinedOutput()
@@ -158,15 +159,15 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func TestPublishedNamesAreFollowed(t *testing.T) {
-	s := example(t)
+func TestWatcherReadsPublishedNames(t *testing.T) {
+	s := testSession(t)
 	if err := s.publish(s.plan); err != nil {
 		t.Fatal(err)
 	}
 	var got names
 	w := newWatcher(s.Lab, s.log)
 	w.changed = func(n names, _ map[string]string) { got = n }
-	w.read()
+	w.readNames()
 	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
 		t.Errorf("got %+v", got)
 	}
@@ -174,15 +175,15 @@ func TestPublishedNamesAreFollowed(t *testing.T) {
 		t.Errorf("aliases %+v", got.Aliases)
 	}
 	got = names{}
-	w.read()
+	w.readNames()
 	if got.Deployment != "" {
 		t.Error("an unchanged file was read again")
 	}
 }
 
-func TestDownRemovesWhatALabHasAndKeepsCaches(t *testing.T) {
+func TestDownRemovesTheLabAndKeepsCaches(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("networks need root")
+		t.Skip("creating networks requires root")
 	}
 	l, err := Open(t.TempDir(), true)
 	if err != nil {
@@ -191,7 +192,7 @@ func TestDownRemovesWhatALabHasAndKeepsCaches(t *testing.T) {
 	var out bytes.Buffer
 	l.Out = &out
 	for _, name := range []string{"compiled/x/f", "vars.yml", "disks/1/f"} {
-		if err := director.WriteFile(l.path(name), []byte("x"), 0o600); err != nil {
+		if err := atomicfile.Write(l.path(name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -207,11 +208,11 @@ func TestDownRemovesWhatALabHasAndKeepsCaches(t *testing.T) {
 	}
 }
 
-func TestLogFiles(t *testing.T) {
+func TestLogFilesAreSortedByTime(t *testing.T) {
 	root := t.TempDir()
 	for n, name := range []string{"b/late.log", "a/early.log", "a/empty.log"} {
 		path := filepath.Join(root, name)
-		if err := director.WriteFile(path, bytes.Repeat([]byte("x\n"), 2-n%3), 0o644); err != nil {
+		if err := atomicfile.Write(path, bytes.Repeat([]byte("x\n"), 2-n%3), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		stamp := time.Unix(int64(1000-n), 0)
@@ -227,7 +228,7 @@ func TestLogFiles(t *testing.T) {
 	}
 }
 
-func TestExplainSaysWhatToDo(t *testing.T) {
+func TestExplainNamesTheNextCommand(t *testing.T) {
 	l := testLab(t)
 	if err := l.explain(errors.New("updating instance control/0a1b-22 (3): pre-start: x")); !strings.Contains(err.Error(), " control/3 [JOB]` shows the logs") {
 		t.Errorf("got %v", err)

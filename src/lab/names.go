@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"net/netip"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
 )
 
-// names is what the cloud process needs to know of the deployment to answer DNS queries. The director writes it whenever
+// names is what the cloud process needs in order to answer DNS queries about the deployment. The Director writes it whenever
 // instances change.
 type names struct {
 	Deployment string          `json:"deployment"`
@@ -24,7 +25,7 @@ type namedInstance struct {
 	AZ      string     `json:"az"`
 	Index   int        `json:"index"`
 	Address netip.Addr `json:"address"`
-	// VM is the lab's name of the VM, which is asked for the instance's health; empty where there is none.
+	// VM is the lab's name of the VM, whose agent reports the instance's health; empty if there is no VM.
 	VM string `json:"vm,omitempty"`
 }
 
@@ -68,7 +69,7 @@ func (l *Lab) publish(plan *director.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := director.WriteFile(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,56 +9,45 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/process"
 	"kubernetes-release/lab/director"
 )
 
-// cloudProcess is the note that is kept of the process that plays the cloud.
+// cloudProcess is the record of the process that simulates the cloud.
 type cloudProcess struct {
 	PID int `json:"pid"`
-	// Started is the process's start time in clock ticks since boot: it tells the process from a later one with its number.
+	// Started is the start time in clock ticks since boot, which tells the process from a later one with the same PID.
 	Started uint64 `json:"started"`
-	// Program identifies the executable, so that a newly built one takes over.
+	// Program identifies the executable, so that the process is replaced after a new build.
 	Program string `json:"program"`
 }
 
 const (
 	cloudFile    = "cloud.json"
-	cloudTimeout = 30 * time.Second
+	cloudTimeout = 30 * time.Second // to its first answer
+	stopTimeout  = 5 * time.Second  // after each signal
 )
 
 // CloudArgument is the hidden command that runs the cloud process.
 const CloudArgument = "cloud"
 
-func (l *Lab) cloudNote() (cloudProcess, bool) {
-	var note cloudProcess
+// runningCloud reads the record of the cloud process and reports whether that runs.
+func (l *Lab) runningCloud() (cloudProcess, bool) {
+	var p cloudProcess
 	text, err := os.ReadFile(l.path(cloudFile))
-	if err != nil || json.Unmarshal(text, &note) != nil || note.PID <= 1 {
+	if err != nil || json.Unmarshal(text, &p) != nil || p.PID <= 1 {
 		return cloudProcess{}, false
 	}
-	started, err := startTime(note.PID)
-	return note, err == nil && started == note.Started
+	return p, process.Runs(p.PID, p.Started)
 }
 
-// startTime reads when a process was started, in clock ticks since boot.
-func startTime(pid int) (uint64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name, in brackets, may hold blanks; the start time is the 20th field after it.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" {
-		return 0, fmt.Errorf("process %d has ended", pid)
-	}
-	return strconv.ParseUint(fields[19], 10, 64)
-}
-
-// program identifies the lab's executable by size and time.
+// program identifies this executable by its size and modification time.
 func (l *Lab) program() string {
 	info, err := os.Stat(l.Executable)
 	if err != nil {
@@ -68,10 +56,11 @@ func (l *Lab) program() string {
 	return fmt.Sprintf("%s %d %d", l.Executable, info.Size(), info.ModTime().UnixNano())
 }
 
-// ensureCloud makes sure that the network is there and that the cloud process of this very program runs and answers.
+// ensureCloud creates the network and starts the cloud process, unless they exist and the process answers and runs this
+// executable.
 func (l *Lab) ensureCloud(ctx context.Context, progress *director.Progress) error {
-	note, running := l.cloudNote()
-	if running && note.Program == l.program() && l.Network.Exists() && l.cloudAnswers(ctx) == nil {
+	cloud, running := l.runningCloud()
+	if running && cloud.Program == l.program() && l.Network.Exists() && l.cloudAnswers(ctx) == nil {
 		return nil
 	}
 	task := progress.Begin("Preparing the lab", fmt.Sprintf("network %s and cloud", l.Network.Prefix()))
@@ -87,20 +76,19 @@ func (l *Lab) startCloud(ctx context.Context) error {
 	if err := l.Network.Create(); err != nil {
 		return err
 	}
-	pid, err := l.spawnCloud()
-	if err != nil {
+	if err := l.spawnCloud(); err != nil {
 		return fmt.Errorf("starting the cloud process: %w", err)
 	}
-	return l.awaitCloud(ctx, pid)
+	return l.awaitCloud(ctx)
 }
 
-func (l *Lab) spawnCloud() (int, error) {
+func (l *Lab) spawnCloud() error {
 	if err := os.MkdirAll(l.path("log"), 0o755); err != nil {
-		return 0, err
+		return err
 	}
 	log, err := os.OpenFile(l.cloudLog(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer log.Close()
 	command := exec.Command(l.Executable, CloudArgument, "--state", l.Dir)
@@ -108,43 +96,38 @@ func (l *Lab) spawnCloud() (int, error) {
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := l.Network.Do(command.Start); err != nil {
-		return 0, err
+		return err
 	}
 	pid := command.Process.Pid
-	go command.Wait() //nolint:errcheck // so that a process that ends at once is seen to have ended
-	started, err := startTime(pid)
+	stat, err := process.Read(pid) // of a zombie too, as nobody waits yet
+	go func() { _ = command.Wait() }()
 	if err != nil {
-		return 0, fmt.Errorf("it ended at once; its log is %s:\n%s", l.cloudLog(), tail(l.cloudLog(), 10))
+		return err
 	}
-	text, err := json.Marshal(cloudProcess{PID: pid, Started: started, Program: l.program()})
+	text, err := json.Marshal(cloudProcess{PID: pid, Started: stat.Started, Program: l.program()})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return pid, director.WriteFile(l.path(cloudFile), append(text, '\n'), 0o644)
+	return atomicfile.Write(l.path(cloudFile), append(text, '\n'), 0o644)
 }
 
 func (l *Lab) cloudLog() string { return l.path("log", "cloud.log") }
 
-func (l *Lab) awaitCloud(ctx context.Context, pid int) error {
-	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
-	defer cancel()
-	for {
+func (l *Lab) awaitCloud(ctx context.Context) error {
+	err := poll.Within(ctx, cloudTimeout, 50*time.Millisecond, func(ctx context.Context) error {
 		err := l.cloudAnswers(ctx)
-		if err == nil {
-			return nil
+		if _, running := l.runningCloud(); err != nil && !running {
+			return poll.Permanent(fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), tail(l.cloudLog(), 10)))
 		}
-		if _, gone := startTime(pid); gone != nil {
-			return fmt.Errorf("the cloud process has ended; its log is %s:\n%s", l.cloudLog(), tail(l.cloudLog(), 10))
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the cloud process does not answer after %s: %w; its log is %s", cloudTimeout, err, l.cloudLog())
-		case <-time.After(50 * time.Millisecond):
-		}
+		return err
+	})
+	if timeout := (*poll.Error)(nil); errors.As(err, &timeout) {
+		return fmt.Errorf("the cloud process does not answer: %w; its log is %s", err, l.cloudLog())
 	}
+	return err
 }
 
-// cloudAnswers asks the API and the DNS server for a sign of life.
+// cloudAnswers checks that the API and the DNS server accept requests.
 func (l *Lab) cloudAnswers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -168,38 +151,34 @@ func (l *Lab) cloudAnswers(ctx context.Context) error {
 	return connection.Close()
 }
 
-// stopCloud ends the cloud process; none is no error.
+// stopCloud stops the cloud process, if it runs: SIGTERM, and SIGKILL five seconds later.
 func (l *Lab) stopCloud(ctx context.Context) error {
-	note, running := l.cloudNote()
+	cloud, running := l.runningCloud()
 	if !running {
 		return nil
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	signal := syscall.SIGTERM
-	for {
-		if err := syscall.Kill(note.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("ending the cloud process %d: %w", note.PID, err)
+	var err error
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		if err := syscall.Kill(cloud.PID, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stopping the cloud process %d: %w", cloud.PID, err)
 		}
-		for range 50 {
-			if _, running := l.cloudNote(); !running {
-				return os.Remove(l.path(cloudFile))
+		err = poll.Within(ctx, stopTimeout, 20*time.Millisecond, func(context.Context) error {
+			if process.Runs(cloud.PID, cloud.Started) {
+				return fmt.Errorf("the cloud process %d is still running", cloud.PID)
 			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(20 * time.Millisecond):
-			}
+			return nil
+		})
+		if err == nil {
+			return os.Remove(l.path(cloudFile))
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("the cloud process %d does not end", note.PID)
-		}
-		if time.Until(deadline) < 5*time.Second {
-			signal = syscall.SIGKILL
+		if ctx.Err() != nil {
+			break
 		}
 	}
+	return err
 }
 
-// tail gives the last lines of a file, indented.
+// tail returns the last lines of a file, indented.
 func tail(path string, lines int) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -17,10 +17,10 @@ const (
 // APIURL is where the simulated cloud's API is served.
 func APIURL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gateway(), APIPort) }
 
-// givenVariables are what manifest, ops-files and cloud config may use without being told: what an operator would put into a
-// variables file about the AWS account.
-func givenVariables(n network.Network) map[string]any {
-	given := map[string]any{
+// defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l: what an operator would
+// write into a variables file about the AWS account.
+func defaultVariables(n network.Network) map[string]any {
+	variables := map[string]any{
 		"cluster_name": clusterName, "region": awssim.LabRegion,
 		"vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
 		"control_instance_profile": "kubernetes-control", "worker_instance_profile": "kubernetes-worker",
@@ -30,12 +30,12 @@ func givenVariables(n network.Network) map[string]any {
 	}
 	for i, letter := range "abc" {
 		prefix := fmt.Sprintf("10.%d.%d", n.Number, 16*(i+1)) // a /20
-		set := func(name string, value any) { given[fmt.Sprintf("subnet%d_%s", i+1, name)] = value }
-		given[fmt.Sprintf("az%d", i+1)] = awssim.LabRegion + string(letter)
+		set := func(name string, value any) { variables[fmt.Sprintf("subnet%d_%s", i+1, name)] = value }
+		variables[fmt.Sprintf("az%d", i+1)] = awssim.LabRegion + string(letter)
 		set("id", awssim.LabNodeSubnet(i+1))
 		set("cidr", prefix+".0/20")
 		set("gateway", prefix+".1")
-		set("reserved", []any{prefix + ".2-" + prefix + ".3"}) // AWS keeps the first four addresses
+		set("reserved", []any{prefix + ".2-" + prefix + ".3"}) // AWS reserves the first four addresses
 	}
-	return given
+	return variables
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -12,53 +13,53 @@ import (
 	"kubernetes-release/lab/vm"
 )
 
-// How often the watcher looks. bosh-dns asks for health every 20 s; the lab is quicker, so that tests need not wait.
+// bosh-dns checks health every 20 s; the lab is faster, so that tests need not wait.
 const (
 	namesInterval  = 200 * time.Millisecond
 	healthInterval = 2 * time.Second
 	healthTimeout  = 5 * time.Second
 )
 
-// watcher follows the director's names file and the health of the instances in it.
+// watcher follows the names file that the Director writes, and the health of the instances in it.
 type watcher struct {
 	lab *Lab
 	log *slog.Logger
-	// changed is called after each change of names or health; set before run.
+	// changed is called after each change of names or health; must be set before run.
 	changed func(names, map[string]string)
 
 	mutex  sync.Mutex
 	names  names
-	stamp  time.Time
-	health map[string]string // by instance id: agent's state
+	read   time.Time         // modification time of the names file that was read
+	health map[string]string // by instance id: the agent's state
 }
 
 func newWatcher(l *Lab, log *slog.Logger) *watcher {
 	return &watcher{lab: l, log: log, health: map[string]string{}}
 }
 
-// run looks until ctx ends.
+// run polls until ctx ends.
 func (w *watcher) run(ctx context.Context) {
-	lookAtHealth := time.NewTicker(healthInterval)
-	defer lookAtHealth.Stop()
-	lookAtNames := time.NewTicker(namesInterval)
-	defer lookAtNames.Stop()
-	w.read()
+	healthTicker := time.NewTicker(healthInterval)
+	defer healthTicker.Stop()
+	namesTicker := time.NewTicker(namesInterval)
+	defer namesTicker.Stop()
+	w.readNames()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-lookAtNames.C:
-			w.read()
-		case <-lookAtHealth.C:
-			w.ask(ctx)
+		case <-namesTicker.C:
+			w.readNames()
+		case <-healthTicker.C:
+			w.checkHealth(ctx)
 		}
 	}
 }
 
-// read takes over the names file when it has changed.
-func (w *watcher) read() {
+// readNames reads the names file if it has changed.
+func (w *watcher) readNames() {
 	info, err := os.Stat(w.lab.path(namesFile))
-	if err != nil || info.ModTime().Equal(w.stamp) {
+	if err != nil || info.ModTime().Equal(w.read) {
 		return
 	}
 	text, err := os.ReadFile(w.lab.path(namesFile))
@@ -71,27 +72,24 @@ func (w *watcher) read() {
 		return
 	}
 	w.mutex.Lock()
-	w.names, w.stamp = n, info.ModTime()
+	w.names, w.read = n, info.ModTime()
 	w.mutex.Unlock()
-	w.log.Info("names have changed", "instances", len(n.Instances), "aliases", len(n.Aliases))
-	w.tell()
+	w.log.Info("names changed", "instances", len(n.Instances), "aliases", len(n.Aliases))
+	w.notify()
 }
 
-func (w *watcher) tell() {
+func (w *watcher) notify() {
 	w.mutex.Lock()
 	n := w.names
-	health := make(map[string]string, len(w.health))
-	for id, state := range w.health {
-		health[id] = state
-	}
+	health := maps.Clone(w.health)
 	w.mutex.Unlock()
 	if w.changed != nil {
 		w.changed(n, health)
 	}
 }
 
-// ask asks all instances for their state at the same time.
-func (w *watcher) ask(ctx context.Context) {
+// checkHealth asks the agents of all instances for their states, concurrently.
+func (w *watcher) checkHealth(ctx context.Context) {
 	w.mutex.Lock()
 	instances := w.names.Instances
 	w.mutex.Unlock()
@@ -102,23 +100,23 @@ func (w *watcher) ask(ctx context.Context) {
 	}
 	group.Wait()
 	health := map[string]string{}
-	different := false
+	changed := false
 	w.mutex.Lock()
 	for n, i := range instances {
 		health[i.ID] = states[n]
 		if w.health[i.ID] != states[n] {
-			different = true
-			w.log.Info("health", "instance", i.Group+"/"+i.ID, "state", states[n])
+			changed = true
+			w.log.Info("health changed", "instance", i.Group+"/"+i.ID, "state", states[n])
 		}
 	}
 	w.health = health
 	w.mutex.Unlock()
-	if different {
-		w.tell()
+	if changed {
+		w.notify()
 	}
 }
 
-// state gives the agent's word for an instance; empty where nothing is known.
+// state returns the state that the agent of an instance reports; empty if the instance has no VM.
 func (w *watcher) state(ctx context.Context, i namedInstance) string {
 	if i.VM == "" {
 		return ""

@@ -10,6 +10,9 @@ type Root string
 // DefaultRoot is the root on every VM.
 const DefaultRoot Root = "/var/vcap"
 
+// Path is a path below the root that belongs to no job or package, such as instance/id.
+func (r Root) Path(parts ...string) string { return r.path("", parts) }
+
 func (r Root) path(first string, rest []string) string {
 	return filepath.Join(append([]string{string(r), first}, rest...)...)
 }

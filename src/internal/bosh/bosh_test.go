@@ -11,6 +11,8 @@ func TestPaths(t *testing.T) {
 		r.Run("etcd", "etcd.pid"):              "/var/vcap/sys/run/etcd/etcd.pid",
 		r.Data("cloud-provider", "node.json"):  "/var/vcap/data/cloud-provider/node.json",
 		Root("/tmp/x").Store("etcd", "member"): "/tmp/x/store/etcd/member",
+		r.Path("instance", "id"):               "/var/vcap/instance/id",
+		r.Path():                               "/var/vcap",
 	} {
 		if got != want {
 			t.Errorf("got %s, want %s", got, want)

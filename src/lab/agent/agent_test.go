@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/vm"
 	"kubernetes-release/lab/vm/vmtest"
 )
@@ -70,15 +72,13 @@ func must(t *testing.T, err error) {
 func start(t *testing.T, a Agent) {
 	t.Helper()
 	must(t, a.Start(t.Context()))
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(pollInterval) {
+	eventually.Succeeds(t, time.Minute, "all jobs run", func() error {
 		state, err := a.State(t.Context())
-		if err == nil && state.State == Running {
-			return
+		if err == nil && state.State != Running {
+			err = fmt.Errorf("%s: %s", state.State, state.Problem())
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not running a minute after Start: %s, %v", state.Problem(), err)
-		}
-	}
+		return err
+	})
 }
 
 func TestJobsAndPackagesArePutInPlace(t *testing.T) {
@@ -173,13 +173,12 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	// monit starts again what ends by itself.
 	start(t, a)
 	old := sh(t, v, "cat /var/vcap/sys/run/a/a.pid; kill -9 $(cat /var/vcap/sys/run/a/a.pid)")
-	deadline := time.Now().Add(20 * time.Second)
-	for sh(t, v, "cat /var/vcap/sys/run/a/a.pid") == old {
-		if time.Now().After(deadline) {
-			t.Fatal("monit did not start the process again within 20s")
+	eventually.Succeeds(t, 20*time.Second, "monit restarts the process", func() error {
+		if pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid"); pid == old {
+			return fmt.Errorf("the PID is still %s", pid)
 		}
-		time.Sleep(200 * time.Millisecond)
-	}
+		return nil
+	})
 	must(t, a.Stop(t.Context()))
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "b", "j2", nil)}}))
 	start(t, a)

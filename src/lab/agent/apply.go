@@ -13,21 +13,22 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/vm"
 )
 
-// Places in a VM, as bosh-agent has them.
-const (
-	jobsDir         = "/var/vcap/jobs"
-	jobsDataDir     = "/var/vcap/data/jobs"
-	packagesDir     = "/var/vcap/packages"
-	packagesDataDir = "/var/vcap/data/packages"
-	instanceDir     = "/var/vcap/instance"
-	monitJobDir     = "/var/vcap/monit/job"
-	specFile        = "/var/vcap/bosh/spec.json"
-	logDir          = "/var/vcap/sys/log"
+// Paths in a VM, as bosh-agent has them.
+var (
+	jobsDir         = bosh.DefaultRoot.Path("jobs")
+	jobsDataDir     = bosh.DefaultRoot.Path("data/jobs")
+	packagesDir     = bosh.DefaultRoot.Path("packages")
+	packagesDataDir = bosh.DefaultRoot.Path("data/packages")
+	instanceDir     = bosh.DefaultRoot.Path("instance")
+	specFile        = bosh.DefaultRoot.Path("bosh/spec.json")
 )
 
 // host is the Agent of a VM of the lab.
@@ -89,7 +90,7 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(h.vm.HostPath(specFile), content, 0o600)
+	return atomicfile.Write(h.vm.HostPath(specFile), content, 0o600)
 }
 
 // spec reads what Apply kept; a VM that nothing was applied to yet has an empty one.
@@ -129,7 +130,7 @@ func (h *host) placeJobs(s ApplySpec) error {
 		if err := os.Chown(h.vm.HostPath(filepath.Dir(target)), 0, vm.VcapGID); err != nil {
 			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
-		if err := replaceLink(target, h.vm.HostPath(filepath.Join(jobsDir, j.Name))); err != nil {
+		if err := renameio.Symlink(target, h.vm.HostPath(filepath.Join(jobsDir, j.Name))); err != nil {
 			return fmt.Errorf("job %s: %w", j.Name, err)
 		}
 	}
@@ -191,7 +192,7 @@ func (h *host) placePackages(s ApplySpec) error {
 		if err := h.mountPackage(p.Dir, target); err != nil {
 			return fmt.Errorf("package %s: mounting %s: %w", p.Name, p.Dir, err)
 		}
-		if err := replaceLink(target, h.vm.HostPath(filepath.Join(packagesDir, p.Name))); err != nil {
+		if err := renameio.Symlink(target, h.vm.HostPath(filepath.Join(packagesDir, p.Name))); err != nil {
 			return fmt.Errorf("package %s: %w", p.Name, err)
 		}
 	}
@@ -244,8 +245,7 @@ func isMountPoint(path string) (bool, error) {
 func (h *host) makeJobDirs(s ApplySpec) error {
 	return h.vm.Do(func() error {
 		for _, j := range s.Jobs {
-			for _, parent := range []string{"/var/vcap/data", "/var/vcap/sys/log", "/var/vcap/sys/run"} {
-				dir := filepath.Join(parent, j.Name)
+			for _, dir := range []string{bosh.DefaultRoot.Data(j.Name), bosh.DefaultRoot.Log(j.Name), bosh.DefaultRoot.Run(j.Name)} {
 				if err := os.MkdirAll(dir, 0o770); err != nil {
 					return fmt.Errorf("job %s: %w", j.Name, err)
 				}
@@ -282,7 +282,7 @@ func removeUnnamed(links, data string, keep map[string]string) error {
 	}
 	for _, e := range entries {
 		if _, named := keep[e.Name()]; !named {
-			if err := os.Remove(filepath.Join(links, e.Name())); err != nil {
+			if err := os.RemoveAll(filepath.Join(links, e.Name())); err != nil {
 				return err
 			}
 		}
@@ -333,33 +333,9 @@ func (h *host) writeInstance(s ApplySpec) error {
 		"id": s.Instance.ID, "az": s.Instance.AZ, "name": s.Instance.Group, "deployment": s.Instance.Deployment,
 		"index": strconv.Itoa(s.Instance.Index), "bootstrap": strconv.FormatBool(s.Instance.Bootstrap),
 	} {
-		if err := replaceFile(h.vm.HostPath(filepath.Join(instanceDir, name)), []byte(value), 0o644); err != nil {
+		if err := atomicfile.Write(h.vm.HostPath(filepath.Join(instanceDir, name)), []byte(value), 0o644); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// replaceFile writes a file in one step, so that after an interruption the old or the new one is there.
-func replaceFile(path string, content []byte, mode fs.FileMode) error {
-	temporary := path + ".new"
-	if err := os.WriteFile(temporary, content, mode); err != nil {
-		return err
-	}
-	return os.Rename(temporary, path)
-}
-
-// replaceLink points a symbolic link to target in one step.
-func replaceLink(target, link string) error {
-	if now, err := os.Readlink(link); err == nil && now == target {
-		return nil
-	}
-	temporary := link + ".new"
-	if err := os.Remove(temporary); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(target, temporary); err != nil {
-		return err
-	}
-	return os.Rename(temporary, link)
 }

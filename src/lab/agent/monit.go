@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -21,16 +22,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/process"
 	"kubernetes-release/lab/vm"
 )
 
+var (
+	monitJobDir = filepath.Join(vm.MonitDir, "job")
+	stoppedFile = filepath.Join(vm.MonitDir, "stopped") // exists while the instance is stopped on request
+)
+
 const (
-	stoppedFile    = "/var/vcap/monit/stopped" // there while the instance is stopped on request
-	generationFile = "/var/vcap/monit/00_lab.monitrc"
-	pollInterval   = 50 * time.Millisecond
-	reloadTimeout  = 30 * time.Second
-	stopTimeout    = 10 * time.Minute
-	stopRepeat     = 60 * time.Second
+	pollInterval  = 20 * time.Millisecond
+	reloadTimeout = 30 * time.Second
+	stopTimeout   = 10 * time.Minute
+	stopRepeat    = 60 * time.Second
 	// unmonitorTimeout is generous: monit may be in the middle of starting a service.
 	unmonitorTimeout = 2 * time.Minute
 	statusTimeout    = 10 * time.Second
@@ -83,7 +91,7 @@ func (h *host) status(ctx context.Context) (monitStatus, error) {
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		return status, fmt.Errorf("asking monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, errors.New("see /var/vcap/monit/monit.log there")))
+		return status, fmt.Errorf("asking monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)))
 	}
 	return parseStatus(body)
 }
@@ -138,22 +146,15 @@ func (s monitService) process(stopped bool) Process {
 	case s.Monitor == monitorInit || s.Monitor == monitorWaiting || s.PendingAction != 0:
 		p.State = Starting
 	case s.Monitor == monitorNot:
-		p.State, p.Message = Failing, firstOf(p.Message, "monit doesn't watch it")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "monit doesn't watch it")
 	case s.Status != 0:
-		p.State, p.Message = Failing, firstOf(p.Message, "monit finds it failing")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "monit finds it failing")
 	case s.Type == typeProcess && s.PID <= 0:
-		p.State, p.Message = Failing, firstOf(p.Message, "it has no process")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "it has no process")
 	default:
 		p.State = Running
 	}
 	return p
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }
 
 // State implements Agent.
@@ -170,7 +171,7 @@ func (h *host) State(ctx context.Context) (State, error) {
 }
 
 // diskDirs are where the VM's disks are mounted: the root's, the ephemeral and the persistent one.
-var diskDirs = []string{"/", "/var/vcap/data", "/var/vcap/store"}
+var diskDirs = []string{"/", bosh.DefaultRoot.Path("data"), bosh.DefaultRoot.Path("store")}
 
 // roomToWork is what a disk must have left, in bytes, not to count as full.
 const roomToWork = 1 << 20
@@ -230,7 +231,7 @@ func (h *host) Stop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(h.vm.HostPath(stoppedFile), nil, 0o600); err != nil {
+	if err := atomicfile.Write(h.vm.HostPath(stoppedFile), nil, 0o600); err != nil {
 		return err
 	}
 	if len(status.state(true).Processes) == 0 {
@@ -326,11 +327,11 @@ func runningPID(pidfile string) int {
 		return 0
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil || pid <= 0 {
+	if err != nil {
 		return 0
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid)); errors.Is(err, fs.ErrNotExist) {
-		return 0 // gone, or a zombie
+	if stat, err := process.Read(pid); err != nil || stat.Ended() {
+		return 0
 	}
 	return pid
 }
@@ -351,63 +352,54 @@ func (h *host) Unmonitor(ctx context.Context) error {
 func (h *host) awaitUnmonitored(ctx context.Context) error {
 	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
 	defer cancel()
-	for {
+	return h.poll(ctx, func(ctx context.Context) error {
 		status, err := h.status(ctx)
-		var watched []string
+		if err != nil {
+			return err
+		}
+		var monitored []string
 		for _, s := range status.Services {
 			if s.Type == typeProcess && s.Monitor != monitorNot {
-				watched = append(watched, s.Name)
+				monitored = append(monitored, s.Name)
 			}
 		}
-		if err == nil && len(watched) == 0 {
-			return nil
+		if len(monitored) > 0 {
+			return fmt.Errorf("monit still monitors %s", strings.Join(monitored, ", "))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("VM %s: monit still watches %s: %w", h.vm.Spec.Name, strings.Join(watched, ", "), errors.Join(context.Cause(ctx), err))
-		case <-time.After(pollInterval / 5):
-		}
+		return nil
+	})
+}
+
+// poll repeats check at short intervals; the error names the VM.
+func (h *host) poll(ctx context.Context, check func(context.Context) error) error {
+	if err := poll.Until(ctx, pollInterval, check); err != nil {
+		return fmt.Errorf("VM %s: %w", h.vm.Spec.Name, err)
 	}
+	return nil
 }
 
 // await polls until done says so. Where again is given, it is called once a minute: monit drops a request that comes while it is busy
 // with the same service.
 func (h *host) await(ctx context.Context, done func(State) bool, again func() error) error {
 	repeat := time.Now().Add(stopRepeat)
-	var last State
-	var problem error
-	for {
-		state, err := h.State(ctx)
-		if err == nil && done(state) {
-			return nil
-		}
-		if ctx.Err() == nil { // a request that the deadline cut short says nothing about monit
-			last, problem = state, err
-		}
-		select {
-		case <-ctx.Done():
-			if problem != nil {
-				return fmt.Errorf("VM %s: %w; last: %w", h.vm.Spec.Name, context.Cause(ctx), problem)
-			}
-			return fmt.Errorf("VM %s: %w; %s", h.vm.Spec.Name, context.Cause(ctx), hint(last))
-		case <-time.After(pollInterval):
-		}
+	return h.poll(ctx, func(ctx context.Context) error {
 		if again != nil && time.Now().After(repeat) {
 			if err := again(); err != nil {
-				return err
+				return poll.Permanent(err)
 			}
 			repeat = time.Now().Add(stopRepeat)
 		}
-	}
+		state, err := h.State(ctx)
+		if err == nil && !done(state) {
+			err = notDone(state)
+		}
+		return err
+	})
 }
 
-// hint says what is in the way, and the logs to read.
-func hint(s State) string {
-	problem := s.Problem()
-	if problem == "" {
-		problem = "monit names no process that is in the way"
-	}
-	return fmt.Sprintf("%s; read %s/JOB/ and /var/vcap/monit/monit.log in the VM", problem, logDir)
+// notDone says which processes are not in the expected state, and which logs to read.
+func notDone(s State) error {
+	return fmt.Errorf("%s; read %s and %s in the VM", cmp.Or(s.Problem(), "monit reports no process with a problem"), bosh.DefaultRoot.Log("JOB"), vm.MonitLog)
 }
 
 func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
@@ -514,7 +506,7 @@ func (h *host) writeMonitFiles(files map[string][]byte) error {
 		}
 	}
 	for name, content := range files {
-		if err := replaceFile(filepath.Join(dir, name), content, 0o600); err != nil {
+		if err := atomicfile.Write(filepath.Join(dir, name), content, 0o600); err != nil {
 			return err
 		}
 	}
@@ -527,21 +519,17 @@ func (h *host) newGeneration() (string, error) {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails
 	name := "system_" + hex.EncodeToString(id)
-	return name, replaceFile(h.vm.HostPath(generationFile), []byte("check system "+name+"\n"), 0o600)
+	return name, atomicfile.Write(h.vm.HostPath(vm.SystemMonitrc), []byte("check system "+name+"\n"), 0o600)
 }
 
 func (h *host) awaitGeneration(ctx context.Context, generation string) error {
 	ctx, cancel := context.WithTimeout(ctx, reloadTimeout)
 	defer cancel()
-	for {
+	return h.poll(ctx, func(ctx context.Context) error {
 		status, err := h.status(ctx)
-		if err == nil && status.generation() == generation {
-			return nil
+		if err == nil && status.generation() != generation {
+			err = errors.New("monit has not reloaded its files")
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("VM %s: monit did not reload its files: %w", h.vm.Spec.Name, errors.Join(context.Cause(ctx), err))
-		case <-time.After(pollInterval / 5):
-		}
-	}
+		return err
+	})
 }

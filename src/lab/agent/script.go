@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/vm"
 )
 
@@ -90,7 +91,7 @@ func (h *host) jobsWith(name string) ([]Job, error) {
 	return jobs, nil
 }
 
-func scriptFile(job, name string) string { return filepath.Join(jobsDir, job, "bin", name) }
+func scriptFile(job, name string) string { return bosh.DefaultRoot.Job(job, "bin", name) }
 
 func scriptEnv(env map[string]string) map[string]string {
 	merged := map[string]string{"PATH": scriptPath}
@@ -113,7 +114,7 @@ func (h *host) RunScript(ctx context.Context, name string, env map[string]string
 		defer func() { _ = stderr.Close() }()
 		from, _ := stderr.Seek(0, io.SeekEnd)
 		err = h.vm.Run(ctx, []string{scriptFile(j.Name, name)}, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr})
-		return ScriptFailure{Err: err, Log: filepath.Join(logDir, j.Name, name+".stderr.log"), Output: tail(stderr.Name(), from)}
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tail(stderr.Name(), from)}
 	})
 }
 
@@ -150,7 +151,7 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 
 // openLog opens a log of a job for appending.
 func (h *host) openLog(job, name string) (*os.File, error) {
-	return os.OpenFile(h.vm.HostPath(filepath.Join(logDir, job, name)), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
+	return os.OpenFile(h.vm.HostPath(bosh.DefaultRoot.Log(job, name)), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
 }
 
 // tailLines is how much of a failed script's output an error repeats.
@@ -208,7 +209,7 @@ func (h *host) Drain(ctx context.Context, env map[string]string) error {
 		defer func() { _ = log.Close() }()
 		from, _ := log.Seek(0, io.SeekEnd)
 		err = h.drain(ctx, j, env, log)
-		return ScriptFailure{Err: err, Log: filepath.Join(logDir, j.Name, "drain.stderr.log"), Output: tail(log.Name(), from)}
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: tail(log.Name(), from)}
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
@@ -103,15 +104,15 @@ func (w *world) nothingLeft() {
 	if w.t.Skipped() {
 		return
 	}
-	var left []string
-	var err error
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if left, err = vm.Leftovers(w.network, w.dir); err != nil || len(left) == 0 {
-			break
+	err := poll.Within(context.Background(), 10*time.Second, 100*time.Millisecond, func(context.Context) error {
+		left, err := vm.Leftovers(w.network, w.dir)
+		if err == nil && len(left) > 0 {
+			err = fmt.Errorf("left behind: %v", left)
 		}
-	}
-	if err != nil || len(left) > 0 {
-		w.t.Errorf("left behind: %v, %v", left, err)
+		return err
+	})
+	if err != nil {
+		w.t.Error(err)
 	}
 }
 
@@ -152,7 +153,7 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 	must(err)
 	m, err := manifest.Parse("manifest.yml", text)
 	must(err)
-	text, err = manifest.Interpolate(manifest.Source{Path: testdata + "/cloud-config.yml", Given: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)}})
+	text, err = manifest.Interpolate(manifest.Source{Path: testdata + "/cloud-config.yml", Defaults: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)}})
 	must(err)
 	cloud, err := manifest.ParseCloudConfig("cloud-config.yml", text)
 	must(err)

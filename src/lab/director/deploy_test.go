@@ -1,6 +1,8 @@
 package director
 
 import (
+	"context"
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -265,7 +267,7 @@ func TestWhatDoesNotRunIsNamed(t *testing.T) {
 	}
 	const problem = "db is starting; log is failing (no such file); the VM's disk is full: there is no space left on /var/vcap/store"
 	_, err := b.run(Options{})
-	if err == nil || !strings.Contains(err.Error(), "is not running after update (waited 200ms): "+problem) || !strings.Contains(err.Error(), "/var/vcap/sys/log") {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": "+problem) || !strings.Contains(err.Error(), "/var/vcap/sys/log") {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(b.output.String(), " L waiting: "+problem+"\n") {

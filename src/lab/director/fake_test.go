@@ -265,7 +265,7 @@ func (b *bench) plan() (*Plan, *Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err = manifest.Interpolate(manifest.Source{Path: "testdata/cloud-config.yml", Given: map[string]any{"net": "10.9"}})
+	text, err = manifest.Interpolate(manifest.Source{Path: "testdata/cloud-config.yml", Defaults: map[string]any{"net": "10.9"}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -10,10 +10,11 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"sync"
+
+	"kubernetes-release/internal/atomicfile"
 )
 
 // Wanted states of an instance, in the Director's words.
@@ -179,7 +180,7 @@ func (s *Store) Update(change func(*State)) error {
 	if err != nil {
 		return err
 	}
-	if err := WriteFile(s.path, append(text, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(s.path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("saving the lab's state: %w", err)
 	}
 	return nil
@@ -197,24 +198,4 @@ func (s *Store) Remove(i *Instance) error {
 	return s.Update(func(state *State) {
 		state.Instances = slices.DeleteFunc(state.Instances, func(other *Instance) bool { return other == i })
 	})
-}
-
-// WriteFile replaces a file at once: after a full disk or a kill there is the old content or the new, nothing between.
-func WriteFile(path string, text []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

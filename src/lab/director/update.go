@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/agent"
 )
 
@@ -326,47 +328,33 @@ func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, ta
 	if err := sleep(ctx, limits.Min-time.Since(begun)); err != nil {
 		return err
 	}
-	problem, err := r.waitRunning(ctx, a, begun.Add(limits.Max), task)
-	if problem != "" {
-		return fmt.Errorf("'%s' is not running after update (waited %s): %s; read /var/vcap/sys/log/JOB/ in the VM",
-			c.planned.Instance.String(), limits.Max, problem)
+	if err := r.awaitRunning(ctx, a, begun.Add(limits.Max), task); err != nil {
+		return fmt.Errorf("'%s' is not running after update: %w; read %s in the VM",
+			c.planned.Instance.String(), err, bosh.DefaultRoot.Log("JOB"))
 	}
-	return err
+	return nil
 }
 
-// reportEvery is how often a wait says what it waits for.
-const reportEvery = 15 * time.Second
+// reportInterval is how often a wait reports what it waits for.
+const reportInterval = 15 * time.Second
 
-// waitRunning waits until every process runs, and says now and then which do not. It asks once at least; the problem is what was in the
-// way when time ran out.
-func (d *Director) waitRunning(ctx context.Context, a agent.Agent, deadline time.Time, task *Task) (problem string, err error) {
-	poll := cmp.Or(d.Poll, 200*time.Millisecond)
+// awaitRunning waits until every process runs, and reports from time to time which do not. It checks at least once, even
+// after the deadline.
+func (d *Director) awaitRunning(ctx context.Context, a agent.Agent, deadline time.Time, task *Task) error {
+	limited, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
 	reported := d.Progress.now()
-	for {
-		state, err := a.State(ctx)
-		if err == nil && state.State == agent.Running {
-			return "", nil
+	return poll.Until(limited, cmp.Or(d.Poll, 200*time.Millisecond), func(context.Context) error {
+		state, err := a.State(ctx) // not limited, or the check after the deadline would always fail
+		if err == nil && state.State != agent.Running {
+			err = errors.New(cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process"))
 		}
-		problem := notRunning(state, err)
-		if time.Now().After(deadline) {
-			return problem, nil
-		}
-		if now := d.Progress.now(); now.Sub(reported) >= reportEvery {
-			task.Step("waiting: %s", problem)
+		if now := d.Progress.now(); err != nil && now.Sub(reported) >= reportInterval {
+			task.Step("waiting: %v", err)
 			reported = now
 		}
-		if err := sleep(ctx, poll); err != nil {
-			return "", err
-		}
-	}
-}
-
-// notRunning says what an answer of the agent's lacks.
-func notRunning(state agent.State, err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process")
+		return err
+	})
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -1,21 +1,19 @@
-// Package dns answers the lab's names: instances by their BOSH names and link aliases, VMs by their private names, load balancers. It knows
-// what the lookups it was given know, and nothing else: there is no network to ask further.
+// Package dns answers the names of a lab: instances by their BOSH names, link aliases, VMs by their private names, and load
+// balancers. It answers only what its lookups resolve; the lab has no upstream server to forward queries to.
 package dns
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
-	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
+	"github.com/miekg/dns"
+	"golang.org/x/net/netutil"
+	"golang.org/x/sync/errgroup"
 )
 
 // Lookup resolves a name, given in lower case without a trailing dot. A name that exists but has no address at the moment, such as an
@@ -23,24 +21,21 @@ import (
 type Lookup func(name string) (addresses []netip.Addr, found bool)
 
 const (
-	plainUDPSize = 512  // what a client takes that doesn't say more
-	largestUDP   = 1232 // what passes any link unfragmented
-	tcpIdle      = 10 * time.Second
-	maxTCP       = 64 // connections at once
+	maxUDPSize        = 1232 // bytes; fits every link without fragmentation
+	maxTCPConnections = 64
 )
 
 // Server answers queries over UDP and TCP.
 type Server struct {
-	// Lookups are asked in turn until one knows the name.
+	// Lookups are tried in order; the first that finds a name answers.
 	Lookups []Lookup
-	// TTL is how long answers may be kept, in seconds. BOSH answers with 0, so that failing over takes no time.
+	// TTL is how long clients may cache answers, in seconds. BOSH answers with 0, so that a failover takes effect immediately.
 	TTL uint32
-	// Log gets what can't be answered; nil means slog.Default.
+	// Log receives errors of single queries; nil means slog.Default.
 	Log *slog.Logger
 }
 
-// ListenAndServe serves on address (IP:PORT) over UDP and TCP until ctx ends. Listeners that must live in another network namespace are
-// made by the caller and given to Serve.
+// ListenAndServe serves on address (IP:PORT) over UDP and TCP until ctx ends.
 func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 	packets, err := net.ListenPacket("udp", address)
 	if err != nil {
@@ -53,189 +48,81 @@ func (s *Server) ListenAndServe(ctx context.Context, address string) error {
 	return s.Serve(ctx, packets, streams)
 }
 
-// Serve serves until ctx ends, and closes both. The error is nil when ctx was the reason.
+// Serve serves until ctx ends or a socket fails, and closes both sockets. The end of ctx is not an error.
 func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.Listener) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() {
-		_ = packets.Close()
-		_ = streams.Close()
-	})
-	defer stop()
-	var wait sync.WaitGroup
-	for _, serve := range []func() error{
-		func() error { return s.servePackets(packets) },
-		func() error { return s.serveStreams(ctx, streams) },
+	group, ctx := errgroup.WithContext(ctx)
+	for _, server := range []*dns.Server{
+		{PacketConn: packets, UDPSize: maxUDPSize},
+		{Listener: netutil.LimitListener(streams, maxTCPConnections)},
 	} {
-		wait.Go(func() { cancel(serve()) })
+		server.Handler = dns.HandlerFunc(s.serve)
+		server.NotifyStartedFunc = func() { context.AfterFunc(ctx, func() { _ = server.Shutdown() }) }
+		group.Go(server.ActivateAndServe)
 	}
-	wait.Wait()
-	if err := context.Cause(ctx); !errors.Is(err, net.ErrClosed) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+	if err := group.Wait(); err != nil {
 		return fmt.Errorf("dns: %w", err)
 	}
 	return nil
 }
 
-func (s *Server) servePackets(conn net.PacketConn) error {
-	buffer := make([]byte, 64<<10)
-	for {
-		n, from, err := conn.ReadFrom(buffer)
-		if errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		if err != nil {
-			s.log().Debug("reading a query", "error", err)
-			continue
-		}
-		if answer := s.answer(buffer[:n], true); answer != nil {
-			if _, err := conn.WriteTo(answer, from); err != nil {
-				s.log().Debug("answering", "client", from, "error", err)
-			}
-		}
+// serve answers one query.
+func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
+	if err := w.WriteMsg(s.answer(query, w.LocalAddr().Network() == "udp")); err != nil {
+		s.log().Debug("cannot answer a DNS query", "client", w.RemoteAddr(), "error", err)
 	}
 }
 
-func (s *Server) serveStreams(ctx context.Context, listener net.Listener) error {
-	var wait sync.WaitGroup
-	defer wait.Wait()
-	slots := make(chan struct{}, maxTCP)
-	for {
-		conn, err := listener.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return err
-		}
-		if err != nil {
-			s.log().Warn("accepting a connection", "error", err)
-			time.Sleep(50 * time.Millisecond) // out of files, most likely: let some be closed
-			continue
-		}
-		slots <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-slots }()
-			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			defer stop()
-			defer func() { _ = conn.Close() }()
-			s.serveStream(conn)
-		})
+// answer returns the reply to a query with one question. Over UDP it is truncated to the size that the client accepts, so
+// that the client asks again over TCP.
+func (s *Server) answer(query *dns.Msg, udp bool) *dns.Msg {
+	reply := new(dns.Msg).SetReply(query)
+	reply.Authoritative, reply.RecursionAvailable, reply.Compress = true, true, true
+	if query.Opcode == dns.OpcodeQuery {
+		reply.Rcode, reply.Answer = s.resolve(query.Question[0])
+	} else {
+		reply.Rcode = dns.RcodeNotImplemented
 	}
+	size := dns.MinMsgSize
+	if option := query.IsEdns0(); option != nil {
+		size = min(int(option.UDPSize()), maxUDPSize)
+		reply.SetEdns0(maxUDPSize, false)
+	}
+	if udp {
+		reply.Truncate(size)
+	}
+	return reply
 }
 
-// serveStream answers the queries of one connection; each message comes after its length in two bytes.
-func (s *Server) serveStream(conn net.Conn) {
-	for {
-		if err := conn.SetDeadline(time.Now().Add(tcpIdle)); err != nil {
-			return
-		}
-		var length [2]byte
-		if _, err := io.ReadFull(conn, length[:]); err != nil {
-			return
-		}
-		query := make([]byte, binary.BigEndian.Uint16(length[:]))
-		if _, err := io.ReadFull(conn, query); err != nil {
-			return
-		}
-		answer := s.answer(query, false)
-		if answer == nil {
-			return
-		}
-		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(answer))), answer...)); err != nil {
-			return
-		}
+func (s *Server) resolve(q dns.Question) (rcode int, answers []dns.RR) {
+	if q.Qclass != dns.ClassINET && q.Qclass != dns.ClassANY {
+		return dns.RcodeRefused, nil
 	}
-}
-
-// answer makes the reply to a query; nil for what isn't one.
-func (s *Server) answer(query []byte, udp bool) []byte {
-	var parser dnsmessage.Parser
-	header, err := parser.Start(query)
-	if err != nil || header.Response {
-		return nil // answering what is no query would let two servers talk forever
-	}
-	reply := dnsmessage.Message{Header: dnsmessage.Header{
-		ID: header.ID, Response: true, OpCode: header.OpCode, Authoritative: true, RecursionDesired: header.RecursionDesired, RecursionAvailable: true,
-	}}
-	questions, err := parser.AllQuestions()
-	switch {
-	case header.OpCode != 0:
-		reply.RCode = dnsmessage.RCodeNotImplemented
-	case err != nil || len(questions) != 1:
-		reply.RCode = dnsmessage.RCodeFormatError
-	default:
-		reply.Questions = questions
-		reply.RCode, reply.Answers = s.resolve(questions[0])
-	}
-	size := plainUDPSize
-	if extended := clientSize(&parser); extended > 0 {
-		size = min(max(extended, plainUDPSize), largestUDP)
-		var option dnsmessage.Resource
-		if err := option.Header.SetEDNS0(largestUDP, dnsmessage.RCodeSuccess, false); err == nil {
-			option.Body = &dnsmessage.OPTResource{}
-			reply.Additionals = append(reply.Additionals, option)
-		}
-	}
-	packed, err := reply.Pack()
-	if err != nil {
-		s.log().Error("packing an answer", "questions", questions, "error", err)
-		return nil
-	}
-	if udp && len(packed) > size {
-		reply.Answers, reply.Truncated = nil, true // the client asks again over TCP
-		if packed, err = reply.Pack(); err != nil {
-			return nil
-		}
-	}
-	return packed
-}
-
-// clientSize returns how large an answer over UDP the client takes by its EDNS record, 0 without one.
-func clientSize(parser *dnsmessage.Parser) int {
-	if parser.SkipAllAnswers() != nil || parser.SkipAllAuthorities() != nil {
-		return 0
-	}
-	for {
-		header, err := parser.AdditionalHeader()
-		if err != nil {
-			return 0
-		}
-		if header.Type == dnsmessage.TypeOPT {
-			return int(header.Class)
-		}
-		if parser.SkipAdditional() != nil {
-			return 0
-		}
-	}
-}
-
-func (s *Server) resolve(q dnsmessage.Question) (dnsmessage.RCode, []dnsmessage.Resource) {
-	if q.Class != dnsmessage.ClassINET && q.Class != dnsmessage.ClassANY {
-		return dnsmessage.RCodeRefused, nil
-	}
-	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
+	name := strings.ToLower(strings.TrimSuffix(q.Name, "."))
 	for _, lookup := range s.Lookups {
 		addresses, found := lookup(name)
 		if !found {
 			continue
 		}
-		var answers []dnsmessage.Resource
-		for _, a := range addresses {
-			if body := resource(a, q.Type); body != nil {
-				header := dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: s.TTL}
-				answers = append(answers, dnsmessage.Resource{Header: header, Body: body})
+		for _, address := range addresses {
+			if record := s.record(q, address.Unmap()); record != nil {
+				answers = append(answers, record)
 			}
 		}
-		return dnsmessage.RCodeSuccess, answers
+		return dns.RcodeSuccess, answers
 	}
-	return dnsmessage.RCodeNameError, nil
+	return dns.RcodeNameError, nil
 }
 
-// resource returns the address as an answer to a question of type kind, nil if it is none.
-func resource(a netip.Addr, kind dnsmessage.Type) dnsmessage.ResourceBody {
-	a = a.Unmap()
+// record returns the address as an answer to q, or nil if q asks for another type.
+func (s *Server) record(q dns.Question, address netip.Addr) dns.RR {
+	header := func(kind uint16) dns.RR_Header {
+		return dns.RR_Header{Name: q.Name, Rrtype: kind, Class: dns.ClassINET, Ttl: s.TTL}
+	}
 	switch {
-	case a.Is4() && (kind == dnsmessage.TypeA || kind == dnsmessage.TypeALL):
-		return &dnsmessage.AResource{A: a.As4()}
-	case a.Is6() && (kind == dnsmessage.TypeAAAA || kind == dnsmessage.TypeALL):
-		return &dnsmessage.AAAAResource{AAAA: a.As16()}
+	case address.Is4() && (q.Qtype == dns.TypeA || q.Qtype == dns.TypeANY):
+		return &dns.A{Hdr: header(dns.TypeA), A: address.AsSlice()}
+	case address.Is6() && (q.Qtype == dns.TypeAAAA || q.Qtype == dns.TypeANY):
+		return &dns.AAAA{Hdr: header(dns.TypeAAAA), AAAA: address.AsSlice()}
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
+	"github.com/miekg/dns"
 )
 
 // names is a lookup over a map.
@@ -69,7 +69,7 @@ func resolver(server, network string) *net.Resolver {
 	}}
 }
 
-func TestAnswers(t *testing.T) {
+func TestAnswersFromTheFirstLookupThatFinds(t *testing.T) {
 	server := start(t,
 		names(map[string][]string{"one.internal": {"10.42.16.4"}, "nobody.internal": nil, "both.internal": {"10.42.16.5", "fd00::5"}}),
 		names(map[string][]string{"two.internal": {"10.42.16.6", "10.42.16.7"}, "one.internal": {"10.42.99.99"}}),
@@ -78,7 +78,7 @@ func TestAnswers(t *testing.T) {
 		name string
 		want []string
 	}{
-		{"one.internal.", []string{"10.42.16.4"}}, // the first lookup that knows it
+		{"one.internal.", []string{"10.42.16.4"}}, // of the first lookup
 		{"ONE.Internal.", []string{"10.42.16.4"}},
 		{"two.internal.", []string{"10.42.16.6", "10.42.16.7"}},
 		{"both.internal.", []string{"10.42.16.5", "fd00::5"}},
@@ -96,89 +96,132 @@ func TestAnswers(t *testing.T) {
 		_, err := resolver(server, "").LookupHost(t.Context(), name)
 		var failure *net.DNSError
 		if !errors.As(err, &failure) || !failure.IsNotFound || time.Since(begun) > time.Second {
-			t.Errorf("%s: got %v after %s, want not found at once", name, err, time.Since(begun))
+			t.Errorf("%s: got %v after %s, want not found immediately", name, err, time.Since(begun))
 		}
+	}
+}
+
+// exchange asks the server over network and returns its answer.
+func exchange(t *testing.T, server, network string, query *dns.Msg) (*dns.Msg, error) {
+	t.Helper()
+	client := &dns.Client{Net: network, Timeout: 5 * time.Second}
+	if option := query.IsEdns0(); option != nil {
+		client.UDPSize = option.UDPSize()
+	}
+	reply, _, err := client.ExchangeContext(t.Context(), query, server)
+	return reply, err
+}
+
+func query(name string, kind, class uint16) *dns.Msg {
+	return &dns.Msg{
+		MsgHdr:   dns.MsgHdr{Id: 77, RecursionDesired: true},
+		Question: []dns.Question{{Name: name, Qtype: kind, Qclass: class}},
 	}
 }
 
 func TestResponseCodes(t *testing.T) {
-	s := &Server{Lookups: []Lookup{names(map[string][]string{"one": {"10.0.0.1"}})}}
-	question := func(name string, kind dnsmessage.Type, class dnsmessage.Class) []dnsmessage.Question {
-		return []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: class}}
+	server := start(t, names(map[string][]string{"one": {"10.0.0.1"}}))
+	withOpcode := func(opcode int) *dns.Msg {
+		q := query("one.", dns.TypeA, dns.ClassINET)
+		q.Opcode = opcode
+		return q
 	}
-	for _, c := range []struct {
-		what     string
-		message  dnsmessage.Message
-		want     dnsmessage.RCode
-		answers  int
-		noAnswer bool
+	for what, c := range map[string]struct {
+		query   *dns.Msg
+		want    int
+		answers int
 	}{
-		{what: "A", message: dnsmessage.Message{Questions: question("one.", dnsmessage.TypeA, dnsmessage.ClassINET)}, answers: 1},
-		{what: "AAAA of a name with A", message: dnsmessage.Message{Questions: question("one.", dnsmessage.TypeAAAA, dnsmessage.ClassINET)}},
-		{what: "MX of a name with A", message: dnsmessage.Message{Questions: question("one.", dnsmessage.TypeMX, dnsmessage.ClassINET)}},
-		{what: "any", message: dnsmessage.Message{Questions: question("one.", dnsmessage.TypeALL, dnsmessage.ClassINET)}, answers: 1},
-		{what: "unknown", message: dnsmessage.Message{Questions: question("two.", dnsmessage.TypeA, dnsmessage.ClassINET)}, want: dnsmessage.RCodeNameError},
-		{what: "the root", message: dnsmessage.Message{Questions: question(".", dnsmessage.TypeNS, dnsmessage.ClassINET)}, want: dnsmessage.RCodeNameError},
-		{what: "chaos", message: dnsmessage.Message{Questions: question("one.", dnsmessage.TypeA, dnsmessage.ClassCHAOS)}, want: dnsmessage.RCodeRefused},
-		{what: "no question", message: dnsmessage.Message{}, want: dnsmessage.RCodeFormatError},
-		{what: "update", message: dnsmessage.Message{Header: dnsmessage.Header{OpCode: 5}}, want: dnsmessage.RCodeNotImplemented},
-		{what: "a response", message: dnsmessage.Message{Header: dnsmessage.Header{Response: true}}, noAnswer: true},
+		"A":                     {query("one.", dns.TypeA, dns.ClassINET), dns.RcodeSuccess, 1},
+		"AAAA of a name with A": {query("one.", dns.TypeAAAA, dns.ClassINET), dns.RcodeSuccess, 0},
+		"MX of a name with A":   {query("one.", dns.TypeMX, dns.ClassINET), dns.RcodeSuccess, 0},
+		"any type":              {query("one.", dns.TypeANY, dns.ClassINET), dns.RcodeSuccess, 1},
+		"any class":             {query("one.", dns.TypeA, dns.ClassANY), dns.RcodeSuccess, 1},
+		"unknown name":          {query("two.", dns.TypeA, dns.ClassINET), dns.RcodeNameError, 0},
+		"the root":              {query(".", dns.TypeNS, dns.ClassINET), dns.RcodeNameError, 0},
+		"class CHAOS":           {query("one.", dns.TypeA, dns.ClassCHAOS), dns.RcodeRefused, 0},
+		"no question":           {&dns.Msg{MsgHdr: dns.MsgHdr{Id: 77, RecursionDesired: true}}, dns.RcodeFormatError, 0},
+		"update":                {withOpcode(dns.OpcodeUpdate), dns.RcodeNotImplemented, 0},
+		"notify":                {withOpcode(dns.OpcodeNotify), dns.RcodeNotImplemented, 0},
 	} {
-		c.message.ID, c.message.RecursionDesired = 77, true
-		packed, err := c.message.Pack()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw := s.answer(packed, true)
-		if c.noAnswer {
-			if raw != nil {
-				t.Errorf("%s was answered", c.what)
+		for _, network := range []string{"udp", "tcp"} {
+			got, err := exchange(t, server, network, c.query)
+			if err != nil {
+				t.Errorf("%s over %s: %v", what, network, err)
+				continue
 			}
-			continue
+			if got.Rcode != c.want || len(got.Answer) != c.answers || got.Id != 77 || !got.Response {
+				t.Errorf("%s over %s: got %+v", what, network, got)
+			}
+			if c.query.Opcode == dns.OpcodeQuery && c.want != dns.RcodeFormatError && (!got.RecursionDesired || !got.Authoritative) {
+				t.Errorf("%s over %s: got flags %+v", what, network, got.MsgHdr)
+			}
 		}
-		var got dnsmessage.Message
-		if err := got.Unpack(raw); err != nil {
-			t.Errorf("%s: %v", c.what, err)
-			continue
-		}
-		if got.RCode != c.want || len(got.Answers) != c.answers || got.ID != 77 || !got.Response || !got.RecursionDesired {
-			t.Errorf("%s: got %+v", c.what, got)
-		}
-	}
-	for _, garbage := range [][]byte{nil, {1}, []byte("hello, this is no query"), make([]byte, 12)} {
-		_ = s.answer(garbage, true) // must not panic
 	}
 }
 
-func TestLongAnswersAreTruncatedOverUDPOnly(t *testing.T) {
+// TestIgnoresWhatIsNoQuery sends what must not be answered, lest two servers answer each other forever, and then a query.
+func TestIgnoresWhatIsNoQuery(t *testing.T) {
+	server := start(t, names(map[string][]string{"one": {"10.0.0.1"}}))
+	response := query("one.", dns.TypeA, dns.ClassINET)
+	response.Response = true
+	packed, err := response.Pack()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.Dial("udp", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	for _, message := range [][]byte{packed, {}, {1}, []byte("too short")} {
+		if _, err := conn.Write(message); err != nil {
+			t.Fatal(err)
+		}
+	}
+	valid := query("one.", dns.TypeA, dns.ClassINET)
+	valid.Id = 78
+	if packed, err = valid.Pack(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(packed); err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	answer := make([]byte, 512)
+	n, err := conn.Read(answer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got dns.Msg
+	if err := got.Unpack(answer[:n]); err != nil || got.Id != 78 || len(got.Answer) != 1 {
+		t.Errorf("the first answer is %+v, %v; want the one to the valid query", got, err)
+	}
+}
+
+func TestTruncatesLongAnswersOverUDPOnly(t *testing.T) {
 	var many []string
 	for i := range 60 {
 		many = append(many, fmt.Sprintf("10.42.1.%d", i))
 	}
-	s := &Server{Lookups: []Lookup{names(map[string][]string{"many": many})}}
-	query := dnsmessage.Message{Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName("many."), Type: dnsmessage.TypeA, Class: dnsmessage.ClassINET}}}
-	check := func(what string, udp bool, wantTruncated bool) {
-		t.Helper()
-		packed, err := query.Pack()
+	server := start(t, names(map[string][]string{"many": many}))
+	for _, c := range []struct {
+		network       string
+		size          uint16 // the client's EDNS buffer; 0 means no EDNS
+		wantTruncated bool
+	}{{"udp", 0, true}, {"udp", 4096, false}, {"tcp", 0, false}} {
+		q := query("many.", dns.TypeA, dns.ClassINET)
+		if c.size > 0 {
+			q.SetEdns0(c.size, false)
+		}
+		got, err := exchange(t, server, c.network, q)
 		if err != nil {
-			t.Fatal(err)
+			t.Errorf("%s with EDNS size %d: %v", c.network, c.size, err)
+			continue
 		}
-		var got dnsmessage.Message
-		if err := got.Unpack(s.answer(packed, udp)); err != nil {
-			t.Fatal(err)
-		}
-		if got.Truncated != wantTruncated || !wantTruncated && len(got.Answers) != len(many) {
-			t.Errorf("%s: truncated %v with %d answers", what, got.Truncated, len(got.Answers))
+		if got.Truncated != c.wantTruncated || !c.wantTruncated && len(got.Answer) != len(many) || (got.IsEdns0() != nil) != (c.size > 0) {
+			t.Errorf("%s with EDNS size %d: truncated %v with %d answers, EDNS %v", c.network, c.size, got.Truncated, len(got.Answer), got.IsEdns0())
 		}
 	}
-	check("UDP", true, true)
-	check("TCP", false, false)
-	option := dnsmessage.Resource{Body: &dnsmessage.OPTResource{}}
-	if err := option.Header.SetEDNS0(4096, dnsmessage.RCodeSuccess, false); err != nil {
-		t.Fatal(err)
-	}
-	query.Additionals = []dnsmessage.Resource{option}
-	check("UDP of a client that takes more", true, false)
 }
 
 func TestManyClientsAtOnce(t *testing.T) {
@@ -195,7 +238,7 @@ func TestManyClientsAtOnce(t *testing.T) {
 	wait.Wait()
 }
 
-func TestBrokenStreamsAreDropped(t *testing.T) {
+func TestClosesBrokenStreams(t *testing.T) {
 	server := start(t)
 	for _, sent := range [][]byte{{}, {0}, {0, 0}, append(binary.BigEndian.AppendUint16(nil, 4), "abcd"...)} {
 		conn, err := net.DialTimeout("tcp", server, time.Second)

@@ -37,11 +37,6 @@ func Do(path string, f func() error) error {
 	return <-result
 }
 
-// A thread that has entered a namespace is thrown away, which the runtime can't do with the process's first thread: that one would
-// stay in the foreign namespace, and with it all that /proc/self says of this process. Locking it to the main goroutine keeps
-// every other goroutine off it.
-func init() { runtime.LockOSThread() }
-
 // Do runs f with the calling thread inside the cloud namespace; listeners opened there keep working afterwards.
 func (n Network) Do(f func() error) error { return Do(n.NamespacePath(), f) }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/network"
 )
 
@@ -243,17 +244,11 @@ func (s Spec) removeCgroups(ctx context.Context) error {
 
 // removeGroup repeats killing and removing, since processes take a moment to end and one that forks may escape one round.
 func removeGroup(ctx context.Context, group string) error {
-	for {
-		last := removeGroupOnce(group)
-		if last == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("removing control group %s: %w (%w)", group, last, ctx.Err())
-		case <-time.After(20 * time.Millisecond):
-		}
+	err := poll.Until(ctx, 20*time.Millisecond, func(context.Context) error { return removeGroupOnce(group) })
+	if err != nil {
+		return fmt.Errorf("removing control group %s: %w", group, err)
 	}
+	return nil
 }
 
 func removeGroupOnce(group string) error {

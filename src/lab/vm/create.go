@@ -20,6 +20,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/process"
 	"kubernetes-release/lab/network"
 )
 
@@ -99,11 +101,11 @@ func (v *VM) create(ctx context.Context) error {
 
 // boot lets init out of its starting block once its groups and network are in place, and waits for its word.
 func (v *VM) boot(ctx context.Context, child *initProcess) error {
-	started, _, err := processStart(child.cmd.Process.Pid)
+	init, err := process.Read(child.cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
 	}
-	v.record.PID, v.record.Started = child.cmd.Process.Pid, started
+	v.record.PID, v.record.Started = child.cmd.Process.Pid, init.Started
 	if err := v.record.save(); err != nil {
 		return err
 	}
@@ -229,7 +231,7 @@ func (v *VM) Shutdown(ctx context.Context) error {
 	if err := unix.Kill(v.record.PID, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("VM %s: asking init (process %d) to shut down: %w", v.Spec.Name, v.record.PID, err)
 	}
-	return v.awaitEnd(ctx)
+	return v.awaitExit(ctx)
 }
 
 // Kill ends the VM at once, as when a machine loses power. Its files stay.
@@ -239,18 +241,16 @@ func (v *VM) Kill(ctx context.Context) error {
 			return fmt.Errorf("VM %s: ending init (process %d): %w", v.Spec.Name, v.record.PID, err)
 		}
 	}
-	return v.awaitEnd(ctx)
+	return v.awaitExit(ctx)
 }
 
-func (v *VM) awaitEnd(ctx context.Context) error {
-	for v.record.initRuns() {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("VM %s: init (process %d) has not ended: %w", v.Spec.Name, v.record.PID, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
+func (v *VM) awaitExit(ctx context.Context) error {
+	return poll.Until(ctx, 10*time.Millisecond, func(context.Context) error {
+		if v.record.initRuns() {
+			return fmt.Errorf("VM %s: init (process %d) is still running", v.Spec.Name, v.record.PID)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // Destroy ends the VM and removes all that belongs to it but its persistent disk. It works on a VM in any state, made completely or

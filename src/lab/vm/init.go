@@ -18,6 +18,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/logging"
 )
 
 // initArgument is the hidden subcommand under which a program that hosts this package becomes a VM's init.
@@ -34,27 +37,33 @@ const (
 // MonitPort is where a VM's monit listens, on the VM's loopback address.
 const MonitPort = 2822
 
-// MonitUserFile holds "user:password" for it, readable by root only.
-const MonitUserFile = "/var/vcap/monit/monit.user"
+// MonitDir holds the files of a VM's monit: its log, state and configuration.
+var MonitDir = bosh.DefaultRoot.Path("monit")
+
+var (
+	// MonitLog is monit's own log.
+	MonitLog = filepath.Join(MonitDir, "monit.log")
+	// MonitUserFile holds monit's "user:password", readable by root only.
+	MonitUserFile = filepath.Join(MonitDir, "monit.user")
+	// SystemMonitrc is a configuration file that exists before there are any jobs: monit warns about an include that matches no file.
+	SystemMonitrc = filepath.Join(MonitDir, "00_lab.monitrc")
+)
 
 const monitUser = "vcap"
 
-// monitrc follows the stemcell's, but looks at processes every second, so that a deploy isn't mostly waiting.
-const monitrc = `set daemon 1
-set log /var/vcap/monit/monit.log
+// monitrc follows the stemcell's, but checks processes every second, so that a deploy spends less time waiting.
+var monitrc = strings.ReplaceAll(`set daemon 1
+set log MONIT_DIR/monit.log
 set pidfile /run/monit.pid
-set idfile /var/vcap/monit/monit.id
-set statefile /var/vcap/monit/monit.state
+set idfile MONIT_DIR/monit.id
+set statefile MONIT_DIR/monit.state
 set limits { programtimeout: 300 seconds }
 set httpd port 2822 and
   use address 127.0.0.1
-  allow cleartext /var/vcap/monit/monit.user
-include /var/vcap/monit/*.monitrc
-include /var/vcap/monit/job/*.monitrc
-`
-
-// emptyMonitrc is there because monit takes an include that matches no file for an error worth a warning at every start.
-const emptyMonitrc = "/var/vcap/monit/00_lab.monitrc"
+  allow cleartext MONIT_DIR/monit.user
+include MONIT_DIR/*.monitrc
+include MONIT_DIR/job/*.monitrc
+`, "MONIT_DIR", MonitDir)
 
 // MaybeRunInit turns the process into a VM's init and never returns, if it was started as one by Create. Programs and test binaries
 // that make VMs call it first thing in main or TestMain.
@@ -67,7 +76,7 @@ func MaybeRunInit() {
 // InitMain is init of a VM: it waits for its Spec on file descriptor 3, mounts the VM's filesystems, says "ready" on descriptor 4, and
 // then keeps monit running and reaps children until TERM. It returns the exit code. It must be called on the main goroutine.
 func InitMain([]string) int {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := logging.New(os.Stderr)
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "vm-init is started by the lab as the first process of a VM; it can't be run by hand")
 		return 2
@@ -132,7 +141,7 @@ func setUp(spec Spec) error {
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
 		return fmt.Errorf("naming init: %w", err)
 	}
-	return os.WriteFile(emptyMonitrc, nil, 0o600)
+	return os.WriteFile(SystemMonitrc, nil, 0o600)
 }
 
 // supervisor is init at work.
@@ -276,7 +285,7 @@ func mountAll(spec Spec, trees []hierarchy) error {
 	}
 	binds := spec.Binds
 	if spec.PersistentDisk != "" {
-		binds = append(binds, Bind{Source: spec.PersistentDisk, Target: "/var/vcap/store"})
+		binds = append(binds, Bind{Source: spec.PersistentDisk, Target: bosh.DefaultRoot.Path("store")})
 	}
 	for _, b := range binds {
 		if err := bind(b, root); err != nil {
@@ -344,22 +353,22 @@ type mount struct {
 func mountKernelFilesystems(root string) error {
 	const safe = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	for _, m := range []mount{
-		{"proc", "proc", safe, ""},
-		{"sys", "sysfs", safe, ""},
-		{"run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
-		{"dev", "tmpfs", unix.MS_NOSUID, "mode=755"},
-		{"dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
-		{"dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
-		{"dev/mqueue", "mqueue", safe, ""},
+		{"/proc", "proc", safe, ""},
+		{"/sys", "sysfs", safe, ""},
+		{"/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
+		{"/dev", "tmpfs", unix.MS_NOSUID, "mode=755"},
+		{"/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
+		{"/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"/dev/mqueue", "mqueue", safe, ""},
 		// bosh-agent mounts a tmpfs of this size there.
-		{"var/vcap/data/sys/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, fmt.Sprintf("size=16m,mode=755,gid=%d", VcapGID)},
+		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, fmt.Sprintf("size=16m,mode=755,gid=%d", VcapGID)},
 	} {
 		target := filepath.Join(root, m.target)
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return fmt.Errorf("mounting %s: %w", m.target, err)
 		}
 		if err := unix.Mount(m.kind, target, m.kind, m.flags, m.options); err != nil {
-			return fmt.Errorf("mounting %s on /%s: %w", m.kind, m.target, err)
+			return fmt.Errorf("mounting %s on %s: %w", m.kind, m.target, err)
 		}
 	}
 	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)

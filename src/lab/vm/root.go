@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"kubernetes-release/internal/bosh"
 )
 
 // UID and GID of user and group vcap in every VM.
@@ -48,17 +50,20 @@ var rootDirs = []directory{
 	{path: "srv", mode: 0o755}, {path: "sys", mode: 0o555}, {path: "tmp", mode: 0o777 | fs.ModeSticky}, {path: "usr", mode: 0o755},
 	{path: "var/cache", mode: 0o755}, {path: "var/lib", mode: 0o755}, {path: "var/log", mode: 0o755}, {path: "var/spool", mode: 0o755},
 	{path: "var/tmp", mode: 0o777 | fs.ModeSticky},
-	{path: "var/vcap/bosh", mode: 0o700}, {path: "var/vcap/instance", mode: 0o755}, {path: "var/vcap/jobs", mode: 0o750, vcap: true}, {path: "var/vcap/packages", mode: 0o755},
-	{path: "var/vcap/monit/job", mode: 0o700}, {path: "var/vcap/data/jobs", mode: 0o750, vcap: true}, {path: "var/vcap/data/packages", mode: 0o755},
-	{path: "var/vcap/data/tmp", mode: 0o770, vcap: true}, {path: "var/vcap/data/sys/log", mode: 0o755, vcap: true}, {path: "var/vcap/data/sys/run", mode: 0o755, vcap: true},
-	{path: "var/vcap/store", mode: 0o755},
+	{path: bosh.DefaultRoot.Path("bosh"), mode: 0o700}, {path: bosh.DefaultRoot.Path("instance"), mode: 0o755},
+	{path: bosh.DefaultRoot.Path("jobs"), mode: 0o750, vcap: true}, {path: bosh.DefaultRoot.Path("packages"), mode: 0o755},
+	{path: filepath.Join(MonitDir, "job"), mode: 0o700},
+	{path: bosh.DefaultRoot.Path("data/jobs"), mode: 0o750, vcap: true}, {path: bosh.DefaultRoot.Path("data/packages"), mode: 0o755},
+	{path: bosh.DefaultRoot.Path("data/tmp"), mode: 0o770, vcap: true},
+	{path: bosh.DefaultRoot.Path("data/sys/log"), mode: 0o755, vcap: true}, {path: bosh.DefaultRoot.Path("data/sys/run"), mode: 0o755, vcap: true},
+	{path: bosh.DefaultRoot.Path("store"), mode: 0o755},
 }
 
 var rootLinks = map[string]string{
-	"etc/mtab":     "../proc/self/mounts",
-	"var/run":      "/run",
-	"var/lock":     "/run/lock",
-	"var/vcap/sys": "data/sys",
+	"etc/mtab":                   "../proc/self/mounts",
+	"var/run":                    "/run",
+	"var/lock":                   "/run/lock",
+	bosh.DefaultRoot.Path("sys"): "data/sys",
 }
 
 // populateRoot makes the VM's root directory on the host's filesystem: everything that isn't mounted when the VM boots.

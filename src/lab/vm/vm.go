@@ -17,6 +17,8 @@ import (
 	"regexp"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/process"
 	"kubernetes-release/lab/network"
 )
 
@@ -184,26 +186,18 @@ func List(stateDir string) ([]string, error) {
 func (v *VM) Alive() bool { return v.record.Ready && v.record.initRuns() }
 
 func (r record) initRuns() bool {
-	if r.PID == 0 {
-		return false
-	}
-	started, state, err := processStart(r.PID)
-	return err == nil && started == r.Started && state != 'Z'
+	return process.Runs(r.PID, r.Started)
 }
 
 func recordFile(s Spec) string { return filepath.Join(s.dir(), "vm.json") }
 
-// save replaces the record in one step, so that a reader sees the old or the new one.
+// save replaces the record atomically.
 func (r record) save() error {
 	content, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the record of VM %s: %w", r.Spec.Name, err)
 	}
-	temporary := recordFile(r.Spec) + ".new"
-	if err := os.WriteFile(temporary, append(content, '\n'), 0o600); err != nil {
-		return fmt.Errorf("VM %s: %w", r.Spec.Name, err)
-	}
-	if err := os.Rename(temporary, recordFile(r.Spec)); err != nil {
+	if err := atomicfile.Write(recordFile(r.Spec), append(content, '\n'), 0o600); err != nil {
 		return fmt.Errorf("VM %s: %w", r.Spec.Name, err)
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/process"
 	"kubernetes-release/lab/network"
 	"kubernetes-release/lab/network/networktest"
 )
@@ -217,17 +220,12 @@ func TestMonitIsKeptRunningAndZombiesAreReaped(t *testing.T) {
 	sh(t, v, "(sleep 0.05 &) ; (setsid true &)")
 	first := sh(t, v, "cat /run/monit.pid")
 	sh(t, v, "kill -9 "+first)
-	deadline := time.Now().Add(15 * time.Second)
-	for {
-		again := sh(t, v, "monit status >/dev/null 2>&1 && cat /run/monit.pid || echo "+first)
-		if again != first {
-			break
+	eventually.Succeeds(t, 15*time.Second, "monit is restarted", func() error {
+		if sh(t, v, "monit status >/dev/null 2>&1 && cat /run/monit.pid || echo "+first) == first {
+			return errors.New("it still has the old PID, or does not answer")
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("monit was not started again within 15s")
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return nil
+	})
 	if got := sh(t, v, "ps -e -o stat= | grep -c Z || true"); got != "0" {
 		t.Errorf("%s zombies", got)
 	}
@@ -241,7 +239,7 @@ func TestCreateReplacesADeadVM(t *testing.T) {
 	if err := unix.Kill(first.PID(), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := first.awaitEnd(t.Context()); err != nil {
+	if err := first.awaitExit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	second := create(t, spec)
@@ -329,17 +327,13 @@ func TestInitWithoutOrdersEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	child.close() // as if the creating process had been killed
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		if _, state, err := processStart(child.cmd.Process.Pid); err != nil || state == 'Z' {
-			break
+	t.Cleanup(func() { _ = child.cmd.Process.Kill() })
+	eventually.Succeeds(t, 10*time.Second, "init exits when nobody can send its spec", func() error {
+		if stat, err := process.Read(child.cmd.Process.Pid); err == nil && !stat.Ended() {
+			return fmt.Errorf("init runs: %+v", stat)
 		}
-		if time.Now().After(deadline) {
-			_ = child.cmd.Process.Kill()
-			t.Fatal("init still waits for orders that can't come")
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 	if err := os.RemoveAll(spec.dir()); err != nil {
 		t.Fatal(err)
 	}
@@ -368,17 +362,6 @@ func TestSpecIsChecked(t *testing.T) {
 		if change(&s); s.check() == nil {
 			t.Errorf("%s was accepted", what)
 		}
-	}
-}
-
-func TestParseStat(t *testing.T) {
-	line := "42 (a (b) c) S 1 42 42 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 98765 1 2"
-	started, state, err := parseStat(line)
-	if err != nil || started != 98765 || state != 'S' {
-		t.Errorf("got %d, %c, %v", started, state, err)
-	}
-	if _, _, err := parseStat("garbage"); err == nil {
-		t.Error("garbage was accepted")
 	}
 }
 

@@ -4,10 +4,8 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"sort"
 	"strings"
@@ -30,8 +28,8 @@ type Source struct {
 	Vars []string
 	// VarsFiles are YAML files of variables; -v wins over -l, a later file over an earlier.
 	VarsFiles []string
-	// Given are variables that the caller knows; the weakest source, and not using one is no error.
-	Given map[string]any
+	// Defaults are the variables with the lowest precedence; not all of them need to be used.
+	Defaults map[string]any
 	// Store generates and keeps what `variables:` defines; nil where nothing may be generated.
 	Store *Store
 }
@@ -196,32 +194,11 @@ func (s Source) variables() (template.Variables, tracked, error) {
 		}
 		sources = append(sources, arg.Vars)
 	}
-	sources = append(sources, template.StaticVariables(s.Given))
+	sources = append(sources, template.StaticVariables(s.Defaults))
 	if s.Store != nil {
 		all := append(append([]template.Variables{}, sources...), s.Store)
 		s.Store.lookup = template.NewMultiVars(all)
 		sources = all
 	}
 	return template.NewMultiVars(sources), flags, nil
-}
-
-// writeAtomically replaces a file at once: a full disk or a kill leaves the old content.
-func writeAtomically(path string, text []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	name := f.Name()
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(name, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(name))
-	}
-	return nil
 }

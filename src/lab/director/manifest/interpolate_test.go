@@ -41,7 +41,7 @@ variables:
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := Interpolate(Source{Path: path, Given: map[string]any{"host": "a.example"}, Store: store})
+		text, err := Interpolate(Source{Path: path, Defaults: map[string]any{"host": "a.example"}, Store: store})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +103,7 @@ func TestInterpolate(t *testing.T) {
 		source Source
 		want   string // of the output, or of the error with !
 	}{
-		{"order of sources", Source{Vars: []string{"a=1"}, VarsFiles: []string{file}, Given: map[string]any{"a": "given"}, OpsFiles: []string{ops}}, "a: 1\nb: x-from-file\nc: 1\n"},
+		{"order of sources", Source{Vars: []string{"a=1"}, VarsFiles: []string{file}, Defaults: map[string]any{"a": "given"}, OpsFiles: []string{ops}}, "a: 1\nb: x-from-file\nc: 1\n"},
 		{"missing", Source{Vars: []string{"a=1"}}, "!Expected to find variables: b\ngive them with -v NAME=VALUE"},
 		{"unused", Source{Vars: []string{"a=1", "b=2", "c=3"}}, "!nothing uses the variables given by -v: c"},
 		{"no value", Source{Vars: []string{"a"}}, "!-v a:"},

@@ -16,6 +16,8 @@ import (
 	"github.com/cloudfoundry/config-server/types"
 	"golang.org/x/sync/errgroup"
 	"gopkg.in/yaml.v2" //nolint:depguard // the generators' values carry this version's tags
+
+	"kubernetes-release/internal/atomicfile"
 )
 
 // Store generates variables by type as the BOSH CLI does with --vars-store, and keeps them in a file (0600).
@@ -114,7 +116,7 @@ func (s *Store) keep(name string, value any) error {
 	if err != nil {
 		return err
 	}
-	return writeAtomically(s.path, text, 0o600)
+	return atomicfile.Write(s.path, text, 0o600)
 }
 
 // definition is one entry of a manifest's variables.

@@ -6,11 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kubernetes-release/internal/bosh"
 )
 
-const bpmWrapper = `#!/bin/bash
-exec /var/vcap/packages/bpm/bin/bpm "$@"
-`
+var bpmWrapper = fmt.Sprintf("#!/bin/bash\nexec %s \"$@\"\n", bosh.DefaultRoot.Package("bpm", "bin/bpm"))
 
 // ReadBPM makes the release that takes the bpm release's place in the lab: one job and one package, both named
 // bpm, with the stand-in binary of this machine. It is written below cache, by the binary's digest.

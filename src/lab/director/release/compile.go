@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"kubernetes-release/internal/bosh"
 )
 
 // Compiler compiles packages and keeps the results by fingerprint.
@@ -137,23 +139,25 @@ func (c *Compiler) one(ctx context.Context, r *Release, p *Package) (err error) 
 }
 
 // compileScript gives the packaging script the paths of a compilation VM, in a mount namespace of its own:
-// nothing of it is seen, or left, on the machine. Arguments: name, source, installed, then NAME=DIR of dependencies.
+// nothing of it is visible, or left, on the machine. Arguments: BOSH's root, name, source, installed, then NAME=DIR of
+// dependencies.
 const compileScript = `set -eu
-name=$1 source=$2 installed=$3
-shift 3
+root=$1 name=$2 source=$3 installed=$4
+shift 4
 stage=$(dirname "$source")/stage
+vcap=$stage/$(basename "$root")
 mkdir "$stage"
 mount -t tmpfs -o mode=755 tmpfs "$stage"
-mkdir -p "$stage/vcap/data/compile/$name" "$stage/vcap/packages/$name" "$stage/vcap/data/tmp" "$stage/tmp"
-chmod 1777 "$stage/tmp" "$stage/vcap/data/tmp"
-mount --bind "$source" "$stage/vcap/data/compile/$name"
-mount --bind "$installed" "$stage/vcap/packages/$name"
+mkdir -p "$vcap/data/compile/$name" "$vcap/packages/$name" "$vcap/data/tmp" "$stage/tmp"
+chmod 1777 "$stage/tmp" "$vcap/data/tmp"
+mount --bind "$source" "$vcap/data/compile/$name"
+mount --bind "$installed" "$vcap/packages/$name"
 for dependency in "$@"; do
-  mkdir -p "$stage/vcap/packages/${dependency%%=*}"
-  mount --bind -o ro "${dependency#*=}" "$stage/vcap/packages/${dependency%%=*}"
+  mkdir -p "$vcap/packages/${dependency%%=*}"
+  mount --bind -o ro "${dependency#*=}" "$vcap/packages/${dependency%%=*}"
 done
-mount --rbind "$stage" /var
-cd "/var/vcap/data/compile/$name"
+mount --rbind "$stage" "$(dirname "$root")"
+cd "$root/data/compile/$name"
 exec bash -x packaging
 `
 
@@ -161,7 +165,7 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 	if os.Geteuid() != 0 {
 		return errors.New("packages are compiled in a mount namespace of their own, which needs root")
 	}
-	arguments := []string{"-c", compileScript, "compile", p.Name, source, installed}
+	arguments := []string{"-c", compileScript, "compile", bosh.DefaultRoot.Path(), p.Name, source, installed}
 	for _, name := range p.Dependencies {
 		arguments = append(arguments, name+"="+r.Packages[name].Compiled)
 	}
@@ -176,12 +180,12 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.Dir = source
 	command.Env = []string{
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TMPDIR=/var/vcap/data/tmp",
-		"BOSH_COMPILE_TARGET=/var/vcap/data/compile/" + p.Name,
-		"BOSH_INSTALL_TARGET=/var/vcap/packages/" + p.Name,
+		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "TMPDIR=" + bosh.DefaultRoot.Data("tmp"),
+		"BOSH_COMPILE_TARGET=" + bosh.DefaultRoot.Data("compile", p.Name),
+		"BOSH_INSTALL_TARGET=" + bosh.DefaultRoot.Package(p.Name),
 		"BOSH_PACKAGE_NAME=" + p.Name,
 		"BOSH_PACKAGE_VERSION=" + p.Fingerprint,
-		"BOSH_PACKAGES_DIR=/var/vcap/packages",
+		"BOSH_PACKAGES_DIR=" + bosh.DefaultRoot.Path("packages"),
 	}
 	output := &transcript{log: log}
 	command.Stdout, command.Stderr = output, output

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/lab"
+	"kubernetes-release/lab/director"
+)
+
+func newCommand() *cobra.Command {
+	p := &program{}
+	root := &cobra.Command{
+		Use:   "lab",
+		Short: "Deploy the release on this machine, in a lab that plays the Director and the cloud",
+		Long: `The lab deploys the release tarball on one Linux machine, with network namespaces as VMs and a simulated AWS.
+It follows the Director's order of events, so that what passes here passes under a Director. It requires root.
+
+INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/3f2c.`,
+	}
+	root.PersistentFlags().StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
+	_ = root.MarkPersistentFlagDirname("state")
+	root.AddCommand(
+		p.up(), p.down(), p.errand(), p.cloud(), // the deployment
+		p.status(), p.ssh(), p.logs(), p.client(), // access to it
+		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
+		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
+		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
+		p.stop(), p.kill(),
+	)
+	return root
+}
+
+func (p *program) up() *cobra.Command {
+	var input lab.Input
+	var errand string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Deploy, update, or continue a deploy that was interrupted",
+		Long: `Deploys the release tarball. A lab that already has a deployment is updated: only instances that differ from the manifest
+are touched. A deploy that failed or was interrupted continues where it stopped.
+
+Secrets and certificates that the manifest defines in 'variables' are generated and kept in DIRECTORY/vars.yml.`,
+		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml
+  lab up -o ops-files/aws.yml -o ops-files/lab.yml -v cluster_name=test --errand smoke-tests`,
+		RunE: p.run(creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) }),
+	}
+	f := c.Flags()
+	f.StringArrayVarP(&input.OpsFiles, "ops-file", "o", nil, "apply an ops-`file`; can be repeated")
+	f.StringArrayVarP(&input.Vars, "var", "v", nil, "set a variable, `NAME=VALUE`; can be repeated")
+	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
+	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
+	f.StringVar(&input.CloudConfig, "cloud-config", "manifests/cloud-config/aws.yml", "`file` with the cloud config")
+	f.StringVar(&input.Release, "release", ".build/release/kubernetes.tgz", "`file` with the release tarball")
+	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")
+	for _, name := range []string{"ops-file", "vars-file", "manifest", "cloud-config"} {
+		_ = c.MarkFlagFilename(name, "yml", "yaml")
+	}
+	_ = c.MarkFlagFilename("release", "tgz")
+	return c
+}
+
+func (p *program) down() *cobra.Command {
+	var orderly, everything bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the lab: VMs, network, processes and state",
+		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked releases, compiled
+packages and logs are kept for the next lab.`,
+		RunE: p.run(removes, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+			return 0, l.Down(ctx, orderly, everything)
+		}),
+	}
+	c.Flags().BoolVar(&orderly, "orderly", false, "stop instances first, as bosh delete-deployment does")
+	c.Flags().BoolVar(&everything, "all", false, "remove caches and logs too")
+	return c
+}
+
+func (p *program) errand() *cobra.Command {
+	var keepAlive bool
+	c := &cobra.Command{
+		Use:   "errand NAME",
+		Short: "Run an errand",
+		Long: `Runs an errand as bosh run-errand does: NAME is a job with bin/run, which runs on every instance that has it, or an instance
+group with lifecycle errand. The exit code is the errand's, the highest if it ran on several instances.`,
+		Example: "  lab errand smoke-tests",
+		Args:    cobra.ExactArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return l.Errand(ctx, arguments[0], keepAlive)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.Flags().BoolVar(&keepAlive, "keep-alive", false, "keep the VMs of an errand group after it has run")
+	return c
+}
+
+// cloud is started by the lab itself.
+func (p *program) cloud() *cobra.Command {
+	return &cobra.Command{
+		Use:    lab.CloudArgument,
+		Short:  "Run the simulated cloud and DNS, inside the lab's network namespace",
+		Hidden: true,
+		RunE:   p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.RunCloud(ctx) }),
+	}
+}
+
+func (p *program) status() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show instances and their processes",
+		Long:  "Shows instances and their processes, as bosh instances --ps does. The exit code is 1 if anything that should run does not.",
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+			healthy, err := l.Status(ctx)
+			if err == nil && !healthy {
+				return 1, nil
+			}
+			return 0, err
+		}),
+	}
+}
+
+func (p *program) ssh() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ssh INSTANCE [COMMAND [ARGUMENT...]]",
+		Short: "Open a root shell on an instance, or run a command there",
+		Long: `Opens a root shell on an instance, or runs a command there and exits with its exit code. Everything after INSTANCE belongs to the
+command, so flags of the lab go before it.`,
+		Example: `  lab ssh control/0
+  lab ssh control/0 tail -n 5 /var/vcap/sys/log/kubelet/kubelet.log`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return l.SSH(ctx, arguments[0], arguments[1:])
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+func (p *program) logs() *cobra.Command {
+	var lines int
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs INSTANCE [JOB]",
+		Short: "Show the last lines of an instance's logs",
+		Example: `  lab logs control/0
+  lab logs -f -n 100 control/0 kubelet`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
+			job := ""
+			if len(arguments) > 1 {
+				job = arguments[1]
+			}
+			return 0, l.Logs(arguments[0], job, lines, follow)
+		}),
+		ValidArgsFunction: p.completeInstanceAndJob,
+	}
+	c.Flags().IntVarP(&lines, "num", "n", 20, "`lines` of each file")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue to show lines as they are written")
+	return c
+}
+
+func (p *program) client() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "client COMMAND [ARGUMENT...]",
+		Short: "Run a command on this machine that resolves names by the lab's DNS",
+		Long: `Runs a command on this machine that resolves names by the lab's DNS, which resolves the names of load balancers. Everything after
+COMMAND belongs to it, so flags of the lab go before it.`,
+		Example: "  lab client curl http://HOST/",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) }),
+	}
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+// action is a command that does the same to all instances, or to those that its argument names.
+func (p *program) action(name, short string, action func() director.Action) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " [INSTANCE]",
+		Short:   short,
+		Example: "  lab " + name + "\n  lab " + name + " control/0",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			options := director.Options{Action: action()}
+			if len(arguments) > 0 {
+				options.Targets = arguments[0]
+			}
+			return 0, l.Act(ctx, options)
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+}
+
+func (p *program) stop() *cobra.Command {
+	var hard bool
+	c := p.action("stop", "Stop the jobs of all instances or some", func() director.Action {
+		if hard {
+			return director.Detach
+		}
+		return director.Stop
+	})
+	c.Flags().BoolVar(&hard, "hard", false, "delete the VMs too; persistent disks are kept")
+	return c
+}
+
+func (p *program) kill() *cobra.Command {
+	return &cobra.Command{
+		Use:     "kill INSTANCE",
+		Short:   "Kill a VM, as if it lost power",
+		Long:    "Kills a VM, as if it lost power. The next lab up replaces it.",
+		Example: "  lab kill worker/0",
+		Args:    cobra.ExactArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Kill(ctx, arguments[0])
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+}
