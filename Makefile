@@ -14,6 +14,14 @@ LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variab
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager
 
+# What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
+# they show how far the whole is, and keep the times for the next run. src/internal/progress reads both.
+RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-server:5 blobs:60 release:10
+STEPS_release := $(RELEASE_STEPS)
+STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
+export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
+export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
+
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,7 +73,12 @@ clean: ## Remove what was built (a running lab is left alone; make down removes 
 tools:
 	@ci/go-build.sh tools $(BUILD)/bin ./cmd/components
 release-tool:
-	@ci/go-build.sh tools $(BUILD)/bin ./cmd/release
+	@ci/go-build.sh release-tool $(BUILD)/bin ./cmd/release
+
+.PHONY: pictures
+pictures: release lab ## Draw the pictures of README.md from real runs in a lab, into docs/images; needs root
+	@ci/go-build.sh pictures $(BUILD)/bin ./cmd/pictures
+	@ci/pictures.sh
 
 ##: Test
 

@@ -20,7 +20,7 @@ import (
 // Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the errand, unless
 // that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
-	begun := time.Now()
+	begun, done := time.Now(), l.step("deploy")
 	s, err := l.load(ctx, in)
 	if err == nil {
 		err = s.director.Prepare(ctx, s.plan)
@@ -35,10 +35,13 @@ func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	done()
 	if errand != "" && !s.director.ErrandSucceeded(errand) {
+		done := l.step(errand)
 		if code, err := s.runErrand(ctx, errand, false); code != 0 || err != nil {
 			return code, err
 		}
+		done()
 	}
 	s.suggest(access)
 	return 0, nil

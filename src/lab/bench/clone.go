@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/components"
 )
 
@@ -98,14 +99,16 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 			list = append(list, c)
 		}
 	}
-	progress := components.NewProgress(out, "go build", len(list))
+	step := progress.NewStep(out, "go build")
+	defer step.Close()
+	step.Parts(len(list), 0)
 	begun := time.Now()
 	for _, c := range list {
 		dir := filepath.Join(work, "bare", c.Name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return 0, err
 		}
-		started := time.Now()
+		part := step.Part(c.Name, 0)
 		command := exec.CommandContext(ctx, "go", bareArguments(c, dir)...)
 		cgo := "CGO_ENABLED=0"
 		if c.Cgo {
@@ -117,8 +120,9 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 		if err := runGroup(ctx, command, &output); err != nil {
 			return 0, err
 		}
-		progress.Done(c.Name, "built in %s", components.Took(time.Since(started)))
+		part.Done("built")
 	}
+	step.Finish("built %d components", len(list))
 	return time.Since(begun), nil
 }
 

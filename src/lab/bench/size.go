@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/boshrelease"
 	"kubernetes-release/release/components"
 )
@@ -59,12 +60,16 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	var figures []Figure
-	for _, kind := range []struct{ figure, name, link string }{
+	kinds := []struct{ figure, name, link string }{
 		{"size", "go build's defaults", ""}, {"size-stripped", "stripped", "-s -w"},
-	} {
-		progress := components.NewProgress(out, "size", len(upstreamPrograms))
+	}
+	step := progress.NewStep(out, "size")
+	defer step.Close()
+	step.Parts(len(kinds)*len(upstreamPrograms), 0)
+	for _, kind := range kinds {
 		var total int64
 		for _, upstream := range upstreamPrograms {
+			part := step.Part(upstream.pin+", "+kind.name, 0)
 			dir := filepath.Join(work, kind.name, upstream.pin)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return nil, err
@@ -85,7 +90,7 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 				return nil, err
 			}
 			total += size
-			progress.Done(upstream.pin, "%d programs, %s gzipped", len(upstream.packages), components.Size(size))
+			part.Done("%d programs, %s gzipped", len(upstream.packages), components.Size(size))
 			if err := os.RemoveAll(dir); err != nil {
 				return nil, err
 			}
@@ -96,6 +101,7 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 			Against: "bare upstream programs, " + kind.name + ", each gzipped", Base: float64(total),
 		})
 	}
+	step.Finish("built the upstream programs")
 	return figures, nil
 }
 

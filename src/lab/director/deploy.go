@@ -147,6 +147,7 @@ func (d *Director) Prepare(ctx context.Context, plan *Plan) (err error) {
 }
 
 func (d *Director) compile(ctx context.Context, plan *Plan) error {
+	defer d.Progress.Flush()
 	wanted := map[*release.Release][]string{}
 	for _, group := range plan.Groups {
 		for _, job := range group.Jobs {

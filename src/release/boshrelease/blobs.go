@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
 )
@@ -33,7 +34,9 @@ type Blob struct {
 func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 	packages := b.Packages()
 	blobs := make([]Blob, len(packages))
-	progress := components.NewProgress(b.Log, "blobs", len(packages))
+	step := progress.NewStep(b.Log, "blobs")
+	defer step.Close()
+	step.Parts(len(packages), 0)
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(archivesAtOnce)
 	for i, p := range packages {
@@ -42,7 +45,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 				return err
 			}
 			var err error
-			if blobs[i], err = b.writeBlob(ctx, p, progress); err != nil {
+			if blobs[i], err = b.writeBlob(ctx, p, step); err != nil {
 				return fmt.Errorf("package %s: %w", p.Name, err)
 			}
 			return nil
@@ -51,9 +54,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	if progress.Quiet() {
-		progress.Say("all", "up to date")
-	}
+	step.Finish("%d packages", len(packages))
 	named := map[string]Blob{}
 	for i, p := range packages {
 		named[p.Name] = blobs[i]
@@ -63,7 +64,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 
 func (b Builder) blobFile(name string) string { return b.path("blobs", name, name+".tar.xz") }
 
-func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.Progress) (Blob, error) {
+func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) (Blob, error) {
 	begun := time.Now()
 	for _, tree := range p.Trees {
 		if found, err := os.ReadDir(tree.Dir); err != nil || len(found) == 0 {
@@ -82,9 +83,10 @@ func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.
 	}
 	file := b.blobFile(p.Name)
 	if info, err := os.Stat(file); err == nil && blob.Digest == digest && info.Size() == blob.Size {
-		progress.Skip()
+		step.Skip()
 		return blob, nil
 	}
+	part := step.Part(p.Name, 0)
 	if err := archive.WriteXZ(ctx, file, p.Trees...); err != nil {
 		return Blob{}, err
 	}
@@ -92,7 +94,7 @@ func (b Builder) writeBlob(ctx context.Context, p Package, progress *components.
 	if blob.SHA256, blob.Size, err = fileDigest(file); err != nil {
 		return Blob{}, err
 	}
-	progress.Done(p.Name, "packed in %s, %s", components.Took(time.Since(begun)), components.Size(blob.Size))
+	part.Done("packed in %s, %s", components.Took(time.Since(begun)), components.Size(blob.Size))
 	return blob, writeJSON(stamp, blob)
 }
 

@@ -2,9 +2,10 @@ package boshrelease
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync/atomic"
 
 	"code.cloudfoundry.org/clock"
 	bicrypto "github.com/cloudfoundry/bosh-cli/v7/crypto"
@@ -18,8 +19,8 @@ import (
 	boshuuid "github.com/cloudfoundry/bosh-utils/uuid"
 	"github.com/cppforlife/go-semi-semantic/version"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
-	"kubernetes-release/release/components"
 )
 
 // createRelease creates the tarball of a release from its folder, in a temporary folder, and returns its path.
@@ -35,7 +36,9 @@ func (b Builder) createRelease(name, staging, temporary string, number version.V
 	releases := boshrel.NewProvider(commands, archives, digests, files, logger)
 
 	// As in bosh-cli, except that the cache of archives is not in the user's home but in the build folder, where make clean removes it.
-	reporter := indexReporter{components.NewProgress(b.Log, "release", countEntries(staging))}
+	step := progress.NewStep(b.Log, "release")
+	defer step.Close()
+	reporter := newIndexReporter(step, countEntries(staging))
 	cache := index.NewFSIndexBlobs(filepath.Join(temporary, "cache"), reporter, nil, files)
 	indices := func(kind string, final bool) boshrel.ArchiveIndicies {
 		dir := filepath.Join(staging, kind)
@@ -64,7 +67,12 @@ func (b Builder) createRelease(name, staging, temporary string, number version.V
 	if err != nil {
 		return "", err
 	}
-	return releases.NewArchiveWriter().Write(release, nil)
+	reporter.part.Say("writing the tarball")
+	if tarball, err = releases.NewArchiveWriter().Write(release, nil); err != nil {
+		return "", err
+	}
+	step.Finish("packed %d jobs, packages and licenses", reporter.packed.Load())
+	return tarball, nil
 }
 
 // countEntries counts the jobs, the packages and the license of a release.
@@ -77,18 +85,29 @@ func countEntries(staging string) int {
 	return count
 }
 
-// indexReporter prints bosh-cli's progress.
-type indexReporter struct{ progress *components.Progress }
+// indexReporter shows bosh-cli's progress.
+type indexReporter struct {
+	part   *progress.Part
+	packed *atomic.Int64
+}
+
+func newIndexReporter(step *progress.Step, total int) indexReporter {
+	r := indexReporter{step.Part("jobs and packages", 0), &atomic.Int64{}}
+	r.part.Watch(func() (string, float64) {
+		packed := r.packed.Load()
+		return fmt.Sprintf("packed %d of %d", packed, total), float64(packed) / float64(total)
+	})
+	return r
+}
 
 func (r indexReporter) IndexEntryStartedAdding(string, string) {}
 
 func (r indexReporter) IndexEntryFinishedAdding(kind, description string, err error) {
 	if err != nil {
-		r.progress.Say(kind, "%s failed: %v", description, err)
+		r.part.Note("packing %s %s failed: %v", kind, description, err)
 		return
 	}
-	name, _, _ := strings.Cut(description, "/") // the rest is the fingerprint
-	r.progress.Done(kind+" "+name, "packed")
+	r.packed.Add(1)
 }
 
 func (r indexReporter) IndexEntryDownloadStarted(string, string)         {}

@@ -1,7 +1,6 @@
 package boshrelease
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,13 +8,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"kubernetes-release/internal/atomicfile"
-	"kubernetes-release/release/command"
 	"kubernetes-release/release/components"
 	"kubernetes-release/release/ociimage"
 )
@@ -32,32 +28,18 @@ func (b Builder) BuildHelpers(ctx context.Context) error {
 }
 
 func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {
-	begun := time.Now()
 	bin := b.path(folder, "bin")
 	if err := removeOthers(bin, commands); err != nil {
 		return err
 	}
-	var packages []string
+	programs := components.Programs{
+		Step: folder, Source: filepath.Join(b.Root, "src"), Output: bin, Flags: []string{"-ldflags", "-s -w"},
+		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},
+	}
 	for _, name := range commands {
-		packages = append(packages, "./cmd/"+name)
+		programs.Packages = append(programs.Packages, "./cmd/"+name)
 	}
-	source := filepath.Join(b.Root, "src")
-	environment := []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="}
-	list := exec.CommandContext(ctx, "go", append([]string{"list", "-deps"}, packages...)...)
-	list.Dir, list.Env = source, append(os.Environ(), environment...)
-	needed, err := command.Output(list)
-	if err != nil {
-		return err
-	}
-	arguments := []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin + string(filepath.Separator)}
-	build := exec.CommandContext(ctx, "go", append(arguments, packages...)...)
-	build.Dir, build.Env = source, append(os.Environ(), environment...)
-	progress := components.NewProgress(b.Log, folder, len(commands))
-	if err := components.Compile(build, strings.Join(commands, ", "), bytes.Count(needed, []byte("\n")), progress); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(b.Log, "%s: built %s in %s\n", folder, strings.Join(commands, ", "), components.Took(time.Since(begun)))
-	return nil
+	return programs.Build(ctx, b.Log)
 }
 
 // removeOthers removes files that an earlier version built and this one does not.

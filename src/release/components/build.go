@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/command"
 )
 
@@ -104,19 +105,23 @@ func (b Builder) Build(ctx context.Context, wanted []Component) error {
 			stale = append(stale, c)
 		}
 	}
-	progress := NewProgress(b.Log, "components", len(wanted))
-	progress.done = len(wanted) - len(stale)
+	step := progress.NewStep(b.Log, "components")
+	defer step.Close()
+	step.Parts(len(wanted), len(wanted)-len(stale))
 	if len(stale) == 0 {
-		progress.Say("all", "up to date")
+		step.Finish("all %d are up to date", len(wanted))
 		return nil
 	}
+	seconds, sum, measured := b.expected(stale)
+	step.Expect(sum, measured)
 	// One after another: each build uses all processors and shares the build cache with the next. Two parallel builds compile shared
 	// packages twice, which took 12% longer.
 	for _, c := range stale {
-		if err := b.buildOne(ctx, c, fingerprints[c.Name], progress); err != nil {
+		if err := b.buildOne(ctx, c, fingerprints[c.Name], step.Part(c.Name, seconds[c.Name])); err != nil {
 			return fmt.Errorf("component %s: %w", c.Name, err)
 		}
 	}
+	step.Finish("built %d of %d", len(stale), len(wanted))
 	return nil
 }
 
@@ -143,7 +148,7 @@ func (c Component) files() []string {
 }
 
 // buildOne builds into a separate folder and renames it, so that an interrupted build leaves nothing that looks finished.
-func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, progress *Progress) error {
+func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, part *progress.Part) error {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	begun := time.Now()
@@ -160,7 +165,7 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if c.CSource != "" {
 		record.Version, err = b.compileC(ctx, c, filepath.Join(work, "bin"))
 	} else {
-		record.Version, err = b.compileGo(ctx, c, filepath.Join(work, "bin"), progress)
+		record.Version, err = b.compileGo(ctx, c, filepath.Join(work, "bin"), part)
 		record.Go = goVersion(ctx)
 	}
 	if err != nil {
@@ -193,19 +198,18 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if err := os.Rename(work, final); err != nil {
 		return err
 	}
-	progress.Done(c.Name+" "+record.Version, "built in %s, %s", Took(time.Since(begun)), Size(size))
+	part.Done("%s built in %s, %s", record.Version, Took(time.Since(begun)), Size(size))
 	return nil
 }
 
 // compileGo builds a component's Go programs and returns its version.
-func (b Builder) compileGo(ctx context.Context, c Component, bin string, progress *Progress) (string, error) {
+func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *progress.Part) (string, error) {
 	version, err := b.PinnedVersion(ctx, c)
 	if err != nil {
 		return "", err
 	}
-	part := c.Name + " " + version
-	progress.Say(part, "fetching modules")
-	total, err := b.fetch(ctx, c, progress)
+	part.Say("fetching modules")
+	total, err := b.fetch(ctx, c, part)
 	if err != nil {
 		return "", err
 	}
@@ -218,7 +222,7 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, progres
 		arguments = append(arguments, binary.Package)
 	}
 	command := b.goCommand(ctx, c, arguments...)
-	if err := Compile(command, part, total, progress); err != nil {
+	if err := Compile(command, part, total); err != nil {
 		return "", err
 	}
 	for _, binary := range c.Binaries {
@@ -229,17 +233,16 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, progres
 	return version, os.Remove(work)
 }
 
-// Compile runs a go build -v command and reports progress: how many packages it has compiled, of at most total. An error includes the
+// Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error includes the
 // end of its output.
-func Compile(command *exec.Cmd, part string, total int, progress *Progress) error {
+func Compile(command *exec.Cmd, part *progress.Part, total int) error {
 	output := &compilerOutput{}
 	command.Stderr = output
-	stop := every(heartbeat, func(passed time.Duration) {
-		progress.Say(part, "compiled %d of at most %d packages, %s", output.packages.Load(), total, Took(passed))
+	part.Watch(func() (string, float64) {
+		compiled := output.packages.Load()
+		return fmt.Sprintf("compiled %d of at most %d packages", compiled, total), float64(compiled) / float64(max(total, 1))
 	})
-	err := command.Run()
-	stop()
-	if err != nil {
+	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, output.tail())
 	}
 	return nil
@@ -283,7 +286,7 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 }
 
 // fetch downloads the modules of a component's packages and returns the number of packages.
-func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (int, error) {
+func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (int, error) {
 	arguments := []string{"list", "-deps"}
 	if len(c.Tags) > 0 {
 		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
@@ -299,7 +302,7 @@ func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (in
 		if attempt == fetchAttempts || ctx.Err() != nil {
 			return 0, err
 		}
-		progress.Say(c.Name, "fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
+		part.Note("fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()

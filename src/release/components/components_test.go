@@ -195,7 +195,7 @@ func TestUpToDate(t *testing.T) {
 			t.Errorf("printed %q, want %q in it", log.String(), want)
 		}
 	}
-	build("built in")
+	build("built 1 of 1")
 	text, err := exec.CommandContext(t.Context(), filepath.Join(output, "hello", "bin", "hi")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(text)) != "v1.2.3" {
 		t.Errorf("the link runs a program that prints %q, %v", text, err)
@@ -208,7 +208,7 @@ func TestUpToDate(t *testing.T) {
 	if err := os.Remove(filepath.Join(output, "hello", "bin", "hi")); err != nil {
 		t.Fatal(err)
 	}
-	build("built in")
+	build("built 1 of 1")
 	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
 	err = b.Build(t.Context(), []Component{c})
 	if err == nil || !strings.Contains(err.Error(), "component hello") || !strings.Contains(err.Error(), "undefined: nonsense") {
