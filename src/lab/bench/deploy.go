@@ -22,11 +22,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
+	"kubernetes-release/release/execute"
 )
 
 const (
@@ -98,7 +101,7 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	for from, to := range map[string]string{
 		filepath.Join(d.Root, "bin", "lab"): d.program, filepath.Join(d.Root, "bin", "bpm"): filepath.Join(bin, "bpm"), d.Tarball: d.release,
 	} {
-		if err := copyFile(from, to); err != nil {
+		if err := atomicfile.WriteFrom(to, 0o755, func(w io.Writer) error { return archive.CopyFile(w, from) }); err != nil {
 			return nil, fmt.Errorf("%w; `make release lab` builds it", err)
 		}
 	}
@@ -108,23 +111,6 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 		}
 	}
 	return unlock, nil
-}
-
-func copyFile(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = source.Close() }()
-	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
 }
 
 func (d *Deploys) measure(ctx context.Context) ([]Figure, error) {
@@ -213,13 +199,8 @@ func runGroup(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) erro
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s was stopped: %w", strings.Join(command.Args, " "), context.Cause(ctx))
 	default:
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, lastLines(output.String(), 40))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, execute.LastLines(output.String(), 40))
 	}
-}
-
-func lastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
 // deploy measures one deploy and its phases.
@@ -299,7 +280,7 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	stop(nil)
 	<-exited
 	if err != nil {
-		return 0, fmt.Errorf("%w\n%s\n%s", err, lastLines(output.String(), 20), logTails(fresh.HostPath(dir)))
+		return 0, fmt.Errorf("%w\n%s\n%s", err, execute.LastLines(output.String(), 20), logTails(fresh.HostPath(dir)))
 	}
 	return took, nil
 }
@@ -355,7 +336,7 @@ func logTails(dir string) string {
 	var tails []string
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
-			tails = append(tails, filepath.Base(file)+":\n"+lastLines(string(text), 4))
+			tails = append(tails, filepath.Base(file)+":\n"+execute.LastLines(string(text), 4))
 		}
 	}
 	return strings.Join(tails, "\n")

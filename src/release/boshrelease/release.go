@@ -48,7 +48,7 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	if last.Content == content && b.intact(last) {
-		_, _ = fmt.Fprintf(b.Log, "release: %s/%s is up to date\n", last.Name, last.Version)
+		_, _ = fmt.Fprintf(b.Log, "release: %s (%s/%s) is up to date\n", last.Tarball, last.Name, last.Version)
 		return last, nil
 	}
 	begun := time.Now()
@@ -56,18 +56,14 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	_, _ = fmt.Fprintf(b.Log, "release: wrote %s/%s in %s, %s\n", result.Name, result.Version,
+	_, _ = fmt.Fprintf(b.Log, "release: wrote %s (%s/%s) in %s, %s\n", result.Tarball, result.Name, result.Version,
 		components.Took(time.Since(begun)), components.Size(result.Size))
 	return result, writeJSON(b.record(), result)
 }
 
-// BuildTarball is Build for the command line: it reports where the tarball is.
+// BuildTarball is Build without the result, which is in the log.
 func (b Builder) BuildTarball(ctx context.Context) error {
-	result, err := b.Build(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(b.Log, "%s/%s: %s, %s\n", result.Name, result.Version, result.Tarball, components.Size(result.Size))
+	_, err := b.Build(ctx)
 	return err
 }
 

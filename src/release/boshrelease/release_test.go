@@ -12,7 +12,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/release/archive/archivetest"
-	"kubernetes-release/release/command"
+	"kubernetes-release/release/execute"
 )
 
 // repository creates a small repository with one job, and the output of the build steps before the tarball.
@@ -63,7 +63,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 	program := filepath.Join(root, ".build/components/flannel/bin/flanneld")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./testdata/linked")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if _, err := command.Output(build); err != nil {
+	if _, err := execute.Output(build); err != nil {
 		t.Fatal(err)
 	}
 	return b, log

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cppforlife/go-semi-semantic/version"
 
-	"kubernetes-release/release/command"
+	"kubernetes-release/release/execute"
 )
 
 // devVersion is the version of a dev release: the last final version (a git tag such as v1.2.0; 0 before the first), then "dev", the
@@ -34,6 +34,6 @@ func devVersion(ctx context.Context, root, content string) (version.Version, err
 
 // git runs git in a repository and returns its output without the final newline.
 func git(ctx context.Context, root string, arguments ...string) (string, error) {
-	output, err := command.Output(exec.CommandContext(ctx, "git", append([]string{"-C", root}, arguments...)...))
+	output, err := execute.Output(exec.CommandContext(ctx, "git", append([]string{"-C", root}, arguments...)...))
 	return strings.TrimSpace(string(output)), err
 }

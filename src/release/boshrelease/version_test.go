@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/release/command"
+	"kubernetes-release/release/execute"
 )
 
 // TestDevVersion checks the version without git, with commits, and with a tag.
@@ -20,7 +20,7 @@ func TestDevVersion(t *testing.T) {
 		t.Helper()
 		git := exec.CommandContext(t.Context(), "git", arguments...)
 		git.Dir, git.Env = dir, append(os.Environ(), environment...)
-		if _, err := command.Output(git); err != nil {
+		if _, err := execute.Output(git); err != nil {
 			t.Fatal(err)
 		}
 	}

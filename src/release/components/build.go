@@ -24,7 +24,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/progress"
-	"kubernetes-release/release/command"
+	"kubernetes-release/release/execute"
 )
 
 const (
@@ -295,7 +295,7 @@ func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (i
 		arguments = append(arguments, binary.Package)
 	}
 	for attempt := 1; ; attempt++ {
-		output, err := command.Output(b.goCommand(ctx, c, arguments...))
+		output, err := execute.Output(b.goCommand(ctx, c, arguments...))
 		if err == nil {
 			return bytes.Count(output, []byte("\n")), nil
 		}
@@ -313,7 +313,7 @@ func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (i
 
 // compileC builds a component's C program and returns its version.
 func (b Builder) compileC(ctx context.Context, c Component, bin string) (string, error) {
-	output, err := command.Output(b.goCommand(ctx, c, "mod", "download", "-json", c.Module))
+	output, err := execute.Output(b.goCommand(ctx, c, "mod", "download", "-json", c.Module))
 	if err != nil {
 		return "", err
 	}
@@ -335,13 +335,13 @@ func (b Builder) compileC(ctx context.Context, c Component, bin string) (string,
 	compile := exec.CommandContext(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-Wl,--build-id=none",
 		"-DVERSION="+version, "-o", filepath.Join(bin, c.Binaries[0].Name), filepath.Base(c.CSource))
 	compile.Dir = filepath.Join(module.Dir, filepath.Dir(c.CSource))
-	_, err = command.Output(compile)
+	_, err = execute.Output(compile)
 	return version, err
 }
 
 // PinnedVersion reads the version of the component's module from the pin, without network access.
 func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error) {
-	output, err := command.Output(b.goCommand(ctx, c, "mod", "edit", "-json"))
+	output, err := execute.Output(b.goCommand(ctx, c, "mod", "edit", "-json"))
 	if err != nil {
 		return "", err
 	}
@@ -399,7 +399,7 @@ func digestCTools(ctx context.Context, digest io.Writer, libraries []string) err
 	if err != nil {
 		return err
 	}
-	compiler, err := command.Output(exec.CommandContext(ctx, "gcc", "--version"))
+	compiler, err := execute.Output(exec.CommandContext(ctx, "gcc", "--version"))
 	if err != nil {
 		return fmt.Errorf("%w; make setup installs a C compiler", err)
 	}
@@ -414,7 +414,7 @@ func libraryVersions(ctx context.Context, packages []string) (map[string]string,
 	}
 	versions := map[string]string{}
 	for _, name := range packages {
-		output, err := command.Output(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
+		output, err := execute.Output(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
 		if err != nil || len(output) == 0 {
 			return nil, fmt.Errorf("the Debian package %s is not installed; make setup installs it (%w)", name, err)
 		}
@@ -428,7 +428,7 @@ var goVersion = func() func(context.Context) string {
 	var version string
 	return func(ctx context.Context) string {
 		once.Do(func() {
-			output, err := command.Output(exec.CommandContext(ctx, "go", "env", "GOVERSION"))
+			output, err := execute.Output(exec.CommandContext(ctx, "go", "env", "GOVERSION"))
 			if err != nil {
 				output = []byte(runtime.Version())
 			}
@@ -527,5 +527,5 @@ func (o *compilerOutput) Write(data []byte) (int, error) {
 func (o *compilerOutput) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return command.LastLines(o.text.String(), 40)
+	return execute.LastLines(o.text.String(), 40)
 }

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/release/command"
+	"kubernetes-release/release/execute"
 )
 
 const (
@@ -133,7 +133,7 @@ func findLicenses(ctx context.Context, dir string, parts []Part) error {
 	if err != nil {
 		return err
 	}
-	goroot, err := command.Output(exec.CommandContext(ctx, "go", "env", "GOROOT"))
+	goroot, err := execute.Output(exec.CommandContext(ctx, "go", "env", "GOROOT"))
 	if err != nil {
 		return err
 	}
@@ -196,7 +196,7 @@ func moduleDirs(ctx context.Context, dir string, parts []Part) (map[string]strin
 	download.Dir = dir
 	// The sums are compared below with those that the programs were linked with, which the pins' go.sum vouch for.
 	download.Env = append(os.Environ(), "GONOSUMDB=*", "GOFLAGS=", "GOWORK=off")
-	output, err := command.Output(download)
+	output, err := execute.Output(download)
 	if err != nil {
 		return nil, err
 	}

@@ -1,5 +1,5 @@
-// Package command runs the programs that a build needs, such as go, git and gcc.
-package command
+// Package execute runs the programs that a build needs, such as go, git and gcc.
+package execute
 
 import (
 	"bytes"
