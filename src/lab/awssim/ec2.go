@@ -438,17 +438,13 @@ func (w *World) addressInUse(a netip.Addr) string {
 		}
 	}
 	for _, l := range w.ClassicLoadBalancers {
-		for _, used := range l.Addresses {
-			if used == a {
-				return "load balancer " + l.Name
-			}
+		if slices.Contains(sortedAddresses(l.Addresses), a) {
+			return "load balancer " + l.Name
 		}
 	}
 	for _, l := range w.LoadBalancers {
-		for _, used := range l.Addresses {
-			if used == a {
-				return "load balancer " + l.Name
-			}
+		if slices.Contains(sortedAddresses(l.Addresses), a) {
+			return "load balancer " + l.Name
 		}
 	}
 	return ""

@@ -10,13 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/release/archive/archivetest"
+	"kubernetes-release/release/testfiles"
 )
 
 func TestArchiveIsDeterministic(t *testing.T) {
 	dir := t.TempDir()
-	writeTest(t, filepath.Join(dir, "in", "b"), "content")
-	writeTest(t, filepath.Join(dir, "in", "sub", "a"), "more")
+	testfiles.Write(t, filepath.Join(dir, "in", "b"), "content")
+	testfiles.Write(t, filepath.Join(dir, "in", "sub", "a"), "more")
 	if err := errors.Join(os.Chmod(filepath.Join(dir, "in", "b"), 0o711), os.Symlink("b", filepath.Join(dir, "in", "link"))); err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func TestArchiveIsDeterministic(t *testing.T) {
 		if err := WriteXZ(t.Context(), file, trees...); err != nil {
 			t.Fatal(err)
 		}
-		return readFile(t, file)
+		return testfiles.Read(t, file)
 	}
 	first := write("first.tar.xz")
 	digest, err := Digest(trees)
@@ -41,7 +41,7 @@ func TestArchiveIsDeterministic(t *testing.T) {
 		t.Error("the archive depends on the time of a file")
 	}
 	want := []string{"bin/", "bin/b", "bin/link", "bin/sub/", "bin/sub/a"}
-	if names := archivetest.Names(t, first); !slices.Equal(names, want) {
+	if names := testfiles.Names(t, first); !slices.Equal(names, want) {
 		t.Errorf("the archive holds %v, want %v", names, want)
 	}
 	if err := os.Chmod(filepath.Join(dir, "in", "b"), 0o644); err != nil {
@@ -54,26 +54,10 @@ func TestArchiveIsDeterministic(t *testing.T) {
 
 func TestSameNameTwiceIsAnError(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
-	writeTest(t, filepath.Join(one, "same"), "1")
-	writeTest(t, filepath.Join(two, "same"), "2")
+	testfiles.Write(t, filepath.Join(one, "same"), "1")
+	testfiles.Write(t, filepath.Join(two, "same"), "2")
 	err := WriteXZ(t.Context(), filepath.Join(t.TempDir(), "x.tar.xz"), Tree{Dir: one, Prefix: "bin"}, Tree{Dir: two, Prefix: "bin"})
 	if err == nil || !strings.Contains(err.Error(), "would both be bin/same") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func writeTest(t *testing.T, file, content string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func readFile(t *testing.T, file string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
 }

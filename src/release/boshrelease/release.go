@@ -90,22 +90,12 @@ func (b Builder) intact(last Result) bool {
 func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 	digest := sha256.New()
 	_, _ = fmt.Fprintln(digest, "layout", layout)
-	files, err := b.releaseFiles()
+	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
+		_, _ = fmt.Fprintf(digest, "%q %t %d\n", relative, info.Mode()&0o100 != 0, info.Size())
+		return archive.CopyFile(digest, path)
+	})
 	if err != nil {
 		return "", err
-	}
-	for _, file := range files {
-		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
-			relative, err := filepath.Rel(b.Root, path)
-			if err != nil {
-				return err
-			}
-			_, _ = fmt.Fprintf(digest, "%q %t %d\n", relative, info.Mode()&0o100 != 0, info.Size())
-			return archive.CopyFile(digest, path)
-		})
-		if err != nil {
-			return "", err
-		}
 	}
 	for _, p := range b.Packages() {
 		_, _ = fmt.Fprintln(digest, p.Name, blobs[p.Name].SHA256)

@@ -2,7 +2,6 @@ package boshrelease
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +10,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"kubernetes-release/release/archive/archivetest"
 	"kubernetes-release/release/execute"
+	"kubernetes-release/release/testfiles"
 )
 
 // repository creates a small repository with one job, and the output of the build steps before the tarball.
@@ -26,7 +25,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 	b := Builder{Root: root, Log: log}
 	write := func(file, content string) {
 		t.Helper()
-		writeTest(t, filepath.Join(root, file), content)
+		testfiles.Write(t, filepath.Join(root, file), content)
 	}
 	write("config/final.yml", "name: example\n")
 	write("src/go.mod", "module example\n\ngo 1.26\n")
@@ -80,8 +79,8 @@ func TestBuild(t *testing.T) {
 		t.Errorf("built %+v", first)
 	}
 	tarball := filepath.Join(b.Root, first.Tarball)
-	files := archivetest.Files(t, readFile(t, tarball))
-	if names := archivetest.Names(t, readFile(t, tarball)); names[0] != "release.MF" {
+	files := testfiles.Unpack(t, testfiles.Read(t, tarball))
+	if names := testfiles.Names(t, testfiles.Read(t, tarball)); names[0] != "release.MF" {
 		t.Errorf("the first file is %s; a Director that streams requires release.MF", names[0])
 	}
 	var manifest struct {
@@ -98,10 +97,10 @@ func TestBuild(t *testing.T) {
 	if !strings.HasPrefix(manifest.Jobs[0].SHA1, "sha256:") {
 		t.Errorf("the job's digest is %s", manifest.Jobs[0].SHA1)
 	}
-	if job := archivetest.Files(t, files["jobs/server.tgz"]); string(job["templates/ctl"]) != "#!/bin/bash\n" {
+	if job := testfiles.Unpack(t, files["jobs/server.tgz"]); string(job["templates/ctl"]) != "#!/bin/bash\n" {
 		t.Errorf("a symbolic link to a template is %q in the job; it must be the file that it points to", job["templates/ctl"])
 	}
-	blob := archivetest.Files(t, archivetest.Files(t, files["packages/containerd.tgz"])["containerd/containerd.tar.xz"])
+	blob := testfiles.Unpack(t, testfiles.Unpack(t, files["packages/containerd.tgz"])["containerd/containerd.tar.xz"])
 	if string(blob["bin/containerd"]) != "program of containerd" || string(blob["bin/runc"]) != "program of runc" {
 		t.Errorf("the package holds %v", blob)
 	}
@@ -159,7 +158,7 @@ func TestChangesChangeTheVersion(t *testing.T) {
 		"a script":                          "packages/etcd/packaging",
 	} {
 		t.Run(name, func(t *testing.T) {
-			writeTest(t, filepath.Join(b.Root, change), "changed")
+			testfiles.Write(t, filepath.Join(b.Root, change), "changed")
 			next, err := b.Build(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -180,20 +179,4 @@ func TestNotBuilt(t *testing.T) {
 	if _, err := b.Build(t.Context()); err == nil || !strings.Contains(err.Error(), "package helpers") || !strings.Contains(err.Error(), "make components helpers images") {
 		t.Errorf("got %v", err)
 	}
-}
-
-func writeTest(t *testing.T, file, content string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func readFile(t *testing.T, file string) []byte {
-	t.Helper()
-	content, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return content
 }

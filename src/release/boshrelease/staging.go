@@ -22,21 +22,11 @@ func (b Builder) stage(staging string, blobs map[string]Blob) error {
 			return err
 		}
 	}
-	files, err := b.releaseFiles()
+	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
+		return copyTo(filepath.Join(staging, relative), path, info.Mode().Perm())
+	})
 	if err != nil {
 		return err
-	}
-	for _, file := range files {
-		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
-			relative, err := filepath.Rel(b.Root, path)
-			if err != nil {
-				return err
-			}
-			return copyTo(filepath.Join(staging, relative), path, info.Mode().Perm())
-		})
-		if err != nil {
-			return err
-		}
 	}
 	return b.stageBlobs(staging, blobs)
 }
@@ -96,6 +86,27 @@ func (b Builder) releaseFiles() ([]string, error) {
 		}
 	}
 	return files, nil
+}
+
+// eachFile calls f for every file of the repository that is part of the release, with its path in the release.
+func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error) error {
+	files, err := b.releaseFiles()
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
+			relative, err := filepath.Rel(b.Root, path)
+			if err != nil {
+				return err
+			}
+			return f(relative, path, info)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // walkFollowing calls f for every file at or below a path, and follows symbolic links.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/release/testfiles"
 )
 
 // pins is the folder with the pins.
@@ -35,7 +37,7 @@ func TestBuildsAreReproducible(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(source, c.Pin, name), string(content))
+			testfiles.Write(t, filepath.Join(source, c.Pin, name), string(content))
 		}
 		b := Builder{
 			Source: source, Output: filepath.Join(dir, "output"), Log: io.Discard,
@@ -145,9 +147,9 @@ func TestProgramName(t *testing.T) {
 // TestFingerprint checks that the fingerprint depends on exactly what a program depends on.
 func TestFingerprint(t *testing.T) {
 	source := t.TempDir()
-	write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
-	write(t, filepath.Join(source, "one", "go.sum"), "")
-	write(t, filepath.Join(source, "one", "main.go"), "package main\n")
+	testfiles.Write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
+	testfiles.Write(t, filepath.Join(source, "one", "go.sum"), "")
+	testfiles.Write(t, filepath.Join(source, "one", "main.go"), "package main\n")
 	b, c := Builder{Source: source}, Component{Name: "one", Pin: "one", Binaries: []Binary{{"one", "."}}}
 	fingerprint := func() string {
 		t.Helper()
@@ -158,12 +160,12 @@ func TestFingerprint(t *testing.T) {
 		return text
 	}
 	first := fingerprint()
-	write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
-	write(t, filepath.Join(source, "one", "README.md"), "text")
+	testfiles.Write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
+	testfiles.Write(t, filepath.Join(source, "one", "README.md"), "text")
 	if fingerprint() != first {
 		t.Error("it depends on tests or texts")
 	}
-	write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
+	testfiles.Write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
 	second := fingerprint()
 	if second == first {
 		t.Error("it does not depend on sources")
@@ -177,8 +179,8 @@ func TestFingerprint(t *testing.T) {
 // TestUpToDate builds a small program and checks when it is built again.
 func TestUpToDate(t *testing.T) {
 	source, output := t.TempDir(), t.TempDir()
-	write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
-	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
+	testfiles.Write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
+	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
 	c := Component{
 		Name: "hello", Pin: "hello", Module: "example.invalid/hello", Binaries: []Binary{{"greet", "."}}, Links: []string{"hi"},
 		Variables: map[string]string{"main.version": "{version}"},
@@ -209,7 +211,7 @@ func TestUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	build("built 1 of 1")
-	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
+	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
 	err = b.Build(t.Context(), []Component{c})
 	if err == nil || !strings.Contains(err.Error(), "component hello") || !strings.Contains(err.Error(), "undefined: nonsense") {
 		t.Errorf("the error is %v", err)
@@ -225,7 +227,7 @@ func TestDynamicIsRefused(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	write(t, filepath.Join(dir, "ls"), string(content))
+	testfiles.Write(t, filepath.Join(dir, "ls"), string(content))
 	_, err = checkBinaries(Component{Binaries: []Binary{{"ls", ""}}}, dir)
 	if err == nil || !strings.Contains(err.Error(), "ls is linked dynamically") {
 		t.Errorf("got %v", err)
@@ -272,15 +274,5 @@ func TestTook(t *testing.T) {
 		if got := Took(d); got != want {
 			t.Errorf("%v: got %s, want %s", d, got, want)
 		}
-	}
-}
-
-func write(t *testing.T, file, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package archivetest reads archives in tests.
-package archivetest
+// Package testfiles reads and writes files and archives in tests.
+package testfiles
 
 import (
 	"archive/tar"
@@ -7,13 +7,33 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// Files returns the files of a tar archive, compressed with gzip or xz, by name, without a leading "./".
-func Files(t testing.TB, archive []byte) map[string][]byte {
+// Write writes a file with mode 0644, and creates its folder.
+func Write(t testing.TB, file, content string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Read returns the content of a file.
+func Read(t testing.TB, file string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// Unpack returns the files of a tar archive, compressed with gzip or xz, by name, without a leading "./".
+func Unpack(t testing.TB, archive []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
 	eachFile(t, archive, func(header *tar.Header, content []byte) {
