@@ -83,8 +83,8 @@ func TestKilledServerResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			command.Process.Kill()
-			command.Wait()
+			_ = command.Process.Kill()
+			_ = command.Wait()
 		})
 		waitHealthy(t, api)
 		return command

@@ -35,7 +35,7 @@ func TestRun(t *testing.T) {
 		"own code and words": {[]string{"apply", "x", "--name", "n"}, &ExitError{Code: 7, Err: failed}, 7, []string{"Error: the disk is full\n"}},
 		"own usage error":    {[]string{"apply", "x", "--name", "n"}, Usagef("name %q is taken", "n"), 2, []string{`name "n" is taken`, "program apply --help"}},
 		"no command":         {nil, nil, 2, []string{"no command given", "apply"}},
-		"misspelt command":   {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
+		"misspelled command": {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
 		"unknown flag":       {[]string{"apply", "--nope"}, nil, 2, []string{"--nope", "program apply --help"}},
 		"known arguments":    {[]string{"build", "runc", "etcd"}, nil, 0, nil},
 		"unknown argument":   {[]string{"build", "etdc"}, nil, 2, []string{`"etdc"`, "did you mean etcd?", "etcd, runc", "program build --help"}},

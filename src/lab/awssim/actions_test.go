@@ -64,8 +64,8 @@ func TestActions(t *testing.T) {
 	b := start(t, world, awssim.Options{})
 	c := newClients(b.operator())
 	covered := map[string]bool{}
-	node := func(n int) string { return awssim.LabNodeSubnet(n) }
-	public := func(n int) string { return awssim.LabPublicSubnet(n) }
+	node := awssim.LabNodeSubnet
+	public := awssim.LabPublicSubnet
 	instances := func(in *ec2.DescribeInstancesInput) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			out, err := c.ec2.DescribeInstances(ctx, in)
@@ -112,7 +112,7 @@ func TestActions(t *testing.T) {
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", `work\?r/*`)}), want: []string(nil)},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("instance-state-name", "running", "stopped")}), want: []string{controlID, workerID, bareID}},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: append(ec2Filter("tag:Name", "worker/0"), ec2Filter("vpc-id", "vpc-other")...)}), want: []string(nil)},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("colour", "red")}), code: "InvalidParameterValue"},
+		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("color", "red")}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{MaxResults: aws.Int32(2)}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{NextToken: aws.String("junk")}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{DryRun: aws.Bool(true)}), code: "DryRunOperation"},
@@ -699,7 +699,7 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 		}, want: "true"},
 		{action: "elbv2:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
 			return none(c.elbv2.ModifyLoadBalancerAttributes(ctx, &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: &balancer,
-				Attributes: []elbv2types.LoadBalancerAttribute{{Key: aws.String("colour"), Value: aws.String("red")}}}))
+				Attributes: []elbv2types.LoadBalancerAttribute{{Key: aws.String("color"), Value: aws.String("red")}}}))
 		}, code: "ValidationError"},
 		{action: "elbv2:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.DescribeLoadBalancerAttributes(ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer})

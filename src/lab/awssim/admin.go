@@ -31,17 +31,17 @@ var errNoSuchResource = errors.New("no such resource")
 // Errors are {"error": "…"} with status 400, or 404 if the resource does not exist.
 func (s *Simulator) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /_sim/healthz", func(w http.ResponseWriter, r *http.Request) { reply(w, "ok") })
-	mux.HandleFunc("GET /_sim/world", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /_sim/healthz", func(w http.ResponseWriter, _ *http.Request) { reply(w, "ok") })
+	mux.HandleFunc("GET /_sim/world", func(w http.ResponseWriter, _ *http.Request) {
 		world := s.World()
 		world.Secret = nil
 		reply(w, world)
 	})
-	mux.HandleFunc("GET /_sim/dns", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Names()) })
+	mux.HandleFunc("GET /_sim/dns", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Names()) })
 	mux.HandleFunc("GET /_sim/calls", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Calls(r.URL.Query().Get("match"))) })
-	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, r *http.Request) { s.ForgetCalls(); reply(w, "ok") })
-	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Faults()) })
-	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, r *http.Request) { s.ClearFaults(); reply(w, "ok") })
+	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { s.ForgetCalls(); reply(w, "ok") })
+	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Faults()) })
+	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); reply(w, "ok") })
 	mux.HandleFunc("POST /_sim/faults", admin(func(r *http.Request) error {
 		var f Fault
 		if err := decodeBody(r, &f); err != nil {
@@ -49,7 +49,7 @@ func (s *Simulator) adminHandler() http.Handler {
 		}
 		return s.InjectFault(f)
 	}))
-	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, r *http.Request) { reply(w, s.World().Settings) })
+	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.World().Settings) })
 	mux.HandleFunc("PATCH /_sim/settings", admin(func(r *http.Request) error {
 		return s.Update(func(w *World) error { return decodeBody(r, &w.Settings) })
 	}))
@@ -184,14 +184,14 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails if the client has closed the connection
 }
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	enc.Encode(v) // the client may have gone
+	_ = enc.Encode(v) // fails if the client has closed the connection
 }
 
 func decodeBody(r *http.Request, into any) error {

@@ -145,8 +145,8 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string) (log strin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		command.Process.Kill()
-		command.Wait()
+		_ = command.Process.Kill()
+		_ = command.Wait()
 		output.Close()
 	})
 	return log

@@ -159,7 +159,7 @@ func checkInstanceID(id string) error {
 }
 
 func (c *call) instanceAttributes(i *Instance) (attributes, Tags) {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	return attributes{
 		"instance-id": one(i.ID), "instance-state-name": one(i.State), "instance-state-code": one(strconv.Itoa(stateCodes[i.State])),
 		"instance-type": one(i.Type), "image-id": one(i.Image), "vpc-id": one(subnet.VPC), "subnet-id": one(i.Subnet),
@@ -176,12 +176,12 @@ func (c *call) instanceAttributes(i *Instance) (attributes, Tags) {
 	}, i.Tags
 }
 
-// place returns the subnet of an instance, or an empty one if it was deleted, as can be after a termination.
-func (w *World) place(i *Instance) (Subnet, bool) {
+// place returns the subnet of an instance, or an empty one if it was deleted, which is possible after a termination.
+func (w *World) place(i *Instance) Subnet {
 	if s := find(w.Subnets, i.Subnet); s != nil {
-		return *s, true
+		return *s
 	}
-	return Subnet{}, false
+	return Subnet{}
 }
 
 func (w *World) profileARN(name string) string {
@@ -217,7 +217,7 @@ func (w *World) groupViews(ids []string) []groupView {
 }
 
 func (c *call) instanceView(i *Instance) instanceView {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	v := instanceView{
 		ID: i.ID, Image: i.Image, State: viewState(i.State), Type: i.Type, LaunchTime: i.LaunchTime.UTC().Format("2006-01-02T15:04:05.000Z"),
 		Placement:    placementView{AvailabilityZone: subnet.AvailabilityZone, Tenancy: "default"},
@@ -243,7 +243,7 @@ func (c *call) instanceView(i *Instance) instanceView {
 }
 
 func (c *call) interfaceView(i *Instance) interfaceView {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	id, name := interfaceID(i.ID), c.privateDNSName(i.Address)
 	return interfaceView{
 		ID: id, Subnet: i.Subnet, VPC: subnet.VPC, AvailabilityZone: subnet.AvailabilityZone, Owner: c.Account, Status: "in-use",
@@ -378,7 +378,7 @@ func (c *call) describeInstanceTopology(in describeInstanceTopologyInput) (*desc
 	part, next, err := paginate(selected, in.page, 1, 100)
 	out := &describeInstanceTopologyOutput{NextToken: next}
 	for _, i := range part {
-		subnet, _ := c.place(i)
+		subnet := c.place(i)
 		zone := subnet.AvailabilityZone
 		node := func(level string) string { return fmt.Sprintf("nn-%x", c.mac("topology", level, zone))[:20] }
 		out.Instances = append(out.Instances, topologyView{i.ID, i.Type, []string{node("1"), node("2"), node("3")}, zone, c.zoneID(zone)})

@@ -106,18 +106,18 @@ func (f *Fault) error() *wire.Error {
 }
 
 // write sends a response, damaged by the fault. f can be nil.
-func (f *Fault) write(w http.ResponseWriter, status int, answer []byte) {
+func (f *Fault) write(w http.ResponseWriter, status int, response []byte) {
 	switch {
 	case f.is(FaultReset):
 		reset(w)
 		return
 	case f.is(FaultBody):
-		status, answer = cmp.Or(f.Status, http.StatusOK), []byte(f.Body)
+		status, response = cmp.Or(f.Status, http.StatusOK), []byte(f.Body)
 	case f.is(FaultTruncate):
-		answer = answer[:len(answer)/2]
+		response = response[:len(response)/2]
 	}
 	w.WriteHeader(status)
-	w.Write(answer) // the client may have gone; there is nobody left to tell
+	_, _ = w.Write(response) // fails if the client has closed the connection
 }
 
 // reset closes the connection with a RST.
@@ -127,7 +127,7 @@ func reset(w http.ResponseWriter) {
 		panic(http.ErrAbortHandler)
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+		_ = tcp.SetLinger(0)
 	}
 	conn.Close()
 }

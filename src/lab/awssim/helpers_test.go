@@ -119,7 +119,7 @@ func serve(t testing.TB, server *http.Server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return listener.Addr().String()
 }
@@ -230,12 +230,12 @@ func wantCode(t testing.TB, what string, err error, want string) {
 // backend responds with its name to each connection on the address, in place of a NodePort.
 func backend(t testing.TB, address netip.Addr, port int, name string) (stop func()) {
 	t.Helper()
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, name) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })}
 	listener, err := net.Listen("tcp4", netip.AddrPortFrom(address, uint16(port)).String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return func() { server.Close() }
 }

@@ -49,7 +49,7 @@ func setTTL(r *http.Request, ttl int) {
 	if err != nil {
 		return // the connection is gone
 	}
-	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl) })
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl) })
 }
 
 // metadataResponse is the response to a request.
@@ -228,7 +228,7 @@ func document(v any) metadataResponse {
 
 // metadataTree is all that an instance can read, by path below the version.
 func (w *World) metadataTree(i *Instance, now time.Time) map[string]metadataResponse {
-	subnet, _ := w.place(i)
+	subnet := w.place(i)
 	name, mac, address := w.privateDNSName(i.Address), mac(i.Address), i.Address.String()
 	tree := map[string]metadataResponse{}
 	add := func(prefix string, leaves map[string]string) {

@@ -661,7 +661,7 @@ func TestAdminAPI(t *testing.T) {
 		{"PUT", "/_sim/instances/i-0000000000000a001", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 200, "true"},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_tokens": "required"`},
 		{"PUT", "/_sim/instances/i-0000000000000a002", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 400, "already belongs to i-0000000000000a001"},
-		{"PUT", "/_sim/instances/i-0000000000000a002", `{"colour": "red"}`, 400, "colour"},
+		{"PUT", "/_sim/instances/i-0000000000000a002", `{"color": "red"}`, 400, "color"},
 		{"PATCH", "/_sim/instances/i-0000000000000a001", `{"metadata": {"http_hop_limit": 1}}`, 200, "true"},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_hop_limit": 1`},
 		{"PATCH", "/_sim/tags/i-0000000000000a001", `{"a": "1", "b": "2"}`, 200, "true"},
@@ -708,7 +708,7 @@ func TestAdminAPI(t *testing.T) {
 
 func TestInvalidWorldFilesAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
-		{"unknown key", "region: us-east-1\ncolour: red\n", "colour"},
+		{"unknown key", "region: us-east-1\ncolor: red\n", "color"},
 		{"account", "region: us-east-1\naccount: '12'\n", `account: "12"; must be twelve digits`},
 		{"dangling subnet", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.0.1}\n", `subnet "subnet-1" does not exist`},
 		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: 10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: 10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},

@@ -33,9 +33,10 @@ import (
 )
 
 const (
-	// DeployAim is the maximum time of a deploy, relative to a start by hand; OtherAim is for everything else.
+	// DeployAim is the maximum time of a deploy, relative to a start by hand.
 	DeployAim = 1.3
-	OtherAim  = 1.1
+	// OtherAim is the maximum of all other ratios of a deploy and of a clone.
+	OtherAim = 1.1
 
 	upTimeout    = 15 * time.Minute
 	downTimeout  = 5 * time.Minute

@@ -48,7 +48,7 @@ type entry struct {
 func entries(trees []Tree) ([]entry, error) {
 	var all []entry
 	for _, tree := range trees {
-		err := filepath.WalkDir(tree.Dir, func(file string, d fs.DirEntry, err error) error {
+		err := filepath.WalkDir(tree.Dir, func(file string, _ fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}

@@ -35,7 +35,8 @@ func TestLicense(t *testing.T) {
 
 func TestLicenseFiles(t *testing.T) {
 	for name, want := range map[string]bool{
-		"LICENSE": true, "License.txt": true, "LICENCE.md": true, "COPYING": true, "NOTICE": true, "LICENSE-APACHE": true, "UNLICENSE": true,
+		"LICENSE": true, "License.txt": true, "LICENCE.md": true, //nolint:misspell // some projects use the British spelling
+		"COPYING": true, "NOTICE": true, "LICENSE-APACHE": true, "UNLICENSE": true,
 		"license_test": true, "README.md": false, "licensed": false, "copyist.txt": false,
 	} {
 		if got := licenseFile.MatchString(name); got != want {

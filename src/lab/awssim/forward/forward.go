@@ -315,9 +315,9 @@ func pipe(a, b net.Conn) {
 	var wg sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
 		wg.Go(func() {
-			io.Copy(pair[1], pair[0]) // an error ends this direction, which is all there is to do
+			_, _ = io.Copy(pair[1], pair[0]) // an error closes this direction as the end of the data does
 			if half, ok := pair[1].(interface{ CloseWrite() error }); ok {
-				half.CloseWrite()
+				_ = half.CloseWrite()
 			}
 		})
 	}

@@ -53,8 +53,8 @@ func serve(t *testing.T, address, answer string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, answer) })}
-	go server.Serve(listener)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })}
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 }
 

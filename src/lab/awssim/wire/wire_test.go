@@ -43,7 +43,7 @@ func TestDecode(t *testing.T) {
 		{"query lists have members", "Filter.member.1.Name=vpc-id&Filter.member.1.Value.member.1=a&Filter.member.1.Value.member.2=b&MaxResults=5&InstanceId.member.1=i-1&InstanceId.member.2=i-2&Nested.Enabled=true&Nested.Items.member.1.Key=k", Query, full, nil},
 		{"order is by index, gaps closed", "InstanceId.10=i-2&InstanceId.9=i-1", EC2, input{IDs: []string{"i-1", "i-2"}}, nil},
 		{"empty query list", "InstanceId=", Query, input{}, nil},
-		{"unknown parameter", "Colour=red", EC2, input{}, &UnknownParameterError{"Colour"}},
+		{"unknown parameter", "Color=red", EC2, input{}, &UnknownParameterError{"Color"}},
 		{"unknown nested parameter", "Filter.1.Name=x&Filter.1.Nmae=x", EC2, input{}, &UnknownParameterError{"Filter.1.Nmae"}},
 		{"index zero", "InstanceId.0=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.0"}},
 		{"index with leading zero", "InstanceId.01=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.01"}},
