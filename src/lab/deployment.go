@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/cpi"
@@ -18,12 +19,12 @@ import (
 
 // Input is what a deploy takes, as by the flags of `bosh deploy`.
 type Input struct {
-	Manifest    string
-	CloudConfig string
-	Release     string
-	OpsFiles    []string
-	Vars        []string
-	VarsFiles   []string
+	Manifest     string
+	CloudConfigs []string
+	Release      string
+	OpsFiles     []string
+	Vars         []string
+	VarsFiles    []string
 }
 
 // deployed names the releases of the last deploy by their directories in the cache, since the tarball may have been rebuilt.
@@ -59,14 +60,19 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
-	text, err := manifest.Interpolate(manifest.Source{
+	source := manifest.Source{
 		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Defaults: defaults, Store: vars,
-	})
+	}
+	received, err := manifest.AsReceived(source)
+	if err != nil {
+		return nil, err
+	}
+	text, err := manifest.Interpolate(source)
 	if err != nil {
 		return nil, err
 	}
 	// As with `bosh deploy`, -v sets variables of the manifest only.
-	cloudText, err := manifest.Interpolate(manifest.Source{Path: in.CloudConfig, VarsFiles: in.VarsFiles, Defaults: defaults})
+	cloudText, err := cloudConfig(in, defaults)
 	if err != nil {
 		return nil, err
 	}
@@ -81,12 +87,15 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	cloud, err := manifest.ParseCloudConfig(in.CloudConfig, cloudText)
+	cloud, err := manifest.ParseCloudConfig(strings.Join(in.CloudConfigs, " + "), cloudText)
 	if err != nil {
 		return nil, err
 	}
 	releases, note, err := l.readReleases(ctx, m, tarball)
 	if err != nil {
+		return nil, err
+	}
+	if err := director.CheckPlaceholders(in.Manifest, received, releases); err != nil {
 		return nil, err
 	}
 	s, err := l.assemble(m, cloud, releases)
@@ -95,6 +104,19 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	}
 	s.remember = func() error { return l.remember(text, cloudText, note) }
 	return s, nil
+}
+
+// cloudConfig fills in each cloud config and merges them, as a Director does when a deployment is planned.
+func cloudConfig(in Input, defaults map[string]any) ([]byte, error) {
+	var configs []manifest.NamedText
+	for _, path := range in.CloudConfigs {
+		text, err := manifest.Interpolate(manifest.Source{Path: path, VarsFiles: in.VarsFiles, Defaults: defaults})
+		if err != nil {
+			return nil, err
+		}
+		configs = append(configs, manifest.NamedText{Name: path, Text: text})
+	}
+	return manifest.MergeCloudConfigs(configs)
 }
 
 // reload plans the input of the last deploy.

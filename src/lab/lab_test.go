@@ -71,14 +71,15 @@ func TestLockNamesTheOtherCommand(t *testing.T) {
 	release()
 }
 
-// TestDefaultVariablesCompleteTheCloudConfig: the cloud config needs no variable that the lab does not set.
+// TestDefaultVariablesCompleteTheCloudConfig: the cloud configs need no variable that the lab does not set.
 func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
-	path := "../../manifests/cloud-config/aws.yml"
-	text, err := manifest.Interpolate(manifest.Source{Path: path, Defaults: defaultVariables(network.Network{Number: 77})})
+	const folder = "../../manifests/cloud-config/"
+	in := Input{CloudConfigs: []string{folder + "aws.yml", folder + "aws-base.yml"}}
+	text, err := cloudConfig(in, defaultVariables(network.Network{Number: 77}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cloud, err := manifest.ParseCloudConfig(path, text)
+	cloud, err := manifest.ParseCloudConfig("aws.yml", text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 
 	"kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/cli"
 	"kubernetes-release/lab/awssim"
 )
 
@@ -56,8 +58,16 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return run(append([]string{"--config", path}, args...)...)
+}
+
+// run runs the program with arguments and returns its exit code and outputs.
+func run(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = run(context.Background(), append([]string{"--config", path}, args...), &out, &errs, &aws.Provider{})
+	command := newCommand(&aws.Provider{})
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	code = cli.Run(context.Background(), command, args, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -68,7 +78,7 @@ func TestPasses(t *testing.T) {
 	dir := t.TempDir()
 	identity, report, log := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json"), filepath.Join(dir, "log")
 	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--report", report, "--log", log)
-	if code != exitPassed || !strings.Contains(stdout, "PASSED: 0 checks failed") || !strings.Contains(stdout, "An internet-facing load balancer would get:") {
+	if code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed") || !strings.Contains(stdout, "An internet-facing load balancer would get:") {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	id, err := node.Read(identity)
@@ -84,7 +94,7 @@ func TestPasses(t *testing.T) {
 		Verdict       string `json:"verdict"`
 		Results       []any  `json:"results"`
 	}
-	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 1 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
+	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 2 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
 		t.Errorf("report %+v, %v", decoded, err)
 	}
 	lines, err := os.ReadFile(log)
@@ -102,7 +112,7 @@ func TestFails(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	tail := strings.Join(lines[max(0, len(lines)-7):], "\n")
-	for _, want := range []string{"FAIL instance-cluster-tag: i-0123456789abcdef0", "wanted: tag kubernetes.io/cluster/prod", "found:  no tag that begins with", "the tags are Name",
+	for _, want := range []string{"FAIL instance-cluster-tag: i-0123456789abcdef0", "wanted: tag kubernetes.io/cluster/prod", "found: ", "fix: ",
 		"aws ec2 create-tags --region us-east-1 --resources i-0123456789abcdef0 --tags Key=kubernetes.io/cluster/prod,Value=shared"} {
 		if !strings.Contains(tail, want) {
 			t.Errorf("the end of stderr lacks %q:\n%s", want, stderr)
@@ -111,10 +121,10 @@ func TestFails(t *testing.T) {
 	if _, err := node.Read(identity); err != nil {
 		t.Errorf("the identity was not written: %v", err)
 	}
-	if code, _, stderr := invoke(t, strings.Replace(good, "enforce", "warn", 1)); code != exitPassed || !strings.Contains(stderr, "WARN instance-cluster-tag") {
+	if code, _, stderr := invoke(t, strings.Replace(good, "enforce", "warn", 1)); code != 0 || !strings.Contains(stderr, "WARN instance-cluster-tag") {
 		t.Errorf("mode warn: exit code %d\n%s", code, stderr)
 	}
-	if code, _, stderr := invoke(t, strings.Replace(good, `"checks": {}`, `"checks": {"instance-cluster-tag": "off"}`, 1)); code != exitPassed || strings.Contains(stderr, "instance-cluster-tag") {
+	if code, _, stderr := invoke(t, strings.Replace(good, `"checks": {}`, `"checks": {"instance-cluster-tag": "off"}`, 1)); code != 0 || strings.Contains(stderr, "instance-cluster-tag") {
 		t.Errorf("check off: exit code %d\n%s", code, stderr)
 	}
 }
@@ -122,9 +132,19 @@ func TestFails(t *testing.T) {
 func TestNoIdentityNoStart(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
 	for _, mode := range []string{"warn", "off"} {
-		code, _, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", filepath.Join(t.TempDir(), "node.json"))
-		if code != exitCouldNotRun || !strings.Contains(stderr, "could not be written") {
+		dir := t.TempDir()
+		identity, path := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json")
+		code, stdout, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", identity, "--report", path)
+		if code != exitCouldNotRun || !strings.Contains(stderr, identity) {
 			t.Errorf("mode %s: exit code %d\n%s", mode, code, stderr)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var report struct{ Verdict preflight.Verdict }
+		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError || strings.Contains(stdout, "PASSED") {
+			t.Errorf("mode %s: verdict %q, %v\n%s", mode, report.Verdict, err, stdout)
 		}
 	}
 	if code, _, stderr := invoke(t, good); code != exitFailed || !strings.Contains(stderr, "FAIL metadata-service") {
@@ -141,18 +161,18 @@ func TestCouldNotRun(t *testing.T) {
 	}{
 		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean instance-cluster-tag?)`},
 		"unknown severity": {replace(`{}`, `{"clock": "no"}`), nil, `check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50]},
-		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `unknown field "modus"`},
+		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `"modus"`},
 		"mode":             {replace("enforce", "on"), nil, `mode "on" is not one of`},
 		"role":             {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
-		"window":           {replace("0s", "soon"), nil, `duration "soon" is not a duration`},
+		"window":           {replace("0s", "soon"), nil, `"soon" is not a duration`},
 		"provider removed": {replace(`"aws"`, `"photon"`), nil, `cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`},
-		"provider":         {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is not known (did you mean "aws"?)`},
+		"provider":         {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is unknown (did you mean "aws"?)`},
 		"no cluster":       {replace(`"prod"`, `""`), nil, "cluster.name"},
 		"cloud.conf":       {replace(`"cloud_config_file": ""`, `"cloud_config_file": "/absent"`), nil, "/absent"},
 		"output":           {good, []string{"--output", "yaml"}, `--output "yaml" is not one of text, json`},
 		"timeout":          {good, []string{"--timeout", "0s"}, "not a positive duration"},
-		"argument":         {good, []string{"again"}, `argument "again" is not understood`},
-		"flag":             {good, []string{"--colour"}, "colour"},
+		"argument":         {good, []string{"again"}, `"again"`},
+		"flag":             {good, []string{"--color"}, "--color"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := invoke(t, test.config, test.args...)
@@ -161,33 +181,37 @@ func TestCouldNotRun(t *testing.T) {
 			}
 		})
 	}
-	var out, errs bytes.Buffer
-	if code := run(context.Background(), nil, &out, &errs); code != exitCouldNotRun || !strings.Contains(errs.String(), "--config is missing") {
-		t.Errorf("exit code %d: %s", code, errs.String())
+	if code, _, stderr := run(); code != exitCouldNotRun || !strings.Contains(stderr, "--config") {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
 }
 
 func TestOtherProviders(t *testing.T) {
-	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the built-in provider in 1.26", "azure": "cloud-provider-azure is the operator's to bring"} {
+	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the built-in provider in 1.26", "azure": "successor cloud-provider-azure"} {
 		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
-		if code != exitPassed || !strings.Contains(stderr, want) {
+		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
 		}
 	}
 }
 
 func TestPolicyCommand(t *testing.T) {
-	var out, errs bytes.Buffer
-	if code := run(context.Background(), []string{"iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn"}, &out, &errs); code != exitPassed || !json.Valid(out.Bytes()) {
-		t.Errorf("exit code %d: %s", code, errs.String())
+	if code, stdout, stderr := run("iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn"); code != 0 || !json.Valid([]byte(stdout)) {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	out.Reset()
-	if code := run(context.Background(), []string{"iam-policy", "--role", "boss", "--cluster", "prod"}, &out, &errs); code != exitCouldNotRun || !strings.Contains(errs.String(), `role "boss"`) || out.Len() > 0 {
-		t.Errorf("exit code %d: %s", code, errs.String())
+	if code, stdout, stderr := run("iam-policy", "--role", "boss", "--cluster", "prod"); code != exitCouldNotRun || !strings.Contains(stderr, `role "boss"`) || stdout != "" {
+		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	out.Reset()
-	if code := run(context.Background(), []string{"checks"}, &out, &errs, &aws.Provider{}); code != exitPassed || !strings.Contains(out.String(), "instance-cluster-tag") {
+	if code, stdout, _ := run("checks"); code != 0 || !strings.Contains(stdout, "instance-cluster-tag") {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, command := range []string{"", "iam-policy", "checks"} {
+		if code, stdout, stderr := run(append(strings.Fields(command), "--help")...); code != 0 || !strings.Contains(stdout, "Usage:") || stderr != "" {
+			t.Errorf("%s --help: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
 	}
 }
 
@@ -252,28 +276,9 @@ func credentials(t *testing.T) []string {
 	return []string{document.AccessKeyID, document.SecretAccessKey, document.Token}
 }
 
-// TestTemplateKnowsTheChecks: the job's template refuses every other id, before there is a VM.
-func TestTemplateKnowsTheChecks(t *testing.T) {
-	template, err := os.ReadFile("../../../jobs/cloud-provider/templates/preflight.json.erb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(template), "checks = %w[")
-	list, _, _ := strings.Cut(rest, "]")
-	var want []string
-	for _, c := range (&aws.Provider{}).Checks() {
-		want = append(want, c.ID)
-	}
-	slices.Sort(want)
-	if got := strings.Fields(list); !slices.Equal(got, want) {
-		t.Errorf("the template has\n%s\nthe program\n%s", strings.Join(got, " "), strings.Join(want, " "))
-	}
-}
-
-// TestDocumentedChecks compares the table in the documentation with the code. UPDATE_DOCS=1 writes it anew.
-func TestDocumentedChecks(t *testing.T) {
-	const path = "../../../docs/aws.md"
-	const begin, end = "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n", "<!-- end of checks -->\n"
+// compareGenerated compares the text between two markers in a file with what the code generates. UPDATE_DOCS=1 updates the file.
+func compareGenerated(t *testing.T, path, begin, end, want string) {
+	t.Helper()
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -281,24 +286,63 @@ func TestDocumentedChecks(t *testing.T) {
 	before, rest, found := strings.Cut(string(content), begin)
 	old, after, ended := strings.Cut(rest, end)
 	if !found || !ended {
-		t.Fatalf("%s lacks the lines %q and %q", path, begin, end)
+		t.Fatalf("%s lacks %q or %q", path, begin, end)
 	}
-	var table, errs bytes.Buffer
-	if code := run(context.Background(), []string{"checks", "--markdown"}, &table, &errs, &aws.Provider{}); code != exitPassed {
-		t.Fatalf("exit code %d: %s", code, errs.String())
-	}
-	for _, c := range (&aws.Provider{}).Checks() {
-		if c.Mend == "" {
-			t.Errorf("check %s has nothing to say on what mends it", c.ID)
-		}
-	}
-	if old == table.String() {
+	if old == want {
 		return
 	}
 	if os.Getenv("UPDATE_DOCS") == "" {
-		t.Fatalf("the table in %s is not that of the code; UPDATE_DOCS=1 writes it anew", path)
+		t.Fatalf("%s is out of date; update it: UPDATE_DOCS=1 go test ./cmd/cloud-preflight", path)
 	}
-	if err := os.WriteFile(path, []byte(before+begin+table.String()+end+after), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestTemplateListsTheChecks: the job's template rejects every other id, before there is a VM.
+func TestTemplateListsTheChecks(t *testing.T) {
+	var ids []string
+	for _, c := range (&aws.Provider{}).Checks() {
+		ids = append(ids, c.ID)
+	}
+	slices.Sort(ids)
+	const indent, width = "    ", 110
+	list, line := "\n", indent
+	for _, id := range ids {
+		if len(line)+len(id) > width {
+			list, line = list+strings.TrimRight(line, " ")+"\n", indent
+		}
+		line += id + " "
+	}
+	list += strings.TrimRight(line, " ") + "\n  "
+	compareGenerated(t, "../../../jobs/cloud-provider/templates/preflight.json.erb", "checks = %w[", "]", list)
+}
+
+func TestDocumentedChecks(t *testing.T) {
+	const path = "../../../docs/aws.md"
+	_, table, _ := run("checks", "--markdown")
+	compareGenerated(t, path, "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n", "<!-- end of checks -->\n", table)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range (&aws.Provider{}).Checks() {
+		if c.Title == "" || c.Fix == "" || len(c.Roles) == 0 {
+			t.Errorf("the entry of %s is incomplete: %+v", c.ID, c)
+		}
+		if !slices.Contains(sections(string(content)), c.Section) {
+			t.Errorf("%s has no section %q, which %s refers to", path, c.Section, c.ID)
+		}
+	}
+}
+
+// sections are the headings of a Markdown page as URL fragments.
+func sections(page string) []string {
+	var fragments []string
+	for line := range strings.Lines(page) {
+		if heading, ok := strings.CutPrefix(line, "## "); ok {
+			fragments = append(fragments, strings.ReplaceAll(strings.ToLower(strings.TrimSpace(heading)), " ", "-"))
+		}
+	}
+	return fragments
 }

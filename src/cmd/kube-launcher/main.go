@@ -1,68 +1,31 @@
-// Command kube-launcher starts and stops the processes of this release from the flags that a job has rendered as data.
-//
-//	kube-launcher check|exec|start|stop CONFIG
-//
-// CONFIG is a job's config/flags.json; package launcher says what it holds and what the commands do. Exit status: 0 done,
-// 1 with what is wrong on standard error, 2 for wrong arguments.
+// Command kube-launcher checks, starts and stops the processes of this release; see package launcher.
 package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"kubernetes-release/helpers/launcher"
+	"kubernetes-release/internal/cli"
 )
 
-const usage = `Usage: kube-launcher COMMAND CONFIG
-
-CONFIG is a job's flags file, /var/vcap/jobs/JOB/config/flags.json.
-
-Commands:
-  check  judge configuration, certificates and flags; start and stop nothing
-  exec   wait for what the process needs, then become the process
-  start  run the process as a daemon and return when it is ready
-  stop   end the process that start started
-`
-
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:]))
-}
-
-func run(ctx context.Context, arguments []string) int {
-	if len(arguments) == 1 && (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-		fmt.Print(usage)
-		return 0
+	l := launcher.New(os.Stderr)
+	root := &cobra.Command{
+		Use:   "kube-launcher",
+		Short: "Check, start and stop the process of a job",
+		Long:  "Check, start and stop the process of a job. CONFIG is the job's flags file, /var/vcap/jobs/JOB/config/flags.json.",
 	}
-	command, err := choose(arguments)
-	if err != nil {
-		fmt.Fprintf(os.Stderr, "kube-launcher: %v\n\n%s", err, usage)
-		return 2
+	add := func(name, short string, run func(context.Context, string) error) {
+		root.AddCommand(&cobra.Command{Use: name + " CONFIG", Short: short, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, arguments []string) error {
+			return run(c.Context(), arguments[0])
+		}})
 	}
-	if err := command(ctx, arguments[1]); err != nil {
-		fmt.Fprintf(os.Stderr, "Error: %v\n", err)
-		return 1
-	}
-	return 0
-}
-
-func choose(arguments []string) (func(context.Context, string) error, error) {
-	if len(arguments) != 2 {
-		return nil, fmt.Errorf("want a command and a file, got %q", arguments)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find the launcher's own program: %w", err)
-	}
-	l := launcher.New(self, os.Stderr)
-	command, ok := map[string]func(context.Context, string) error{"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop}[arguments[0]]
-	if !ok {
-		return nil, errors.New("unknown command " + arguments[0])
-	}
-	return command, nil
+	add("check", "Check configuration, certificates and flags, without starting or stopping anything", l.Check)
+	add("exec", "Wait for what the process needs, then become the process", l.Exec)
+	add("start", "Run the process as a daemon and return when it is ready", l.Start)
+	add("stop", "Stop the process that start started", l.Stop)
+	cli.MainUninterrupted(root)
 }

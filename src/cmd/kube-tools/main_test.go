@@ -1,45 +1,57 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
+	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubernetes-release/internal/cli"
 )
 
-func TestRunRefusesWrongArguments(t *testing.T) {
+// run runs kube-tools and returns its exit code and what it printed.
+func run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errors bytes.Buffer
+	command := newCommand()
+	command.SetOut(&out)
+	code = cli.Run(t.Context(), command, arguments, &errors)
+	return code, out.String(), errors.String()
+}
+
+func TestRefusesWrongArguments(t *testing.T) {
 	tests := map[string]struct {
 		arguments []string
 		want      string
 	}{
-		"nothing":              {nil, "approve-kubelet-csrs, apply-addons, wait-node, delete-node, smoke-test, check-etcd-start, check-etcd-leave"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, completion, delete-node, smoke-test, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
-		"unknown flag":         {[]string{"wait-node", "--nope"}, "nope"},
-		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "y"}, `"y"`},
-		"no kubeconfig":        {[]string{"approve-kubelet-csrs"}, "--kubeconfig"},
-		"no folder":            {[]string{"apply-addons", "--kubeconfig", "x"}, "--dir"},
-		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, "one of --node-identity and --name"},
-		"no node to delete":    {[]string{"delete-node", "--kubeconfig", "x"}, "one of --node-identity and --name"},
-		"node named twice":     {[]string{"wait-node", "--kubeconfig", "x", "--name", "a", "--node-identity", "f"}, "one of --node-identity and --name"},
-		"timeout of nothing":   {[]string{"wait-node", "--kubeconfig", "x", "--name", "a", "--timeout", "0s"}, "--timeout is 0s"},
+		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
+		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
+		"no kubeconfig":        {[]string{"approve-kubelet-csrs"}, `"kubeconfig" not set`},
+		"empty kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
+		"no directory":         {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir" not set`},
+		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
+		"no node to delete":    {[]string{"delete-node", "--kubeconfig", "x"}, `"node" not set`},
+		"no check":             {[]string{"wait-ready"}, `"check" not set`},
+		"timeout of zero":      {[]string{"wait-node", "--timeout", "0s"}, "--timeout"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
-		"no config":            {[]string{"smoke-test"}, "--config"},
-		"no members":           {[]string{"check-etcd-start"}, "--config"},
+		"no config":            {[]string{"smoke-test"}, `"config" not set`},
+		"no members":           {[]string{"check-etcd-start"}, `"config" not set`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := run(context.Background(), test.arguments)
-			if !errors.Is(err, errUsage) || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want a usage error with %q", err, test.want)
+			code, _, stderr := run(t, test.arguments...)
+			if code != 2 || !strings.Contains(stderr, test.want) {
+				t.Errorf("got exit code %d and %q; want 2 and %q", code, stderr, test.want)
 			}
 		})
 	}
 }
 
-func TestFilesThatCanNotBeReadAreNamed(t *testing.T) {
+func TestNamesFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	missing := filepath.Join(dir, "missing")
 	broken := filepath.Join(dir, "broken")
@@ -50,28 +62,50 @@ func TestFilesThatCanNotBeReadAreNamed(t *testing.T) {
 		arguments []string
 		file      string
 	}{
-		"kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig", missing}, missing},
-		"images":     {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
-		"identity":   {[]string{"wait-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
-		"leaver":     {[]string{"delete-node", "--kubeconfig", missing, "--node-identity", broken}, broken},
-		"config":     {[]string{"smoke-test", "--config", broken}, broken},
-		"members":    {[]string{"check-etcd-leave", "--config", broken}, broken},
+		"kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig", missing}, missing},
+		"images":         {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
+		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
+		"node to delete": {[]string{"delete-node", "--kubeconfig", missing, "--node", broken}, broken},
+		"config":         {[]string{"smoke-test", "--config", broken}, broken},
+		"members":        {[]string{"check-etcd-leave", "--config", broken}, broken},
+		"check":          {[]string{"wait-ready", "--check", missing, "--timeout", "1s"}, missing},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			err := run(context.Background(), test.arguments)
-			if err == nil || errors.Is(err, errUsage) || !strings.Contains(err.Error(), test.file) {
-				t.Errorf("got %v, want an error that names %s", err, test.file)
+			code, _, stderr := run(t, test.arguments...)
+			if code != 1 || !strings.Contains(stderr, test.file) {
+				t.Errorf("got exit code %d and %q; want 1 and an error that names %s", code, stderr, test.file)
 			}
 		})
 	}
 }
 
-func TestHelpIsNoMistake(t *testing.T) {
-	for _, c := range commands() {
-		err := run(context.Background(), []string{c.name, "--help"})
-		if !errors.Is(err, flag.ErrHelp) || errors.Is(err, errUsage) {
-			t.Errorf("%s --help: got %v", c.name, err)
+func TestPrintsHelp(t *testing.T) {
+	for _, command := range newCommand().Commands() {
+		code, stdout, _ := run(t, command.Name(), "--help")
+		if code != 0 || !strings.Contains(stdout, "--help") {
+			t.Errorf("%s --help: got exit code %d and %q", command.Name(), code, stdout)
 		}
+	}
+}
+
+// TestWaitReadyAsksEtcdsPeerPort uses an address of loopback that no other program listens on.
+func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.23.80.1:2380")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	check := filepath.Join(t.TempDir(), "ready")
+	if err := os.WriteFile(check, []byte("#!/bin/sh\necho starting; exit 1\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := run(t, "wait-ready", "--check", check, "--etcd-member", "127.23.80.1", "--etcd-member=127.23.80.2", "--etcd-member=127.23.80.3")
+	if code != 0 || !strings.Contains(stdout, "Not waiting: 1 of 3 etcd members answer") {
+		t.Errorf("got exit code %d, %q and %q", code, stdout, stderr)
+	}
+	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member=127.23.80.1", "--timeout=4s")
+	if code != 1 || !strings.Contains(stderr, "1 of 1 etcd members answer") || !strings.Contains(stderr, "starting") {
+		t.Errorf("got exit code %d and %q", code, stderr)
 	}
 }

@@ -1,59 +1,49 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/nodeleave"
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 )
 
-func waitNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	kubeconfig := flags.String("kubeconfig", "", "the kubelet's kubeconfig; it may appear later")
-	name := nodeFlags(flags)
-	timeout := flags.Duration("timeout", 5*time.Minute, "how long to wait")
-	untainted := flags.Bool("untainted", false, "also wait until the cloud-controller-manager has initialised the Node")
-	if err := errors.Join(parse(flags, arguments, "kubeconfig"), positive("timeout", *timeout)); err != nil {
-		return err
+const nodeUsage = "file with the node's configuration, a job's config/node.json"
+
+func waitNode() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "wait-node",
+		Short: "Wait until this VM's Node is Ready",
 	}
-	nodeName, err := name()
-	if err != nil {
-		return err
+	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
+	path := requirePath(command, "node", nodeUsage)
+	timeout := timeoutFlag(command, 5*time.Minute, "how long to wait")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*path)
+		if err != nil {
+			return err
+		}
+		return nodeobject.Wait(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
 	}
-	return nodewait.Wait(ctx, nodewait.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout, Untainted: *untainted}, slog.Default())
+	return command
 }
 
-func deleteNode(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	kubeconfig := flags.String("kubeconfig", "", "the kubelet's kubeconfig; without it there is nothing to delete")
-	name := nodeFlags(flags)
-	timeout := flags.Duration("timeout", 10*time.Second, "how long to try")
-	if err := errors.Join(parse(flags, arguments, "kubeconfig"), positive("timeout", *timeout)); err != nil {
-		return err
+func deleteNode() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "delete-node",
+		Short: "Delete this VM's Node",
 	}
-	nodeName, err := name()
-	if err != nil {
-		return err
-	}
-	return nodeleave.Delete(ctx, nodeleave.Options{Kubeconfig: *kubeconfig, Name: nodeName, Timeout: *timeout}, slog.Default())
-}
-
-// nodeFlags adds the flags by which a Node is named. What it returns gives the name once the flags are parsed.
-func nodeFlags(flags *flag.FlagSet) func() (string, error) {
-	identity := flags.String("node-identity", "", "file with the node's identity")
-	name := flags.String("name", "", "the Node's name, instead of --node-identity")
-	return func() (string, error) {
-		if (*identity == "") == (*name == "") {
-			return "", fmt.Errorf("%w: %s needs one of --node-identity and --name", errUsage, flags.Name())
+	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete")
+	path := requirePath(command, "node", nodeUsage)
+	timeout := timeoutFlag(command, 10*time.Second, "how long to try")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*path)
+		if err != nil {
+			return err
 		}
-		if *identity == "" {
-			return *name, nil
-		}
-		read, err := node.Read(*identity)
-		return read.Name, err
+		return nodeobject.Delete(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
 	}
+	return command
 }

@@ -1,25 +1,28 @@
 package main
 
 import (
-	"context"
-	"flag"
-	"os"
+	"github.com/spf13/cobra"
 
+	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/helpers/smoke"
 )
 
-func smokeTest(ctx context.Context, flags *flag.FlagSet, arguments []string) error {
-	path := flags.String("config", "", "JSON file with the tests' configuration")
-	if err := parse(flags, arguments, "config"); err != nil {
-		return err
+func smokeTest() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "smoke-test",
+		Short: "Test a cluster as its users use it",
 	}
-	config, err := smoke.LoadConfig(*path)
-	if err != nil {
-		return err
+	path := requirePath(command, "config", "JSON file with the configuration of the tests")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		config, err := smoke.LoadConfig(*path)
+		if err != nil {
+			return err
+		}
+		restConfig, err := kubeconfig.Load(config.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		return smoke.Run(command.Context(), restConfig, config, command.OutOrStdout())
 	}
-	restConfig, err := loadKubeconfig(config.Kubeconfig)
-	if err != nil {
-		return err
-	}
-	return smoke.Run(ctx, restConfig, config, os.Stdout)
+	return command
 }

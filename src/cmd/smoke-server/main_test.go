@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,9 +10,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/cli"
 )
 
-func TestServeAnswersItsHostNameAndEndsByItself(t *testing.T) {
+// run runs smoke-server and returns its exit code and what it printed.
+func run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errors bytes.Buffer
+	command := newCommand()
+	command.SetOut(&out)
+	code = cli.Run(t.Context(), command, arguments, &errors)
+	return code, out.String(), errors.String()
+}
+
+func TestServeAnswersWithTheHostNameUntilItHasStopped(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -28,9 +39,8 @@ func TestServeAnswersItsHostNameAndEndsByItself(t *testing.T) {
 	}
 	expect := func(when string) {
 		t.Helper()
-		var got bytes.Buffer
-		if err := run(context.Background(), []string{"fetch", url}, &got); err != nil || strings.TrimSpace(got.String()) != name {
-			t.Errorf("%s: got %q, %v; want %q", when, got.String(), err, name)
+		if code, stdout, stderr := run(t, "fetch", url); code != 0 || strings.TrimSpace(stdout) != name {
+			t.Errorf("%s: got exit code %d, %q and %q; want %q", when, code, stdout, stderr, name)
 		}
 	}
 	expect("running")
@@ -46,41 +56,31 @@ func TestServeAnswersItsHostNameAndEndsByItself(t *testing.T) {
 	}
 }
 
-func TestRun(t *testing.T) {
+func TestCommands(t *testing.T) {
 	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "out of order", http.StatusServiceUnavailable)
 	}))
 	defer failing.Close()
 	tests := map[string]struct {
 		arguments []string
-		want      string
-		failure   string
-		usage     bool
+		code      int
+		stdout    string
+		stderr    string
 	}{
-		"address":       {arguments: []string{"resolve", "127.0.0.1"}, want: "127.0.0.1"},
-		"name":          {arguments: []string{"resolve", "localhost"}, want: "127.0.0.1"},
-		"unknown name":  {arguments: []string{"resolve", "nowhere.invalid"}, failure: "nowhere.invalid"},
-		"bad status":    {arguments: []string{"fetch", failing.URL}, failure: "503 Service Unavailable: out of order"},
-		"bad URL":       {arguments: []string{"fetch", "http://127.0.0.1:x"}, failure: "invalid port"},
-		"unknown word":  {arguments: []string{"serve"}, failure: "usage", usage: true},
-		"missing name":  {arguments: []string{"resolve"}, failure: "usage", usage: true},
-		"too many args": {arguments: []string{"hostname", "x"}, failure: "usage", usage: true},
+		"address":            {arguments: []string{"resolve", "127.0.0.1"}, stdout: "127.0.0.1\n"},
+		"name":               {arguments: []string{"resolve", "localhost"}, stdout: "127.0.0.1\n"},
+		"unknown name":       {arguments: []string{"resolve", "nowhere.invalid"}, code: 1, stderr: "nowhere.invalid"},
+		"bad status":         {arguments: []string{"fetch", failing.URL}, code: 1, stderr: "503 Service Unavailable: out of order"},
+		"bad URL":            {arguments: []string{"fetch", "http://127.0.0.1:x"}, code: 1, stderr: "invalid port"},
+		"unknown command":    {arguments: []string{"serve"}, code: 2, stderr: `"serve"`},
+		"missing name":       {arguments: []string{"resolve"}, code: 2, stderr: "1 arg"},
+		"too many arguments": {arguments: []string{"hostname", "x"}, code: 2, stderr: `"x"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			var output bytes.Buffer
-			err := run(context.Background(), test.arguments, &output)
-			if test.failure == "" && err != nil {
-				t.Fatal(err)
-			}
-			if test.failure != "" && (err == nil || !strings.Contains(err.Error(), test.failure)) {
-				t.Errorf("got %v, want %q", err, test.failure)
-			}
-			if errors.Is(err, errUsage) != test.usage {
-				t.Errorf("got %v, usage error wanted: %v", err, test.usage)
-			}
-			if !strings.Contains(output.String(), test.want) {
-				t.Errorf("got %q, want %q", output.String(), test.want)
+			code, stdout, stderr := run(t, test.arguments...)
+			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
+				t.Errorf("got exit code %d, %q and %q; want %d, %q and %q", code, stdout, stderr, test.code, test.stdout, test.stderr)
 			}
 		})
 	}

@@ -1,17 +1,19 @@
-// Package addons applies a folder of manifests to a cluster and removes what an earlier folder had and this one has not.
+// Package addons applies a directory of manifests to a cluster and prunes objects that are no longer in it.
 //
-// Objects are applied on the server's side with FieldManager, which takes over the fields that the manifests set and
-// leaves others' fields alone. Everything that can be checked is checked before anything is changed: the files, that
-// each kind is served, and, by the server's dry run with strict field validation, each object whose namespace exists.
+// Objects are applied with server-side apply. FieldManager takes ownership of the fields that the manifests set, and leaves
+// all other fields alone. Everything is validated before anything is changed: the files, whether the server knows each
+// kind, and, by a server-side dry run with strict field validation, each object whose namespace exists.
 //
-// What was applied is recorded in an inventory, a ConfigMap in kube-system. An object is deleted when it is in the
-// inventory, no longer in the manifests, and still the one that was applied, except:
+// An inventory, a ConfigMap in kube-system, records the applied objects. An object is deleted when it is in the inventory,
+// is no longer in the manifests, and is still the object that was applied. These objects are never deleted:
 //
-//   - objects that were there before the first apply, or were since made anew by someone else: left in place;
-//   - PersistentVolumes and PersistentVolumeClaims, as they hold data, and objects with the annotation
-//     kubernetes.bosh.io/prune: "false": left in place;
-//   - Namespaces with anything in them that was not applied from here, and CustomResourceDefinitions of which there are
-//     objects: kept until they are empty, and looked at again on each apply. The four Namespaces of Kubernetes itself: never.
+//   - objects that existed before the first apply, or that someone else has recreated since;
+//   - PersistentVolumes and PersistentVolumeClaims, which hold data;
+//   - objects with the annotation kubernetes.bosh.io/prune: "false";
+//   - the four Namespaces of Kubernetes itself.
+//
+// Namespaces that contain objects of others and CustomResourceDefinitions that have custom resources are kept until they
+// are empty; each apply checks again.
 package addons
 
 import (
@@ -36,42 +38,51 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+
+	"kubernetes-release/internal/poll"
 )
 
-// FieldManager owns the fields that manifests set.
-const FieldManager = "kubernetes-bosh-release"
+const (
+	// FieldManager owns the fields that manifests set.
+	FieldManager = "kubernetes-bosh-release"
+	// retryInterval is the pause before a request is sent again.
+	retryInterval = time.Second
+	// requestTimeout limits one request.
+	requestTimeout = 30 * time.Second
+	// lastWriteTimeout limits the write of the inventory after a failure.
+	lastWriteTimeout = 10 * time.Second
+)
 
 // Options of Apply.
 type Options struct {
-	// Dir holds the manifests.
+	// Dir is the directory of the manifests.
 	Dir string
-	// Images expands placeholders in them; may be nil when there are none.
+	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
-	// Inventory is the name of the ConfigMap with the inventory; empty means DefaultInventory. Two folders of manifests
-	// need two inventories.
-	Inventory string
-	// Timeout is for everything together, waiting for the API server included; it must be positive.
+	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
-	// Wait also waits until the applied Deployments, DaemonSets and StatefulSets have rolled out.
-	Wait bool
 }
 
-// Result counts what became of the objects.
+// Result counts objects by what happened to them.
 type Result struct {
 	Created, Changed, Unchanged int
-	// Pruned were deleted, Kept ought to have been and were left for a reason that the log gives.
+	// Pruned objects were deleted. Kept objects are no longer in the manifests but were not deleted; the log gives the reason.
 	Pruned, Kept int
 }
 
-// String is the summary that the log ends with.
+// String returns a summary for the log.
 func (r Result) String() string {
 	return fmt.Sprintf("%d created, %d changed, %d unchanged, %d pruned, %d kept", r.Created, r.Changed, r.Unchanged, r.Pruned, r.Kept)
 }
 
-// Apply brings the cluster to what the manifests say. It can be run again after any failure, and with the same
-// manifests changes nothing.
+// Apply makes the cluster match the manifests. It is idempotent, and safe to run again after any failure.
 func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.Logger) (Result, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("not done within %s", options.Timeout))
+	return apply(ctx, config, options, inventoryName, log)
+}
+
+// apply is Apply with an inventory of another name.
+func apply(ctx context.Context, config *rest.Config, options Options, inventory string, log *slog.Logger) (Result, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("timeout of %s exceeded", options.Timeout))
 	defer cancel()
 	objects, err := Load(options.Dir, options.Images)
 	if err != nil {
@@ -90,20 +101,11 @@ func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.
 	if err := a.validate(ctx, objects); err != nil {
 		return Result{}, fmt.Errorf("nothing was changed, because:\n%w", err)
 	}
-	name := options.Inventory
-	if name == "" {
-		name = DefaultInventory
-	}
-	if a.inventory, err = a.readInventory(ctx, name); err != nil {
+	if a.inventory, err = a.readInventory(ctx, inventory); err != nil {
 		return Result{}, err
 	}
 	if err := a.applyAndPrune(ctx, objects); err != nil {
 		return a.result, err
-	}
-	if options.Wait {
-		if err := a.waitForRollouts(ctx, objects); err != nil {
-			return a.result, err
-		}
 	}
 	log.Info("manifests applied", "result", a.result.String())
 	return a.result, nil
@@ -122,7 +124,7 @@ type applier struct {
 func newApplier(config *rest.Config, log *slog.Logger) (*applier, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 100, 200
-	config.Timeout = 30 * time.Second
+	config.Timeout = requestTimeout
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("API client: %w", err)
@@ -139,7 +141,7 @@ func newApplier(config *rest.Config, log *slog.Logger) (*applier, error) {
 	}, nil
 }
 
-// applyAndPrune changes the cluster, with the inventory written before and after.
+// applyAndPrune changes the cluster. It writes the inventory before and after.
 func (a *applier) applyAndPrune(ctx context.Context, objects []Object) error {
 	if err := a.plan(ctx, objects); err != nil {
 		return err
@@ -151,13 +153,13 @@ func (a *applier) applyAndPrune(ctx context.Context, objects []Object) error {
 	if failure == nil {
 		failure = a.prune(ctx, objects)
 	}
-	// Also after a failure: what was applied has a UID now. The deadline may be what failed, hence the time of its own.
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	// After a failure too, since applied objects have a UID now. It has its own timeout because ctx may have ended.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWriteTimeout)
 	defer cancel()
 	return errors.Join(failure, a.inventory.write(last))
 }
 
-// plan puts every object into the inventory, noting which were there before and made by others.
+// plan adds every object to the inventory, and marks those that exist already and belong to someone else.
 func (a *applier) plan(ctx context.Context, objects []Object) error {
 	for _, object := range objects {
 		live, err := a.get(ctx, object.key(), object.GroupVersionKind().Version)
@@ -183,7 +185,7 @@ func entryFor(k key) entry {
 	return entry{Group: k.Group, Kind: k.Kind, Namespace: k.Namespace, Name: k.Name}
 }
 
-// appliedByUs says whether the object has fields that were applied from here.
+// appliedByUs reports whether FieldManager owns fields of the object.
 func appliedByUs(live *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(live.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply
@@ -231,7 +233,7 @@ func (a *applier) applyOne(ctx context.Context, object Object) error {
 	return nil
 }
 
-// sameContent compares all but what the server and the object's controllers note in it.
+// sameContent compares two objects without their status and the server's bookkeeping.
 func sameContent(a, b *unstructured.Unstructured) bool {
 	if a.GetResourceVersion() == b.GetResourceVersion() {
 		return true
@@ -245,15 +247,15 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 	return equality.Semantic.DeepEqual(a.Object, b.Object)
 }
 
-// explain adds what to do to errors that an operator can mend.
+// explain adds a remedy to errors that an operator can fix.
 func explain(err error) error {
 	if apierrors.IsInvalid(err) && (strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "cannot change roleRef")) {
-		return fmt.Errorf("%w; this field can't be changed in place: delete the object by hand and apply again", err)
+		return fmt.Errorf("%w; the field is immutable: delete the object by hand and apply again", err)
 	}
 	return err
 }
 
-// patch applies one object on the server's side; dryRun is nil or [All].
+// patch applies one object; dryRun is nil or [All].
 func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*unstructured.Unstructured, error) {
 	resource, err := a.resource(object.key(), object.GroupVersionKind().Version)
 	if err != nil {
@@ -274,7 +276,7 @@ func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*u
 	return applied, err
 }
 
-// get returns the object as it is in the cluster, or nil when it, its namespace or its kind is not there.
+// get returns the live object, or nil if the object, its namespace or its kind does not exist.
 func (a *applier) get(ctx context.Context, k key, version string) (*unstructured.Unstructured, error) {
 	resource, err := a.resource(k, version)
 	if meta.IsNoMatchError(err) {
@@ -294,7 +296,7 @@ func (a *applier) get(ctx context.Context, k key, version string) (*unstructured
 	return live, err
 }
 
-// resource returns the client for an object; an empty version means the server's preferred one.
+// resource returns the client for an object. An empty version means the version that the server prefers.
 func (a *applier) resource(k key, version string) (dynamic.ResourceInterface, error) {
 	var versions []string
 	if version != "" {
@@ -310,24 +312,25 @@ func (a *applier) resource(k key, version string) (dynamic.ResourceInterface, er
 	return a.dynamic.Resource(mapping.Resource), nil
 }
 
-// retry repeats a request while the API server is away or overloaded, until the context ends.
+// retry repeats a request while the API server is unavailable or overloaded, until ctx ends.
 func (a *applier) retry(ctx context.Context, request func() error) error {
-	for wait := 200 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+	return poll.Until(ctx, retryInterval, func(ctx context.Context) error {
 		err := request()
-		if err == nil || !transient(err) {
+		switch {
+		case err == nil || ctx.Err() != nil:
 			return err
+		case !transient(err):
+			return poll.Permanent(err)
 		}
-		a.log.Warn("API server did not answer; trying again", "error", err)
-		if !sleep(ctx, wait) {
-			return fmt.Errorf("%w; last error: %w", context.Cause(ctx), err)
-		}
-	}
+		a.log.Warn("API server unavailable; trying again", "error", err)
+		return err
+	})
 }
 
-// transient says whether a request may succeed when it is sent again. Errors that are no answer of the API server are
-// those of the connection.
+// transient reports whether a request may succeed when it is sent again. Errors that are not a response of the API server
+// are errors of the connection.
 func transient(err error) bool {
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || meta.IsNoMatchError(err) {
+	if meta.IsNoMatchError(err) {
 		return false
 	}
 	var status apierrors.APIStatus
@@ -335,20 +338,10 @@ func transient(err error) bool {
 		return true
 	}
 	if strings.Contains(err.Error(), "failed to create typed patch object") {
-		return false // the server's verdict on a field, which it sends with status 500
+		return false // an invalid field, which the server reports with status 500
 	}
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err)
-}
-
-// sleep returns false when the context ended first.
-func sleep(ctx context.Context, duration time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(duration):
-		return true
-	}
 }
 
 var definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}

@@ -85,12 +85,12 @@ func (b bench) apply(inventory string, files map[string]string) (Result, error) 
 
 func (b bench) applyWith(config *rest.Config, inventory string, files map[string]string) (Result, error) {
 	b.t.Helper()
-	return Apply(context.Background(), config, Options{
-		Dir: folder(b.t, files), Images: Images{"addon": "example/addon:1"}, Inventory: inventory, Timeout: 30 * time.Second,
-	}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
+	return apply(context.Background(), config, Options{
+		Dir: directory(b.t, files), Images: Images{"addon": "example/addon:1"}, Timeout: 30 * time.Second,
+	}, inventory, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
 }
 
-// must applies and wants this result.
+// must applies, and fails the test if the result is another.
 func (b bench) must(inventory string, files map[string]string, want Result) {
 	b.t.Helper()
 	got, err := b.apply(inventory, files)
@@ -117,7 +117,7 @@ func (b bench) configMap(namespace, name string) bool {
 	return b.exists("", "v1", "configmaps", namespace, name)
 }
 
-// versions returns the resource version of everything that the tests make, and of the inventory.
+// versions returns the resource versions of all objects of the tests and of the inventories.
 func (b bench) versions() map[string]string {
 	b.t.Helper()
 	found := map[string]string{}
@@ -132,7 +132,7 @@ func (b bench) versions() map[string]string {
 		}
 		for _, item := range list.Items {
 			if !appliedByUs(&item) && !strings.HasPrefix(item.GetName(), "inventory") {
-				continue // the control plane's own, which may change at any time
+				continue // of the control plane, which may change it at any time
 			}
 			found[r.Resource+" "+item.GetNamespace()+"/"+item.GetName()] = item.GetResourceVersion()
 		}
@@ -144,7 +144,7 @@ func configMap(namespace, name, value string) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s}\ndata: {value: %q}\n", name, namespace, value)
 }
 
-// TestAgainstRealAPIServer shares one cluster among cases that each use objects and an inventory of their own.
+// TestAgainstRealAPIServer runs all cases against one cluster. Each has its own objects and its own inventory.
 func TestAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	dynamicClient, err := dynamic.NewForConfig(cluster.AdminConfig())
@@ -152,18 +152,18 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	cases := map[string]func(bench){
-		"everything in order, twice, and away again":       everything,
-		"changed, taken over and left fields":              fields,
-		"nothing changes when one object is wrong":         validation,
-		"interrupted apply forgets nothing":                interrupted,
-		"objects of others are left":                       foreign,
-		"a namespace with others' objects is kept":         namespaceKept,
-		"a definition with objects is kept":                definitionKept,
-		"annotation and data are kept":                     dataKept,
-		"an inventory that can not be read stops an apply": brokenInventory,
-		"two applies at once":                              concurrent,
-		"the server is away for a moment":                  unavailable,
-		"a field that can not be changed":                  immutable,
+		"applies in order, changes nothing the second time, prunes": everything,
+		"changes its own fields only":                               fields,
+		"changes nothing if one object is invalid":                  validation,
+		"forgets nothing when it is interrupted":                    interrupted,
+		"leaves objects of others":                                  foreign,
+		"keeps a namespace with objects of others":                  namespaceKept,
+		"keeps a definition with custom resources":                  definitionKept,
+		"keeps annotated objects and data":                          dataKept,
+		"stops if the inventory cannot be read":                     brokenInventory,
+		"detects a concurrent apply":                                concurrent,
+		"waits for an unavailable API server":                       unavailable,
+		"explains immutable fields":                                 immutable,
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func everything(b bench) {
 	if image := deployment.Spec.Template.Spec.Containers[0].Image; image != "example/addon:1" {
 		b.t.Errorf("image is %q", image)
 	}
-	// kube-controller-manager and API server note in the objects' status what they have done; let that settle.
+	// kube-controller-manager and the API server update the status of objects; let that settle.
 	time.Sleep(2 * time.Second)
 	before := b.versions()
 	b.must("inventory-all", all, Result{Unchanged: 7})
@@ -200,11 +200,11 @@ func everything(b bench) {
 		"definition": b.exists("apiextensions.k8s.io", "v1", "customresourcedefinitions", "", "widgets.example.com"),
 	} {
 		if there {
-			b.t.Errorf("%s is still there", what)
+			b.t.Errorf("%s still exists", what)
 		}
 	}
 	if !b.exists("rbac.authorization.k8s.io", "v1", "clusterroles", "", "addon") {
-		b.t.Error("what is still wanted was pruned")
+		b.t.Error("an object of the manifests was pruned")
 	}
 }
 
@@ -228,13 +228,13 @@ func fields(b bench) {
 func validation(b bench) {
 	good := configMap("default", "untouched", "x")
 	tests := map[string]struct{ manifest, want string }{
-		"unknown field":           {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndate: {a: b}\n", "bad.yaml, document 1: ConfigMap default/bad"},
-		"wrong type":              {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {a: 3}\n", "ConfigMap default/bad"},
-		"invalid value":           {"apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {ports: [{port: 70000}]}\n", "70000"},
-		"unknown kind":            {"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: bad, namespace: default}\n", "serves no Deployment of apps/v1beta1"},
-		"no namespace":            {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\n", "lacks metadata.namespace"},
-		"namespace for no reason": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: bad, namespace: default}\n", "is in no namespace"},
-		"namespace not there":     {configMap("nowhere", "bad", "x"), `namespace "nowhere" does not exist`},
+		"unknown field":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndate: {a: b}\n", "bad.yaml, document 1: ConfigMap default/bad"},
+		"wrong type":         {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {a: 3}\n", "ConfigMap default/bad"},
+		"invalid value":      {"apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {ports: [{port: 70000}]}\n", "70000"},
+		"unknown kind":       {"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: bad, namespace: default}\n", "serves no kind Deployment of apps/v1beta1"},
+		"no namespace":       {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\n", "lacks metadata.namespace"},
+		"unneeded namespace": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: bad, namespace: default}\n", "is not namespaced"},
+		"missing namespace":  {configMap("nowhere", "bad", "x"), `namespace "nowhere" does not exist`},
 	}
 	for name, test := range tests {
 		_, err := b.apply("inventory-validation", map[string]string{"a.yaml": good, "bad.yaml": test.manifest})
@@ -247,8 +247,8 @@ func validation(b bench) {
 	}
 }
 
-// interrupted cuts an apply short after its first object, three ways: the objects' requests fail, then also the last
-// write of the inventory, as if the process had been killed. A later apply that has none of the objects must remove them.
+// interrupted stops an apply after its first object in two ways: requests for objects fail, or the last write of the
+// inventory fails too, as if the process had been killed. A later apply without these objects must delete them.
 func interrupted(b bench) {
 	two := map[string]string{"a.yaml": configMap("default", "cut-a", "x"), "b.yaml": configMap("default", "cut-b", "x")}
 	for name, alsoInventory := range map[string]bool{"request fails": false, "killed": true} {
@@ -265,19 +265,19 @@ func interrupted(b bench) {
 			})
 		})
 		if _, err := b.applyWith(cut, "inventory-cut", two); err == nil {
-			b.t.Fatalf("%s: the apply was not cut short", name)
+			b.t.Fatalf("%s: the apply was not interrupted", name)
 		}
 		if !b.configMap("default", "cut-a") || b.configMap("default", "cut-b") {
 			b.t.Fatalf("%s: want the first object and not the second", name)
 		}
 		b.must("inventory-cut", map[string]string{"c.yaml": configMap("default", "cut-c-"+fmt.Sprint(alsoInventory), "x")}, Result{Created: 1, Pruned: 1 + b.left("inventory-cut", "cut-c-")})
 		if b.configMap("default", "cut-a") {
-			b.t.Errorf("%s: what the interrupted apply had made was forgotten", name)
+			b.t.Errorf("%s: an object of the interrupted apply was forgotten", name)
 		}
 	}
 }
 
-// left counts objects of an inventory whose names begin so.
+// left counts the objects of an inventory whose names have a prefix.
 func (b bench) left(inventory, prefix string) int {
 	b.t.Helper()
 	count := 0
@@ -308,17 +308,17 @@ func foreign(b bench) {
 		b.t.Fatal(err)
 	}
 	marker := configMap("default", "foreign-marker", "x")
-	b.must("inventory-foreign", map[string]string{"a.yaml": configMap("default", "theirs", "x"), "b.yaml": configMap("default", "remade", "x"), "c.yaml": marker},
+	b.must("inventory-foreign", map[string]string{"a.yaml": configMap("default", "theirs", "x"), "b.yaml": configMap("default", "recreated", "x"), "c.yaml": marker},
 		Result{Created: 2, Changed: 1})
-	// One of ours is deleted and made anew by someone else.
-	if err := maps.Delete(ctx, "remade", metav1.DeleteOptions{}); err != nil {
+	// Someone else deletes one of the objects and recreates it.
+	if err := maps.Delete(ctx, "recreated", metav1.DeleteOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "remade"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "recreated"}}, metav1.CreateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.must("inventory-foreign", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
-	if !b.configMap("default", "theirs") || !b.configMap("default", "remade") {
+	if !b.configMap("default", "theirs") || !b.configMap("default", "recreated") {
 		b.t.Error("an object of someone else was deleted")
 	}
 	b.must("inventory-foreign", map[string]string{"c.yaml": marker}, Result{Unchanged: 1})
@@ -335,7 +335,7 @@ func namespaceKept(b bench) {
 	}
 	b.must("inventory-ns", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Pruned: 1, Kept: 2})
 	if !b.configMap("shared", "theirs") || !b.exists("", "v1", "namespaces", "", "kube-public") {
-		b.t.Fatal("a namespace was deleted that must be kept")
+		b.t.Fatal("a namespace that must be kept was deleted")
 	}
 	if err := b.client.CoreV1().ConfigMaps("shared").Delete(ctx, "theirs", metav1.DeleteOptions{}); err != nil {
 		b.t.Fatal(err)
@@ -351,7 +351,7 @@ func definitionKept(b bench) {
 	b.must("inventory-crd-other", map[string]string{"a.yaml": gadget}, Result{Created: 1})
 	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Kept: 1})
 	if !b.exists("example.com", "v1", "gadgets", "default", "w") {
-		b.t.Fatal("the definition's objects were lost")
+		b.t.Fatal("the custom resources were deleted")
 	}
 	b.must("inventory-crd-other", map[string]string{"b.yaml": configMap("default", "definition-other", "x")}, Result{Created: 1, Pruned: 1})
 	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Pruned: 1})
@@ -364,7 +364,7 @@ func dataKept(b bench) {
 	b.must("inventory-data", map[string]string{"a.yaml": claim, "b.yaml": annotated, "c.yaml": marker}, Result{Created: 3})
 	b.must("inventory-data", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
 	if !b.exists("", "v1", "persistentvolumeclaims", "default", "data") || !b.configMap("default", "annotated") {
-		b.t.Error("what must be kept was deleted")
+		b.t.Error("an object that must be kept was deleted")
 	}
 }
 
@@ -398,11 +398,11 @@ func concurrent(b bench) {
 		})
 	})
 	_, err := b.applyWith(disturbed, "inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-c", "x")})
-	if err == nil || !strings.Contains(err.Error(), "another apply runs at the same time") {
+	if err == nil || !strings.Contains(err.Error(), "another apply is running") {
 		b.t.Errorf("got %v", err)
 	}
 	if b.configMap("default", "twice-c") {
-		b.t.Error("the loser has applied")
+		b.t.Error("both have applied")
 	}
 }
 
@@ -428,10 +428,10 @@ func unavailable(b bench) {
 		b.t.Error("not applied")
 	}
 
-	away := rest.CopyConfig(b.config)
-	away.Host = "https://127.0.0.1:1"
-	_, err := Apply(context.Background(), away, Options{Dir: folder(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")}), Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
-	if err == nil || !strings.Contains(err.Error(), "the API server: not done within 1s") || !strings.Contains(err.Error(), "connection refused") {
+	absent := rest.CopyConfig(b.config)
+	absent.Host = "https://127.0.0.1:1"
+	_, err := Apply(context.Background(), absent, Options{Dir: directory(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")}), Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
+	if err == nil || !strings.Contains(err.Error(), "wait for the API server") || !strings.Contains(err.Error(), "timeout of 1s") || !strings.Contains(err.Error(), "connection refused") {
 		b.t.Errorf("got %v; want the deadline and the last error", err)
 	}
 }
@@ -443,7 +443,7 @@ func immutable(b bench) {
 	b.must("inventory-fixed", binding("view"), Result{Created: 1})
 	_, err := b.apply("inventory-fixed", binding("edit"))
 	if err == nil || !strings.Contains(err.Error(), "delete the object by hand") || !strings.Contains(err.Error(), "nothing was changed") {
-		b.t.Errorf("got %v; want to be told what to do", err)
+		b.t.Errorf("got %v; want a remedy", err)
 	}
 }
 
@@ -451,7 +451,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answer is what the API server would say with this status.
+// answer is a response of the API server with this status.
 func answer(r *http.Request, status int) *http.Response {
 	return &http.Response{
 		StatusCode: status, Status: http.StatusText(status), Request: r, Header: http.Header{"Content-Type": {"text/plain"}},

@@ -1,16 +1,15 @@
 package addons
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
+
+	"kubernetes-release/internal/strictjson"
 )
 
-// Images maps the short name of an image in the release, such as "coredns", to its full reference with the version.
+// Images maps the short name of an image in the release, such as "coredns", to its full reference with tag.
 type Images map[string]string
 
 const (
@@ -18,27 +17,21 @@ const (
 	placeholderEnd   = "}"
 )
 
-// LoadImages reads the file that the release's images package has: one JSON object of short name to full reference.
+// LoadImages reads images.json of the release's package images: one JSON object of short name to full reference.
 func LoadImages(path string) (Images, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read the names of images: %w", err)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
 	var images Images
-	if err := decoder.Decode(&images); err != nil {
-		return nil, fmt.Errorf("names of images in %s: %w; it must be one JSON object of short name to reference", path, err)
+	if err := strictjson.ReadFile(path, &images); err != nil {
+		return nil, fmt.Errorf("image references: %w; expected one JSON object of short name to reference", err)
 	}
 	for name, reference := range images {
 		if reference == "" {
-			return nil, fmt.Errorf("names of images in %s: %q has an empty reference", path, name)
+			return nil, fmt.Errorf("image references: %s: %q has an empty reference", path, name)
 		}
 	}
 	return images, nil
 }
 
-// Expand replaces each ${image:NAME} in text by the image's reference. A name that is not known is an error that lists
-// the known ones.
+// Expand replaces each ${image:NAME} in text with the image's reference. The error for an unknown name lists the known ones.
 func (i Images) Expand(text string) (string, error) {
 	var expanded strings.Builder
 	for {
@@ -53,7 +46,7 @@ func (i Images) Expand(text string) (string, error) {
 		}
 		reference, known := i[name]
 		if !known {
-			return "", fmt.Errorf("%s%s%s names no image of the release; known: %s", placeholderStart, name, placeholderEnd, i.names())
+			return "", fmt.Errorf("%s%s%s is not an image of the release; known: %s", placeholderStart, name, placeholderEnd, i.names())
 		}
 		expanded.WriteString(reference)
 		text = rest
@@ -62,7 +55,7 @@ func (i Images) Expand(text string) (string, error) {
 
 func (i Images) names() string {
 	if len(i) == 0 {
-		return "none (no file with image names was given)"
+		return "none (no file with image references was given)"
 	}
 	return strings.Join(slices.Sorted(maps.Keys(i)), ", ")
 }
@@ -92,7 +85,7 @@ func (i Images) expandAll(value any) (any, error) {
 	return value, nil
 }
 
-// joinPath puts ": " between a path and the problem at its end, and nothing between two parts of the path.
+// joinPath separates a path from the problem at its end with ": ".
 func joinPath(err error) error {
 	if strings.HasPrefix(err.Error(), ".") || strings.HasPrefix(err.Error(), "[") {
 		return err

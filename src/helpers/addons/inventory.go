@@ -1,7 +1,6 @@
 package addons
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -14,25 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/strictjson"
 )
 
 const (
-	// InventoryNamespace holds the ConfigMap with the inventory.
-	InventoryNamespace = metav1.NamespaceSystem
-	// DefaultInventory is the name of that ConfigMap when none is asked for.
-	DefaultInventory = "kubernetes-bosh-release-addons"
-	inventoryKey     = "objects.json"
+	// inventoryNamespace, inventoryName and inventoryKey are the location of the inventory: a ConfigMap and its key.
+	inventoryNamespace = metav1.NamespaceSystem
+	inventoryName      = "kubernetes-bosh-release-addons"
+	inventoryKey       = "objects.json"
 )
 
-// entry is one object that was, or was about to be, applied.
+// entry is one object that was applied or is about to be.
 type entry struct {
 	Group     string `json:"group,omitempty"`
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
-	// UID is of the object that was applied; empty while the apply is only intended.
+	// UID is the UID of the applied object; empty until it has been applied.
 	UID types.UID `json:"uid,omitempty"`
-	// Foreign says that the object was there before the first apply, made by someone else: it is never deleted.
+	// Foreign marks an object that someone else created before the first apply. It is never deleted.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
@@ -40,12 +40,12 @@ func (e entry) key() key {
 	return key{schema.GroupKind{Group: e.Group, Kind: e.Kind}, e.Namespace, e.Name}
 }
 
-// inventory is the cluster's record of what was applied. It is written before anything is applied, with all that was and
-// all that will be, and again afterwards, so that an apply which is cut short forgets nothing: at worst it
-// remembers an object that never came to be.
+// inventory is the record of applied objects in the cluster. It is written before anything is applied, with the previous
+// and the new objects, and again afterwards. An apply that is interrupted therefore forgets nothing; at worst the inventory
+// lists an object that was never created.
 type inventory struct {
 	client kubernetes.Interface
-	// retry repeats requests that the API server did not answer.
+	// retry repeats requests while the API server is unavailable.
 	retry   func(ctx context.Context, request func() error) error
 	name    string
 	stored  *corev1.ConfigMap
@@ -60,12 +60,10 @@ func (a *applier) readInventory(ctx context.Context, name string) (*inventory, e
 	if i.stored == nil {
 		return i, nil
 	}
-	decoder := json.NewDecoder(bytes.NewReader([]byte(i.stored.Data[inventoryKey])))
-	decoder.DisallowUnknownFields()
 	var entries []entry
-	if err := decoder.Decode(&entries); err != nil {
-		return nil, fmt.Errorf("inventory ConfigMap %s/%s, key %s: %w; it was changed by hand or by a newer release: restore it, or delete the ConfigMap and, by hand, the objects that are no longer wanted",
-			InventoryNamespace, name, inventoryKey, err)
+	if err := strictjson.Unmarshal([]byte(i.stored.Data[inventoryKey]), &entries); err != nil {
+		return nil, fmt.Errorf("inventory ConfigMap %s/%s, key %s: %w; it was changed by hand or by a newer release: restore it, or delete the ConfigMap and, by hand, the objects that are no longer needed",
+			inventoryNamespace, name, inventoryKey, err)
 	}
 	for _, e := range entries {
 		i.entries[e.key()] = e
@@ -73,10 +71,10 @@ func (a *applier) readInventory(ctx context.Context, name string) (*inventory, e
 	return i, nil
 }
 
-// read gets what is stored; nothing is not an error.
+// read gets the stored ConfigMap; a missing one is no error.
 func (i *inventory) read(ctx context.Context) error {
 	err := i.retry(ctx, func() (err error) {
-		i.stored, err = i.client.CoreV1().ConfigMaps(InventoryNamespace).Get(ctx, i.name, metav1.GetOptions{})
+		i.stored, err = i.client.CoreV1().ConfigMaps(inventoryNamespace).Get(ctx, i.name, metav1.GetOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -84,12 +82,12 @@ func (i *inventory) read(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("read inventory ConfigMap %s/%s: %w", InventoryNamespace, i.name, err)
+		return fmt.Errorf("read inventory ConfigMap %s/%s: %w", inventoryNamespace, i.name, err)
 	}
 	return nil
 }
 
-// write stores the entries if they differ from what is stored. Two applies at once are an error of the later writer.
+// write stores the entries if they have changed. Of two concurrent applies, the later writer fails.
 func (i *inventory) write(ctx context.Context) error {
 	text, err := i.text()
 	if err != nil {
@@ -104,14 +102,14 @@ func (i *inventory) write(ctx context.Context) error {
 		return err
 	})
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		// Either someone else was faster, or this is the repetition of a request of which only the answer was lost.
+		// Either another apply was faster, or this repeats a request that succeeded and whose response was lost.
 		if again := i.read(ctx); again != nil || !i.holds(text) {
-			return fmt.Errorf("inventory ConfigMap %s/%s was changed meanwhile: another apply runs at the same time; run it again when that has ended: %w", InventoryNamespace, i.name, err)
+			return fmt.Errorf("inventory ConfigMap %s/%s was changed meanwhile: another apply is running; run this one again when it has finished: %w", inventoryNamespace, i.name, err)
 		}
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("write inventory ConfigMap %s/%s: %w", InventoryNamespace, i.name, err)
+		return fmt.Errorf("write inventory ConfigMap %s/%s: %w", inventoryNamespace, i.name, err)
 	}
 	i.stored = stored
 	return nil
@@ -122,7 +120,7 @@ func (i *inventory) holds(text string) bool {
 }
 
 func (i *inventory) send(ctx context.Context, text string) (*corev1.ConfigMap, error) {
-	maps := i.client.CoreV1().ConfigMaps(InventoryNamespace)
+	maps := i.client.CoreV1().ConfigMaps(inventoryNamespace)
 	if i.stored != nil {
 		changed := i.stored.DeepCopy()
 		changed.Data = map[string]string{inventoryKey: text}
@@ -130,15 +128,15 @@ func (i *inventory) send(ctx context.Context, text string) (*corev1.ConfigMap, e
 	}
 	return maps.Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: i.name, Namespace: InventoryNamespace,
+			Name: i.name, Namespace: inventoryNamespace,
 			Labels:      map[string]string{"app.kubernetes.io/managed-by": FieldManager},
-			Annotations: map[string]string{"kubernetes.bosh.io/description": "What the kubernetes-addons job has applied; needed to remove what a later version no longer has."},
+			Annotations: map[string]string{"kubernetes.bosh.io/description": "Objects applied by the job kubernetes-addons. The job needs this list to delete objects that a later version does not have."},
 		},
 		Data: map[string]string{inventoryKey: text},
 	}, metav1.CreateOptions{FieldManager: FieldManager})
 }
 
-// text is the same for the same entries, so that an apply that changes nothing writes nothing.
+// text encodes the entries in a fixed order, so that an apply that changes nothing writes nothing.
 func (i *inventory) text() (string, error) {
 	entries := make([]entry, 0, len(i.entries))
 	for _, e := range i.entries {

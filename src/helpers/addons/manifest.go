@@ -17,26 +17,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Object is one object of a manifest, with where it came from.
+// Object is one object of a manifest, with its source.
 type Object struct {
 	*unstructured.Unstructured
-	// File is the manifest's path, Document the object's place in it, counted from 1.
+	// File is the manifest's path, Document the number of the object's YAML document in it, from 1.
 	File     string
 	Document int
 }
 
-// String names the object and its place, for errors: "10-dns.yaml, document 2: Deployment kube-system/coredns".
+// String names the object and its source for errors: "10-dns.yaml, document 2: Deployment kube-system/coredns".
 func (o Object) String() string {
 	return fmt.Sprintf("%s, document %d: %s", filepath.Base(o.File), o.Document, o.key())
 }
 
-// key tells objects apart over versions of their kind.
+// key identifies an object, whatever the version of its kind.
 type key struct {
 	schema.GroupKind
 	Namespace, Name string
 }
 
-// String returns "Kind.group namespace/name", without the parts that are empty.
+// String returns "Kind.group namespace/name" without the empty parts.
 func (k key) String() string {
 	if k.Namespace == "" {
 		return k.GroupKind.String() + " " + k.Name
@@ -48,10 +48,10 @@ func (o Object) key() key {
 	return key{o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName()}
 }
 
-// Load reads every *.yaml, *.yml and *.json file of a folder in the order of their names, expands the images'
-// placeholders and splits Lists. The error lists everything that is wrong, each with file and document.
+// Load reads every *.yaml, *.yml and *.json file of a directory in the order of the names, expands the placeholders of
+// images and splits Lists. The error lists all problems, each with file and document.
 //
-// A folder without any object is an error: applied, it would remove all that an earlier one has made.
+// A directory without any object is an error: applied, it would delete everything that was applied before.
 func Load(dir string, images Images) ([]Object, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -72,7 +72,7 @@ func Load(dir string, images Images) ([]Object, error) {
 		return nil, err
 	}
 	if len(objects) == 0 {
-		return nil, fmt.Errorf("no object in %s: there must be at least one *.yaml, *.yml or *.json file with one", dir)
+		return nil, fmt.Errorf("no object in %s: it must contain at least one *.yaml, *.yml or *.json file with an object", dir)
 	}
 	return objects, nil
 }
@@ -104,7 +104,7 @@ func loadFile(path string, images Images) ([]Object, error) {
 	}
 }
 
-// loadDocument decodes one document into its objects: none for an empty one, several for a List.
+// loadDocument decodes the objects of one document: none if it is empty, several if it is a List.
 func loadDocument(document []byte, images Images) ([]*unstructured.Unstructured, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -139,7 +139,7 @@ func loadDocument(document []byte, images Images) ([]*unstructured.Unstructured,
 	return items, nil
 }
 
-// check wants what every object of a manifest must have.
+// check verifies the fields that every object requires.
 func check(object *unstructured.Unstructured) error {
 	var missing []string
 	for field, value := range map[string]string{"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(), "metadata.name": object.GetName()} {
@@ -167,8 +167,8 @@ func duplicates(objects []Object) error {
 	return errors.Join(problems...)
 }
 
-// order says in which class an object is applied: what others need comes first. Objects of one class keep the order of
-// the files.
+// order returns the position of a kind in the order of applying: kinds that others need come first. Objects with the same
+// position keep the order of the files.
 func order(kind schema.GroupKind) int {
 	classes := [][]string{
 		{"Namespace"},

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// folder writes files and returns their folder.
-func folder(t *testing.T, files map[string]string) string {
+// directory writes files to a new directory.
+func directory(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, content := range files {
@@ -21,7 +21,7 @@ func folder(t *testing.T, files map[string]string) string {
 }
 
 func TestLoad(t *testing.T) {
-	dir := folder(t, map[string]string{
+	dir := directory(t, map[string]string{
 		"20-b.yml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: ns}\ndata: {image: \"${image:dns} and ${image:pause}\"}\n",
 		"10-a.yaml": `# a comment before the first document
 ---
@@ -67,7 +67,7 @@ func TestLoadRefuses(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"empty folder":         {nil, []string{"no object"}},
+		"empty directory":      {nil, []string{"no object"}},
 		"only comments":        {map[string]string{"a.yaml": "# nothing\n"}, []string{"no object"}},
 		"not YAML":             {map[string]string{"a.yaml": good + "---\n a: [\n"}, []string{"a.yaml, document 2"}},
 		"key twice":            {map[string]string{"a.yaml": good + "kind: Secret\n"}, []string{"a.yaml, document 1", "kind"}},
@@ -76,12 +76,12 @@ func TestLoadRefuses(t *testing.T) {
 		"no apiVersion":        {map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n"}, []string{"Role a lacks apiVersion"}},
 		"object twice":         {map[string]string{"a.yaml": good, "b.yaml": good}, []string{"b.yaml, document 1: ConfigMap ns/a is also in a.yaml, document 1"}},
 		"unknown image":        {map[string]string{"a.yaml": good + "data: {x: \"${image:nope}\"}\n"}, []string{"ConfigMap a: .data.x: ${image:nope}", "known: dns, pause"}},
-		"placeholder not shut": {map[string]string{"a.yaml": good + "data: {x: [\"${image:dns\"]}\n"}, []string{".data.x[0]: ", `lacks its closing "}"`}},
-		"several at once":      {map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n", "b.yaml": "- 1\n"}, []string{"a.yaml, document 1", "b.yaml, document 1"}},
+		"unclosed placeholder": {map[string]string{"a.yaml": good + "data: {x: [\"${image:dns\"]}\n"}, []string{".data.x[0]: ", `lacks its closing "}"`}},
+		"several problems":     {map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n", "b.yaml": "- 1\n"}, []string{"a.yaml, document 1", "b.yaml, document 1"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Load(folder(t, test.files), Images{"dns": "d", "pause": "p"})
+			_, err := Load(directory(t, test.files), Images{"dns": "d", "pause": "p"})
 			if err == nil {
 				t.Fatal("was accepted")
 			}
@@ -96,7 +96,7 @@ func TestLoadRefuses(t *testing.T) {
 
 func TestExpandWithoutAnyImage(t *testing.T) {
 	_, err := Images(nil).Expand("${image:dns}")
-	if err == nil || !strings.Contains(err.Error(), "no file with image names was given") {
+	if err == nil || !strings.Contains(err.Error(), "no file with image references was given") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,40 +15,40 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// pruneAnnotation with the value "false" keeps an object for good.
+// pruneAnnotation with the value "false" protects an object from pruning.
 const pruneAnnotation = "kubernetes.bosh.io/prune"
 
-// fate is what pruning does with an object that is no longer in the manifests.
-type fate int
+// action is what pruning does with an object that is no longer in the manifests.
+type action int
 
 const (
-	remove fate = iota
-	// forget leaves the object to whoever wants it and takes it out of the inventory.
+	remove action = iota
+	// forget leaves the object in place and removes it from the inventory.
 	forget
-	// keep leaves the object for now and looks at it again on the next apply.
+	// keep leaves the object in place until the next apply checks it again.
 	keep
 )
 
-// prune deletes what the inventory has and the manifests have not, in the reverse of the order of applying.
+// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying.
 func (a *applier) prune(ctx context.Context, objects []Object) error {
 	wanted := map[key]bool{}
 	for _, object := range objects {
 		wanted[object.key()] = true
 	}
-	var superfluous []entry
+	var obsolete []entry
 	for k, e := range a.inventory.entries {
 		if !wanted[k] {
-			superfluous = append(superfluous, e)
+			obsolete = append(obsolete, e)
 		}
 	}
-	slices.SortFunc(superfluous, func(x, y entry) int {
+	slices.SortFunc(obsolete, func(x, y entry) int {
 		if difference := order(y.key().GroupKind) - order(x.key().GroupKind); difference != 0 {
 			return difference
 		}
 		return strings.Compare(x.key().String(), y.key().String())
 	})
 	var problems []error
-	for _, e := range superfluous {
+	for _, e := range obsolete {
 		if err := a.pruneOne(ctx, e); err != nil {
 			problems = append(problems, fmt.Errorf("prune %s: %w", e.key(), err))
 		}
@@ -65,14 +65,14 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 		delete(a.inventory.entries, e.key())
 		return nil
 	}
-	what, reason, err := a.fate(ctx, e, live)
+	todo, reason, err := a.decide(ctx, e, live)
 	if err != nil {
 		return err
 	}
-	if what != remove {
+	if todo != remove {
 		a.result.Kept++
-		a.log.Warn("not pruned", "object", e.key().String(), "reason", reason, "looked_at_again", what == keep)
-		if what == forget {
+		a.log.Warn("not pruned", "object", e.key().String(), "reason", reason, "checked_again", todo == keep)
+		if todo == forget {
 			delete(a.inventory.entries, e.key())
 		}
 		return nil
@@ -86,28 +86,28 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 	return nil
 }
 
-// fate decides by the rules in the package's documentation.
-func (a *applier) fate(ctx context.Context, e entry, live *unstructured.Unstructured) (what fate, reason string, err error) {
+// decide implements the rules in the package's documentation.
+func (a *applier) decide(ctx context.Context, e entry, live *unstructured.Unstructured) (todo action, reason string, err error) {
 	switch {
 	case e.Foreign:
-		return forget, "it was there before it was first applied", nil
+		return forget, "it existed before it was first applied", nil
 	case e.UID != live.GetUID() && !appliedByUs(live):
-		return forget, "it was made by someone else", nil
+		return forget, "someone else has created it", nil
 	case live.GetAnnotations()[pruneAnnotation] == "false":
 		return forget, "it has the annotation " + pruneAnnotation + `: "false"`, nil
 	}
 	switch e.key().GroupKind {
 	case schema.GroupKind{Kind: "PersistentVolumeClaim"}, schema.GroupKind{Kind: "PersistentVolume"}:
-		return forget, "it holds data; delete it by hand if that is no longer wanted", nil
+		return forget, "it holds data; delete it by hand if the data is no longer needed", nil
 	case schema.GroupKind{Kind: "Namespace"}:
-		return a.fateOfNamespace(ctx, e.Name)
+		return a.decideNamespace(ctx, e.Name)
 	case definitionKind:
-		return a.fateOfDefinition(ctx, live)
+		return a.decideDefinition(ctx, live)
 	}
 	return remove, "", nil
 }
 
-func (a *applier) fateOfNamespace(ctx context.Context, name string) (fate, string, error) {
+func (a *applier) decideNamespace(ctx context.Context, name string) (action, string, error) {
 	if slices.Contains([]string{metav1.NamespaceSystem, metav1.NamespaceDefault, metav1.NamespacePublic, "kube-node-lease"}, name) {
 		return forget, "it is one of Kubernetes' own namespaces", nil
 	}
@@ -116,17 +116,16 @@ func (a *applier) fateOfNamespace(ctx context.Context, name string) (fate, strin
 		return keep, "", err
 	}
 	if foreign != "" {
-		return keep, "it holds objects that were not applied from here, such as " + foreign, nil
+		return keep, "it contains objects of others, such as " + foreign, nil
 	}
 	return remove, "", nil
 }
 
-// foreignContent names one object in a namespace that is neither made by Kubernetes in every namespace, nor owned by
-// another object, nor going, nor in the inventory; or "".
+// foreignContent returns the name of one foreign object in a namespace, or "" if there is none; see isForeign.
 func (a *applier) foreignContent(ctx context.Context, namespace string) (string, error) {
 	lists, err := a.client.Discovery().ServerPreferredResources()
 	if err != nil {
-		return "", fmt.Errorf("can't tell whether namespace %s is empty: %w", namespace, err)
+		return "", fmt.Errorf("check whether namespace %s is empty: %w", namespace, err)
 	}
 	lists = discovery.FilteredBy(discovery.ResourcePredicateFunc(func(groupVersion string, r *metav1.APIResource) bool {
 		return r.Namespaced && slices.Contains(r.Verbs, "list") && !strings.HasPrefix(groupVersion, "metrics.k8s.io/")
@@ -142,7 +141,7 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 				continue
 			}
 			if err != nil {
-				return "", fmt.Errorf("can't tell whether namespace %s is empty: list %s: %w", namespace, resource.Name, err)
+				return "", fmt.Errorf("check whether namespace %s is empty: list %s: %w", namespace, resource.Name, err)
 			}
 			for n := range items.Items {
 				if k := (key{schema.GroupKind{Group: version.Group, Kind: resource.Kind}, namespace, items.Items[n].GetName()}); a.isForeign(k, &items.Items[n]) {
@@ -154,6 +153,8 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 	return "", nil
 }
 
+// isForeign reports whether an object is not in the inventory, is not one that Kubernetes creates in every namespace, and
+// does not go away with its owner or because it is being deleted.
 func (a *applier) isForeign(k key, item *unstructured.Unstructured) bool {
 	switch k.GroupKind {
 	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}, schema.GroupKind{Kind: "Endpoints"}:
@@ -172,7 +173,7 @@ func (a *applier) isForeign(k key, item *unstructured.Unstructured) bool {
 	return !ours && len(item.GetOwnerReferences()) == 0 && item.GetDeletionTimestamp() == nil
 }
 
-func (a *applier) fateOfDefinition(ctx context.Context, live *unstructured.Unstructured) (fate, string, error) {
+func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstructured) (action, string, error) {
 	group, _, _ := unstructured.NestedString(live.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(live.Object, "spec", "names", "plural")
 	kind, _, _ := unstructured.NestedString(live.Object, "spec", "names", "kind")
@@ -186,15 +187,15 @@ func (a *applier) fateOfDefinition(ctx context.Context, live *unstructured.Unstr
 	items, err := a.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}).
 		List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return keep, "", fmt.Errorf("can't tell whether there are %s: %w", plural, err)
+		return keep, "", fmt.Errorf("check whether there are %s: %w", plural, err)
 	}
 	if len(items.Items) > 0 {
-		return keep, fmt.Sprintf("there are %s, such as %s, which would be lost", plural, items.Items[0].GetName()), nil
+		return keep, fmt.Sprintf("there are %s, such as %s, which would be deleted with it", plural, items.Items[0].GetName()), nil
 	}
 	return remove, "", nil
 }
 
-// delete removes exactly this object, and waits until it is gone.
+// delete deletes the live object, not one that has since been recreated, and waits until it is gone.
 func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstructured) error {
 	resource, err := a.resource(k, "")
 	if err != nil {
@@ -212,11 +213,11 @@ func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstruct
 	if err != nil {
 		return err
 	}
-	return a.poll(ctx, k.String()+" to be gone", func() error {
+	return a.waitFor(ctx, k.String()+" to be deleted", func() error {
 		left, err := a.get(ctx, k, "")
 		if err != nil || left == nil || left.GetUID() != uid {
 			return err
 		}
-		return fmt.Errorf("it is still there, with finalizers %v", left.GetFinalizers())
+		return fmt.Errorf("it still exists, with the finalizers %v", left.GetFinalizers())
 	})
 }

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// validate checks every object without changing anything, and returns all problems together.
+// validate checks every object without changing anything, and returns all problems.
 func (a *applier) validate(ctx context.Context, objects []Object) error {
-	coming := upcoming(objects)
+	planned := definedBy(objects)
 	var problems []error
 	for _, object := range objects {
-		err := a.validateOne(ctx, object, coming)
-		if ctx.Err() != nil {
-			return fmt.Errorf("%s: %w", object, errors.Join(context.Cause(ctx), err))
+		err := a.validateOne(ctx, object, planned)
+		if err != nil && ctx.Err() != nil {
+			return fmt.Errorf("%s: %w", object, err)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: %w", object, err))
@@ -28,19 +28,19 @@ func (a *applier) validate(ctx context.Context, objects []Object) error {
 	return errors.Join(problems...)
 }
 
-// set is what the manifests themselves will bring.
-type set struct {
+// definitions are the namespaces and kinds that the manifests define.
+type definitions struct {
 	namespaces map[string]bool
-	// kinds says of each kind that a CustomResourceDefinition brings whether its objects are in namespaces.
+	// kinds maps each kind that a CustomResourceDefinition defines to whether it is namespaced.
 	kinds map[schema.GroupVersionKind]bool
 }
 
-func upcoming(objects []Object) set {
-	coming := set{namespaces: map[string]bool{}, kinds: map[schema.GroupVersionKind]bool{}}
+func definedBy(objects []Object) definitions {
+	defined := definitions{namespaces: map[string]bool{}, kinds: map[schema.GroupVersionKind]bool{}}
 	for _, object := range objects {
 		switch {
 		case object.GroupVersionKind().GroupKind() == schema.GroupKind{Kind: "Namespace"}:
-			coming.namespaces[object.GetName()] = true
+			defined.namespaces[object.GetName()] = true
 		case isDefinition(object):
 			group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
 			kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
@@ -49,20 +49,20 @@ func upcoming(objects []Object) set {
 			for _, version := range versions {
 				fields, _ := version.(map[string]any)
 				name, _, _ := unstructured.NestedString(fields, "name")
-				coming.kinds[schema.GroupVersionKind{Group: group, Version: name, Kind: kind}] = scope == "Namespaced"
+				defined.kinds[schema.GroupVersionKind{Group: group, Version: name, Kind: kind}] = scope == "Namespaced"
 			}
 		}
 	}
-	return coming
+	return defined
 }
 
-func (a *applier) validateOne(ctx context.Context, object Object, coming set) error {
+func (a *applier) validateOne(ctx context.Context, object Object, planned definitions) error {
 	gvk := object.GroupVersionKind()
 	mapping, err := a.mapping(ctx, gvk)
-	namespaced, isComing := coming.kinds[gvk]
+	namespaced, isPlanned := planned.kinds[gvk]
 	switch {
-	case meta.IsNoMatchError(err) && !isComing:
-		return fmt.Errorf("the cluster serves no %s of %s, and no manifest defines it; check apiVersion and kind", gvk.Kind, gvk.GroupVersion())
+	case meta.IsNoMatchError(err) && !isPlanned:
+		return fmt.Errorf("the cluster serves no kind %s of %s, and no manifest defines it; check apiVersion and kind", gvk.Kind, gvk.GroupVersion())
 	case err == nil:
 		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	case !meta.IsNoMatchError(err):
@@ -70,31 +70,31 @@ func (a *applier) validateOne(ctx context.Context, object Object, coming set) er
 	}
 	namespace := object.GetNamespace()
 	if namespaced && namespace == "" {
-		return errors.New("lacks metadata.namespace; manifests must say where their objects go")
+		return errors.New("lacks metadata.namespace; manifests must set it for namespaced kinds")
 	}
 	if !namespaced && namespace != "" {
-		return fmt.Errorf("has metadata.namespace %q, but a %s is in no namespace", namespace, gvk.Kind)
+		return fmt.Errorf("has metadata.namespace %q, but the kind %s is not namespaced", namespace, gvk.Kind)
 	}
 	if namespaced {
 		exists, err := a.namespaceExists(ctx, namespace)
 		if err != nil {
 			return err
 		}
-		if !exists && !coming.namespaces[namespace] {
-			return fmt.Errorf("namespace %q does not exist, and no manifest makes it", namespace)
+		if !exists && !planned.namespaces[namespace] {
+			return fmt.Errorf("namespace %q does not exist, and no manifest defines it", namespace)
 		}
 		if !exists {
-			return nil // its dry run would fail; the apply itself validates as strictly
+			return nil // a dry run would fail; the apply itself is as strict
 		}
 	}
 	if mapping == nil {
-		return nil // the definition comes first
+		return nil // the kind has not been defined yet
 	}
 	_, err = a.patch(ctx, object, []string{metav1.DryRunAll})
 	return explain(err)
 }
 
-// mapping looks a kind up, and for one that is not known asks the server afresh, once.
+// mapping looks up a kind. For an unknown kind it discards the cache and asks the server.
 func (a *applier) mapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	var mapping *meta.RESTMapping
 	err := a.retry(ctx, func() (err error) {

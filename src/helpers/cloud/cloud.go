@@ -1,12 +1,13 @@
-// Package cloud knows which cloud providers a cluster can be deployed with. A provider is one Go package below this
-// one; a program that offers it puts it into a Registry.
+// Package cloud lists the cloud providers that a cluster can be deployed with. A provider is one Go package below this
+// one; a program that supports it registers it in a Registry.
 package cloud
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 
 	"kubernetes-release/helpers/node"
@@ -14,14 +15,14 @@ import (
 	"kubernetes-release/internal/spelling"
 )
 
-// Provider is what the release needs to know of one cloud before anything starts.
+// Provider identifies machines in one cloud and checks what a cluster requires there.
 type Provider interface {
 	// Name is the name that manifests use.
 	Name() string
 	// Checks lists the provider's checks, the most important first.
 	Checks() []preflight.Check
-	// Preflight finds out who this machine is and runs the checks that apply to the role. It changes nothing in the
-	// cloud. An error means that the run could not be made at all; what the cloud answered wrongly is a finding.
+	// Preflight determines the identity of this machine and runs the checks that apply to the role. It changes nothing in
+	// the cloud. An error means that the checks could not run at all; wrong answers of the cloud are findings.
 	Preflight(ctx context.Context, request Request) (*Outcome, error)
 }
 
@@ -31,21 +32,21 @@ type Request struct {
 	// CloudConfig is the content of the file for the cloud controller manager; nil without one.
 	CloudConfig []byte
 	Log         *slog.Logger
-	// Identified, if set, is called as soon as the machine's identity is known, before the checks that may take long.
+	// Identified, if set, is called as soon as the machine's identity is known, before the checks, which may take minutes.
 	Identified func(node.Identity) error
 }
 
-// Outcome is what a run found out.
+// Outcome is the result of a run.
 type Outcome struct {
-	Identity     *node.Identity // nil when it could not be found out
+	Identity     *node.Identity // nil if it could not be determined
 	Machine      string         // the cloud's id of this machine
 	Results      []preflight.Result
 	Explanations []preflight.Explanation
 	Calls        []preflight.Calls
-	Secrets      []string // what must not appear in any report
+	Secrets      []string // must not appear in any report
 }
 
-// Registry holds the providers that a program offers.
+// Registry holds the providers that a program supports.
 type Registry struct{ providers map[string]Provider }
 
 // NewRegistry returns a registry of the given providers.
@@ -57,81 +58,68 @@ func NewRegistry(providers ...Provider) *Registry {
 	return r
 }
 
-// Lookup returns the provider of that name. For an empty name, and for one whose cloud controller the operator brings,
-// it returns nil and a sentence that says what that means. Any other name is refused with the reason.
-func (r *Registry) Lookup(name string) (p Provider, remark string, err error) {
+// Lookup returns the provider of that name. For an empty name, and for a cloud whose controller the operator provides,
+// it returns nil and a sentence that says so. For any other name it returns an error with the reason.
+func (r *Registry) Lookup(name string) (p Provider, notice string, err error) {
 	if name == "" {
 		return nil, "no cloud provider is set: there is nothing to check", nil
 	}
 	if p, ok := r.providers[name]; ok {
 		return p, "", nil
 	}
-	if k, ok := known[name]; ok {
-		if k.external == "" {
+	if removed, ok := removedProviders[name]; ok {
+		if removed.successor == "" {
 			return nil, "", fmt.Errorf("cloud provider %q cannot be used: %s. Use one of %s, or leave the property empty for a cluster without a cloud",
-				name, k.fate(), strings.Join(Usable(), ", "))
+				name, removed.reason(), strings.Join(Usable(), ", "))
 		}
-		return nil, fmt.Sprintf("cloud provider %s: this release has no checks for it; %s, and its successor %s is the operator's to bring", name, k.fate(), k.external), nil
+		return nil, fmt.Sprintf("cloud provider %s: this release has no checks for it; %s, and the operator must provide its successor %s", name, removed.reason(), removed.successor), nil
 	}
 	hint := ""
 	if near := spelling.Nearest(name, Names()); near != "" {
 		hint = fmt.Sprintf(" (did you mean %q?)", near)
 	}
-	return nil, "", fmt.Errorf("cloud provider %q is not known%s; allowed are %s, or nothing for a cluster without a cloud", name, hint, strings.Join(Usable(), ", "))
+	return nil, "", fmt.Errorf("cloud provider %q is unknown%s; allowed are %s, or nothing for a cluster without a cloud", name, hint, strings.Join(Usable(), ", "))
 }
 
-// fallen is a provider that used to be compiled into Kubernetes.
-type fallen struct {
-	removed  string // the Kubernetes version that no longer had it
-	external string // the project that took its place; empty if there is none
-	note     string // what else there is to say
+// removedProvider is a provider that used to be compiled into Kubernetes.
+type removedProvider struct {
+	since     string // the Kubernetes version that removed it; empty if it was never a cloud
+	successor string // the project that replaces it; empty if there is none
+	note      string // additional information
 }
 
-func (f fallen) fate() string {
-	text := "Kubernetes removed the built-in provider in " + f.removed
-	if f.removed == "" {
-		text = f.note
-	} else if f.note != "" {
-		text += " (" + f.note + ")"
+func (r removedProvider) reason() string {
+	if r.since == "" {
+		return r.note
+	}
+	text := "Kubernetes removed the built-in provider in " + r.since
+	if r.note != "" {
+		text += " (" + r.note + ")"
 	}
 	return text
 }
 
-// known are the names that earlier releases accepted, with what became of them.
-var known = map[string]fallen{
-	"aws":        {removed: "1.27", external: "cloud-provider-aws"},
-	"azure":      {removed: "1.30", external: "cloud-provider-azure"},
-	"cloudstack": {removed: "1.16", external: "cloudstack-kubernetes-provider"},
-	"gce":        {removed: "1.31", external: "cloud-provider-gcp"},
-	"openstack":  {removed: "1.26", external: "cloud-provider-openstack"},
-	"vsphere":    {removed: "1.30", external: "cloud-provider-vsphere"},
+// removedProviders are the names that earlier releases accepted.
+var removedProviders = map[string]removedProvider{
+	"aws":        {since: "1.27", successor: "cloud-provider-aws"},
+	"azure":      {since: "1.30", successor: "cloud-provider-azure"},
+	"cloudstack": {since: "1.16", successor: "cloudstack-kubernetes-provider"},
+	"gce":        {since: "1.31", successor: "cloud-provider-gcp"},
+	"openstack":  {since: "1.26", successor: "cloud-provider-openstack"},
+	"vsphere":    {since: "1.30", successor: "cloud-provider-vsphere"},
 
-	"mesos":     {removed: "1.8", note: "no external provider took its place"},
-	"ovirt":     {removed: "1.16", note: "no external provider took its place"},
-	"photon":    {removed: "1.16", note: "no external provider took its place; vsphere is its vendor's platform"},
-	"rackspace": {removed: "1.9", note: "it duplicated openstack, which is to be used instead"},
-	"fake":      {note: "it is a test double inside Kubernetes' source and has never talked to a cloud"},
-	"external":  {note: "it is how this release runs every provider; name the cloud itself"},
+	"mesos":     {since: "1.8", note: "no external provider replaced it"},
+	"ovirt":     {since: "1.16", note: "no external provider replaced it"},
+	"photon":    {since: "1.16", note: "no external provider replaced it; vsphere is the platform of the same vendor"},
+	"rackspace": {since: "1.9", note: "it duplicated openstack; use that"},
+	"fake":      {note: "it is a test double in Kubernetes' source code"},
+	"external":  {note: "this release runs every provider externally; name the cloud itself"},
 }
 
-// Names lists all names that Lookup has something to say about, sorted.
-func Names() []string {
-	var names []string
-	for name := range known {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
-}
+// Names lists all names of current and removed providers, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(removedProviders)) }
 
 // Usable lists the names that a cluster can be deployed with, sorted.
 func Usable() []string {
-	var names []string
-	for name, k := range known {
-		if k.external != "" {
-			names = append(names, name)
-		}
-	}
-	sort.Strings(names)
-	return names
+	return slices.DeleteFunc(Names(), func(name string) bool { return removedProviders[name].successor == "" })
 }

@@ -1,17 +1,17 @@
 // Package csrapproval approves the serving certificates of kubelets.
 //
-// A kubelet with serverTLSBootstrap asks for its serving certificate by a CertificateSigningRequest for the signer
-// kubernetes.io/kubelet-serving. Kubernetes signs approved ones and leaves the approval to the cluster, for only the cluster
-// knows which names and addresses a node may claim. Here the rule is: those of its own Node object (see Decide).
+// A kubelet with serverTLSBootstrap requests its serving certificate with a CertificateSigningRequest for the signer
+// kubernetes.io/kubelet-serving. Kubernetes signs such a request only after it has been approved, and leaves the approval to
+// the cluster, which knows the names and addresses that a node may claim: here, those of its own Node object (see Decide).
 //
-// The identity that runs the controller needs these rights and no others:
+// The identity that runs the controller needs exactly these permissions:
 //
 //	ClusterRole
 //	  certificates.k8s.io  certificatesigningrequests            get, list, watch
 //	  certificates.k8s.io  certificatesigningrequests/approval   update
 //	  certificates.k8s.io  signers, resourceNames [kubernetes.io/kubelet-serving]   approve
 //	  ""                   nodes                                 get, list, watch
-//	  events.k8s.io        events                                create, patch      (in namespace default, where Events of cluster-wide objects go)
+//	  events.k8s.io        events                                create, patch      (in namespace default, where Events of cluster-scoped objects are)
 //	Role in the namespace of the lease (kube-system)
 //	  coordination.k8s.io  leases                                create
 //	  coordination.k8s.io  leases, resourceNames [kubelet-csr-approver]   get, update
@@ -42,12 +42,13 @@ import (
 )
 
 const (
-	// controllerName is what Events and leases show.
+	// controllerName is the name of the lease and the source of Events.
 	controllerName = "kubelet-csr-approver"
-	// Pending requests are looked at again whenever a Node changes; the backoff only covers what a lost watch missed.
-	retryFirst = time.Second
-	retryLast  = time.Minute
-	// resync repeats everything, so that nothing stays forgotten.
+	// minRetryDelay and maxRetryDelay limit the backoff of pending requests. They are also checked again whenever a Node
+	// changes, so the backoff only matters after a lost watch.
+	minRetryDelay = time.Second
+	maxRetryDelay = time.Minute
+	// resync is how often all requests are checked again, in case an update was lost.
 	resync = 10 * time.Minute
 )
 
@@ -59,22 +60,22 @@ type Controller struct {
 	recorder events.EventRecorder
 	requests certificateslisters.CertificateSigningRequestLister
 	nodes    corelisters.NodeLister
-	// run starts what feeds the queue and returns when the caches are filled.
-	run func(ctx context.Context) error
+	// startInformers feeds the queue and returns when the caches are filled.
+	startInformers func(ctx context.Context) error
 
 	mu sync.Mutex
-	// told holds the last message of each pending request, so that it is said once and not at each retry.
-	told map[types.UID]string
+	// reported is the last message about each pending request, so that a retry does not repeat it.
+	reported map[types.UID]string
 }
 
-// New returns a controller that uses this client. Run does the work.
+// New returns a controller; Run starts it.
 func New(client kubernetes.Interface, log *slog.Logger) *Controller {
 	c := &Controller{
 		client: client,
 		log:    log,
 		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
-		told: map[types.UID]string{},
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)),
+		reported: map[types.UID]string{},
 	}
 	requestFactory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
 		options.FieldSelector = fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName).String()
@@ -84,21 +85,21 @@ func New(client kubernetes.Interface, log *slog.Logger) *Controller {
 	nodes := nodeFactory.Core().V1().Nodes()
 	c.requests, c.nodes = requests.Lister(), nodes.Lister()
 	requestsInformer, nodesInformer := requests.Informer(), nodes.Informer()
-	c.run = func(ctx context.Context) error {
+	c.startInformers = func(ctx context.Context) error {
 		if err := c.watch(requestsInformer, nodesInformer); err != nil {
 			return err
 		}
 		requestFactory.Start(ctx.Done())
 		nodeFactory.Start(ctx.Done())
 		if !cache.WaitForCacheSync(ctx.Done(), requestsInformer.HasSynced, nodesInformer.HasSynced) {
-			return fmt.Errorf("stopped while reading certificate requests and nodes: %w", ctx.Err())
+			return fmt.Errorf("stopped while listing certificate requests and nodes: %w", ctx.Err())
 		}
 		return nil
 	}
 	return c
 }
 
-// Run decides requests until the context ends, which is not an error.
+// Run decides requests until ctx ends, which is no error.
 func (c *Controller) Run(ctx context.Context) error {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
 	defer broadcaster.Shutdown()
@@ -108,7 +109,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.recorder = broadcaster.NewRecorder(scheme.Scheme, controllerName)
 
 	defer c.queue.ShutDown()
-	if err := c.run(ctx); err != nil {
+	if err := c.startInformers(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -145,7 +146,7 @@ func (c *Controller) watch(requests, nodes cache.SharedIndexInformer) error {
 	return err
 }
 
-// nodeChanged says whether a change of a Node can change a decision; heartbeats can not.
+// nodeChanged reports whether an update of a Node can change a decision; heartbeats cannot.
 func nodeChanged(before, after any) bool {
 	old, okOld := before.(*corev1.Node)
 	current, okCurrent := after.(*corev1.Node)
@@ -176,11 +177,11 @@ func (c *Controller) forget(object any) {
 	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.told, request.UID)
+		delete(c.reported, request.UID)
 	}
 }
 
-// pending says whether nobody has decided the request yet.
+// pending reports whether the request is still undecided.
 func pending(request *certificatesv1.CertificateSigningRequest) bool {
 	if len(request.Status.Certificate) > 0 {
 		return false
@@ -202,7 +203,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	defer c.queue.Done(name)
 	again, err := c.decide(ctx, name)
 	if err != nil && ctx.Err() == nil {
-		c.log.Error("certificate request not decided; will try again", "request", name, "error", err)
+		c.log.Error("deciding certificate request failed; trying again", "request", name, "error", err)
 	}
 	if again || err != nil {
 		c.queue.AddRateLimited(name)
@@ -212,7 +213,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// decide judges one request and carries the verdict out. It returns whether the request shall be looked at again.
+// decide decides one request and updates it. It returns whether the request must be checked again.
 func (c *Controller) decide(ctx context.Context, name string) (again bool, err error) {
 	request, err := c.requests.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -225,34 +226,34 @@ func (c *Controller) decide(ctx context.Context, name string) (again bool, err e
 		return false, nil
 	}
 	decision, err := Decide(request, cachedNodes{c.nodes})
-	if err == nil && decision.Verdict == Approve {
-		// What the cache says may be old, and an approval can't be taken back: judge by the Node as it is now.
+	if err == nil && decision.Action == Approve {
+		// The cache may be stale, and an approval cannot be revoked: decide again with the live Node.
 		decision, err = Decide(request, liveNode{cachedNodes{c.nodes}, ctx, c.client})
 	}
 	if err != nil {
 		return false, err
 	}
-	if decision.Verdict == Leave {
-		c.tell(request, decision)
+	if decision.Action == LeavePending {
+		c.reportPending(request, decision)
 		return decision.Retry, nil
 	}
-	return false, c.carryOut(ctx, request, decision)
+	return false, c.update(ctx, request, decision)
 }
 
-// tell logs and records why a request stays pending, once for each reason.
-func (c *Controller) tell(request *certificatesv1.CertificateSigningRequest, decision Decision) {
+// reportPending logs and records why a request stays pending, once for each reason.
+func (c *Controller) reportPending(request *certificatesv1.CertificateSigningRequest, decision Decision) {
 	c.mu.Lock()
-	known := c.told[request.UID] == decision.Message
-	c.told[request.UID] = decision.Message
+	repeated := c.reported[request.UID] == decision.Message
+	c.reported[request.UID] = decision.Message
 	c.mu.Unlock()
-	if known {
+	if repeated {
 		return
 	}
 	c.log.Warn("certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
 	c.recorder.Eventf(request, nil, corev1.EventTypeWarning, decision.Reason, "Approving", "left pending: %s", decision.Message)
 }
 
-func (c *Controller) carryOut(ctx context.Context, request *certificatesv1.CertificateSigningRequest, decision Decision) error {
+func (c *Controller) update(ctx context.Context, request *certificatesv1.CertificateSigningRequest, decision Decision) error {
 	condition := certificatesv1.CertificateSigningRequestCondition{
 		Type:    certificatesv1.CertificateApproved,
 		Status:  corev1.ConditionTrue,
@@ -260,7 +261,7 @@ func (c *Controller) carryOut(ctx context.Context, request *certificatesv1.Certi
 		Message: decision.Message,
 	}
 	level, eventType := slog.LevelInfo, corev1.EventTypeNormal
-	if decision.Verdict == Deny {
+	if decision.Action == Deny {
 		condition.Type = certificatesv1.CertificateDenied
 		level, eventType = slog.LevelWarn, corev1.EventTypeWarning
 	}
@@ -271,15 +272,15 @@ func (c *Controller) carryOut(ctx context.Context, request *certificatesv1.Certi
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s certificate request: %w", decision.Verdict, err)
+		return fmt.Errorf("%s certificate request: %w", decision.Action, err)
 	}
-	c.log.Log(ctx, level, "certificate request decided", "verdict", decision.Verdict.String(), "request", request.Name,
+	c.log.Log(ctx, level, "certificate request decided", "action", decision.Action.String(), "request", request.Name,
 		"requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
-	c.recorder.Eventf(request, nil, eventType, decision.Reason, "Approving", "%s: %s", decision.Verdict, decision.Message)
+	c.recorder.Eventf(request, nil, eventType, decision.Reason, "Approving", "%s: %s", decision.Action, decision.Message)
 	return nil
 }
 
-// cachedNodes reads Nodes from the informer's cache.
+// cachedNodes reads Nodes from the cache of the informer.
 type cachedNodes struct{ lister corelisters.NodeLister }
 
 func (n cachedNodes) Get(name string) (*corev1.Node, error) {

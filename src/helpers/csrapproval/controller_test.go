@@ -2,6 +2,7 @@ package csrapproval
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
@@ -17,13 +18,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/test/kubetest"
 )
 
-const patience = 30 * time.Second
+const timeout = 30 * time.Second
 
-// rights are what the package's documentation promises to be enough.
-func rights(user string) []any {
+// permissions are those that the package's documentation lists.
+func permissions(user string) []any {
 	subjects := []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}}
 	name := metav1.ObjectMeta{Name: controllerName}
 	inSystem := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceSystem}
@@ -69,21 +71,6 @@ func grant(t *testing.T, admin kubernetes.Interface, objects []any) {
 	}
 }
 
-func eventually(t *testing.T, what string, check func() (bool, string)) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		ok, seen := check()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s; last seen: %s", what, patience, seen)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-}
-
 func setAddresses(t *testing.T, admin kubernetes.Interface, name string, isReady bool, addresses ...corev1.NodeAddress) {
 	t.Helper()
 	ctx, nodes := context.Background(), admin.CoreV1().Nodes()
@@ -118,8 +105,8 @@ func state(t *testing.T, admin kubernetes.Interface, name string) string {
 	return "pending"
 }
 
-// TestAgainstRealAPIServer sends requests as the users that they pretend to come from, for the API server itself fills
-// in the requester, and checks what the controller, with the documented rights only, makes of them.
+// TestAgainstRealAPIServer sends requests as different users, since the API server sets the requester itself, and checks the
+// decisions of a controller that has the documented permissions only.
 func TestAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
@@ -169,67 +156,75 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ended := make(chan error, 2)
 	first, stopFirst := context.WithCancel(ctx)
-	go func() { ended <- RunElected(first, approver, Election{Namespace: "kube-system", Identity: "one"}, log) }()
-	// Rights come after the controller has started, as they do in a new cluster.
+	go func() { ended <- RunElected(first, approver, "one", log) }()
+	// As in a new cluster, the permissions are granted after the controller has started.
 	time.Sleep(500 * time.Millisecond)
-	grant(t, admin, rights(user))
+	grant(t, admin, permissions(user))
 
-	eventually(t, "decisions", func() (bool, string) {
-		a, b, c := state(t, admin, requests["own address"].name), state(t, admin, requests["administrators' group"].name), state(t, admin, requests["URI"].name)
-		return a != "pending" && b != "pending" && c != "pending", a + ", " + b + ", " + c
-	})
-	eventually(t, "Event about the pending request", func() (bool, string) {
+	for _, name := range []string{"own address", "administrators' group", "URI"} {
+		eventually.Succeeds(t, timeout, "decision on "+name, func() error {
+			if state(t, admin, requests[name].name) == "pending" {
+				return errors.New("still pending")
+			}
+			return nil
+		})
+	}
+	eventually.Succeeds(t, timeout, "Event about the pending request", func() error {
 		list, err := admin.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		for _, event := range list.Items {
 			if event.Regarding.Name == requests["another node's address"].name && strings.Contains(event.Note, "10.0.0.2") {
-				return true, ""
+				return nil
 			}
 		}
-		return false, "no such Event"
+		return errors.New("no such Event")
 	})
 	for name, request := range requests {
 		if got := state(t, admin, request.name); got != request.want {
 			t.Errorf("%s: got %s, want %s", name, got, request.want)
 		}
 	}
-	eventually(t, "signed certificate", func() (bool, string) {
+	eventually.Succeeds(t, timeout, "signed certificate", func() error {
 		signed, err := admin.CertificatesV1().CertificateSigningRequests().Get(ctx, requests["own address"].name, metav1.GetOptions{})
-		return err == nil && len(signed.Status.Certificate) > 0, "no certificate"
+		if err == nil && len(signed.Status.Certificate) == 0 {
+			err = errors.New("no certificate")
+		}
+		return err
 	})
 
-	// The Node appears, first without the address, which the cloud sets a moment later.
+	// The Node registers without its address, which the cloud controller sets a moment later.
 	setAddresses(t, admin, "node-late", false)
 	setAddresses(t, admin, "node-late", false, internalIP("10.0.0.3"))
-	late := requests["node without addresses"].name
-	eventually(t, "approval after the address was set", func() (bool, string) {
-		got := state(t, admin, late)
-		return got == "Approved: NamesOfNode", got
-	})
+	approved := func(what, name string) {
+		t.Helper()
+		eventually.Succeeds(t, timeout, what, func() error {
+			if got := state(t, admin, name); got != "Approved: NamesOfNode" {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
+	approved("approval after the address was set", requests["node without addresses"].name)
 
-	// Another candidate waits, and takes over when the first gives the lease back.
+	// Another candidate waits, and takes over when the first releases the lease.
 	second, stopSecond := context.WithCancel(ctx)
 	go func() {
-		ended <- RunElected(second, approver, Election{Namespace: "kube-system", Identity: "two"}, log)
+		ended <- RunElected(second, approver, "two", log)
 	}()
 	stopFirst()
 	if err := <-ended; err != nil {
-		t.Errorf("first candidate ended with %v", err)
+		t.Errorf("first candidate returned %v", err)
 	}
-	next := send(kubeletOf("node-b", "10.0.0.2"))
-	eventually(t, "approval by the second candidate", func() (bool, string) {
-		got := state(t, admin, next)
-		return got == "Approved: NamesOfNode", got
-	})
+	approved("approval by the second candidate", send(kubeletOf("node-b", "10.0.0.2")))
 	lease := leaseHolder(t, admin)
 	if lease != "two" {
 		t.Errorf("lease is held by %q, want the second candidate", lease)
 	}
 	stopSecond()
 	if err := <-ended; err != nil {
-		t.Errorf("second candidate ended with %v", err)
+		t.Errorf("second candidate returned %v", err)
 	}
 	if lease := leaseHolder(t, admin); lease != "" {
 		t.Errorf("lease is held by %q after the last candidate has stopped", lease)
@@ -249,7 +244,7 @@ func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 	return *lease.Spec.HolderIdentity
 }
 
-func TestPending(t *testing.T) {
+func TestPendingRequests(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{
 			Conditions: []certificatesv1.CertificateSigningRequestCondition{{Type: kind}}}}

@@ -11,6 +11,8 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"kubernetes-release/helpers/nodeobject"
 )
 
 const (
@@ -18,27 +20,27 @@ const (
 	nodesGroup     = "system:nodes"
 )
 
-// allowedUsages are the only ones that a serving certificate of a kubelet may have; a kubelet with an ECDSA key leaves
-// out key encipherment.
+// allowedUsages are the usages that a kubelet requests for its serving certificate. With an ECDSA key it omits key
+// encipherment.
 var allowedUsages = []certificatesv1.KeyUsage{
 	certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth,
 }
 
-// Verdict is what shall happen to a certificate request.
-type Verdict int
+// Action is what happens to a certificate request.
+type Action int
 
 const (
-	// Leave keeps the request pending: it may become right when its Node changes, or a person may decide it.
-	Leave Verdict = iota
+	// LeavePending does nothing: the request may become valid when its Node changes, or a person may decide.
+	LeavePending Action = iota
 	// Approve lets kube-controller-manager sign the request.
 	Approve
-	// Deny ends the request: no kubelet would ever send it, so whoever did holds a node's credentials and misuses them.
+	// Deny rejects the request for good. No kubelet sends such a request, so the sender misuses a node's credentials.
 	Deny
 )
 
-// String returns the verdict as logs show it.
-func (v Verdict) String() string {
-	switch v {
+// String returns the action for logs.
+func (a Action) String() string {
+	switch a {
 	case Approve:
 		return "approve"
 	case Deny:
@@ -48,41 +50,40 @@ func (v Verdict) String() string {
 	}
 }
 
-// Decision is a verdict with its reason, in words for an operator.
+// Decision is an action with its reason for an operator.
 type Decision struct {
-	Verdict Verdict
+	Action Action
 	// Reason is a CamelCase word for conditions and Events.
 	Reason string
-	// Message is one sentence with the values that led to the verdict.
+	// Message is one sentence with the values that led to the decision.
 	Message string
-	// Retry says that a left request may become right by itself.
+	// Retry marks a pending request that may become valid without a person.
 	Retry bool
 }
 
-// Nodes is how a decision learns about Nodes.
+// Nodes gives access to the Nodes of the cluster.
 type Nodes interface {
-	// Get returns the Node of this name, or nil when there is none.
+	// Get returns the Node with this name, or nil if it does not exist.
 	Get(name string) (*corev1.Node, error)
 	// All returns every Node.
 	All() ([]*corev1.Node, error)
 }
 
-// Decide judges one request for a kubelet's serving certificate.
+// Decide decides one request for the serving certificate of a kubelet.
 //
-// A request is denied when a node asks for what no kubelet asks for: a subject other than its own, another usage, URIs or
-// e-mail addresses, a signature that does not fit its key. Nothing that happens to the Node can make such a request right.
-// Names and addresses that the Node does not (yet) have only leave the request pending, for the cloud-controller-manager
-// sets them a moment after the kubelet asks. Requests of users who are not nodes are left to people.
+// A request is denied if a node requests something that no kubelet requests: another subject than its own, other usages, URIs
+// or e-mail addresses, or a signature that does not match the key. No change of the Node can make such a request valid.
+// A request for names and addresses that the Node does not have stays pending, because the cloud-controller-manager sets
+// them shortly after the kubelet has sent the request. Requests of users other than nodes are left to people.
 //
-// A node may write its own status, so an address that is also the address of another Node that is Ready is not
-// approved: one of the two lies. A Node that is not Ready does not count, as a recreated VM may get the address of its
-// predecessor.
+// A node can write its own status. Therefore an address that another Ready Node has too is not approved: one of the two
+// reports a wrong address. Nodes that are not Ready are ignored, since a recreated VM may get the address of the previous one.
 //
-// The error is one of reading Nodes; it says nothing about the request.
+// An error means that Nodes could not be read.
 func Decide(request *certificatesv1.CertificateSigningRequest, nodes Nodes) (Decision, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodesGroup) {
-		return leave("RequesterNotANode", fmt.Sprintf("requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand if it is wanted",
+		return pendingForPerson("RequesterNotANode", fmt.Sprintf("requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand if it is legitimate",
 			request.Spec.Username, request.Spec.Groups, nodeUserPrefix, nodesGroup)), nil
 	}
 	parsed, err := parse(request.Spec.Request)
@@ -93,17 +94,17 @@ func Decide(request *certificatesv1.CertificateSigningRequest, nodes Nodes) (Dec
 		return deny("ForgedRequest", problem), nil
 	}
 	if len(parsed.DNSNames)+len(parsed.IPAddresses) == 0 {
-		return leave("NoNames", "asks for no DNS name and no address; a serving certificate needs at least one"), nil
+		return pendingForPerson("NoNames", "contains no DNS name and no address; a serving certificate requires at least one"), nil
 	}
 	node, err := nodes.Get(name)
 	if err != nil {
 		return Decision{}, err
 	}
 	if node == nil {
-		return later("NodeNotFound", fmt.Sprintf("there is no Node %q yet", name)), nil
+		return pendingForNode("NodeNotFound", fmt.Sprintf("Node %q does not exist yet", name)), nil
 	}
 	if foreign := foreignNames(parsed, node); len(foreign) > 0 {
-		return later("NamesNotOfNode", fmt.Sprintf("asks for %s, which Node %s does not have; its names and addresses: %s",
+		return pendingForNode("NamesNotOfNode", fmt.Sprintf("contains %s, which Node %s does not have; its names and addresses: %s",
 			strings.Join(foreign, ", "), name, describe(node))), nil
 	}
 	all, err := nodes.All()
@@ -111,17 +112,20 @@ func Decide(request *certificatesv1.CertificateSigningRequest, nodes Nodes) (Dec
 		return Decision{}, err
 	}
 	if contested := contestedNames(parsed, node, all); len(contested) > 0 {
-		return later("AddressOfAnotherNode", "asks for "+strings.Join(contested, ", ")+"; remove the Node that is wrong"), nil
+		return pendingForNode("AddressOfAnotherNode", "contains "+strings.Join(contested, ", ")+"; delete the Node that reports a wrong address"), nil
 	}
-	return Decision{Verdict: Approve, Reason: "NamesOfNode", Message: fmt.Sprintf("every name and address is one of Node %s: %s", name, strings.Join(wanted(parsed), ", "))}, nil
+	return Decision{Action: Approve, Reason: "NamesOfNode", Message: fmt.Sprintf("all names and addresses belong to Node %s: %s", name, strings.Join(requestedNames(parsed), ", "))}, nil
 }
 
-func leave(reason, message string) Decision { return Decision{Reason: reason, Message: message} }
-func later(reason, message string) Decision {
+// pendingForPerson leaves a request to a person, pendingForNode until its Node has changed.
+func pendingForPerson(reason, message string) Decision {
+	return Decision{Reason: reason, Message: message}
+}
+func pendingForNode(reason, message string) Decision {
 	return Decision{Reason: reason, Message: message, Retry: true}
 }
 func deny(reason, message string) Decision {
-	return Decision{Verdict: Deny, Reason: reason, Message: message}
+	return Decision{Action: Deny, Reason: reason, Message: message}
 }
 
 func parse(request []byte) (*x509.CertificateRequest, error) {
@@ -134,21 +138,21 @@ func parse(request []byte) (*x509.CertificateRequest, error) {
 	}
 	parsed, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return nil, fmt.Errorf("the request can't be parsed: %w", err)
+		return nil, fmt.Errorf("the request cannot be parsed: %w", err)
 	}
 	if err := parsed.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("the request is not signed with the key that it holds: %w", err)
+		return nil, fmt.Errorf("the request is not signed with its own key: %w", err)
 	}
 	return parsed, nil
 }
 
-// forged returns what in the request no kubelet would ask for, or "".
+// forged describes the part of a request that no kubelet would send, or returns "".
 func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest) string {
 	if parsed.Subject.CommonName != request.Spec.Username {
-		return fmt.Sprintf("common name is %q; the requester %q may only ask for its own", parsed.Subject.CommonName, request.Spec.Username)
+		return fmt.Sprintf("common name is %q; the requester %q can only request its own", parsed.Subject.CommonName, request.Spec.Username)
 	}
 	if !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}) {
-		return fmt.Sprintf("organizations are %q; the only one allowed is %q", parsed.Subject.Organization, nodesGroup)
+		return fmt.Sprintf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
 	}
 	for _, usage := range request.Spec.Usages {
 		if !slices.Contains(allowedUsages, usage) {
@@ -159,18 +163,18 @@ func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.Cert
 		return fmt.Sprintf("usages %q lack %q", request.Spec.Usages, certificatesv1.UsageServerAuth)
 	}
 	if len(parsed.URIs) > 0 {
-		return fmt.Sprintf("asks for URI %q; none is allowed", parsed.URIs[0])
+		return fmt.Sprintf("contains the URI %q; none is allowed", parsed.URIs[0])
 	}
 	if len(parsed.EmailAddresses) > 0 {
-		return fmt.Sprintf("asks for e-mail address %q; none is allowed", parsed.EmailAddresses[0])
+		return fmt.Sprintf("contains the e-mail address %q; none is allowed", parsed.EmailAddresses[0])
 	}
 	return ""
 }
 
-// foreignNames returns what the request asks for and the Node does not have.
+// foreignNames returns the names and addresses of a request that the Node does not have.
 func foreignNames(parsed *x509.CertificateRequest, node *corev1.Node) []string {
 	var foreign []string
-	for _, name := range wanted(parsed) {
+	for _, name := range requestedNames(parsed) {
 		if !strings.EqualFold(name, node.Name) && !hasAddress(node, name) {
 			foreign = append(foreign, name)
 		}
@@ -178,24 +182,24 @@ func foreignNames(parsed *x509.CertificateRequest, node *corev1.Node) []string {
 	return foreign
 }
 
-// contestedNames returns a phrase for each wanted name or address that another Ready Node has as well.
+// contestedNames describes each requested name or address that another Ready Node has too.
 func contestedNames(parsed *x509.CertificateRequest, node *corev1.Node, all []*corev1.Node) []string {
 	var contested []string
 	for _, other := range all {
 		if other.Name == node.Name || !ready(other) {
 			continue
 		}
-		for _, name := range wanted(parsed) {
+		for _, name := range requestedNames(parsed) {
 			if strings.EqualFold(name, other.Name) || hasAddress(other, name) {
-				contested = append(contested, fmt.Sprintf("%s, which Node %s, that is Ready, has too", name, other.Name))
+				contested = append(contested, fmt.Sprintf("%s, which the Ready Node %s has too", name, other.Name))
 			}
 		}
 	}
 	return contested
 }
 
-// wanted returns every DNS name and address of a request as text.
-func wanted(parsed *x509.CertificateRequest) []string {
+// requestedNames returns all DNS names and addresses of a request.
+func requestedNames(parsed *x509.CertificateRequest) []string {
 	names := slices.Clone(parsed.DNSNames)
 	for _, address := range parsed.IPAddresses {
 		names = append(names, address.String())
@@ -203,7 +207,7 @@ func wanted(parsed *x509.CertificateRequest) []string {
 	return names
 }
 
-// hasAddress says whether a DNS name or an IP address, in any spelling, is in the Node's status.
+// hasAddress reports whether a DNS name, or an IP address in any notation, is in the Node's status.
 func hasAddress(node *corev1.Node, name string) bool {
 	ip := net.ParseIP(name)
 	for _, address := range node.Status.Addresses {
@@ -217,14 +221,7 @@ func hasAddress(node *corev1.Node, name string) bool {
 	return false
 }
 
-func ready(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
+func ready(node *corev1.Node) bool { return nodeobject.CheckReady(node, false) == nil }
 
 // describe lists a Node's names and addresses for a message.
 func describe(node *corev1.Node) string {

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ask describes a certificate request; its zero value is filled with what the kubelet of node-a asks for.
+// ask describes a certificate request. request sets the empty fields to the values of a real kubelet.
 type ask struct {
 	user      string
 	groups    []string
@@ -124,7 +124,7 @@ func TestDecide(t *testing.T) {
 			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "ip-10-0-0-1.ec2.internal"}),
 		node("node-b", true, internalIP("10.0.0.2"), internalIP("10.0.0.9")),
 		node("node-new", false),
-		node("node-liar", true, internalIP("10.0.0.9")),
+		node("node-false", true, internalIP("10.0.0.9")),
 		node("node-old", false, internalIP("10.0.0.1")),
 	}
 	with := func(change func(*ask)) ask {
@@ -134,44 +134,44 @@ func TestDecide(t *testing.T) {
 	}
 	tests := map[string]struct {
 		ask     ask
-		verdict Verdict
+		action  Action
 		reason  string
 		message string
 		retry   bool
 	}{
-		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), verdict: Approve, reason: "NamesOfNode"},
+		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), action: Approve, reason: "NamesOfNode"},
 		"all own names and addresses": {ask: with(func(a *ask) {
 			a.dns = []string{"node-a", "IP-10-0-0-1.ec2.internal"}
 			a.addresses = []string{"10.0.0.1", "203.0.113.1", "fd00:0::1"}
-		}), verdict: Approve, reason: "NamesOfNode"},
-		"address only": {ask: with(func(a *ask) { a.dns = nil }), verdict: Approve, reason: "NamesOfNode"},
+		}), action: Approve, reason: "NamesOfNode"},
+		"address only": {ask: with(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfNode"},
 		"key encipherment too": {ask: with(func(a *ask) {
 			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
-		}), verdict: Approve, reason: "NamesOfNode"},
+		}), action: Approve, reason: "NamesOfNode"},
 
-		"address not set yet":            {ask: kubeletOf("node-new", "10.0.0.7"), reason: "NamesNotOfNode", message: "asks for 10.0.0.7, which Node node-new does not have", retry: true},
-		"another node's address":         {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfNode", message: "10.0.0.2", retry: true},
-		"another node's name":            {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfNode", message: "node-b", retry: true},
-		"API server's name":              {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfNode", message: "kubernetes.default.svc", retry: true},
-		"address put in own status":      {ask: kubeletOf("node-liar", "10.0.0.9"), reason: "AddressOfAnotherNode", message: "Node node-b", retry: true},
-		"no such node":                   {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `no Node "node-z"`, retry: true},
-		"no names":                       {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
-		"an administrator's request":     {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
-		"a node's user without group":    {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
-		"a node's user without name":     {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
-		"the bootstrap token's identity": {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
+		"address not set yet":                   {ask: kubeletOf("node-new", "10.0.0.7"), reason: "NamesNotOfNode", message: "contains 10.0.0.7, which Node node-new does not have", retry: true},
+		"another node's address":                {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfNode", message: "10.0.0.2", retry: true},
+		"another node's name":                   {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfNode", message: "node-b", retry: true},
+		"API server's name":                     {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfNode", message: "kubernetes.default.svc", retry: true},
+		"address of another node in own status": {ask: kubeletOf("node-false", "10.0.0.9"), reason: "AddressOfAnotherNode", message: "Node node-b", retry: true},
+		"no such node":                          {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `Node "node-z" does not exist`, retry: true},
+		"no names":                              {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
+		"an administrator's request":            {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
+		"a node's user without group":           {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
+		"a node's user without name":            {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
+		"the bootstrap token's identity":        {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
 
-		"another node's subject": {ask: with(func(a *ask) { a.name = "system:node:node-b" }), verdict: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
-		"administrators' group":  {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), verdict: Deny, reason: "ForgedRequest", message: "system:masters"},
-		"no group":               {ask: with(func(a *ask) { a.orgs = []string{} }), verdict: Deny, reason: "ForgedRequest", message: "organizations"},
+		"another node's subject": {ask: with(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
+		"administrators' group":  {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
+		"no group":               {ask: with(func(a *ask) { a.orgs = []string{} }), action: Deny, reason: "ForgedRequest", message: "organizations"},
 		"client usage": {ask: with(func(a *ask) {
 			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
-		}), verdict: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
-		"no server usage": {ask: with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }), verdict: Deny, reason: "ForgedRequest", message: "server auth"},
-		"URI":             {ask: with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }), verdict: Deny, reason: "ForgedRequest", message: "spiffe://cluster/admin"},
-		"e-mail":          {ask: with(func(a *ask) { a.emails = []string{"root@example.com"} }), verdict: Deny, reason: "ForgedRequest", message: "root@example.com"},
-		"not PEM":         {ask: with(func(a *ask) { a.raw = []byte("hello") }), verdict: Deny, reason: "MalformedRequest"},
-		"not a request":   {ask: with(func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) }), verdict: Deny, reason: "MalformedRequest"},
+		}), action: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
+		"no server usage": {ask: with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }), action: Deny, reason: "ForgedRequest", message: "server auth"},
+		"URI":             {ask: with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }), action: Deny, reason: "ForgedRequest", message: "spiffe://cluster/admin"},
+		"e-mail":          {ask: with(func(a *ask) { a.emails = []string{"root@example.com"} }), action: Deny, reason: "ForgedRequest", message: "root@example.com"},
+		"not PEM":         {ask: with(func(a *ask) { a.raw = []byte("hello") }), action: Deny, reason: "MalformedRequest"},
+		"not a request":   {ask: with(func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) }), action: Deny, reason: "MalformedRequest"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -179,8 +179,8 @@ func TestDecide(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Verdict != test.verdict || got.Reason != test.reason || got.Retry != test.retry {
-				t.Errorf("got %v (%s, retry %v): %s; want %v (%s, retry %v)", got.Verdict, got.Reason, got.Retry, got.Message, test.verdict, test.reason, test.retry)
+			if got.Action != test.action || got.Reason != test.reason || got.Retry != test.retry {
+				t.Errorf("got %v (%s, retry %v): %s; want %v (%s, retry %v)", got.Action, got.Reason, got.Retry, got.Message, test.action, test.reason, test.retry)
 			}
 			if !strings.Contains(got.Message, test.message) {
 				t.Errorf("message %q does not name %q", got.Message, test.message)
@@ -189,7 +189,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestDecideRefusesRequestThatIsNotSignedByItsKey(t *testing.T) {
+func TestDecideDeniesRequestWithInvalidSignature(t *testing.T) {
 	request := kubeletOf("node-a", "10.0.0.1").request(t)
 	block, _ := pem.Decode(request.Spec.Request)
 	block.Bytes[len(block.Bytes)-1] ^= 1
@@ -198,7 +198,7 @@ func TestDecideRefusesRequestThatIsNotSignedByItsKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Verdict != Deny || got.Reason != "MalformedRequest" {
+	if got.Action != Deny || got.Reason != "MalformedRequest" {
 		t.Errorf("got %+v, want it denied as malformed", got)
 	}
 }
@@ -207,8 +207,8 @@ type brokenNodes struct{ nodeList }
 
 func (brokenNodes) Get(string) (*corev1.Node, error) { return nil, errors.New("connection refused") }
 
-func TestDecideReportsThatNodesCanNotBeRead(t *testing.T) {
+func TestDecideFailsIfNodesCannotBeRead(t *testing.T) {
 	if _, err := Decide(kubeletOf("node-a", "10.0.0.1").request(t), brokenNodes{}); err == nil {
-		t.Error("want an error, so that the request is looked at again")
+		t.Error("want an error, so that the request is checked again")
 	}
 }

@@ -14,31 +14,23 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The durations that Kubernetes' own controllers use: a dead leader is replaced after at most 15 seconds.
+// These durations are the defaults of Kubernetes' own controllers: a failed leader is replaced after at most 15 seconds.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 
-// ErrLeadershipLost says that another instance may decide now, so this one must not go on.
+// ErrLeadershipLost means that another instance may lead now, so this one must stop.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// Election says where candidates meet.
-type Election struct {
-	// Namespace holds the lease kubelet-csr-approver.
-	Namespace string
-	// Identity is this candidate's name; no two candidates may share one.
-	Identity string
-}
-
-// RunElected waits until this candidate leads and then runs the controller until the context ends (no error) or the
-// leadership is lost (ErrLeadershipLost; the process should end and be started again).
+// RunElected takes part in an election under identity, which must be unique. It waits until this candidate leads, and then runs the controller until ctx ends (no error) or
+// the leadership is lost (ErrLeadershipLost; the process should exit and be restarted).
 //
-// Nothing is read before it leads, so a follower costs one request in two seconds, and a leader whose rights are granted
-// late (they are applied to a new cluster after its control plane has started) begins with all of them.
-func RunElected(ctx context.Context, client kubernetes.Interface, election Election, log *slog.Logger) error {
-	// The lease is given back only after the controller has stopped, so the elector outlives the caller's context.
+// A follower sends one request every two seconds and reads nothing else, so permissions that are granted late, as in a new
+// cluster after its control plane has started, cause no failed reads.
+func RunElected(ctx context.Context, client kubernetes.Interface, identity string, log *slog.Logger) error {
+	// The lease is released only after the controller has stopped, so the elector must outlive ctx.
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElector()
 
@@ -46,9 +38,9 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: controllerName,
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: election.Namespace, Name: controllerName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: controllerName},
 			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: election.Identity},
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
 		LeaseDuration:   leaseDuration,
 		RenewDeadline:   renewDeadline,
@@ -60,8 +52,8 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 				term.serve(ctx, leading, New(client, log).Run)
 			},
 			OnStoppedLeading: func() {},
-			OnNewLeader: func(identity string) {
-				log.Info("leader elected", "leader", identity, "self", identity == election.Identity)
+			OnNewLeader: func(leader string) {
+				log.Info("leader elected", "leader", leader, "self", leader == identity)
 			},
 		},
 	})
@@ -81,18 +73,18 @@ func RunElected(ctx context.Context, client kubernetes.Interface, election Elect
 	case ctx.Err() != nil:
 		return nil
 	default:
-		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, election.Namespace, controllerName, renewDeadline)
+		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, controllerName, renewDeadline)
 	}
 }
 
-// term is the time in which this candidate leads.
+// term is the time during which this candidate leads.
 type term struct {
 	started atomic.Bool
 	done    chan struct{}
 	err     error
 }
 
-// serve works until either context ends.
+// serve runs work until either context ends.
 func (t *term) serve(caller, leading context.Context, work func(context.Context) error) {
 	t.started.Store(true)
 	defer close(t.done)
@@ -105,7 +97,7 @@ func (t *term) serve(caller, leading context.Context, work func(context.Context)
 
 func (t *term) begun() bool { return t.started.Load() }
 
-// result waits for the end of a term that has begun.
+// result waits until a term that has begun is over.
 func (t *term) result() error {
 	<-t.done
 	return t.err

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// dialTimeout is all that a first deploy can lose here, where nobody answers yet: a refused connection costs nothing.
+	// dialTimeout limits the delay of a first deploy, where no member answers yet.
 	dialTimeout = 2 * time.Second
-	// answerTimeout is for a member that took the connection. It opens its port a little before it answers.
+	// answerTimeout is longer, since a member opens its port some time before it answers.
 	answerTimeout = 10 * time.Second
-	// maxAnswer bounds what is read of a list; that of a hundred members is far below it.
+	// maxAnswer limits the size of an answer in bytes. The list of a hundred members is much smaller.
 	maxAnswer = 1 << 20
 )
 
-// errUnreachable marks an instance where nobody listens.
+// errUnreachable marks an instance that accepts no connection.
 var errUnreachable = errors.New("cannot be reached")
 
-// answer is what came of asking one instance.
+// answer is the list of members of one instance, or an error.
 type answer struct {
 	from    Instance
 	members []Member
@@ -40,18 +40,18 @@ type answer struct {
 
 type answers []answer
 
-// log names what was found, so that a check that passes leaves a trace too.
+// log logs all answers, so that a check that passes leaves a trace too.
 func (a answers) log(log *slog.Logger) {
 	for _, x := range a {
 		if x.err != nil {
-			log.Info("no list of members", "instance", x.from.Name, "address", x.from.Address, "reason", x.err)
+			log.Info("no list of members received", "instance", x.from.Name, "address", x.from.Address, "reason", x.err)
 			continue
 		}
-		log.Info("list of members", "instance", x.from.Name, "address", x.from.Address, "members", list(x.members))
+		log.Info("list of members received", "instance", x.from.Name, "address", x.from.Address, "members", list(x.members))
 	}
 }
 
-// lists tells whether a member with this peer URL is in the answer's list, and gives its entry.
+// lists returns the entry of the member with this peer URL, and whether there is one.
 func (a answer) lists(peerURL string) (Member, bool) {
 	for _, m := range a.members {
 		if slices.Contains(m.PeerURLs, peerURL) {
@@ -69,7 +69,7 @@ func list(members []Member) string {
 	return strings.Join(names, ", ")
 }
 
-// ask has all instances tell their list of members, all at once.
+// ask requests the list of members from all instances concurrently.
 func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error) {
 	trust, err := c.tls()
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Config) tls() (*tls.Config, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("ca %s holds no certificate", c.CA)
+		return nil, fmt.Errorf("ca %s contains no certificate", c.CA)
 	}
 	pair, err := tls.LoadX509KeyPair(c.Certificate, c.PrivateKey)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c *Config) tls() (*tls.Config, error) {
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// members asks the instance at its IP address, and verifies that who answers has a certificate for the name in its URL.
+// members requests the list from the instance's IP address. The server's certificate must be valid for the name in PeerURL.
 func (i Instance) members(ctx context.Context, trust *tls.Config) ([]Member, error) {
 	peer, err := url.Parse(i.PeerURL)
 	if err != nil {
@@ -138,7 +138,7 @@ func (i Instance) members(ctx context.Context, trust *tls.Config) ([]Member, err
 	return read(response)
 }
 
-// read takes nothing for a list but a list: what cannot be understood must not pass for a cluster without this member.
+// read decodes an answer. Anything but a list is an error: it must not be treated as a cluster without this member.
 func read(response *http.Response) ([]Member, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
@@ -149,7 +149,7 @@ func read(response *http.Response) ([]Member, error) {
 	}
 	var members []Member
 	if err := json.Unmarshal(body, &members); err != nil {
-		return nil, fmt.Errorf("the answer to %s is no list of members: %w", response.Request.URL, err)
+		return nil, fmt.Errorf("the answer to %s is not a list of members: %w", response.Request.URL, err)
 	}
 	if len(members) == 0 {
 		return nil, fmt.Errorf("the answer to %s is a list without members", response.Request.URL)

@@ -68,7 +68,7 @@ func (a *authority) peer(t *testing.T, names ...string) (certificate, key []byte
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
-// server is the TLS configuration of a member: it wants its peers' certificates.
+// server is the TLS configuration of a member: it requires client certificates of its peers.
 func (a *authority) server(t *testing.T, names ...string) *tls.Config {
 	t.Helper()
 	pair, err := tls.X509KeyPair(a.peer(t, names...))

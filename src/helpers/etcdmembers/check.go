@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+
+	"kubernetes-release/internal/bosh"
 )
 
-// guide is where an operator reads on.
+// guide tells operators where to find more.
 const guide = `docs/operations.md of the release, "More or fewer control VMs"`
 
-// CheckStart refuses a start of etcd on this instance that would split the cluster or end in errors that name no reason. Where
-// no other instance answers, as when the first cluster of a deployment starts, it passes.
+// CheckStart fails if starting etcd on this instance would split the cluster, or if etcd would fail without naming the reason.
+// It passes if no other instance answers, as on the first start of a new cluster.
 func (c *Config) CheckStart(ctx context.Context, log *slog.Logger) error {
 	data, err := c.hasData()
 	if err != nil {
@@ -24,18 +26,18 @@ func (c *Config) CheckStart(ctx context.Context, log *slog.Logger) error {
 	}
 	given.log(log)
 	if data {
-		return c.returns(given)
+		return c.checkReturning(given)
 	}
 	for _, a := range given {
-		if err := c.begins(a); err != nil {
+		if err := c.checkNew(a); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// begins judges the start of a member that has no data, by the answer of one of the others.
-func (c *Config) begins(a answer) error {
+// checkNew checks the start of a member without data against the answer of one other member.
+func (c *Config) checkNew(a answer) error {
 	if errors.Is(a.err, errUnreachable) {
 		return nil
 	}
@@ -52,10 +54,10 @@ func (c *Config) begins(a answer) error {
 	return nil
 }
 
-// returns judges the start of a member that has data. etcd goes by its data, so nothing can split; but a member that nobody
-// lists any more cannot find the others, and waits for them without end. Certificates that do not fit are no reason to
-// refuse: while a CA is replaced, members that run still show the former ones.
-func (c *Config) returns(given answers) error {
+// checkReturning checks the start of a member that has data. etcd uses its data, so the cluster cannot split. But a member that
+// no other member lists cannot find the others, and waits for them forever. Certificates that cannot be verified are no reason
+// to fail: while a CA is rotated, running members still use the previous certificates.
+func (c *Config) checkReturning(given answers) error {
 	var stranger error
 	for _, a := range given {
 		if _, listed := a.lists(c.Self); listed {
@@ -64,13 +66,13 @@ func (c *Config) returns(given answers) error {
 		var wrongName x509.HostnameError
 		switch {
 		case a.err == nil:
-			stranger = fmt.Errorf(`etcd does not start here: it has the data of a member, but the cluster does not list it under its URL.
-  answers:  %s, and lists %s
+			stranger = fmt.Errorf(`etcd was not started: this instance has the data of a member, but the cluster does not list it under its URL.
+  answer:   %s lists %s
   missing:  this instance, %s
-  why:      members keep each other's URLs in their data. Either this one was removed from the cluster, or its URL has changed:
-            the property member_domain, or the instance's id, as when a disk is attached to another instance.
-  do now:   if member_domain was changed, set it back and deploy; the other members have not been touched.
-            Else read %s`,
+  why:      members store each other's URLs in their data. Either this member was removed from the cluster, or its URL has
+            changed: through the property member_domain, or through the instance ID if the disk belonged to another instance.
+  do now:   if member_domain was changed, set it back and deploy; the other members have not been changed.
+            Otherwise see %s`,
 				a.from, list(a.members), c.self(), guide)
 		case errors.As(a.err, &wrongName) && stranger == nil:
 			stranger = c.renamed(a, wrongName)
@@ -80,25 +82,25 @@ func (c *Config) returns(given answers) error {
 }
 
 func (c *Config) wouldSplit(a answer) error {
-	return fmt.Errorf(`etcd does not start here: it would found a second cluster beside the one that runs.
-  answers:  %s, and lists %s
+	return fmt.Errorf(`etcd was not started: it would create a second cluster next to the running one.
+  answer:   %s lists %s
   missing:  this instance, %s, which has no data yet (no *.wal in %s)
-  why:      a new member takes its cluster from the manifest, a running one from its data. This one would not join: with other new
-            instances it would make a cluster of their own, and API servers would show different objects.
-  do now:   set the number of instances back to what it was and deploy; the running cluster goes on, and its data is unchanged.
-            This release cannot add members to a running etcd yet; what to do instead: %s`,
+  why:      a new member takes the list of members from the manifest, a running member from its data. This instance would not
+            join: together with other new instances it would form another cluster, and API servers would show different objects.
+  do now:   set the number of instances back to the previous value and deploy; the running cluster and its data are unchanged.
+            This release cannot add members to a running etcd cluster yet; for alternatives see %s`,
 		a.from, list(a.members), c.self(), c.WALDir, guide)
 }
 
 func (c *Config) lostData(a answer) error {
-	return fmt.Errorf(`etcd does not start here: the cluster knows this member, but its data is gone.
-  answers:  %s, and lists %s
-  missing:  data of this instance, %s: there is no *.wal in %s, though the member has been part of the cluster
-  why:      the persistent disk was lost, replaced or emptied. A member that comes back without what it has promised the others
-            could break what they have agreed on, so etcd refuses it too ("has already been bootstrapped").
+	return fmt.Errorf(`etcd was not started: the cluster lists this member, but its data is gone.
+  answer:   %s lists %s
+  missing:  the data of this instance, %s: there is no *.wal in %s, although the member has joined the cluster before
+  why:      the persistent disk was lost, replaced or emptied. A member that returns without its data could violate what it
+            has agreed on with the others, so etcd refuses to start too ("has already been bootstrapped").
   do now:   if the disk still exists (bosh disks --orphaned), attach it: bosh attach-disk %s DISK_CID.
-            Else the cluster goes on without this member as long as more than half of all are up. This release cannot replace a
-            member yet; what to do instead: %s`,
+            Otherwise the cluster keeps running without this member while more than half of all members are up. This release
+            cannot replace a member yet; for alternatives see %s`,
 		a.from, list(a.members), c.self(), c.WALDir, c.self().Name, guide)
 }
 
@@ -107,26 +109,26 @@ func (c *Config) unclear(a answer) error {
 	if errors.As(a.err, &wrongName) {
 		return c.renamed(a, wrongName)
 	}
-	return fmt.Errorf(`etcd does not start here: another member may be running, but it cannot be asked whether it knows this one.
-  answers:  %s at %s, with: %w
-  why:      this instance, %s, has no data yet (no *.wal in %s). If a cluster runs that does not know it, starting it would
-            found a second one.
-  do now:   if certificates are at fault, mend property tls.peer (all members need the same CA) and deploy; if that member has
-            just been started, deploy again. Its log: /var/vcap/sys/log/etcd/etcd.stderr.log on %s`,
-		a.from, a.from.Address, a.err, c.self(), c.WALDir, a.from.Name)
+	return fmt.Errorf(`etcd was not started: another member may be running, but its list of members could not be read.
+  answer:   %s at %s: %w
+  why:      this instance, %s, has no data yet (no *.wal in %s). If a cluster runs that does not list it, it would create a
+            second one.
+  do now:   if a certificate is the reason, fix the property tls.peer (all members require the same CA) and deploy; if that
+            member has just been started, deploy again. Its log is %s on %s`,
+		a.from, a.from.Address, a.err, c.self(), c.WALDir, bosh.DefaultRoot.Log("etcd", "etcd.stderr.log"), a.from.Name)
 }
 
 func (c *Config) renamed(a answer, wrongName x509.HostnameError) error {
-	return fmt.Errorf(`etcd does not start here: a running member goes by another name than the one that it is configured to have.
-  answers:  %s at %s, with a certificate for %q
-  why:      members keep each other's URLs in their data and certificates cover these, so neither the property member_domain nor
-            the names in tls.peer can change under a running cluster.
-  do now:   set member_domain, and the link alias and certificates that go with it, back to what they were and deploy`,
+	return fmt.Errorf(`etcd was not started: a running member uses another name than the configured one.
+  answer:   %s at %s, with a certificate for %q
+  why:      members store each other's URLs in their data, and their certificates are valid for these names only. Therefore
+            neither the property member_domain nor the names in tls.peer can change while a cluster exists.
+  do now:   set member_domain, its link alias and its certificates back to the previous values and deploy`,
 		a.from, a.from.Address, wrongName.Certificate.DNSNames)
 }
 
-// CheckLeave refuses the deletion of this instance while the cluster counts on it. Where nobody answers, itself included, it
-// passes: there is no cluster left to be harmed, or the operator has stopped it.
+// CheckLeave fails if this instance is about to be deleted while it is a member of the cluster. It passes if no instance
+// answers, including this one: either the cluster is gone, or the operator has stopped it.
 func (c *Config) CheckLeave(ctx context.Context, log *slog.Logger) error {
 	given, err := c.ask(ctx, c.Instances)
 	if err != nil {
@@ -147,19 +149,20 @@ func (c *Config) CheckLeave(ctx context.Context, log *slog.Logger) error {
 }
 
 func (c *Config) lastMember() error {
-	return fmt.Errorf(`this instance must not be deleted: it is the only member of etcd, and all objects of the cluster would go with it.
+	return fmt.Errorf(`this instance must not be deleted: it is the only member of etcd, and all objects of the cluster would be lost.
   instance: %s
-  why:      a new instance, in another AZ or group, begins with an empty disk and an empty cluster.
-  do now:   undo what removes the instance from the manifest (instances, azs, name of the group) and deploy; nothing was stopped.
-            Moving a cluster is not supported: %s. To delete it all the same, stop it first: bosh stop %s`,
+  why:      a new instance, in another AZ or instance group, starts with an empty disk and an empty cluster.
+  do now:   undo the change that removes the instance (instances, azs, name of the instance group) and deploy;
+            nothing was stopped. Moving a cluster is not supported, see %s.
+            To delete the instance anyway, stop it first: bosh stop %s`,
 		c.self(), guide, c.self().Name)
 }
 
 func (c *Config) stillMember(a answer, entry Member) error {
-	return fmt.Errorf(`this instance must not be deleted: it is a member of etcd, and the cluster counts on it.
-  answers:  %s, and lists %s
-  why:      BOSH deletes VMs, but etcd goes on counting their members; when half of all are gone it stops, and so does the API.
-  do now:   undo what removes the instance from the manifest (instances, azs, name of the group) and deploy; nothing was stopped.
-            To really have fewer, take %s out of etcd first, one member at a time; how: %s`,
+	return fmt.Errorf(`this instance must not be deleted: it is a member of the etcd cluster.
+  answer:   %s lists %s
+  why:      etcd still counts a member whose VM is deleted. When half of all members are gone, etcd stops, and so does the API.
+  do now:   undo the change that removes the instance (instances, azs, name of the instance group) and deploy;
+            nothing was stopped. To reduce the number of members, remove %s from etcd first, one member at a time; see %s`,
 		a.from, list(a.members), entry.Name, guide)
 }

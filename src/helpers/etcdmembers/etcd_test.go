@@ -15,19 +15,21 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/eventually"
 )
 
 const (
-	// patience is for a real etcd to do what it should.
-	patience = time.Minute
-	// stopTimeout is after SIGTERM.
+	// timeout limits each wait for a real etcd.
+	timeout = time.Minute
+	// stopTimeout is the time between SIGTERM and SIGKILL.
 	stopTimeout = 20 * time.Second
 )
 
-// client does not wait for a member that waits for a quorum.
+// client has a timeout, since a member without a quorum does not answer.
 var client = &http.Client{Timeout: 5 * time.Second}
 
-// deployment is three instances with real etcd processes, all on the loopback interface.
+// deployment has three instances with real etcd processes, all on the loopback interface.
 type deployment struct {
 	t       *testing.T
 	program string
@@ -46,7 +48,7 @@ func newDeployment(t *testing.T) *deployment {
 	t.Helper()
 	program := os.Getenv("ETCD_BIN")
 	if program == "" {
-		t.Skip("ETCD_BIN is not set: no etcd to try the checks with")
+		t.Skip("ETCD_BIN is not set: there is no etcd to test the checks with")
 	}
 	ca := newAuthority(t)
 	var instances []Instance
@@ -66,7 +68,7 @@ func newDeployment(t *testing.T) *deployment {
 
 func (d *deployment) data(n int) string { return filepath.Dir(filepath.Dir(d.configs[n].WALDir)) }
 
-// start runs etcd on one instance as the job does where the deployment has these instances.
+// start runs etcd on one instance, as the job does if the deployment has these instances.
 func (d *deployment) start(n int, deployed ...int) *process {
 	d.t.Helper()
 	var cluster []string
@@ -111,22 +113,22 @@ func (p *process) stop() {
 	}
 }
 
-// whole starts a cluster of three as a first deploy does, one after the other, each after its check.
-func (d *deployment) whole() {
+// startAll starts a cluster of three members like a first deploy: one after the other, each after its check.
+func (d *deployment) startAll() {
 	d.t.Helper()
 	for n := range 3 {
 		if err := d.configs[n].CheckStart(d.t.Context(), quiet()); err != nil {
-			d.t.Fatalf("instance %d of a new cluster is refused: %v", n, err)
+			d.t.Fatalf("check of instance %d of a new cluster: %v", n, err)
 		}
 		d.start(n, 0, 1, 2)
-		d.eventually("the list of member "+d.configs[n].Self, func() error { return d.answers(n) })
+		eventually.Succeeds(d.t, timeout, "the list of member "+d.configs[n].Self, func() error { return d.answers(n) })
 	}
 	for n := range 3 {
 		d.healthy(n)
 	}
 }
 
-// answers tells whether a member gives its list to others; that needs no quorum.
+// answers returns nil if a member sends its list of members, which requires no quorum.
 func (d *deployment) answers(n int) error {
 	given, err := d.configs[n].ask(d.t.Context(), []Instance{*d.configs[n].self()})
 	if err != nil {
@@ -135,23 +137,10 @@ func (d *deployment) answers(n int) error {
 	return given[0].err
 }
 
-func (d *deployment) eventually(what string, try func() error) {
-	d.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
-		err := try()
-		if err == nil {
-			return
-		}
-		if time.Now().After(end) {
-			d.t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
-// healthy waits until a member can write, for which it needs a quorum.
+// healthy waits until a member can write, which requires a quorum.
 func (d *deployment) healthy(n int) {
 	d.t.Helper()
-	d.eventually(fmt.Sprintf("health of member %d", n), func() error {
+	eventually.Succeeds(d.t, timeout, fmt.Sprintf("health of member %d", n), func() error {
 		response, err := client.Get(d.clients[n] + "/health")
 		if err != nil {
 			return err
@@ -164,7 +153,7 @@ func (d *deployment) healthy(n int) {
 	})
 }
 
-// list asks a member, by the API for clients, for its cluster's id and members.
+// list returns a member's cluster ID and list of members, from the API for clients.
 func (d *deployment) list(n int) (cluster string, peers []string, err error) {
 	var answer struct {
 		Header struct {
@@ -185,7 +174,7 @@ func (d *deployment) list(n int) (cluster string, peers []string, err error) {
 	return answer.Header.ClusterID, peers, nil
 }
 
-// remove takes a member out of the cluster, as etcdctl member remove does.
+// remove removes a member from the cluster, as etcdctl member remove does.
 func (d *deployment) remove(by, n int) {
 	d.t.Helper()
 	var answer struct {
@@ -199,7 +188,7 @@ func (d *deployment) remove(by, n int) {
 	}
 	for _, m := range answer.Members {
 		if slices.Contains(m.PeerURLs, d.configs[n].Self) {
-			d.eventually("removal of member "+m.ID, func() error { // refused in the first seconds, while members find each other
+			eventually.Succeeds(d.t, timeout, "removal of member "+m.ID, func() error { // refused in the first seconds, while members find each other
 				return d.call(by, "cluster/member/remove", fmt.Sprintf(`{"ID": %q}`, m.ID), nil)
 			})
 			return
@@ -227,21 +216,21 @@ func (d *deployment) call(n int, method, request string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// TestGrownDeploymentWouldSplitEtcd shows what happens when instances go from one to three and nothing is checked, and that the
-// check refuses both new instances before that.
-func TestGrownDeploymentWouldSplitEtcd(t *testing.T) {
+// TestScalingUpWouldSplitEtcd shows that etcd splits when the number of instances changes from one to three, and that the check
+// of both new instances fails before.
+func TestScalingUpWouldSplitEtcd(t *testing.T) {
 	d := newDeployment(t)
 	d.start(0, 0)
 	d.healthy(0)
 	for n := 1; n < 3; n++ {
-		refuses(t, d.configs[n].CheckStart(t.Context(), quiet()), "second cluster", "control/id-0 ("+d.configs[0].Self+"), and lists id-0 (")
+		fails(t, d.configs[n].CheckStart(t.Context(), quiet()), "second cluster", "control/id-0 ("+d.configs[0].Self+") lists id-0 (")
 	}
-	// The first instance is updated too, and starts on its data with the flags for three.
+	// The first instance is updated too, and starts with its data and the flags for three members.
 	d.running[0].stop()
 	passes(t, d.configs[0].CheckStart(t.Context(), quiet()))
 	d.start(0, 0, 1, 2)
 	d.healthy(0)
-	refuses(t, d.configs[1].CheckStart(t.Context(), quiet()), "second cluster")
+	fails(t, d.configs[1].CheckStart(t.Context(), quiet()), "second cluster")
 
 	d.start(1, 0, 1, 2)
 	d.start(2, 0, 1, 2)
@@ -261,42 +250,42 @@ func TestGrownDeploymentWouldSplitEtcd(t *testing.T) {
 	}
 }
 
-func TestFirstClusterIsNotRefused(t *testing.T) {
+func TestNewClusterPasses(t *testing.T) {
 	d := newDeployment(t)
-	d.whole()
+	d.startAll()
 	for n := range 3 {
 		passes(t, d.configs[n].CheckStart(t.Context(), quiet()))
 	}
 }
 
-// TestLostDisk: etcd refuses it as well, in words that help only who knows etcd.
-func TestLostDisk(t *testing.T) {
+// TestLostDiskFails compares with etcd itself, whose error requires knowledge of etcd.
+func TestLostDiskFails(t *testing.T) {
 	d := newDeployment(t)
-	d.whole()
+	d.startAll()
 	d.running[1].stop()
 	if err := os.RemoveAll(d.data(1)); err != nil {
 		t.Fatal(err)
 	}
-	refuses(t, d.configs[1].CheckStart(t.Context(), quiet()), "its data is gone", "this instance, control/id-1 (")
+	fails(t, d.configs[1].CheckStart(t.Context(), quiet()), "its data is gone", "this instance, control/id-1 (")
 
 	p := d.start(1, 0, 1, 2)
 	select {
 	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatal("etcd itself starts a member whose data is gone")
+	case <-time.After(timeout):
+		t.Fatal("etcd starts a member whose data is gone")
 	}
 	if log, err := os.ReadFile(p.log); err != nil || !bytes.Contains(log, []byte("has already been bootstrapped")) {
-		t.Errorf("etcd says otherwise (%v):\n%s", err, log)
+		t.Errorf("etcd has another error (%v):\n%s", err, log)
 	}
 }
 
-// TestMemberLeaves: a member that etcd lists may not be deleted; one that was taken out may, and may not come back with its data.
-func TestMemberLeaves(t *testing.T) {
+// TestOnlyRemovedMembersCanBeDeleted also tests that a removed member cannot return with its data.
+func TestOnlyRemovedMembersCanBeDeleted(t *testing.T) {
 	d := newDeployment(t)
-	d.whole()
-	refuses(t, d.configs[2].CheckLeave(t.Context(), quiet()), "must not be deleted", "take id-2 out of etcd first")
+	d.startAll()
+	fails(t, d.configs[2].CheckLeave(t.Context(), quiet()), "must not be deleted", "remove id-2 from etcd first")
 	d.remove(0, 2)
-	d.eventually("every member's list without the one that was removed", func() error {
+	eventually.Succeeds(t, timeout, "lists without the removed member", func() error {
 		for n := range 2 {
 			if _, peers, err := d.list(n); err != nil || len(peers) != 2 {
 				return fmt.Errorf("%v %w", peers, err)
@@ -305,19 +294,19 @@ func TestMemberLeaves(t *testing.T) {
 		return nil
 	})
 	select {
-	case <-d.running[2].ended: // a member that was removed ends by itself
-	case <-time.After(patience):
-		t.Fatal("etcd goes on though it was removed")
+	case <-d.running[2].ended: // a removed member exits by itself
+	case <-time.After(timeout):
+		t.Fatal("etcd still runs, although it was removed")
 	}
 	passes(t, d.configs[2].CheckLeave(t.Context(), quiet()))
-	refuses(t, d.configs[2].CheckStart(t.Context(), quiet()), "the cluster does not list it")
-	refuses(t, d.configs[1].CheckLeave(t.Context(), quiet()), "take id-1 out")
+	fails(t, d.configs[2].CheckStart(t.Context(), quiet()), "the cluster does not list it")
+	fails(t, d.configs[1].CheckLeave(t.Context(), quiet()), "remove id-1 from etcd")
 	d.remove(0, 1)
-	d.eventually("a cluster of one", func() error {
+	eventually.Succeeds(t, timeout, "a cluster of one", func() error {
 		if _, peers, err := d.list(0); err != nil || len(peers) != 1 {
 			return fmt.Errorf("%v %w", peers, err)
 		}
 		return nil
 	})
-	refuses(t, d.configs[0].CheckLeave(t.Context(), quiet()), "only member")
+	fails(t, d.configs[0].CheckLeave(t.Context(), quiet()), "only member")
 }

@@ -1,28 +1,28 @@
-// Package etcdmembers keeps a deploy from harming etcd's cluster.
+// Package etcdmembers protects the etcd cluster from a deploy that changes its instances.
 //
-// BOSH knows instances, etcd knows members, and the two are equal only as long as nobody changes the number of instances:
-// etcd takes its members from its flags when it starts for the first time, and from its data ever after. So a new instance
-// beside a running cluster would not join it. It would found a second cluster, and API servers would show one or the other.
-// The checks here ask the members that run whom they list, and refuse what would end so, before anything is started or deleted.
+// BOSH's instances and etcd's members are the same only until the number of instances changes: etcd takes its members from
+// its flags on the first start, and from its data from then on. A new instance next to a running cluster would not join it
+// but create a second one, and API servers would show one or the other. The checks in this package ask running members for
+// their list of members, and fail before anything harmful is started or deleted.
 package etcdmembers
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"kubernetes-release/internal/strictjson"
 )
 
 // Config is what the job etcd renders to config/members.json.
 type Config struct {
 	// Self is this instance's own peer URL, one of those of Instances.
 	Self string `json:"self"`
-	// WALDir is the folder of etcd's write-ahead log; a member that has ever run has files in it.
+	// WALDir is the directory of etcd's write-ahead log. A member that has run before has files in it.
 	WALDir string `json:"wal_dir"`
-	// CA, Certificate and PrivateKey are the paths of what members show each other.
+	// CA, Certificate and PrivateKey are the paths of the files with which members authenticate to each other.
 	CA          string `json:"ca"`
 	Certificate string `json:"certificate"`
 	PrivateKey  string `json:"private_key"`
@@ -30,19 +30,19 @@ type Config struct {
 	Instances []Instance `json:"instances"`
 }
 
-// Instance is where the deployment has a member of etcd.
+// Instance is an instance of the deployment that runs a member of etcd.
 type Instance struct {
-	// Name is BOSH's name of it, GROUP/ID.
+	// Name is the instance's name in BOSH, GROUP/ID.
 	Name string `json:"name"`
-	// PeerURL is what etcd knows the member by.
+	// PeerURL identifies the member in etcd.
 	PeerURL string `json:"peer_url"`
-	// Address is its IP address: in pre-start of a new VM bosh-dns does not run yet, and no name can be resolved.
+	// Address is the IP address. Names cannot be resolved in the pre-start script of a new VM, where bosh-dns does not run yet.
 	Address string `json:"address"`
 }
 
 func (i Instance) String() string { return fmt.Sprintf("%s (%s)", i.Name, i.PeerURL) }
 
-// Member is one entry of the list that a member of etcd gives of its cluster.
+// Member is one entry of a member's list of its cluster.
 type Member struct {
 	Name     string   `json:"name"`
 	PeerURLs []string `json:"peerURLs"`
@@ -57,7 +57,7 @@ func (m Member) String() string {
 	return fmt.Sprintf("%s (%s)", m.Name, strings.Join(m.PeerURLs, ","))
 }
 
-// Load reads a configuration.
+// Load reads a configuration. Errors name the file.
 func Load(path string) (*Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -70,23 +70,25 @@ func Load(path string) (*Config, error) {
 	return config, nil
 }
 
-// Parse decodes a configuration strictly.
+// Parse decodes and checks the content of a configuration file.
 func Parse(content []byte) (*Config, error) {
 	var config Config
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&config); err != nil {
+	if err := strictjson.Unmarshal(content, &config); err != nil {
 		return nil, err
 	}
-	for key, value := range map[string]string{"wal_dir": config.WALDir, "ca": config.CA, "certificate": config.Certificate, "private_key": config.PrivateKey} {
+	return &config, config.check()
+}
+
+func (c *Config) check() error {
+	for key, value := range map[string]string{"wal_dir": c.WALDir, "ca": c.CA, "certificate": c.Certificate, "private_key": c.PrivateKey} {
 		if value == "" {
-			return nil, fmt.Errorf("%s is empty", key)
+			return fmt.Errorf("%s is empty", key)
 		}
 	}
-	if config.self() == nil {
-		return nil, fmt.Errorf("self is %q, which is none of the instances %v", config.Self, config.Instances)
+	if c.self() == nil {
+		return fmt.Errorf("self is %q, which is none of the instances %v", c.Self, c.Instances)
 	}
-	return &config, nil
+	return nil
 }
 
 func (c *Config) self() *Instance {
@@ -98,7 +100,7 @@ func (c *Config) self() *Instance {
 	return nil
 }
 
-// others are the instances but this one.
+// others returns all instances except this one.
 func (c *Config) others() []Instance {
 	var others []Instance
 	for _, i := range c.Instances {
@@ -109,11 +111,11 @@ func (c *Config) others() []Instance {
 	return others
 }
 
-// hasData tells by the same sign as etcd itself whether this member has run before.
+// hasData reports whether this member has run before. Like etcd itself, it looks for *.wal files.
 func (c *Config) hasData() (bool, error) {
 	entries, err := os.ReadDir(c.WALDir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, fmt.Errorf("look for etcd's data: %w", err)
+		return false, fmt.Errorf("read etcd's data: %w", err)
 	}
 	for _, entry := range entries {
 		if filepath.Ext(entry.Name()) == ".wal" {

@@ -18,14 +18,14 @@ import (
 	"testing"
 )
 
-// bench is a deployment of three instances, as seen from the second; the others answer as a test says.
+// bench is a deployment of three instances, seen from the second one. Each test defines how the others answer.
 type bench struct {
 	t      *testing.T
 	ca     *authority
 	config *Config
 }
 
-// newBench has nobody answer: the ports are reserved by sockets that do not listen, so that connections are refused.
+// newBench returns a deployment where no instance answers.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func unusedPort(t *testing.T) int {
 	return listener.Addr().(*net.TCPAddr).Port
 }
 
-// hasData makes this instance look like one where etcd has run.
+// hasData creates the data of a member that has run before.
 func (b *bench) hasData() {
 	b.t.Helper()
 	if err := os.MkdirAll(b.config.WALDir, 0o700); err != nil {
@@ -61,7 +61,7 @@ func (b *bench) hasData() {
 	}
 }
 
-// serve runs an instance with this handler and certificate.
+// serve runs the server of an instance.
 func (b *bench) serve(n int, settings *tls.Config, handler http.HandlerFunc) {
 	b.t.Helper()
 	server := httptest.NewUnstartedServer(handler)
@@ -77,7 +77,7 @@ func (b *bench) serve(n int, settings *tls.Config, handler http.HandlerFunc) {
 	i.PeerURL = url
 }
 
-// member runs an instance whose cluster is these instances; joined are those that have ever been part of it.
+// member runs an instance that lists these instances as members; joined are the indexes of members that have joined.
 func (b *bench) member(n int, listed, joined []int) {
 	b.t.Helper()
 	b.serve(n, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, r *http.Request) {
@@ -101,18 +101,18 @@ func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 func passes(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
-		t.Errorf("refused: %v", err)
+		t.Errorf("failed: %v", err)
 	}
 }
 
-func refuses(t *testing.T, err error, want ...string) {
+func fails(t *testing.T, err error, want ...string) {
 	t.Helper()
 	if err == nil {
-		t.Fatal("not refused")
+		t.Fatal("passed")
 	}
 	for _, w := range want {
 		if !strings.Contains(err.Error(), w) {
-			t.Errorf("the message does not say %q:\n%v", w, err)
+			t.Errorf("the message does not contain %q:\n%v", w, err)
 		}
 	}
 }
@@ -120,21 +120,21 @@ func refuses(t *testing.T, err error, want ...string) {
 func TestCheckStart(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*bench)
-		// want nil means that etcd may start.
+		// want is nil if etcd may start.
 		want []string
 	}{
 		"first of a new cluster": {prepare: func(*bench) {}},
 		"second of a new cluster": {prepare: func(b *bench) {
 			b.member(0, []int{0, 1, 2}, []int{0})
 		}},
-		"beside a cluster of one": {
+		"next to a cluster of one": {
 			prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) },
 			want: []string{
 				"second cluster", "control/id-0 (https://id-0.etcd.test:", "lists id-0 (https://id-0.etcd.test:", "this instance, control/id-1 (https://id-1.etcd.test:",
 				"no *.wal in ", "set the number of instances back", "docs/operations.md",
 			},
 		},
-		"beside two that know it and one that does not": {
+		"listed by one member and not by another": {
 			prepare: func(b *bench) {
 				b.member(0, []int{0}, []int{0})
 				b.member(2, []int{0, 1, 2}, nil)
@@ -152,7 +152,7 @@ func TestCheckStart(t *testing.T) {
 			b.member(0, []int{0}, []int{0})
 			b.member(2, []int{0, 1, 2}, []int{0})
 		}},
-		"data of a member that was removed": {
+		"data of a removed member": {
 			prepare: func(b *bench) { b.hasData(); b.member(0, []int{0, 2}, []int{0}) },
 			want:    []string{"the cluster does not list it", "control/id-0 (", "this instance, control/id-1 (", "member_domain"},
 		},
@@ -161,33 +161,33 @@ func TestCheckStart(t *testing.T) {
 				b.hasData()
 				b.serve(0, b.ca.server(b.t, "*.old.test"), http.NotFound)
 			},
-			want: []string{"goes by another name", `["*.old.test"]`, "member_domain", "back to what they were"},
+			want: []string{"uses another name", `["*.old.test"]`, "member_domain", "back to the previous values"},
 		},
 		"domain changed, no data": {
 			prepare: func(b *bench) { b.serve(0, b.ca.server(b.t, "*.old.test"), http.NotFound) },
-			want:    []string{"goes by another name", `["*.old.test"]`},
+			want:    []string{"uses another name", `["*.old.test"]`},
 		},
 		"another CA": {
 			prepare: func(b *bench) { b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound) },
-			want:    []string{"cannot be asked", "certificate signed by unknown authority", "tls.peer", "/var/vcap/sys/log/etcd/etcd.stderr.log on control/id-0"},
+			want:    []string{"could not be read", "certificate signed by unknown authority", "tls.peer", "/var/vcap/sys/log/etcd/etcd.stderr.log on control/id-0"},
 		},
-		"client certificate not taken": {
+		"client certificate refused": {
 			prepare: func(b *bench) {
 				settings := b.ca.server(b.t, "*.etcd.test")
 				settings.ClientCAs = newAuthority(b.t).server(b.t).ClientCAs
 				b.serve(0, settings, http.NotFound)
 			},
-			want: []string{"cannot be asked", "tls.peer"},
+			want: []string{"could not be read", "tls.peer"},
 		},
-		"another CA while it is replaced": {prepare: func(b *bench) {
+		"another CA while it is rotated": {prepare: func(b *bench) {
 			b.hasData()
 			b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound)
 		}},
-		"answer that is no list": {
+		"answer that is not a list": {
 			prepare: func(b *bench) {
 				b.serve(0, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") })
 			},
-			want: []string{"cannot be asked", "/members is no list of members"},
+			want: []string{"could not be read", "/members is not a list of members"},
 		},
 		"answer without members": {
 			prepare: func(b *bench) {
@@ -208,7 +208,7 @@ func TestCheckStart(t *testing.T) {
 				passes(t, err)
 				return
 			}
-			refuses(t, err, test.want...)
+			fails(t, err, test.want...)
 		})
 	}
 }
@@ -219,14 +219,14 @@ func TestCheckLeave(t *testing.T) {
 		want    []string
 	}{
 		"nobody answers": {prepare: func(*bench) {}},
-		"taken out of etcd before": {prepare: func(b *bench) {
+		"removed from etcd before": {prepare: func(b *bench) {
 			b.member(0, []int{0, 2}, nil)
 			b.member(2, []int{0, 2}, nil)
 		}},
-		"never was a member": {prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) }},
+		"never a member": {prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) }},
 		"member": {
 			prepare: func(b *bench) { b.member(0, []int{0, 1, 2}, nil) },
-			want:    []string{"must not be deleted", "control/id-0 (", "take id-1 out of etcd first", "nothing was stopped"},
+			want:    []string{"must not be deleted", "control/id-0 (", "remove id-1 from etcd first", "nothing was stopped"},
 		},
 		"only itself answers": {
 			prepare: func(b *bench) { b.member(1, []int{0, 1, 2}, nil) },
@@ -236,7 +236,7 @@ func TestCheckLeave(t *testing.T) {
 			prepare: func(b *bench) { b.member(1, []int{1}, nil) },
 			want:    []string{"only member", "control/id-1", "bosh stop control/id-1"},
 		},
-		"certificates that do not fit": {prepare: func(b *bench) {
+		"certificates of another CA": {prepare: func(b *bench) {
 			b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound)
 		}},
 	} {
@@ -248,12 +248,12 @@ func TestCheckLeave(t *testing.T) {
 				passes(t, err)
 				return
 			}
-			refuses(t, err, test.want...)
+			fails(t, err, test.want...)
 		})
 	}
 }
 
-func TestInterruptedCheckDoesNotPass(t *testing.T) {
+func TestInterruptedCheckFails(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -262,7 +262,7 @@ func TestInterruptedCheckDoesNotPass(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
+func TestNamesUnusableFiles(t *testing.T) {
 	for name, damage := range map[string]func(*Config) string{
 		"ca":          func(c *Config) string { c.CA = c.PrivateKey; return c.CA },
 		"certificate": func(c *Config) string { c.Certificate = c.CA; return c.PrivateKey },
@@ -271,7 +271,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			file := damage(b.config)
-			refuses(t, b.config.CheckStart(t.Context(), quiet()), file)
+			fails(t, b.config.CheckStart(t.Context(), quiet()), file)
 		})
 	}
 }
@@ -283,7 +283,7 @@ func TestLoad(t *testing.T) {
 		"unknown key": {strings.Replace(good, "wal_dir", "wal", 1), `"wal"`},
 		"no self":     {strings.Replace(good, `"self": "https://a"`, `"self": "https://b"`, 1), `self is "https://b", which is none of the instances [n (https://a)]`},
 		"no data dir": {strings.Replace(good, `"wal_dir": "w"`, `"wal_dir": ""`, 1), "wal_dir is empty"},
-		"not JSON":    {"x", "invalid character"},
+		"not JSON":    {"x", "not JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "members.json")
@@ -295,7 +295,7 @@ func TestLoad(t *testing.T) {
 				passes(t, err)
 				return
 			}
-			refuses(t, err, path, test.want)
+			fails(t, err, path, test.want)
 		})
 	}
 }

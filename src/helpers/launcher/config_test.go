@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/strictjson"
 )
 
 const minimal = `"process": "x", "executable": "/bin/x"`
@@ -18,36 +19,40 @@ func TestParseRefuses(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"empty":              {"", []string{"it is empty"}},
-		"cut short":          {`{"process": "x"`, []string{"ends in the middle"}},
+		"empty":              {"", []string{"empty"}},
+		"truncated":          {`{"process": "x"`, []string{"not JSON"}},
 		"not JSON":           {"{\n\"process\": x}", []string{"not JSON, line 2"}},
-		"two values":         {`{` + minimal + `} {}`, []string{"more after"}},
-		"a list":             {`[]`, []string{"want a map, found []"}},
+		"two values":         {`{` + minimal + `} {}`, []string{"not JSON, line 1", "after top-level value"}},
+		"a list":             {`[]`, []string{"want a map, found array"}},
 		"null":               {`null`, []string{`process is ""`, `executable is ""`}},
 		"not UTF-8":          {"{\"process\": \"\xff\"}", []string{"not UTF-8"}},
-		"twice":              {`{"flags": {"v": 1, "v": 2}}`, []string{"flags.v is given twice"}},
-		"deep":               {strings.Repeat("[", 40) + strings.Repeat("]", 40), []string{"nested deeper"}},
-		"unknown keys":       {`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`, []string{"proces: unknown key; did you mean process?", "wait_for[0].tmeout: unknown key; did you mean timeout?", "qqqqqqqqq: unknown key; allowed are arguments, "}},
-		"case":               {`{"Process": "x"}`, []string{"Process: unknown key; did you mean process?"}},
-		"types":              {`{"process": 1, "flags": [], "arguments": "x", "limits": {"nofile": -1}, "stop_timeout": 5}`, []string{"process: want a string, found 1", "flags: want a map, found []", `arguments: want a list, found "x"`, "limits.nofile: -1 is not a limit", "stop_timeout: 5 is not a duration"}},
-		"durations":          {`{"stop_timeout": "0s", "check_timeout": "5"}`, []string{`"0s" is not a duration`, `"5" is not a duration`}},
-		"nested value":       {`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`, []string{"flags.a: element 0", `flags.b: key "c"`, "element 0 is null", `flags.e: key "x=y"`, "flags.f: \"a\\u0000b\" holds a NUL"}},
-		"paths":              {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": give an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `ready.command[0] is "w"`}},
-		"dashes":             {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"write the flag's name without dashes, v", `"a b" is not the name of a flag`}},
+		"duplicate key":      {`{"flags": {"v": 1, "v": 2}}`, []string{"duplicate", "flags.v"}},
+		"duplicate option":   {`{` + minimal + `, "flags": {"feature-gates": {"A": true, "A": false}}}`, []string{"flags: feature-gates: duplicate", `"A"`}},
+		"unknown keys":       {`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`, []string{`"proces"; did you mean process?`, `"wait_for[0].tmeout"; did you mean timeout?`, `"qqqqqqqqq"; known are process, `}},
+		"case":               {`{"Process": "x"}`, []string{`"Process"; did you mean process?`}},
+		"string":             {`{"process": 1}`, []string{"process: want a string, found number"}},
+		"map":                {`{"flags": []}`, []string{"flags: want a map, found array"}},
+		"list":               {`{"arguments": "x"}`, []string{"arguments: want a list, found string"}},
+		"duration type":      {`{"stop_timeout": 5}`, []string{"5 is not a duration"}},
+		"duration unit":      {`{"check_timeout": "5"}`, []string{`"5" is not a duration`}},
+		"durations":          {`{` + minimal + `, "stop_timeout": "0s", "check_timeout": "-1s", "wait_for": [{"url": "http://x/", "timeout": "0s"}], "ready": {"command": ["/x"], "timeout": "0s"}}`, []string{"stop_timeout is 0s", "check_timeout is -1s", "wait_for[0].timeout is 0s", "ready.timeout is 0s"}},
+		"nested value":       {`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`, []string{"flags: a: element 0", `flags: b: key "c"`, "flags: d: element 0: is null", `flags: e: key "x=y"`, "flags: f: \"a\\u0000b\" contains NUL"}},
+		"paths":              {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "node": "n", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": set an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `node is "n"`, `ready.command[0] is "w"`}},
+		"dashes":             {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"--v: write the name of the flag without dashes, v", `"a b" is not the name of a flag`}},
 		"separator":          {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
-		"flag twice":         {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{"the same flag, node-ip and node_ip"}},
-		"identity keys":      {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
+		"flag twice":         {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`, []string{"the same flag, node-ip and node_ip"}},
+		"identity keys":      {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
 		"no node":            {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
-		"bad node":           {`{` + minimal + `, "node": {"name": "A", "address": "x", "identity_file": "n"}}`, []string{`name "A"`, `address "x"`, "node.identity_file"}},
-		"environment":        {`{` + minimal + `, "environment": {"A B": "x", "C": []}}`, []string{"environment.C: want a string"}},
-		"environment names":  {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": {"name": "a", "address": "10.0.0.1"}}`, []string{`"A B"`, "C is set by environment and node_environment"}},
-		"limit":              {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown limit; allowed are core, memlock, nofile, nproc, stack"}},
+		"environment":        {`{` + minimal + `, "environment": {"C": []}}`, []string{"environment.C: must be a string"}},
+		"environment names":  {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": "/node.json"}`, []string{`"A B"`, "environment and node_environment both set C"}},
+		"limit name":         {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown limit; allowed are core, memlock, nofile, nproc, stack"}},
+		"limits":             {`{` + minimal + `, "limits": {"nofile": -1, "core": [], "stack": "max"}}`, []string{"limits.nofile: -1 is not a limit", "limits.core: must be", "limits.stack: max is not a limit"}},
 		"flag check":         {`{` + minimal + `, "flag_check": "maybe"}`, []string{`flag_check is "maybe": allowed are help and none`}},
 		"certificate":        {`{` + minimal + `, "certificates": [{"usage": "sever"}]}`, []string{"certificates[0]", `usage is "sever"`}},
-		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "token_file": "/t"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "belong to https only", "certificate and private_key belong together", "access_review: verb and resource"}},
-		"stale node":         {`{` + minimal + `, "wait_for": [{"url": "https://x", "access_review": {"verb": "get", "resource": "x"}, "stale_node": true}]}`, []string{"wait_for[0]: access_review and stale_node are two waits", "wait_for[0].stale_node: node is missing"}},
+		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "token_file": "/t"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together", "access_review: verb and resource"}},
+		"stale node":         {`{` + minimal + `, "wait_for": [{"url": "https://x", "access_review": {"verb": "get", "resource": "x"}, "stale_node": true}]}`, []string{"wait_for[0]: access_review and stale_node are two conditions", "wait_for[0].stale_node: node is missing"}},
 		"ready without prog": {`{` + minimal + `, "ready": {}}`, []string{"ready.command is empty"}},
-		"large":              {strings.Repeat(" ", maxConfigSize+1), []string{"allowed are 1048576"}},
+		"large":              {strings.Repeat(" ", strictjson.MaxSize+1), []string{"larger than 1048576"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(test.content))
@@ -75,19 +80,19 @@ func load(t *testing.T, config, extra string) (*Config, error) {
 }
 
 func TestExtraArgs(t *testing.T) {
-	config := `{` + minimal + `, "flags": {"v": 2, "unset": null}, "node_flags": {"node-ip": "address"}, "node": {"name": "a", "address": "10.0.0.1"}}`
+	config := `{` + minimal + `, "flags": {"v": 2, "unset": null, "cloud_provider": null}, "node_flags": {"node-ip": "address"}, "node": "/node.json"}`
 	for name, test := range map[string]struct {
 		extra string
 		want  []string
 	}{
-		"good":     {`{"a": 1, "b": [1, 2], "c": {"d": true}, "e": null}`, nil},
-		"empty":    {`{}`, nil},
-		"null":     {`null`, nil},
-		"owned":    {`{"v": 3, "unset": 1, "node_ip": "x", "cloud-provider": "aws", "cloud_config": null}`, []string{"5 problems", "v: the job sets this flag itself", "unset: the job", "node_ip: the job sets this flag from the node's identity", "cloud-provider: the cloud", "cloud_config: the cloud"}},
-		"dashes":   {`{"--a": 1}`, []string{"extra_args.json: --a: write the flag's name without dashes, a"}},
-		"twice":    {`{"a-b": 1, "a_b": 2}`, []string{"a-b and a_b are the same flag"}},
-		"not JSON": {`x`, []string{"extra_args.json", "not JSON"}},
-		"nested":   {`{"a": {"b": []}}`, []string{`a: key "b": want a string`}},
+		"good":          {`{"a": 1, "b": [1, 2], "c": {"d": true}, "e": null}`, nil},
+		"empty":         {`{}`, nil},
+		"null":          {`null`, nil},
+		"owned":         {`{"v": 3, "unset": 1, "node_ip": "x", "cloud-provider": null, "other": 1}`, []string{"4 problems", "v: the job sets this flag itself", "unset: the job sets", "node_ip: the job sets", "cloud-provider: the job sets"}},
+		"dashes":        {`{"--a": 1}`, []string{"extra_args.json: --a: write the name of the flag without dashes, a"}},
+		"two spellings": {`{"a-b": 1, "a_b": 2}`, []string{"a-b and a_b are the same flag"}},
+		"not JSON":      {`x`, []string{"extra_args.json", "not JSON"}},
+		"nested":        {`{"a": {"b": []}}`, []string{`extra_args.json: a: key "b": must be a string`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load(t, config, test.extra)
@@ -120,7 +125,7 @@ func TestCommandLine(t *testing.T) {
 		"v": 2, "big": 2147483648, "ratio": 0.50, "leader-elect": true, "profiling": false, "empty": "", "unset": null,
 		"list": ["b", "a"], "commas": ["a,b", "c"], "one": ["a,b"], "none": [], "spaces": "a b'c",
 		"feature-gates": {"Z": true, "A": false}, "labels": {"a": "x,y", "b": null, "c": ""}
-	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"}, "node": {"name": "w", "address": "10.0.0.1"}}`, `{"kube-extra": 7}`)
+	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"}, "node": "/node.json"}`, `{"kube-extra": 7}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,24 +137,37 @@ func TestCommandLine(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("command line:\n%q, want\n%q", got, want)
 	}
-	contains(t, quote(got), `'--spaces=a b'\''c'`, " --v=2")
+}
+
+func TestDefaultTimeouts(t *testing.T) {
+	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "stale_node": true}, {"url": "https://x/", "stale_node": true, "timeout": "1s"}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{config.CheckTimeout.String(), config.StopTimeout.String(), config.Ready.Timeout.String()}
+	for _, w := range config.WaitFor {
+		got = append(got, w.Timeout.String())
+	}
+	if want := []string{"30s", "30s", "1m30s", "10m0s", "5m0s", "1s"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
 }
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + minimal + `}`))
 	f.Add([]byte(`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null}, "stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`))
-	f.Add([]byte(`{` + minimal + `, "node": {"name": "a", "address": "::1"}, "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
+	f.Add([]byte(`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
 	f.Add([]byte(`{"flags": {"v": 1, "v": 2}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		config, err := Parse(content)
 		if err != nil {
 			if config != nil {
-				t.Error("an error with a configuration")
+				t.Error("both an error and a configuration")
 			}
 			return
 		}
 		if !json.Valid(content) {
-			t.Fatal("accepted what is not JSON")
+			t.Fatal("accepted text that is not JSON")
 		}
 		checkArguments(t, config)
 	})
@@ -169,7 +187,7 @@ func FuzzExtraArgs(f *testing.F) {
 	})
 }
 
-// checkArguments wants what every command line must be: each argument one flag with a value that the kernel takes, in order.
+// checkArguments checks what is true of every command line: each argument is one flag with a value that the kernel accepts, in order.
 func checkArguments(t *testing.T, config *Config) {
 	flags := config.flags(node.Identity{Name: "n"})
 	if !slices.IsSortedFunc(flags, func(a, b flag) int { return strings.Compare(a.name, b.name) }) {

@@ -13,25 +13,28 @@ import (
 	"syscall"
 	"time"
 
+	"al.essio.dev/pkg/shellescape"
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/poll"
 )
 
 const (
-	// tailLines and tailBytes bound what of a log is repeated in an error.
+	// tailLines and tailBytes limit how much of a log is repeated in an error.
 	tailLines = 15
 	tailBytes = 8 << 10
 )
 
-// Start runs the process as a daemon: a session of its own, no terminal, no input, output appended to its log files. It
-// returns when the process is ready (or, without a ready command, has lived for a moment). A process that does not get
-// ready is stopped again, and the error repeats what it logged last. Where the process runs already, nothing happens.
+// Start runs the process as a daemon: in its own session, without terminal and input, its output appended to its log files. It
+// returns when the process is ready, or, without a ready command, has run for a moment. A process that does not get ready is
+// stopped again, and the error repeats what it logged last. If the process already runs, Start does nothing.
 func (l *Launcher) Start(ctx context.Context, path string) error {
 	config, err := Load(path)
 	if err != nil {
 		return err
 	}
 	if config.Pidfile == "" || config.LogDir == "" {
-		return inFile(config.path, errors.New("pidfile and log_dir are needed to start a daemon: set both"))
+		return inFile(config.path, errors.New("start requires pidfile and log_dir: set both"))
 	}
 	if err := os.MkdirAll(config.LogDir, 0o755); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
@@ -41,7 +44,7 @@ func (l *Launcher) Start(ctx context.Context, path string) error {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
 	defer d.closeLogs()
-	d.log = logger(io.MultiWriter(l.Stderr, d.stderr), config.Process) // monit throws away what start prints
+	d.log = logger(io.MultiWriter(l.Stderr, d.stderr), config.Process) // monit discards what start prints
 	pid := 0
 	err = config.locked(ctx, func() error {
 		var err error
@@ -54,27 +57,27 @@ func (l *Launcher) Start(ctx context.Context, path string) error {
 	case err != nil:
 		return d.fail(err, "")
 	case pid != 0:
-		d.log.Info("runs already", "pid", pid)
+		d.log.Info("already running", "pid", pid)
 		return nil
 	}
 	if err := d.awaitReady(ctx); err != nil {
-		tail := d.tail() // before it is stopped: what it says of that helps nobody
+		tail := d.tail() // before it is stopped: what it logs about that helps nobody
 		return d.fail(errors.Join(err, d.abandon(ctx)), tail)
 	}
 	return nil
 }
 
-// daemon is one process on its way to be ready.
+// daemon is a process that is being started.
 type daemon struct {
 	launcher       *Launcher
 	config         *Config
 	log            *slog.Logger
 	stdout, stderr *os.File
-	// logStart is how long the log of standard error was before the process began to write.
+	// logStart is the size of the log of standard error before the process started.
 	logStart int64
 	command  *exec.Cmd
-	// ended is closed when the process has ended, with how in status.
-	ended  chan struct{}
+	// exited is closed when the process has exited; status is how.
+	exited chan struct{}
 	status error
 }
 
@@ -82,7 +85,7 @@ func (c *Config) logFile(stream string) string {
 	return filepath.Join(c.LogDir, c.Process+"."+stream+".log")
 }
 
-// openLogs opens for appending, so that logrotate may copy and truncate the files under the process.
+// openLogs opens the files for appending, so that logrotate can copy and truncate them while the process runs.
 func (d *daemon) openLogs() error {
 	var err error
 	if d.stdout, err = openLog(d.config.logFile("stdout")); err != nil {
@@ -104,16 +107,23 @@ func (d *daemon) closeLogs() {
 	_ = d.stderr.Close()
 }
 
-// spawn starts the launcher again as the daemon, which by exec becomes the process.
+// spawn runs the launcher again as the daemon, which becomes the process by exec.
 func (d *daemon) spawn() error {
+	self := d.launcher.self
+	if self == "" {
+		var err error
+		if self, err = os.Executable(); err != nil {
+			return err
+		}
+	}
 	if info, err := d.stderr.Stat(); err == nil {
 		d.logStart = info.Size()
 	}
-	// What monit left open, its own sockets among them, is not the daemon's business. On a kernel without the call the
-	// descriptors stay open, as they would without us.
+	// The daemon must not inherit what monit left open, such as its sockets. On a kernel without this call the descriptors
+	// stay open.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	syscall.Umask(0o022)
-	d.command = exec.Command(d.launcher.Self, "exec", d.config.path)
+	d.command = exec.Command(self, "exec", d.config.path)
 	d.command.Dir = "/"
 	d.command.Stdin = nil // /dev/null
 	d.command.Stdout, d.command.Stderr = d.stdout, d.stderr
@@ -121,10 +131,10 @@ func (d *daemon) spawn() error {
 	if err := d.command.Start(); err != nil {
 		return err
 	}
-	d.ended = make(chan struct{})
+	d.exited = make(chan struct{})
 	go func() {
 		d.status = d.command.Wait()
-		close(d.ended)
+		close(d.exited)
 	}()
 	if err := d.config.writePidfile(d.command.Process.Pid); err != nil {
 		return errors.Join(err, d.stop(context.Background()))
@@ -141,39 +151,27 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 	if err := d.awaitExec(ctx); err != nil {
 		return err
 	}
-	timeout := d.config.Ready.Timeout.or(defaultReadyTimeout)
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	begun := time.Now()
-	report := begun.Add(d.launcher.progress)
-	var last error
-	for {
-		err := d.tryReady(limited)
-		if err == nil {
-			return d.confirm(begun)
-		}
-		if last == nil || limited.Err() == nil {
-			last = err
-		}
-		if time.Now().After(report) {
-			d.log.Info("not ready yet", "since", time.Since(begun).Round(time.Second), "at_most", timeout, "last_error", last)
-			report = time.Now().Add(d.launcher.progress)
-		}
-		select {
-		case <-d.ended:
-			return d.earlyEnd()
-		case <-limited.Done():
-			if ctx.Err() != nil {
-				return fmt.Errorf("interrupted before it was ready; the last try: %w", last)
-			}
-			return fmt.Errorf("not ready within %s; the last try, %s, ended so: %w", timeout, quote(d.config.Ready.Command), last)
-		case <-time.After(d.launcher.poll):
-		}
+	timeout := d.config.Ready.Timeout.Std()
+	started := time.Now()
+	err := poll.Within(ctx, timeout, d.launcher.poll, d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, err error) {
+		d.log.Info("not ready yet", "elapsed", elapsed.Round(time.Second), "timeout", timeout, "last_error", err)
+	}, d.tryReady)))
+	var unready *poll.Error
+	if errors.As(err, &unready) {
+		return fmt.Errorf("not ready: the command %s %w", shellescape.QuoteCommand(d.config.Ready.Command), err)
 	}
+	if err != nil {
+		return err
+	}
+	if d.hasExited() { // then another process made the ready command succeed
+		return d.exitError()
+	}
+	d.log.Info("ready", "pid", d.command.Process.Pid, "took", time.Since(started).Round(time.Millisecond))
+	return nil
 }
 
 // settle watches a process without a ready command for a moment. It does not wait for what the process itself waits for,
-// which may take minutes, and come only after other processes of the same machine have been started.
+// which can take minutes, or depend on processes that monit starts later on the same VM.
 func (d *daemon) settle(ctx context.Context) error {
 	if len(d.config.WaitFor) == 0 {
 		if err := d.awaitExec(ctx); err != nil {
@@ -181,8 +179,8 @@ func (d *daemon) settle(ctx context.Context) error {
 		}
 	}
 	select {
-	case <-d.ended:
-		return d.earlyEnd()
+	case <-d.exited:
+		return d.exitError()
 	case <-ctx.Done():
 		return errors.New("interrupted")
 	case <-time.After(d.launcher.settle):
@@ -190,43 +188,43 @@ func (d *daemon) settle(ctx context.Context) error {
 	}
 }
 
-// confirm makes sure that it was our process that the ready command has seen.
-func (d *daemon) confirm(begun time.Time) error {
-	select {
-	case <-d.ended:
-		return d.earlyEnd()
-	default:
-		d.log.Info("ready", "pid", d.command.Process.Pid, "took", time.Since(begun).Round(time.Millisecond))
-		return nil
-	}
-}
-
-// awaitExec waits while the process is still the launcher, which has its own deadlines for what it waits for. The time
+// awaitExec waits while the process is still the launcher, which has its own timeouts for what it waits for. The time
 // to get ready counts from when the program itself runs.
 func (d *daemon) awaitExec(ctx context.Context) error {
-	begun := time.Now()
-	report := begun.Add(d.launcher.progress)
-	for !d.config.runs(d.command.Process.Pid) {
-		select {
-		case <-d.ended:
-			return d.earlyEnd()
-		case <-ctx.Done():
-			return errors.New("interrupted")
-		case <-time.After(min(d.launcher.poll, 50*time.Millisecond)):
+	return poll.Until(ctx, min(d.launcher.poll, 50*time.Millisecond), d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, _ error) {
+		d.log.Info("waiting for what the process needs", "elapsed", elapsed.Round(time.Second))
+	}, func(context.Context) error {
+		if !d.config.runs(d.command.Process.Pid) {
+			return errors.New("the process still waits for what it needs")
 		}
-		if time.Now().After(report) {
-			d.log.Info("waiting for what the process needs", "since", time.Since(begun).Round(time.Second))
-			report = time.Now().Add(d.launcher.progress)
-		}
-	}
-	return nil
+		return nil
+	})))
 }
 
-func (d *daemon) earlyEnd() error {
-	if d.status == nil {
-		return errors.New("it ended at once, with exit status 0")
+// unlessExited makes a check fail for good if the process has exited.
+func (d *daemon) unlessExited(check func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if d.hasExited() {
+			return poll.Permanent(d.exitError())
+		}
+		return check(ctx)
 	}
-	return fmt.Errorf("it ended: %w", d.status)
+}
+
+func (d *daemon) hasExited() bool {
+	select {
+	case <-d.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+func (d *daemon) exitError() error {
+	if d.status == nil {
+		return errors.New("it exited, with exit status 0")
+	}
+	return fmt.Errorf("it exited: %w", d.status)
 }
 
 // tryReady runs the ready command once.
@@ -235,7 +233,7 @@ func (d *daemon) tryReady(ctx context.Context) error {
 	output := &cappedBuffer{limit: tailBytes}
 	command.Stdout, command.Stderr = output, output
 	command.Dir = "/"
-	id, err := d.config.identity(false, d.log)
+	id, err := d.config.identity()
 	if err != nil {
 		return err
 	}
@@ -250,7 +248,7 @@ func (d *daemon) tryReady(ctx context.Context) error {
 	return nil
 }
 
-// abandon stops the process that did not get ready and forgets it.
+// abandon stops the process that did not get ready and removes its pidfile.
 func (d *daemon) abandon(ctx context.Context) error {
 	err := d.stop(ctx)
 	return errors.Join(err, d.config.locked(context.WithoutCancel(ctx), func() error {
@@ -258,19 +256,12 @@ func (d *daemon) abandon(ctx context.Context) error {
 	}))
 }
 
-// stop ends the process that spawn started; an interrupt does not shorten its time, or it could be left half stopped.
+// stop stops the process that spawn started. An interrupt does not shorten its time, or the process could be left running.
 func (d *daemon) stop(ctx context.Context) error {
-	return d.launcher.terminate(context.WithoutCancel(ctx), d.command.Process, d.config.StopTimeout.or(defaultStopTimeout), func() bool {
-		select {
-		case <-d.ended:
-			return true
-		default:
-			return false
-		}
-	}, d.log.Info)
+	return d.launcher.terminate(context.WithoutCancel(ctx), d.command.Process, d.config.StopTimeout.Std(), d.hasExited, d.log)
 }
 
-// fail adds to an error where to read more, and what stands there last, and leaves it in the log too.
+// fail logs an error, and adds to it the log's path and the last lines of the log.
 func (d *daemon) fail(err error, tail string) error {
 	reason := strings.Join(problemsOf(err), "; ")
 	d.log.Error("did not start", "error", reason)
@@ -280,7 +271,7 @@ func (d *daemon) fail(err error, tail string) error {
 	return fmt.Errorf("%s did not start: %s; the last lines of %s:\n%s", d.config.Process, reason, d.config.logFile("stderr"), tail)
 }
 
-// tail returns what the log of standard error got last since this start, or nothing if it cannot be read.
+// tail returns the last lines that the process has logged to standard error since this start, or "" if they cannot be read.
 func (d *daemon) tail() string {
 	f, err := os.Open(d.config.logFile("stderr"))
 	if err != nil {
@@ -292,7 +283,7 @@ func (d *daemon) tail() string {
 		return ""
 	}
 	from := d.logStart
-	if from > info.Size() { // truncated meanwhile
+	if from > info.Size() { // the log was truncated
 		from = 0
 	}
 	from = max(from, info.Size()-tailBytes)
@@ -302,72 +293,4 @@ func (d *daemon) tail() string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
 	return "  " + strings.Join(lines[max(0, len(lines)-tailLines):], "\n  ")
-}
-
-// Stop ends the process that Start started, and only that one. It is no error if none runs; a pidfile left behind is removed.
-func (l *Launcher) Stop(ctx context.Context, path string) error {
-	config, err := Load(path)
-	if err != nil {
-		return err
-	}
-	if config.Pidfile == "" {
-		return inFile(config.path, errors.New("pidfile is needed to stop a daemon: set it"))
-	}
-	log, closeLog := config.stopLog(l.Stderr)
-	defer closeLog()
-	if err := l.stopRunning(ctx, config, log); err != nil {
-		log.Error("did not stop", "error", err)
-		return fmt.Errorf("%s did not stop: %w; see %s", config.Process, err, config.logFile("stderr"))
-	}
-	return nil
-}
-
-// stopLog writes to the process's log too, where that is possible.
-func (c *Config) stopLog(stderr io.Writer) (*slog.Logger, func()) {
-	if c.LogDir != "" {
-		if file, err := openLog(c.logFile("stderr")); err == nil {
-			return logger(io.MultiWriter(stderr, file), c.Process), func() { _ = file.Close() }
-		}
-	}
-	return logger(stderr, c.Process), func() {}
-}
-
-func (l *Launcher) stopRunning(ctx context.Context, config *Config, log *slog.Logger) error {
-	named, err := config.readPidfile()
-	if err != nil {
-		return err
-	}
-	pid, err := config.running()
-	if err != nil {
-		return err
-	}
-	if pid == 0 {
-		log.Info("does not run", "pidfile", config.Pidfile)
-		return config.locked(ctx, func() error { return config.removePidfile(named) })
-	}
-	process, err := os.FindProcess(pid) // holds on to this very process, whatever becomes of the pid
-	if err != nil {
-		return err
-	}
-	defer func() { _ = process.Release() }()
-	if again, err := config.running(); err != nil || again != pid {
-		return errors.Join(err, config.locked(ctx, func() error { return config.removePidfile(pid) }))
-	}
-	begun := time.Now()
-	log.Info("stopping", "pid", pid)
-	self, err := birthOf(pid)
-	gone := func() bool {
-		now, lookup := birthOf(pid)
-		return lookup != nil || now != self
-	}
-	if err == nil {
-		err = l.terminate(ctx, process, config.StopTimeout.or(defaultStopTimeout), gone, log.Info)
-	} else {
-		err = nil // it has ended since
-	}
-	if err != nil {
-		return err
-	}
-	log.Info("stopped", "pid", pid, "took", time.Since(begun).Round(time.Millisecond))
-	return config.locked(ctx, func() error { return config.removePidfile(pid) })
 }

@@ -10,9 +10,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/eventually"
 )
 
-// stopAtEnd has the daemon stopped when the test ends, however that is.
+// stopAtEnd stops the daemon when the test ends.
 func (b *bench) stopAtEnd() {
 	b.t.Cleanup(func() { b.launch("stop") })
 }
@@ -31,13 +33,13 @@ func TestStartAndStop(t *testing.T) {
 	b.config("fake-daemon", map[string]any{
 		"flags":            map[string]any{"report": b.path("report.json"), "after": "200ms"},
 		"ready":            map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}, "timeout": "10s"},
-		"environment":      map[string]any{"COLOUR": "blue", "COUNT": 3, "HOME": nil},
-		"node":             map[string]any{"name": "worker-0", "address": "10.0.0.4"},
+		"environment":      map[string]any{"COLOR": "blue", "COUNT": 3, "HOME": nil},
+		"node":             b.node(""),
 		"node_environment": map[string]any{"NODE_NAME": "name", "ZONE": "zone"},
 	})
 	b.stopAtEnd()
 	b.must("start")
-	c := b.circumstances() // there, because start waited for it
+	c := b.circumstances() // exists, because start waited for it
 	if c.PID != b.pid() || !alive(c.PID) {
 		t.Errorf("pidfile says %d, the process is %d", b.pid(), c.PID)
 	}
@@ -48,36 +50,36 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("stdin %q, directory %q", c.Stdin, c.Dir)
 	}
 	environment := strings.Join(c.Environment, "\n") + "\n"
-	contains(t, environment, "COLOUR=blue\n", "COUNT=3\n", "NODE_NAME=worker-0\n")
+	contains(t, environment, "COLOR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n")
 	if strings.Contains(environment, "HOME=") || strings.Contains(environment, "ZONE=") {
-		t.Errorf("environment has what it should not: %s", environment)
+		t.Errorf("unexpected variables: %s", environment)
 	}
 	contains(t, b.read("log/fake.stdout.log"), "on standard output")
 	contains(t, b.read("log/fake.stderr.log"), `msg=starting`, "fake-daemon --after=200ms --report=")
 
-	contains(t, b.must("start"), "runs already")
+	contains(t, b.must("start"), "already running")
 	if b.pid() != c.PID {
 		t.Errorf("a second start replaced %d by %d", c.PID, b.pid())
 	}
 	b.must("stop")
 	if alive(c.PID) {
-		t.Errorf("process %d lives after stop", c.PID)
+		t.Errorf("process %d still runs after stop", c.PID)
 	}
 	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
 		t.Errorf("pidfile after stop: %v", err)
 	}
-	contains(t, b.must("stop"), "does not run")
-	if err := os.Remove(b.path("report.json")); err != nil { // or it would count as ready before it is
+	contains(t, b.must("stop"), "not running")
+	if err := os.Remove(b.path("report.json")); err != nil { // or the new process would count as ready too early
 		t.Fatal(err)
 	}
-	b.must("start") // and again, appending
+	b.must("start") // again: the log is appended to
 	contains(t, b.read("log/fake.stdout.log"), "on standard output\non standard output\n")
 }
 
-func TestStartWithoutReadyNoticesEarlyDeath(t *testing.T) {
+func TestStartNoticesAnEarlyExit(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{"flags": map[string]any{"fail": true}})
-	output := b.refuses("start", "fake did not start: it ended: exit status 7", b.path("log/fake.stderr.log"), "cannot bind: address in use")
+	output := b.refuses("start", "fake did not start: it exited: exit status 7", b.path("log/fake.stderr.log"), "cannot bind: address in use")
 	if strings.Contains(output, "panic") {
 		t.Error(output)
 	}
@@ -93,7 +95,7 @@ func TestStartLeavesNothingBehindWhenNotReady(t *testing.T) {
 		"ready":        map[string]any{"command": []string{"/bin/sh", "-c", "echo no pause image; exit 4"}, "timeout": "2s"},
 		"stop_timeout": "300ms",
 	})
-	b.refuses("start", "not ready within 2s", "exit status 4: no pause image", "fake.stderr.log", "SIGKILL")
+	b.refuses("start", "not ready", "exit status 4: no pause image", "fake.stderr.log", "SIGKILL")
 	if pid := b.circumstances().PID; alive(pid) {
 		t.Errorf("process %d was left behind", pid)
 	}
@@ -113,7 +115,7 @@ func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
 	if err := start.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the process reports", func() bool { _, err := os.Stat(b.path("report.json")); return err == nil })
+	eventually.Succeeds(t, 10*time.Second, "report of the process", func() error { _, err := os.Stat(b.path("report.json")); return err })
 	if err := start.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +127,7 @@ func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-func TestStopSparesChildren(t *testing.T) {
+func TestStopKeepsChildrenRunning(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
 		"flags": map[string]any{"report": b.path("report.json"), "child": b.path("child")},
@@ -140,11 +142,11 @@ func TestStopSparesChildren(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
 	b.must("stop")
 	if !alive(child) {
-		t.Error("stop ended the child too")
+		t.Error("stop stopped the child too")
 	}
 }
 
-func TestStopKillsTheStubborn(t *testing.T) {
+func TestStopKillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
 		"flags":        map[string]any{"report": b.path("report.json"), "stubborn": true},
@@ -156,12 +158,12 @@ func TestStopKillsTheStubborn(t *testing.T) {
 	pid := b.pid()
 	contains(t, b.must("stop"), "sending SIGKILL")
 	if alive(pid) {
-		t.Error("it lives")
+		t.Error("the process still runs")
 	}
 }
 
-// TestForeignPid gives the pidfile the pid of a living process that is not ours, as after a reboot.
-func TestForeignPid(t *testing.T) {
+// TestPidfileOfAnotherProcess has a pidfile with the PID of another running process, as after a reboot.
+func TestPidfileOfAnotherProcess(t *testing.T) {
 	for name, birthFile := range map[string]func(pid int) string{
 		"without birth":     func(int) string { return "" },
 		"birth of another":  func(int) string { return `{"pid": 1, "start_ticks": 1, "boot_id": "x"}` },
@@ -174,12 +176,12 @@ func TestForeignPid(t *testing.T) {
 				"flags": map[string]any{"report": b.path("report.json")},
 				"ready": map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}},
 			})
-			stranger := exec.Command("sleep", "60")
-			if err := stranger.Start(); err != nil {
+			other := exec.Command("sleep", "60")
+			if err := other.Start(); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
-			pid := stranger.Process.Pid
+			t.Cleanup(func() { _ = other.Process.Kill(); _ = other.Wait() })
+			pid := other.Process.Pid
 			lay := func() {
 				if err := os.MkdirAll(b.path("run"), 0o755); err != nil {
 					t.Fatal(err)
@@ -198,17 +200,17 @@ func TestForeignPid(t *testing.T) {
 			b.stopAtEnd()
 			b.must("start")
 			if b.pid() == pid || b.pid() != b.circumstances().PID {
-				t.Errorf("start took the stranger %d for its own", pid)
+				t.Errorf("start treated process %d as its own", pid)
 			}
 			if !alive(pid) {
-				t.Error("the stranger was ended")
+				t.Error("the other process was stopped")
 			}
 		})
 	}
 }
 
-// TestOwnPidWithoutBirth has only the pidfile: the command line tells that the process is ours.
-func TestOwnPidWithoutBirth(t *testing.T) {
+// TestPidfileWithoutBirth has only the pidfile: the command line identifies the process.
+func TestPidfileWithoutBirth(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{})
 	b.stopAtEnd()
@@ -217,14 +219,14 @@ func TestOwnPidWithoutBirth(t *testing.T) {
 	if err := os.Remove(b.path("run/fake.pid.json")); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, b.must("start"), "runs already")
+	contains(t, b.must("start"), "already running")
 	b.must("stop")
 	if alive(pid) {
-		t.Error("it lives")
+		t.Error("the process still runs")
 	}
 }
 
-func TestGarbledPidfile(t *testing.T) {
+func TestInvalidPidfile(t *testing.T) {
 	for _, content := range []string{"", "x", "-5", "0", "99999999999999999999", "4194304000"} {
 		t.Run(content, func(t *testing.T) {
 			b := newBench(t)
@@ -237,13 +239,13 @@ func TestGarbledPidfile(t *testing.T) {
 			b.stopAtEnd()
 			b.must("start")
 			if !alive(b.pid()) {
-				t.Error("it does not live")
+				t.Error("the process does not run")
 			}
 		})
 	}
 }
 
-// TestExecLooksAlive watches a process that execs a hundred times: it never looks like one that has ended.
+// TestExecLooksAlive watches a process that execs a hundred times: it never looks as if it had ended.
 func TestExecLooksAlive(t *testing.T) {
 	command := exec.Command(newBench(t).path("fake-exec"), "100")
 	stdin, err := command.StdinPipe()
@@ -260,13 +262,13 @@ func TestExecLooksAlive(t *testing.T) {
 			break
 		}
 	}
-	_ = stdin.Close() // the last one waits for it
+	_ = stdin.Close() // the last program waits for it
 	if err := command.Wait(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestStartTwiceAtOnce(t *testing.T) {
+func TestConcurrentStarts(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{})
 	b.stopAtEnd()
@@ -298,16 +300,16 @@ func TestStopWhileWaiting(t *testing.T) {
 	if alive(pid) || time.Since(begun) > 5*time.Second {
 		t.Errorf("stop took %s, alive: %t", time.Since(begun), alive(pid))
 	}
-	contains(t, b.read("log/fake.stderr.log"), "interrupted while it waited for http://127.0.0.1:1/", "connection refused")
+	contains(t, b.read("log/fake.stderr.log"), "http://127.0.0.1:1/", "stopped after", "connection refused")
 }
 
-func TestStartReportsAWaitInVain(t *testing.T) {
+func TestStartReportsAWaitThatTimesOut(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
 		"wait_for": []any{map[string]any{"url": "http://127.0.0.1:1/", "timeout": "1s"}},
 		"ready":    map[string]any{"command": []string{"/bin/true"}},
 	})
-	b.refuses("start", "http://127.0.0.1:1/ did not answer as it should within 1s", "connection refused")
+	b.refuses("start", "http://127.0.0.1:1/", "timed out after 1s", "connection refused")
 }
 
 func TestLimits(t *testing.T) {
@@ -328,8 +330,8 @@ func TestLimits(t *testing.T) {
 			if test.want != 0 && got != test.want {
 				t.Errorf("%d open files allowed, want %d", got, test.want)
 			}
-			if test.want == 0 { // no kernel allows a million millions
-				contains(t, b.read("log/fake.stderr.log"), "refuses a resource limit", "limit=nofile", "wanted=1099511627776")
+			if test.want == 0 { // no kernel allows that many
+				contains(t, b.read("log/fake.stderr.log"), "refuses a resource limit", "limit=nofile", "requested=1099511627776")
 			}
 		})
 	}
@@ -340,15 +342,15 @@ func TestExecKeepsThePid(t *testing.T) {
 	b.config("fake-daemon", map[string]any{
 		"arguments":  []string{"serve"},
 		"flags":      map[string]any{"report": b.path("report.json")},
-		"node_flags": map[string]any{"child": "region"}, // empty, so left out
-		"node":       map[string]any{"name": "a", "address": "10.0.0.4"},
+		"node_flags": map[string]any{"child": "region"}, // empty, so the flag is left out
+		"node":       b.node(""),
 	})
 	command := exec.Command(b.path("kube-launcher"), "exec", b.path("flags.json"))
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
-	eventually(t, "the process reports", func() bool { _, err := os.Stat(b.path("report.json")); return err == nil })
+	eventually.Succeeds(t, 10*time.Second, "report of the process", func() error { _, err := os.Stat(b.path("report.json")); return err })
 	c := b.circumstances()
 	if c.PID != command.Process.Pid {
 		t.Errorf("pid %d, want %d", c.PID, command.Process.Pid)
@@ -358,12 +360,12 @@ func TestExecKeepsThePid(t *testing.T) {
 	}
 }
 
-func TestExecWantsTheIdentity(t *testing.T) {
+func TestExecRequiresTheIdentity(t *testing.T) {
 	b := newBench(t)
-	b.config("fake-daemon", map[string]any{"node": map[string]any{"name": "a", "address": "10.0.0.4", "identity_file": b.path("node.json")}})
-	b.refuses("exec", b.path("node.json"), "job cloud-provider", "pre-start")
+	b.config("fake-daemon", map[string]any{"node": b.node(b.path("identity.json"))})
+	b.refuses("exec", b.path("identity.json"), "job cloud-provider", "pre-start")
 	b.must("check") // where it is tolerated
-	b.write("node.json", `{"name": "UPPER"}`)
-	b.refuses("exec", b.path("node.json"), `"UPPER"`)
-	b.refuses("check", b.path("node.json"), `"UPPER"`)
+	b.write("identity.json", `{"name": "UPPER"}`)
+	b.refuses("exec", b.path("identity.json"), `"UPPER"`)
+	b.refuses("check", b.path("identity.json"), `"UPPER"`)
 }

@@ -1,11 +1,8 @@
 package launcher
 
 import (
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 
@@ -16,11 +13,11 @@ import (
 type flag struct {
 	name      string
 	arguments []string
-	// source is the file and key that set it, for messages.
+	// source is the file and the key that set the flag, for messages.
 	source string
 }
 
-// flags returns the flags for an identity, sorted by name: the job's, the node's, the operator's.
+// flags returns the flags of the job, of the node's identity and of the operator, sorted by name.
 func (c *Config) flags(id node.Identity) []flag {
 	var flags []flag
 	add := func(name string, value Value, source string) {
@@ -43,7 +40,7 @@ func (c *Config) flags(id node.Identity) []flag {
 	return flags
 }
 
-// commandLine is the whole of it, the program first.
+// commandLine returns the program, its arguments and its flags.
 func (c *Config) commandLine(flags []flag) []string {
 	line := append([]string{c.Executable}, c.Arguments...)
 	for _, f := range flags {
@@ -52,7 +49,7 @@ func (c *Config) commandLine(flags []flag) []string {
 	return line
 }
 
-// environment is the launcher's own environment with the configuration's on top, sorted.
+// environment returns the inherited environment with the configuration's changes, sorted.
 func (c *Config) environment(id node.Identity, inherited []string) []string {
 	variables := map[string]string{}
 	for _, entry := range inherited {
@@ -61,8 +58,8 @@ func (c *Config) environment(id node.Identity, inherited []string) []string {
 		}
 	}
 	for name, value := range c.Environment {
-		if value.Set {
-			variables[name] = value.Text
+		if value.set {
+			variables[name] = value.text
 		} else {
 			delete(variables, name)
 		}
@@ -81,38 +78,22 @@ func (c *Config) environment(id node.Identity, inherited []string) []string {
 	return entries
 }
 
-// identity finds out who the node is. The identity file must exist, unless tolerant: during a deploy's pre-start it may
-// be written at this very moment.
-func (c *Config) identity(tolerant bool, log *slog.Logger) (node.Identity, error) {
-	if c.Node == nil {
+// identity returns the VM's identity as a node, empty where the configuration names none.
+func (c *Config) identity() (node.Identity, error) {
+	if c.Node == "" {
 		return node.Identity{}, nil
 	}
-	if c.Node.IdentityFile == "" {
-		return c.Node.identity(), nil
-	}
-	id, err := node.Read(c.Node.IdentityFile)
-	if !errors.Is(err, os.ErrNotExist) {
-		return id, err
-	}
-	if tolerant {
-		log.Info("the node's identity is not known yet, flags are judged without it", "file", c.Node.IdentityFile)
-		return c.Node.identity(), nil
-	}
-	return id, fmt.Errorf("%w; the pre-start of job cloud-provider writes it: see its log, cloud-provider/pre-start.stderr.log beside this process's own", err)
+	return node.Load(c.Node)
 }
 
-// quote renders a command line so that it can be pasted into a shell.
-func quote(line []string) string {
-	words := make([]string, len(line))
-	for i, word := range line {
-		if word == "" || strings.ContainsFunc(word, needsQuote) {
-			word = "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-		}
-		words[i] = word
+// identityForCheck is identity for pre-start scripts, when the cloud's part of the identity may not be detected yet.
+func (c *Config) identityForCheck(log *slog.Logger) (node.Identity, error) {
+	if c.Node == "" {
+		return node.Identity{}, nil
 	}
-	return strings.Join(words, " ")
-}
-
-func needsQuote(r rune) bool {
-	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_=.,/:@%+", r)
+	id, detected, err := node.LoadForCheck(c.Node)
+	if err == nil && !detected {
+		log.Info("the node's identity in the cloud is not detected yet, checking the flags without it", "node", c.Node)
+	}
+	return id, err
 }

@@ -6,12 +6,16 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-const unlimited Limit = math.MaxUint64
+const (
+	unlimited     = math.MaxUint64
+	unlimitedText = "unlimited"
+)
 
 // resources maps the names that limits.conf(5) uses to the kernel's numbers.
 var resources = map[string]int{
@@ -22,31 +26,53 @@ var resources = map[string]int{
 	"stack":   unix.RLIMIT_STACK,
 }
 
-// applyLimits sets what it may. A limit that cannot be set as wanted, because the machine allows less, is set to the most
-// that is allowed, and that is logged: the process may well do without.
-func applyLimits(limits map[string]Limit, log *slog.Logger) {
+// limit returns a resource limit, a whole number or unlimited; 0 if it is unset.
+func (s Scalar) limit() (uint64, error) {
+	if s.err != nil || !s.set {
+		return 0, s.err
+	}
+	if s.text == unlimitedText {
+		return unlimited, nil
+	}
+	limit, err := strconv.ParseUint(s.text, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%s is not a limit: set a whole number or %q", s.text, unlimitedText)
+	}
+	return limit, nil
+}
+
+func limitText(limit uint64) string {
+	if limit == unlimited {
+		return unlimitedText
+	}
+	return strconv.FormatUint(limit, 10)
+}
+
+// applyLimits sets the limits as far as the machine allows. If it refuses one, the process gets the maximum and that is
+// logged, because it may run without.
+func applyLimits(limits map[string]uint64, log *slog.Logger) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
-		got, err := applyLimit(resources[name], uint64(limits[name]))
+		got, err := applyLimit(resources[name], limits[name])
 		if err != nil {
-			log.Warn("this machine refuses a resource limit; the process gets what is allowed", "limit", name, "wanted", limits[name].String(), "got", Limit(got).String(), "error", err)
+			log.Warn("this machine refuses a resource limit; the process gets what is allowed", "limit", name, "requested", limitText(limits[name]), "got", limitText(got), "error", err)
 		}
 	}
 }
 
-// applyLimit goes through package syscall and not x/sys: only so does the Go runtime know that the number of open files
-// was set on purpose, and keeps it across exec. It returns the soft limit that is now in force.
-func applyLimit(resource int, wanted uint64) (uint64, error) {
+// applyLimit returns the soft limit that is now in force. It uses package syscall and not x/sys: only then the Go runtime
+// notices that the number of open files was set on purpose, and keeps it across exec.
+func applyLimit(resource int, requested uint64) (uint64, error) {
 	var current syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &current); err != nil {
 		return 0, fmt.Errorf("read limit: %w", err)
 	}
-	err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: wanted, Max: wanted})
+	err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: requested, Max: requested})
 	if err == nil {
-		return wanted, nil
+		return requested, nil
 	}
-	most := min(wanted, current.Max)
-	if fallback := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: most, Max: current.Max}); fallback != nil {
+	maximum := min(requested, current.Max)
+	if fallback := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: maximum, Max: current.Max}); fallback != nil {
 		return current.Cur, err
 	}
-	return most, err
+	return maximum, err
 }

@@ -19,9 +19,11 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"kubernetes-release/internal/atomicfile"
 )
 
-// programs are what the test binary is when it is called by another name, so that every test has real processes.
+// programs are what the test binary does when it is run by another name, so that tests have real processes.
 var programs = map[string]func(){
 	"kube-launcher": launcherMain,
 	"fake-pflag":    pflagMain,
@@ -38,18 +40,19 @@ func TestMain(m *testing.M) {
 		program()
 		os.Exit(0)
 	}
-	// With -race every program would sleep for a second at its end.
+	// With -race every program would sleep for a second before it exits.
 	if err := os.Setenv("GORACE", "atexit_sleep_ms=0"); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())
 }
 
-// launcherMain is cmd/kube-launcher with short pauses.
+// launcherMain is cmd/kube-launcher with short intervals.
 func launcherMain() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	l := New(os.Args[0], os.Stderr)
+	l := New(os.Stderr)
+	l.self = os.Args[0]
 	l.poll, l.progress, l.settle = 20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	if settle, err := time.ParseDuration(os.Getenv("TEST_SETTLE")); err == nil {
 		l.settle = settle
@@ -61,8 +64,8 @@ func launcherMain() {
 	}
 }
 
-// pflagMain parses flags as Kubernetes' programs do, one of them hidden, and checks its feature gates after --help but
-// before --version, as they do.
+// pflagMain parses flags, one of them hidden, and checks its feature gates after --help but before --version, as
+// Kubernetes' programs do.
 func pflagMain() {
 	flags := pflag.NewFlagSet("fake-pflag", pflag.ContinueOnError)
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
@@ -109,7 +112,7 @@ func goflagMain() {
 	goflag.Parse()
 }
 
-// zeroMain ends with 0 whatever happens, as flanneld does.
+// zeroMain always exits with 0, as flanneld does.
 func zeroMain() {
 	flags := goflag.NewFlagSet("fake-zero", goflag.ExitOnError)
 	flags.String("iface", "", "interface")
@@ -117,7 +120,7 @@ func zeroMain() {
 	_ = flags.Parse(os.Args[1:])
 }
 
-// circumstances are what daemonMain reports of itself.
+// circumstances are what daemonMain reports about itself.
 type circumstances struct {
 	PID, Session int
 	Arguments    []string
@@ -126,8 +129,7 @@ type circumstances struct {
 	NoFile       uint64
 }
 
-// daemonMain writes its circumstances to --report and lives until SIGTERM, or as its flags say.
-// execMain execs itself from another thread than the first, as often as its argument says, and waits for its input to end.
+// execMain execs itself from another thread than the first, as often as its argument says, and then waits for the end of its input.
 func execMain() {
 	n, err := strconv.Atoi(os.Args[1])
 	if err != nil {
@@ -145,11 +147,12 @@ func execMain() {
 	panic(<-failed)
 }
 
+// daemonMain writes its circumstances to --report and runs until SIGTERM, or as its flags say.
 func daemonMain() {
 	flags := pflag.NewFlagSet("fake-daemon", pflag.ExitOnError)
 	report := flags.String("report", "", "file to write")
 	after := flags.Duration("after", 0, "time before the report")
-	fail := flags.Bool("fail", false, "end with status 7")
+	fail := flags.Bool("fail", false, "exit with status 7")
 	stubborn := flags.Bool("stubborn", false, "ignore SIGTERM")
 	child := flags.String("child", "", "start a child and write its pid to this file")
 	_ = flags.Parse(os.Args[1:])
@@ -186,14 +189,14 @@ func writeCircumstances(path string) {
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
 	content, err := json.Marshal(circumstances{PID: os.Getpid(), Session: int(session), Arguments: os.Args[1:], Environment: os.Environ(), Stdin: stdin, Dir: dir, NoFile: limit.Cur})
 	if err == nil {
-		err = writeFile(path, content)
+		err = atomicfile.Write(path, content, 0o644)
 	}
 	if err != nil {
 		panic(err)
 	}
 }
 
-// bench is a directory with the programs, a configuration and what belongs to it.
+// bench is a directory with the programs, a configuration and its files.
 type bench struct {
 	t   *testing.T
 	dir string
@@ -227,6 +230,11 @@ func (b *bench) write(name, content string) string {
 	return b.path(name)
 }
 
+// node writes config/node.json for a node a-0 and returns its path.
+func (b *bench) node(identityFile string) string {
+	return b.write("node.json", `{"instance_group": "a", "instance_id": "0", "address": "10.0.0.4", "identity_file": "`+identityFile+`"}`)
+}
+
 func (b *bench) read(name string) string {
 	b.t.Helper()
 	content, err := os.ReadFile(b.path(name))
@@ -236,7 +244,7 @@ func (b *bench) read(name string) string {
 	return string(content)
 }
 
-// config writes flags.json: process and executable, and what extra says on top.
+// config writes flags.json: the fields that every test needs, and extra.
 func (b *bench) config(program string, extra map[string]any) {
 	b.t.Helper()
 	config := map[string]any{"process": "fake", "executable": b.path(program), "log_dir": b.path("log"), "pidfile": b.path("run/fake.pid")}
@@ -250,7 +258,7 @@ func (b *bench) config(program string, extra map[string]any) {
 	b.write("flags.json", string(content))
 }
 
-// launch runs the launcher to its end, and returns its exit status and output.
+// launch runs the launcher and returns its exit status and output.
 func (b *bench) launch(command string, environment ...string) (int, string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
@@ -265,22 +273,22 @@ func (b *bench) launch(command string, environment ...string) (int, string) {
 	return launcher.ProcessState.ExitCode(), string(output)
 }
 
-// must runs the launcher and wants success.
+// must runs the launcher, which must succeed.
 func (b *bench) must(command string) string {
 	b.t.Helper()
 	status, output := b.launch(command)
 	if status != 0 {
-		b.t.Fatalf("kube-launcher %s ended with %d:\n%s", command, status, output)
+		b.t.Fatalf("kube-launcher %s exited with %d:\n%s", command, status, output)
 	}
 	return output
 }
 
-// refuses runs the launcher and wants it to fail with all of these words.
+// refuses runs the launcher, which must fail with all of these texts.
 func (b *bench) refuses(command string, want ...string) string {
 	b.t.Helper()
 	status, output := b.launch(command, "TEST_SETTLE=30s")
 	if status != 1 {
-		b.t.Errorf("kube-launcher %s ended with %d, want 1", command, status)
+		b.t.Errorf("kube-launcher %s exited with %d, want 1", command, status)
 	}
 	contains(b.t, output, want...)
 	return output
@@ -290,7 +298,7 @@ func contains(t *testing.T, text string, want ...string) {
 	t.Helper()
 	for _, part := range want {
 		if !strings.Contains(text, part) {
-			t.Errorf("lacks %q:\n%s", part, text)
+			t.Errorf("want %q in:\n%s", part, text)
 		}
 	}
 }
@@ -307,14 +315,4 @@ func (b *bench) pid() int {
 func alive(pid int) bool {
 	_, err := birthOf(pid)
 	return err == nil
-}
-
-// eventually waits for a condition for at most ten seconds.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10s in vain: %s", what)
-		}
-	}
 }

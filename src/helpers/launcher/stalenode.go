@@ -1,45 +1,52 @@
 package launcher
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
+	"time"
+
+	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/helpers/node"
 )
 
-// A VM that is made anew with the address of an earlier one gets that one's name as a node, too. The earlier one's Node keeps
-// its provider id for ever, so the cloud controller deletes it when it finds that instance gone. A kubelet that has taken the
-// Node over by then is left without one, as it registers only when it starts, and what else runs on the VM is left with the
-// part of the pod network that the Node had. Hence nothing may start on the VM that goes by its Node before the old one is gone.
+// A new VM with the address of a previous one has the same name as a node. The Node of the previous VM keeps its provider ID,
+// so the cloud-controller-manager deletes it when it finds that instance gone. If the new VM's kubelet had taken over the Node
+// by then, it would lose it, because a kubelet registers only when it starts, and everything else on the VM would keep using
+// the part of the pod network that the Node had. Hence nothing that uses the Node may start before the stale one is deleted.
 
-const nodesPath = "/api/v1/nodes/"
-
-// errMayNotRead is no reason to wait for long: a cluster whose add-ons are of an earlier release never gives the right, and
-// without a look it is no worse off than it was.
-var errMayNotRead = errors.New("may not read Nodes")
-
-// judgeNode tells by the answer to a request for the machine's Node whether the machine may become that Node.
-func (w Wait) judgeNode(response *http.Response, body []byte) error {
-	switch response.StatusCode {
-	case http.StatusOK:
-	case http.StatusNotFound:
+// checkStaleNode returns an error while the Node with this VM's name belongs to a previous VM.
+func checkStaleNode(ctx context.Context, client *apiclient.Client, id node.Identity) error {
+	providerID, err := client.NodeProviderID(ctx, id.Name)
+	switch {
+	case errors.Is(err, apiclient.ErrNoNode):
 		return nil
-	case http.StatusForbidden:
-		return fmt.Errorf("%w (yet): %w; the job kubernetes-addons of this release gives the right", errMayNotRead, w.refused(response, body))
-	default:
-		return w.refused(response, body)
-	}
-	var found struct {
-		Kind string
-		Spec struct{ ProviderID string }
-	}
-	if err := json.Unmarshal(body, &found); err != nil || found.Kind != "Node" {
-		return fmt.Errorf("the answer is no Node: %s", excerptText(body))
-	}
-	switch found.Spec.ProviderID {
-	case "", w.machine.ProviderID:
+	case err != nil:
+		return err
+	case providerID == "" || providerID == id.ProviderID:
 		return nil
 	}
-	return fmt.Errorf("Node %s is that of an earlier machine, %s, and this one is %s: the cloud controller deletes the Node when it finds the earlier machine gone; "+
-		"if it does not, see the log of the job cloud-controller-manager, or mend it by hand: kubectl delete node %[1]s", w.machine.Name, found.Spec.ProviderID, w.machine.ProviderID)
+	return fmt.Errorf("Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node when it finds the previous VM gone; "+
+		"if it does not, see the log of the job cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s", id.Name, providerID, id.ProviderID)
+}
+
+// tolerateNoPermission makes a check succeed if after some time the client still has no permission for it. A cluster whose
+// add-ons are of an earlier release never grants it, and without the check the VM is no worse off than in that release.
+func (l *Launcher) tolerateNoPermission(log *slog.Logger, check func(context.Context) error) func(context.Context) error {
+	started := time.Now()
+	return func(ctx context.Context) error {
+		err := check(ctx)
+		var status *apiclient.StatusError
+		if !errors.As(err, &status) || status.StatusCode != http.StatusForbidden {
+			return err
+		}
+		err = fmt.Errorf("no permission (yet) to read the Node; the job kubernetes-addons of this release grants it: %w", err)
+		if time.Since(started) < l.patience {
+			return err
+		}
+		log.Warn("giving up the check for a stale Node", "elapsed", time.Since(started).Round(time.Second), "reason", err)
+		return nil
+	}
 }

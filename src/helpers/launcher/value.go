@@ -7,103 +7,103 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
+
+	"kubernetes-release/internal/strictjson"
 )
 
-// Scalar is a JSON string, number or boolean as the text that a command line or an environment variable takes; null is unset.
+// Scalar is a JSON string, number or boolean as the text of a command line or an environment variable; null is unset.
 type Scalar struct {
-	Text string
-	Set  bool
+	text string
+	set  bool
+	// err is why the JSON value cannot be used. UnmarshalJSON does not return it, because only the validation of what
+	// contains the value can name its place in the file.
+	err error
 }
 
-// UnmarshalJSON accepts scalars without NUL bytes, which no argument of a process can hold. A number keeps its spelling.
+// UnmarshalJSON never fails: see err.
 func (s *Scalar) UnmarshalJSON(raw []byte) error {
-	raw = bytes.TrimSpace(raw)
-	switch {
-	case len(raw) == 0:
-		return errors.New("empty value")
-	case string(raw) == "null":
-		*s = Scalar{}
-		return nil
-	case raw[0] == '{' || raw[0] == '[':
-		return fmt.Errorf("want a string, number or boolean, found %s", excerpt(raw))
-	case raw[0] != '"':
-		*s = Scalar{Text: string(raw), Set: true}
-		return nil
-	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return err
-	}
-	if strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%s holds a NUL byte, which no command line can", excerpt(raw))
-	}
-	*s = Scalar{Text: text, Set: true}
+	*s = decodeScalar(bytes.TrimSpace(raw))
 	return nil
 }
 
-// Value is what a flag is set to: a scalar, a list of scalars, or a map of scalars. The zero Value, JSON's null, leaves the flag out.
+// decodeScalar accepts scalars without NUL, which no argument of a process can contain. A number keeps its spelling.
+func decodeScalar(raw []byte) Scalar {
+	if string(raw) == "null" {
+		return Scalar{}
+	}
+	if raw[0] == '{' || raw[0] == '[' {
+		return Scalar{err: fmt.Errorf("must be a string, number or boolean, found %s", excerpt(raw))}
+	}
+	if raw[0] != '"' {
+		return Scalar{text: string(raw), set: true}
+	}
+	var text string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return Scalar{err: err}
+	}
+	if strings.ContainsRune(text, 0) {
+		return Scalar{err: fmt.Errorf("%s contains NUL, which no command line can", excerpt(raw))}
+	}
+	return Scalar{text: text, set: true}
+}
+
+// Value is the value of a flag: a scalar, a list of scalars, or a map of scalars. The zero Value, JSON's null, leaves the flag out.
 type Value struct {
 	set      bool
 	elements []string
-	// repeated tells that the elements cannot share one argument: one of them holds a comma.
+	// repeated tells that the elements cannot share one argument because one of them contains a comma.
 	repeated bool
+	// err is as that of Scalar.
+	err error
 }
 
-// UnmarshalJSON accepts what a flag can take; nested lists and maps are errors.
+// UnmarshalJSON never fails: see err.
 func (v *Value) UnmarshalJSON(raw []byte) error {
-	raw = bytes.TrimSpace(raw)
-	switch {
-	case len(raw) > 0 && raw[0] == '[':
-		return v.decodeList(raw)
-	case len(raw) > 0 && raw[0] == '{':
-		return v.decodeMap(raw)
+	*v = Value{}
+	switch raw = bytes.TrimSpace(raw); raw[0] {
+	case '[':
+		v.set, v.err = true, v.decodeList(raw)
+	case '{':
+		v.set, v.err = true, v.decodeMap(raw)
+	default:
+		scalar := decodeScalar(raw)
+		*v = Value{set: scalar.set, elements: []string{scalar.text}, err: scalar.err}
 	}
-	var scalar Scalar
-	if err := scalar.UnmarshalJSON(raw); err != nil {
-		return err
-	}
-	*v = Value{set: scalar.Set, elements: []string{scalar.Text}}
 	return nil
 }
 
 func (v *Value) decodeList(raw []byte) error {
-	var list []json.RawMessage
-	if err := json.Unmarshal(raw, &list); err != nil {
+	var list []Scalar
+	if err := strictjson.Unmarshal(raw, &list); err != nil {
 		return err
 	}
-	*v = Value{set: true}
-	for i, element := range list {
-		var scalar Scalar
-		if err := scalar.UnmarshalJSON(element); err != nil {
-			return fmt.Errorf("element %d: %w", i, err)
+	for i, scalar := range list {
+		if scalar.err == nil && !scalar.set {
+			scalar.err = errors.New("is null: remove it or set a value")
 		}
-		if !scalar.Set {
-			return fmt.Errorf("element %d is null: leave it out, or give a value", i)
+		if scalar.err != nil {
+			return fmt.Errorf("element %d: %w", i, scalar.err)
 		}
-		v.add(scalar.Text)
+		v.add(scalar.text)
 	}
 	return nil
 }
 
 func (v *Value) decodeMap(raw []byte) error {
-	var pairs map[string]json.RawMessage
-	if err := json.Unmarshal(raw, &pairs); err != nil {
+	var pairs map[string]Scalar
+	if err := strictjson.Unmarshal(raw, &pairs); err != nil {
 		return err
 	}
-	*v = Value{set: true}
 	for _, key := range slices.Sorted(maps.Keys(pairs)) {
 		if key == "" || strings.ContainsAny(key, "=,\x00") {
-			return fmt.Errorf("key %q: a key is not empty and holds neither '=' nor ',' nor NUL", key)
+			return fmt.Errorf("key %q: a key must not be empty or contain '=', ',' or NUL", key)
 		}
-		var scalar Scalar
-		if err := scalar.UnmarshalJSON(pairs[key]); err != nil {
+		if err := pairs[key].err; err != nil {
 			return fmt.Errorf("key %q: %w", key, err)
 		}
-		if scalar.Set {
-			v.add(key + "=" + scalar.Text)
+		if pairs[key].set {
+			v.add(key + "=" + pairs[key].text)
 		}
 	}
 	return nil
@@ -114,8 +114,8 @@ func (v *Value) add(element string) {
 	v.repeated = v.repeated || strings.Contains(element, ",")
 }
 
-// arguments renders the value for the flag of a name: --name=value. Elements are joined by commas, or, when one of them
-// holds a comma itself, given as one argument each. An empty list or map renders --name=, an unset value nothing.
+// arguments renders the value for the flag with a name: --name=value. Elements are joined by commas, or, if one of them
+// contains a comma, become one argument each. An empty list or map renders --name=, an unset value nothing.
 func (v Value) arguments(name string) []string {
 	if !v.set {
 		return nil
@@ -130,54 +130,12 @@ func (v Value) arguments(name string) []string {
 	return arguments
 }
 
-// Duration is a time that JSON writes in Go's notation, such as "90s" or "10m".
-type Duration time.Duration
-
-// UnmarshalJSON accepts positive durations.
-func (d *Duration) UnmarshalJSON(raw []byte) error {
-	if string(raw) == "null" {
-		return nil
+// excerpt shortens a JSON value for a message.
+func excerpt(raw []byte) string {
+	const limit = 60
+	text := string(raw)
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
 	}
-	var text string
-	if err := json.Unmarshal(raw, &text); err != nil {
-		return fmt.Errorf("%s is not a duration: write a string with a unit, such as \"90s\" or \"10m\"", excerpt(raw))
-	}
-	parsed, err := time.ParseDuration(text)
-	if err != nil || parsed <= 0 {
-		return fmt.Errorf("%q is not a duration: write a positive number with a unit, such as \"90s\" or \"10m\"", text)
-	}
-	*d = Duration(parsed)
-	return nil
-}
-
-// or returns the duration, or another where none is set.
-func (d Duration) or(other time.Duration) time.Duration {
-	if d == 0 {
-		return other
-	}
-	return time.Duration(d)
-}
-
-// Limit is a resource limit, soft and hard alike; math.MaxUint64, which JSON writes as "unlimited", is none.
-type Limit uint64
-
-// UnmarshalJSON accepts whole numbers from 0 and "unlimited".
-func (l *Limit) UnmarshalJSON(raw []byte) error {
-	if string(raw) == `"unlimited"` {
-		*l = unlimited
-		return nil
-	}
-	n, err := strconv.ParseUint(string(raw), 10, 63)
-	if err != nil {
-		return fmt.Errorf("%s is not a limit: write a whole number or \"unlimited\"", excerpt(raw))
-	}
-	*l = Limit(n)
-	return nil
-}
-
-func (l Limit) String() string {
-	if l == unlimited {
-		return "unlimited"
-	}
-	return strconv.FormatUint(uint64(l), 10)
+	return text
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -15,10 +16,19 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/duration"
 )
 
+func timeout(d time.Duration) *duration.Duration {
+	timeout := duration.Duration(d)
+	return &timeout
+}
+
 func testLauncher() *Launcher {
-	l := New("/nowhere", io.Discard)
+	l := New(io.Discard)
 	l.poll, l.progress = 5*time.Millisecond, 20*time.Millisecond
 	return l
 }
@@ -47,11 +57,11 @@ func TestWaitUntilItAnswers(t *testing.T) {
 		}
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca}, logger(&lines, "x"))
+	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, node.Identity{}, logger(&lines, "x"))
 	if err != nil || calls.Load() != 4 {
 		t.Errorf("wait = %v after %d calls", err, calls.Load())
 	}
-	contains(t, lines.String(), "msg=waiting", "etcd is not there", "msg=answered")
+	contains(t, lines.String(), "msg=waiting", "etcd is not there", "no longer waiting")
 }
 
 func TestWaitForAccess(t *testing.T) {
@@ -61,16 +71,8 @@ func TestWaitForAccess(t *testing.T) {
 	}
 	var calls atomic.Int32
 	address, ca := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		var review struct {
-			APIVersion, Kind string
-			Spec             struct{ ResourceAttributes AccessReview }
-		}
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-			t.Error(err)
-		}
-		want := AccessReview{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}
-		if r.Method != http.MethodPost || r.URL.Path != reviewPath || review.Kind != "SelfSubjectAccessReview" || review.APIVersion != "authorization.k8s.io/v1" || review.Spec.ResourceAttributes != want {
-			t.Errorf("%s %s %+v", r.Method, r.URL.Path, review)
+		if r.Method != http.MethodPost || r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
+			t.Errorf("%s %s", r.Method, r.URL.Path)
 		}
 		if r.Header.Get("Authorization") != "Bearer secret-token" {
 			t.Errorf("authorization %q", r.Header.Get("Authorization"))
@@ -79,59 +81,23 @@ func TestWaitForAccess(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SelfSubjectAccessReview", "status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"}})
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, TokenFile: token,
-		AccessReview: &AccessReview{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, logger(&lines, "x"))
-	if err != nil {
-		t.Error(err)
+	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, TokenFile: token, Timeout: timeout(time.Minute),
+		AccessReview: &apiclient.Access{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, node.Identity{}, logger(&lines, "x"))
+	if err != nil || calls.Load() != 3 {
+		t.Errorf("%v after %d requests", err, calls.Load())
 	}
-	contains(t, lines.String(), "not allowed (yet) to create certificatesigningrequests.certificates.k8s.io: no role binding")
+	contains(t, lines.String(), "no permission (yet) to create certificatesigningrequests.certificates.k8s.io: no role binding")
 	if strings.Contains(lines.String(), "secret-token") {
-		t.Error("the log holds the token")
+		t.Error("the log contains the token")
 	}
 }
 
-func TestTrySaysWhy(t *testing.T) {
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for name, test := range map[string]struct {
-		answer func(w http.ResponseWriter)
-		wait   Wait
-		want   string
-	}{
-		"status":       {func(w http.ResponseWriter) { http.Error(w, "not yet", http.StatusServiceUnavailable) }, Wait{}, "503 Service Unavailable: not yet"},
-		"redirect":     {func(w http.ResponseWriter) { w.Header().Set("Location", "/x"); w.WriteHeader(302) }, Wait{}, "302 Found"},
-		"unauthorized": {func(w http.ResponseWriter) { w.WriteHeader(401) }, Wait{TokenFile: token}, "does not accept the token in " + token},
-		"no token":     {func(http.ResponseWriter) {}, Wait{TokenFile: "/absent/token"}, "/absent/token"},
-		"no review":    {func(w http.ResponseWriter) { _, _ = w.Write([]byte(`{"kind": "Status"}`)) }, Wait{AccessReview: &AccessReview{Verb: "get", Resource: "x"}}, "is no SelfSubjectAccessReview"},
-		"other CA":     {func(http.ResponseWriter) {}, Wait{CA: "none"}, "x509"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			address, ca := serve(t, func(w http.ResponseWriter, _ *http.Request) { test.answer(w) })
-			test.wait.URL = address
-			if test.wait.CA == "none" {
-				test.wait.CA = ""
-			} else {
-				test.wait.CA = ca
-			}
-			client, err := test.wait.client()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := test.wait.try(t.Context(), client); err == nil || !strings.Contains(err.Error(), test.want) {
-				t.Errorf("error = %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
-func TestWaitInVain(t *testing.T) {
+func TestWaitTimesOut(t *testing.T) {
 	release := make(chan struct{})
 	var calls atomic.Int32
 	address, ca := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if calls.Add(1) > 1 {
-			select { // the deadline cuts this one short, and the answer before it is what the operator should read
+			select { // the deadline cancels this request; the operator must see the response before it
 			case <-release:
 			case <-r.Context().Done():
 			}
@@ -139,20 +105,20 @@ func TestWaitInVain(t *testing.T) {
 		http.Error(w, "etcd is not there", http.StatusServiceUnavailable)
 	})
 	defer close(release)
-	err := testLauncher().wait(t.Context(), Wait{URL: address, CA: ca, Timeout: Duration(2 * time.Second)}, logger(io.Discard, "x"))
+	err := testLauncher().wait(t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, node.Identity{}, logger(io.Discard, "x"))
 	if err == nil {
 		t.Fatal("no error")
 	}
-	contains(t, err.Error(), address+" did not answer as it should within 2s", "503 Service Unavailable: etcd is not there")
+	contains(t, err.Error(), address, "timed out after 2s", "503 Service Unavailable: etcd is not there")
 }
 
 func TestWaitUnlessExists(t *testing.T) {
-	if err := testLauncher().wait(t.Context(), Wait{URL: "https://127.0.0.1:1/", UnlessExists: "/dev/null"}, logger(io.Discard, "x")); err != nil {
+	if err := testLauncher().wait(t.Context(), Wait{URL: "https://127.0.0.1:1/", UnlessExists: "/dev/null"}, node.Identity{}, logger(io.Discard, "x")); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWaitStopsAtOnce(t *testing.T) {
+func TestWaitRefusesBrokenFiles(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -164,16 +130,20 @@ func TestWaitStopsAtOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wait.URL = "https://127.0.0.1:1/"
-			begun := time.Now()
-			if err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "x")); err == nil || time.Since(begun) > 5*time.Second {
-				t.Errorf("error = %v after %s", err, time.Since(begun))
+			wait.Timeout = timeout(time.Minute)
+			started := time.Now()
+			if err := testLauncher().wait(t.Context(), wait, node.Identity{}, logger(io.Discard, "x")); err == nil || time.Since(started) > 5*time.Second {
+				t.Errorf("error = %v after %s", err, time.Since(started))
 			}
 		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	err := testLauncher().wait(ctx, Wait{URL: "http://127.0.0.1:1/"}, logger(io.Discard, "x"))
-	if err == nil || !strings.Contains(err.Error(), "interrupted") || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("interrupted: %v", err)
+}
+
+func TestInterruptedWait(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	err := testLauncher().wait(ctx, Wait{URL: "http://127.0.0.1:1/", Timeout: timeout(time.Minute)}, node.Identity{}, logger(io.Discard, "x"))
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("error = %v", err)
 	}
 }

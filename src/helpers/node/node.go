@@ -1,41 +1,37 @@
-// Package node holds the identity of the machine as a Kubernetes node: what the cloud calls it and where it can be
-// reached. It is found out once, before anything starts, and read by every process that needs it, so that no two of
-// them can disagree about the node's name.
+// Package node holds the identity of a VM as a Kubernetes node: its name and its address, and what the cloud calls it.
+// With a cloud provider the identity is detected once, by the pre-start script of the job cloud-provider, and stored in a
+// file. Every process reads it from there, so that no two processes disagree about the node's name.
 package node
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/strictjson"
 )
 
-// Identity says who this machine is in the cluster and in its cloud.
+// Identity identifies a VM in the cluster and in its cloud.
 type Identity struct {
 	// Name is the name of the Node object, a lower-case DNS subdomain of at most 253 characters. On AWS it is the private DNS name.
 	Name string `json:"name"`
-	// ProviderID is the cloud's own name of the machine, such as aws:///us-east-1a/i-0123456789abcdef0; empty without a cloud.
+	// ProviderID is the cloud's ID of the VM, such as aws:///us-east-1a/i-0123456789abcdef0; empty without a cloud provider.
 	ProviderID string `json:"provider_id"`
-	// Address is the primary IP address, by which the other machines of the cluster reach this one.
+	// Address is the primary IP address, by which the other VMs of the cluster reach this one.
 	Address string `json:"address"`
-	// Region and Zone say where in the cloud the machine runs; empty without a cloud.
+	// Region and Zone are the VM's location in the cloud; empty without a cloud provider.
 	Region string `json:"region"`
 	Zone   string `json:"zone"`
 }
 
-// maxFileSize bounds what Read takes in: an identity has a few hundred bytes.
-const maxFileSize = 64 << 10
-
 // subdomain is the rule of RFC 1123 that Kubernetes applies to the names of nodes.
 var subdomain = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
 
-// Validate checks that name and address are there and well formed; the fields of the cloud may be empty.
-// The error lists everything that is wrong.
+// Validate checks that name and address are set and well formed; the cloud's fields can be empty.
+// The error lists every problem.
 func (id Identity) Validate() error {
 	var problems []error
 	switch {
@@ -50,8 +46,8 @@ func (id Identity) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Write stores a valid identity at path, readable by all: it holds no secret. The file appears at once and whole, or,
-// on an error, stays as it was. Missing parent directories are made.
+// Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret.
+// It creates missing parent directories.
 func Write(path string, id Identity) error {
 	if err := id.Validate(); err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)
@@ -60,51 +56,18 @@ func Write(path string, id Identity) error {
 	if err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)
 	}
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("write node identity: %w", err)
-	}
-	temporary, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-")
-	if err != nil {
-		return fmt.Errorf("write node identity: %w", err)
-	}
-	defer os.Remove(temporary.Name()) // fails harmlessly once the file has been renamed
-	err = errors.Join(writeAll(temporary, append(content, '\n')), temporary.Close())
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write node identity %s: %w", path, err)
+	if err := atomicfile.Write(path, append(content, '\n'), 0o644); err != nil {
+		return fmt.Errorf("node identity: %w", err)
 	}
 	return nil
 }
 
-func writeAll(f *os.File, content []byte) error {
-	if _, err := f.Write(content); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	return f.Sync()
-}
-
-// Read loads what Write stored. It refuses unknown keys and identities that Validate refuses; errors name the file.
+// Read reads what Write stored. It refuses unknown keys and identities that Validate refuses; errors name the file, and wrap
+// fs.ErrNotExist where there is none.
 func Read(path string) (Identity, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Identity{}, fmt.Errorf("read node identity: %w", err)
-	}
-	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxFileSize))
-	if err != nil {
-		return Identity{}, fmt.Errorf("read node identity %s: %w", path, err)
-	}
-	decoder := json.NewDecoder(bytes.NewReader(content))
-	decoder.DisallowUnknownFields()
 	var id Identity
-	if err := decoder.Decode(&id); err != nil {
-		return Identity{}, fmt.Errorf("node identity %s: %w", path, err)
+	if err := strictjson.ReadFile(path, &id); err != nil {
+		return Identity{}, fmt.Errorf("node identity: %w", err)
 	}
 	if err := id.Validate(); err != nil {
 		return Identity{}, fmt.Errorf("node identity %s: %w", path, err)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,9 +10,9 @@ import (
 )
 
 func TestWriteAndRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "made", "node.json")
+	path := filepath.Join(t.TempDir(), "new", "node.json")
 	want := Identity{Name: "ip-10-0-0-4.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "10.0.0.4", Region: "us-east-1", Zone: "us-east-1a"}
-	for range 2 { // the second time over the first
+	for range 2 { // the second write replaces the first
 		if err := Write(path, want); err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +57,8 @@ func TestWriteRefuses(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
-		"empty":     {"", "EOF"},
-		"truncated": {`{"name": "wor`, "unexpected EOF"},
+		"empty":     {"", "empty"},
+		"truncated": {`{"name": "wor`, "unexpected end of JSON"},
 		"unknown":   {`{"nam": "worker"}`, `unknown field "nam"`},
 		"invalid":   {`{"name": "worker", "address": "x"}`, `address "x"`},
 	} {
@@ -71,14 +73,7 @@ func TestReadRefuses(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Read(filepath.Join(t.TempDir(), "absent")); !os.IsNotExist(unwrap(err)) {
+	if _, err := Read(filepath.Join(t.TempDir(), "absent")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("absent file: %v", err)
 	}
-}
-
-func unwrap(err error) error {
-	if u, ok := err.(interface{ Unwrap() error }); ok {
-		return u.Unwrap()
-	}
-	return err
 }

@@ -1,27 +1,27 @@
 // Package preflight is the engine of the checks that run before anything of a cluster starts: what a check and a
-// finding are, how an operator moves checks between fail, warn and off, and how a run is reported.
+// finding are, how an operator overrides severities, and how a run is reported.
 //
-// It knows no cloud. A provider (package cloud) brings the checks and the code that runs them.
+// It is independent of any cloud. A provider (package cloud) has the checks and the code that runs them.
 package preflight
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"kubernetes-release/internal/spelling"
 )
 
-// Severity says what a check that finds something does to the run.
+// Severity is the effect of a check's findings on the run.
 type Severity string
 
 const (
 	// Fail stops the deployment.
 	Fail Severity = "fail"
-	// Warn is reported and lets the deployment go on.
+	// Warn is reported and does not stop the deployment.
 	Warn Severity = "warn"
-	// Off leaves the check out.
+	// Off disables the check.
 	Off Severity = "off"
 )
 
@@ -29,7 +29,7 @@ const (
 type Role string
 
 const (
-	// Control machines run the control plane and the cloud controller manager (and perhaps a kubelet).
+	// Control machines run the control plane and the cloud controller manager, and possibly a kubelet.
 	Control Role = "control"
 	// Worker machines run a kubelet only.
 	Worker Role = "worker"
@@ -37,32 +37,38 @@ const (
 
 // Check describes one check of a provider.
 type Check struct {
-	// ID is stable from one release to the next: operators and documents name checks by it.
+	// ID is stable from one release to the next: operators and documents refer to checks by it.
 	ID string
-	// Title says in a few words what is looked at.
+	// Title is a short statement of what the check verifies.
 	Title string
-	// Severity is what a finding does unless the operator says otherwise.
+	// Severity is the effect of findings unless the operator overrides it.
 	Severity Severity
-	// Mend says in a sentence what puts a finding right, for documents; findings have the command itself.
-	Mend string
+	// WarnsIf says in which cases a finding of a check that fails only warns; empty: in none.
+	WarnsIf string
 	// Roles are the roles that the check applies to.
 	Roles []Role
+	// Permissions are the cloud's permissions that the check itself uses, sorted.
+	Permissions []string
+	// Fix is one sentence on how to resolve a finding, for documents; findings contain the command itself.
+	Fix string
+	// Section is the heading of the provider's page of documentation that explains the background, as a URL fragment.
+	Section string
 }
 
-// AppliesTo tells whether machines of this role run the check.
+// AppliesTo reports whether machines with this role run the check.
 func (c Check) AppliesTo(role Role) bool { return slices.Contains(c.Roles, role) }
 
-// ValidateOverrides checks an operator's table of severities by check id against the known checks. The error lists
-// every unknown id with the nearest known one, every unknown severity, and then all known ids.
-func ValidateOverrides(overrides map[string]Severity, known []Check) error {
-	ids := make([]string, 0, len(known))
-	for _, c := range known {
+// ValidateOverrides compares an operator's table of severities by check id with the checks that exist. The error lists
+// every unknown id with the most similar one, every unknown severity, and then all ids.
+func ValidateOverrides(overrides map[string]Severity, checks []Check) error {
+	ids := make([]string, 0, len(checks))
+	for _, c := range checks {
 		ids = append(ids, c.ID)
 	}
-	sort.Strings(ids)
+	slices.Sort(ids)
 
 	var problems []string
-	for _, id := range sortedKeys(overrides) {
+	for _, id := range slices.Sorted(maps.Keys(overrides)) {
 		if !slices.Contains(ids, id) {
 			problems = append(problems, fmt.Sprintf("%q is not a check%s", id, spelling.Hint(id, ids)))
 		}
@@ -76,13 +82,4 @@ func ValidateOverrides(overrides map[string]Severity, known []Check) error {
 		return nil
 	}
 	return fmt.Errorf("checks: %s. Known checks: %s", strings.Join(problems, "; "), strings.Join(ids, ", "))
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return keys
 }

@@ -65,7 +65,7 @@ func TestReportOrder(t *testing.T) {
 
 func TestJSONSchema(t *testing.T) {
 	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{{Check: "id", Title: "t", Status: Failed,
-		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Mend: []string{"a && b <c>"}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
+		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Fix: []string{"a && b <c>"}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -74,9 +74,9 @@ func TestJSONSchema(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	_ = json.Unmarshal([]byte(`{"schema_version": 1, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
+	_ = json.Unmarshal([]byte(`{"schema_version": 2, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
 		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
-		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "mend": ["a && b <c>"]}]}]}`), &want)
+		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": ["a && b <c>"]}]}]}`), &want)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s", b.String())
 	}
@@ -88,7 +88,7 @@ func TestJSONSchema(t *testing.T) {
 func TestTextGolden(t *testing.T) {
 	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{
 		{Check: "first", Title: "all is well", Status: Passed, Note: "seen"},
-		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Mend: []string{"aws mend", "set it"}}}},
+		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Fix: []string{"aws fix", "set it"}}}},
 	}, time.Now(), 1200*time.Millisecond)
 	r.Machine = "i-1"
 	var b bytes.Buffer
@@ -103,7 +103,7 @@ FAIL second-check: i-1
   wanted: w
   found:  f
   why:    y.
-  mend:   aws mend
+  fix:    aws fix
   or:     set it
 `
 	if b.String() != want {
@@ -116,7 +116,7 @@ FAIL second-check: i-1
 		t.Errorf("of a machine that is not known: %s", b.String())
 	}
 	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
-		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Mend: []string{"x"}}}})
+		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []string{"x"}}}})
 	b.Reset()
 	Printer{Short: true}.Table(&b, r)
 	if out := b.String(); strings.Contains(out, "first") || !strings.Contains(out, "  pass  1 check\n") || !strings.Contains(out, "é…\n") {
@@ -124,18 +124,18 @@ FAIL second-check: i-1
 	}
 	b.Reset()
 	Printer{}.Findings(&b, r)
-	if out := b.String(); !strings.HasPrefix(out, "WARN fourth: i-2 (found: two; the report has more)\ncloud-preflight: 1 check failed") {
+	if out := b.String(); !strings.HasPrefix(out, "WARN fourth: i-2 (found: two; details are in the report)\ncloud-preflight: 1 check failed") {
 		t.Errorf("the warning is not brief:\n%s", out)
 	}
 	b.Reset()
-	Printer{Colour: true}.Table(&b, r)
+	Printer{Color: true}.Table(&b, r)
 	if !strings.Contains(b.String(), red+"fail"+reset) {
-		t.Errorf("no colour: %q", b.String())
+		t.Errorf("no color: %q", b.String())
 	}
 }
 
 func TestRedact(t *testing.T) {
-	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Mend: []string{"secret-key-123"}}}}}, time.Now(), 0)
+	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Fix: []string{"secret-key-123"}}}}}, time.Now(), 0)
 	r.Explanations = []Explanation{{Lines: []string{"secret-key-123"}}}
 	r.Redact("secret-key-123", "", "e")
 	var b bytes.Buffer
@@ -154,14 +154,14 @@ func TestConfigDefaults(t *testing.T) {
 
 func TestConfigRefused(t *testing.T) {
 	for content, want := range map[string]string{
-		"":                          "the file is empty",
-		"{":                         "unexpected EOF",
-		"[]":                        "cannot unmarshal",
-		`{"role": "worker"} {}`:     "there is more after",
+		"":                          "empty",
+		"{":                         "not JSON",
+		"[]":                        "want a map",
+		`{"role": "worker"} {}`:     "not JSON",
 		`{"role": "worker", "x":1}`: `unknown field "x"`,
 		`{"provider": "aws", "role": "x", "mode": "y"}`: `mode "y" is not one of enforce, warn, off; role "x" is not one of control, worker; cluster is empty`,
-		`{"role": "worker", "retry_window": 60}`:        "is not a string",
-		`{"role": "worker", "retry_window": "-1s"}`:     `duration "-1s"`,
+		`{"role": "worker", "retry_window": 60}`:        "is not a duration",
+		`{"role": "worker", "retry_window": "-1s"}`:     "retry_window -1s is negative",
 	} {
 		if _, err := ParseConfig([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)

@@ -4,66 +4,65 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"sort"
 	"strings"
 	"time"
 
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/atomicfile"
 )
 
-// SchemaVersion is the version of the JSON report. It rises when a field is removed or changes its meaning; fields
-// may be added without.
-const SchemaVersion = 1
+// SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its meaning,
+// not when one is added.
+const SchemaVersion = 2
 
-// Status is how one check ended.
+// Status is the result of one check.
 type Status string
 
 const (
 	// Passed: nothing was found.
 	Passed Status = "pass"
-	// Warned: something was found that lets the deployment go on.
+	// Warned: something was found that does not stop the deployment.
 	Warned Status = "warn"
 	// Failed: something was found that stops the deployment.
 	Failed Status = "fail"
-	// Skipped: it could not be known; the note says why.
+	// Skipped: it could not be determined; the note says why.
 	Skipped Status = "skip"
 )
 
-// Finding is one thing that is wrong.
+// Finding is one problem.
 type Finding struct {
-	// Resource is what is wrong, by the name that the cloud's own tools take (an instance id, a list of subnet ids, an action).
+	// Resource has the problem, named as in the cloud's own tools (an instance id, a list of subnet ids, an action).
 	Resource string `json:"resource"`
 	Wanted   string `json:"wanted"`
 	Found    string `json:"found"`
-	// Why says in one sentence what breaks if it stays so.
+	// Why says in one sentence what will not work.
 	Why string `json:"why"`
-	// Mend holds the commands or settings that put it right, each usable as it stands.
-	Mend []string `json:"mend"`
-	// Advisory findings only warn, unless the operator has set the check's severity.
+	// Fix holds the commands or settings that resolve the problem; usually any one of them is enough.
+	Fix []string `json:"fix"`
+	// Advisory findings only warn, unless the operator has overridden the check's severity.
 	Advisory bool `json:"-"`
-	// Eventual findings may vanish by themselves within the retry window.
+	// Eventual findings may disappear by themselves within the retry window.
 	Eventual bool `json:"-"`
 }
 
-// Result is how one check ended.
+// Result is the result of one check.
 type Result struct {
 	Check    string    `json:"check"`
 	Title    string    `json:"title"`
 	Status   Status    `json:"status"`
-	Note     string    `json:"note,omitempty"` // what was seen, or why it was skipped
+	Note     string    `json:"note,omitempty"` // what was found to be right, or why the check was skipped
 	Findings []Finding `json:"findings,omitempty"`
 }
 
-// Outcome is what running one check gives, before severities are applied: findings, or a note, or a reason to skip.
+// Outcome is what a check returns before severities are applied: findings, or a note, or a reason to skip.
 type Outcome struct {
 	Findings []Finding
-	Note     string // what was seen when all is well
-	Skip     string // why it could not be known
+	Note     string // what was found to be right
+	Skip     string // why it could not be determined
 }
 
-// Explanation is a decision of the cloud controller foretold, line by line.
+// Explanation predicts a decision of the cloud controller, line by line.
 type Explanation struct {
 	Title string   `json:"title"`
 	Lines []string `json:"lines"`
@@ -76,7 +75,7 @@ type Calls struct {
 	Count   int    `json:"count"`
 }
 
-// Verdict sums a run up.
+// Verdict is the result of a run.
 type Verdict string
 
 const (
@@ -84,6 +83,8 @@ const (
 	VerdictPassed Verdict = "passed"
 	// VerdictFailed: a check failed.
 	VerdictFailed Verdict = "failed"
+	// VerdictError: no check failed, but the run did not do all that it was asked to, so the program fails.
+	VerdictError Verdict = "error"
 )
 
 // Report is one run. Its JSON form is versioned by SchemaVersion.
@@ -103,7 +104,7 @@ type Report struct {
 	Calls         []Calls        `json:"calls,omitempty"`
 }
 
-// Grade turns the outcome of a check into its result under the operator's severities. ok is false when the check is off.
+// Grade applies the operator's severities to the outcome of a check. ok is false when the check is off.
 func (c Config) Grade(check Check, outcome Outcome) (result Result, ok bool) {
 	severity, overridden := c.Checks[check.ID]
 	if !overridden {
@@ -127,8 +128,8 @@ func (c Config) Grade(check Check, outcome Outcome) (result Result, ok bool) {
 	return result, true
 }
 
-// NewReport sums results up. They keep the order in which the provider lists its checks, which is the order of
-// importance; those that failed come first, then warnings, then the rest.
+// NewReport returns the report of the given results: first those that failed, then warnings, then skipped checks, then the
+// rest, each in the order in which the provider lists its checks, which is the order of importance.
 func NewReport(c Config, results []Result, started time.Time, took time.Duration) *Report {
 	r := &Report{
 		SchemaVersion: SchemaVersion, Provider: c.Provider, Cluster: c.Cluster, Role: c.Role, Mode: c.Mode,
@@ -142,7 +143,7 @@ func NewReport(c Config, results []Result, started time.Time, took time.Duration
 	return r
 }
 
-// Count returns how many checks ended so.
+// Count returns the number of checks with a status.
 func (r *Report) Count(s Status) int {
 	n := 0
 	for _, result := range r.Results {
@@ -153,7 +154,7 @@ func (r *Report) Count(s Status) int {
 	return n
 }
 
-// CallCount returns how often a service was called.
+// CallCount returns the number of calls to a service.
 func (r *Report) CallCount(service string) int {
 	n := 0
 	for _, c := range r.Calls {
@@ -164,12 +165,12 @@ func (r *Report) CallCount(service string) int {
 	return n
 }
 
-// Redact replaces every occurrence of the given secrets in the report's texts. It is the last line of defence: no
-// text is meant to hold one.
+// Redact replaces every occurrence of the given secrets in the report's texts. It is the last line of defense: no
+// text should contain one.
 func (r *Report) Redact(secrets ...string) {
 	pairs := make([]string, 0, 2*len(secrets))
 	for _, s := range secrets {
-		if len(s) >= 8 { // shorter ones are no secrets, and replacing them would garble the text
+		if len(s) >= 8 { // shorter strings are not secrets, and replacing them would garble the text
 			pairs = append(pairs, s, "[redacted]")
 		}
 	}
@@ -183,8 +184,8 @@ func (r *Report) Redact(secrets ...string) {
 		for j := range result.Findings {
 			f := &result.Findings[j]
 			f.Resource, f.Wanted, f.Found, f.Why = clean(f.Resource), clean(f.Wanted), clean(f.Found), clean(f.Why)
-			for k := range f.Mend {
-				f.Mend[k] = clean(f.Mend[k])
+			for k := range f.Fix {
+				f.Fix[k] = clean(f.Fix[k])
 			}
 		}
 	}
@@ -203,25 +204,10 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return encoder.Encode(r)
 }
 
-// WriteFile stores the JSON report at path (mode 0644, it holds no secret), at once and whole.
+// WriteFile replaces the file at path by the JSON report (mode 0644; it contains no secret).
 func (r *Report) WriteFile(path string) error {
-	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
-	if err != nil {
-		return fmt.Errorf("write report: %w", err)
-	}
-	defer os.Remove(temporary.Name()) // fails harmlessly once the file has been renamed
-	err = r.WriteJSON(temporary)
-	if err == nil {
-		err = temporary.Chmod(0o644)
-	}
-	if closeErr := temporary.Close(); err == nil {
-		err = closeErr
-	}
-	if err == nil {
-		err = os.Rename(temporary.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write report %s: %w", path, err)
+	if err := atomicfile.WriteFrom(path, 0o644, r.WriteJSON); err != nil {
+		return fmt.Errorf("report: %w", err)
 	}
 	return nil
 }

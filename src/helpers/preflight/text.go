@@ -18,27 +18,27 @@ const (
 
 // Printer writes reports as text.
 type Printer struct {
-	Colour bool // with a terminal's colours
-	// Short leaves out the checks that passed and clips what others say to lineLength: a person looks for what is wrong.
+	Color bool // with a terminal's colors
+	// Short leaves out the checks that passed and truncates the notes of skipped ones to lineLength.
 	Short bool
 }
 
-// lineLength is how much of a check's line a short table shows, in characters.
+// lineLength is the maximum length of a check's text in a short table, in characters.
 const lineLength = 120
 
-func (p Printer) paint(colour, text string) string {
-	if !p.Colour {
+func (p Printer) paint(color, text string) string {
+	if !p.Color {
 		return text
 	}
-	return colour + text + reset
+	return color + text + reset
 }
 
 func (p Printer) status(s Status) string {
-	colour := map[Status]string{Passed: green, Warned: yellow, Failed: red, Skipped: dim}[s]
-	return p.paint(colour, fmt.Sprintf("%-4s", s))
+	color := map[Status]string{Passed: green, Warned: yellow, Failed: red, Skipped: dim}[s]
+	return p.paint(color, fmt.Sprintf("%-4s", s))
 }
 
-// Table writes one line a check, what the cloud controller would choose, and the verdict.
+// Table writes one line per check, what the cloud controller would choose, and the verdict.
 func (p Printer) Table(w io.Writer, r *Report) {
 	fmt.Fprintln(w, p.paint(bold, heading(r)))
 	width := 0
@@ -109,6 +109,9 @@ func (p Printer) verdict(r *Report) string {
 	if r.Verdict == VerdictFailed {
 		return p.paint(red, "FAILED") + ": " + counts
 	}
+	if r.Verdict == VerdictError {
+		return p.paint(red, "ERROR") + ": " + counts
+	}
 	word := "PASSED"
 	if r.Mode == ModeWarn && r.Count(Warned) > 0 {
 		word = "PASSED (mode warn: nothing stops the deployment)"
@@ -123,12 +126,12 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Findings writes every finding in full; beside failures, warnings get a line each. Failures come last and the most
-// important one leads them: a Director shows the end of what a script wrote. Nothing is written when nothing was found.
+// Findings writes every finding in full; if there are failures, warnings get one line each. Failures come last, the most
+// important one first, because a Director shows the end of what a script wrote. Without findings nothing is written.
 func (p Printer) Findings(w io.Writer, r *Report) {
 	for _, status := range []Status{Warned, Failed} {
 		if n := r.Count(status); n > 0 && status == Failed {
-			machine := strings.TrimSpace(string(r.Role) + " " + r.Machine) // whose id may not be known
+			machine := strings.TrimSpace(string(r.Role) + " " + r.Machine) // the id may be unknown
 			fmt.Fprintf(w, "%s\n", p.paint(bold, fmt.Sprintf("cloud-preflight: %s failed for cluster %q on %s:", plural(n, "check"), r.Cluster, machine)))
 		}
 		for _, result := range r.Results {
@@ -143,27 +146,27 @@ func (p Printer) Findings(w io.Writer, r *Report) {
 	}
 }
 
-// brief writes a line for each finding.
+// brief writes one line per finding.
 func (p Printer) brief(w io.Writer, r Result) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s %s: %s (found: %s; the report has more)\n", p.paint(yellow, "WARN"), r.Check, f.Resource, f.Found)
+		fmt.Fprintf(w, "%s %s: %s (found: %s; details are in the report)\n", p.paint(yellow, "WARN"), r.Check, f.Resource, f.Found)
 	}
 }
 
 func (p Printer) findings(w io.Writer, r Result) {
 	for _, f := range r.Findings {
 		label := strings.ToUpper(string(r.Status))
-		if p.Colour {
+		if p.Color {
 			label = map[Status]string{Warned: yellow, Failed: red}[r.Status] + label + reset
 		}
 		fmt.Fprintf(w, "%s %s: %s\n", label, r.Check, f.Resource)
 		fmt.Fprintf(w, "  wanted: %s\n  found:  %s\n  why:    %s\n", f.Wanted, f.Found, f.Why)
-		for i, mend := range f.Mend {
-			lead := "mend:"
+		for i, fix := range f.Fix {
+			lead := "fix:"
 			if i > 0 {
 				lead = "or:"
 			}
-			fmt.Fprintf(w, "  %-7s %s\n", lead, p.paint(bold, mend))
+			fmt.Fprintf(w, "  %-7s %s\n", lead, p.paint(bold, fix))
 		}
 	}
 }

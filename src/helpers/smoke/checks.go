@@ -19,11 +19,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 )
 
-// steadyAnswers is how often in a row a load balancer must answer.
-const steadyAnswers = 3
+// steadyResponses is how many consecutive requests to a load balancer must succeed.
+const steadyResponses = 3
 
 func (s *suite) checkAPI(ctx context.Context) (string, error) {
 	err := s.eventually(ctx, func() error {
@@ -43,25 +43,25 @@ func (s *suite) checkNodes(ctx context.Context) (string, error) {
 			return err
 		}
 		if len(list.Items) == 0 {
-			return errors.New("there is no Node")
+			return errors.New("the cluster has no Node")
 		}
 		var problems []error
 		for n := range list.Items {
-			problems = append(problems, nodewait.Missing(&list.Items[n], true))
+			problems = append(problems, nodeobject.CheckReady(&list.Items[n], true))
 		}
 		s.nodes = list.Items
 		return errors.Join(problems...)
 	})
-	return fmt.Sprintf("%d of %d are Ready and initialised", len(s.nodes), len(s.nodes)), err
+	return fmt.Sprintf("%d of %d are Ready and initialized", len(s.nodes), len(s.nodes)), err
 }
 
-// checkObjects makes the namespace, the Deployment and all Services.
+// checkObjects creates the namespace, the Deployment and all Services.
 func (s *suite) checkObjects(ctx context.Context) (string, error) {
-	made, err := s.client.CoreV1().Namespaces().Create(ctx, namespace(s.config, time.Now()), metav1.CreateOptions{})
+	created, err := s.client.CoreV1().Namespaces().Create(ctx, s.newNamespace(time.Now()), metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("create namespace: %w", err)
 	}
-	s.namespace = made.Name
+	s.namespace = created.Name
 	create := func(what string, object func() error) error {
 		err := s.eventually(ctx, func() error {
 			if err := object(); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -75,7 +75,7 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		return nil
 	}
 	err = create("Deployment "+appName, func() error {
-		_, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, deployment(s.config), metav1.CreateOptions{})
+		_, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, deployment(s.config.image), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *suite) checkPods(ctx context.Context) (string, error) {
 			return err
 		}
 		s.pods = slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return !podReady(p) })
-		if len(s.pods) == int(s.config.Replicas) {
+		if len(s.pods) == replicas {
 			return nil
 		}
 		var states []string
@@ -108,9 +108,9 @@ func (s *suite) checkPods(ctx context.Context) (string, error) {
 			states = append(states, describePod(pod))
 		}
 		if len(states) == 0 {
-			states = []string{"there is no pod; see the log of kube-controller-manager"}
+			states = []string{"no pod was created; see the log of kube-controller-manager"}
 		}
-		return fmt.Errorf("%d of %d pods are ready: %s", len(s.pods), s.config.Replicas, strings.Join(states, "; "))
+		return fmt.Errorf("%d of %d pods are ready: %s", len(s.pods), replicas, strings.Join(states, "; "))
 	})
 	return fmt.Sprintf("%d run on %d node(s)", len(s.pods), len(nodesOf(s.pods))), err
 }
@@ -124,18 +124,18 @@ func (s *suite) listPods(ctx context.Context) ([]corev1.Pod, error) {
 }
 
 func (s *suite) checkLogs(ctx context.Context) (string, error) {
-	const wanted = "listening"
+	const expected = "listening" // the test server logs this when it starts
 	err := s.forEachPod(ctx, func(pod corev1.Pod) error {
 		text, err := s.logs(ctx, s.namespace, pod.Name)
 		if err != nil {
 			return fmt.Errorf("logs of %s on %s: %w", pod.Name, pod.Spec.NodeName, hintAtCertificate(err))
 		}
-		if !strings.Contains(text, wanted) {
-			return fmt.Errorf("logs of %s lack %q; got %q", pod.Name, wanted, text)
+		if !strings.Contains(text, expected) {
+			return fmt.Errorf("logs of %s do not contain %q: %q", pod.Name, expected, text)
 		}
 		return nil
 	})
-	return fmt.Sprintf("of %d pods read through the API server", len(s.pods)), err
+	return fmt.Sprintf("can be read from %d pods through the API server", len(s.pods)), err
 }
 
 func (s *suite) checkExec(ctx context.Context) (string, error) {
@@ -145,14 +145,14 @@ func (s *suite) checkExec(ctx context.Context) (string, error) {
 			return hintAtCertificate(err)
 		}
 		if got != pod.Name {
-			return fmt.Errorf("exec in %s answered %q", pod.Name, got)
+			return fmt.Errorf("exec of hostname in %s returned %q", pod.Name, got)
 		}
 		return nil
 	})
-	return fmt.Sprintf("in %d pods works through the API server", len(s.pods)), err
+	return fmt.Sprintf("works in %d pods through the API server", len(s.pods)), err
 }
 
-// hintAtCertificate explains the errors that a kubelet without an approved serving certificate causes.
+// hintAtCertificate explains errors of a kubelet without an approved serving certificate.
 func hintAtCertificate(err error) error {
 	if strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ") {
 		return fmt.Errorf("%w; the API server does not accept the kubelet's serving certificate: see kubectl get csr, and the log of kubelet-csr-approver on the control VMs", err)
@@ -169,7 +169,7 @@ func (s *suite) checkDNS(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	names := []struct{ name, address string }{ // in this order, so that the same fault is always told the same way
+	names := []struct{ name, address string }{
 		{"kubernetes.default.svc." + s.config.Domain, api.Spec.ClusterIP},
 		{"kubernetes.default", api.Spec.ClusterIP},
 		{appName, own.Spec.ClusterIP},
@@ -181,7 +181,7 @@ func (s *suite) checkDNS(ctx context.Context) (string, error) {
 				return err
 			}
 			if !slices.Contains(strings.Fields(got), n.address) {
-				return fmt.Errorf("in %s the name %s has the addresses %q; want %s", pod.Name, n.name, strings.Fields(got), n.address)
+				return fmt.Errorf("in %s the name %s resolves to %q; expected %s", pod.Name, n.name, strings.Fields(got), n.address)
 			}
 		}
 		return nil
@@ -197,12 +197,12 @@ func (s *suite) checkPodToPod(ctx context.Context) (string, error) {
 				return fmt.Errorf("from %s to %s: %w", from.Spec.NodeName, to.Spec.NodeName, err)
 			}
 			if got != to.Name {
-				return fmt.Errorf("%s, the address of pod %s, answered as %q", to.Status.PodIP, to.Name, got)
+				return fmt.Errorf("%s, the address of pod %s, was answered by %q", to.Status.PodIP, to.Name, got)
 			}
 		}
 		return nil
 	})
-	return fmt.Sprintf("%d pods reach each other over %d node(s)", len(s.pods), len(nodesOf(s.pods))), err
+	return fmt.Sprintf("%d pods on %d node(s) can connect to each other", len(s.pods), len(nodesOf(s.pods))), err
 }
 
 func (s *suite) checkService(ctx context.Context) (string, error) {
@@ -238,7 +238,7 @@ func (s *suite) checkNodePort(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	return fmt.Sprintf("%s answers on %d node(s)", port, len(s.nodes)), nil
+	return fmt.Sprintf("port %s answers on %d node(s)", port, len(s.nodes)), nil
 }
 
 func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, error) {
@@ -258,7 +258,7 @@ func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, err
 	}
 	url := "http://" + net.JoinHostPort(host, strconv.Itoa(servicePort)) + "/"
 	err = s.eventually(ctx, func() error {
-		for range steadyAnswers {
+		for range steadyResponses {
 			if err := s.answeredByPod(s.fetch(ctx, url)); err != nil {
 				return fmt.Errorf("load balancer %s: %w", host, err)
 			}
@@ -280,7 +280,7 @@ func ingressHost(service *corev1.Service) string {
 	return ""
 }
 
-// answeredByPod takes what a fetch returns and wants the name of one of the pods.
+// answeredByPod takes the results of a fetch, and returns an error unless the answer is the name of a pod.
 func (s *suite) answeredByPod(answer string, err error) error {
 	if err != nil {
 		return err
@@ -291,22 +291,22 @@ func (s *suite) answeredByPod(answer string, err error) error {
 		names = append(names, pod.Name)
 	}
 	if !slices.Contains(names, answer) {
-		return fmt.Errorf("the answer was %q; want the name of one of the pods %s", answer, strings.Join(names, ", "))
+		return fmt.Errorf("the answer is %q; expected the name of one of the pods %s", answer, strings.Join(names, ", "))
 	}
 	return nil
 }
 
-// forEachPod repeats a look at each pod until it is as wanted.
-func (s *suite) forEachPod(ctx context.Context, look func(corev1.Pod) error) error {
+// forEachPod repeats a check of each pod until it succeeds.
+func (s *suite) forEachPod(ctx context.Context, check func(corev1.Pod) error) error {
 	for _, pod := range s.pods {
-		if err := s.eventually(ctx, func() error { return look(pod) }); err != nil {
+		if err := s.eventually(ctx, func() error { return check(pod) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inPod runs the test's server as a client in a pod.
+// inPod runs a command of the test server in a pod.
 func (s *suite) inPod(ctx context.Context, pod corev1.Pod, arguments ...string) (string, error) {
 	output, err := s.exec(ctx, s.namespace, pod.Name, append([]string{serverPath}, arguments...)...)
 	if err != nil {

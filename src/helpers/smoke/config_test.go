@@ -17,43 +17,46 @@ func write(t *testing.T, name, content string) string {
 	return path
 }
 
-func TestLoadConfigFillsInDefaultsAndTheImage(t *testing.T) {
+func TestLoadConfig(t *testing.T) {
 	images := write(t, "images.json", `{"smoke-test": "example/smoke-test:1"}`)
-	config, err := LoadConfig(write(t, "config.json", `{"kubeconfig": "/k", "images": "`+images+`", "timeout": "90s", "dns": false}`))
+	config, err := LoadConfig(write(t, "config.json", `{"kubeconfig": "/k", "domain": "cluster.local", "images": "`+images+`", "timeout": "90s", "load_balancer": {"enabled": true, "types": ["nlb"]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Image != "example/smoke-test:1" || config.NamespacePrefix != "smoke-tests" || config.Replicas != 2 || config.Domain != "cluster.local" {
+	if config.image != "example/smoke-test:1" || config.Domain != "cluster.local" || config.Timeout.Std() != 90*time.Second {
 		t.Errorf("got %+v", config)
 	}
-	if time.Duration(config.Timeout) != 90*time.Second || time.Duration(config.CheckTimeout) != 3*time.Minute {
-		t.Errorf("durations: %+v", config)
-	}
-	if *config.DNS || !*config.NodePort || config.LoadBalancer.Enabled {
-		t.Errorf("switches: dns %v, node port %v, load balancer %v", *config.DNS, *config.NodePort, config.LoadBalancer.Enabled)
+	if !config.LoadBalancer.Enabled || strings.Join(config.LoadBalancer.Types, " ") != "nlb" {
+		t.Errorf("load balancers: %+v", config.LoadBalancer)
 	}
 }
 
 func TestLoadConfigRefuses(t *testing.T) {
+	images := write(t, "images.json", `{"smoke-test": "example/smoke-test:1"}`)
+	others := write(t, "others.json", `{"pause": "example/pause:1"}`)
+	config := func(changed string) string {
+		return `{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "1m"` + changed + `}`
+	}
 	tests := map[string]struct{ content, want string }{
-		"unknown key":       {`{"kubeconfig": "/k", "image": "i", "imgae": "x"}`, `"imgae"`},
-		"no kubeconfig":     {`{"image": "i"}`, "kubeconfig is missing"},
-		"prefix":            {`{"kubeconfig": "/k", "image": "i", "namespace_prefix": "Smoke_"}`, `namespace_prefix "Smoke_"`},
-		"long prefix":       {`{"kubeconfig": "/k", "image": "i", "namespace_prefix": "` + strings.Repeat("a", 51) + `"}`, "at most 50"},
-		"one replica":       {`{"kubeconfig": "/k", "image": "i", "replicas": 1}`, "replicas 1"},
-		"bad duration":      {`{"kubeconfig": "/k", "image": "i", "timeout": "soon"}`, `duration "soon"`},
-		"negative duration": {`{"kubeconfig": "/k", "image": "i", "timeout": "-1s"}`, `duration "-1s"`},
-		"number duration":   {`{"kubeconfig": "/k", "image": "i", "timeout": 5}`, "duration 5"},
-		"unknown type":      {`{"kubeconfig": "/k", "image": "i", "load_balancer": {"types": ["alb"]}}`, "must be one of classic, default, nlb"},
-		"type twice":        {`{"kubeconfig": "/k", "image": "i", "load_balancer": {"types": ["nlb", "nlb"]}}`, "twice"},
-		"no images":         {`{"kubeconfig": "/k", "images": "/nowhere/images.json"}`, "/nowhere/images.json"},
+		"unknown key":       {config(`, "timeouts": "1m"`), `did you mean timeout?`},
+		"no kubeconfig":     {`{"images": "` + images + `", "domain": "d", "timeout": "1m"}`, "kubeconfig is missing"},
+		"no domain":         {`{"images": "` + images + `", "kubeconfig": "/k", "timeout": "1m"}`, "domain is missing"},
+		"no timeout":        {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d"}`, "timeout is 0s"},
+		"bad duration":      {`{"timeout": "soon"}`, `"soon" is not a duration`},
+		"negative duration": {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "-1s"}`, "timeout is -1s"},
+		"number duration":   {`{"timeout": 5}`, "5 is not a duration"},
+		"unknown type":      {config(`, "load_balancer": {"types": ["alb"]}`), `"alb"; allowed are default, classic, nlb`},
+		"no type":           {config(`, "load_balancer": {"enabled": true, "types": []}`), "load_balancer.types is empty"},
+		"type twice":        {config(`, "load_balancer": {"types": ["nlb", "nlb"]}`), "twice"},
+		"no images":         {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "/nowhere/images.json"}`, "/nowhere/images.json"},
+		"no image":          {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "` + others + `"}`, "${image:smoke-test}"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, "config.json", test.content)
 			_, err := LoadConfig(path)
 			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), path) {
-				t.Errorf("got %v; want %q and the file's name", err, test.want)
+				t.Errorf("got %v; want %q and the name of the file", err, test.want)
 			}
 		})
 	}

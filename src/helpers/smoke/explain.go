@@ -14,16 +14,16 @@ import (
 // explainedEvents is how many of the latest Events a failure shows.
 const explainedEvents = 15
 
-// explain reports, once after the first failure, the states of the pods and the warnings of the namespace.
+// explain reports the state of the pods and the warnings of the namespace, after the first failure.
 func (s *suite) explain(ctx context.Context) {
 	if s.namespace == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), explainTimeout)
 	defer cancel()
 	pods, err := s.listPods(ctx)
 	if err != nil {
-		s.report.line("", "", "pods can't be listed: "+err.Error())
+		s.report.line("", "", "listing pods failed: "+err.Error())
 	}
 	for _, pod := range pods {
 		s.report.line("", "", "pod "+describePod(pod))
@@ -33,18 +33,18 @@ func (s *suite) explain(ctx context.Context) {
 	}
 }
 
-// warnings returns the latest Events of type Warning, the oldest of them first.
+// warnings returns the latest Events of type Warning in the order of time.
 func (s *suite) warnings(ctx context.Context) []corev1.Event {
 	list, err := s.client.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
 	if err != nil {
-		s.report.line("", "", "Events can't be listed: "+err.Error())
+		s.report.line("", "", "listing Events failed: "+err.Error())
 		return nil
 	}
 	slices.SortFunc(list.Items, func(a, b corev1.Event) int { return eventTime(a).Compare(eventTime(b)) })
 	return list.Items[max(0, len(list.Items)-explainedEvents):]
 }
 
-// eventTime is when an Event happened last; which field says so depends on who wrote it.
+// eventTime returns when an Event happened last, from the field that its source has set.
 func eventTime(event corev1.Event) time.Time {
 	switch {
 	case event.Series != nil:
@@ -64,7 +64,7 @@ func (s *suite) lastWarning(ctx context.Context, service string) string {
 			return "; last warning: " + event.Reason + ": " + event.Message
 		}
 	}
-	return "; the log of cloud-controller-manager on the control VMs says more"
+	return "; see the log of cloud-controller-manager on the control VMs"
 }
 
 func podReady(pod corev1.Pod) bool {
@@ -73,7 +73,7 @@ func podReady(pod corev1.Pod) bool {
 	})
 }
 
-// describePod says in one line where a pod is and what it waits for.
+// describePod returns a pod's node and state in one line.
 func describePod(pod corev1.Pod) string {
 	parts := []string{pod.Name, string(pod.Status.Phase)}
 	if pod.Spec.NodeName != "" {

@@ -13,7 +13,7 @@ import (
 const (
 	// runLabel marks the namespaces of runs; its value is the prefix of their names.
 	runLabel = "kubernetes.bosh.io/smoke-tests"
-	// expiresAnnotation is when a run must have ended, RFC 3339: what is still there later was left by a run that was killed.
+	// expiresAnnotation is when a run's time is over, RFC 3339. A namespace that exists after that was left by a killed run.
 	expiresAnnotation = "kubernetes.bosh.io/smoke-tests-expires"
 
 	appName      = "web"
@@ -26,33 +26,34 @@ const (
 
 var appLabels = map[string]string{"app.kubernetes.io/name": appName}
 
-func namespace(config Config, now time.Time) *corev1.Namespace {
-	expires := now.Add(time.Duration(config.Timeout) + time.Duration(config.CleanupTimeout))
+func (s *suite) newNamespace(now time.Time) *corev1.Namespace {
+	expires := now.Add(s.config.Timeout.Std() + s.limits.cleanup)
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		GenerateName: config.NamespacePrefix + "-",
+		GenerateName: s.prefix + "-",
 		Labels: map[string]string{
-			runLabel:                             config.NamespacePrefix,
+			runLabel:                             s.prefix,
 			"pod-security.kubernetes.io/enforce": "restricted",
 		},
 		Annotations: map[string]string{expiresAnnotation: expires.UTC().Format(time.RFC3339)},
 	}}
 }
 
-func deployment(config Config) *appsv1.Deployment {
+func deployment(image string) *appsv1.Deployment {
+	count := int32(replicas)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: appName, Labels: appLabels},
 		Spec: appsv1.DeploymentSpec{
-			Replicas: &config.Replicas,
+			Replicas: &count,
 			Selector: &metav1.LabelSelector{MatchLabels: appLabels},
 			Template: corev1.PodTemplateSpec{
 				ObjectMeta: metav1.ObjectMeta{Labels: appLabels},
-				Spec:       podSpec(config.Image),
+				Spec:       podSpec(image),
 			},
 		},
 	}
 }
 
-// podSpec asks for nothing that the restricted pod security standard forbids.
+// podSpec complies with the restricted Pod Security Standard.
 func podSpec(image string) corev1.PodSpec {
 	yes, no, user, grace := true, false, int64(unprivileged), int64(10)
 	return corev1.PodSpec{
@@ -100,18 +101,18 @@ func service(name string, kind corev1.ServiceType, annotations map[string]string
 	}
 }
 
-// services returns what is made, load balancers included.
+// services returns all Services, including load balancers.
 func services(config Config) []*corev1.Service {
-	made := []*corev1.Service{service(appName, corev1.ServiceTypeClusterIP, nil)}
-	if *config.NodePort {
-		made = append(made, service(nodePortName, corev1.ServiceTypeNodePort, nil))
+	all := []*corev1.Service{
+		service(appName, corev1.ServiceTypeClusterIP, nil),
+		service(nodePortName, corev1.ServiceTypeNodePort, nil),
 	}
 	if config.LoadBalancer.Enabled {
 		for _, kind := range config.LoadBalancer.Types {
-			made = append(made, service(loadBalancerName(kind), corev1.ServiceTypeLoadBalancer, LoadBalancerTypes[kind]))
+			all = append(all, service(loadBalancerName(kind), corev1.ServiceTypeLoadBalancer, loadBalancerTypes[kind]))
 		}
 	}
-	return made
+	return all
 }
 
 func loadBalancerName(kind string) string { return "web-lb-" + kind }

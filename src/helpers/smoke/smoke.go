@@ -1,12 +1,12 @@
-// Package smoke uses a cluster as its users do, reports what works, and removes what it made.
+// Package smoke tests a cluster as its users use it, reports the results, and cleans up.
 //
-// A run makes a namespace with the restricted pod security standard, a Deployment of the release's little web server and
-// Services in front of it. It looks from inside the pods by exec (the server's image can resolve names and fetch URLs), and
-// at load balancers from where it runs. Each check is one line: "ok", "FAILED" with what was seen, or "skipped" when what
-// it needs has failed. Whatever happens, a signal included, the namespace and its load balancers are removed, and the run
-// ends only when they are gone. What a run that was killed has left is removed by the next one after its time is over.
+// A run creates a namespace with the restricted Pod Security Standard, a Deployment of the release's test server, and Services
+// for it. Checks use exec to resolve names and fetch URLs inside the pods; load balancers are fetched from where the run takes
+// place. The report has one line for each check: "ok", "FAILED" with the reason, or "skipped" if a check that it requires has
+// failed. In any case, also after a signal, the run deletes the namespace and its load balancers and waits until they are gone.
+// A later run deletes what a killed run has left behind, once that run's time is over.
 //
-// The identity that runs it needs, cluster-wide:
+// The identity of a run needs these cluster-wide permissions:
 //
 //	""    namespaces            create, delete, get, list
 //	""    nodes                 list
@@ -16,7 +16,7 @@
 //	""    pods/exec             create, get
 //	apps  deployments           create, get
 //
-// and /readyz, which every authenticated user may read.
+// and /readyz, which every authenticated user can read.
 package smoke
 
 import (
@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -35,14 +34,31 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"kubernetes-release/helpers/smoke/fetch"
+	"kubernetes-release/internal/poll"
 )
 
 const (
+	// replicas is the number of pods: two, so that one can connect to another.
+	replicas = 2
+	// namespacePrefix begins the name of each run's namespace.
+	namespacePrefix = "smoke-tests"
+
 	pollInterval     = time.Second
 	progressInterval = 15 * time.Second
+	// explainTimeout limits the listing of pods and Events after a failure.
+	explainTimeout = 20 * time.Second
+	// deleteTimeout limits one request to delete the namespace.
+	deleteTimeout = 30 * time.Second
 )
 
-// Run checks a cluster and writes the report to output. The error says how many checks failed, or that something is left.
+// limits are the timeouts of a run's steps.
+type limits struct{ check, loadBalancer, cleanup time.Duration }
+
+var defaultLimits = limits{check: 3 * time.Minute, loadBalancer: 5 * time.Minute, cleanup: 5 * time.Minute}
+
+// Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left behind.
 func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.Writer) error {
 	restConfig = rest.CopyConfig(restConfig)
 	restConfig.QPS, restConfig.Burst = 50, 100
@@ -55,8 +71,10 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 		client: client,
 		exec:   executor{restConfig, client}.run,
 		logs:   executor{restConfig, client}.logs,
-		fetch:  fetch,
+		fetch:  fetch.Get,
 		report: &report{output: output},
+		limits: defaultLimits,
+		prefix: namespacePrefix,
 	}
 	return s.run(ctx)
 }
@@ -67,11 +85,14 @@ type suite struct {
 	client kubernetes.Interface
 	// exec runs a command in a pod and returns its standard output.
 	exec func(ctx context.Context, namespace, pod string, command ...string) (string, error)
-	// logs returns what a pod has logged.
+	// logs returns the log of a pod.
 	logs func(ctx context.Context, namespace, pod string) (string, error)
 	// fetch gets a URL from where the run takes place.
 	fetch  func(ctx context.Context, url string) (string, error)
 	report *report
+	limits limits
+	// prefix begins the name of the run's namespace.
+	prefix string
 
 	namespace string
 	nodes     []corev1.Node
@@ -81,10 +102,10 @@ type suite struct {
 // check is one line of the report.
 type check struct {
 	name string
-	// needs names checks without which this one can tell nothing.
-	needs   []string
-	timeout time.Duration
-	// run returns what was seen when all is well.
+	// requires names the checks that must have succeeded before this one.
+	requires []string
+	timeout  time.Duration
+	// run returns a description of what works.
 	run func(ctx context.Context) (string, error)
 }
 
@@ -94,11 +115,10 @@ const (
 	checkObjects = "objects"
 	checkPods    = "pods"
 	checkExec    = "exec"
-	checkDNS     = "DNS"
 )
 
 func (s *suite) checks() []check {
-	each := time.Duration(s.config.CheckTimeout)
+	each := s.limits.check
 	checks := []check{
 		{checkAPI, nil, each, s.checkAPI},
 		{checkNodes, []string{checkAPI}, each, s.checkNodes},
@@ -106,20 +126,14 @@ func (s *suite) checks() []check {
 		{checkPods, []string{checkObjects}, each, s.checkPods},
 		{"logs", []string{checkPods}, each, s.checkLogs},
 		{checkExec, []string{checkPods}, each, s.checkExec},
-	}
-	if *s.config.DNS {
-		checks = append(checks, check{checkDNS, []string{checkExec}, each, s.checkDNS})
-	}
-	checks = append(checks,
-		check{"pod to pod", []string{checkExec}, each, s.checkPodToPod},
-		check{"service", []string{checkExec}, each, s.checkService},
-	)
-	if *s.config.NodePort {
-		checks = append(checks, check{"node port", []string{checkNodes, checkExec}, each, s.checkNodePort})
+		{"DNS", []string{checkExec}, each, s.checkDNS},
+		{"pod to pod", []string{checkExec}, each, s.checkPodToPod},
+		{"service", []string{checkExec}, each, s.checkService},
+		{"node port", []string{checkNodes, checkExec}, each, s.checkNodePort},
 	}
 	if s.config.LoadBalancer.Enabled {
 		for _, kind := range s.config.LoadBalancer.Types {
-			checks = append(checks, check{"load balancer " + kind, []string{checkPods}, time.Duration(s.config.LoadBalancer.Timeout),
+			checks = append(checks, check{"load balancer " + kind, []string{checkPods}, s.limits.loadBalancer,
 				func(ctx context.Context) (string, error) { return s.checkLoadBalancer(ctx, kind) }})
 		}
 	}
@@ -127,14 +141,13 @@ func (s *suite) checks() []check {
 }
 
 func (s *suite) run(ctx context.Context) error {
-	timed, cancel := context.WithTimeoutCause(ctx, time.Duration(s.config.Timeout), fmt.Errorf("timeout of %s is over", time.Duration(s.config.Timeout)))
+	timed, cancel := context.WithTimeoutCause(ctx, s.config.Timeout.Std(), fmt.Errorf("timeout of %s exceeded", s.config.Timeout))
 	defer cancel()
 	s.removeLeftovers(timed)
 	failed := s.runChecks(timed)
 
-	// Also when the run was interrupted: what costs money must not stay.
-	last, cancelLast := context.WithTimeoutCause(context.WithoutCancel(ctx), time.Duration(s.config.CleanupTimeout),
-		fmt.Errorf("cleanup_timeout of %s is over", time.Duration(s.config.CleanupTimeout)))
+	// An interrupted run cleans up too, since load balancers cost money.
+	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.limits.cleanup)
 	defer cancelLast()
 	var left error
 	if s.namespace != "" {
@@ -145,7 +158,7 @@ func (s *suite) run(ctx context.Context) error {
 		result = fmt.Errorf("%d of %d checks failed or were skipped: %s", len(failed), len(s.checks()), strings.Join(failed, ", "))
 	}
 	if left != nil {
-		left = fmt.Errorf("namespace %s is left behind; remove it with: kubectl delete namespace %s", s.namespace, s.namespace)
+		left = fmt.Errorf("namespace %s was not deleted; delete it with: kubectl delete namespace %s", s.namespace, s.namespace)
 	}
 	return errors.Join(result, left)
 }
@@ -153,23 +166,23 @@ func (s *suite) run(ctx context.Context) error {
 // runChecks returns the names of the checks that did not pass.
 func (s *suite) runChecks(ctx context.Context) []string {
 	var failed []string
-	detailed := false
+	explained := false
 	for _, c := range s.checks() {
-		missing := slices.DeleteFunc(slices.Clone(c.needs), func(name string) bool { return !slices.Contains(failed, name) })
+		missing := slices.DeleteFunc(slices.Clone(c.requires), func(name string) bool { return !slices.Contains(failed, name) })
 		switch {
 		case ctx.Err() != nil:
 			s.report.line("skipped", c.name, context.Cause(ctx).Error())
 		case len(missing) > 0:
-			s.report.line("skipped", c.name, "needs "+strings.Join(missing, ", "))
+			s.report.line("skipped", c.name, "requires "+strings.Join(missing, ", "))
 		default:
-			limited, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("not within %s", c.timeout))
+			limited, cancel := context.WithTimeout(ctx, c.timeout)
 			err := s.report.do(limited, c)
 			cancel()
 			if err == nil {
 				continue
 			}
-			if !detailed {
-				detailed = true
+			if !explained {
+				explained = true
 				s.explain(ctx)
 			}
 		}
@@ -178,26 +191,26 @@ func (s *suite) runChecks(ctx context.Context) []string {
 	return failed
 }
 
-// removeLeftovers deletes the namespaces of runs that were killed. A failure is only reported: it is no fault of this run.
+// removeLeftovers deletes the namespaces of killed runs. A failure is only reported, and does not fail this run.
 func (s *suite) removeLeftovers(ctx context.Context) {
-	list, err := s.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + s.config.NamespacePrefix})
+	list, err := s.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: runLabel + "=" + s.prefix})
 	if err != nil {
-		return // the first check says what is wrong with the API server
+		return // the first check reports the problem of the API server
 	}
 	for _, old := range list.Items {
 		expires, err := time.Parse(time.RFC3339, old.Annotations[expiresAnnotation])
 		if err != nil || time.Now().Before(expires) || old.DeletionTimestamp != nil {
 			continue
 		}
-		s.report.line("note", "leftover", fmt.Sprintf("removing namespace %s of a run that should have ended at %s", old.Name, expires.Format(time.RFC3339)))
+		s.report.line("note", "leftover", fmt.Sprintf("deleting namespace %s of a run whose time was over at %s", old.Name, expires.Format(time.RFC3339)))
 		if err := s.client.CoreV1().Namespaces().Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.report.line("note", "leftover", err.Error())
 		}
 	}
 }
 
-// cleanUp removes load balancers while the namespace's other objects still are as the cloud controller expects them, then
-// the namespace, and waits until all are gone.
+// cleanUp deletes the load balancers first, while the cloud controller still finds the namespace's other objects, then the
+// namespace, and waits until all are gone.
 func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	services := s.client.CoreV1().Services(s.namespace)
 	err := s.eventually(ctx, func() error {
@@ -218,12 +231,12 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("Services %s are still there: the cloud controller has not removed their load balancers yet", strings.Join(left, ", "))
+			return fmt.Errorf("Services %s still exist: the cloud controller has not deleted their load balancers yet", strings.Join(left, ", "))
 		}
 		return nil
 	})
 	if err != nil {
-		// The namespace is deleted all the same: whatever can go shall go.
+		// Delete the namespace anyway, so that everything else is deleted.
 		return "", errors.Join(err, s.deleteNamespace(context.WithoutCancel(ctx)))
 	}
 	err = s.eventually(ctx, func() error {
@@ -237,22 +250,22 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 		case err != nil:
 			return err
 		}
-		return fmt.Errorf("namespace %s is still there: %s", s.namespace, terminating(left))
+		return fmt.Errorf("namespace %s still exists: %s", s.namespace, terminating(left))
 	})
-	return "namespace " + s.namespace + " and its load balancers are gone", err
+	return "namespace " + s.namespace + " and its load balancers were deleted", err
 }
 
 func (s *suite) deleteNamespace(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	err := s.client.CoreV1().Namespaces().Delete(ctx, s.namespace, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or going
+		return nil // deleted, or being deleted
 	}
 	return err
 }
 
-// terminating says what holds a namespace back.
+// terminating returns why a namespace still exists.
 func terminating(n *corev1.Namespace) string {
 	var reasons []string
 	for _, c := range n.Status.Conditions {
@@ -266,24 +279,9 @@ func terminating(n *corev1.Namespace) string {
 	return strings.Join(reasons, "; ")
 }
 
-// eventually repeats a look until it returns nil; the error at the deadline is that of the last look.
-func (s *suite) eventually(ctx context.Context, look func() error) error {
-	var last error
-	for {
-		err := look()
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // an error that only says that the time is over would hide the reason
-		}
-		s.report.progress(last)
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), last)
-		case <-time.After(pollInterval):
-		}
-	}
+// eventually repeats a check until it succeeds, and reports progress.
+func (s *suite) eventually(ctx context.Context, check func() error) error {
+	return poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, s.report.progress, func(context.Context) error { return check() }))
 }
 
 // report writes the lines of a run.
@@ -292,56 +290,27 @@ type report struct {
 	output  io.Writer
 	name    string
 	started time.Time
-	said    time.Time
 }
 
 // do runs a check and reports it.
 func (r *report) do(ctx context.Context, c check) error {
-	r.name, r.started, r.said = c.name, time.Now(), time.Now()
-	seen, err := c.run(ctx)
-	elapsed := time.Since(r.started).Round(100 * time.Millisecond)
+	r.name, r.started = c.name, time.Now()
+	works, err := c.run(ctx)
 	if err != nil {
-		r.line("FAILED", c.name, fmt.Sprintf("%v (%s)", err, elapsed))
+		r.line("FAILED", c.name, err.Error())
 		return err
 	}
-	r.line("ok", c.name, fmt.Sprintf("%s (%s)", seen, elapsed))
+	r.line("ok", c.name, fmt.Sprintf("%s (%s)", works, time.Since(r.started).Round(100*time.Millisecond)))
 	return nil
 }
 
-// progress says from time to time what the current check waits for.
-func (r *report) progress(missing error) {
-	if time.Since(r.said) >= progressInterval {
-		r.said = time.Now()
-		r.line("waiting", r.name, fmt.Sprintf("%v (%s)", missing, time.Since(r.started).Round(time.Second)))
-	}
+// progress reports why the current check waits.
+func (r *report) progress(elapsed time.Duration, reason error) {
+	r.line("waiting", r.name, fmt.Sprintf("%v (%s)", reason, elapsed.Round(time.Second)))
 }
 
-func (r *report) line(verdict, name, text string) {
+func (r *report) line(result, name, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintf(r.output, "%-8s%-23s%s\n", verdict, name, strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", 31)))
-}
-
-// fetch gets a URL over a connection of its own; any status but 200 is an error.
-func fetch(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return "", err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 4096))
-	if err != nil {
-		return "", err
-	}
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answered %s: %s", url, response.Status, body)
-	}
-	return string(body), nil
+	_, _ = fmt.Fprintf(r.output, "%-8s%-23s%s\n", result, name, strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", 31)))
 }

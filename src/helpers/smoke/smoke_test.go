@@ -19,17 +19,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/internal/duration"
 	"kubernetes-release/test/kubetest"
 )
 
-// world stands in for what a real cluster has beyond its control plane: it marks pods as running, gives Services load
-// balancers and takes them away, and answers for the pods. Scheduling, pods' admission, Services' addresses, finalizers and the deletion
-// of namespaces are the real control plane's.
+// world simulates everything that a cluster has in addition to its control plane: it marks pods as running, creates and deletes
+// load balancers, and answers for the pods. Scheduling, the admission of pods, Services' addresses, finalizers and the deletion
+// of namespaces are those of a real control plane.
 type world struct {
 	client kubernetes.Interface
 	// broken makes one thing fail: "pull", "dns", "load balancer", "exec".
 	broken string
-	// prefix begins the names of the only namespaces that this world is in.
+	// prefix begins the names of the namespaces that this world simulates.
 	prefix string
 
 	mu sync.Mutex
@@ -100,17 +101,17 @@ func (w *world) cloud(ctx context.Context) {
 	}
 }
 
-func (w *world) set(key string, there bool) {
+func (w *world) set(key string, exists bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if there {
+	if exists {
 		w.balancers[key] = true
 	} else {
 		delete(w.balancers, key)
 	}
 }
 
-// exec answers as the test's server would in a pod.
+// exec returns what the test server would print in a pod.
 func (w *world) exec(ctx context.Context, namespace, pod string, command ...string) (string, error) {
 	if w.broken == "exec" {
 		return "", errors.New("remote error: tls: internal error")
@@ -142,9 +143,8 @@ func (w *world) resolve(ctx context.Context, namespace, name string) (string, er
 		return "", errors.New("lookup " + name + ": no such host")
 	}
 	in := namespace
-	if short, isAPI := strings.CutPrefix(name, "kubernetes.default"); isAPI {
+	if strings.HasPrefix(name, "kubernetes.default") {
 		name, in = "kubernetes", "default"
-		_ = short
 	}
 	service, err := w.client.CoreV1().Services(in).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -154,14 +154,11 @@ func (w *world) resolve(ctx context.Context, namespace, name string) (string, er
 }
 
 // suiteFor returns a run against the world.
-func (w *world) suiteFor(output *bytes.Buffer, change func(*Config)) *suite {
-	config := Config{Kubeconfig: "unused", NamespacePrefix: w.prefix, Image: "example/smoke-test:1", CheckTimeout: Duration(20 * time.Second),
-		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}, Timeout: Duration(20 * time.Second)}}
-	config.setDefaults()
-	if change != nil {
-		change(&config)
-	}
-	s := &suite{config: config, client: w.client, exec: w.exec, report: &report{output: output}}
+func (w *world) suiteFor(output *bytes.Buffer) *suite {
+	config := Config{Kubeconfig: "unused", Domain: "cluster.local", Timeout: duration.Duration(10 * time.Minute), image: "example/smoke-test:1",
+		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}}}
+	s := &suite{config: config, client: w.client, exec: w.exec, report: &report{output: output}, prefix: w.prefix,
+		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, cleanup: 5 * time.Minute}}
 	s.logs = func(_ context.Context, _, pod string) (string, error) {
 		if w.broken == "exec" {
 			return "", errors.New("remote error: tls: internal error")
@@ -178,7 +175,7 @@ func (w *world) suiteFor(output *bytes.Buffer, change func(*Config)) *suite {
 	return s
 }
 
-// nothingLeft wants that no namespace of a run and no load balancer is there.
+// nothingLeft fails the test if a namespace of a run or a load balancer exists.
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
 	list, err := w.client.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{LabelSelector: runLabel + "=" + w.prefix})
@@ -186,12 +183,12 @@ func (w *world) nothingLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, namespace := range list.Items {
-		t.Errorf("namespace %s is left", namespace.Name)
+		t.Errorf("namespace %s was left behind", namespace.Name)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.balancers) > 0 {
-		t.Errorf("load balancers are left: %v", w.balancers)
+		t.Errorf("load balancers were left behind: %v", w.balancers)
 	}
 }
 
@@ -206,7 +203,7 @@ func readyNode(t *testing.T, client kubernetes.Interface) {
 	if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
-	// kube-controller-manager gives up a Node that does not report; this one reports for as long as the test runs.
+	// The Node reports its status while the test runs, otherwise kube-controller-manager marks it as not ready.
 	go func() {
 		for range 600 {
 			beat := fmt.Sprintf(`{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": %q}]}}`, time.Now().UTC().Format(time.RFC3339))
@@ -224,7 +221,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 	readyNode(t, admin)
 	var worlds atomic.Int32
 	start := func(t *testing.T, broken string) *world {
-		t.Parallel() // the cases spend their time waiting for namespaces to go
+		t.Parallel() // the cases spend their time waiting for the deletion of namespaces
 		w := &world{client: admin, broken: broken, prefix: fmt.Sprintf("smoke-%d", worlds.Add(1)), balancers: map[string]bool{}}
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -232,16 +229,12 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		t.Cleanup(func() { cancel(); <-done })
 		return w
 	}
-	brief := func(c *Config) {
-		c.CheckTimeout = Duration(10 * time.Second)
-		c.LoadBalancer.Timeout = Duration(5 * time.Second)
-	}
 	tests := map[string]struct {
 		broken  string
 		failed  []string
 		message string
 	}{
-		"all is well":      {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
+		"healthy":          {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
 		"image":            {"pull", []string{"pods", "logs", "exec", "DNS", "pod to pod", "service", "node port", "load balancer classic", "load balancer nlb"}, "ImagePullBackOff no such host"},
 		"DNS":              {"dns", []string{"DNS"}, "lookup kubernetes.default"},
 		"no load balancer": {"load balancer", []string{"load balancer classic", "load balancer nlb"}, "has no load balancer yet"},
@@ -251,7 +244,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := start(t, test.broken)
 			var output bytes.Buffer
-			s := w.suiteFor(&output, brief)
+			s := w.suiteFor(&output)
 			err := s.run(context.Background())
 			t.Logf("%v\n%s", err, output.String())
 			want := fmt.Sprintf("%d of %d checks failed or were skipped: %s", len(test.failed), len(s.checks()), strings.Join(test.failed, ", "))
@@ -262,10 +255,10 @@ func TestAgainstRealControlPlane(t *testing.T) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
 			if !strings.Contains(output.String(), test.message) {
-				t.Errorf("the report lacks %q", test.message)
+				t.Errorf("the report does not contain %q", test.message)
 			}
 			if !strings.Contains(output.String(), "ok      cleanup") {
-				t.Error("the report lacks the cleanup")
+				t.Error("the report does not contain the cleanup")
 			}
 			w.nothingLeft(t)
 		})
@@ -275,14 +268,13 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		w := start(t, "load balancer")
 		var output bytes.Buffer
 		ctx, cancel := context.WithCancel(context.Background())
-		s := w.suiteFor(&output, nil)
+		s := w.suiteFor(&output)
 		s.fetch = nil
 		checked := s.exec
 		s.exec = func(ctx context.Context, namespace, pod string, command ...string) (string, error) {
 			cancel()
 			return checked(ctx, namespace, pod, command...)
 		}
-		brief(&s.config)
 		if err := s.run(ctx); err == nil || !strings.Contains(output.String(), "skipped DNS") {
 			t.Errorf("got %v\n%s", err, output.String())
 		}
@@ -291,21 +283,21 @@ func TestAgainstRealControlPlane(t *testing.T) {
 
 	t.Run("leftovers", func(t *testing.T) {
 		w := start(t, "pull")
-		config := w.suiteFor(&bytes.Buffer{}, brief).config
-		old, err := admin.CoreV1().Namespaces().Create(context.Background(), namespace(config, time.Now().Add(-time.Hour)), metav1.CreateOptions{})
+		s := w.suiteFor(&bytes.Buffer{})
+		old, err := admin.CoreV1().Namespaces().Create(context.Background(), s.newNamespace(time.Now().Add(-time.Hour)), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		running, err := admin.CoreV1().Namespaces().Create(context.Background(), namespace(config, time.Now()), metav1.CreateOptions{})
+		running, err := admin.CoreV1().Namespaces().Create(context.Background(), s.newNamespace(time.Now()), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.suiteFor(&bytes.Buffer{}, brief).removeLeftovers(context.Background())
+		s.removeLeftovers(context.Background())
 		if got := phase(t, admin, old.Name); !slices.Contains([]string{"Terminating", "gone"}, got) {
-			t.Errorf("what a killed run has left is %s", got)
+			t.Errorf("the namespace of a killed run is %s", got)
 		}
 		if got := phase(t, admin, running.Name); got != "Active" {
-			t.Errorf("the namespace of a run that goes on is %s", got)
+			t.Errorf("the namespace of a run in progress is %s", got)
 		}
 	})
 }

@@ -15,10 +15,15 @@ func Time(t time.Time) string { return t.UTC().Format(TimeLayout) }
 
 // New returns a logger that writes key=value lines with times in UTC.
 func New(w io.Writer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewTextHandler(w, Options(slog.LevelInfo)))
+}
+
+// Options are the options of a handler that writes times in UTC by TimeLayout and omits messages below the level.
+func Options(level slog.Level) *slog.HandlerOptions {
+	return &slog.HandlerOptions{Level: level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
 		if len(groups) == 0 && a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime {
 			a.Value = slog.StringValue(Time(a.Value.Time()))
 		}
 		return a
-	}}))
+	}}
 }

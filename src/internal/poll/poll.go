@@ -42,6 +42,24 @@ func Within(ctx context.Context, timeout, interval time.Duration, check func(con
 	return Until(ctx, interval, check)
 }
 
+// Reported wraps a check of a long wait: report is called with the error of a check that fails, first when the time after has
+// passed since the first check, then at most once in every interval.
+func Reported(after, every time.Duration, report func(elapsed time.Duration, err error), check func(context.Context) error) func(context.Context) error {
+	var started, next time.Time
+	return func(ctx context.Context) error {
+		if started.IsZero() {
+			started = time.Now()
+			next = started.Add(after)
+		}
+		err := check(ctx)
+		if now := time.Now(); err != nil && ctx.Err() == nil && !now.Before(next) {
+			report(now.Sub(started), err)
+			next = now.Add(every)
+		}
+		return err
+	}
+}
+
 // Permanent marks an error that no repetition can change: Until returns err itself.
 func Permanent(err error) error { return permanent{err} }
 

@@ -3,7 +3,10 @@ package poll
 import (
 	"context"
 	"errors"
+	"slices"
+	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -54,5 +57,32 @@ func TestPermanentEndsAtOnce(t *testing.T) {
 	})
 	if err != denied || calls != 1 {
 		t.Errorf("got %v after %d calls, want the error itself after one", err, calls)
+	}
+}
+
+func TestReported(t *testing.T) {
+	for _, test := range []struct {
+		after time.Duration
+		want  []string
+	}{
+		{0, []string{"1", "4"}},
+		{40 * time.Millisecond, []string{"4"}},
+	} {
+		var reported []string
+		calls := 0
+		check := Reported(test.after, 35*time.Millisecond, func(_ time.Duration, err error) { reported = append(reported, err.Error()) }, func(context.Context) error {
+			if calls++; calls == 6 {
+				return nil
+			}
+			return errors.New(strconv.Itoa(calls))
+		})
+		synctest.Test(t, func(t *testing.T) {
+			if err := Until(t.Context(), 15*time.Millisecond, check); err != nil {
+				t.Fatal(err)
+			}
+		})
+		if !slices.Equal(reported, test.want) {
+			t.Errorf("after %s: reported %v, want %v", test.after, reported, test.want)
+		}
 	}
 }

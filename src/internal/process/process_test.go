@@ -38,6 +38,9 @@ func TestZombieHasEnded(t *testing.T) {
 	if Runs(child.Process.Pid, before.Started) {
 		t.Error("a zombie is said to run")
 	}
+	if stat, err := Living(child.Process.Pid); err == nil {
+		t.Errorf("a zombie is said to live: %+v", stat)
+	}
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	sigsjson "sigs.k8s.io/json"
 
@@ -43,6 +44,9 @@ func ReadFile(path string, target any) error {
 func Unmarshal(content []byte, target any) error {
 	if len(content) > MaxSize {
 		return fmt.Errorf("larger than %d bytes", MaxSize)
+	}
+	if !utf8.Valid(content) {
+		return errors.New("not UTF-8") // encoding/json would replace the bytes silently
 	}
 	if len(strings.TrimSpace(string(content))) == 0 {
 		return errors.New("empty; want JSON")

@@ -40,6 +40,7 @@ func TestRefusals(t *testing.T) {
 		"empty":                   {" \n", []string{"empty"}},
 		"not JSON":                {"{\n\"name\": x}", []string{"not JSON", "line 2"}},
 		"ends early":              {`{"name": "n"`, []string{"not JSON"}},
+		"not UTF-8":               {"{\"name\": \"\xff\"}", []string{"not UTF-8"}},
 		"two values":              {`{} {}`, []string{"not JSON"}},
 		"misspelt key":            {`{"nmae": "n"}`, []string{`"nmae"`, "did you mean name?"}},
 		"another case":            {`{"Name": "n"}`, []string{`"Name"`, "did you mean name?"}},

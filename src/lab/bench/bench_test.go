@@ -19,7 +19,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/release/components"
 )
@@ -274,7 +274,7 @@ func TestNotReady(t *testing.T) {
 		"ready":         {[]corev1.Node{node(corev1.ConditionTrue)}, available, true},
 		"no node":       {nil, available, false},
 		"not ready":     {[]corev1.Node{node(corev1.ConditionTrue), node(corev1.ConditionFalse)}, available, false},
-		"uninitialised": {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodewait.UninitializedTaint})}, available, false},
+		"uninitialised": {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodeobject.UninitializedTaint})}, available, false},
 		"other taint":   {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: "x"})}, available, false},
 		"no DNS":        {[]corev1.Node{node(corev1.ConditionTrue)}, &appsv1.Deployment{}, false},
 	} {

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kubernetes-release/helpers/nodewait"
+	"kubernetes-release/helpers/nodeobject"
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
@@ -380,7 +380,7 @@ func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 		return errors.New("no Node has registered")
 	}
 	for i := range nodes {
-		if err := nodewait.Missing(&nodes[i], true); err != nil {
+		if err := nodeobject.CheckReady(&nodes[i], true); err != nil {
 			return err
 		}
 		if taints := nodes[i].Spec.Taints; len(taints) > 0 {

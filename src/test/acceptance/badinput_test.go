@@ -71,12 +71,12 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "bad CIDR", ops: jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.244.0.0/33"),
-		want:   []string{"job 'kube-apiserver'", `cluster.pod_cidr is "10.244.0.0/33"`, "give an IPv4 network, such as 10.244.0.0/16"},
+		want:   []string{"job 'kube-apiserver'", `cluster.pod_cidr is "10.244.0.0/33"`, "must be an IPv4 network, such as 10.244.0.0/16"},
 		absent: []string{"33 to 30"},
 	},
 	{
 		name: "overlapping CIDRs", ops: jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.96.0.0/12"),
-		want: []string{"cluster.pod_cidr 10.96.0.0/12 and cluster.service_cidr 10.96.0.0/16 overlap", "share no address"},
+		want: []string{"cluster.pod_cidr 10.96.0.0/12 and cluster.service_cidr 10.96.0.0/16 overlap", "do not share an address"},
 	},
 	{
 		name: "dns_ip outside", ops: jobProperty("kube-apiserver", "cluster/dns_ip?", "10.97.0.10"),
@@ -91,10 +91,10 @@ var renderRefusals = []badInput{
 		ops: jobProperty("kubelet", "extra_args?", "{cloud-provider: aws, cloud-config: /x, root-dir: /x}") +
 			jobProperty("kube-apiserver", "extra_args?", "{cloud-provider: aws, service-cluster-ip-range: 10.0.0.0/16}"),
 		want: []string{
-			"job 'kubelet'", "extra_args holds 3 options that cannot be set there", "cloud-config: set by this release; instead use property config of job cloud-provider",
-			"root-dir: set by this release", "/var/vcap/data/kubelet",
-			"job 'kube-apiserver'", "extra_args holds 2 options", "cloud-provider: set by this release; instead use property type of job cloud-provider",
-			"service-cluster-ip-range: set by this release; instead use property cluster.service_cidr",
+			"job 'kubelet'", "extra_args holds flags of the release", "cloud-provider: use property type of job cloud-provider", "cloud-config: use property config of job cloud-provider",
+			"root-dir: always /var/vcap/data/kubelet",
+			"job 'kube-apiserver'",
+			"service-cluster-ip-range: use property cluster.service_cidr",
 		},
 	},
 	{

@@ -16,13 +16,13 @@ import (
 	"github.com/cloudfoundry/config-server/types"
 )
 
-// kubernetesBin returns a folder with the Kubernetes programs under their names. KUBERNETES_BIN_DIR names a folder that has
-// them, or the one binary that is all of them.
+// kubernetesBin returns a folder with one file per Kubernetes program. KUBERNETES_BIN_DIR names a folder with these files or with
+// the multi-call binary.
 func kubernetesBin(t testing.TB) string {
 	t.Helper()
 	given := os.Getenv("KUBERNETES_BIN_DIR")
 	if given == "" {
-		t.Skip("KUBERNETES_BIN_DIR is not set: no real binaries to try the rendered files with")
+		t.Skip("KUBERNETES_BIN_DIR is not set: no real binaries to test rendered files with")
 	}
 	given, err := filepath.Abs(given)
 	if err != nil {
@@ -40,7 +40,7 @@ func kubernetesBin(t testing.TB) string {
 	return dir
 }
 
-// flagsFile is what the tests need of flags.json.
+// flagsFile is the part of flags.json that the tests use.
 type flagsFile struct {
 	Executable  string         `json:"executable"`
 	Arguments   []string       `json:"arguments"`
@@ -49,7 +49,7 @@ type flagsFile struct {
 	Environment map[string]any `json:"environment"`
 }
 
-// commandLine writes the flags as the launcher does, without those that only a VM knows.
+// commandLine formats the flags as the launcher does, without node_flags.
 func (f flagsFile) commandLine() []string {
 	line := slices.Clone(f.Arguments)
 	for _, name := range slices.Sorted(maps.Keys(f.Flags)) {
@@ -76,14 +76,14 @@ func (f flagsFile) commandLine() []string {
 	return line
 }
 
-// runFor runs a real binary and returns everything that it printed; it is stopped after the time given.
+// runFor runs a binary and returns its output; it fails the test when the binary runs longer than limit.
 func runFor(t testing.TB, limit time.Duration, name string, arguments ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, name, arguments...).CombinedOutput()
 	if ctx.Err() != nil {
-		t.Fatalf("%s did not end within %s:\n%s", name, limit, output)
+		t.Fatalf("%s did not exit within %s:\n%s", name, limit, output)
 	}
 	return string(output), err
 }
@@ -93,7 +93,7 @@ func withAllLinks(t testing.TB, job string) input {
 	return inputFor(t, job).linked(awsLink)
 }
 
-func TestRealBinariesKnowEveryFlag(t *testing.T) {
+func TestRealBinariesSupportEveryFlag(t *testing.T) {
 	bin := kubernetesBin(t)
 	for _, job := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		t.Run(job, func(t *testing.T) {
@@ -109,12 +109,12 @@ func TestRealBinariesKnowEveryFlag(t *testing.T) {
 	}
 }
 
-// strictly fails where a component says that it had to overlook something in its configuration.
-func strictly(t testing.TB, output string) {
+// checkNothingIgnored fails if a program reports that it ignored a part of its configuration.
+func checkNothingIgnored(t testing.TB, output string) {
 	t.Helper()
 	for _, sign := range []string{"strict decoding", "unknown field", "lenient", "no kind"} {
 		if strings.Contains(output, sign) {
-			t.Errorf("the configuration was not taken strictly (%q):\n%s", sign, output)
+			t.Errorf("a part of the configuration is ignored (%q):\n%s", sign, output)
 		}
 	}
 }
@@ -132,11 +132,11 @@ func writeAll(t testing.TB, dir string, files map[string][]byte) {
 	}
 }
 
-func TestKubeProxyTakesItsConfiguration(t *testing.T) {
+func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
 	bin, dir := kubernetesBin(t), t.TempDir()
 	for name, in := range map[string]input{
-		"least": inputFor(t, "kube-proxy"),
-		"all":   inputFor(t, "kube-proxy").with(values{"mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}}),
+		"minimal": inputFor(t, "kube-proxy"),
+		"all":     inputFor(t, "kube-proxy").with(values{"mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeAll(t, dir, mustRender(t, "kube-proxy", in))
@@ -146,7 +146,7 @@ func TestKubeProxyTakesItsConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%v: %s", err, output)
 			}
-			strictly(t, output)
+			checkNothingIgnored(t, output)
 			if text, err := os.ReadFile(written); err != nil || !bytes.Contains(text, []byte("clusterCIDR: 10.244.0.0/16")) {
 				t.Errorf("kube-proxy read %s (%v)", text, err)
 			}
@@ -154,7 +154,7 @@ func TestKubeProxyTakesItsConfiguration(t *testing.T) {
 	}
 }
 
-func TestKubeSchedulerTakesItsConfiguration(t *testing.T) {
+func TestKubeSchedulerAcceptsItsConfiguration(t *testing.T) {
 	bin, dir := kubernetesBin(t), t.TempDir()
 	files := mustRender(t, "kube-scheduler", inputFor(t, "kube-scheduler").with(values{
 		"tls": values{"client": realCertificate(t), "server": realCertificate(t)}, "config": values{"percentageOfNodesToScore": 50},
@@ -167,18 +167,18 @@ func TestKubeSchedulerTakesItsConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	strictly(t, output)
+	checkNothingIgnored(t, output)
 	if text, err := os.ReadFile(written); err != nil || !bytes.Contains(text, []byte("percentageOfNodesToScore: 50")) {
 		t.Errorf("kube-scheduler read %s (%v)", text, err)
 	}
 }
 
 // kubelet reads and validates its configuration before it looks for the bootstrap kubeconfig, which is missing here.
-func TestKubeletTakesItsConfiguration(t *testing.T) {
+func TestKubeletAcceptsItsConfiguration(t *testing.T) {
 	bin, dir := kubernetesBin(t), t.TempDir()
 	for name, in := range map[string]input{
-		"least": inputFor(t, "kubelet").with(values{"fail_cgroup_v1": false}), // the machine that tests may have v1
-		"all":   inputFor(t, "kubelet").with(fullKubelet).linked(awsLink),
+		"minimal": inputFor(t, "kubelet").with(values{"fail_cgroup_v1": false}), // the test machine may have cgroup v1
+		"all":     inputFor(t, "kubelet").with(fullKubelet).linked(awsLink),
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := mustRender(t, "kubelet", in)
@@ -190,15 +190,15 @@ func TestKubeletTakesItsConfiguration(t *testing.T) {
 				"--bootstrap-kubeconfig="+filepath.Join(dir, "missing"), "--kubeconfig="+filepath.Join(dir, "kubeconfig"),
 				"--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
 			if err == nil || !strings.Contains(output, filepath.Join(dir, "missing")) {
-				t.Errorf("want kubelet to get as far as its bootstrap kubeconfig; %v: %s", err, output)
+				t.Errorf("kubelet does not get to its bootstrap kubeconfig: %v: %s", err, output)
 			}
-			strictly(t, output)
+			checkNothingIgnored(t, output)
 		})
 	}
 }
 
-// kubelet reads its credential providers only with a runtime at hand, so the type that it decodes them to does it here, in a
-// module of its own: this release's module has no use for k8s.io/kubelet.
+// kubelet reads its credential providers only if a container runtime is available. So a separate Go module decodes them into
+// kubelet's type: the module of this release does not require k8s.io/kubelet.
 func TestCredentialProvidersDecode(t *testing.T) {
 	kubernetesBin(t)
 	dir := t.TempDir()
@@ -210,7 +210,7 @@ func TestCredentialProvidersDecode(t *testing.T) {
 	}
 }
 
-// fullKubelet sets every property of kubelet that has an effect on its configuration.
+// fullKubelet sets every property that affects kubelet's configuration.
 var fullKubelet = values{
 	"max_pods": 60, "system_reserved": values{"cpu": "200m", "memory": "500Mi"}, "kube_reserved": values{"memory": "300Mi"},
 	"eviction_hard": values{"memory.available": "200Mi"}, "eviction_soft": values{"memory.available": "400Mi"},
@@ -222,7 +222,7 @@ var fullKubelet = values{
 	"config": values{"serializeImagePulls": false},
 }
 
-// realCertificate is one that parses, for programs that look into theirs.
+// realCertificate is valid, for programs that parse their certificates.
 func realCertificate(t testing.TB) values {
 	t.Helper()
 	generator := types.NewCertificateGenerator(nil)
@@ -234,8 +234,8 @@ func realCertificate(t testing.TB) values {
 	return values{"ca": authority.CA, "certificate": authority.Certificate, "private_key": authority.PrivateKey}
 }
 
-// The signs that strictly looks for are those that the programs give, or it would find nothing.
-func TestUnknownFieldsAreSeen(t *testing.T) {
+// The programs report an unknown field with the words that checkNothingIgnored looks for.
+func TestUnknownFieldsAreReported(t *testing.T) {
 	bin := kubernetesBin(t)
 	for job, arguments := range map[string][]string{
 		"kubelet":        nil,
@@ -251,7 +251,7 @@ func TestUnknownFieldsAreSeen(t *testing.T) {
 			}
 			output, _ := runFor(t, time.Minute, filepath.Join(bin, job), arguments...)
 			if !strings.Contains(output, "strict decoding") && !strings.Contains(output, "unknown field") {
-				t.Errorf("nothing is said of the unknown field:\n%s", output)
+				t.Errorf("the unknown field is not reported:\n%s", output)
 			}
 		})
 	}

@@ -15,15 +15,16 @@ import (
 	"github.com/vishvananda/netlink"
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/director"
 )
 
-// insideVariable tells the test binary that it is the one in namespaces of its own, and holds the folder of the deployment.
+// insideVariable is set for the test binary in the namespaces, to the directory of the deployment.
 const insideVariable = "TEMPLATES_DEPLOYMENT"
 
-// TestControlPlaneRuns starts the control plane of a rendered single VM with the real binaries, each through its pre-start and
-// the launcher with its rendered files at the paths of a VM, and asks it what only a right configuration answers rightly. It
-// happens in network, mount and process namespaces of its own, so nothing outlives it and no port is taken.
+// TestControlPlaneRuns starts the control plane of a single VM: the real binaries, the rendered files at the paths of a VM, and the
+// lifecycle scripts. Then it checks permissions, encryption, controllers and the audit log. It runs in new network, mount and
+// process namespaces, so that no process outlives it and ports do not conflict.
 func TestControlPlaneRuns(t *testing.T) {
 	bin := kubernetesBin(t)
 	etcd := os.Getenv("ETCD_BIN")
@@ -31,7 +32,7 @@ func TestControlPlaneRuns(t *testing.T) {
 		t.Skip("ETCD_BIN is not set: no etcd to start the control plane with")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("only root can make namespaces")
+		t.Skip("only root can create namespaces")
 	}
 	dir := t.TempDir()
 	p := plan(t, deployment{ops: []string{"single-vm.yml", "aws.yml"}})
@@ -41,7 +42,7 @@ func TestControlPlaneRuns(t *testing.T) {
 	}
 	packages := map[string]string{"kubernetes": bin, "etcd": filepath.Dir(etcd)}
 	for _, name := range []string{"cloud-provider-aws", "containerd", "flannel"} {
-		// The other components are beside Kubernetes where the Makefile has built them.
+		// The Makefile builds the other components next to Kubernetes.
 		if built := filepath.Join(bin, "../..", name, "bin"); exists(built) {
 			packages[name] = built
 		}
@@ -77,7 +78,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// hosts is what BOSH's DNS says: each member's alias and the API's.
+// hosts contains what bosh-dns resolves: the aliases of the etcd member and of the API.
 func hosts(control *director.Group) []byte {
 	i := control.Instances[0].Instance
 	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
@@ -99,12 +100,14 @@ func TestInsideNamespaces(t *testing.T) {
 	}
 	for _, job := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		start(t, job, logs)
-		if job == "kube-apiserver" {
-			eventually(t, logs, func() error { _, err := kubectl("get", "--raw=/readyz"); return err })
+		if script := "/var/vcap/jobs/" + job + "/bin/post-start"; exists(script) {
+			if output, err := exec.Command(script).CombinedOutput(); err != nil || !bytes.Contains(output, []byte("Ready after")) {
+				t.Fatalf("%s: post-start: %v\n%s", job, err, output)
+			}
 		}
 	}
 
-	applyAddons(t, logs)
+	applyAddons(t)
 	for _, question := range []struct {
 		as, group, verb, resource string
 		want                      bool
@@ -126,18 +129,18 @@ func TestInsideNamespaces(t *testing.T) {
 		if question.group != "" {
 			arguments = append(arguments, "--as-group="+question.group)
 		}
-		answer, _ := kubectl(arguments...) // "no" comes with a failure, a warning may come before the answer
+		answer, _ := kubectl(arguments...) // the answer no is an error too, and a warning can precede the answer
 		if got := strings.HasSuffix(strings.TrimSpace(answer), "yes"); got != question.want {
 			t.Errorf("%v: %s", arguments, answer)
 		}
 	}
 	checkTokens(t)
 	checkEncryption(t)
-	checkControllers(t, logs)
+	checkControllers(t)
 	checkAudit(t)
 }
 
-// becomeVM makes this process' namespaces look like a VM on which the Director has put the jobs.
+// becomeVM sets up the namespaces of this process like a VM with rendered jobs.
 func becomeVM(t *testing.T, dir string) {
 	t.Helper()
 	must := func(err error) {
@@ -164,7 +167,7 @@ func becomeVM(t *testing.T, dir string) {
 	must(netlink.AddrAdd(lo, address))
 }
 
-// preStart runs a job's pre-start, which has the real binary judge the flags and checks the certificates.
+// preStart runs a job's pre-start, which checks certificates, and flags with the real binary.
 func preStart(t *testing.T, job string) {
 	t.Helper()
 	text, err := os.ReadFile("/var/vcap/jobs/" + job + "/config/flags.json")
@@ -172,7 +175,7 @@ func preStart(t *testing.T, job string) {
 		t.Fatal(err)
 	}
 	if program := decode[flagsFile](t, text).Executable; !exists(program) {
-		t.Logf("%s: pre-start is not tried without %s", job, program)
+		t.Logf("%s: pre-start is skipped without %s", job, program)
 		return
 	}
 	if output, err := exec.Command("/var/vcap/jobs/" + job + "/bin/pre-start").CombinedOutput(); err != nil {
@@ -230,18 +233,7 @@ func kubectl(arguments ...string) (string, error) {
 	return string(output), err
 }
 
-func eventually(t *testing.T, logs string, check func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not within a minute: %v (logs are in %s)", err, logs)
-}
-
-func applyAddons(t *testing.T, logs string) {
+func applyAddons(t *testing.T) {
 	t.Helper()
 	manifests, err := filepath.Glob("/var/vcap/jobs/kubernetes-addons/config/manifests/*.yml")
 	if err != nil || len(manifests) == 0 {
@@ -260,14 +252,14 @@ func applyAddons(t *testing.T, logs string) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, logs, func() error {
+		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
 			_, err := kubectl("apply", "--server-side", "--validate=strict", "-f", path)
 			return err
 		})
 	}
 }
 
-// checkTokens: the API refuses those without credentials, knows the bootstrap token, and nobody else.
+// checkTokens checks that the API refuses requests without credentials and accepts no token but the bootstrap token.
 func checkTokens(t *testing.T) {
 	t.Helper()
 	token, err := os.ReadFile("/var/vcap/jobs/kubelet/config/token")
@@ -291,7 +283,7 @@ func checkTokens(t *testing.T) {
 	}
 }
 
-// checkEncryption looks for a secret's text in etcd's files, where a config map's can be found.
+// checkEncryption checks that etcd's files contain the text of a config map but not of a secret.
 func checkEncryption(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{
@@ -305,28 +297,28 @@ func checkEncryption(t *testing.T) {
 	for text, want := range map[string]bool{"can-this-be-read-secret": false, "can-this-be-read-open": true} {
 		found := exec.Command("grep", "-rqa", text, "/var/vcap/store/etcd/").Run() == nil
 		if found != want {
-			t.Errorf("%q is found in etcd's files: %v, want %v", text, found, want)
+			t.Errorf("%q in etcd's files: %v, want %v", text, found, want)
 		}
 	}
 	if output, err := kubectl("get", "secret", "hidden", "-o", "jsonpath={.data.key}"); err != nil || output != "Y2FuLXRoaXMtYmUtcmVhZC1zZWNyZXQ=" {
-		t.Errorf("the secret reads %q (%v)", output, err)
+		t.Errorf("the secret is %q (%v)", output, err)
 	}
 }
 
-// checkControllers: both have become leaders, and a service account has got what the controller manager gives to it.
-func checkControllers(t *testing.T, logs string) {
+// checkControllers checks that both have elected a leader, and that service accounts work.
+func checkControllers(t *testing.T) {
 	t.Helper()
 	for _, lease := range []string{"kube-controller-manager", "kube-scheduler"} {
-		eventually(t, logs, func() error { _, err := kubectl("-n", "kube-system", "get", "lease", lease); return err })
+		eventually.Succeeds(t, time.Minute, "leader election", func() error { _, err := kubectl("-n", "kube-system", "get", "lease", lease); return err })
 	}
-	eventually(t, logs, func() error {
+	eventually.Succeeds(t, time.Minute, "CA of service accounts", func() error {
 		output, err := kubectl("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data}")
 		if err == nil && !strings.Contains(output, "BEGIN CERTIFICATE") {
 			err = fmt.Errorf("no CA in %s", output)
 		}
 		return err
 	})
-	eventually(t, logs, func() error {
+	eventually.Succeeds(t, time.Minute, "token of a service account", func() error {
 		output, err := kubectl("create", "token", "default")
 		if err == nil && strings.Count(output, ".") != 2 {
 			err = fmt.Errorf("no token: %s", output)

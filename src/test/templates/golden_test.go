@@ -17,7 +17,7 @@ import (
 	"kubernetes-release/helpers/smoke"
 )
 
-// everything sets each property of each job to something other than its default; TestEveryPropertyIsTried sees to that.
+// everything sets each property of each job to a value other than its default, which TestEveryPropertyIsTestedAndDescribed checks.
 var everything = map[string]values{
 	"etcd": {
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
@@ -93,10 +93,10 @@ var everything = map[string]values{
 	"kubectl": {"api": values{"host": "api.example"}},
 }
 
-// routesLink is what the cloud controller manager provides.
+// routesLink is the link of the cloud controller manager.
 var routesLink = map[string]values{"cloud-routes": {"configure_cloud_routes": true}}
 
-// cniLink is what flannel's default says.
+// cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
 	return map[string]values{"cni": {"cni_config": readJob(t, "flannel").Properties["cni_config"].Default}}
@@ -105,7 +105,7 @@ func cniLink(t testing.TB) map[string]values {
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
 	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink)
-	cases := map[string]input{"least": inputFor(t, job), "all": all}
+	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	for _, consume := range readJob(t, job).Consumes {
 		if consume.Name == "cloud-provider" && consume.Optional {
 			cases["aws"] = inputFor(t, job).linked(awsLink)
@@ -114,7 +114,7 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	return cases
 }
 
-// goldenOutcome is what one golden case renders to.
+// goldenOutcome is the result of one golden case.
 type goldenOutcome struct {
 	job, name string
 	files     map[string][]byte
@@ -140,7 +140,7 @@ func goldenOutcomes(t testing.TB) []goldenOutcome {
 	return outcomes
 }
 
-// archive puts files into one text, each below a line with its path.
+// archive joins files into one text, each after a line with its path.
 func archive(files map[string][]byte) []byte {
 	var text bytes.Buffer
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -170,7 +170,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s differs from what is rendered (UPDATE_GOLDEN=1 writes it anew):\n%s", path, difference(want, got))
+				t.Errorf("%s differs from what is rendered (UPDATE_GOLDEN=1 updates it):\n%s", path, difference(want, got))
 			}
 		})
 	}
@@ -180,12 +180,12 @@ func TestGolden(t *testing.T) {
 	}
 	for _, path := range found {
 		if !slices.Contains(written, path) {
-			t.Errorf("%s belongs to no case", path)
+			t.Errorf("no case renders %s", path)
 		}
 	}
 }
 
-// difference shows the lines from the first to the last that differ.
+// difference returns the lines from the first to the last difference.
 func difference(want, got []byte) string {
 	w, g := strings.Split(string(want), "\n"), strings.Split(string(got), "\n")
 	for len(w) > 0 && len(g) > 0 && w[0] == g[0] {
@@ -197,15 +197,12 @@ func difference(want, got []byte) string {
 	return "- " + strings.Join(w, "\n- ") + "\n+ " + strings.Join(g, "\n+ ")
 }
 
-func TestEveryPropertyIsTriedAndDescribed(t *testing.T) {
+func TestEveryPropertyIsTestedAndDescribed(t *testing.T) {
 	for _, job := range jobNames(t) {
 		set := merge(required[job], everything[job])
 		for name, property := range readJob(t, job).Properties {
 			if len(strings.TrimSpace(property.Description)) < 20 {
-				t.Errorf("%s: property %s has no description to speak of: %q", job, name, property.Description)
-			}
-			if name == "owned_flags" {
-				continue
+				t.Errorf("%s: property %s has a description of less than 20 characters: %q", job, name, property.Description)
 			}
 			var node any = set
 			for _, key := range strings.Split(name, ".") {
@@ -219,8 +216,8 @@ func TestEveryPropertyIsTriedAndDescribed(t *testing.T) {
 	}
 }
 
-// TestConsumersTakeTheFiles gives what is rendered to the strict readers of the programs that read it on a VM.
-func TestConsumersTakeTheFiles(t *testing.T) {
+// The programs that read the rendered files on a VM accept them.
+func TestProgramsAcceptRenderedFiles(t *testing.T) {
 	for _, g := range goldenOutcomes(t) {
 		if content, ok := g.files["config/flags.json"]; ok {
 			if _, err := launcher.Parse(content); err != nil {
@@ -231,7 +228,11 @@ func TestConsumersTakeTheFiles(t *testing.T) {
 			}
 		}
 		if content, ok := g.files["config/members.json"]; ok {
-			if _, err := etcdmembers.Parse(content); err != nil {
+			path := filepath.Join(t.TempDir(), "members.json")
+			if err := os.WriteFile(path, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcdmembers.Load(path); err != nil {
 				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
 			}
 		}
@@ -246,7 +247,7 @@ func TestConsumersTakeTheFiles(t *testing.T) {
 	}
 }
 
-// checkSmokeConfig has the errand's own reader take its configuration, with images as on a VM.
+// checkSmokeConfig loads the configuration as the errand does, with images as on a VM.
 func checkSmokeConfig(t *testing.T, content []byte) {
 	t.Helper()
 	dir := t.TempDir()

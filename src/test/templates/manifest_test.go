@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"kubernetes-release/lab/director"
@@ -11,7 +12,7 @@ import (
 	"kubernetes-release/lab/director/release"
 )
 
-// cloudConfig is a cloud config for any IaaS; ops-files for AWS are tried with manifests/cloud-config/aws.yml as well.
+// cloudConfig is a cloud config for any IaaS.
 const cloudConfig = `
 azs: [{name: z1}, {name: z2}, {name: z3}]
 vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
@@ -31,8 +32,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
-	// anew is a variable that this deployment defines differently, so that it is not taken from the shared store.
-	anew string
+	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
+	regenerate string
 }
 
 func opsPaths(names []string) []string {
@@ -43,19 +44,25 @@ func opsPaths(names []string) []string {
 	return paths
 }
 
-// interpolate fills in the manifest with variables made as on a first deploy. Missing and unused variables are errors.
-func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
+// source is the manifest with the ops-files and a store that generates variables as on a first deploy.
+func (d deployment) source(t testing.TB) manifest.Source {
 	t.Helper()
-	variables, err := manifest.OpenStore(variablesStore(t, d.anew))
+	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
 	if err != nil {
 		t.Fatal(err)
 	}
-	source := manifest.Source{
+	return manifest.Source{
 		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
 		OpsFiles: opsPaths(d.ops),
 		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
 		Store:    variables,
 	}
+}
+
+// interpolate returns the manifest with its variables. Missing and unused variables are errors.
+func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
+	t.Helper()
+	source := d.source(t)
 	text, err := manifest.Interpolate(source)
 	if err != nil {
 		return nil, err
@@ -72,7 +79,7 @@ func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
 	return m
 }
 
-// releases are this release as it is in the work tree, and a bpm release in name only.
+// releases are this release, from the work tree, and a fake bpm release.
 func releases(t testing.TB) map[string]*release.Release {
 	t.Helper()
 	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}
@@ -99,6 +106,7 @@ func plan(t testing.TB, d deployment) *director.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkPlaceholders(t, d)
 	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
 	if err != nil {
 		t.Fatal(err)
@@ -107,6 +115,41 @@ func plan(t testing.TB, d deployment) *director.Plan {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// checkPlaceholders validates the manifest like a Director with a config server, before variables are resolved.
+func checkPlaceholders(t testing.TB, d deployment) {
+	t.Helper()
+	source := d.source(t)
+	received, err := manifest.AsReceived(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := director.CheckPlaceholders(source.Path, received, releases(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVariableForAWholeMapIsRefused(t *testing.T) {
+	const parts = `client:
+          ca: ((tls_flannel.ca))
+          certificate: ((tls_flannel.certificate))
+          private_key: ((tls_flannel.private_key))`
+	text := strings.Replace(readManifest(t), parts, "client: ((tls_flannel))", 1)
+	err := director.CheckPlaceholders("kubernetes.yml", []byte(text), releases(t))
+	want := "Property 'tls.client.ca' expects a hash, but received 'String'"
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "job 'flannel'") {
+		t.Errorf("got %v, want %q for job flannel", err, want)
+	}
+}
+
+func readManifest(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "manifests", "kubernetes.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestManifestRenders(t *testing.T) {
@@ -119,5 +162,24 @@ func TestManifestRenders(t *testing.T) {
 		"single vm and two workers on aws": {ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) { plan(t, d) })
+	}
+}
+
+// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
+func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
+	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
+		t.Run(name, func(t *testing.T) {
+			m := mustInterpolate(t, deployment{ops: ops})
+			for _, group := range m.InstanceGroups {
+				position := map[string]int{}
+				for i, job := range group.Jobs {
+					position[job.Name] = i
+				}
+				etcd, ok := position["etcd"]
+				if ok && etcd < position["kube-apiserver"] {
+					t.Errorf("instance group %s: job etcd comes before kube-apiserver", group.Name)
+				}
+			}
+		})
 	}
 }

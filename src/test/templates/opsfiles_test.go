@@ -17,8 +17,7 @@ import (
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
 
-// opsCases say for each ops-file what it must do to the manifest. Every file is applied with its variables, none missing
-// and none unused, and everything is rendered.
+// opsCases check what each ops-file changes. Each is applied with exactly its variables, and all jobs are rendered.
 var opsCases = map[string]struct {
 	deployment
 	check func(t *testing.T, p *director.Plan)
@@ -59,7 +58,7 @@ var opsCases = map[string]struct {
 		}
 		dns := string(file(t, control, "kubernetes-addons", "config/manifests/30-coredns.yml"))
 		if !strings.Contains(dns, "\n  replicas: 1\n") || strings.Contains(dns, "PodDisruptionBudget") {
-			t.Error("CoreDNS is not reduced to one pod without a budget")
+			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
 	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
@@ -74,9 +73,9 @@ var opsCases = map[string]struct {
 	}},
 	"set-cluster-networks.yml": {
 		deployment{
-			ops:  []string{"set-cluster-networks.yml"},
-			vars: []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1"},
-			anew: "tls_kube_apiserver",
+			ops:        []string{"set-cluster-networks.yml"},
+			vars:       []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10"},
+			regenerate: "tls_kube_apiserver",
 		},
 		func(t *testing.T, p *director.Plan) {
 			control := group(t, p, "control")
@@ -184,7 +183,7 @@ func opsFiles(t testing.TB) []string {
 	return names
 }
 
-func TestEveryOpsFileHasATestAndARow(t *testing.T) {
+func TestEveryOpsFileHasATestAndAREADMERow(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "ops-files", "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +211,7 @@ func TestEveryOpsFileHasATestAndARow(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.HasPrefix(string(text), "---\n# ") {
-			t.Errorf("%s does not begin with what it is for", name)
+			t.Errorf("%s does not start with a comment on its purpose", name)
 		}
 	}
 }

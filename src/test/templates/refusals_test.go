@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -12,9 +11,9 @@ import (
 	"kubernetes-release/lab/director/render"
 )
 
-// Each bad input is refused when the templates are rendered, before any VM is touched; the message holds the value, the
-// property and what is allowed.
-func TestBadPropertiesAreRefused(t *testing.T) {
+// Invalid properties are refused when templates are rendered, before any VM changes. The message contains the property, the value
+// and what is allowed.
+func TestInvalidPropertiesAreRefused(t *testing.T) {
 	cluster := func(properties values) values { return values{"cluster": properties} }
 	cases := []struct {
 		name, job string
@@ -30,38 +29,43 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		{"label too long", "kube-apiserver", cluster(values{"name": strings.Repeat("a", 64)}), []string{"(64 characters)", "at most 63"}},
 		{"name too long for a tag", "kube-apiserver", cluster(values{"name": strings.Repeat("a.", 53) + "a"}), []string{"(107 characters)", "at most 105 characters in all"}},
 		{"bad domain", "kube-apiserver", cluster(values{"domain": "cluster_local"}), []string{`cluster.domain is "cluster_local"`, "cluster.local"}},
-		{"no network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "give an IPv4 network"}},
-		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "give an IPv4 network"}},
-		{"octet too big", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
+		{"not a network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"}},
+		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "must be an IPv4 network"}},
+		{"octet too large", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
 		{"IPv6", "kube-apiserver", cluster(values{"pod_cidr": "fd00::/64"}), []string{`cluster.pod_cidr is "fd00::/64"`, "IPv4"}},
 		{"netmask in dots", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0/255.255.0.0"}), []string{`"10.244.0.0/255.255.0.0"`, "such as 10.244.0.0/16"}},
 		{"host bits", "kube-apiserver", cluster(values{"pod_cidr": "10.244.3.7/16"}), []string{`cluster.pod_cidr is "10.244.3.7/16"`, "10.244.0.0/16"}},
 		{"too many services", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/8"}), []string{`cluster.service_cidr is "11.0.0.0/8"`, "12 to 28"}},
 		{"services within pods", "kube-apiserver", cluster(values{"service_cidr": "10.244.128.0/20"}), []string{"10.244.0.0/16 and cluster.service_cidr 10.244.128.0/20 overlap"}},
-		{"pods within services", "kube-apiserver", cluster(values{"pod_cidr": "10.96.128.0/17"}), []string{"overlap", "share no address"}},
+		{"pods within services", "kube-apiserver", cluster(values{"pod_cidr": "10.96.128.0/17"}), []string{"overlap", "do not share an address"}},
 		{"pods on the VMs' network", "kube-apiserver", cluster(values{"pod_cidr": "10.0.0.0/16"}), []string{"cluster.pod_cidr is 10.0.0.0/16", "10.0.16.4"}},
 		{"services on the VMs' network", "kube-apiserver", cluster(values{"service_cidr": "10.0.16.0/20"}), []string{"cluster.service_cidr is 10.0.16.0/20", "10.0.16.4"}},
-		{"DNS outside", "kube-apiserver", cluster(values{"dns_ip": "10.97.0.10"}), []string{`cluster.dns_ip is "10.97.0.10"`, "10.96.0.0/16"}},
+		{"DNS outside", "kube-apiserver", cluster(values{"dns_ip": "10.97.0.10"}), []string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"}},
 		{"DNS is the API", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.1"}), []string{`cluster.dns_ip is "10.96.0.1"`, "taken"}},
-		{"DNS is no address", "kube-apiserver", cluster(values{"dns_ip": "dns"}), []string{`cluster.dns_ip is "dns"`}},
+		{"DNS is the network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.0"}), []string{`cluster.dns_ip is "10.96.0.0"`, "taken"}},
+		{"DNS is not an address", "kube-apiserver", cluster(values{"dns_ip": "dns"}), []string{`cluster.dns_ip is "dns"`}},
+		{"DNS is a network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.10/32"}), []string{`cluster.dns_ip is "10.96.0.10/32"`}},
+		{"default DNS outside", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/16"}), []string{`cluster.dns_ip is "10.96.0.10"`, "cluster.service_cidr 11.0.0.0/16", "set both properties together"}},
 		{"encryption without keys", "kube-apiserver", values{"encryption": values{"keys": []any{}}}, []string{"encryption.keys is empty"}},
 		{"short encryption key", "kube-apiserver", values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}}, []string{`secret of "key1" has 5 bytes`, "exactly 32"}},
-		{"keys of one name", "kube-apiserver", values{"encryption": values{"keys": []any{
+		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
-		}}}, []string{`["k", "k"]`, "one of its own"}},
+		}}}, []string{`["k", "k"]`, "must have a unique name"}},
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
-		{"anonymous everywhere", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
+		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
 		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
-		{"mask is a word", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
+		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
 		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
+		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
+		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
-		{"owned kubelet field", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
+		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
-		{"owned proxy field", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
+		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
 		{"unknown preflight mode", "cloud-provider", values{"preflight": values{"mode": "on"}}, []string{`preflight.mode is "on"`, "enforce, warn, off"}},
 		{"unknown severity", "cloud-provider", values{"preflight": values{"checks": values{"x": "error"}}}, []string{`x: "error"`, "fail, warn, off"}},
@@ -81,7 +85,7 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			err := outcomes[i].err
 			if err == nil {
-				t.Fatal("it was rendered")
+				t.Fatal("not refused")
 			}
 			for _, want := range c.want {
 				if !strings.Contains(err.Error(), want) {
@@ -92,8 +96,8 @@ func TestBadPropertiesAreRefused(t *testing.T) {
 	}
 }
 
-// Members that run are asked in pre-start, when bosh-dns of a new VM does not answer yet.
-func TestEtcdWantsAddressesOfItsLink(t *testing.T) {
+// Running members are queried in pre-start, when bosh-dns does not run yet on a new VM.
+func TestEtcdRequiresIPAddresses(t *testing.T) {
 	requested := request{"etcd", inputFor(t, "etcd")}
 	job, err := contextFor(t, requested)
 	if err != nil {
@@ -125,7 +129,7 @@ func TestMissingPropertiesAreNamed(t *testing.T) {
 	for job, properties := range required {
 		for _, path := range leaves(properties, "") {
 			if job == "cloud-provider" && path == "type" {
-				continue // comes by the link as well
+				continue // the link provides it too
 			}
 			in := inputFor(t, job)
 			in.Properties = without(in.Properties, strings.Split(path, "."))
@@ -161,17 +165,17 @@ func without(tree values, path []string) values {
 	return tree
 }
 
-func TestCloudControllerManagerOnlyForCloudsItHas(t *testing.T) {
+func TestCloudControllerManagerRefusesOtherClouds(t *testing.T) {
 	in := inputFor(t, "cloud-controller-manager").linked(map[string]values{"cloud-provider": {"type": "openstack", "config": "", "environment": values{}}})
 	_, err := renderJob(t, "cloud-controller-manager", in)
-	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "allowed is aws") {
+	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "supported: aws") {
 		t.Error(err)
 	}
 }
 
-// TestProvidersAsCloudPreflightJudgesThem: the template and the program on the VM allow the same names, and say the same of those
-// that Kubernetes has removed.
-func TestProvidersAsCloudPreflightJudgesThem(t *testing.T) {
+// The template of cloud-provider and cloud-preflight allow the same providers, and name the same version for those that Kubernetes
+// has removed.
+func TestTemplateAndPreflightAllowTheSameProviders(t *testing.T) {
 	registry := cloud.NewRegistry()
 	removedIn := regexp.MustCompile(`Kubernetes removed the built-in provider in [0-9.]+[0-9]`)
 	for _, name := range append(cloud.Names(), "awz") {
@@ -179,17 +183,17 @@ func TestProvidersAsCloudPreflightJudgesThem(t *testing.T) {
 		_, err := renderJob(t, "cloud-provider", inputFor(t, "cloud-provider").with(values{"type": name}))
 		switch {
 		case (err == nil) != (refusal == nil):
-			t.Errorf("%s: the template says %v, cloud-preflight says %v", name, err, refusal)
+			t.Errorf("%s: the template returns %v, cloud-preflight returns %v", name, err, refusal)
 		case err != nil && !strings.Contains(err.Error(), removedIn.FindString(refusal.Error())):
-			t.Errorf("%s: the template says %v, which lacks %q", name, err, removedIn.FindString(refusal.Error()))
+			t.Errorf("%s: the template returns %v, which lacks %q", name, err, removedIn.FindString(refusal.Error()))
 		case err != nil && !strings.Contains(err.Error(), "allowed are "+strings.Join(cloud.Usable(), ", ")+";"):
-			t.Errorf("%s: the template says %v, but allowed are %v", name, err, cloud.Usable())
+			t.Errorf("%s: the template returns %v, but allowed are %v", name, err, cloud.Usable())
 		}
 	}
 }
 
-// A network that is none is refused once, by the job that has the property.
-func TestImpossibleNetworkIsNotBlamedOnTheMask(t *testing.T) {
+// An invalid network is refused only by the job that has the property.
+func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 	for _, cidr := range []string{"10.244.0.0/33", "10.244.0.0/31"} {
 		link := clusterLink()
 		link["cluster"].(values)["pod_cidr"] = cidr
@@ -197,12 +201,12 @@ func TestImpossibleNetworkIsNotBlamedOnTheMask(t *testing.T) {
 			t.Error(err)
 		}
 		if _, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"cluster": values{"pod_cidr": cidr}})); err == nil {
-			t.Errorf("kube-apiserver takes %s", cidr)
+			t.Errorf("kube-apiserver accepts %s", cidr)
 		}
 	}
 }
 
-// Workers' cloud-provider has no type of its own.
+// On workers the job cloud-provider takes its settings from the link.
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{"cloud-provider": {"type": "aws", "config": "[Global]\nRegion = r\n", "environment": values{"A": "b c"}, "unencapsulated_pod_network": true}}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
@@ -217,120 +221,8 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 }
 
-// processJobs are the jobs with flags, with every flag that they ever set.
-func processJobs(t *testing.T) map[string][]string {
-	t.Helper()
-	sets := map[string]map[string]bool{}
-	for _, g := range goldenOutcomes(t) {
-		content, ok := g.files["config/flags.json"]
-		if !ok {
-			continue
-		}
-		if sets[g.job] == nil {
-			sets[g.job] = map[string]bool{}
-		}
-		flags := decode[flagsFile](t, content)
-		for name := range flags.Flags {
-			sets[g.job][name] = true
-		}
-		for name := range flags.NodeFlags {
-			sets[g.job][name] = true
-		}
-	}
-	jobs := map[string][]string{}
-	for job, set := range sets {
-		jobs[job] = slices.Sorted(maps.Keys(set))
-	}
-	return jobs
-}
-
-// TestOwnedFlagsAreRefused: every flag that a job sets, and the two cloud flags, are refused in extra_args of that job, all in
-// one message, each with what to use instead.
-func TestOwnedFlagsAreRefused(t *testing.T) {
-	jobs := processJobs(t)
-	if len(jobs) != 10 {
-		t.Errorf("%d jobs have flags: %v", len(jobs), slices.Sorted(maps.Keys(jobs)))
-	}
-	for job, flags := range jobs {
-		t.Run(job, func(t *testing.T) {
-			owned, _ := readJob(t, job).Properties["owned_flags"].Default.(values)
-			extra := values{"cloud-provider": "aws", "cloud-config": "/x"}
-			for _, flag := range flags {
-				extra[flag] = "x"
-			}
-			_, err := renderJob(t, job, inputFor(t, job).with(values{"extra_args": extra}))
-			if err == nil {
-				t.Fatal("extra_args was rendered")
-			}
-			if want := fmt.Sprintf("holds %d options that cannot be set there", len(extra)); !strings.Contains(err.Error(), want) {
-				t.Errorf("the message lacks %q:\n%v", want, err)
-			}
-			for flag := range extra {
-				instead, _ := owned[flag].(string)
-				if strings.HasPrefix(flag, "cloud-") {
-					instead = "of job cloud-provider"
-				}
-				if instead == "" || !strings.Contains(err.Error(), flag+": set by this release; instead use ") || !strings.Contains(err.Error(), instead) {
-					t.Errorf("--%s is not refused with what to use instead (%q):\n%v", flag, instead, err)
-				}
-			}
-		})
-	}
-}
-
-func TestOddExtraArgsAreRefused(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		extra any
-		want  []string
-	}{
-		{"dashes", values{"--event-ttl": "1h"}, []string{"--event-ttl: not a flag's name; write event-ttl"}},
-		{"underscores of an owned flag", values{"cloud_provider": "aws"}, []string{"cloud_provider: set by this release"}},
-		{"dashes of an owned flag", values{"--cloud-config": "x"}, []string{"--cloud-config: set by this release"}},
-		{"value in the name", values{"event-ttl=1h": nil}, []string{"event-ttl=1h: not a flag's name"}},
-		{"nested list", values{"a": []any{[]any{"b"}}}, []string{"a: ", "nested"}},
-		{"nested map", values{"a": values{"b": values{"c": 1}}}, []string{"a: ", "nested"}},
-		{"a list", []any{"--event-ttl=1h"}, []string{"extra_args is", "map of flag name"}},
-		{"a string", "--event-ttl=1h", []string{"extra_args is", "map of flag name"}},
-		{"several", values{"v": 3, "--x": 1, "cloud-config": "x"}, []string{"3 options", "v: ", "--x: ", "cloud-config: "}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			_, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"extra_args": c.extra}))
-			if err == nil {
-				t.Fatal("it was rendered")
-			}
-			for _, want := range c.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("the message lacks %q:\n%v", want, err)
-				}
-			}
-		})
-	}
-}
-
-// The node's name has three readers; they must agree.
-func TestNodeJobsAgreeOnTheNode(t *testing.T) {
-	for name, links := range map[string]map[string]values{"no cloud": nil, "aws": awsLink} {
-		var first any
-		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
-			in := inputFor(t, job).linked(links)
-			in.Spec = values{"name": "Big_Workers"}
-			node := decode[values](t, mustRender(t, job, in)["config/flags.json"])["node"]
-			if first == nil {
-				first = node
-			}
-			if fmt.Sprint(node) != fmt.Sprint(first) {
-				t.Errorf("%s: %s says %v, kubelet says %v", name, job, node, first)
-			}
-		}
-		if got := first.(values)["name"]; got != "big-workers-3c5e8f1a" {
-			t.Errorf("%s: the node is called %v", name, got)
-		}
-	}
-}
-
-// Addons are applied once a deploy, by the control VM that it updates last.
-func TestAddonsAreAppliedByTheLastControlVM(t *testing.T) {
+// Each deploy applies the addons once, on the control VM that it updates last.
+func TestLastControlVMAppliesTheAddons(t *testing.T) {
 	for index, want := range map[int]bool{0: false, 1: false, 2: true} {
 		in := inputFor(t, "kubernetes-addons")
 		in.Spec = values{"index": index}

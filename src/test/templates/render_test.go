@@ -14,16 +14,16 @@ import (
 
 const root = "../../.."
 
-// values is a tree of properties, links or instance facts.
+// values is a tree of properties, links or instance data.
 type values = map[string]any
 
-// input is what a Director knows when it renders one job of one instance.
+// input is what a Director uses to render one job of one instance.
 type input struct {
-	// Properties are those of the manifest; the spec's defaults are added.
+	// Properties are set in the manifest; the spec's defaults are added.
 	Properties values `yaml:"properties"`
-	// Links are the properties of each consumed link; absent ones are not resolved.
+	// Links are the properties of each resolved link.
 	Links map[string]values `yaml:"links"`
-	// Spec overrides facts of the instance.
+	// Spec overrides properties of the instance.
 	Spec values `yaml:"spec"`
 }
 
@@ -40,7 +40,7 @@ func jobNames(t testing.TB) []string {
 	return names
 }
 
-// jobs are those that tests have read already, by name. Nobody changes them.
+// jobs caches the jobs that tests have read, by name. They are never modified.
 var jobs = map[string]*release.Job{}
 
 func readJob(t testing.TB, name string) *release.Job {
@@ -67,7 +67,7 @@ func clusterLink() values {
 	return values{
 		"cluster": values{
 			"name": "prod", "domain": "cluster.local",
-			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": nil,
+			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
 		},
 		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
 	}
@@ -92,24 +92,23 @@ type outcome struct {
 	err   error
 }
 
-// renderBatch renders jobs as a Director would, all in one Ruby process. The link cluster (and etcd for those who want it) is
-// always there.
+// renderBatch renders jobs as a Director would, all in one Ruby process. The links cluster and etcd are always resolved.
 func renderBatch(t testing.TB, requests []request) []outcome {
 	t.Helper()
 	outcomes := make([]outcome, len(requests))
 	var jobs []render.Job
-	var places []int
+	var indexes []int
 	for i, r := range requests {
 		job, err := contextFor(t, r)
 		if outcomes[i].err = err; err == nil {
-			jobs, places = append(jobs, job), append(places, i)
+			jobs, indexes = append(jobs, job), append(indexes, i)
 		}
 	}
 	rendered, failures, err := render.Jobs(context.Background(), jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, i := range places {
+	for n, i := range indexes {
 		outcomes[i].files = rendered[n].Files
 		if failures[n] != nil {
 			outcomes[i] = outcome{err: failures[n]}
@@ -171,7 +170,7 @@ var awsLink = map[string]values{"cloud-provider": {
 	"type": "aws", "config": "", "environment": values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566"}, "unencapsulated_pod_network": false,
 }}
 
-// required gives each job the properties that have no default and must be set.
+// required are the properties of each job that must be set.
 var required = map[string]values{
 	"etcd": {
 		"member_domain": "etcd.prod.kubernetes.internal",
@@ -210,12 +209,12 @@ var required = map[string]values{
 	"kubectl":                  {"tls": values{"client": certificate("client")}},
 }
 
-// inputFor is a job's least input: what is required, and the links that are not optional.
+// inputFor is the minimal input of a job: required properties, and links that are not optional.
 func inputFor(t testing.TB, job string) input {
 	t.Helper()
 	properties, ok := required[job]
 	if !ok {
-		t.Fatalf("job %s is not in the tests' table of required properties", job)
+		t.Fatalf("add job %s to the table of required properties", job)
 	}
 	in := input{Properties: properties, Links: map[string]values{}}
 	for _, consume := range readJob(t, job).Consumes {
@@ -226,18 +225,18 @@ func inputFor(t testing.TB, job string) input {
 	return in
 }
 
-// with lays other properties over an input; maps are merged.
+// with overrides properties of an input; maps are merged.
 func (in input) with(properties values) input {
 	in.Properties = merge(in.Properties, properties)
 	return in
 }
 
-func merge(below, above values) values {
-	out := maps.Clone(below)
+func merge(base, overrides values) values {
+	out := maps.Clone(base)
 	if out == nil {
 		out = values{}
 	}
-	for key, value := range above {
+	for key, value := range overrides {
 		if inner, ok := value.(values); ok {
 			if old, ok := out[key].(values); ok {
 				value = merge(old, inner)
@@ -270,6 +269,6 @@ func TestEveryJobRendersWithRequiredPropertiesOnly(t *testing.T) {
 		})
 	}
 	if tested := slices.Sorted(maps.Keys(required)); !slices.Equal(tested, jobNames(t)) {
-		t.Errorf("tests know the jobs %v, the release has %v", tested, jobNames(t))
+		t.Errorf("tests cover the jobs %v, the release has %v", tested, jobNames(t))
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// sharedStore holds the generated variables of all tests of a run: making two dozen RSA keys for each would take minutes.
+// sharedStore contains the generated variables of all tests: generating two dozen RSA keys per test would take minutes.
 var sharedStore string
 
 func TestMain(m *testing.M) {
@@ -27,10 +27,10 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// variablesStore is the shared store or, where a variable is to be made anew, a copy without it.
-func variablesStore(t testing.TB, anew string) string {
+// variablesStore returns the path of the shared store or, if a variable must be regenerated, of a copy without it.
+func variablesStore(t testing.TB, regenerate string) string {
 	t.Helper()
-	if anew == "" {
+	if regenerate == "" {
 		return sharedStore
 	}
 	text, err := os.ReadFile(sharedStore)
@@ -41,7 +41,7 @@ func variablesStore(t testing.TB, anew string) string {
 	if err := yaml.Unmarshal(text, &variables); err != nil {
 		t.Fatal(err)
 	}
-	delete(variables, anew)
+	delete(variables, regenerate)
 	if text, err = yaml.Marshal(variables); err != nil {
 		t.Fatal(err)
 	}

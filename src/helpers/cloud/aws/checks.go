@@ -2,15 +2,24 @@ package aws
 
 import (
 	"fmt"
+	"slices"
 
 	"kubernetes-release/helpers/preflight"
 )
 
-// check is a preflight.Check with the code that judges the facts and the sources that it rests on.
+// check is one check of this provider. Its entry in checks is the only place where it is registered: the documentation's
+// table, the ids that the job cloud-provider accepts, and the tests are derived from it.
 type check struct {
-	preflight.Check
-	sources source
-	run     func(*facts) preflight.Outcome
+	id       string
+	title    string
+	roles    []preflight.Role
+	severity preflight.Severity
+	warnsIf  string            // in which cases a finding of a check that fails only warns, in words
+	advisory func(*facts) bool // the same as code, if it does not depend on the finding; findings then need not be Advisory
+	needs    source            // what the check is based on
+	run      func(*facts) preflight.Outcome
+	fix      string // how to resolve findings, in a sentence; findings contain the command with the ids in it
+	section  string // of docs/aws.md that explains the background, as a URL fragment
 }
 
 var (
@@ -18,49 +27,246 @@ var (
 	controlOnly = []preflight.Role{preflight.Control}
 )
 
-// checks are all checks, the most important first: what makes later ones impossible comes before them.
-var checks []check
+// load balancers' subnets are chosen by all of these.
+const fromVPC = fromSubnets | fromRouteTables | fromZones
 
-func init() { // not a literal of the variable, because some of the functions refer to it
-	define := func(id, title string, severity preflight.Severity, roles []preflight.Role, sources source, run func(*facts) preflight.Outcome) {
-		checks = append(checks, check{preflight.Check{ID: id, Title: title, Severity: severity, Mend: mends[id], Roles: roles}, sources, run})
+// Sections of docs/aws.md.
+const (
+	sectionPolicies    = "instance-profiles-and-policies"
+	sectionCloudConfig = "cloud-config"
+	sectionTags        = "tags"
+	sectionSubnets     = "subnets"
+	sectionSharing     = "several-clusters-in-one-vpc"
+	sectionPrivate     = "private-clusters"
+	sectionRenaming    = "renaming-a-cluster"
+	sectionOverview    = "overview"
+)
+
+// checks are all checks, the most important first: a check whose failure makes others impossible comes before them.
+var checks = []check{
+	{
+		id: "cluster-name", title: "the cluster's name fits into a tag", severity: preflight.Fail, roles: both, run: checkClusterName, section: sectionTags,
+		fix: "Choose a `cluster_name` of at most 105 characters that AWS allows in tags.",
+	},
+	{
+		id: "cloud-config", title: "the cloud controller supports its configuration file", severity: preflight.Fail, roles: both, run: checkCloudConfig, section: sectionTags,
+		fix: "Correct the property `config` of the job cloud-provider; leave `KubernetesClusterID` out of it.",
+	},
+	{
+		id: "metadata-service", title: "instance metadata answers", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
+		needs: fromMetadata | fromProfile | fromCredentials | fromEC2, run: checkMetadata,
+		fix: "`aws ec2 modify-instance-metadata-options --http-endpoint enabled --http-tokens required`, and `metadata_options` in the VM extension; otherwise check the firewall rules for 169.254.169.254.",
+	},
+	{
+		id: "instance-profile", title: "the instance has an instance profile", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		needs: fromProfile | fromCredentials, run: checkProfile,
+		fix: "`iam_instance_profile` in the VM extension; for the running VM `aws ec2 associate-iam-instance-profile`.",
+	},
+	{
+		id: "role-credentials", title: "AWS accepts the credentials of the instance's role", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		needs: fromCredentials | fromEC2, run: checkCredentials,
+		fix: "Add a role that trusts ec2.amazonaws.com to the instance profile (`aws iam add-role-to-instance-profile`).",
+	},
+	{
+		id: "clock", title: "the clock agrees with AWS", severity: preflight.Fail, warnsIf: "up to 4.5 minutes of difference", roles: both, section: sectionOverview,
+		needs: fromEC2, run: checkClock,
+		fix: "Correct the VM's time source (`chronyc tracking`; on AWS 169.254.169.123 is always available).",
+	},
+	{
+		id: "ec2-endpoint", title: "the EC2 API answers", severity: preflight.Fail, roles: both, section: sectionPrivate,
+		needs: fromEC2, run: checkEC2Endpoint,
+		fix: "Give the subnet a route to the internet or a VPC endpoint for ec2; throttling and outages of AWS are temporary.",
+	},
+	{
+		id: "ec2-read-permissions", title: "the role has the permissions that the checks use", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		needs: fromCredentials | fromEC2, run: checkReadPermissions,
+		fix: "Attach the generated policy (`cloud-preflight iam-policy`).",
+	},
+	{
+		id: "instance-role", title: "the instance has the configured instance profile", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
+		needs: fromProfile, run: checkInstanceRole,
+		fix: "Make the VM extension's `iam_instance_profile` and `preflight.instance_profile` equal.",
+	},
+	{
+		id: "instance-known", title: "EC2 describes the instance", severity: preflight.Fail, roles: both, section: sectionPrivate,
+		needs: fromInstance, run: checkInstanceKnown,
+		fix: "Wait, because EC2 shows new instances late; otherwise the endpoint belongs to another account or region.",
+	},
+	{
+		id: "instance-cluster-tag", title: "the instance has the cluster's tag", severity: preflight.Fail, roles: both, section: sectionTags,
+		needs: fromInstance, run: checkInstanceTag,
+		fix: "`aws ec2 create-tags --resources INSTANCE`, and `tags:` in the manifest (ops-files/aws.yml).",
+	},
+	{
+		id: "instance-cluster-ids", title: "the instance is tagged for one cluster only", severity: preflight.Fail, roles: both, section: sectionRenaming,
+		warnsIf: onlyControllerStops, advisory: (*facts).controllerReadsNoTags, needs: fromInstance, run: checkClusterIDs,
+		fix: "`aws ec2 delete-tags` for the other cluster's tag, or `bosh recreate`.",
+	},
+	{
+		id: "instance-legacy-tag", title: "old and new cluster tag agree", severity: preflight.Fail, roles: both, section: sectionRenaming,
+		warnsIf: onlyControllerStops, advisory: (*facts).controllerReadsNoTags, needs: fromInstance, run: checkLegacyTag,
+		fix: "`aws ec2 delete-tags --tags Key=KubernetesCluster`.",
+	},
+	{
+		id: "node-subnet-cluster-tag", title: "the node's subnet has the cluster's tag", severity: preflight.Fail, roles: both, section: sectionTags,
+		needs: fromSubnets, run: checkNodeSubnet,
+		fix: "`aws ec2 create-tags --resources SUBNET`.",
+	},
+	{
+		id: "public-subnet-cluster-tag", title: "public subnets have the cluster's tag", severity: preflight.Fail, roles: controlOnly, section: sectionTags,
+		needs: fromVPC, run: onChoice(false, checkPublicSubnetTags),
+		fix: "`aws ec2 create-tags --resources SUBNET …`.",
+	},
+	{
+		id: "public-subnet-route", title: "there is a subnet for internet-facing load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
+		warnsIf: "there is one, but another subnet with `kubernetes.io/role/elb` has no public route", needs: fromVPC, run: onChoice(false, checkPublicRoute),
+		fix: "Add a route to an internet gateway to the public subnets' route table; for a cluster without internet-facing load balancers turn the check off.",
+	},
+	{
+		id: "internal-subnets", title: "there is a subnet for internal load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
+		needs: fromVPC, run: onChoice(true, checkInternalSubnets),
+		fix: "Tag a subnet for the cluster.",
+	},
+	{
+		id: "tagged-security-groups", title: "at most one of the instance's security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
+		needs: fromInstance | fromGroups, run: checkTaggedGroups,
+		fix: "Keep the tag on only one of the instance's security groups (`aws ec2 delete-tags`).",
+	},
+	{
+		id: "untagged-security-groups", title: "one of several security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
+		needs: fromInstance | fromGroups, run: checkUntaggedGroups,
+		fix: "Tag one of the instance's security groups.",
+	},
+	{
+		id: "security-group-permissions", title: "the role can manage security groups", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
+		needs: fromProbes | fromGroups, run: checkGroupPermissions,
+		fix: "Attach the generated policy, and tag the nodes' security group, because the policy is restricted to tagged ones.",
+	},
+	{
+		id: "load-balancer-permissions", title: "the role can describe load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
+		needs: fromProbes, run: checkLoadBalancerPermissions,
+		fix: "Attach the generated policy.",
+	},
+	{
+		id: "load-balancer-write-permissions", title: "the role can create and manage load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
+		warnsIf: rarelyUsedOnly, needs: fromPolicies, run: checkLoadBalancerWrites,
+		fix: "Attach the generated policy.",
+	},
+	{
+		id: "other-permissions", title: "the role has all other permissions", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		warnsIf: rarelyUsedOnly, needs: fromPolicies | fromProbes, run: checkOtherPermissions,
+		fix: "Attach the generated policy.",
+	},
+	{
+		id: "load-balancer-endpoint", title: "the load balancer APIs answer", severity: preflight.Fail, roles: controlOnly, section: sectionPrivate,
+		needs: fromProbes, run: checkLoadBalancerEndpoint,
+		fix: "A route to the internet, or a VPC endpoint for elasticloadbalancing.",
+	},
+	{
+		id: "node-name", title: "node name and private DNS name agree", severity: preflight.Fail, roles: both, section: sectionOverview,
+		needs: fromMetadata | fromInstance, run: checkNodeName,
+		fix: "Enable DNS host names in the VPC; use one domain name in its DHCP options.",
+	},
+	{
+		id: "node-address", title: "the node's address belongs to the instance", severity: preflight.Fail, roles: both, section: sectionOverview,
+		needs: fromMetadata | fromInstance, run: checkNodeAddress,
+		fix: "`bosh recreate`: the VM's network settings do not match the instance.",
+	},
+	{
+		id: "source-dest-check", title: "the source/destination check allows the pod network's packets", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
+		warnsIf: "`configure_cloud_routes` is set: the cloud controller turns it off itself", advisory: func(f *facts) bool { return f.request.ConfigureCloudRoutes },
+		needs: fromInstance, run: checkSourceDest,
+		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-instance-attribute --no-source-dest-check`.",
+	},
+	{
+		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
+		needs: fromRouteTables, run: checkRouteTable,
+		fix: "Tag exactly one route table, or set `RouteTableID` in the property `config`.",
+	},
+	{
+		id: "stale-node", title: "the Node object does not belong to a previous VM", severity: preflight.Fail, roles: both, section: sectionOverview,
+		needs: fromNode, run: checkStaleNode,
+		fix: "`kubectl delete node NAME`, then `monit restart kubelet` on the VM.",
+	},
+	{
+		id: "instance-tag-limit", title: "the instance has fewer tags than AWS allows", severity: preflight.Warn, roles: both, section: sectionTags,
+		needs: fromInstance, run: checkTagLimit,
+		fix: "Use fewer than 50 tags in the manifest and the runtime config.",
+	},
+	{
+		id: "cluster-tag-value", title: "cluster tags have the value owned or shared", severity: preflight.Warn, roles: both, section: sectionTags,
+		needs: fromInstance | fromSubnets, run: checkTagValues,
+		fix: "Set the tag's value to `shared`.",
+	},
+	{
+		id: "foreign-public-subnets", title: "no zone has only public subnets of other clusters", severity: preflight.Warn, roles: controlOnly, section: sectionSharing,
+		needs: fromVPC, run: onChoice(false, checkForeignSubnets),
+		fix: "Tag a public subnet in the zone for this cluster as well.",
+	},
+	{
+		id: "node-zone-public-subnet", title: "every zone with the cluster's subnets has a public one", severity: preflight.Warn, roles: controlOnly, section: sectionSubnets,
+		needs: fromVPC, run: onChoice(false, checkNodeZones),
+		fix: "Create a public subnet in the zone and tag it; for a cluster without internet-facing load balancers turn the check off.",
+	},
+	{
+		id: "public-subnet-choice", title: "the choice of public subnets does not depend on ids", severity: preflight.Warn, roles: controlOnly, section: sectionSubnets,
+		needs: fromVPC, run: onChoice(false, checkSubnetChoice),
+		fix: "Tag one public subnet in each zone with `kubernetes.io/role/elb`.",
+	},
+	{
+		id: "internal-subnet-choice", title: "the choice of internal subnets does not depend on ids", severity: preflight.Warn, roles: controlOnly, section: sectionSubnets,
+		needs: fromVPC, run: onChoice(true, checkSubnetChoice),
+		fix: "Tag one subnet in each zone with `kubernetes.io/role/internal-elb`.",
+	},
+	{
+		id: "metadata-hop-limit", title: "pods can or cannot reach instance metadata, as configured", severity: preflight.Warn, roles: both, section: sectionCloudConfig,
+		needs: fromInstance, run: checkHopLimit,
+		fix: "Active only if `preflight.checks` sets this check to warn or fail, because pods need instance metadata: `http_put_response_hop_limit: 2` in the VM extension.",
+	},
+	{
+		id: "registry-endpoint", title: "the ECR API is reachable", severity: preflight.Warn, roles: both, section: sectionPrivate,
+		needs: fromRegistry, run: checkRegistry,
+		fix: "VPC endpoints for ecr.api, ecr.dkr and s3, or turn the check off.",
+	},
+}
+
+// Conditions that several checks share.
+const (
+	onlyControllerStops = "on workers, and where the cloud config sets the cluster id"
+	rarelyUsedOnly      = "only actions are denied that few clusters use, or IAM does not answer whether they are"
+)
+
+// controllerReadsNoTags reports whether no cloud controller takes the cluster's name from this instance's tags.
+func (f *facts) controllerReadsNoTags() bool { return !f.isControl() || f.conf.ClusterID != "" }
+
+// public returns the part of a check that does not depend on this package.
+func (c check) public() preflight.Check {
+	return preflight.Check{
+		ID: c.id, Title: c.title, Severity: c.severity, WarnsIf: c.warnsIf, Roles: c.roles, Permissions: c.permissions(), Fix: c.fix, Section: c.section,
 	}
-	define("cluster-name", "the cluster's name fits into a tag", preflight.Fail, both, 0, checkClusterName)
-	define("cloud-config", "the cloud controller understands its configuration file", preflight.Fail, both, 0, checkCloudConfig)
-	define("metadata-service", "instance metadata answers", preflight.Fail, both, fromMetadata|fromProfile|fromCredentials|fromEC2, checkMetadata)
-	define("instance-profile", "the instance has an instance profile", preflight.Fail, both, fromProfile|fromCredentials, checkProfile)
-	define("role-credentials", "the instance's role gives credentials that AWS accepts", preflight.Fail, both, fromCredentials|fromEC2, checkCredentials)
-	define("clock", "the clock agrees with AWS", preflight.Fail, both, fromEC2, checkClock)
-	define("ec2-endpoint", "the EC2 API answers", preflight.Fail, both, fromEC2, checkEC2Endpoint)
-	define("ec2-read-permissions", "the role may describe what is checked", preflight.Fail, both, fromCredentials|fromEC2, checkReadPermissions)
-	define("instance-role", "the instance has the profile meant for it", preflight.Fail, both, fromProfile, checkInstanceRole)
-	define("instance-known", "EC2 knows the instance", preflight.Fail, both, fromInstance, checkInstanceKnown)
-	define("instance-cluster-tag", "the instance carries the cluster's tag", preflight.Fail, both, fromInstance, checkInstanceTag)
-	define("instance-cluster-ids", "the instance names one cluster only", preflight.Fail, both, fromInstance, checkClusterIDs)
-	define("instance-legacy-tag", "old and new cluster tag agree", preflight.Fail, both, fromInstance, checkLegacyTag)
-	define("node-subnet-cluster-tag", "the node's subnet carries the cluster's tag", preflight.Fail, both, fromSubnets, checkNodeSubnet)
-	define("public-subnet-cluster-tag", "public subnets carry the cluster's tag", preflight.Fail, controlOnly, fromSubnets|fromRouteTables|fromZones, checkPublicSubnetTags)
-	define("public-subnet-route", "there is a subnet for internet-facing load balancers", preflight.Fail, controlOnly, fromSubnets|fromRouteTables|fromZones, checkPublicRoute)
-	define("internal-subnets", "there is a subnet for internal load balancers", preflight.Fail, controlOnly, fromSubnets|fromRouteTables|fromZones, checkInternalSubnets)
-	define("tagged-security-groups", "at most one of the instance's security groups is tagged", preflight.Fail, both, fromInstance|fromGroups, checkTaggedGroups)
-	define("untagged-security-groups", "one of several security groups is tagged", preflight.Fail, both, fromInstance|fromGroups, checkUntaggedGroups)
-	define("security-group-permissions", "the role may manage security groups", preflight.Fail, controlOnly, fromProbes, checkGroupPermissions)
-	define("load-balancer-permissions", "the role may use the load balancer APIs", preflight.Fail, controlOnly, fromProbes, checkLoadBalancerPermissions)
-	define("load-balancer-write-permissions", "the role may make and manage load balancers", preflight.Fail, controlOnly, fromPolicies, checkLoadBalancerWrites)
-	define("other-permissions", "the role has the rest of its permissions", preflight.Fail, both, fromPolicies|fromProbes, checkOtherPermissions)
-	define("load-balancer-endpoint", "the load balancer APIs answer", preflight.Fail, controlOnly, fromProbes, checkLoadBalancerEndpoint)
-	define("node-name", "node name and private DNS name agree", preflight.Fail, both, fromMetadata|fromInstance, checkNodeName)
-	define("node-address", "the node's address is the instance's", preflight.Fail, both, fromMetadata|fromInstance, checkNodeAddress)
-	define("source-dest-check", "the source/destination check fits the pod network", preflight.Fail, both, fromInstance, checkSourceDest)
-	define("cloud-routes-table", "one route table is the cluster's, for pod routes", preflight.Fail, controlOnly, fromRouteTables, checkRouteTable)
-	define("stale-node", "the Node object is not that of an earlier instance", preflight.Fail, both, fromNode, checkStaleNode)
-	define("instance-tag-limit", "the instance has room for tags", preflight.Warn, both, fromInstance, checkTagLimit)
-	define("cluster-tag-value", "cluster tags have the value owned or shared", preflight.Warn, both, fromInstance|fromSubnets, checkTagValues)
-	define("foreign-public-subnets", "no zone has other clusters' public subnets only", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkForeignSubnets)
-	define("public-subnet-choice", "the choice of public subnets is not left to chance", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkPublicChoice)
-	define("internal-subnet-choice", "the choice of internal subnets is not left to chance", preflight.Warn, controlOnly, fromSubnets|fromRouteTables|fromZones, checkInternalChoice)
-	define("metadata-hop-limit", "instance metadata is as far away as is wanted", preflight.Warn, both, fromInstance, checkHopLimit)
-	define("registry-endpoint", "the ECR API can be reached", preflight.Warn, both, fromRegistry, checkRegistry)
+}
+
+// permissions are the actions that the check itself uses, sorted.
+func (c check) permissions() []string {
+	var actions []string
+	for s, a := range sourceActions {
+		if c.needs&s != 0 {
+			actions = append(actions, a...)
+		}
+	}
+	slices.Sort(actions)
+	return actions
+}
+
+// evaluate runs the check.
+func (c check) evaluate(f *facts) preflight.Outcome {
+	outcome := c.run(f)
+	if c.advisory != nil && c.advisory(f) {
+		for i := range outcome.Findings {
+			outcome.Findings[i].Advisory = true
+		}
+	}
+	return outcome
 }
 
 func found(findings ...preflight.Finding) preflight.Outcome {

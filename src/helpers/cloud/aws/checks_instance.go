@@ -9,9 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
-
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/preflight"
 )
@@ -21,9 +18,9 @@ func checkInstanceKnown(f *facts) preflight.Outcome {
 	case isEmpty(f.instanceErr), classify(f.instanceErr) == classUnknownID:
 		return found(preflight.Finding{
 			Resource: f.instanceID(), Wanted: "EC2 to describe the instance", Found: describe(f.instanceErr),
-			Why:      "The cloud controller would take the node for deleted.",
+			Why:      "The cloud controller would treat the node as deleted.",
 			Eventual: true,
-			Mend:     []string{fmt.Sprintf("aws ec2 describe-instances --region %s --instance-ids %s: if it is there, deploy again; if not, the API endpoint belongs to another account or region (see the property environment)", f.region(), f.instanceID())},
+			Fix:      []string{fmt.Sprintf("aws ec2 describe-instances --region %s --instance-ids %s: if it is there, deploy again; if not, the API endpoint belongs to another account or region (see the property environment)", f.region(), f.instanceID())},
 		})
 	case f.instanceErr != nil:
 		return f.instanceMissing()
@@ -37,35 +34,56 @@ func (f *facts) instanceMissing() preflight.Outcome {
 		return skipped("%v", f.instanceErr)
 	}
 	if f.metadataErr != nil {
-		return skipped("instance metadata does not answer")
+		return skipped(noMetadata)
 	}
 	return skipped("the instance could not be described")
 }
 
-func (f *facts) noInstance() bool { return f.instance == nil }
-
 func checkInstanceTag(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	if _, ok := tag(f.instance.Tags, f.tagKey()); ok {
+	if f.instance.Tags.has(f.tagKey()) {
 		return passed("%s on %s", f.tagKey(), f.instanceID())
 	}
-	why := "The cloud controller does not start on an instance without the tag, and leaves such instances out of load balancers without a word."
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: foundTags(f.instance.Tags),
-		Why: why, Eventual: true,
-		Mend: []string{
+		Resource: f.instanceID(), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: f.instance.Tags.found(),
+		Why:      f.whyInstanceTags(),
+		Eventual: true,
+		Fix: []string{
 			f.tagCommand("shared", f.instanceID()),
-			fmt.Sprintf("in the manifest, so that recreated VMs have it as well: tags: {%s: shared} (ops-files/aws.yml does it)", f.tagKey())},
+			fmt.Sprintf("in the manifest, so that recreated VMs have it as well: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
 	})
 }
 
+// whyInstanceTags explains what the cloud controller does with the instance's tags if they are not the cluster's only. On a
+// control VM it takes the name of the cluster from them, unless it is configured.
+func (f *facts) whyInstanceTags() string {
+	t := f.instance.Tags
+	names := t.clusters()
+	if name, ok := t[legacyTag]; ok && !slices.Contains(names, name) {
+		names = append(names, name)
+	}
+	switch {
+	case f.controllerReadsNoTags() && t.belongTo(f.cluster()):
+		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other controllers do not."
+	case f.controllerReadsNoTags():
+		return "The cloud controller silently omits instances without the tag from load balancers."
+	case len(names) == 0:
+		return "The cloud controller does not start on an instance without the tag."
+	case len(names) > 1:
+		return "The cloud controller does not start on an instance whose tags name different clusters."
+	case names[0] == f.cluster():
+		return "The cloud controller would tag new resources with " + legacyTag + " only, which the generated policies do not allow."
+	}
+	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
+}
+
 func checkClusterIDs(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	ids := clusterIDs(f.instance.Tags)
+	ids := f.instance.Tags.clusters()
 	if len(ids) < 2 {
 		return passed("")
 	}
@@ -76,41 +94,47 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 			keys = append(keys, TagPrefix+id)
 		}
 	}
-	why := "The cloud controller does not start on an instance that names several clusters. BOSH never removes tags, so renaming a cluster leaves the old one."
-	advisory := !f.isControl() || f.conf.ClusterID != ""
-	if advisory {
-		why = "Both clusters' controllers take the instance for theirs. BOSH never removes tags, so renaming a cluster leaves the old one."
+	why := "The cloud controller does not start on an instance that is tagged for several clusters. BOSH never removes tags, so renaming a cluster leaves the old one."
+	if f.controllerReadsNoTags() {
+		why = "The controllers of both clusters treat the instance as theirs. BOSH never removes tags, so renaming a cluster leaves the old one."
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "one tag that begins with " + TagPrefix, Found: "tags of the " + quoteAll("cluster", ids), Why: why, Advisory: advisory, Eventual: true,
-		Mend: []string{
+		Resource: f.instanceID(), Wanted: "one tag that starts with " + TagPrefix, Found: "tags of the " + quoteAll("cluster", ids), Why: why, Eventual: true,
+		Fix: []string{
 			f.untagCommand([]string{f.instanceID()}, keys...),
-			fmt.Sprintf("bosh recreate, which makes an instance without the tag of %s", quoteAll("cluster", others))},
+			fmt.Sprintf("bosh recreate, which creates an instance without the tag of %s", quoteAll("cluster", others))},
 	})
 }
 
 func checkLegacyTag(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	value, ok := tag(f.instance.Tags, legacyTag)
+	value, ok := f.instance.Tags[legacyTag]
 	if !ok || value == f.cluster() {
 		return passed("")
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()), Found: fmt.Sprintf("%s=%s", legacyTag, clip(value)),
-		Why:      "The cloud controller does not start on an instance whose old and new cluster tags disagree.",
-		Advisory: !f.isControl() || f.conf.ClusterID != "", Eventual: true,
-		Mend: []string{f.untagCommand([]string{f.instanceID()}, legacyTag)},
+		Why:      f.whyLegacyTag(),
+		Eventual: true,
+		Fix:      []string{f.untagCommand([]string{f.instanceID()}, legacyTag)},
 	})
 }
 
+func (f *facts) whyLegacyTag() string {
+	if f.controllerReadsNoTags() {
+		return "The controllers of both clusters treat the instance as theirs."
+	}
+	return f.whyInstanceTags()
+}
+
 func checkTagLimit(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
 	n := 0
-	for _, key := range tagKeys(f.instance.Tags) {
+	for _, key := range f.instance.Tags.keys() {
 		if !strings.HasPrefix(key, "aws:") {
 			n++
 		}
@@ -120,21 +144,21 @@ func checkTagLimit(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("fewer than %d tags", tagLimit), Found: fmt.Sprintf("%d tags", n),
-		Why:  "AWS refuses further tags, and BOSH only logs that: a tag of the manifest may be missing on the next VM.",
-		Mend: []string{"take tags out of the manifest's or the runtime config's tags, then bosh recreate"},
+		Why: "AWS rejects additional tags, and BOSH only logs that: a tag of the manifest may be missing on the next VM.",
+		Fix: []string{"remove tags from the manifest or the runtime config, then bosh recreate"},
 	})
 }
 
-// groupsOf splits the instance's security groups as the cloud controller does; why says so when it cannot be
-// known.
-func (f *facts) groupsOf() (tagged, untagged []string, why string) {
+// splitGroups splits the ids of the instance's security groups as the cloud controller does; why is the reason if that is not
+// possible.
+func (f *facts) splitGroups() (tagged, untagged []string, why string) {
 	ids := f.groupIDs()
 	if len(ids) == 1 && !f.isControl() {
-		return nil, ids, "" // tagged or not: it is the one
+		return nil, ids, "" // the cloud controller uses it, tagged or not
 	}
 	switch {
 	case f.metadataErr != nil:
-		return nil, nil, "instance metadata does not answer"
+		return nil, nil, noMetadata
 	case f.groupsErr != nil:
 		return nil, nil, whyMissing("security groups", f.groupsErr)
 	}
@@ -149,7 +173,7 @@ func (f *facts) groupsOf() (tagged, untagged []string, why string) {
 }
 
 func checkTaggedGroups(f *facts) preflight.Outcome {
-	tagged, _, why := f.groupsOf()
+	tagged, _, why := f.splitGroups()
 	switch {
 	case why != "":
 		return skipped("%s", why)
@@ -159,15 +183,15 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		return passed("%s", strings.Join(tagged, ", "))
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(tagged, ", "), Wanted: "one security group of the instance with the tag " + f.tagKey(), Found: fmt.Sprintf("%d with it", len(tagged)),
-		Why:      "The cloud controller cannot tell which one to open for load balancers (Multiple tagged security groups found).",
+		Resource: strings.Join(tagged, ", "), Wanted: "one security group of the instance with the tag " + f.tagKey(), Found: fmt.Sprintf("%d have it", len(tagged)),
+		Why:      "The cloud controller does not know which one to open for load balancers (Multiple tagged security groups found).",
 		Eventual: true,
-		Mend:     []string{f.keepTagOnFirst(tagged)},
+		Fix:      []string{f.keepTagOnFirst(tagged)},
 	})
 }
 
 func checkUntaggedGroups(f *facts) preflight.Outcome {
-	tagged, untagged, why := f.groupsOf()
+	tagged, untagged, why := f.splitGroups()
 	switch {
 	case why != "":
 		return skipped("%s", why)
@@ -178,51 +202,46 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s on exactly one of them", f.tagKey()), Found: "none is tagged",
-		Why:      "The cloud controller cannot tell which one to open for load balancers (Multiple untagged security groups found).",
-		Eventual: true, Mend: []string{f.tagCommand("shared", untagged[0])},
+		Why:      "The cloud controller does not know which one to open for load balancers (Multiple untagged security groups found).",
+		Eventual: true, Fix: []string{f.tagCommand("shared", untagged[0])},
 	})
 }
 
 func checkNodeName(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	name := awssdk.ToString(f.instance.PrivateDnsName)
+	name := f.instance.PrivateDNSName
 	if strings.EqualFold(name, f.metadata.Hostname) {
 		return passed("%s", f.metadata.Hostname)
 	}
 	if name == "" {
 		return found(preflight.Finding{
 			Resource: f.instanceID(), Wanted: "a private DNS name", Found: "none",
-			Why:      "The cloud controller takes the node's host name from it.",
+			Why:      "The cloud controller sets the node's host name from it.",
 			Eventual: true,
-			Mend:     []string{fmt.Sprintf("aws ec2 modify-vpc-attribute --region %s --vpc-id %s --enable-dns-hostnames", f.region(), cmp.Or(f.vpcID(), "VPC"))},
+			Fix:      []string{fmt.Sprintf("aws ec2 modify-vpc-attribute --region %s --vpc-id %s --enable-dns-hostnames", f.region(), cmp.Or(f.vpcID(), "VPC"))},
 		})
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "the node name to be the private DNS name " + name, Found: "instance metadata says " + f.metadata.Hostname,
-		Why:  "The kubelet would register under a name that the cloud controller does not expect; the provider id saves the node, but names in certificates and addresses differ.",
-		Mend: []string{fmt.Sprintf("aws ec2 describe-dhcp-options --region %s: use one domain-name in the VPC's DHCP options, then bosh recreate", f.region())},
+		Why: "kubelet would register with a name that the cloud controller does not expect; the node is still found by its provider id, but the names in certificates and addresses differ.",
+		Fix: []string{fmt.Sprintf("aws ec2 describe-dhcp-options --region %s: use one domain-name in the VPC's DHCP options, then bosh recreate", f.region())},
 	})
 }
 
 func checkNodeAddress(f *facts) preflight.Outcome {
 	if f.metadataErr != nil {
-		return skipped("instance metadata does not answer")
+		return skipped(noMetadata)
 	}
 	address := f.metadata.Address
 	if f.instance != nil {
-		known := []string{awssdk.ToString(f.instance.PrivateIpAddress)}
-		for _, i := range f.instance.NetworkInterfaces {
-			for _, a := range i.PrivateIpAddresses {
-				known = append(known, awssdk.ToString(a.PrivateIpAddress))
-			}
-		}
+		known := f.instance.addresses()
 		if !slices.Contains(known, address) {
 			return found(preflight.Finding{
-				Resource: f.instanceID(), Wanted: "address " + address + " on one of the instance's interfaces", Found: strings.Join(slices.Compact(known), ", "),
-				Why:  "The kubelet's --node-ip must be an address that EC2 knows of the instance, or the node stays uninitialised.",
-				Mend: []string{"bosh recreate the VM: its network settings are not those of the instance"},
+				Resource: f.instanceID(), Wanted: "address " + address + " on one of the instance's interfaces", Found: strings.Join(known, ", "),
+				Why: "kubelet's --node-ip must be one of the instance's addresses in EC2, or the node stays uninitialized.",
+				Fix: []string{"bosh recreate the VM: its network settings do not match the instance"},
 			})
 		}
 	}
@@ -235,8 +254,8 @@ func checkNodeAddress(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "address " + address + " on an interface of this machine", Found: joinAddresses(f.local),
-		Why:  "The kubelet refuses a node address that no local interface has.",
-		Mend: []string{"compare the networks of the instance group in the manifest with the instance's primary interface; bosh recreate the VM"},
+		Why: "kubelet rejects a node address that no local interface has.",
+		Fix: []string{"compare the networks of the instance group in the manifest with the instance's primary interface; bosh recreate the VM"},
 	})
 }
 
@@ -257,40 +276,39 @@ func checkSourceDest(f *facts) preflight.Outcome {
 	if !f.request.UnencapsulatedPodNetwork && !f.request.ConfigureCloudRoutes {
 		return passed("the pod network is encapsulated")
 	}
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
 	var on []string
-	for _, i := range f.instance.NetworkInterfaces {
-		if awssdk.ToBool(i.SourceDestCheck) {
-			on = append(on, awssdk.ToString(i.NetworkInterfaceId))
+	for _, i := range f.instance.Interfaces {
+		if i.SourceDestCheck {
+			on = append(on, i.ID)
 		}
 	}
-	if len(on) == 0 && (len(f.instance.NetworkInterfaces) > 0 || !awssdk.ToBool(f.instance.SourceDestCheck)) {
+	if len(on) == 0 && (len(f.instance.Interfaces) > 0 || !f.instance.SourceDestCheck) {
 		return passed("off")
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "the source/destination check off", Found: "on: " + cmp.Or(strings.Join(on, ", "), "the instance"),
-		Why:      "AWS drops packets with pod addresses while it is on.",
-		Advisory: f.request.ConfigureCloudRoutes, // the route controller turns it off itself
-		Mend: []string{
+		Why: "AWS drops packets with pod addresses while it is on.",
+		Fix: []string{
 			fmt.Sprintf("aws ec2 modify-instance-attribute --region %s --instance-id %s --no-source-dest-check", f.region(), f.instanceID()),
-			"in the cloud config's vm_extension: cloud_properties: {source_dest_check: false}"},
+			f.inExtension("source_dest_check: false")},
 	})
 }
 
-// checkStaleNode compares the Node object with the instance. Only a kubelet that has joined may read it.
+// checkStaleNode compares the Node object with the instance. Only a kubelet that has joined can read it.
 func checkStaleNode(f *facts) preflight.Outcome {
 	if f.metadataErr != nil {
-		return skipped("instance metadata does not answer")
+		return skipped(noMetadata)
 	}
 	name, want := f.metadata.Hostname, f.metadata.identity().ProviderID
-	compare := fmt.Sprintf("to compare: kubectl get node %s -o jsonpath={.spec.providerID} must give %s, else kubectl delete node %s", name, want, name)
+	compare := fmt.Sprintf("to compare: kubectl get node %s -o jsonpath={.spec.providerID} must print %s, otherwise kubectl delete node %s", name, want, name)
 	switch {
 	case f.request.NodeKubeconfig == "", errors.Is(f.nodeErr, fs.ErrNotExist):
-		return skipped("a machine that has not joined may not read its Node; %s", compare)
+		return skipped("a machine that has not joined cannot read its Node; %s", compare)
 	case errors.Is(f.nodeErr, cloud.ErrNoNode):
-		return passed("there is none yet")
+		return passed("there is no Node yet")
 	case f.nodeErr != nil:
 		return skipped("the Node could not be read (%s); %s", rootMessage(f.nodeErr), compare)
 	case f.nodeProviderID == want:
@@ -300,59 +318,58 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: "node " + name, Wanted: "provider id " + want, Found: f.nodeProviderID,
-		Why:  "A Node keeps the provider id of the instance that it was made for: load balancers target that one, and the node goes when it does.",
-		Mend: []string{fmt.Sprintf("kubectl delete node %s, then on the VM: monit restart kubelet, which registers the node anew", name)},
+		Why: "A Node keeps the provider id of the instance that it was created for: load balancers target that instance, and the Node is deleted together with it.",
+		Fix: []string{fmt.Sprintf("kubectl delete node %s, then on the VM: monit restart kubelet, which registers the node again", name)},
 	})
 }
 
 func checkTagValues(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
-	judge := func(id string, tags []types.Tag) {
-		value, ok := tag(tags, f.tagKey())
+	examine := func(id string, t tags) {
+		value, ok := t[f.tagKey()]
 		if !ok || value == "shared" || value == "owned" {
 			return
 		}
 		findings = append(findings, preflight.Finding{
 			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
-			Why:  "The cloud controller ignores the value, other tools don't: some delete what is owned, some refuse what is neither.",
-			Mend: []string{f.tagCommand("shared", id)},
+			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
+			Fix: []string{f.tagCommand("shared", id)},
 		})
 	}
 	if f.instance == nil && len(f.subnets) == 0 {
 		return f.instanceMissing()
 	}
 	if f.instance != nil {
-		judge(f.instanceID(), f.instance.Tags)
+		examine(f.instanceID(), f.instance.Tags)
 	}
-	for i := range f.subnets {
-		judge(awssdk.ToString(f.subnets[i].SubnetId), f.subnets[i].Tags)
+	for _, s := range f.subnets {
+		examine(s.ID, s.Tags)
 	}
 	return preflight.Outcome{Findings: findings}
 }
 
-// checkHopLimit finds a limit of 1 only where the operator has set the check's severity, and says by that that pods need
-// instance metadata. For all that this release runs, 1 is best: it is on the host.
+// checkHopLimit reports a limit of 1 only if the operator has set the check's severity, because pods need instance metadata.
+// The release's own processes run on the host, for which 1 is best.
 func checkHopLimit(f *facts) preflight.Outcome {
-	if f.noInstance() {
+	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	o := f.instance.MetadataOptions
-	if o == nil || o.HttpPutResponseHopLimit == nil {
-		return skipped("EC2 does not say what the hop limit is")
+	limit := f.instance.MetadataHopLimit
+	if limit == 0 {
+		return skipped("EC2 does not report the hop limit")
 	}
-	limit := *o.HttpPutResponseHopLimit
 	if limit >= 2 {
-		return passed("%d: pods can reach it, and with it the role's credentials", limit)
+		return passed("%d: pods can reach it, including the role's credentials", limit)
 	}
 	if _, podsNeedIt := f.request.Checks["metadata-hop-limit"]; !podsNeedIt {
-		return passed("%d: pods that are not on the host network cannot reach it, and nothing of this release needs them to", limit)
+		return passed("%d: pods that are not on the host network cannot reach it, and this release does not require that they can", limit)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, since preflight.checks has metadata-hop-limit", Found: fmt.Sprint(limit),
-		Why: "Replies to pods that are not on the host network are dropped, such as those to a CSI driver of your own.",
-		Mend: []string{
+		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit", Found: fmt.Sprint(limit),
+		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your own.",
+		Fix: []string{
 			fmt.Sprintf("aws ec2 modify-instance-metadata-options --region %s --instance-id %s --http-put-response-hop-limit 2", f.region(), f.instanceID()),
-			"in the cloud config's vm_extension: cloud_properties: {metadata_options: {http_put_response_hop_limit: 2}}",
-			"if no pod needs it, take metadata-hop-limit out of preflight.checks: a limit of 1 keeps pods from the role's credentials"},
+			f.inExtension("metadata_options: {http_put_response_hop_limit: 2}"),
+			"if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the role's credentials away from pods"},
 	})
 }

@@ -7,15 +7,13 @@ import (
 	"slices"
 	"strings"
 
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-
 	"kubernetes-release/helpers/preflight"
 )
 
 func (f *facts) subnetsMissing() preflight.Outcome {
 	switch {
 	case f.metadataErr != nil:
-		return skipped("instance metadata does not answer")
+		return skipped(noMetadata)
 	case isNotAsked(f.subnetsErr):
 		return skipped("%v", f.subnetsErr)
 	}
@@ -36,32 +34,32 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: cmp.Or(id, "the node's subnet"), Wanted: "EC2 to describe the subnet that the instance is in", Found: seen,
 			Why: "Load balancers cannot be connected to nodes in a subnet that is not visible.", Eventual: true,
-			Mend: []string{fmt.Sprintf("aws ec2 describe-subnets --region %s --subnet-ids %s; and see that VPC in the cloud controller's configuration, if set, is the instance's own", f.region(), cmp.Or(id, "SUBNET"))},
+			Fix: []string{fmt.Sprintf("aws ec2 describe-subnets --region %s --subnet-ids %s; and make sure that VPC in the cloud controller's configuration, if set, is the instance's own", f.region(), cmp.Or(id, "SUBNET"))},
 		})
 	}
-	if belongsTo(s.Tags, f.cluster()) {
+	if s.Tags.belongTo(f.cluster()) {
 		return passed("%s", id)
 	}
 	return found(preflight.Finding{
-		Resource: id, Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: foundTags(s.Tags),
-		Why:      "Clusters that share a VPC are told apart by this tag; without it the nodes' subnet is anybody's, and left out once another cluster claims it.",
-		Eventual: true, Mend: []string{f.tagCommand("shared", id)},
+		Resource: id, Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: s.Tags.found(),
+		Why:      "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, and this one no longer does once another cluster tags it.",
+		Eventual: true, Fix: []string{f.tagCommand("shared", id)},
 	})
 }
 
-// canChoose says why the cloud controller's choice of subnets cannot be foretold; "" if it can.
-func (f *facts) canChoose() string {
+// whyNoChoice is the reason why the cloud controller's choice of subnets cannot be predicted; "" if it can.
+func (f *facts) whyNoChoice() string {
 	switch {
 	case f.metadataErr != nil:
-		return "instance metadata does not answer"
+		return noMetadata
 	case f.subnetsErr != nil:
 		return whyMissing("subnets", f.subnetsErr)
 	case f.tablesErr != nil:
 		return whyMissing("route tables", f.tablesErr)
 	case len(f.subnets) == 0:
-		return "the VPC has no subnets that EC2 would tell of"
+		return "EC2 describes no subnet of the VPC"
 	}
-	return "" // without zones, all are taken for regular ones, as the cloud controller does
+	return "" // without zones, all are treated as regular ones, as the cloud controller does
 }
 
 func whyMissing(what string, err error) string {
@@ -71,66 +69,75 @@ func whyMissing(what string, err error) string {
 	return "the " + what + " could not be described"
 }
 
-func checkPublicRoute(f *facts) preflight.Outcome {
-	if why := f.canChoose(); why != "" {
-		return skipped("%s", why)
+// onChoice runs a check of the subnets that the cloud controller would choose for one kind of load balancer.
+func onChoice(internal bool, check func(*facts, subnetChoice) preflight.Outcome) func(*facts) preflight.Outcome {
+	return func(f *facts) preflight.Outcome {
+		if why := f.whyNoChoice(); why != "" {
+			return skipped("%s", why)
+		}
+		return check(f, f.vpc().choose(internal))
 	}
-	choice := f.vpc().choose(false)
+}
+
+func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 	if len(choice.Unrouted) > 0 {
 		return found(preflight.Finding{
 			Resource: strings.Join(choice.Unrouted, ", "), Wanted: "a route table of its own, or a main one in the VPC", Found: "no route table applies",
-			Why:  "The cloud controller gives up on every load balancer when one subnet has no route table.",
-			Mend: []string{fmt.Sprintf("aws ec2 associate-route-table --region %s --subnet-id %s --route-table-id TABLE", f.region(), choice.Unrouted[0])},
+			Why: "The cloud controller cannot create any load balancer if one subnet has no route table.",
+			Fix: []string{fmt.Sprintf("aws ec2 associate-route-table --region %s --subnet-id %s --route-table-id TABLE", f.region(), choice.Unrouted[0])},
 		})
 	}
-	// A subnet that is tagged for load balancers and has no route was meant to have one.
-	var meant []string
-	for _, p := range choice.Left {
-		if _, ok := tag(p.Subnet.Tags, publicRoleTag); ok && strings.HasPrefix(p.Why, "no route") {
-			meant = append(meant, p.id())
+	// A subnet that is tagged for load balancers and has no public route was meant to have one.
+	var intended []string
+	for _, r := range choice.Rejected {
+		if r.Subnet.Tags.has(publicRoleTag) && r.Why == noPublicRoute {
+			intended = append(intended, r.Subnet.ID)
 		}
 	}
-	if len(choice.Zones) > 0 && len(meant) == 0 {
+	if len(choice.Zones) > 0 && len(intended) == 0 {
 		return passed("%s", strings.Join(choice.ids(), ", "))
 	}
 	if len(choice.Zones) == 0 && len(f.foreignPublic(choice)) > 0 {
 		return skipped("the public subnets are tagged only for other clusters (see public-subnet-cluster-tag)")
 	}
-	resource, seen := f.vpcID(), fmt.Sprintf("none of %d subnets can be used", len(f.subnets))
-	mend := []string{}
-	if len(meant) > 0 {
-		resource, seen = strings.Join(meant, ", "), fmt.Sprintf("tag %s, but no route to an internet gateway", publicRoleTag)
-		if t := routeTable(f.tables, meant[0]); t != nil {
-			mend = append(mend, fmt.Sprintf("aws ec2 create-route --region %s --route-table-id %s --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID", f.region(), awssdk.ToString(t.RouteTableId)))
-		}
-	}
-	if len(mend) == 0 {
-		mend = append(mend, fmt.Sprintf("aws ec2 create-route --region %s --route-table-id TABLE --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID, for the table of the subnets that are meant to be public", f.region()))
-	}
-	mend = append(mend, "for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {public-subnet-route: off}")
 	return found(preflight.Finding{
-		Resource: resource, Wanted: "a subnet, the cluster's or nobody's, whose route table has a route to an internet gateway", Found: seen,
-		Why: "The cloud controller would not find any suitable subnets for creating an internet-facing load balancer.", Mend: mend,
+		Resource: cmp.Or(strings.Join(intended, ", "), f.vpcID()),
+		Wanted:   "a subnet tagged for the cluster or for none, whose route table has a route to an internet gateway", Found: f.routesFound(intended),
+		Why: "The cloud controller would not find any suitable subnet for an internet-facing load balancer.", Fix: f.fixPublicRoute(intended),
 		Advisory: len(choice.Zones) > 0,
 	})
 }
 
-func checkPublicSubnetTags(f *facts) preflight.Outcome {
-	if why := f.canChoose(); why != "" {
-		return skipped("%s", why)
+// routesFound describes what is there instead of a public route for the subnets that should have one.
+func (f *facts) routesFound(intended []string) string {
+	if len(intended) > 0 {
+		return fmt.Sprintf("tag %s, but no route to an internet gateway", publicRoleTag)
 	}
-	choice := f.vpc().choose(false)
-	var untagged []string
-	for _, z := range choice.Zones {
-		if !belongsTo(z.Subnet.Tags, f.cluster()) {
-			untagged = append(untagged, z.id())
+	return fmt.Sprintf("none of %d subnets can be used", len(f.subnets))
+}
+
+func (f *facts) fixPublicRoute(intended []string) []string {
+	const off = "for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {public-subnet-route: off}"
+	if len(intended) > 0 {
+		if table := f.vpc().tableOf(intended[0]); table != nil {
+			return []string{fmt.Sprintf("aws ec2 create-route --region %s --route-table-id %s --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID", f.region(), table.ID), off}
 		}
 	}
-	seen := "no tag that begins with " + TagPrefix
+	return []string{fmt.Sprintf("aws ec2 create-route --region %s --route-table-id TABLE --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID, for the table of the subnets that should be public", f.region()), off}
+}
+
+func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
+	var untagged []string
+	for _, z := range choice.Zones {
+		if !z.Subnet.Tags.belongTo(f.cluster()) {
+			untagged = append(untagged, z.Subnet.ID)
+		}
+	}
+	seen := "no tag that starts with " + TagPrefix
 	if len(choice.Zones) == 0 {
-		// Where every public subnet is another cluster's, the tag is what is missing.
-		for _, p := range f.foreignPublic(choice) {
-			untagged, seen = append(untagged, p.id()), p.Why
+		// If all public subnets are other clusters', the tag is what is missing.
+		for _, r := range f.foreignPublic(choice) {
+			untagged, seen = append(untagged, r.Subnet.ID), r.Why
 		}
 		if len(untagged) == 0 {
 			return skipped("there is no public subnet (see public-subnet-route)")
@@ -141,53 +148,41 @@ func checkPublicSubnetTags(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: seen,
-		Why:      "Internet-facing load balancers go into the public subnets tagged for the cluster; an untagged one is used by chance, and no longer once another cluster claims it.",
-		Eventual: true, Mend: []string{f.tagCommand("shared", untagged...)},
+		Why:      "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is no longer used once another cluster tags it.",
+		Eventual: true, Fix: []string{f.tagCommand("shared", untagged...)},
 	})
 }
 
-func checkInternalSubnets(f *facts) preflight.Outcome {
-	if why := f.canChoose(); why != "" {
-		return skipped("%s", why)
-	}
-	choice := f.vpc().choose(true)
+func checkInternalSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	if len(choice.Zones) > 0 {
 		return passed("%s", strings.Join(choice.ids(), ", "))
 	}
 	return found(preflight.Finding{
-		Resource: f.vpcID(), Wanted: "a subnet that is the cluster's or nobody's, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
-		Why:      "The cloud controller would not find any suitable subnets for creating an internal load balancer.",
-		Eventual: true, Mend: []string{f.tagCommand("shared", cmp.Or(f.subnetID(), "SUBNET"))},
+		Resource: f.vpcID(), Wanted: "a subnet tagged for the cluster or for none, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
+		Why:      "The cloud controller would not find any suitable subnet for an internal load balancer.",
+		Eventual: true, Fix: []string{f.tagCommand("shared", cmp.Or(f.subnetID(), "SUBNET"))},
 	})
 }
 
-// foreignPublic are the public subnets that are left out because they are tagged for other clusters only.
-func (f *facts) foreignPublic(choice subnetChoice) []passedOver {
-	var list []passedOver
-	for _, p := range choice.Left {
-		if public, _ := isPublic(f.tables, p.id()); public && onlyForeign(p.Subnet.Tags, f.cluster()) {
-			list = append(list, p)
+// foreignPublic returns the public subnets that are ignored because they are tagged for other clusters only.
+func (f *facts) foreignPublic(choice subnetChoice) []rejected {
+	var list []rejected
+	for _, r := range choice.Rejected {
+		if f.vpc().isPublic(r.Subnet.ID) && r.Subnet.Tags.onlyForeign(f.cluster()) {
+			list = append(list, r)
 		}
 	}
 	return list
 }
 
-func checkForeignSubnets(f *facts) preflight.Outcome {
-	if why := f.canChoose(); why != "" {
-		return skipped("%s", why)
-	}
-	choice := f.vpc().choose(false)
-	served := map[string]bool{}
-	for _, z := range choice.Zones {
-		served[z.Zone] = true
-	}
-	if len(served) == 0 {
+func checkForeignSubnets(f *facts, choice subnetChoice) preflight.Outcome {
+	if len(choice.Zones) == 0 {
 		return skipped("there is no public subnet for the cluster at all (see public-subnet-cluster-tag)")
 	}
 	var lost []string
-	for _, p := range f.foreignPublic(choice) {
-		if !served[awssdk.ToString(p.Subnet.AvailabilityZone)] {
-			lost = append(lost, p.id())
+	for _, r := range f.foreignPublic(choice) {
+		if !choice.has(r.Subnet.Zone) {
+			lost = append(lost, r.Subnet.ID)
 		}
 	}
 	if len(lost) == 0 {
@@ -195,32 +190,57 @@ func checkForeignSubnets(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(lost, ", "), Wanted: fmt.Sprintf("tag %s, or another public subnet in the zone", f.tagKey()), Found: "tagged only for other clusters",
-		Why:  "Internet-facing load balancers of this cluster have no leg in these zones.",
-		Mend: []string{f.tagCommand("shared", lost...)},
+		Why: "Internet-facing load balancers of this cluster are not attached to these zones.",
+		Fix: []string{f.tagCommand("shared", lost...)},
 	})
 }
 
-func checkPublicChoice(f *facts) preflight.Outcome   { return f.checkChoice(false, publicRoleTag) }
-func checkInternalChoice(f *facts) preflight.Outcome { return f.checkChoice(true, internalRoleTag) }
+// checkNodeZones compares the zones of the cluster's subnets, where its nodes are, with those of its public subnets.
+func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
+	if len(choice.Zones) == 0 {
+		return skipped("there is no public subnet for the cluster at all (see public-subnet-route)")
+	}
+	reported := f.foreignPublic(choice)
+	var zones []string
+	for _, s := range f.subnets {
+		isNodes := s.Tags.belongTo(f.cluster()) || s.ID == f.subnetID()
+		isReported := slices.ContainsFunc(reported, func(r rejected) bool { return r.Subnet.Zone == s.Zone }) // by foreign-public-subnets
+		if isNodes && !isReported && f.vpc().isRegular(s.Zone) && !choice.has(s.Zone) {
+			zones = append(zones, s.Zone)
+		}
+	}
+	if len(zones) == 0 {
+		return passed("")
+	}
+	slices.Sort(zones)
+	return found(preflight.Finding{
+		Resource: strings.Join(slices.Compact(zones), ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
+		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes there.",
+		Fix: []string{
+			"create a subnet in the zone whose route table has a route to an internet gateway, and tag it: " + f.tagCommand("shared", "SUBNET"),
+			"for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {node-zone-public-subnet: off}"},
+	})
+}
 
-func (f *facts) checkChoice(internal bool, role string) preflight.Outcome {
-	if why := f.canChoose(); why != "" {
-		return skipped("%s", why)
+func checkSubnetChoice(f *facts, choice subnetChoice) preflight.Outcome {
+	role := publicRoleTag
+	if choice.Internal {
+		role = internalRoleTag
 	}
 	var zones, chosen []string
-	for _, z := range f.vpc().choose(internal).Zones {
+	for _, z := range choice.Zones {
 		if z.Ambiguous {
 			zones = append(zones, z.Zone)
-			chosen = append(chosen, z.id())
+			chosen = append(chosen, z.Subnet.ID)
 		}
 	}
 	if len(zones) == 0 {
 		return passed("")
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(zones, ", "), Wanted: "one subnet in each zone with the tag " + role, Found: "several subnets alike; the lowest ids are taken: " + strings.Join(chosen, ", "),
-		Why:  "A subnet made later with a lower id would silently take new load balancers.",
-		Mend: []string{tagCommand(f.region(), role, "1", chosen...)},
+		Resource: strings.Join(zones, ", "), Wanted: "one subnet in each zone with the tag " + role, Found: "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
+		Why: "A new subnet with a lower id would silently be used for new load balancers.",
+		Fix: []string{tagCommand(f.region(), role, "1", chosen...)},
 	})
 }
 
@@ -233,21 +253,19 @@ func checkRouteTable(f *facts) preflight.Outcome {
 	}
 	var ids []string
 	for _, t := range f.routeTables {
-		ids = append(ids, awssdk.ToString(t.RouteTableId))
+		ids = append(ids, t.ID)
 	}
 	slices.Sort(ids)
 	if len(ids) == 1 {
 		return passed("%s", ids[0])
 	}
-	seen := "none"
-	mend := []string{f.tagCommand("shared", "TABLE")}
+	seen, fix := "none", f.tagCommand("shared", "TABLE")
 	if len(ids) > 1 {
-		seen = strings.Join(ids, ", ")
-		mend = []string{f.keepTagOnFirst(ids)}
+		seen, fix = strings.Join(ids, ", "), f.keepTagOnFirst(ids)
 	}
 	return found(preflight.Finding{
 		Resource: "route tables", Wanted: "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region", Found: seen,
-		Why:      "The cloud controller cannot tell which table to write pod routes into.",
-		Eventual: true, Mend: append(mend, "name it with RouteTableID in the property config of the job cloud-provider"),
+		Why:      "The cloud controller does not know which table to write pod routes to.",
+		Eventual: true, Fix: []string{fix, "set RouteTableID in the property config of the job cloud-provider"},
 	})
 }

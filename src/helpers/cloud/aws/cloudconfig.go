@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -11,7 +12,7 @@ import (
 	"kubernetes-release/internal/spelling"
 )
 
-// cloudConfig is what the checks need to know of the cloud controller manager's configuration file.
+// cloudConfig is the part of the cloud controller manager's configuration file that the checks use.
 type cloudConfig struct {
 	ClusterID            string // KubernetesClusterID, else KubernetesClusterTag
 	Region               string
@@ -20,11 +21,12 @@ type cloudConfig struct {
 	RouteTableID         string
 	ElbSecurityGroup     string
 	RoleARN              string
-	NoIngressManagement  bool // DisableSecurityGroupIngress
+	NoIngressManagement  bool   // DisableSecurityGroupIngress
+	legacyClusterID      string // KubernetesClusterTag
 	overridesLoadBalance bool
 }
 
-// valueKind says what a key takes.
+// valueKind checks the value of a key.
 type valueKind func(value string) error
 
 func anyText(string) error { return nil }
@@ -70,13 +72,13 @@ func pattern(value string) error {
 func form(prefix string) valueKind {
 	return func(value string) error {
 		if !strings.HasPrefix(value, prefix) {
-			return fmt.Errorf("does not begin with %q", prefix)
+			return fmt.Errorf("does not start with %q", prefix)
 		}
 		return nil
 	}
 }
 
-// globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 knows. It ignores all others in silence.
+// globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 supports. It silently ignores all others.
 var (
 	globalKeys = map[string]valueKind{
 		"Zone": anyText, "Region": anyText, "VPC": form("vpc-"), "SubnetID": form("subnet-"), "RouteTableID": form("rtb-"),
@@ -95,8 +97,8 @@ var (
 	requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
 )
 
-// parseCloudConfig reads the file and checks it for everything that the cloud controller manager would ignore in
-// silence or fail on. The error lists all of it, with line numbers.
+// parseCloudConfig reads the file and checks it for everything that the cloud controller manager would silently ignore or
+// fail on. The error lists all problems, with line numbers.
 func parseCloudConfig(content []byte) (*cloudConfig, error) {
 	entries, problems := scanCloudConfig(string(content))
 	result := &cloudConfig{}
@@ -112,7 +114,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 				order = append(order, e.subsection)
 			}
 		case !strings.EqualFold(e.section, "Global"):
-			problems = append(problems, fmt.Sprintf("line %d: section [%s] is not known; allowed are [Global] and [ServiceOverride \"n\"]", e.line, clip(e.section)))
+			problems = append(problems, fmt.Sprintf("line %d: section [%s] is unknown; allowed are [Global] and [ServiceOverride \"n\"]", e.line, clip(e.section)))
 			continue
 		}
 		if e.key == "" {
@@ -120,7 +122,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		}
 		key, kind := lookup(keys, e.key)
 		if kind == nil {
-			problems = append(problems, fmt.Sprintf("line %d: key %q in [%s] is not known, and the cloud controller would ignore it in silence%s", e.line, clip(e.key), section, nearestKey(e.key, keys)))
+			problems = append(problems, fmt.Sprintf("line %d: key %q in [%s] is unknown, and the cloud controller would silently ignore it%s", e.line, clip(e.key), section, nearestKey(e.key, keys)))
 			continue
 		}
 		if e.value == "" {
@@ -137,6 +139,10 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 			overrides[e.subsection][key] = true
 			result.overridesLoadBalance = result.overridesLoadBalance || (key == "Service" && strings.HasPrefix(e.value, "Elastic"))
 		}
+	}
+	result.ClusterID = cmp.Or(result.ClusterID, result.legacyClusterID)
+	if result.legacyClusterID != "" && result.ClusterID != result.legacyClusterID {
+		problems = append(problems, fmt.Sprintf("KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not start", clip(result.legacyClusterID), clip(result.ClusterID)))
 	}
 	for _, name := range order {
 		for _, key := range requiredOverrideKeys {
@@ -156,9 +162,7 @@ func (c *cloudConfig) set(key, value string) {
 	case "KubernetesClusterID":
 		c.ClusterID = value
 	case "KubernetesClusterTag":
-		if c.ClusterID == "" {
-			c.ClusterID = value
-		}
+		c.legacyClusterID = value
 	case "Region":
 		c.Region = value
 	case "VPC":
@@ -172,7 +176,7 @@ func (c *cloudConfig) set(key, value string) {
 	case "RoleARN":
 		c.RoleARN = value
 	case "DisableSecurityGroupIngress":
-		c.NoIngressManagement, _ = parseBoolean(value) // checked before
+		c.NoIngressManagement, _ = parseBoolean(value) // has been validated
 	}
 }
 
@@ -197,7 +201,7 @@ func nearestKey(name string, keys map[string]valueKind) string {
 	return "; known are " + strings.Join(names, ", ")
 }
 
-// configEntry is one line that says something. The line of a section itself has an empty key.
+// configEntry is one line with a setting. The line of a section itself has an empty key.
 type configEntry struct {
 	line                     int
 	section, subsection, key string
@@ -206,7 +210,7 @@ type configEntry struct {
 
 var sectionLine = regexp.MustCompile(`^\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(?:[;#].*)?$`)
 
-// scanCloudConfig splits the file, which is written like git's configuration, into entries.
+// scanCloudConfig splits the file, which has the syntax of git's configuration, into entries.
 func scanCloudConfig(content string) (entries []configEntry, problems []string) {
 	section, subsection := "", ""
 	lines := strings.Split(strings.TrimPrefix(content, "\ufeff"), "\n")
@@ -236,12 +240,12 @@ func scanCloudConfig(content string) (entries []configEntry, problems []string) 
 		value, err := unquote(strings.TrimSpace(raw))
 		switch {
 		case section == "":
-			problems = append(problems, fmt.Sprintf("line %d: %q stands before any section such as [Global]", number, clip(line)))
+			problems = append(problems, fmt.Sprintf("line %d: %q is before the first section, such as [Global]", number, clip(line)))
 		case err != nil:
 			problems = append(problems, fmt.Sprintf("line %d: %s: %v", number, clip(key), err))
 		default:
 			if !hasValue {
-				key, value = stripComment(key), "true" // a key alone is a switch turned on
+				key, value = stripComment(key), "true" // a key without a value means true
 			}
 			entries = append(entries, configEntry{line: number, section: section, subsection: subsection, key: key, value: value})
 		}
@@ -256,11 +260,11 @@ func stripComment(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// unquote resolves double quotes and the escapes in them, and drops a comment at the end.
+// unquote resolves double quotes and escapes, and removes a comment at the end.
 func unquote(raw string) (string, error) {
 	var value strings.Builder
 	quoted := false
-	plainEnd := 0 // up to here the value counts; blanks outside quotes at its end don't
+	plainEnd := 0 // end of the value without unquoted spaces at its end
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		switch {

@@ -1,8 +1,8 @@
-// Package aws is the provider for Amazon Web Services: it finds out who this instance is, checks everything in the
-// account that the cloud controller manager and the kubelet rely on, and writes the IAM policies that they need.
+// Package aws is the provider for Amazon Web Services: it determines the identity of this instance, checks what the cloud
+// controller manager and kubelet require of the account (see checks), and generates their IAM policies.
 //
 // Credentials come from the instance's metadata (IMDSv2) only. Nothing in the account is ever changed: the calls are
-// describe calls, and DryRun calls, which EC2 answers with whether they would have been allowed.
+// describe calls and DryRun calls, which EC2 answers by whether they would have been allowed.
 package aws
 
 import (
@@ -16,23 +16,23 @@ import (
 
 // Provider implements cloud.Provider. The zero value is ready for use on an instance; tests replace its parts.
 type Provider struct {
-	// LocalAddresses returns the addresses of this machine's interfaces; nil: those of the operating system.
+	// LocalAddresses returns the addresses of this machine's interfaces; nil: from the operating system.
 	LocalAddresses func() ([]netip.Addr, error)
-	// MetadataEndpoint is the URL of instance metadata; empty: what the SDK's environment variables say, by default
+	// MetadataEndpoint is the URL of instance metadata; empty: from the SDK's environment variables, by default
 	// http://169.254.169.254.
 	MetadataEndpoint string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// Reachable opens and closes a TCP connection to host:port within a deadline of its own; nil: a real one.
+	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP.
 	Reachable func(address string) error
 	// NodeProviderID reads the provider id of the machine's Node object; nil: cloud.NodeProviderID.
 	NodeProviderID func(ctx context.Context, kubeconfig, name string) (string, error)
-	// ThrottleSpan is the time over which calls are first spread that AWS throttles; 0: 20 s.
+	// ThrottleSpan is the time over which throttled calls are spread at first; 0: 20 s.
 	ThrottleSpan time.Duration
 	// RoundPause spaces repeated rounds; nil: one to eight seconds.
 	RoundPause func() *preflight.Backoff
 
-	// BeforeCalls, if set, is called once before the first call of EC2. Measurements have all machines begin together by it.
+	// BeforeCalls, if set, is called once before the first call of EC2. Benchmarks use it to let all machines start together.
 	BeforeCalls func()
 
 	metadataTimeout time.Duration // of one answer of instance metadata; 0: metadataReplyTimeout

@@ -2,50 +2,47 @@ package aws
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/aws/smithy-go"
-
 	"kubernetes-release/helpers/preflight"
 )
 
-// scope says what a permission is narrowed to.
+// scope is what a permission is restricted to.
 type scope int
 
 const (
-	// anything: describe calls know no narrowing.
+	// anything: describe calls cannot be restricted.
 	anything scope = iota
-	// creates what carries the cluster's tag from the start (aws:RequestTag).
+	// creates resources with the cluster's tag (aws:RequestTag).
 	creates
-	// changes what carries the cluster's tag (aws:ResourceTag).
+	// changes resources that have the cluster's tag (aws:ResourceTag).
 	changes
-	// tagsNew puts tags on what is being created, and on nothing else (CreateAction).
+	// tagsNew tags resources while they are created, and no others (CreateAction).
 	tagsNew
-	// serviceLinked makes the role that the load balancer service works with, once in an account.
+	// serviceLinked creates the service-linked role of the load balancer service, once per account.
 	serviceLinked
 	// itself is the role's own ARN.
 	itself
-	// inVPC is the part of a creation that concerns the VPC, which has no tag of ours.
+	// inVPC is the VPC that a resource is created in, which has no cluster's tag.
 	inVPC
 )
 
-// permission is one row of the table that policies and checks are made from.
+// permission is one row of the table that policies and checks are derived from.
 type permission struct {
 	action    string
 	roles     []preflight.Role
 	scope     scope
 	resources []string // ARNs after "arn:PARTITION:"; empty: *
 	why       string
-	routes    bool // needed only with cloud routes
-	atTimes   bool // most clusters live without
+	routes    bool // required only with cloud routes
+	rare      bool // most clusters work without it
 }
 
-// permissions is the one table of what the cloud controller manager 1.37, the kubelet's credential provider and these
-// checks call.
+// permissions is the table of all calls of the cloud controller manager 1.37, kubelet's credential provider and these
+// checks.
 var permissions = buildPermissions()
 
 func buildPermissions() []permission {
@@ -60,58 +57,58 @@ func buildPermissions() []permission {
 	target := []string{"elasticloadbalancing:*:*:targetgroup/*"}
 	listener := []string{"elasticloadbalancing:*:*:loadbalancer/*", "elasticloadbalancing:*:*:listener/*"}
 
-	add(both, anything, nil, "The cloud controller does not start without it, and the checks look for the cluster's tag with it.", "ec2:DescribeInstances")
-	add(both, anything, nil, "Load balancers are put into subnets found by it.", "ec2:DescribeSubnets")
-	add(both, anything, nil, "The security group that load balancers are let through is found by it.", "ec2:DescribeSecurityGroups")
-	add(controlOnly, anything, nil, "Public subnets are told from private ones by it.", "ec2:DescribeRouteTables")
-	add(controlOnly, anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is made.", "ec2:DescribeAvailabilityZones")
-	add(controlOnly, anything, nil, "Nodes of some instance types get topology labels by it; where it is refused they go without.", "ec2:DescribeInstanceTopology")
-	add(controlOnly, creates, group, "A load balancer's security group is made with it.", "ec2:CreateSecurityGroup")
-	add(controlOnly, inVPC, []string{"ec2:*:*:vpc/*"}, "A load balancer's security group is made with it.", "ec2:CreateSecurityGroup")
-	add(controlOnly, tagsNew, group, "A load balancer's security group is tagged with it.", "ec2:CreateTags")
-	add(controlOnly, changes, group, "Nodes and load balancers are opened for traffic, and closed again, with it.",
+	add(both, anything, nil, "The cloud controller does not start without it, and the checks read the cluster's tag with it.", "ec2:DescribeInstances")
+	add(both, anything, nil, "The cloud controller finds the subnets of load balancers with it.", "ec2:DescribeSubnets")
+	add(both, anything, nil, "The cloud controller finds the security group that it opens for load balancers with it.", "ec2:DescribeSecurityGroups")
+	add(controlOnly, anything, nil, "The cloud controller distinguishes public from private subnets with it.", "ec2:DescribeRouteTables")
+	add(controlOnly, anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is created.", "ec2:DescribeAvailabilityZones")
+	add(controlOnly, anything, nil, "Nodes of some instance types get topology labels from it; if it is denied they have no such labels.", "ec2:DescribeInstanceTopology")
+	add(controlOnly, creates, group, "The cloud controller creates the security groups of load balancers with it.", "ec2:CreateSecurityGroup")
+	add(controlOnly, inVPC, []string{"ec2:*:*:vpc/*"}, "The cloud controller creates the security groups of load balancers with it.", "ec2:CreateSecurityGroup")
+	add(controlOnly, tagsNew, group, "The cloud controller tags the security groups of load balancers with it.", "ec2:CreateTags")
+	add(controlOnly, changes, group, "The cloud controller allows traffic to nodes and load balancers, and revokes that, with it.",
 		"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:DeleteSecurityGroup")
 	for _, a := range []string{"ec2:CreateRoute", "ec2:DeleteRoute"} {
-		table = append(table, permission{a, controlOnly, changes, []string{"ec2:*:*:route-table/*"}, "Pod routes are written with it.", true, false})
+		table = append(table, permission{a, controlOnly, changes, []string{"ec2:*:*:route-table/*"}, "The cloud controller writes pod routes with it.", true, false})
 	}
-	table = append(table, permission{"ec2:ModifyInstanceAttribute", controlOnly, changes, []string{"ec2:*:*:instance/*"}, "The source/destination check is turned off with it, for pod routes.", true, false})
+	table = append(table, permission{"ec2:ModifyInstanceAttribute", controlOnly, changes, []string{"ec2:*:*:instance/*"}, "The cloud controller turns the source/destination check off with it, for pod routes.", true, false})
 
 	const balance = "elasticloadbalancing:"
-	describe := "Load balancers are found by it."
+	describe := "The cloud controller finds load balancers with it."
 	for _, a := range []string{"LoadBalancers", "LoadBalancerAttributes", "LoadBalancerPolicies", "Listeners", "TargetGroups", "TargetGroupAttributes", "TargetHealth"} {
 		add(controlOnly, anything, nil, describe, balance+"Describe"+a)
 	}
-	add(controlOnly, creates, append(slices.Clone(loadBalancer), target...), "Load balancers are made with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
-	// The resource of this one is the load balancer, which is there already.
-	add(controlOnly, changes, loadBalancer, "A network load balancer's ports are opened with it.", balance+"CreateListener")
-	add(controlOnly, tagsNew, append(slices.Clone(listener), target...), "Load balancers get the cluster's tag with it.", balance+"AddTags")
-	add(controlOnly, changes, loadBalancer, "Services' classic load balancers are kept up to date with it.",
+	add(controlOnly, creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
+	// The resource of this action is the load balancer, which exists already.
+	add(controlOnly, changes, loadBalancer, "The cloud controller adds ports to network load balancers with it.", balance+"CreateListener")
+	add(controlOnly, tagsNew, append(slices.Clone(listener), target...), "The cloud controller tags load balancers with it.", balance+"AddTags")
+	add(controlOnly, changes, loadBalancer, "The cloud controller updates classic load balancers with it.",
 		balance+"AddTags", balance+"ApplySecurityGroupsToLoadBalancer", balance+"AttachLoadBalancerToSubnets", balance+"ConfigureHealthCheck",
 		balance+"CreateLoadBalancerListeners", balance+"CreateLoadBalancerPolicy", balance+"DeleteLoadBalancer", balance+"DeleteLoadBalancerListeners",
 		balance+"DeregisterInstancesFromLoadBalancer", balance+"DetachLoadBalancerFromSubnets", balance+"ModifyLoadBalancerAttributes",
 		balance+"RegisterInstancesWithLoadBalancer", balance+"SetLoadBalancerPoliciesForBackendServer", balance+"SetLoadBalancerPoliciesOfListener", balance+"SetSecurityGroups")
-	add(controlOnly, changes, append(slices.Clone(listener), target...), "Services' network load balancers are kept up to date with it.",
+	add(controlOnly, changes, append(slices.Clone(listener), target...), "The cloud controller updates network load balancers with it.",
 		balance+"DeleteListener", balance+"DeleteTargetGroup", balance+"DeregisterTargets", balance+"ModifyListener", balance+"ModifyTargetGroup",
 		balance+"ModifyTargetGroupAttributes", balance+"RegisterTargets")
 	add(controlOnly, serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
-		"The first load balancer of an account needs it.", "iam:CreateServiceLinkedRole")
+		"The first load balancer of an account requires it.", "iam:CreateServiceLinkedRole")
 
-	add(both, anything, nil, "Images are pulled from ECR with it.", "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer",
+	add(both, anything, nil, "kubelet pulls images from ECR with it.", "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer",
 		"ecr:GetRepositoryPolicy", "ecr:DescribeRepositories", "ecr:ListImages", "ecr:BatchGetImage")
-	add(both, itself, nil, "The checks ask by it what cannot be tried without using it, such as making a load balancer.", simulateAction)
-	add(both, itself, nil, "The checks find out by it what path the role's name has, if it has one.", findRoleAction)
+	add(both, itself, nil, "The checks ask IAM with it about permissions that cannot be tested without using them, such as creating a load balancer.", simulateAction)
+	add(both, itself, nil, "The checks find the path of the role's name with it, if it has one.", findRoleAction)
 	for i := range table {
-		table[i].atTimes = slices.Contains(neededAtTimes, table[i].action) || strings.HasPrefix(table[i].action, "ecr:")
+		table[i].rare = slices.Contains(rarelyUsed, table[i].action) || strings.HasPrefix(table[i].action, "ecr:")
 	}
 	return table
 }
 
-// neededAtTimes are the actions that only some clusters come to call: topology labels of some instance types, the first
-// load balancer of an account, the proxy protocol.
-var neededAtTimes = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
+// rarelyUsed are the actions that only some clusters call: topology labels of some instance types, the first load balancer
+// of an account, the proxy protocol.
+var rarelyUsed = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
 	"elasticloadbalancing:CreateLoadBalancerPolicy", "elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer", "elasticloadbalancing:SetLoadBalancerPoliciesOfListener"}
 
-// whyPermission says what an action is needed for. Unknown ones get a plain sentence.
+// whyPermission explains what an action is required for.
 func whyPermission(action string) string {
 	first, _, _ := strings.Cut(action, " or ")
 	for _, p := range permissions {
@@ -119,11 +116,11 @@ func whyPermission(action string) string {
 			return p.why
 		}
 	}
-	return "The cloud controller needs it."
+	return "The cloud controller requires it."
 }
 
-// Actions lists the actions that a machine of this role needs, sorted and without repetition. Those of cloud routes
-// are in only when asked for.
+// Actions returns the actions that a machine with this role requires, sorted and without duplicates, optionally with
+// those of cloud routes.
 func Actions(role preflight.Role, cloudRoutes bool) []string {
 	var actions []string
 	for _, p := range permissions {
@@ -135,20 +132,7 @@ func Actions(role preflight.Role, cloudRoutes bool) []string {
 	return slices.Compact(actions)
 }
 
-var deniedPattern = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)`)
-
-// deniedAction takes the denied action from AWS's message, where it names one, since a call may need several.
-func deniedAction(err error, otherwise string) string {
-	var apiError smithy.APIError
-	if errors.As(err, &apiError) {
-		if match := deniedPattern.FindStringSubmatch(apiError.ErrorMessage()); match != nil {
-			return match[1]
-		}
-	}
-	return otherwise
-}
-
-// partition is one of AWS's separate worlds.
+// partition is a group of regions with accounts of its own.
 type partition struct{ name, domain string }
 
 var partitions = []partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
@@ -171,14 +155,14 @@ func (p partition) flag() string {
 	return " --partition " + p.name
 }
 
-// PolicyOptions says which policy is wanted.
+// PolicyOptions selects a policy.
 type PolicyOptions struct {
 	Role        preflight.Role
 	Cluster     string
 	Partition   string // aws (also if empty), aws-cn or aws-us-gov
-	CloudRoutes bool   // also what the route controller needs
-	RoleName    string // of the IAM role that gets the policy; kubernetes-ROLE if empty
-	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for a first try only
+	CloudRoutes bool   // with the permissions of the route controller
+	RoleName    string // of the IAM role that gets the policy; defaults to kubernetes-ROLE
+	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
 }
 
 // Policy is an IAM policy document.
@@ -205,9 +189,9 @@ func (p Policy) JSON() ([]byte, error) {
 	return append(content, '\n'), nil
 }
 
-// NewPolicy builds the policy for the machines of a role from the table of permissions. Creating is allowed with the
-// cluster's tag in the request, changing with the tag on the resource, tagging only in the act of creating. The error
-// says which option is not usable.
+// NewPolicy derives the policy for the machines of a role from the table of permissions. It allows creating resources with
+// the cluster's tag, changing resources that have the tag, and tagging only while creating. The error names the invalid
+// option.
 func NewPolicy(o PolicyOptions) (Policy, error) {
 	if o.Partition == "" {
 		o.Partition = "aws"
@@ -259,7 +243,7 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 		s := &policy.Statement[i]
 		slices.Sort(s.Action)
 		seen[s.Sid]++
-		if n := seen[s.Sid]; n > 1 { // ids are unique in a document
+		if n := seen[s.Sid]; n > 1 { // ids must be unique in a document
 			s.Sid = fmt.Sprintf("%s%d", s.Sid, n)
 		}
 	}
@@ -268,14 +252,14 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 
 var roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
 
-// DefaultRoleName is what documents and examples call the IAM role of machines of a role.
+// DefaultRoleName is the name of the IAM role of machines with a role, unless the operator chooses another.
 func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string(role) }
 
 const policyVersion = "2012-10-17"
 
 var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "iam": "Iam"}
 
-// createActions are the actions in the course of which a service's new resources are tagged.
+// createActions are the actions that tag a service's new resources.
 var createActions = map[string][]string{
 	"ec2":                  {"CreateSecurityGroup"},
 	"elasticloadbalancing": {"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"},

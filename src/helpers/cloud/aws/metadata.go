@@ -25,20 +25,20 @@ import (
 	"kubernetes-release/helpers/node"
 )
 
-// instanceMetadata is what instance metadata says of this machine.
+// instanceMetadata describes this machine according to instance metadata.
 type instanceMetadata struct {
 	InstanceID string
 	Region     string
 	Zone       string
 	Hostname   string // the private DNS name
 	Address    string // the primary private IPv4 address
-	VPC        string // empty if metadata does not say
-	Subnet     string // empty if metadata does not say
+	VPC        string // empty if metadata lacks it
+	Subnet     string // empty if metadata lacks it
 	Groups     []string
 	ProfileARN string // empty without an instance profile
 }
 
-// identity is the node that this instance will be.
+// identity returns the identity of the instance as a node.
 func (m instanceMetadata) identity() node.Identity {
 	return node.Identity{
 		Name:       m.Hostname,
@@ -64,7 +64,7 @@ func (c roleCredentials) String() string { return "credentials of role " + c.Rol
 // GoString hides the secrets from %#v as well.
 func (c roleCredentials) GoString() string { return c.String() }
 
-// metadataFault is an answer of instance metadata, or the lack of one, in an operator's words.
+// metadataFault is a wrong or missing answer of instance metadata, described for operators.
 type metadataFault struct {
 	kind  faultKind
 	found string
@@ -74,25 +74,25 @@ type faultKind int
 
 const (
 	faultUnreachable faultKind = iota // nothing answers
-	faultNoReply                      // something listens but the reply is lost, as with a hop limit that is too low
+	faultNoReply                      // connections are accepted but replies are lost, for example because the hop limit is too low
 	faultDisabled                     // 403
-	faultNoTokens                     // the endpoint has no IMDSv2
+	faultNoTokens                     // the endpoint does not support IMDSv2
 	faultSwitchedOff                  // by the environment of this process
 	faultNotFound                     // 404
 	faultServer                       // any other status
-	faultMalformed                    // an answer that cannot be understood
+	faultMalformed                    // an answer that cannot be decoded
 )
 
 func (f *metadataFault) Error() string { return f.found }
 
-// metadataClient reads instance metadata with session tokens (IMDSv2) and never without.
+// metadataClient reads instance metadata with session tokens (IMDSv2) only.
 type metadataClient struct {
 	client *imds.Client
 	last   *lastReply
 	http   *http.Client
 }
 
-// ownClient makes a client of a buildable one whose connections can be closed, which those that the SDK makes of it cannot.
+// ownClient builds a client whose idle connections can be closed, which is not possible with the clients that the SDK builds.
 // AWS does not redirect.
 func ownClient(b *awshttp.BuildableClient) *http.Client {
 	return &http.Client{
@@ -101,14 +101,14 @@ func ownClient(b *awshttp.BuildableClient) *http.Client {
 	}
 }
 
-// Timeouts of instance metadata, which is next to the machine. The SDK's own are the same.
+// Timeouts of instance metadata, which is close to the machine. They equal the SDK's own.
 const (
 	metadataDialTimeout  = 250 * time.Millisecond
 	metadataReplyTimeout = 500 * time.Millisecond
 )
 
-// newMetadataClient returns a client for the endpoint, or, if that is empty, for the one that the SDK's own environment
-// variables name, by default 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
+// newMetadataClient returns a client for the endpoint, which defaults to the one in the SDK's own environment variables and
+// then to 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
 func newMetadataClient(ctx context.Context, endpoint string, timeout time.Duration) (*metadataClient, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
@@ -129,16 +129,16 @@ func newMetadataClient(ctx context.Context, endpoint string, timeout time.Durati
 			o.Endpoint = endpoint
 		}
 		o.HTTPClient = httpClient
-		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { // the second attempt is for a token that ran out
+		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { // the second attempt is for a token that has expired
 			o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
 		})
-		o.DisableDefaultMaxBackoff = true // a second, which would replace the above
+		o.DisableDefaultMaxBackoff = true // one second, which would replace the above
 		o.APIOptions = append(o.APIOptions, last.record)
 	})
 	return &metadataClient{client: client, last: last, http: httpClient}, nil
 }
 
-// lastReply remembers how the last request for a session token ended. The SDK hides that inside its error.
+// lastReply records the result of the last request for a session token, which the SDK's error does not show.
 type lastReply struct {
 	mu     sync.Mutex
 	status int
@@ -168,7 +168,7 @@ func (l *lastReply) token() (int, error) {
 	return l.status, l.err
 }
 
-// maxMetadata bounds one answer; the longest real one, the identity document, has about 500 bytes.
+// maxMetadata limits one answer, in bytes; the longest real one, the identity document, has about 500.
 const maxMetadata = 64 << 10
 
 // get reads one path below /latest. The error is a *metadataFault.
@@ -192,12 +192,12 @@ func (c *metadataClient) get(ctx context.Context, path string) (string, error) {
 	defer body.Close()
 	content, err := io.ReadAll(io.LimitReader(body, maxMetadata))
 	if err != nil {
-		return "", &metadataFault{faultNoReply, fmt.Sprintf("the answer for %s broke off: %v", path, err)}
+		return "", &metadataFault{faultNoReply, fmt.Sprintf("the answer for %s is incomplete: %v", path, err)}
 	}
 	return string(content), nil
 }
 
-// fault turns an error of the SDK into what it means.
+// fault interprets an error of the SDK.
 func (c *metadataClient) fault(path string, err error) *metadataFault {
 	if strings.Contains(err.Error(), "access disabled to EC2 IMDS") {
 		return &metadataFault{faultSwitchedOff, "AWS_EC2_METADATA_DISABLED=true is set in the environment of this process"}
@@ -219,7 +219,7 @@ func (c *metadataClient) fault(path string, err error) *metadataFault {
 	case status == http.StatusForbidden:
 		return &metadataFault{faultDisabled, "the request for a session token was answered HTTP 403 Forbidden: instance metadata is disabled for this instance"}
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		return &metadataFault{faultNoTokens, fmt.Sprintf("the request for a session token was answered HTTP %d: the endpoint does not know IMDSv2", status)}
+		return &metadataFault{faultNoTokens, fmt.Sprintf("the request for a session token was answered HTTP %d: the endpoint does not support IMDSv2", status)}
 	case status >= 400:
 		return &metadataFault{faultServer, fmt.Sprintf("the request for a session token was answered HTTP %d %s", status, http.StatusText(status))}
 	}
@@ -228,7 +228,7 @@ func (c *metadataClient) fault(path string, err error) *metadataFault {
 	}
 	reason := rootMessage(err)
 	if strings.Contains(reason, "awaiting response headers") || strings.Contains(reason, "EOF") {
-		return &metadataFault{faultNoReply, "the connection is accepted, but no reply comes: " + reason}
+		return &metadataFault{faultNoReply, "the connection is accepted, but there is no reply: " + reason}
 	}
 	return &metadataFault{faultUnreachable, "no answer: " + reason}
 }
@@ -238,8 +238,8 @@ var (
 	zoneForm       = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 )
 
-// parseIdentityDocument reads the instance identity document. The fields that make up a node's identity must be there
-// and well formed.
+// parseIdentityDocument reads the instance identity document. The fields of a node's identity must be present and well
+// formed.
 func parseIdentityDocument(content string) (instanceMetadata, error) {
 	var document struct{ InstanceID, Region, AvailabilityZone, PrivateIP string }
 	if err := json.Unmarshal([]byte(content), &document); err != nil {
@@ -274,8 +274,8 @@ func parseProfile(content string) (string, error) {
 	return info.InstanceProfileArn, nil
 }
 
-// parseCredentials reads the credentials of a role and refuses those that are not usable at the given time. Errors
-// never quote the document.
+// parseCredentials reads the credentials of a role, which must be usable at the given time. Errors never quote the
+// document.
 func parseCredentials(role, content string, now time.Time) (roleCredentials, error) {
 	var document struct {
 		Code, AccessKeyID, SecretAccessKey, Token string
@@ -309,15 +309,6 @@ func parseHostname(content string) (string, error) {
 	return fields[0], nil
 }
 
-// clip shortens a value from outside for use in a message.
-func clip(s string) string {
-	const limit = 80
-	if len(s) > limit {
-		return s[:limit] + "…"
-	}
-	return s
-}
-
 // instance reads the identity document. The error is a *metadataFault.
 func (c *metadataClient) instance(ctx context.Context) (instanceMetadata, error) {
 	document, err := c.get(ctx, "dynamic/instance-identity/document")
@@ -331,8 +322,8 @@ func (c *metadataClient) instance(ctx context.Context) (instanceMetadata, error)
 	return m, nil
 }
 
-// network adds the instance's name and its place in the network. What metadata does not offer of the latter stays empty. The
-// error is a *metadataFault.
+// network adds the instance's name, VPC, subnet and security groups, as far as metadata has them. The error is a
+// *metadataFault.
 func (c *metadataClient) network(ctx context.Context, m instanceMetadata) (instanceMetadata, error) {
 	var hostname, mac string
 	err := inParallel(
@@ -346,7 +337,7 @@ func (c *metadataClient) network(ctx context.Context, m instanceMetadata) (insta
 		return instanceMetadata{}, &metadataFault{faultMalformed, err.Error()}
 	}
 	if err := m.identity().Validate(); err != nil {
-		return instanceMetadata{}, &metadataFault{faultMalformed, "instance metadata gives no usable node identity: " + err.Error()}
+		return instanceMetadata{}, &metadataFault{faultMalformed, "instance metadata contains no usable node identity: " + err.Error()}
 	}
 	if mac = strings.TrimSpace(mac); mac == "" || strings.ContainsAny(mac, "/ \n") {
 		return m, nil
@@ -362,7 +353,7 @@ func (c *metadataClient) network(ctx context.Context, m instanceMetadata) (insta
 	return m, err
 }
 
-// optional is get, except that a path that is not there gives "".
+// optional is get, except that it returns "" for a path that does not exist.
 func (c *metadataClient) optional(ctx context.Context, path string) (string, error) {
 	content, err := c.get(ctx, path)
 	var fault *metadataFault
@@ -372,7 +363,7 @@ func (c *metadataClient) optional(ctx context.Context, path string) (string, err
 	return content, err
 }
 
-// profile returns the ARN of the instance profile, "" without one.
+// profile returns the ARN of the instance profile, or "" if there is none.
 func (c *metadataClient) profile(ctx context.Context) (string, error) {
 	content, err := c.optional(ctx, "meta-data/iam/info")
 	if err != nil || content == "" {
@@ -385,7 +376,7 @@ func (c *metadataClient) profile(ctx context.Context) (string, error) {
 	return arn, nil
 }
 
-// credentials fetches those of the instance's role. The error is a *metadataFault.
+// credentials returns those of the instance's role. The error is a *metadataFault.
 func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCredentials, error) {
 	list, err := c.get(ctx, "meta-data/iam/security-credentials/")
 	if err != nil {
@@ -394,7 +385,7 @@ func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCr
 	role, _, _ := strings.Cut(strings.TrimSpace(list), "\n") // as every SDK does: the first line
 	role = strings.TrimSpace(role)
 	if role == "" || strings.ContainsAny(role, "/<> ") {
-		return roleCredentials{}, &metadataFault{faultMalformed, fmt.Sprintf("the list of roles in iam/security-credentials/ begins with %q", clip(role))}
+		return roleCredentials{}, &metadataFault{faultMalformed, fmt.Sprintf("the list of roles in iam/security-credentials/ starts with %q", clip(role))}
 	}
 	content, err := c.get(ctx, "meta-data/iam/security-credentials/"+role)
 	if err != nil {
@@ -405,20 +396,4 @@ func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCr
 		return roleCredentials{}, &metadataFault{faultMalformed, err.Error()}
 	}
 	return credentials, nil
-}
-
-// inParallel runs all and returns the first error in the order of the arguments.
-func inParallel(tasks ...func() error) error {
-	errs := make([]error, len(tasks))
-	var wg sync.WaitGroup
-	for i, task := range tasks {
-		wg.Go(func() { errs[i] = task() })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

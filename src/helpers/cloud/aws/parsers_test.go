@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/smithy-go"
 
 	"kubernetes-release/helpers/preflight"
@@ -25,11 +24,11 @@ func TestCloudConfig(t *testing.T) {
 			"DisableSecurityGroupIngress\nElbSecurityGroup=sg-1\nNodeIPFamilies=ipv4\nNodeIPFamilies=ipv6\nClusterServiceLoadBalancerHealthProbeMode=Shared\n" +
 			"ClusterServiceSharedLoadBalancerHealthProbePort=10256\nClusterServiceSharedLoadBalancerHealthProbePath=/healthz\nSupportedTopologyInstanceTypePattern=^p\nNLBSecurityGroupMode=Managed\n", ""},
 		"override":         {"[ServiceOverride \"1\"]\nService = \"Elastic Load Balancing v2\"\nRegion=r\nURL=https://x;comment\nSigningRegion=r\n", ""},
-		"unknown key":      {"[Global]\n\nKubernetesClusterIDD = x\n", `line 3: key "KubernetesClusterIDD" in [Global] is not known, and the cloud controller would ignore it in silence; did you mean "KubernetesClusterID"?`},
+		"unknown key":      {"[Global]\n\nKubernetesClusterIDD = x\n", `line 3: key "KubernetesClusterIDD" in [Global] is unknown, and the cloud controller would silently ignore it; did you mean "KubernetesClusterID"?`},
 		"all listed":       {"[Global]\nFrobnicate = x\n", "known are ClusterService"},
 		"two at once":      {"[Global]\nA=1\nB=2\n", `line 3: key "B"`},
-		"unknown section":  {"[global2]\nA=1\n", "section [global2] is not known"},
-		"no section":       {"Region=r\n", "stands before any section"},
+		"unknown section":  {"[global2]\nA=1\n", "section [global2] is unknown"},
+		"no section":       {"Region=r\n", "is before the first section"},
 		"broken section":   {"[Global\nRegion=r\n", "is not a section"},
 		"bool":             {"[Global]\nDisableSecurityGroupIngress = maybe\n", `"maybe" is not one of true`},
 		"port":             {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 70000\n", "is not a port"},
@@ -37,10 +36,11 @@ func TestCloudConfig(t *testing.T) {
 		"service id":       {"[ServiceOverride \"1\"]\nService = ec2\nRegion=r\nURL=https://x\nSigningRegion=r\n", `"ec2" is not one of EC2`},
 		"override lacks":   {"[ServiceOverride \"1\"]\nService = EC2\n", `[ServiceOverride "1"] lacks a valid Region`},
 		"no value":         {"[Global]\nRegion =\n", "Region has no value"},
+		"two ids":          {"[Global]\nKubernetesClusterTag = a\nKubernetesClusterID = b\n", `KubernetesClusterTag "a" and KubernetesClusterID "b"`},
 		"open quote":       {"[Global]\nRegion = \"us\n", "a quote is not closed"},
 		"escape":           {"[Global]\nRegion = \"\\x\"\n", `unknown escape \x`},
 		"ends in escape":   {"[Global]\nRegion = \\", "ends in a backslash"},
-		"wrong kind of id": {"[Global]\nVPC = subnet-1\n", `does not begin with "vpc-"`},
+		"wrong kind of id": {"[Global]\nVPC = subnet-1\n", `does not start with "vpc-"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseCloudConfig([]byte(test.content))
@@ -61,7 +61,7 @@ func TestCloudConfig(t *testing.T) {
 func TestValidateClusterName(t *testing.T) {
 	for name, want := range map[string]string{
 		"prod": "", "a b": "", "über-1": "", "x+-=._:/@": "", strings.Repeat("a", 105): "",
-		"": "is empty", strings.Repeat("a", 106): "106 characters", " a": "blank", "a*b": `'*'`, "a\nb": `'\n'`, "a\xffb": "character",
+		"": "is empty", strings.Repeat("a", 106): "106 characters", " a": "space", "a*b": `'*'`, "a\nb": `'\n'`, "a\xffb": "character",
 	} {
 		err := ValidateClusterName(name)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
@@ -264,7 +264,7 @@ func FuzzSubnets(f *testing.F) {
 	f.Add("subnet-1 a kubernetes.io/cluster/prod=shared\nsubnet-2 a kubernetes.io/cluster/other=\nsubnet-3 b kubernetes.io/role/elb=1", "igw-1")
 	f.Add("  =\nsubnet-1  KubernetesCluster=prod", "nat-1")
 	f.Fuzz(func(t *testing.T, lines, gateway string) {
-		v := vpc{cluster: "prod", ownSubnet: "subnet-1", tables: []types.RouteTable{mainTable(gateway)}}
+		v := vpc{cluster: "prod", ownSubnet: "subnet-1", tables: []routeTable{mainTable(gateway)}}
 		known := map[string]bool{}
 		for line := range strings.Lines(lines) {
 			words := strings.Split(strings.TrimSuffix(line, "\n"), " ")
@@ -276,7 +276,7 @@ func FuzzSubnets(f *testing.F) {
 			choice := v.choose(internal)
 			zones := map[string]bool{}
 			for _, z := range choice.Zones {
-				if !known[z.id()] || zones[z.Zone] || z.By == "" {
+				if !known[z.Subnet.ID] || zones[z.Zone] || z.By == "" {
 					t.Errorf("%+v of %q", z, lines)
 				}
 				zones[z.Zone] = true

@@ -9,46 +9,33 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/iam"
-	"github.com/aws/aws-sdk-go-v2/service/iam/types"
-	"github.com/aws/smithy-go"
 
 	"kubernetes-release/helpers/preflight"
 )
 
-// Load balancers know no DryRun, and a deployment has no calls to spare for trying every permission. But IAM can be
-// asked what a role's policies say (SimulatePrincipalPolicy), which changes nothing. The questions are made from the
-// table of permissions: each row's actions, on a resource of the row's kind, with the tags that the row is narrowed to.
+// The load balancer APIs do not support DryRun, and testing every permission would take too many calls for a deployment.
+// But IAM can be asked what a role's policies allow (SimulatePrincipalPolicy), which changes nothing. The questions are
+// derived from the table of permissions: each row's actions, on a resource of the row's kind, with the tags that the row is
+// restricted to.
 
-// simulateAction is the permission to ask, findRoleAction the one to find out whom to ask about: instance metadata gives the
-// role's name without its path.
+// simulateAction is the permission to ask IAM. findRoleAction is the one to find the ARN of the role, because instance
+// metadata returns the role's name without its path.
 const (
 	simulateAction = "iam:SimulatePrincipalPolicy"
 	findRoleAction = "iam:GetRole"
 )
 
-// policyTimeout bounds one question. IAM has one endpoint a partition, which a private subnet may not reach; then the
-// answers are not worth a longer wait.
-const policyTimeout = 3 * time.Second
-
-// policyAnswers are what the role's policies say.
+// policyAnswers are what the role's policies allow.
 type policyAnswers struct {
 	denied  map[string]string // action to the decision in words
-	unsure  map[string]string // action to the condition keys that the answer would depend on
+	unknown map[string]string // action to the reason
 	allowed map[string]bool
+
+	// ownKeys are the condition keys of the generated policy. Each question has values for those that matter to its actions.
+	ownKeys []string
 }
 
-// question is one call of SimulatePrincipalPolicy: permissions of one scope on one kind of resource.
-type question struct {
-	actions   []string
-	resources []string
-	context   map[string]string
-}
-
-// account takes the partition and the account from the ARN of the instance profile.
+// account returns the partition and the account in the ARN of the instance profile.
 func (f *facts) account() (partition, account string, known bool) {
 	parts := strings.Split(f.profile, ":")
 	if len(parts) < 6 {
@@ -57,7 +44,7 @@ func (f *facts) account() (partition, account string, known bool) {
 	return parts[1], parts[4], true
 }
 
-// policyQuestions makes the questions for the role from the table.
+// policyQuestions derives the questions about the role from the table of permissions.
 func (f *facts) policyQuestions(roleARN string) []question {
 	partition, account, _ := f.account()
 	var questions []question
@@ -68,7 +55,7 @@ func (f *facts) policyQuestions(roleARN string) []question {
 		}
 		service, _, _ := strings.Cut(p.action, ":")
 		key := fmt.Sprint(p.scope, p.resources)
-		if p.scope == tagsNew { // the condition names the service
+		if p.scope == tagsNew { // the condition contains the service
 			key += service
 		}
 		at, ok := index[key]
@@ -88,7 +75,7 @@ func (f *facts) policyQuestions(roleARN string) []question {
 	return questions
 }
 
-// context is what the condition of the permission's statement looks at.
+// context returns the values of the condition keys in the permission's statement.
 func (p permission) context(service, tagKey string) map[string]string {
 	switch p.scope {
 	case creates:
@@ -103,8 +90,8 @@ func (p permission) context(service, tagKey string) map[string]string {
 	return nil
 }
 
-// exampleARNs are resources such as a row of the table means. They need not exist: names are like those that the cloud
-// controller gives.
+// exampleARNs returns resources that match a row of the table. They need not exist: their names have the form of those that
+// the cloud controller creates.
 func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	const name = "a0123456789abcdef0123456789abcdef"
 	examples := map[string][]string{
@@ -131,32 +118,32 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	return arns
 }
 
-// askPolicies asks all questions: the first alone, since the others need not be asked where it is refused. Most roles have
-// no path; only where IAM does not know the role without one, or may not be asked about it, is the path looked up.
+// askPolicies asks all questions: the first one alone, because the others are pointless if IAM rejects it. Most roles have
+// no path; only if IAM does not find the role without one, or denies the question, the path is looked up.
 func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	partition, account, known := g.facts.account()
 	role := g.facts.credentials.Role
 	if !known || role == "" {
-		return nil, notAsked("the account and the role are not known")
+		return nil, notAsked("the account and the role are unknown")
 	}
 	roleARN := fmt.Sprintf("arn:%s:iam::%s:role/%s", partition, account, role)
 	questions := g.facts.policyQuestions(roleARN)
-	first, err := g.askPolicy(ctx, roleARN, questions[0])
+	first, err := g.api.simulatePolicy(ctx, roleARN, questions[0])
 	if isNoRole(err) || classify(err) == classDenied {
-		if withPath := g.roleARN(ctx, role); withPath != "" && withPath != roleARN {
+		if withPath := g.api.roleARN(ctx, role); withPath != "" && withPath != roleARN {
 			roleARN = withPath
 			questions = g.facts.policyQuestions(roleARN)
-			first, err = g.askPolicy(ctx, roleARN, questions[0])
+			first, err = g.api.simulatePolicy(ctx, roleARN, questions[0])
 		}
 	}
 	if err != nil {
 		return nil, err
 	}
-	answers := &policyAnswers{denied: map[string]string{}, unsure: map[string]string{}, allowed: map[string]bool{}}
+	answers := &policyAnswers{denied: map[string]string{}, unknown: map[string]string{}, allowed: map[string]bool{}, ownKeys: conditionKeys(questions)}
 	answers.add(questions[0].actions, first)
 	var mu sync.Mutex
 	ask := func(q question) error {
-		results, err := g.askPolicy(ctx, roleARN, q)
+		results, err := g.api.simulatePolicy(ctx, roleARN, q)
 		if err != nil {
 			return err
 		}
@@ -175,74 +162,43 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	return answers, nil
 }
 
-// isNoRole tells whether IAM knows no role of the name asked about.
-func isNoRole(err error) bool {
-	var apiError smithy.APIError
-	return errors.As(err, &apiError) && apiError.ErrorCode() == "NoSuchEntity"
+// conditionKeys are all condition keys that questions have values for.
+func conditionKeys(questions []question) []string {
+	var keys []string
+	for _, q := range questions {
+		keys = slices.AppendSeq(keys, maps.Keys(q.context))
+	}
+	return keys
 }
 
-// roleARN looks up the ARN of a role by its name; "" if that cannot be done.
-func (g *gatherer) roleARN(ctx context.Context, name string) string {
-	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
-	defer cancel()
-	out, err := g.api.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: awssdk.String(name)})
-	if err != nil || out.Role == nil {
-		return ""
-	}
-	return awssdk.ToString(out.Role.Arn)
-}
-
-func (g *gatherer) askPolicy(ctx context.Context, roleARN string, q question) ([]types.EvaluationResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
-	defer cancel()
-	input := &iam.SimulatePrincipalPolicyInput{
-		PolicySourceArn: awssdk.String(roleARN), ActionNames: q.actions, ResourceArns: q.resources, MaxItems: awssdk.Int32(1000),
-	}
-	for _, key := range slices.Sorted(maps.Keys(q.context)) {
-		kind := types.ContextKeyTypeEnumString
-		if key == "aws:TagKeys" {
-			kind = types.ContextKeyTypeEnumStringList
-		}
-		input.ContextEntries = append(input.ContextEntries, types.ContextEntry{
-			ContextKeyName: awssdk.String(key), ContextKeyType: kind, ContextKeyValues: []string{q.context[key]}})
-	}
-	var results []types.EvaluationResult
-	for {
-		out, err := g.api.iam.SimulatePrincipalPolicy(ctx, input)
-		if err != nil {
-			return nil, err
-		}
-		results = append(results, out.EvaluationResults...)
-		if !out.IsTruncated || awssdk.ToString(out.Marker) == "" {
-			return results, nil
-		}
-		input.Marker = out.Marker
-	}
-}
-
-// add takes in the results of one question. An action is allowed when it is so on one of the resources, for not every
-// action of a row knows every kind of resource in it. What depends on conditions that the question did not answer for
-// is not held against the role.
-func (a *policyAnswers) add(actions []string, results []types.EvaluationResult) {
+// add adds the results of one question. An action is allowed if it is allowed on one of the resources, because not every
+// action of a row supports every kind of resource in it. IAM lists missing condition keys of all statements: those of the
+// generated policy that the question lacks belong to other actions. Only with other keys the result remains unknown.
+func (a *policyAnswers) add(actions []string, results []evaluation) {
 	for _, action := range actions {
-		decision, missing, allowed := "", []string{}, false
+		answered, allowed, explicit := false, false, false
+		var missing []string
 		for _, r := range results {
-			if !strings.EqualFold(awssdk.ToString(r.EvalActionName), action) {
+			if !strings.EqualFold(r.Action, action) {
 				continue
 			}
-			allowed = allowed || r.EvalDecision == types.PolicyEvaluationDecisionTypeAllowed
-			missing = append(missing, r.MissingContextValues...)
-			decision = string(r.EvalDecision)
+			answered, explicit = true, r.Explicit
+			allowed = allowed || r.Allowed
+			for _, key := range r.Missing {
+				if !slices.ContainsFunc(a.ownKeys, func(own string) bool { return strings.EqualFold(own, key) }) {
+					missing = append(missing, key)
+				}
+			}
 		}
 		switch {
 		case allowed:
 			a.allowed[action] = true
-		case decision == "":
-			a.unsure[action] = "IAM did not say"
+		case !answered:
+			a.unknown[action] = "IAM did not answer"
 		case len(missing) > 0:
 			slices.Sort(missing)
-			a.unsure[action] = "its condition looks at " + strings.Join(slices.Compact(missing), ", ")
-		case decision == string(types.PolicyEvaluationDecisionTypeExplicitDeny):
+			a.unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
+		case explicit:
 			a.denied[action] = "a policy denies it"
 		default:
 			a.denied[action] = "no policy of the role allows it in this form"
@@ -250,77 +206,103 @@ func (a *policyAnswers) add(actions []string, results []types.EvaluationResult) 
 	}
 }
 
-// whyNoPolicies says why the role's policies are not known.
-func (f *facts) whyNoPolicies() string {
+// withoutPolicies is the outcome of a check for which IAM should have answered questions. done is false if it has.
+func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflight.Outcome, done bool) {
 	switch {
 	case f.policiesErr == nil && f.policies != nil:
-		return ""
+		return preflight.Outcome{}, false
 	case f.metadataErr != nil:
-		return "instance metadata does not answer"
+		return skipped(noMetadata), true
 	case isNotAsked(f.policiesErr):
-		return f.policiesErr.Error()
+		return skipped("%v", f.policiesErr), true
 	case f.policiesErr == nil:
-		return "IAM was not asked"
-	case isNoRole(f.policiesErr):
-		return fmt.Sprintf("these permissions cannot be tried without using them, and IAM knows no role %s without a path; allow the role %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
-	case classify(f.policiesErr) == classDenied:
-		return fmt.Sprintf("these permissions cannot be tried without using them, and the role may not ask IAM about itself; allow it %s on its own ARN (the generated policy does)", simulateAction)
-	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
-		return "these permissions cannot be tried without using them, and IAM does not answer from here, as is usual in a private subnet: " + describe(f.policiesErr)
+		return skipped("IAM was not asked"), true
 	}
-	return "these permissions cannot be tried without using them, and IAM did not say: " + describe(f.policiesErr)
+	return found(preflight.Finding{
+		Resource: "role " + f.credentials.Role, Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
+		Why:      "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(f.untested(selected), ", ") + ".",
+		Fix:      append(f.fixPolicy(), "make sure that the role has these permissions, and turn the check off"),
+		Advisory: true,
+	}), true
 }
 
-// tried are the actions of which a call has shown whether they are allowed.
-func (f *facts) tried() map[string]bool {
-	tried := map[string]bool{}
+// whyNoPolicies is the reason why it is unknown what the role's policies allow.
+func (f *facts) whyNoPolicies() string {
+	switch {
+	case isNoRole(f.policiesErr):
+		return fmt.Sprintf("IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
+	case classify(f.policiesErr) == classDenied:
+		return fmt.Sprintf("the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)", simulateAction)
+	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
+		return "IAM is not reachable from here, as is usual in a private subnet: " + describe(f.policiesErr)
+	}
+	return describe(f.policiesErr)
+}
+
+// untested are the selected actions for which no call has shown whether they are allowed.
+func (f *facts) untested(selected func(permission) bool) []string {
+	var actions []string
+	tested := f.tested()
+	for _, p := range permissions {
+		if slices.Contains(p.roles, f.request.Role) && !tested[p.action] && selected(p) {
+			actions = append(actions, p.action)
+		}
+	}
+	slices.Sort(actions)
+	return slices.Compact(actions)
+}
+
+// tested are the actions for which a call has shown whether they are allowed.
+func (f *facts) tested() map[string]bool {
+	tested := map[string]bool{}
 	for _, a := range f.answers() {
 		if class := classify(a.err); class == classNone || class == classDenied {
-			tried[a.action] = true
+			tested[a.action] = true
 		}
 	}
 	for _, p := range f.probes {
 		if class := classify(p.err); class == classNone || class == classDenied {
 			for _, action := range p.covers {
-				tried[action] = true
+				tested[action] = true
 			}
 		}
 	}
-	return tried
+	return tested
 }
 
-// byPolicy judges those permissions of the table that are meant by what the role's policies say.
-func (f *facts) byPolicy(meant func(permission) bool) preflight.Outcome {
+// byPolicy checks those permissions of the table that selected returns true for, according to the role's policies.
+func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 	var findings []preflight.Finding
-	var unsure []string
-	tried, seen, allowed := f.tried(), map[string]bool{}, 0
-	for _, p := range permissions {
-		if !slices.Contains(p.roles, f.request.Role) || tried[p.action] || seen[p.action] || !meant(p) {
-			continue
+	allowed := 0
+	for _, action := range f.untested(selected) {
+		p := permissionFor(action, f.request.Role)
+		finding := preflight.Finding{
+			Resource: action, Wanted: "allowed for role " + f.credentials.Role + p.inWords(f.tagKey()), Found: f.policies.denied[action],
+			Why: p.why, Advisory: p.rare, Eventual: true, Fix: f.fixPolicy(),
 		}
-		seen[p.action] = true
 		switch {
-		case f.policies.denied[p.action] != "":
-			findings = join(findings, preflight.Finding{
-				Resource: p.action, Wanted: "allowed to role " + f.credentials.Role + p.inWords(f.tagKey()), Found: f.policies.denied[p.action],
-				Why: p.why, Advisory: p.atTimes, Eventual: true, Mend: f.policyMend(),
-			})
-		case f.policies.unsure[p.action] != "":
-			unsure = append(unsure, p.action+" ("+f.policies.unsure[p.action]+")")
-		case f.policies.allowed[p.action]:
+		case f.policies.denied[action] != "":
+			findings = join(findings, finding)
+		case f.policies.allowed[action]:
 			allowed++
+		default:
+			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(f.policies.unknown[action], "IAM was not asked"), true, false
+			findings = join(findings, finding)
 		}
 	}
-	switch {
-	case len(findings) > 0:
+	if len(findings) > 0 {
 		return preflight.Outcome{Findings: findings}
-	case len(unsure) > 0:
-		return skipped("the policies' conditions do not let IAM foretell %s", strings.Join(unsure, "; "))
 	}
-	return passed("%d actions, by the role's policies", allowed)
+	return passed("%d actions, according to the role's policies", allowed)
 }
 
-// join puts a finding into one that differs in nothing but the resource, or adds it.
+// permissionFor returns the first row of the table for an action and a role.
+func permissionFor(action string, role preflight.Role) permission {
+	at := slices.IndexFunc(permissions, func(p permission) bool { return p.action == action && slices.Contains(p.roles, role) })
+	return permissions[at]
+}
+
+// join merges a finding into one that differs only in the resource, or adds it.
 func join(findings []preflight.Finding, f preflight.Finding) []preflight.Finding {
 	for i := range findings {
 		if other := &findings[i]; other.Wanted == f.Wanted && other.Found == f.Found && other.Why == f.Why && other.Advisory == f.Advisory {
@@ -331,13 +313,13 @@ func join(findings []preflight.Finding, f preflight.Finding) []preflight.Finding
 	return append(findings, f)
 }
 
-// inWords is the permission's condition for people.
+// inWords describes the permission's condition.
 func (p permission) inWords(tagKey string) string {
 	switch p.scope {
 	case creates, tagsNew:
-		return ", for what is created with the tag " + tagKey
+		return ", for new resources with the tag " + tagKey
 	case changes:
-		return ", on what carries the tag " + tagKey
+		return ", on resources with the tag " + tagKey
 	}
 	return ""
 }
@@ -345,28 +327,29 @@ func (p permission) inWords(tagKey string) string {
 func isLoadBalancing(p permission) bool { return strings.HasPrefix(p.action, "elasticloadbalancing:") }
 
 func checkLoadBalancerWrites(f *facts) preflight.Outcome {
-	if why := f.whyNoPolicies(); why != "" {
-		return skipped("%s", why)
+	if outcome, done := f.withoutPolicies(isLoadBalancing); done {
+		return outcome
 	}
 	return f.byPolicy(isLoadBalancing)
 }
 
 func checkOtherPermissions(f *facts) preflight.Outcome {
 	if !f.isControl() && !f.request.Thorough {
-		return skipped("on workers the errand cloud-preflight looks at it, so that a deploy of many does not ask IAM for each")
+		return skipped("on workers only the errand cloud-preflight checks it, so that a deployment of many workers does not ask IAM for each")
 	}
-	tried := f.probedAs("other-permissions")
-	if len(tried.Findings) > 0 {
-		return tried
+	tested := f.testedBy("other-permissions")
+	if len(tested.Findings) > 0 {
+		return tested
 	}
-	if why := f.whyNoPolicies(); why != "" {
-		return skipped("%s", why)
-	}
-	outcome := f.byPolicy(func(p permission) bool {
+	selected := func(p permission) bool {
 		return !isLoadBalancing(p) && p.scope != itself && (!p.routes || f.request.ConfigureCloudRoutes)
-	})
+	}
+	if outcome, done := f.withoutPolicies(selected); done {
+		return outcome
+	}
+	outcome := f.byPolicy(selected)
 	if outcome.Note != "" && f.policies.denied[findRoleAction] != "" {
-		outcome.Note += "; not " + findRoleAction + ", which only a role whose name has a path needs"
+		outcome.Note += "; except " + findRoleAction + ", which only a role whose name has a path requires"
 	}
 	return outcome
 }

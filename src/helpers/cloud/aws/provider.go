@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"kubernetes-release/helpers/cloud"
@@ -73,14 +74,14 @@ func (p *Provider) roundPause() *preflight.Backoff {
 func (*Provider) Checks() []preflight.Check {
 	list := make([]preflight.Check, 0, len(checks))
 	for _, c := range checks {
-		list = append(list, c.Check)
+		list = append(list, c.public())
 	}
 	return list
 }
 
-// Preflight implements cloud.Provider. It asks everything once, and again what may still change by itself, until
-// nothing fails, something fails that waiting does not mend, or the retry window closes. Throttling is waited out for
-// as long as the context lasts. Without instance metadata there is no identity: then the outcome's is nil.
+// Preflight implements cloud.Provider. It asks everything once, and repeats what may still change by itself until no check
+// fails, a check fails that waiting cannot fix, or the retry window ends. Throttled calls are retried until the context is
+// done. Without instance metadata the outcome's identity is nil.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
 	log := request.Log
 	if log == nil {
@@ -113,19 +114,19 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	return r.outcome(), nil
 }
 
-// run is one preflight on its way.
+// run is one preflight in progress.
 type run struct {
 	provider *Provider
 	gatherer *gatherer
 	request  cloud.Request
 	log      *slog.Logger
 	deadline time.Time // of the retry window
-	known    bool      // the machine's identity is
+	known    bool      // whether the machine's identity is known
 	results  []preflight.Result
 }
 
-// identify finds out who the machine is, and what role it has, for as long as the retry window lasts where metadata may
-// come back.
+// identify determines the identity of the machine and its role, and retries temporary faults of metadata until the retry window
+// ends.
 func (r *run) identify(ctx context.Context) error {
 	backoff := r.provider.roundPause()
 	for {
@@ -139,18 +140,18 @@ func (r *run) identify(ctx context.Context) error {
 			return nil
 		}
 		var fault *metadataFault
-		if !errors.As(err, &fault) || !fault.passing() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
-			return nil // the check metadata-service says what is wrong
+		if !errors.As(err, &fault) || !fault.temporary() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
+			return nil // the check metadata-service reports it
 		}
 	}
 }
 
-// passing tells whether a fault may go away by itself.
-func (f *metadataFault) passing() bool {
+// temporary reports whether a fault may disappear by itself.
+func (f *metadataFault) temporary() bool {
 	return f.kind == faultUnreachable || f.kind == faultNoReply || f.kind == faultServer
 }
 
-// wait pauses before another attempt; false when the retry window or the context does not allow one.
+// wait pauses before another attempt; it returns false if the retry window or the context does not allow one.
 func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, last string) bool {
 	left := r.deadline.Sub(r.provider.now())
 	if left <= 0 || ctx.Err() != nil {
@@ -161,27 +162,27 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 	return preflight.Sleep(ctx, pause) == nil
 }
 
-// rounds gathers and judges until it is settled.
+// rounds gathers facts and runs the checks until the result is final.
 func (r *run) rounds(ctx context.Context) {
 	wanted := everything &^ (fromMetadata | fromProfile | fromCredentials) // identify has just read them
 	if !r.known {
-		unknown := notAsked("instance metadata does not answer")
+		unknown := notAsked(noMetadata)
 		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
 		r.gatherer.giveUp(everything, unknown)
-		r.judge()
+		r.check()
 		return
 	}
-	if !r.wants("registry-endpoint") {
+	if r.request.Config.Checks["registry-endpoint"] == preflight.Off {
 		wanted &^= fromRegistry
 	}
 	backoff := r.provider.roundPause()
 	for first := true; ; first = false {
 		r.gatherer.gather(ctx, wanted, r.deadline)
-		if first { // what was throttled until now is not held against what has yet to become visible
+		if first { // time spent on throttled calls does not shorten the wait for changes to become visible
 			r.deadline = r.provider.now().Add(time.Duration(r.request.Config.RetryWindow))
 		}
 		var waitingFor, last string
-		wanted, waitingFor, last = r.judge()
+		wanted, waitingFor, last = r.check()
 		wanted &^= fromMetadata // an instance's identity does not change
 		if wanted == 0 || !r.wait(ctx, backoff, waitingFor, last) {
 			return
@@ -189,40 +190,38 @@ func (r *run) rounds(ctx context.Context) {
 	}
 }
 
-func (r *run) wants(id string) bool { return r.request.Config.Checks[id] != preflight.Off }
-
-// judge runs every check on the facts at hand. It returns the sources to ask again, which is none when nothing fails
-// or when something fails that will not change by itself, and the first failure that is being waited for.
-func (r *run) judge() (again source, waitingFor, last string) {
+// check runs every check on the current facts. It returns the sources to ask again, which is none if no check fails or if
+// one fails that will not change by itself, and the first failure that may disappear.
+func (r *run) check() (again source, waitingFor, last string) {
 	r.results = r.results[:0]
-	settled := false
-	enforced := r.request.Config // what is worth waiting for is so in the mode warn as well
+	final := false
+	enforced := r.request.Config // mode warn waits for the same changes
 	enforced.Mode = preflight.ModeEnforce
 	for _, c := range checks {
-		if !c.AppliesTo(r.request.Config.Role) {
+		if !slices.Contains(c.roles, r.request.Config.Role) {
 			continue
 		}
-		outcome := c.run(r.gatherer.facts)
-		result, ok := r.request.Config.Grade(c.Check, outcome)
+		outcome, described := c.evaluate(r.gatherer.facts), c.public()
+		result, ok := r.request.Config.Grade(described, outcome)
 		if !ok {
 			continue
 		}
 		r.results = append(r.results, result)
-		if graded, _ := enforced.Grade(c.Check, outcome); graded.Status != preflight.Failed {
+		if graded, _ := enforced.Grade(described, outcome); graded.Status != preflight.Failed {
 			continue
 		}
 		for _, f := range result.Findings {
 			if !f.Eventual {
-				settled = true
+				final = true
 				continue
 			}
-			again |= c.sources
+			again |= c.needs
 			if waitingFor == "" {
-				waitingFor, last = c.ID, f.Resource+": "+f.Found
+				waitingFor, last = c.id, f.Resource+": "+f.Found
 			}
 		}
 	}
-	if settled {
+	if final {
 		return 0, "", ""
 	}
 	return again, waitingFor, last
@@ -235,7 +234,7 @@ func (r *run) outcome() *cloud.Outcome {
 		id := f.metadata.identity()
 		out.Identity = &id
 	}
-	if r.request.Config.Mode != preflight.ModeOff && f.isControl() && f.canChoose() == "" {
+	if r.request.Config.Mode != preflight.ModeOff && f.isControl() && f.whyNoChoice() == "" {
 		out.Explanations = []preflight.Explanation{f.vpc().choose(false).explain(), f.vpc().choose(true).explain()}
 	}
 	return out

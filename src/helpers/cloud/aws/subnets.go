@@ -1,46 +1,38 @@
 package aws
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
-	"sort"
-	"strings"
-
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"kubernetes-release/helpers/preflight"
 )
 
-// regularZone is the type of the zones that can hold load balancers; local and wavelength zones cannot.
+// regularZone is the type of the zones that can have load balancers; local and wavelength zones cannot.
 const regularZone = "availability-zone"
 
-// passedOver is a subnet that the cloud controller does not take, and why.
-type passedOver struct {
-	Subnet types.Subnet
+// rejected is a subnet that the cloud controller does not choose, and why.
+type rejected struct {
+	Subnet subnet
 	Why    string
 }
 
-func (p passedOver) id() string { return awssdk.ToString(p.Subnet.SubnetId) }
-
-// zoneChoice is the subnet that the cloud controller takes in one zone.
+// zoneChoice is the subnet that the cloud controller chooses in one zone.
 type zoneChoice struct {
 	Zone   string
-	Subnet types.Subnet
-	By     string // what decided
-	Others []passedOver
-	// Ambiguous: another subnet lost only because its id is the higher one.
+	Subnet subnet
+	By     string // the rule that decided
+	Others []rejected
+	// Ambiguous: another subnet was rejected only because of its higher id.
 	Ambiguous bool
 }
 
-func (z zoneChoice) id() string { return awssdk.ToString(z.Subnet.SubnetId) }
-
-// subnetChoice is what the cloud controller makes of the subnets of a VPC for one kind of load balancer.
+// subnetChoice is what the cloud controller would choose among the subnets of a VPC for one kind of load balancer.
 type subnetChoice struct {
 	Internal bool
 	Zones    []zoneChoice // sorted by zone; regular zones only
-	Left     []passedOver // never considered
-	// Unrouted are the subnets that no route table applies to; with even one of them the cloud controller fails.
+	Rejected []rejected   // never considered
+	// Unrouted are the subnets that no route table applies to; the cloud controller fails if there is even one.
 	Unrouted []string
 }
 
@@ -48,59 +40,65 @@ type subnetChoice struct {
 func (c subnetChoice) ids() []string {
 	ids := make([]string, 0, len(c.Zones))
 	for _, z := range c.Zones {
-		ids = append(ids, z.id())
+		ids = append(ids, z.Subnet.ID)
 	}
 	return ids
+}
+
+// has reports whether there is a subnet in the zone.
+func (c subnetChoice) has(zone string) bool {
+	return slices.ContainsFunc(c.Zones, func(z zoneChoice) bool { return z.Zone == zone })
 }
 
 // vpc is what the choice depends on.
 type vpc struct {
 	cluster   string
 	ownSubnet string // of this instance
-	subnets   []types.Subnet
-	tables    []types.RouteTable
-	zones     []types.AvailabilityZone
+	subnets   []subnet
+	tables    []routeTable
+	zones     []zone
 }
 
-// choose foretells which subnets the cloud controller manager would put a load balancer into. In every zone it
-// takes one of the subnets that are the cluster's or nobody's: one with the tag for this kind of load balancer
-// before one without, then one with the cluster's tag, then the one with the lowest id. An internet-facing load
-// balancer needs a route to an internet gateway. When no subnet is the cluster's or nobody's, the instance's own
-// is all that is left to it. The rules are those of findELBSubnets in cloud-provider-aws.
+// choose predicts which subnets the cloud controller manager would attach a load balancer to. In every zone it chooses
+// one of the subnets that have the cluster's tag or no cluster's tag: preferably one with the tag for this kind of load
+// balancer, then one with the cluster's tag, then the one with the lowest id. An internet-facing load balancer requires a
+// route to an internet gateway. If all subnets belong to other clusters, the cloud controller falls back to the
+// instance's own. The rules are those of findELBSubnets in cloud-provider-aws.
 func (v vpc) choose(internal bool) subnetChoice {
 	choice := subnetChoice{Internal: internal}
-	candidates := map[string][]types.Subnet{}
+	candidates := map[string][]subnet{}
 	for _, s := range v.eligible(&choice) {
-		id, zone := awssdk.ToString(s.SubnetId), awssdk.ToString(s.AvailabilityZone)
-		if id == "" || zone == "" {
+		if s.ID == "" || s.Zone == "" {
 			continue
 		}
-		public, routed := isPublic(v.tables, id)
+		table := v.tableOf(s.ID)
 		switch {
-		case !routed:
-			choice.Unrouted = append(choice.Unrouted, id)
-		case !internal && !public:
-			choice.Left = append(choice.Left, passedOver{s, "no route to an internet gateway"})
-		case !v.isRegular(zone):
-			choice.Left = append(choice.Left, passedOver{s, "zone " + zone + " is not of the type " + regularZone})
+		case table == nil:
+			choice.Unrouted = append(choice.Unrouted, s.ID)
+		case !internal && !table.isPublic():
+			choice.Rejected = append(choice.Rejected, rejected{s, noPublicRoute})
+		case !v.isRegular(s.Zone):
+			choice.Rejected = append(choice.Rejected, rejected{s, "zone " + s.Zone + " is not of the type " + regularZone})
 		default:
-			candidates[zone] = append(candidates[zone], s)
+			candidates[s.Zone] = append(candidates[s.Zone], s)
 		}
 	}
 	for zone, subnets := range candidates {
 		choice.Zones = append(choice.Zones, v.best(zone, subnets, internal))
 	}
-	sort.Slice(choice.Zones, func(i, j int) bool { return choice.Zones[i].Zone < choice.Zones[j].Zone })
-	sort.Slice(choice.Left, func(i, j int) bool { return choice.Left[i].id() < choice.Left[j].id() })
-	sort.Strings(choice.Unrouted)
+	slices.SortFunc(choice.Zones, func(a, b zoneChoice) int { return cmp.Compare(a.Zone, b.Zone) })
+	slices.SortFunc(choice.Rejected, func(a, b rejected) int { return cmp.Compare(a.Subnet.ID, b.Subnet.ID) })
+	slices.Sort(choice.Unrouted)
 	return choice
 }
 
-func (v vpc) eligible(choice *subnetChoice) []types.Subnet {
-	var eligible []types.Subnet
+const noPublicRoute = "no route to an internet gateway"
+
+func (v vpc) eligible(choice *subnetChoice) []subnet {
+	var eligible []subnet
 	for _, s := range v.subnets {
-		if onlyForeign(s.Tags, v.cluster) {
-			choice.Left = append(choice.Left, passedOver{s, "tagged only for " + quoteAll("cluster", clusterIDs(s.Tags))})
+		if s.Tags.onlyForeign(v.cluster) {
+			choice.Rejected = append(choice.Rejected, rejected{s, "tagged only for " + quoteAll("cluster", s.Tags.clusters())})
 			continue
 		}
 		eligible = append(eligible, s)
@@ -109,53 +107,48 @@ func (v vpc) eligible(choice *subnetChoice) []types.Subnet {
 		return eligible
 	}
 	for i, s := range v.subnets {
-		if awssdk.ToString(s.SubnetId) == v.ownSubnet {
-			choice.Left = slices.Delete(choice.Left, i, i+1) // it holds them all, in the same order
-			return []types.Subnet{s}
+		if s.ID == v.ownSubnet {
+			choice.Rejected = slices.Delete(choice.Rejected, i, i+1) // it contains all subnets, in the same order
+			return []subnet{s}
 		}
 	}
 	return nil
 }
 
-func (v vpc) isRegular(zone string) bool {
+func (v vpc) isRegular(name string) bool {
 	for _, z := range v.zones {
-		if awssdk.ToString(z.ZoneName) == zone {
-			return awssdk.ToString(z.ZoneType) == regularZone
+		if z.Name == name {
+			return z.Type == regularZone
 		}
 	}
-	return true // the cloud controller takes subnets in zones that it knows nothing of
+	return true // the cloud controller accepts subnets in zones that EC2 did not describe
 }
 
-// best picks one of the subnets of a zone and says why not the others.
-func (v vpc) best(zone string, subnets []types.Subnet, internal bool) zoneChoice {
+// best chooses one of the subnets of a zone and explains why not the others.
+func (v vpc) best(zone string, subnets []subnet, internal bool) zoneChoice {
 	role := publicRoleTag
 	if internal {
 		role = internalRoleTag
 	}
-	rank := func(s types.Subnet) int {
+	rank := func(s subnet) int {
 		n := 0
-		if _, ok := tag(s.Tags, role); !ok {
+		if !s.Tags.has(role) {
 			n += 2
 		}
-		if !belongsTo(s.Tags, v.cluster) {
+		if !s.Tags.belongTo(v.cluster) {
 			n++
 		}
 		return n
 	}
-	sort.Slice(subnets, func(i, j int) bool {
-		if a, b := rank(subnets[i]), rank(subnets[j]); a != b {
-			return a < b
-		}
-		return awssdk.ToString(subnets[i].SubnetId) < awssdk.ToString(subnets[j].SubnetId)
-	})
+	slices.SortFunc(subnets, func(a, b subnet) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID)) })
 	chosen := zoneChoice{Zone: zone, Subnet: subnets[0], By: "the only one"}
-	if onlyForeign(subnets[0].Tags, v.cluster) {
-		chosen.By = "this instance's own, for want of any other"
+	if subnets[0].Tags.onlyForeign(v.cluster) {
+		chosen.By = "this instance's own, because all others belong to other clusters"
 	}
 	won := rank(subnets[0])
 	for i, s := range subnets[1:] {
 		lost := rank(s)
-		other := passedOver{Subnet: s}
+		other := rejected{Subnet: s}
 		var by string
 		switch {
 		case won < 2 && lost >= 2:
@@ -174,71 +167,49 @@ func (v vpc) best(zone string, subnets []types.Subnet, internal bool) zoneChoice
 	return chosen
 }
 
-// isPublic tells whether the subnet's route table, its own or else the VPC's main one, has a route to an internet
-// gateway. routed is false when no table applies.
-func isPublic(tables []types.RouteTable, subnet string) (public, routed bool) {
-	table := routeTable(tables, subnet)
-	if table == nil {
-		return false, false
-	}
-	for _, route := range table.Routes {
-		if strings.HasPrefix(awssdk.ToString(route.GatewayId), "igw") {
-			return true, true
+// tableOf returns the route table that applies to a subnet: its own or else the VPC's main one; nil if there is none.
+func (v vpc) tableOf(subnet string) *routeTable {
+	var main *routeTable
+	for i := range v.tables {
+		if subnet != "" && slices.Contains(v.tables[i].Subnets, subnet) {
+			return &v.tables[i]
 		}
-	}
-	return false, true
-}
-
-func routeTable(tables []types.RouteTable, subnet string) *types.RouteTable {
-	var main *types.RouteTable
-	for i := range tables {
-		for _, association := range tables[i].Associations {
-			if awssdk.ToString(association.SubnetId) == subnet && subnet != "" {
-				return &tables[i]
-			}
-			if awssdk.ToBool(association.Main) {
-				main = &tables[i]
-			}
+		if v.tables[i].Main {
+			main = &v.tables[i]
 		}
 	}
 	return main
 }
 
-// explain tells an operator what choose found.
+// isPublic reports whether the route table of a subnet has a route to an internet gateway.
+func (v vpc) isPublic(subnet string) bool {
+	table := v.tableOf(subnet)
+	return table != nil && table.isPublic()
+}
+
+// explain describes the choice to an operator.
 func (c subnetChoice) explain() preflight.Explanation {
 	e := preflight.Explanation{Title: "An internet-facing load balancer would get:"}
 	if c.Internal {
 		e.Title = "An internal load balancer would get:"
 	}
 	for _, z := range c.Zones {
-		line := fmt.Sprintf("%s  %s (%s)", z.Zone, z.id(), z.By)
+		line := fmt.Sprintf("%s  %s (%s)", z.Zone, z.Subnet.ID, z.By)
 		for _, o := range z.Others {
-			line += fmt.Sprintf("; not %s: %s", o.id(), o.Why)
+			line += fmt.Sprintf("; not %s: %s", o.Subnet.ID, o.Why)
 		}
 		e.Lines = append(e.Lines, line)
 	}
 	if len(c.Zones) == 0 {
 		e.Lines = append(e.Lines, "no subnet")
 	}
-	const most = 20 // a VPC may have hundreds that are none of the cluster's business
-	for i, p := range c.Left {
-		if i == most {
-			e.Lines = append(e.Lines, fmt.Sprintf("and %d more are not considered", len(c.Left)-most))
+	const limit = 20 // a VPC may have hundreds of subnets that are irrelevant to the cluster
+	for i, r := range c.Rejected {
+		if i == limit {
+			e.Lines = append(e.Lines, fmt.Sprintf("and %d more are not considered", len(c.Rejected)-limit))
 			break
 		}
-		e.Lines = append(e.Lines, fmt.Sprintf("not %s in %s: %s", p.id(), awssdk.ToString(p.Subnet.AvailabilityZone), p.Why))
+		e.Lines = append(e.Lines, fmt.Sprintf("not %s in %s: %s", r.Subnet.ID, r.Subnet.Zone, r.Why))
 	}
 	return e
-}
-
-// quoteAll writes `cluster "a"` or `clusters "a" and "b"`.
-func quoteAll(noun string, names []string) string {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = fmt.Sprintf("%q", clip(n))
-	}
-	if len(quoted) == 1 {
-		return noun + " " + quoted[0]
-	}
-	return noun + "s " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
 }

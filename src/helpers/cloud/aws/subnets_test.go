@@ -4,64 +4,56 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-func tagsOf(keys ...string) []types.Tag {
-	var tags []types.Tag
-	for _, k := range keys {
-		key, value, _ := strings.Cut(k, "=")
-		tags = append(tags, types.Tag{Key: awssdk.String(key), Value: awssdk.String(value)})
+func tagsOf(list ...string) tags {
+	result := tags{}
+	for _, t := range list {
+		key, value, _ := strings.Cut(t, "=")
+		result[key] = value
 	}
-	return tags
+	return result
 }
 
-func subnetOf(id, zone string, tags ...string) types.Subnet {
-	return types.Subnet{SubnetId: awssdk.String(id), AvailabilityZone: awssdk.String(zone), Tags: tagsOf(tags...)}
+func subnetOf(id, zone string, tags ...string) subnet {
+	return subnet{ID: id, Zone: zone, Tags: tagsOf(tags...)}
 }
 
-func mainTable(gateway string) types.RouteTable {
-	return types.RouteTable{RouteTableId: awssdk.String("rtb-main"), Associations: []types.RouteTableAssociation{{Main: awssdk.Bool(true)}},
-		Routes: []types.Route{{GatewayId: awssdk.String("local")}, {GatewayId: awssdk.String(gateway)}}}
+func mainTable(gateway string) routeTable {
+	return routeTable{ID: "rtb-main", Main: true, Gateways: []string{"local", gateway}}
 }
 
-func tableOf(gateway string, subnets ...string) types.RouteTable {
-	t := types.RouteTable{RouteTableId: awssdk.String("rtb-x"), Routes: []types.Route{{GatewayId: awssdk.String(gateway)}}}
-	for _, s := range subnets {
-		t.Associations = append(t.Associations, types.RouteTableAssociation{SubnetId: awssdk.String(s)})
-	}
-	return t
+func tableOf(gateway string, subnets ...string) routeTable {
+	return routeTable{ID: "rtb-x", Subnets: subnets, Gateways: []string{gateway}}
 }
 
 func TestChoose(t *testing.T) {
 	const own, other = TagPrefix + "prod", TagPrefix + "other"
 	tests := map[string]struct {
-		subnets         []types.Subnet
-		tables          []types.RouteTable
-		zones           []types.AvailabilityZone
+		subnets         []subnet
+		tables          []routeTable
+		zones           []zone
 		public, private string // chosen ids
 		explained       string // somewhere in the explanation of the public choice
 	}{
-		"role tag beats cluster tag": {[]types.Subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", publicRoleTag)},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-1", "a  subnet-2 (tag kubernetes.io/role/elb); not subnet-1: no tag kubernetes.io/role/elb"},
-		"cluster tag beats a lower id": {[]types.Subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", own)},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", "a  subnet-2 (the cluster's tag)"},
-		"lowest id": {[]types.Subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a"), subnetOf("subnet-3", "a")},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", "not subnet-2: its id is higher"},
-		"old tag counts as the cluster's": {[]types.Subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", legacyTag+"=prod")},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", ""},
-		"others' subnets are left out": {[]types.Subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-2", "a")},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", `not subnet-1 in a: tagged only for cluster "other"`},
-		"shared with another cluster": {[]types.Subnet{subnetOf("subnet-1", "a", other, own)}, []types.RouteTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", ""},
-		"all are others': its own": {[]types.Subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-own", "b", other)},
-			[]types.RouteTable{mainTable("igw-1")}, nil, "subnet-own", "subnet-own", "for want of any other"},
-		"its own table counts before the main one": {[]types.Subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "b")},
-			[]types.RouteTable{mainTable("igw-1"), tableOf("nat-1", "subnet-1")}, nil, "subnet-2", "subnet-1 subnet-2", "not subnet-1 in a: no route to an internet gateway"},
-		"local zones": {[]types.Subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "l")}, []types.RouteTable{mainTable("igw-1")},
-			[]types.AvailabilityZone{{ZoneName: awssdk.String("l"), ZoneType: awssdk.String("local-zone")}}, "subnet-1", "subnet-1", "zone l is not of the type availability-zone"},
-		"zones in order": {[]types.Subnet{subnetOf("subnet-1", "c"), subnetOf("subnet-2", "a"), subnetOf("subnet-3", "b")}, []types.RouteTable{mainTable("igw-1")}, nil,
+		"role tag beats cluster tag": {[]subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", publicRoleTag)},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-1", "a  subnet-2 (tag kubernetes.io/role/elb); not subnet-1: no tag kubernetes.io/role/elb"},
+		"cluster tag beats a lower id": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", own)},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", "a  subnet-2 (the cluster's tag)"},
+		"lowest id": {[]subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a"), subnetOf("subnet-3", "a")},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", "not subnet-2: its id is higher"},
+		"old tag counts as the cluster's": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", legacyTag+"=prod")},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", ""},
+		"others' subnets are left out": {[]subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-2", "a")},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", `not subnet-1 in a: tagged only for cluster "other"`},
+		"shared with another cluster": {[]subnet{subnetOf("subnet-1", "a", other, own)}, []routeTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", ""},
+		"all are others': its own": {[]subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-own", "b", other)},
+			[]routeTable{mainTable("igw-1")}, nil, "subnet-own", "subnet-own", "this instance's own"},
+		"its own table counts before the main one": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "b")},
+			[]routeTable{mainTable("igw-1"), tableOf("nat-1", "subnet-1")}, nil, "subnet-2", "subnet-1 subnet-2", "not subnet-1 in a: no route to an internet gateway"},
+		"local zones": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "l")}, []routeTable{mainTable("igw-1")},
+			[]zone{{"l", "local-zone"}}, "subnet-1", "subnet-1", "zone l is not of the type availability-zone"},
+		"zones in order": {[]subnet{subnetOf("subnet-1", "c"), subnetOf("subnet-2", "a"), subnetOf("subnet-3", "b")}, []routeTable{mainTable("igw-1")}, nil,
 			"subnet-2 subnet-3 subnet-1", "subnet-2 subnet-3 subnet-1", ""},
 		"nothing": {nil, nil, nil, "", "", "no subnet"},
 	}
@@ -83,7 +75,7 @@ func TestChoose(t *testing.T) {
 }
 
 func TestChooseWithoutRouteTable(t *testing.T) {
-	v := vpc{cluster: "prod", subnets: []types.Subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a")}}
+	v := vpc{cluster: "prod", subnets: []subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a")}}
 	if got := v.choose(true).Unrouted; !slices.Equal(got, []string{"subnet-1", "subnet-2"}) {
 		t.Errorf("unrouted: %v", got)
 	}

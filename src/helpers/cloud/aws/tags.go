@@ -8,24 +8,21 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 )
 
-// TagPrefix begins the key of the tag that says which cluster a resource belongs to; the cluster's name follows.
+// TagPrefix starts the key of the tag that assigns a resource to a cluster; the cluster's name follows.
 const TagPrefix = "kubernetes.io/cluster/"
 
-// legacyTag is the key that did so before Kubernetes 1.6, the name being its value. The cloud controller still reads it.
+// legacyTag is the key used for that before Kubernetes 1.6, with the name as its value. The cloud controller still reads it.
 const legacyTag = "KubernetesCluster"
 
-// Keys of the tags that say what load balancers a subnet is for; the value does not matter.
+// Keys of the tags that reserve a subnet for a kind of load balancer; the value does not matter.
 const (
 	publicRoleTag   = "kubernetes.io/role/elb"
 	internalRoleTag = "kubernetes.io/role/internal-elb"
 )
 
-// tagLimit is how many tags AWS allows on a resource; those that AWS sets itself (aws:…) do not count.
+// tagLimit is the maximum number of tags on a resource; tags that AWS sets itself (aws:…) do not count.
 const tagLimit = 50
 
 // maxClusterName is what remains of BOSH's limit on tag keys, 127 characters, after TagPrefix.
@@ -37,81 +34,72 @@ func ValidateClusterName(name string) error {
 		return errors.New("the cluster's name is empty")
 	}
 	if n := utf8.RuneCountInString(name); n > maxClusterName {
-		return fmt.Errorf("the cluster's name has %d characters; allowed are %d, because BOSH cuts tag keys at 127 characters and the key begins with %s", n, maxClusterName, TagPrefix)
+		return fmt.Errorf("the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 characters and the key starts with %s", n, maxClusterName, TagPrefix)
 	}
 	if strings.TrimSpace(name) != name {
-		return fmt.Errorf("the cluster's name %q begins or ends with a blank", name)
+		return fmt.Errorf("the cluster's name %q starts or ends with a space", name)
 	}
 	for _, c := range name {
 		if c == utf8.RuneError || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune(" +-=._:/@", c) {
-			return fmt.Errorf("the cluster's name %q has the character %q; AWS allows letters, digits, blanks and + - = . _ : / @ in tags", clip(name), c)
+			return fmt.Errorf("the cluster's name %q contains the character %q; AWS allows letters, digits, spaces and + - = . _ : / @ in tags", clip(name), c)
 		}
 	}
 	return nil
 }
 
-// tag returns the value of a tag and whether it is there.
-func tag(tags []types.Tag, key string) (string, bool) {
-	for _, t := range tags {
-		if awssdk.ToString(t.Key) == key {
-			return awssdk.ToString(t.Value), true
+// tags of a resource, key to value.
+type tags map[string]string
+
+// keys of the tags, sorted.
+func (t tags) keys() []string { return slices.Sorted(maps.Keys(t)) }
+
+func (t tags) has(key string) bool {
+	_, ok := t[key]
+	return ok
+}
+
+// clusters returns the names of the clusters in tags that start with TagPrefix, sorted.
+func (t tags) clusters() []string {
+	var names []string
+	for _, key := range t.keys() {
+		if name, ok := strings.CutPrefix(key, TagPrefix); ok {
+			names = append(names, name)
 		}
 	}
-	return "", false
+	return names
 }
 
-// tagKeys lists the keys of tags, sorted, for messages.
-func tagKeys(tags []types.Tag) []string {
-	keys := map[string]bool{}
-	for _, t := range tags {
-		keys[awssdk.ToString(t.Key)] = true
-	}
-	return slices.Sorted(maps.Keys(keys))
-}
-
-// clusterIDs lists the clusters that tags name with TagPrefix, sorted.
-func clusterIDs(tags []types.Tag) []string {
-	var ids []string
-	for _, t := range tags {
-		if id, ok := strings.CutPrefix(awssdk.ToString(t.Key), TagPrefix); ok {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// belongsTo tells whether the cloud controller takes a resource with these tags as the cluster's own.
-func belongsTo(tags []types.Tag, cluster string) bool {
-	if _, ok := tag(tags, TagPrefix+cluster); ok {
+// belongTo reports whether the cloud controller treats a resource with these tags as the cluster's own.
+func (t tags) belongTo(cluster string) bool {
+	if t.has(TagPrefix + cluster) {
 		return true
 	}
-	value, ok := tag(tags, legacyTag)
-	return ok && value == cluster
+	name, ok := t[legacyTag]
+	return ok && name == cluster
 }
 
-// onlyForeign tells whether tags name other clusters and not this one; the cloud controller leaves such subnets out.
-func onlyForeign(tags []types.Tag, cluster string) bool {
-	return !belongsTo(tags, cluster) && len(clusterIDs(tags)) > 0
+// onlyForeign reports whether the tags name other clusters and not this one; the cloud controller ignores such subnets.
+func (t tags) onlyForeign(cluster string) bool {
+	return !t.belongTo(cluster) && len(t.clusters()) > 0
 }
 
-// foundTags says which tags are there, those of clusters first.
-func foundTags(tags []types.Tag) string {
-	if ids := clusterIDs(tags); len(ids) > 0 {
-		return "tagged only for " + quoteAll("cluster", ids)
+// found describes the tags that exist on a resource that lacks the cluster's tag.
+func (t tags) found() string {
+	if names := t.clusters(); len(names) > 0 {
+		return "tagged only for " + quoteAll("cluster", names)
 	}
-	keys := tagKeys(tags)
+	keys := t.keys()
 	if len(keys) == 0 {
 		return "no tags at all"
 	}
-	const most = 8
+	const limit = 8
 	more := ""
-	if len(keys) > most {
-		more = fmt.Sprintf(" and %d more", len(keys)-most)
-		keys = keys[:most]
+	if len(keys) > limit {
+		more = fmt.Sprintf(" and %d more", len(keys)-limit)
+		keys = keys[:limit]
 	}
 	for i := range keys {
 		keys[i] = clip(keys[i])
 	}
-	return fmt.Sprintf("no tag that begins with %s; the tags are %s%s", TagPrefix, strings.Join(keys, ", "), more)
+	return fmt.Sprintf("no tag that starts with %s; the tags are %s%s", TagPrefix, strings.Join(keys, ", "), more)
 }

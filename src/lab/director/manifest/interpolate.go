@@ -69,6 +69,29 @@ func Interpolate(s Source) ([]byte, error) {
 	return out, nil
 }
 
+// AsReceived is the manifest as a Director with a config server receives it from `bosh deploy`: ops-files and the variables
+// that the CLI was given are applied, and what Store would generate is still a ((placeholder)).
+func AsReceived(s Source) ([]byte, error) {
+	text, err := os.ReadFile(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	ops, err := readOps(s.OpsFiles)
+	if err != nil {
+		return nil, err
+	}
+	s.Store = nil
+	vars, _, err := s.variables()
+	if err != nil {
+		return nil, err
+	}
+	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{})
+	if err != nil {
+		return nil, s.explain(err, whatThereIs(text, ops, err))
+	}
+	return out, nil
+}
+
 // explain says which files took part, so that a wrong path or a missing variable can be found.
 func (s Source) explain(err error, hint string) error {
 	with := ""

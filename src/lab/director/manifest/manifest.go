@@ -197,11 +197,20 @@ type Job struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
+// Decode reads a manifest without checking anything but its form; variables may be unresolved.
+func Decode(file string, text []byte) (*Manifest, error) {
+	var m Manifest
+	if err := decode(file, text, &m); err != nil {
+		return nil, err
+	}
+	return &m, nil
+}
+
 // Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config.
 // Every problem is listed.
 func Parse(file string, text []byte) (*Manifest, error) {
-	var m Manifest
-	if err := decode(file, text, &m); err != nil {
+	m, err := Decode(file, text)
+	if err != nil {
 		return nil, err
 	}
 	var problems []string
@@ -233,7 +242,7 @@ func Parse(file string, text []byte) (*Manifest, error) {
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("%s:\n  - %s", file, strings.Join(problems, "\n  - "))
 	}
-	return &m, nil
+	return m, nil
 }
 
 func (m *Manifest) checkReleases(add func(string, ...any)) {

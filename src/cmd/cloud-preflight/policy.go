@@ -1,0 +1,44 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/cli"
+)
+
+func newPolicyCommand() *cobra.Command {
+	var o aws.PolicyOptions
+	var role string
+	command := &cobra.Command{
+		Use:   "iam-policy --role control|worker --cluster NAME",
+		Short: "Print the IAM policy that machines with a role require",
+		RunE: func(command *cobra.Command, _ []string) error {
+			o.Role = preflight.Role(role)
+			policy, err := aws.NewPolicy(o)
+			if err != nil {
+				return cli.Usagef("%w", err)
+			}
+			content, err := policy.JSON()
+			if err != nil {
+				return err
+			}
+			if o.WideOpen {
+				fmt.Fprintln(command.ErrOrStderr(), "cloud-preflight: this policy allows everything: use it for experiments, not for production")
+			}
+			_, err = command.OutOrStdout().Write(content)
+			return err
+		},
+	}
+	flags := command.Flags()
+	flags.StringVar(&role, "role", "", "`ROLE` of the machines: control or worker")
+	flags.StringVar(&o.Cluster, "cluster", "", "`NAME` of the cluster; the policy is restricted to its tag")
+	flags.StringVar(&o.Partition, "partition", "aws", "aws, aws-cn or aws-us-gov")
+	flags.StringVar(&o.RoleName, "role-name", "", "`NAME` of the IAM role, which can then ask IAM about itself (default kubernetes-ROLE)")
+	flags.BoolVar(&o.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
+	flags.BoolVar(&o.WideOpen, "wide-open", false, "allow everything in EC2, load balancers and ECR: for experiments, not for production")
+	return command
+}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/helpers/addons"
+	"kubernetes-release/helpers/kubeconfig"
+)
+
+func applyAddons() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "apply-addons",
+		Short: "Apply a directory of manifests and delete objects that are no longer in it",
+	}
+	path := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
+	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
+	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		options := addons.Options{Dir: *dir, Timeout: *timeout}
+		if *images != "" {
+			loaded, err := addons.LoadImages(*images)
+			if err != nil {
+				return err
+			}
+			options.Images = loaded
+		}
+		config, err := kubeconfig.Load(*path)
+		if err != nil {
+			return err
+		}
+		if _, err := addons.Apply(command.Context(), config, options, slog.Default()); err != nil {
+			return fmt.Errorf("apply manifests in %s: %w", *dir, err)
+		}
+		return nil
+	}
+	return command
+}

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/helpers/smoke/fetch"
+)
+
+// resolveTimeout limits the lookup of a name.
+const resolveTimeout = 10 * time.Second
+
+func resolve() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resolve NAME",
+		Short: "Print the addresses of a name, one per line",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			ctx, cancel := context.WithTimeout(command.Context(), resolveTimeout)
+			defer cancel()
+			addresses, err := net.DefaultResolver.LookupHost(ctx, arguments[0])
+			if err != nil {
+				return err
+			}
+			slices.Sort(addresses)
+			for _, address := range addresses {
+				if _, err := fmt.Fprintln(command.OutOrStdout(), address); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+func get() *cobra.Command {
+	return &cobra.Command{
+		Use:   "fetch URL",
+		Short: "Print the body of an HTTP response with status 200",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			body, err := fetch.Get(command.Context(), arguments[0])
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprint(command.OutOrStdout(), body)
+			return err
+		},
+	}
+}
+
+func hostname() *cobra.Command {
+	return &cobra.Command{
+		Use:   "hostname",
+		Short: "Print the host name",
+		RunE: func(command *cobra.Command, _ []string) error {
+			name, err := os.Hostname()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(command.OutOrStdout(), name)
+			return err
+		},
+	}
+}

@@ -1,0 +1,58 @@
+package aws
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// wrongAnswer is the error of an answer that is not what the API returns for the call.
+type wrongAnswer string
+
+func (w wrongAnswer) Error() string { return string(w) }
+
+// maxAnswer limits one answer, in bytes. The largest ones have 1,000 subnets with 50 tags each.
+const maxAnswer = 64 << 20
+
+// verifyAnswer checks that a successful response is the answer to an operation: an XML document with the root element
+// OPERATIONResponse. The SDK treats everything else, such as the page of a captive portal, as an answer without content.
+func verifyAnswer(operation string, response *http.Response) error {
+	if response.StatusCode >= 300 {
+		return nil
+	}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	closeErr := response.Body.Close()
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("read the answer: %w", err)
+	}
+	if root := rootElement(body); root != operation+"Response" {
+		return wrongAnswer(fmt.Sprintf("HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation, clip(strings.Join(strings.Fields(string(body)), " "))))
+	}
+	return nil
+}
+
+// rootElement returns the name of an XML document's root element, or "" if it is not one.
+func rootElement(document []byte) string {
+	decoder := xml.NewDecoder(bytes.NewReader(document))
+	for {
+		token, err := decoder.Token()
+		if err != nil {
+			return ""
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			return t.Name.Local
+		case xml.CharData:
+			if len(bytes.TrimSpace(t)) > 0 {
+				return ""
+			}
+		}
+	}
+}

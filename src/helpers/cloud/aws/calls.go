@@ -1,0 +1,325 @@
+package aws
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
+	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+
+	"kubernetes-release/helpers/preflight"
+)
+
+// Page sizes are the maximum number of resources that one call returns. With more resources there are additional calls.
+const (
+	subnetPageSize     = 1000
+	routeTablePageSize = 100
+)
+
+func (a *api) describeInstance(ctx context.Context, id string) (*instance, error) {
+	out, err := call(ctx, a, "ec2:DescribeInstances", func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
+		return a.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, reservation := range out.Reservations {
+		for _, i := range reservation.Instances {
+			if awssdk.ToString(i.InstanceId) == id {
+				return newInstance(i), nil
+			}
+		}
+	}
+	return nil, emptyAnswer("an answer without the instance")
+}
+
+func newInstance(i types.Instance) *instance {
+	result := &instance{
+		ID: awssdk.ToString(i.InstanceId), PrivateDNSName: awssdk.ToString(i.PrivateDnsName), Address: awssdk.ToString(i.PrivateIpAddress),
+		Subnet: awssdk.ToString(i.SubnetId), VPC: awssdk.ToString(i.VpcId), Tags: newTags(i.Tags), SourceDestCheck: awssdk.ToBool(i.SourceDestCheck),
+	}
+	for _, g := range i.SecurityGroups {
+		if id := awssdk.ToString(g.GroupId); id != "" {
+			result.Groups = append(result.Groups, id)
+		}
+	}
+	for _, n := range i.NetworkInterfaces {
+		converted := networkInterface{ID: awssdk.ToString(n.NetworkInterfaceId), SourceDestCheck: awssdk.ToBool(n.SourceDestCheck)}
+		for _, a := range n.PrivateIpAddresses {
+			converted.Addresses = append(converted.Addresses, awssdk.ToString(a.PrivateIpAddress))
+		}
+		result.Interfaces = append(result.Interfaces, converted)
+	}
+	if i.MetadataOptions != nil {
+		result.MetadataHopLimit = int(awssdk.ToInt32(i.MetadataOptions.HttpPutResponseHopLimit))
+	}
+	return result
+}
+
+func newTags(list []types.Tag) tags {
+	result := tags{}
+	for _, t := range list {
+		result[awssdk.ToString(t.Key)] = awssdk.ToString(t.Value)
+	}
+	return result
+}
+
+// describeSubnet returns the subnet with the given id, or none.
+func (a *api) describeSubnet(ctx context.Context, id string) ([]subnet, error) {
+	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+}
+
+// describeSubnetsOf returns all subnets of a VPC.
+func (a *api) describeSubnetsOf(ctx context.Context, vpc string) ([]subnet, error) {
+	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: []types.Filter{filter("vpc-id", vpc)}, MaxResults: awssdk.Int32(subnetPageSize)})
+}
+
+func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInput) ([]subnet, error) {
+	var subnets []subnet
+	for {
+		out, err := call(ctx, a, "ec2:DescribeSubnets", func(ctx context.Context) (*ec2.DescribeSubnetsOutput, error) {
+			return a.ec2.DescribeSubnets(ctx, input)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range out.Subnets {
+			subnets = append(subnets, subnet{ID: awssdk.ToString(s.SubnetId), Zone: awssdk.ToString(s.AvailabilityZone), Tags: newTags(s.Tags)})
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			return subnets, nil
+		}
+		input.NextToken = out.NextToken
+	}
+}
+
+// describeRouteTables returns the route tables that a filter selects.
+func (a *api) describeRouteTables(ctx context.Context, filterName, value string) ([]routeTable, error) {
+	input := &ec2.DescribeRouteTablesInput{Filters: []types.Filter{filter(filterName, value)}, MaxResults: awssdk.Int32(routeTablePageSize)}
+	var tables []routeTable
+	for {
+		out, err := call(ctx, a, "ec2:DescribeRouteTables", func(ctx context.Context) (*ec2.DescribeRouteTablesOutput, error) {
+			return a.ec2.DescribeRouteTables(ctx, input)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range out.RouteTables {
+			tables = append(tables, newRouteTable(t))
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			return tables, nil
+		}
+		input.NextToken = out.NextToken
+	}
+}
+
+func newRouteTable(t types.RouteTable) routeTable {
+	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags)}
+	for _, association := range t.Associations {
+		result.Main = result.Main || awssdk.ToBool(association.Main)
+		if id := awssdk.ToString(association.SubnetId); id != "" {
+			result.Subnets = append(result.Subnets, id)
+		}
+	}
+	for _, route := range t.Routes {
+		if id := awssdk.ToString(route.GatewayId); id != "" {
+			result.Gateways = append(result.Gateways, id)
+		}
+	}
+	return result
+}
+
+func (a *api) describeZones(ctx context.Context) ([]zone, error) {
+	out, err := call(ctx, a, "ec2:DescribeAvailabilityZones", func(ctx context.Context) (*ec2.DescribeAvailabilityZonesOutput, error) {
+		return a.ec2.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var zones []zone
+	for _, z := range out.AvailabilityZones {
+		zones = append(zones, zone{Name: awssdk.ToString(z.ZoneName), Type: awssdk.ToString(z.ZoneType)})
+	}
+	return zones, nil
+}
+
+func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup, error) {
+	out, err := call(ctx, a, "ec2:DescribeSecurityGroups", func(ctx context.Context) (*ec2.DescribeSecurityGroupsOutput, error) {
+		return a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: ids})
+	})
+	if err != nil {
+		return nil, err
+	}
+	var groups []securityGroup
+	for _, g := range out.SecurityGroups {
+		groups = append(groups, securityGroup{ID: awssdk.ToString(g.GroupId), Tags: newTags(g.Tags)})
+	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(groups, func(g securityGroup) bool { return g.ID == id }) {
+			return nil, wrongAnswer("an answer without " + id)
+		}
+	}
+	return groups, nil
+}
+
+func filter(name string, values ...string) types.Filter {
+	return types.Filter{Name: awssdk.String(name), Values: values}
+}
+
+// The load balancer APIs do not support DryRun: these two calls only show whether they answer and whether the role may
+// describe load balancers.
+
+func (a *api) describeClassicLoadBalancers(ctx context.Context) error {
+	_, err := call(ctx, a, "elasticloadbalancing:DescribeLoadBalancers", func(ctx context.Context) (*elb.DescribeLoadBalancersOutput, error) {
+		return a.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
+	})
+	return err
+}
+
+func (a *api) describeNetworkLoadBalancers(ctx context.Context) error {
+	_, err := call(ctx, a, "elasticloadbalancing:DescribeLoadBalancers (v2)", func(ctx context.Context) (*elbv2.DescribeLoadBalancersOutput, error) {
+		return a.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
+	})
+	return err
+}
+
+// dryRun makes a call with DryRun set, which changes nothing. The error is nil if the role has the permission.
+func (a *api) dryRun(ctx context.Context, action string, request func(context.Context) error) error {
+	_, err := call(ctx, a, action+" (DryRun)", func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
+	switch {
+	case err == nil:
+		return wrongAnswer("success instead of an answer to DryRun")
+	case wouldBeAllowed(err):
+		return nil
+	}
+	return err
+}
+
+func (a *api) tryCreateSecurityGroup(ctx context.Context, vpc, tagKey string) error {
+	return a.dryRun(ctx, "ec2:CreateSecurityGroup", func(ctx context.Context) error {
+		_, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
+			DryRun: awssdk.Bool(true), GroupName: awssdk.String("k8s-elb-cloud-preflight"), Description: awssdk.String("never created: tests a permission"),
+			VpcId: awssdk.String(vpc),
+			TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup,
+				Tags: []types.Tag{{Key: awssdk.String(tagKey), Value: awssdk.String("owned")}}}},
+		})
+		return err
+	})
+}
+
+// allTrafficWithin is a rule that a security group has for itself.
+func allTrafficWithin(group string) []types.IpPermission {
+	return []types.IpPermission{{IpProtocol: awssdk.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: awssdk.String(group)}}}}
+}
+
+func (a *api) tryAuthorizeIngress(ctx context.Context, group string) error {
+	return a.dryRun(ctx, "ec2:AuthorizeSecurityGroupIngress", func(ctx context.Context) error {
+		_, err := a.ec2.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{
+			DryRun: awssdk.Bool(true), GroupId: awssdk.String(group), IpPermissions: allTrafficWithin(group)})
+		return err
+	})
+}
+
+func (a *api) tryRevokeIngress(ctx context.Context, group string) error {
+	return a.dryRun(ctx, "ec2:RevokeSecurityGroupIngress", func(ctx context.Context) error {
+		_, err := a.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{
+			DryRun: awssdk.Bool(true), GroupId: awssdk.String(group), IpPermissions: allTrafficWithin(group)})
+		return err
+	})
+}
+
+func (a *api) tryDeleteSecurityGroup(ctx context.Context, group string) error {
+	return a.dryRun(ctx, "ec2:DeleteSecurityGroup", func(ctx context.Context) error {
+		_, err := a.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{DryRun: awssdk.Bool(true), GroupId: awssdk.String(group)})
+		return err
+	})
+}
+
+func (a *api) tryDescribeTopology(ctx context.Context, instance string) error {
+	return a.dryRun(ctx, "ec2:DescribeInstanceTopology", func(ctx context.Context) error {
+		_, err := a.ec2.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{DryRun: awssdk.Bool(true), InstanceIds: []string{instance}})
+		return err
+	})
+}
+
+func (a *api) tryDisableSourceDestCheck(ctx context.Context, instance string) error {
+	return a.dryRun(ctx, "ec2:ModifyInstanceAttribute", func(ctx context.Context) error {
+		_, err := a.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{
+			DryRun: awssdk.Bool(true), InstanceId: awssdk.String(instance), SourceDestCheck: &types.AttributeBooleanValue{Value: awssdk.Bool(false)}})
+		return err
+	})
+}
+
+// policyTimeout limits one attempt to ask IAM. IAM has one endpoint per partition, which a private subnet may not reach; then
+// a longer wait is not worthwhile.
+const policyTimeout = 3 * time.Second
+
+// policyAttempts is how often a question is asked that IAM answers with an error of its own.
+const policyAttempts = 3
+
+// roleARN looks up the ARN of a role by its name; "" if that is not possible.
+func (a *api) roleARN(ctx context.Context, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, policyTimeout)
+	defer cancel()
+	out, err := a.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: awssdk.String(name)})
+	if err != nil || out.Role == nil {
+		return ""
+	}
+	return awssdk.ToString(out.Role.Arn)
+}
+
+// simulatePolicy asks IAM what the policies of a role allow.
+func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([]evaluation, error) {
+	input := &iam.SimulatePrincipalPolicyInput{
+		PolicySourceArn: awssdk.String(roleARN), ActionNames: q.actions, ResourceArns: q.resources, MaxItems: awssdk.Int32(1000),
+	}
+	for _, key := range slices.Sorted(maps.Keys(q.context)) {
+		kind := iamtypes.ContextKeyTypeEnumString
+		if key == "aws:TagKeys" {
+			kind = iamtypes.ContextKeyTypeEnumStringList
+		}
+		input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
+			ContextKeyName: awssdk.String(key), ContextKeyType: kind, ContextKeyValues: []string{q.context[key]}})
+	}
+	var evaluations []evaluation
+	for {
+		out, err := a.askIAM(ctx, input)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range out.EvaluationResults {
+			evaluations = append(evaluations, evaluation{
+				Action: awssdk.ToString(r.EvalActionName), Missing: r.MissingContextValues,
+				Allowed:  r.EvalDecision == iamtypes.PolicyEvaluationDecisionTypeAllowed,
+				Explicit: r.EvalDecision == iamtypes.PolicyEvaluationDecisionTypeExplicitDeny,
+			})
+		}
+		if !out.IsTruncated || awssdk.ToString(out.Marker) == "" {
+			return evaluations, nil
+		}
+		input.Marker = out.Marker
+	}
+}
+
+// askIAM sends one request. Throttled requests are retried as those to EC2, and those that IAM fails on a few times.
+func (a *api) askIAM(ctx context.Context, input *iam.SimulatePrincipalPolicyInput) (*iam.SimulatePrincipalPolicyOutput, error) {
+	backoff := preflight.Backoff{First: 100 * time.Millisecond, Limit: time.Second}
+	for attempt := 1; ; attempt++ {
+		out, err := call(ctx, a, simulateAction, func(ctx context.Context) (*iam.SimulatePrincipalPolicyOutput, error) {
+			ctx, cancel := context.WithTimeout(ctx, policyTimeout)
+			defer cancel()
+			return a.iam.SimulatePrincipalPolicy(ctx, input)
+		})
+		if classify(err) != classServer || attempt == policyAttempts || preflight.Sleep(ctx, backoff.Next()) != nil {
+			return out, err
+		}
+	}
+}

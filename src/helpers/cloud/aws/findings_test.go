@@ -1,0 +1,410 @@
+package aws
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/preflight"
+)
+
+const testKey = TagPrefix + "prod"
+
+// mistake is one change to a working account or configuration, and what the check that it concerns must report.
+type mistake struct {
+	change func(*fakeCloud)
+	config func(*preflight.Config)
+	conf   string // content of the cloud controller's configuration
+	worker bool   // on a worker, else on a control VM
+
+	check    string
+	status   preflight.Status
+	resource string   // of the finding
+	found    []string // values, ids, actions or error codes that the finding or the note contains
+	fix      []string // parts of the commands or settings that resolve it
+}
+
+func (f *fakeCloud) tagInstance(key, value string) { f.tags[key] = value }
+
+func withCheck(id string, severity preflight.Severity) func(*preflight.Config) {
+	return func(c *preflight.Config) { c.Checks = map[string]preflight.Severity{id: severity} }
+}
+
+func cloudRoutes(c *preflight.Config) { c.ConfigureCloudRoutes = true }
+
+func thorough(c *preflight.Config) { c.Thorough = true }
+
+func denies(actions ...string) func(*fakeCloud) {
+	return func(f *fakeCloud) {
+		for _, a := range actions {
+			f.denied[a] = true
+		}
+	}
+}
+
+func answers(action string, status int, body string) func(*fakeCloud) {
+	return func(f *fakeCloud) { f.answers[action] = fakeAnswer{status, body} }
+}
+
+const credentialsPath = "meta-data/iam/security-credentials/kubernetes-control"
+
+func credentialsAre(document string) func(*fakeCloud) {
+	return func(f *fakeCloud) { f.metadata[credentialsPath] = document }
+}
+
+var longName = strings.Repeat("a", 106)
+
+var tagCases = map[string]mistake{
+	"no tag on the instance": {worker: true, change: func(f *fakeCloud) { delete(f.tags, testKey) },
+		check: "instance-cluster-tag", status: preflight.Failed, resource: testInstance, found: []string{testKey, "Name"},
+		fix: []string{"aws ec2 create-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + testKey + ",Value=shared", "tags: {" + testKey + ": shared}"}},
+	"instance of another cluster": {worker: true, change: func(f *fakeCloud) { f.tags = map[string]string{TagPrefix + "other": "owned"} },
+		check: "instance-cluster-tag", status: preflight.Failed, resource: testInstance, found: []string{`"other"`}},
+	"mode warn": {worker: true, change: func(f *fakeCloud) { delete(f.tags, testKey) }, config: func(c *preflight.Config) { c.Mode = preflight.ModeWarn },
+		check: "instance-cluster-tag", status: preflight.Warned, resource: testInstance},
+	"two cluster ids": {change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		check: "instance-cluster-ids", status: preflight.Failed, resource: testInstance, found: []string{`"old"`, `"prod"`},
+		fix: []string{"aws ec2 delete-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + TagPrefix + "old"}},
+	"two cluster ids on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		check: "instance-cluster-ids", status: preflight.Warned, resource: testInstance},
+	"two cluster ids with a configured id": {change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") }, conf: "[Global]\nKubernetesClusterID = prod\n",
+		check: "instance-cluster-ids", status: preflight.Warned, resource: testInstance},
+	"two cluster ids, severity overridden": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") }, config: withCheck("instance-cluster-ids", preflight.Fail),
+		check: "instance-cluster-ids", status: preflight.Failed, resource: testInstance},
+	"legacy tag": {change: func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
+		check: "instance-legacy-tag", status: preflight.Failed, resource: testInstance, found: []string{"KubernetesCluster=old"}, fix: []string{"--tags Key=" + legacyTag}},
+	"legacy tag on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
+		check: "instance-legacy-tag", status: preflight.Warned, resource: testInstance},
+	"value": {worker: true, change: func(f *fakeCloud) { f.tagInstance(testKey, "true") },
+		check: "cluster-tag-value", status: preflight.Warned, resource: testInstance, found: []string{`"true"`}, fix: []string{"Value=shared"}},
+	"60 tags": {worker: true, change: func(f *fakeCloud) {
+		for i := range 58 {
+			f.tagInstance(fmt.Sprintf("tag-%d é\n", i), "<&>")
+		}
+	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"60"}},
+	"long cluster name": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") }, config: func(c *preflight.Config) { c.Cluster = longName },
+		check: "cluster-name", status: preflight.Failed, found: []string{"106", "105"}, fix: []string{"cluster.name"}},
+	"unknown key in cloud.conf": {conf: "[Global]\nKubernetesClusterId2 = x\n",
+		check: "cloud-config", status: preflight.Failed, resource: "cloud.conf", found: []string{"line 2", `"KubernetesClusterID"`}},
+	"other cluster id in cloud.conf": {conf: "[Global]\nKubernetesClusterID = x\n",
+		check: "cloud-config", status: preflight.Failed, resource: "cloud.conf", found: []string{"KubernetesClusterID = prod", "KubernetesClusterID = x"}},
+}
+
+var subnetCases = map[string]mistake{
+	"node subnet": {worker: true, change: func(f *fakeCloud) { f.subnets[0].tags = nil },
+		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", fix: []string{"--resources subnet-node-a --tags Key=" + testKey}},
+	"node subnet of another cluster": {worker: true, change: func(f *fakeCloud) { f.subnets[0].tags = map[string]string{TagPrefix + "other": "1"} },
+		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", found: []string{`"other"`}},
+	"node subnet does not exist": {worker: true, change: func(f *fakeCloud) { f.subnets = f.subnets[1:] },
+		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", fix: []string{"--subnet-ids subnet-node-a"}},
+	"public subnet": {change: func(f *fakeCloud) { f.subnets[3].tags = nil },
+		check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-b", fix: []string{"--resources subnet-public-b --tags"}},
+	"public subnets of others only": {change: func(f *fakeCloud) {
+		f.subnets[2].tags, f.subnets[3].tags = map[string]string{TagPrefix + "x": "1"}, map[string]string{TagPrefix + "x": "1"}
+	}, check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-a, subnet-public-b", found: []string{`"x"`}},
+	"one zone of others only": {change: func(f *fakeCloud) { f.subnets[2].tags = map[string]string{TagPrefix + "x": "1"} },
+		check: "foreign-public-subnets", status: preflight.Warned, resource: "subnet-public-a", fix: []string{"--resources subnet-public-a"}},
+	"no public route": {change: func(f *fakeCloud) { f.tables[1].gateway = "nat-1" },
+		check: "public-subnet-route", status: preflight.Failed, resource: "vpc-1", fix: []string{"public-subnet-route: off"}},
+	"no route table": {change: func(f *fakeCloud) { f.tables = f.tables[1:] },
+		check: "public-subnet-route", status: preflight.Failed, resource: "subnet-node-a, subnet-node-b", fix: []string{"aws ec2 associate-route-table --region us-east-1 --subnet-id subnet-node-a"}},
+	"public by its tag only": {change: func(f *fakeCloud) { f.subnets[0].tags[publicRoleTag] = "" },
+		check: "public-subnet-route", status: preflight.Warned, resource: "subnet-node-a", fix: []string{"--route-table-id rtb-main"}},
+	"several public subnets, one tagged": {change: func(f *fakeCloud) { f.addPublic("subnet-public-0", nil) }, check: "public-subnet-choice", status: preflight.Passed},
+	"several public subnets, all tagged": {change: func(f *fakeCloud) { f.addPublic("subnet-public-0", map[string]string{testKey: "shared"}) },
+		check: "public-subnet-choice", status: preflight.Warned, resource: "us-east-1a", found: []string{"subnet-public-0"}, fix: []string{"--resources subnet-public-0 --tags Key=" + publicRoleTag}},
+	"several internal subnets": {change: func(f *fakeCloud) { delete(f.subnets[0].tags, internalRoleTag) },
+		check: "internal-subnet-choice", status: preflight.Warned, resource: "us-east-1a", fix: []string{"Key=" + internalRoleTag + ",Value=1"}},
+	"local zones only": {change: func(f *fakeCloud) {
+		f.zones = map[string]string{"us-east-1a": "local-zone", "us-east-1b": "local-zone"}
+	}, check: "internal-subnets", status: preflight.Failed, resource: "vpc-1", fix: []string{"--resources subnet-node-a"}},
+	"node zone without a public subnet": {change: func(f *fakeCloud) { f.subnets = f.subnets[:3] },
+		check: "node-zone-public-subnet", status: preflight.Warned, resource: "us-east-1b", fix: []string{"node-zone-public-subnet: off"}},
+	"local zone without a public subnet": {change: func(f *fakeCloud) {
+		f.subnets = f.subnets[:3]
+		f.zones["us-east-1b"] = "local-zone"
+	}, check: "node-zone-public-subnet", status: preflight.Passed},
+	"two route tables": {change: func(f *fakeCloud) {
+		f.tables[0].tags, f.tables[1].tags = map[string]string{testKey: ""}, map[string]string{testKey: ""}
+	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
+	"one route table": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} },
+		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Passed},
+}
+
+var groupCases = map[string]mistake{
+	"two tagged groups": {worker: true, change: func(f *fakeCloud) { f.addGroup("sg-2", map[string]string{testKey: "owned"}) },
+		check: "tagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 delete-tags --region us-east-1 --resources sg-2"}},
+	"two untagged groups": {worker: true, change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },
+		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-1"}},
+	"one of two groups is tagged": {worker: true, change: func(f *fakeCloud) { f.addGroup("sg-2", nil) }, check: "untagged-security-groups", status: preflight.Passed},
+	"groups are not managed": {change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) }, conf: "[Global]\nDisableSecurityGroupIngress = true\n",
+		check: "untagged-security-groups", status: preflight.Passed},
+}
+
+var permissionCases = map[string]mistake{
+	"no DescribeInstances": {worker: true, change: denies("ec2:DescribeInstances"),
+		check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeInstances", fix: []string{"iam-policy --role worker --cluster prod --role-name kubernetes-control > policy.json"}},
+	"no DescribeAvailabilityZones":  {change: denies("ec2:DescribeAvailabilityZones"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeAvailabilityZones"},
+	"no CreateTags":                 {change: denies("ec2:CreateTags"), check: "security-group-permissions", status: preflight.Failed, resource: "ec2:CreateTags"},
+	"no Authorize":                  {change: denies("ec2:AuthorizeSecurityGroupIngress"), check: "security-group-permissions", status: preflight.Failed, resource: "ec2:AuthorizeSecurityGroupIngress"},
+	"no DescribeLoadBalancers":      {change: denies("elasticloadbalancing:DescribeLoadBalancers"), check: "load-balancer-permissions", status: preflight.Failed, resource: "elasticloadbalancing:DescribeLoadBalancers"},
+	"no RegisterTargets":            {change: denies("elasticloadbalancing:RegisterTargets"), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"two load balancer permissions": {change: denies("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeleteTargetGroup"), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:DeleteTargetGroup, elasticloadbalancing:RegisterTargets"},
+	"a condition on something else": {change: func(f *fakeCloud) {
+		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
+	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:RegisterTargets", found: []string{"aws:SourceVpc"}},
+	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
+		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
+	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"IAM cannot be asked":                {change: denies(simulateAction), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{simulateAction}},
+	"role with a path":                   {change: func(f *fakeCloud) { f.rolePath = "/team/" }, check: "load-balancer-write-permissions", status: preflight.Passed},
+	"role with a path that is not found": {change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, check: "other-permissions", status: preflight.Warned, found: []string{findRoleAction}},
+	"IAM is throttled for a while":       {change: func(f *fakeCloud) { f.throttle[simulateAction] = 20 }, check: "load-balancer-write-permissions", status: preflight.Passed},
+	"IAM cannot be asked, must be known": {change: denies(simulateAction), config: withCheck("load-balancer-write-permissions", preflight.Fail), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "role kubernetes-control"},
+	"IAM fails":                          {change: answers(simulateAction, 500, ""), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"HTTP 500"}},
+	"no DescribeInstanceTopology":        {change: denies("ec2:DescribeInstanceTopology"), check: "other-permissions", status: preflight.Warned, resource: "ec2:DescribeInstanceTopology"},
+	"no DeleteSecurityGroup":             {change: denies("ec2:DeleteSecurityGroup"), check: "other-permissions", status: preflight.Failed, resource: "ec2:DeleteSecurityGroup"},
+	"no DeleteSecurityGroup, thorough":   {change: denies("ec2:DeleteSecurityGroup"), config: thorough, check: "security-group-permissions", status: preflight.Failed, resource: "ec2:DeleteSecurityGroup"},
+	"no CreateRoute": {change: func(f *fakeCloud) {
+		f.denied["ec2:CreateRoute"] = true
+		f.tables[0].tags = map[string]string{testKey: ""}
+	}, config: cloudRoutes, check: "other-permissions", status: preflight.Failed, resource: "ec2:CreateRoute", fix: []string{"--cloud-routes"}},
+	"no BatchGetImage": {worker: true, change: denies("ecr:BatchGetImage"), config: thorough, check: "other-permissions", status: preflight.Warned, resource: "ecr:BatchGetImage"},
+}
+
+var credentialCases = map[string]mistake{
+	"no profile": {worker: true, change: func(f *fakeCloud) { f.noProfile() },
+		check: "instance-profile", status: preflight.Failed, resource: testInstance, found: []string{"404"}, fix: []string{"aws ec2 associate-iam-instance-profile --region us-east-1 --instance-id " + testInstance, "iam_instance_profile"}},
+	"profile without a role": {worker: true, change: func(f *fakeCloud) { delete(f.metadata, "meta-data/iam/security-credentials/") },
+		check: "role-credentials", status: preflight.Failed, fix: []string{"aws iam add-role-to-instance-profile"}},
+	"role cannot be assumed": {worker: true, change: credentialsAre(`{"Code": "AssumeRoleUnauthorizedAccess"}`),
+		check: "role-credentials", status: preflight.Failed, found: []string{"AssumeRoleUnauthorizedAccess"}},
+	"credentials expired": {worker: true, change: credentialsAre(credentialsDocument(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))),
+		check: "role-credentials", status: preflight.Failed, found: []string{"2026-01-02T03:04:05Z"}},
+	"credentials rejected": {worker: true, change: credentialsAre(strings.Replace(credentialsDocument(time.Now().Add(time.Hour)), testKeyID, "ASIASOMETHINGELSE123", 1)),
+		check: "role-credentials", status: preflight.Failed, resource: "role kubernetes-control", found: []string{"AuthFailure"}},
+	"wrong profile": {worker: true, config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-worker" },
+		check: "instance-role", status: preflight.Failed, resource: testInstance, found: []string{"kubernetes-worker", "kubernetes-control"}, fix: []string{"iam_instance_profile: kubernetes-worker"}},
+	"right profile":   {worker: true, config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-control" }, check: "instance-role", status: preflight.Passed},
+	"clock":           {worker: true, change: func(f *fakeCloud) { f.dateOffset = 10 * time.Minute }, check: "clock", status: preflight.Failed, resource: testInstance, found: []string{"behind"}},
+	"clock, 1 minute": {worker: true, change: func(f *fakeCloud) { f.dateOffset = -time.Minute }, check: "clock", status: preflight.Warned, resource: testInstance, found: []string{"1m", "ahead"}},
+}
+
+var instanceCases = map[string]mistake{
+	"unknown instance":               {worker: true, change: func(f *fakeCloud) { f.unknown = true }, check: "instance-known", status: preflight.Failed, resource: testInstance, found: []string{"InvalidInstanceID.NotFound"}},
+	"empty answer":                   {worker: true, change: func(f *fakeCloud) { f.empty = true }, check: "instance-known", status: preflight.Failed, resource: testInstance},
+	"EC2 fails":                      {worker: true, change: answers("ec2:DescribeInstances", 500, "<html>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "HTTP 500"}},
+	"truncated XML":                  {worker: true, change: answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets", "HTTP 200"}},
+	"EC2 answers with text":          {change: answers("ec2:DescribeInstances", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "hello"}},
+	"EC2 answers nothing":            {worker: true, change: answers("ec2:DescribeSubnets", 200, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets"}},
+	"EC2 answers another question":   {change: answers("ec2:DescribeSecurityGroups", 200, "<DescribeVpcsResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSecurityGroups", "DescribeVpcsResponse"}},
+	"EC2 answers a DryRun with text": {change: answers("ec2:CreateSecurityGroup", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup", "hello"}},
+	"EC2 ignores DryRun":             {change: answers("ec2:CreateSecurityGroup", 200, "<CreateSecurityGroupResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup"}},
+	"EC2 fails on a DryRun":          {change: answers("ec2:AuthorizeSecurityGroupIngress", 500, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:AuthorizeSecurityGroupIngress", "HTTP 500"}},
+	"EC2 rejects a DryRun":           {change: answers("ec2:CreateSecurityGroup", 400, "<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors></Response>"), check: "security-group-permissions", status: preflight.Warned, resource: "ec2:CreateSecurityGroup, ec2:CreateTags", found: []string{"InvalidParameterValue"}},
+	"load balancer API answers text": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 200, "hello"), check: "load-balancer-endpoint", status: preflight.Failed, resource: "elasticloadbalancing.us-east-1", found: []string{"hello"}},
+	"IAM answers text":               {change: answers(simulateAction, 200, "hello"), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"hello"}},
+	"load balancer API fails": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 500, ""), check: "load-balancer-endpoint", status: preflight.Failed,
+		resource: "elasticloadbalancing.us-east-1", found: []string{"HTTP 500"}},
+	"private DNS name":    {worker: true, change: func(f *fakeCloud) { f.dnsName = "other.internal" }, check: "node-name", status: preflight.Failed, resource: testInstance, found: []string{"other.internal", "ip-10-0-16-4.ec2.internal"}},
+	"no private DNS name": {worker: true, change: func(f *fakeCloud) { f.dnsName = "" }, check: "node-name", status: preflight.Failed, resource: testInstance, fix: []string{"--vpc-id vpc-1 --enable-dns-hostnames"}},
+	"address": {worker: true, change: func(f *fakeCloud) {
+		f.metadata["dynamic/instance-identity/document"] = strings.Replace(f.metadata["dynamic/instance-identity/document"], "10.0.16.4", "10.0.16.5", 1)
+	}, check: "node-address", status: preflight.Failed, resource: testInstance, found: []string{"10.0.16.5", "10.0.16.4"}},
+	"source/destination check": {worker: true, config: func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true },
+		check: "source-dest-check", status: preflight.Failed, resource: testInstance, found: []string{"eni-1"}, fix: []string{"--no-source-dest-check", "source_dest_check: false"}},
+	"source/destination check with cloud routes": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} }, config: cloudRoutes,
+		check: "source-dest-check", status: preflight.Warned, resource: testInstance},
+	"hop limit": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, check: "metadata-hop-limit", status: preflight.Passed},
+	"hop limit, pods require more": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, config: withCheck("metadata-hop-limit", preflight.Warn),
+		check: "metadata-hop-limit", status: preflight.Warned, resource: testInstance, found: []string{"1"}, fix: []string{"--http-put-response-hop-limit 2", "http_put_response_hop_limit: 2"}},
+}
+
+var metadataCases = map[string]mistake{
+	"malformed identity": {worker: true, change: func(f *fakeCloud) { f.metadata["dynamic/instance-identity/document"] = "{" }, check: "metadata-service", status: preflight.Failed, found: []string{"JSON"}},
+	"metadata disabled": {worker: true, change: func(f *fakeCloud) { f.tokenStatus = 403 }, check: "metadata-service", status: preflight.Failed, found: []string{"HTTP 403"},
+		fix: []string{"--http-endpoint enabled", "http_endpoint: enabled"}},
+	"no IMDSv2":              {worker: true, change: func(f *fakeCloud) { f.tokenStatus = 404 }, check: "metadata-service", status: preflight.Failed, found: []string{"IMDSv2", "HTTP 404"}, fix: []string{"AWS_EC2_METADATA_SERVICE_ENDPOINT"}},
+	"metadata fails halfway": {worker: true, change: func(f *fakeCloud) { f.statuses["meta-data/iam/info"] = 500 }, check: "metadata-service", status: preflight.Failed, found: []string{"meta-data/iam/info", "HTTP 500"}},
+	"metadata fails":         {worker: true, change: func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 }, check: "metadata-service", status: preflight.Failed, found: []string{"meta-data/local-hostname", "HTTP 500"}},
+}
+
+// TestFindings makes one change at a time. Every check must report a finding for at least one of them.
+func TestFindings(t *testing.T) {
+	withFinding := map[string]bool{"stale-node": true, "registry-endpoint": true} // which have tests of their own
+	ran, total := 0, 0
+	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases} {
+		total += len(cases)
+		for name, m := range cases {
+			t.Run(name, func(t *testing.T) {
+				got := m.run(t)
+				ran++
+				withFinding[m.check] = withFinding[m.check] || len(got.Findings) > 0
+			})
+		}
+	}
+	for _, c := range checks {
+		if ran == total && !withFinding[c.id] {
+			t.Errorf("no case makes %s report a finding", c.id)
+		}
+	}
+}
+
+// run makes the change and compares the result of the check.
+func (m mistake) run(t *testing.T) preflight.Result {
+	f := newFake()
+	if m.change != nil {
+		m.change(f)
+	}
+	c := testConfig(preflight.Control)
+	if m.worker {
+		c.Role = preflight.Worker
+	}
+	if m.config != nil {
+		m.config(&c)
+	}
+	r, _ := runAgainst(t, f, c, func(r *cloud.Request) {
+		if m.conf != "" {
+			r.Config.CloudConfigFile, r.CloudConfig = "cloud.conf", []byte(m.conf)
+		}
+	})
+	got := result(r, m.check)
+	if got.Status != m.status {
+		t.Errorf("%s is %q, want %q", m.check, got.Status, m.status)
+	}
+	seen, fixes, resources := got.Note, "", []string{}
+	for _, f := range got.Findings {
+		seen += "\n" + f.Wanted + "\n" + f.Found
+		fixes += "\n" + strings.Join(f.Fix, "\n")
+		resources = append(resources, f.Resource)
+		if f.Resource == "" || f.Wanted == "" || f.Found == "" || f.Why == "" || len(f.Fix) == 0 {
+			t.Errorf("incomplete finding: %+v", f)
+		}
+	}
+	if m.resource != "" && !slices.Contains(resources, m.resource) {
+		t.Errorf("findings for %q, want one for %q", resources, m.resource)
+	}
+	for _, part := range m.found {
+		if !strings.Contains(seen, part) {
+			t.Errorf("the result of %s lacks %q: %s", m.check, part, seen)
+		}
+	}
+	for _, part := range m.fix {
+		if !strings.Contains(fixes, part) {
+			t.Errorf("the fixes of %s lack %q: %s", m.check, part, fixes)
+		}
+	}
+	if m.check == "metadata-service" && (r.Count(preflight.Failed) != 1 || result(r, "instance-profile").Status != preflight.Skipped) {
+		t.Error("without metadata other checks must be skipped")
+	}
+	if (r.Verdict == preflight.VerdictFailed) != (m.status == preflight.Failed) {
+		t.Errorf("the verdict is %s", r.Verdict)
+	}
+	for _, secret := range []string{testSecret, testToken, testKeyID} {
+		if strings.Contains(text(r), secret) {
+			t.Error("the report contains a secret")
+		}
+	}
+	if t.Failed() {
+		t.Log(text(r))
+	}
+	return got
+}
+
+// operatorMistakes are the mistakes that operators make most often, with the checks that report each.
+var operatorMistakes = map[string][]string{
+	"no instance profile":                             {"instance-profile"},
+	"a profile without a usable role":                 {"role-credentials"},
+	"the wrong role":                                  {"instance-role"},
+	"DescribeInstances is denied":                     {"ec2-read-permissions"},
+	"no DescribeAvailabilityZones":                    {"ec2-read-permissions"},
+	"no CreateSecurityGroup, CreateTags or Authorize": {"security-group-permissions"},
+	"no load balancer permissions":                    {"load-balancer-permissions", "load-balancer-write-permissions"},
+	"no cluster tag on the instance":                  {"instance-cluster-tag"},
+	"two cluster ids":                                 {"instance-cluster-ids"},
+	"old and new tag disagree":                        {"instance-legacy-tag"},
+	"a value that is neither owned nor shared":        {"cluster-tag-value"},
+	"a name that is too long, too many tags":          {"cluster-name", "instance-tag-limit"},
+	"a subnet tagged only for another cluster":        {"node-subnet-cluster-tag", "public-subnet-cluster-tag", "foreign-public-subnets"},
+	"no role tag, and several subnets in a zone":      {"public-subnet-choice", "internal-subnet-choice"},
+	"a public subnet without a public route":          {"public-subnet-route", "internal-subnets"},
+	"two tagged security groups":                      {"tagged-security-groups"},
+	"several untagged security groups":                {"untagged-security-groups"},
+	"a host name that is not the private DNS name":    {"node-name"},
+	"a node address that is not the instance's":       {"node-address"},
+	"a hop limit of 1":                                {"metadata-hop-limit"},
+	"instance metadata is off":                        {"metadata-service"},
+	"clock skew":                                      {"clock"},
+	"EC2, ELB or ECR is not reachable":                {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint"},
+	"the source/destination check is on":              {"source-dest-check"},
+	"two tagged route tables":                         {"cloud-routes-table"},
+	"a Node of a previous VM":                         {"stale-node"},
+}
+
+func TestOperatorMistakesHaveChecks(t *testing.T) {
+	for mistake, ids := range operatorMistakes {
+		for _, id := range ids {
+			if !slices.ContainsFunc(checks, func(c check) bool { return c.id == id }) {
+				t.Errorf("%s: there is no check %s", mistake, id)
+			}
+		}
+	}
+}
+
+// TestWrongAnswersPassNoCheck has AWS answer every call with status 200 and no answer of its API.
+func TestWrongAnswersPassNoCheck(t *testing.T) {
+	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
+		f := newFake()
+		for _, action := range append(Actions(preflight.Control, true), simulateAction) {
+			f.answers[action] = fakeAnswer{200, body}
+		}
+		r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+		for _, c := range checks {
+			if got := result(r, c.id); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && c.id != "clock" && got.Status == preflight.Passed && c.id != "source-dest-check" {
+				t.Errorf("%q passes %s: %s", body, c.id, got.Note)
+			}
+		}
+		if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed {
+			t.Errorf("%q: ec2-endpoint is %s", body, got.Status)
+		}
+	}
+}
+
+// TestReasonsMatchTheCloudController: which cluster the pinned cloud controller would manage with an instance's tags; see init,
+// initFromTags and findClusterIDs in tags.go of k8s.io/cloud-provider-aws.
+func TestReasonsMatchTheCloudController(t *testing.T) {
+	const starts, runsAs, omitted = "does not start", "would run as cluster", "omits"
+	for name, test := range map[string]struct {
+		tags   map[string]string
+		conf   string
+		role   preflight.Role
+		check  string
+		reason string
+	}{
+		"no tag":                    {map[string]string{"Name": "x"}, "", preflight.Control, "instance-cluster-tag", starts},
+		"another cluster's":         {map[string]string{TagPrefix + "other": ""}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
+		"another cluster's, old":    {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
+		"another cluster's, old, 2": {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", runsAs + ` "other"`},
+		"old and new disagree":      {map[string]string{testKey: "", legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", starts},
+		"two other clusters'":       {map[string]string{TagPrefix + "a": "", TagPrefix + "b": ""}, "", preflight.Control, "instance-cluster-tag", starts},
+		"configured id":             {map[string]string{TagPrefix + "other": ""}, "[Global]\nKubernetesClusterID = prod\n", preflight.Control, "instance-cluster-tag", omitted},
+		"another cluster's, worker": {map[string]string{TagPrefix + "other": ""}, "", preflight.Worker, "instance-cluster-tag", omitted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.tags = test.tags
+			r, _ := runAgainst(t, f, testConfig(test.role), func(r *cloud.Request) {
+				if test.conf != "" {
+					r.Config.CloudConfigFile, r.CloudConfig = "cloud.conf", []byte(test.conf)
+				}
+			})
+			got := result(r, test.check)
+			if len(got.Findings) != 1 || !strings.Contains(got.Findings[0].Why, test.reason) {
+				t.Errorf("%+v; want the reason to contain %q", got.Findings, test.reason)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package aws
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"al.essio.dev/pkg/shellescape"
+
+	"kubernetes-release/internal/bosh"
+)
+
+// fixPolicy is the command that gives the role the permissions of the generated policy.
+func (f *facts) fixPolicy() []string {
+	role := cmp.Or(f.credentials.Role, "ROLE")
+	options := partitionOf(f.region()).flag()
+	if role != DefaultRoleName(f.request.Role) {
+		options += " --role-name " + role
+	}
+	if f.request.ConfigureCloudRoutes {
+		options += " --cloud-routes"
+	}
+	return []string{fmt.Sprintf("%s iam-policy --role %s --cluster %s%s > policy.json && aws iam put-role-policy --role-name %s --policy-name kubernetes-%s --policy-document file://policy.json",
+		bosh.DefaultRoot.Package("helpers", "bin", "cloud-preflight"), f.request.Role, shellescape.Quote(f.cluster()), options, role, f.request.Role)}
+}
+
+// tagCommand adds the cluster's tag to resources.
+func (f *facts) tagCommand(value string, resources ...string) string {
+	return tagCommand(f.region(), f.tagKey(), value, resources...)
+}
+
+func tagCommand(region, key, value string, resources ...string) string {
+	argument := fmt.Sprintf("Key=%s,Value=%s", key, value)
+	if !isShorthand(key) || !isShorthand(value) {
+		argument = shellescape.Quote(fmt.Sprintf(`[{"Key":%q,"Value":%q}]`, key, value))
+	}
+	return fmt.Sprintf("aws ec2 create-tags --region %s --resources %s --tags %s", region, strings.Join(resources, " "), argument)
+}
+
+// isShorthand reports whether s can be part of the AWS CLI's shorthand syntax, which has no quoting.
+func isShorthand(s string) bool {
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._/:@+", c))
+	})
+}
+
+// untagCommand removes tags from resources.
+func (f *facts) untagCommand(resources []string, keys ...string) string {
+	var arguments []string
+	for _, key := range keys {
+		argument := "Key=" + key
+		if !isShorthand(key) {
+			argument = shellescape.Quote(fmt.Sprintf(`{"Key":%q}`, key))
+		}
+		arguments = append(arguments, argument)
+	}
+	return fmt.Sprintf("aws ec2 delete-tags --region %s --resources %s --tags %s", f.region(), strings.Join(resources, " "), strings.Join(arguments, " "))
+}
+
+// keepTagOnFirst removes the cluster's tag from all resources but the first.
+func (f *facts) keepTagOnFirst(resources []string) string {
+	return fmt.Sprintf("%s, to keep the tag on %s only", f.untagCommand(resources[1:], f.tagKey()), resources[0])
+}
+
+// endpointCommand creates a VPC endpoint for an AWS service.
+func (f *facts) endpointCommand(service string) string {
+	return fmt.Sprintf("aws ec2 create-vpc-endpoint --region %s --vpc-id %s --vpc-endpoint-type Interface --service-name com.amazonaws.%s.%s --subnet-ids %s",
+		f.region(), cmp.Or(f.vpcID(), "VPC"), f.region(), service, cmp.Or(f.subnetID(), "SUBNET"))
+}
+
+// inExtension is the setting in the cloud config's VM extension for machines of this role.
+func (f *facts) inExtension(properties string) string {
+	return fmt.Sprintf("in the cloud config's vm_extension kubernetes-%s: cloud_properties: {%s}", f.request.Role, properties)
+}

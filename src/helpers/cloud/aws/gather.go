@@ -1,0 +1,275 @@
+package aws
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"kubernetes-release/helpers/preflight"
+)
+
+// gatherer asks for facts.
+type gatherer struct {
+	provider *Provider
+	metadata *metadataClient
+	recorder *recorder
+	api      *api
+	log      func(msg string, args ...any)
+	facts    *facts
+
+	mu      sync.Mutex
+	secrets []string
+}
+
+// gather asks the given sources again and leaves the values of the others unchanged. Instance metadata that does not reply is
+// asked again until the deadline, because nothing else can be asked without it.
+func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time) {
+	f := g.facts
+	g.gatherRole(ctx, wanted)
+	backoff := g.provider.roundPause()
+	for f.metadataFailure() != nil && g.provider.now().Before(deadline) {
+		g.log("waiting", "for", "instance metadata", "last", f.metadataFailure().Error())
+		if preflight.Sleep(ctx, backoff.Next()) != nil {
+			break
+		}
+		g.gatherRole(ctx, fromProfile|fromCredentials)
+	}
+	if wanted&fromRegistry != 0 && f.metadataErr == nil {
+		f.registryHost, f.registryErr = registryAddress(f.metadata.Region), nil
+	}
+	registry := make(chan error, 1)
+	go func() {
+		if wanted&fromRegistry == 0 || f.registryHost == "" {
+			registry <- nil
+			return
+		}
+		registry <- g.provider.reachable(f.registryHost)
+	}()
+	node := make(chan struct{})
+	go func() {
+		defer close(node)
+		if wanted&fromNode != 0 && f.metadataErr == nil && f.request.NodeKubeconfig != "" {
+			f.nodeProviderID, f.nodeErr = g.provider.nodeProviderID(ctx, f.request.NodeKubeconfig, f.metadata.Hostname)
+		}
+	}()
+	if wanted&fromEC2 != 0 {
+		g.gatherEC2(ctx, wanted)
+	}
+	<-node
+	if err := <-registry; wanted&fromRegistry != 0 {
+		f.registryErr = err
+	}
+	f.skew, f.skewKnown = g.recorder.clockSkew()
+	f.local, f.localErr = g.provider.localAddresses()
+}
+
+// gatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:
+// without a session token, or on a machine that has no metadata, nothing else can be read.
+func (g *gatherer) gatherMetadata(ctx context.Context, role bool) {
+	f := g.facts
+	if f.metadata, f.metadataErr = g.metadata.instance(ctx); f.metadataErr != nil {
+		return
+	}
+	_ = inParallel(
+		func() error {
+			f.metadata, f.metadataErr = g.metadata.network(ctx, f.metadata)
+			return nil
+		},
+		func() error {
+			if role {
+				g.gatherRole(ctx, fromProfile|fromCredentials)
+			}
+			return nil
+		})
+}
+
+// gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are about
+// to expire.
+func (g *gatherer) gatherRole(ctx context.Context, wanted source) {
+	f := g.facts
+	f.now = g.provider.now()
+	_ = inParallel(
+		func() error {
+			if wanted&fromProfile != 0 {
+				f.profile, f.profileErr = g.metadata.profile(ctx)
+			}
+			return nil
+		},
+		func() error {
+			expiring := f.credentialsErr == nil && f.credentials.Expires.Before(f.now.Add(time.Minute))
+			if wanted&fromCredentials != 0 || expiring {
+				c, err := g.metadata.credentials(ctx, f.now)
+				f.credentialsErr = err
+				g.setCredentials(c)
+			}
+			return nil
+		})
+}
+
+func (g *gatherer) setCredentials(c roleCredentials) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.facts.credentials = c
+	g.secrets = append(g.secrets, c.SecretAccessKey, c.Token, c.AccessKeyID)
+}
+
+func (g *gatherer) currentCredentials() roleCredentials {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.facts.credentials
+}
+
+// gatherEC2 makes all calls in parallel that do not depend on each other. Calls that depend on the instance's description wait for
+// it only if instance metadata does not have what they need.
+func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
+	f := g.facts
+	if f.credentialsErr != nil {
+		g.giveUp(wanted, notAsked("there are no credentials"))
+		return
+	}
+	if g.api == nil {
+		a, err := newAPI(ctx, f.region(), g.currentCredentials, g.recorder)
+		if err != nil {
+			g.giveUp(wanted, err)
+			return
+		}
+		a.pace, a.log = newPace(g.provider.now, g.provider.throttleSpan()), g.log
+		g.api = a
+		if g.provider.BeforeCalls != nil {
+			g.provider.BeforeCalls()
+		}
+	}
+	ask := func(s source, roles ...preflight.Role) bool {
+		return wanted&s != 0 && (len(roles) == 0 || slices.Contains(roles, f.request.Role))
+	}
+	if ask(fromInstance) && needsInstanceFirst(f) {
+		f.instance, f.instanceErr = g.api.describeInstance(ctx, f.instanceID())
+		wanted &^= fromInstance
+	}
+	// Which of several groups permissions are tested on depends on their tags.
+	if ask(fromGroups, preflight.Control) && len(f.groupIDs()) > 1 {
+		f.groups, f.groupsErr = g.describeGroups(ctx, f.groupIDs())
+		wanted &^= fromGroups
+	}
+	tasks := []func() error{}
+	add := func(when bool, task func()) {
+		if when {
+			tasks = append(tasks, func() error { task(); return nil })
+		}
+	}
+	// The ids are read before the calls start, because one of the calls changes what they are read from.
+	vpcID, subnetID, groupIDs := f.vpcID(), f.subnetID(), f.groupIDs()
+	add(ask(fromInstance), func() { f.instance, f.instanceErr = g.api.describeInstance(ctx, f.instanceID()) })
+	add(ask(fromSubnets), func() { f.subnets, f.subnetsErr = g.describeSubnets(ctx, vpcID, subnetID) })
+	add(ask(fromRouteTables, preflight.Control), func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) })
+	add(ask(fromRouteTables, preflight.Control) && f.request.ConfigureCloudRoutes, func() {
+		if f.conf.RouteTableID != "" {
+			f.routeTables, f.routesErr = g.describeRouteTables(ctx, "route-table-id", f.conf.RouteTableID)
+			return
+		}
+		f.routeTables, f.routesErr = g.describeRouteTables(ctx, "tag-key", f.tagKey())
+	})
+	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
+	// A worker with one group needs no call: the cloud controller uses that group, tagged or not.
+	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
+	if ask(fromProbes, preflight.Control) {
+		probes := g.permissionProbes(vpcID, groupIDs)
+		f.probes = make([]probe, len(probes))
+		for i, p := range probes {
+			add(true, func() { f.probes[i] = p.run(ctx) })
+		}
+	}
+	add(ask(fromPolicies) && (f.isControl() || f.request.Thorough), func() { f.policies, f.policiesErr = g.askPolicies(ctx) })
+	_ = inParallel(tasks...)
+}
+
+// needsInstanceFirst reports whether instance metadata lacks an id that other calls require.
+func needsInstanceFirst(f *facts) bool {
+	return f.vpcID() == "" || f.subnetID() == "" || len(f.groupIDs()) == 0
+}
+
+func (g *gatherer) giveUp(wanted source, err error) {
+	f := g.facts
+	for s, target := range map[source]*error{
+		fromInstance: &f.instanceErr, fromSubnets: &f.subnetsErr, fromRouteTables: &f.tablesErr, fromZones: &f.zonesErr, fromGroups: &f.groupsErr,
+	} {
+		if wanted&s != 0 {
+			*target = err
+		}
+	}
+	if wanted&fromRouteTables != 0 {
+		f.routesErr = err
+	}
+	if wanted&fromProbes != 0 {
+		f.probes = nil
+	}
+	if wanted&fromPolicies != 0 {
+		f.policies, f.policiesErr = nil, err
+	}
+}
+
+// describeSubnets returns all subnets of the VPC on a control VM, and the instance's own on a worker.
+func (g *gatherer) describeSubnets(ctx context.Context, vpcID, subnetID string) ([]subnet, error) {
+	switch {
+	case g.facts.isControl() && vpcID == "":
+		return nil, notAsked("the VPC is unknown")
+	case g.facts.isControl():
+		return g.api.describeSubnetsOf(ctx, vpcID)
+	case subnetID == "":
+		return nil, notAsked("the instance's subnet is unknown")
+	}
+	return g.api.describeSubnet(ctx, subnetID)
+}
+
+func (g *gatherer) describeRouteTables(ctx context.Context, filterName, value string) ([]routeTable, error) {
+	if value == "" {
+		return nil, notAsked("the VPC is unknown")
+	}
+	return g.api.describeRouteTables(ctx, filterName, value)
+}
+
+func (g *gatherer) describeGroups(ctx context.Context, ids []string) ([]securityGroup, error) {
+	if len(ids) == 0 {
+		return nil, notAsked("the instance's security groups are unknown")
+	}
+	return g.api.describeGroups(ctx, ids)
+}
+
+// registryAddress is host:port of the region's container registry API, or of its replacement in the SDK's environment
+// variables.
+func registryAddress(region string) string {
+	for _, name := range []string{"AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL"} {
+		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {
+			port := u.Port()
+			if port == "" {
+				port = map[string]string{"http": "80"}[u.Scheme]
+			}
+			if port == "" {
+				port = "443"
+			}
+			return net.JoinHostPort(u.Hostname(), port)
+		}
+	}
+	return fmt.Sprintf("api.ecr.%s.%s:443", region, partitionOf(region).domain)
+}
+
+// inParallel runs all tasks and returns the first error in the order of the arguments.
+func inParallel(tasks ...func() error) error {
+	errs := make([]error, len(tasks))
+	var wg sync.WaitGroup
+	for i, task := range tasks {
+		wg.Go(func() { errs[i] = task() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package aws
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so that
+// no check has to deal with the SDK's pointers. A value that AWS left out is the zero value.
+
+// instance is this machine as EC2 describes it.
+type instance struct {
+	ID              string
+	PrivateDNSName  string
+	Address         string // the primary private one
+	Subnet          string
+	VPC             string
+	Groups          []string // ids of its security groups
+	Tags            tags
+	Interfaces      []networkInterface
+	SourceDestCheck bool
+	// MetadataHopLimit is how many network hops a session token of instance metadata may pass; 0: EC2 did not say.
+	MetadataHopLimit int
+}
+
+// addresses are all private addresses of the instance.
+func (i instance) addresses() []string {
+	all := []string{i.Address}
+	for _, n := range i.Interfaces {
+		all = append(all, n.Addresses...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+type networkInterface struct {
+	ID              string
+	Addresses       []string // private
+	SourceDestCheck bool
+}
+
+type subnet struct {
+	ID, Zone string
+	Tags     tags
+}
+
+type routeTable struct {
+	ID       string
+	Main     bool     // applies to the subnets that have no table of their own
+	Subnets  []string // ids of those that it is the table of
+	Gateways []string // targets of its routes, such as local, igw-… and nat-…
+	Tags     tags
+}
+
+// isPublic reports whether the table has a route to an internet gateway.
+func (t routeTable) isPublic() bool {
+	return slices.ContainsFunc(t.Gateways, func(id string) bool { return strings.HasPrefix(id, "igw") })
+}
+
+type zone struct{ Name, Type string }
+
+type securityGroup struct {
+	ID   string
+	Tags tags
+}
+
+// evaluation is IAM's answer about one action on one resource.
+type evaluation struct {
+	Action   string
+	Allowed  bool
+	Explicit bool     // a statement denies it
+	Missing  []string // condition keys that the question did not have
+}
+
+// question asks IAM about actions of one scope on one kind of resource.
+type question struct {
+	actions   []string
+	resources []string
+	context   map[string]string // condition key to value
+}
+
+// quoteAll returns `cluster "a"` or `clusters "a" and "b"`.
+func quoteAll(noun string, names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = fmt.Sprintf("%q", clip(n))
+	}
+	if len(quoted) == 1 {
+		return noun + " " + quoted[0]
+	}
+	return noun + "s " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
+}
+
+// clip shortens a value from outside for use in a message.
+func clip(s string) string {
+	const limit = 80
+	if len(s) > limit {
+		return s[:limit] + "…"
+	}
+	return s
+}

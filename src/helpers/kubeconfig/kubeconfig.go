@@ -1,0 +1,41 @@
+// Package kubeconfig loads kubeconfig files.
+package kubeconfig
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"kubernetes-release/helpers/apiclient"
+)
+
+// Load reads the kubeconfig file at path. Errors name the file, and wrap fs.ErrNotExist where there is none. The user agent is
+// the name of the running program.
+func Load(path string) (*rest.Config, error) {
+	if _, err := os.Stat(path); err != nil { // clientcmd treats an empty path as a request for the configuration of a pod
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	config.UserAgent = filepath.Base(os.Args[0])
+	return config, nil
+}
+
+// APIClient returns a small client that authenticates as a kubeconfig file says. Errors are those of Load; they also name a
+// certificate or a key that cannot be read.
+func APIClient(path string) (*apiclient.Client, error) {
+	config, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return &apiclient.Client{Server: config.Host, HTTP: client}, nil
+}

@@ -1,0 +1,129 @@
+package launcher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Problems lists everything that keeps a process from being started.
+type Problems struct {
+	Process string
+	List    []string
+}
+
+func (p *Problems) Error() string {
+	if len(p.List) == 1 {
+		return fmt.Sprintf("%s cannot run like this: %s", p.Process, p.List[0])
+	}
+	return fmt.Sprintf("%s cannot run like this, %d problems:\n  - %s", p.Process, len(p.List), strings.Join(p.List, "\n  - "))
+}
+
+// Check checks a configuration without starting or stopping anything. The error lists every problem found.
+func (l *Launcher) Check(ctx context.Context, path string) error {
+	config, err := Load(path)
+	if err != nil {
+		return err
+	}
+	log := logger(l.Stderr, config.Process)
+	problems := l.checkCertificates(config, log)
+	problems = append(problems, missingFiles(config)...)
+	problems = append(problems, missingPrograms(config)...)
+	flagProblems, err := l.checkFlags(ctx, config, log)
+	if err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("check of %s was interrupted: %w", config.Process, err)
+		}
+		flagProblems = append(flagProblems, err.Error())
+	}
+	if problems = append(problems, flagProblems...); len(problems) > 0 {
+		return &Problems{Process: config.Process, List: problems}
+	}
+	return nil
+}
+
+func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string {
+	var problems []string
+	for _, certificate := range config.Certificates {
+		report := certificate.Check(l.Now())
+		for _, warning := range report.Warnings {
+			log.Warn(warning)
+		}
+		if len(report.Problems) == 0 {
+			log.Info("certificate is valid", "property", certificate.Property, "usage", certificate.Usage, "valid_until", report.NotAfter.UTC().Format(time.RFC3339))
+		}
+		for _, problem := range report.Problems {
+			if !slices.Contains(problems, problem) { // several certificates can have the same CA
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems
+}
+
+// missingFiles lists the files named by wait_for that do not exist or are empty.
+func missingFiles(config *Config) []string {
+	var problems []string
+	for i, w := range config.WaitFor {
+		for key, path := range map[string]string{"ca": w.CA, "certificate": w.Certificate, "private_key": w.PrivateKey, "token_file": w.TokenFile} {
+			if path == "" {
+				continue
+			}
+			if info, err := os.Stat(path); err != nil {
+				problems = append(problems, fmt.Sprintf("%s, wait_for[%d].%s: %v", config.path, i, key, err))
+			} else if info.Size() == 0 {
+				problems = append(problems, fmt.Sprintf("%s, wait_for[%d].%s: file %s is empty; the property that it is rendered from is not set", config.path, i, key, path))
+			}
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// missingPrograms lists the commands that the process would run and not find.
+func missingPrograms(config *Config) []string {
+	path := os.Getenv("PATH")
+	if own, ok := config.Environment["PATH"]; ok {
+		path = own.text
+	}
+	var problems []string
+	for _, name := range slices.Sorted(maps.Keys(config.Programs)) {
+		found := func(dir string) bool { return executable(filepath.Join(dir, name)) == nil }
+		if !slices.ContainsFunc(filepath.SplitList(path), found) {
+			problems = append(problems, fmt.Sprintf("the VM has no command %s (PATH is %s), required for %s", name, path, config.Programs[name]))
+		}
+	}
+	return problems
+}
+
+func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {
+	id, err := config.identityForCheck(log)
+	if err != nil {
+		return nil, err
+	}
+	flags := config.flags(id)
+	if config.FlagCheck == "none" {
+		log.Info("flags are not checked: flag_check is none", "flags", len(flags))
+		return nil, executable(config.Executable)
+	}
+	started := time.Now()
+	result, err := flagChecker{
+		executable:  config.Executable,
+		arguments:   config.Arguments,
+		environment: config.environment(id, os.Environ()),
+		timeout:     config.CheckTimeout.Std(),
+	}.check(ctx, flags)
+	for _, warning := range result.warnings {
+		log.Warn(warning)
+	}
+	if err == nil && len(result.problems) == 0 {
+		log.Info("flags are valid", "executable", config.Executable, "flags", len(flags), "took", time.Since(started).Round(time.Millisecond))
+	}
+	return result.problems, err
+}

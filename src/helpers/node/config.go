@@ -1,0 +1,87 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"kubernetes-release/internal/strictjson"
+)
+
+// config is what the jobs of a node render to config/node.json: BOSH's own names for the VM, and where the identity of its
+// cloud is stored.
+type config struct {
+	InstanceGroup string `json:"instance_group"`
+	InstanceID    string `json:"instance_id"`
+	// Address is the instance's IP address in its default network.
+	Address string `json:"address"`
+	// IdentityFile is the absolute path of the file that the job cloud-provider writes; empty without a cloud provider.
+	IdentityFile string `json:"identity_file"`
+}
+
+// Load returns the VM's identity according to a job's config/node.json: what the identity file holds, if the file names one,
+// else a name derived from the instance group and the instance ID. Errors name the file.
+func Load(path string) (Identity, error) {
+	c, err := readConfig(path)
+	if err != nil {
+		return Identity{}, err
+	}
+	if c.IdentityFile == "" {
+		return c.identity(), nil
+	}
+	id, err := Read(c.IdentityFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Identity{}, fmt.Errorf("%w; the pre-start script of the job cloud-provider writes this file: see its log, cloud-provider/pre-start.stderr.log", err)
+	}
+	return id, err
+}
+
+// LoadForCheck is Load for pre-start scripts. The job cloud-provider's own pre-start script may run at the same time: where it
+// has not written the identity file yet, LoadForCheck returns the identity without the cloud's part, and detected is false.
+func LoadForCheck(path string) (id Identity, detected bool, err error) {
+	id, err = Load(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return id, err == nil, err
+	}
+	c, configErr := readConfig(path)
+	if configErr != nil {
+		return Identity{}, false, configErr
+	}
+	return c.identity(), false, nil
+}
+
+func readConfig(path string) (config, error) {
+	var c config
+	if err := strictjson.ReadFile(path, &c); err != nil {
+		return config{}, fmt.Errorf("node configuration: %w", err)
+	}
+	var problems []error
+	if c.InstanceGroup == "" {
+		problems = append(problems, errors.New("instance_group is empty"))
+	}
+	if c.InstanceID == "" {
+		problems = append(problems, errors.New("instance_id is empty"))
+	}
+	if c.IdentityFile != "" && !filepath.IsAbs(c.IdentityFile) {
+		problems = append(problems, fmt.Errorf("identity_file is %q: set an absolute path", c.IdentityFile))
+	}
+	if len(problems) == 0 {
+		problems = append(problems, c.identity().Validate())
+	}
+	if err := errors.Join(problems...); err != nil {
+		return config{}, fmt.Errorf("node configuration %s: %w", path, err)
+	}
+	return c, nil
+}
+
+var outsideName = regexp.MustCompile(`[^a-z0-9.-]+`)
+
+// identity is what BOSH knows of the VM, without a cloud provider. Eight digits of the instance ID keep the name short; they
+// stay the same when BOSH recreates the VM.
+func (c config) identity() Identity {
+	name := strings.ToLower(c.InstanceGroup + "-" + c.InstanceID[:min(8, len(c.InstanceID))])
+	return Identity{Name: outsideName.ReplaceAllString(name, "-"), Address: c.Address}
+}

@@ -1,0 +1,82 @@
+// Package nodeobject waits for the Node object of this VM and deletes it.
+//
+// It authenticates to the API as the kubelet, with the kubelet's own kubeconfig: NodeRestriction lets a kubelet read and
+// delete its own Node, and no other.
+package nodeobject
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/helpers/kubeconfig"
+)
+
+// UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
+const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
+
+// maxRequestTimeout limits one request, to leave time for others if an API server accepts it and never answers.
+const maxRequestTimeout = 10 * time.Second
+
+// Options names a Node and how long to try.
+type Options struct {
+	// Kubeconfig is the path of the kubelet's kubeconfig, which the kubelet writes once it has a certificate.
+	Kubeconfig string
+	// Name is the name of the Node.
+	Name string
+	// Timeout is the total time and must be positive.
+	Timeout time.Duration
+	// Untainted makes Wait also wait until the Node has no UninitializedTaint.
+	Untainted bool
+	// Interval is the time between two tries; defaults to 500 ms.
+	Interval time.Duration
+}
+
+func (o Options) interval() time.Duration {
+	if o.Interval == 0 {
+		return 500 * time.Millisecond
+	}
+	return o.Interval
+}
+
+func (o Options) client() (kubernetes.Interface, error) {
+	config, err := kubeconfig.Load(o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // unlimited: at the deadline the rate limiter's own error would hide the reason
+	config.Timeout = min(maxRequestTimeout, o.Timeout/2)
+	return kubernetes.NewForConfig(config)
+}
+
+// CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With untainted it
+// also requires that a cloud-controller-manager has initialized the Node.
+func CheckReady(node *corev1.Node, untainted bool) error {
+	condition := readyCondition(node)
+	switch {
+	case condition == nil:
+		return fmt.Errorf("Node %s has no Ready condition yet", node.Name)
+	case condition.Status != corev1.ConditionTrue:
+		return fmt.Errorf("Node %s is not Ready (%s): %s", node.Name, condition.Reason, condition.Message)
+	}
+	if !untainted {
+		return nil
+	}
+	for _, taint := range node.Spec.Taints {
+		if taint.Key == UninitializedTaint {
+			return fmt.Errorf("Node %s is Ready but has the taint %s: no cloud-controller-manager has initialized it yet (see its log on the control VMs)", node.Name, taint.Key)
+		}
+	}
+	return nil
+}
+
+func readyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+package nodeobject
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/poll"
+)
+
+// reportInterval is how often an unchanged reason is logged again.
+const reportInterval = 15 * time.Second
+
+// Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The error at
+// the deadline holds the last reason.
+func Wait(ctx context.Context, options Options, log *slog.Logger) error {
+	w := waiter{Options: options, log: log, started: time.Now()}
+	if err := poll.Within(ctx, options.Timeout, options.interval(), w.check); err != nil {
+		return fmt.Errorf("wait for Node %s: %w", options.Name, err)
+	}
+	log.Info("node is ready", "node", options.Name, "after", w.elapsed())
+	return nil
+}
+
+type waiter struct {
+	Options
+	log     *slog.Logger
+	started time.Time
+	client  kubernetes.Interface
+	// reason and reported are what was logged last, and when.
+	reason   string
+	reported time.Time
+}
+
+func (w *waiter) elapsed() time.Duration { return time.Since(w.started).Round(time.Second) }
+
+// check logs why the Node is not ready: each new reason immediately, an unchanged one from time to time.
+func (w *waiter) check(ctx context.Context) error {
+	err := w.tryOnce(ctx)
+	if err == nil || ctx.Err() != nil || err.Error() == w.reason && time.Since(w.reported) < reportInterval {
+		return err
+	}
+	w.reason, w.reported = err.Error(), time.Now()
+	w.log.Info("waiting for node", "node", w.Name, "reason", w.reason, "elapsed", w.elapsed(), "timeout", w.Timeout)
+	return err
+}
+
+func (w *waiter) tryOnce(ctx context.Context) error {
+	if w.client == nil {
+		client, err := w.Options.client()
+		if err != nil {
+			return fmt.Errorf("not usable yet: %w", err)
+		}
+		w.client = client
+	}
+	node, err := w.client.CoreV1().Nodes().Get(ctx, w.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("Node %s does not exist: the kubelet has not registered it yet", w.Name)
+	case err != nil:
+		w.client = nil // the file may have changed, for example when the kubelet's certificate was issued
+		return fmt.Errorf("read Node %s with %s: %w", w.Name, w.Kubeconfig, err)
+	}
+	return CheckReady(node, w.Untainted)
+}

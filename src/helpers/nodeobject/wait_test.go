@@ -1,0 +1,135 @@
+package nodeobject
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/test/kubetest"
+)
+
+func TestCheckReady(t *testing.T) {
+	taint := corev1.Taint{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
+	ready := []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	tests := map[string]struct {
+		conditions []corev1.NodeCondition
+		taints     []corev1.Taint
+		untainted  bool
+		want       string
+	}{
+		"no condition":      {want: "no Ready condition"},
+		"not ready":         {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "cni plugin not initialized"}}, want: "not Ready (KubeletNotReady): cni plugin not initialized"},
+		"unknown":           {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"}}, want: "NodeStatusUnknown"},
+		"ready":             {conditions: ready, untainted: true},
+		"taint is accepted": {conditions: ready, taints: []corev1.Taint{taint}},
+		"taint is refused":  {conditions: ready, taints: []corev1.Taint{{Key: "other"}, taint}, untainted: true, want: UninitializedTaint},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}, Status: corev1.NodeStatus{Conditions: test.conditions}}
+			got := CheckReady(node, test.untainted)
+			if (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
+				t.Errorf("got %v, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWaitNamesTheMissingKubeconfigAtTheDeadline(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	var output bytes.Buffer
+	err := Wait(context.Background(), Options{Kubeconfig: path, Name: "n", Timeout: 200 * time.Millisecond, Interval: 10 * time.Millisecond}, slog.New(slog.NewTextHandler(&output, nil)))
+	if err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want the deadline and the file", err)
+	}
+	if got := strings.Count(output.String(), "waiting for node"); got != 1 {
+		t.Errorf("an unchanged reason was logged %d times, want once", got)
+	}
+}
+
+// TestWaitAgainstRealAPIServer follows a kubelet's start: no kubeconfig, no Node, not Ready, tainted, initialized; all
+// with the rights of the node itself.
+func TestWaitAgainstRealAPIServer(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	nodes := cluster.Admin().CoreV1().Nodes()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	reasons := make(chan string, 100)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Wait(ctx, Options{Kubeconfig: path, Name: "node-a", Timeout: time.Minute, Untainted: true, Interval: 20 * time.Millisecond}, slog.New(reasonHandler{reasons}))
+	}()
+	expect := func(want string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-reasons:
+				if strings.Contains(got, want) {
+					return
+				}
+			case err := <-ended:
+				t.Fatalf("Wait returned %v before it reported %q", err, want)
+			case <-ctx.Done():
+				t.Fatalf("never reported %q", want)
+			}
+		}
+	}
+	expect("not usable yet")
+	content, err := os.ReadFile(cluster.Kubeconfig("system:node:node-a", "system:nodes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	expect("does not exist")
+	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{
+		Taints: []corev1.Taint{{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}}}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("no Ready condition")
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "no network"}}
+	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("no network")
+	node.Status.Conditions[0].Status = corev1.ConditionTrue
+	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	expect("no cloud-controller-manager has initialized it yet")
+	node.Spec.Taints = nil
+	if _, err = nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reasonHandler is a log handler that passes on the attribute "reason".
+type reasonHandler struct{ reasons chan<- string }
+
+func (h reasonHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h reasonHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h reasonHandler) WithGroup(string) slog.Handler            { return h }
+func (h reasonHandler) Handle(_ context.Context, record slog.Record) error {
+	record.Attrs(func(attribute slog.Attr) bool {
+		if attribute.Key == "reason" {
+			h.reasons <- attribute.Value.String()
+		}
+		return true
+	})
+	return nil
+}

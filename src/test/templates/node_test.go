@@ -1,0 +1,160 @@
+package templates
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/helpers/node"
+)
+
+// All jobs of a node compute the same identity from their files.
+func TestJobsAgreeOnTheNode(t *testing.T) {
+	identityFile := filepath.Join(t.TempDir(), "node.json")
+	inCloud := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///z1/i-0123456789abcdef0", Address: "10.0.16.4"}
+	if err := node.Write(identityFile, inCloud); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		links map[string]values
+		want  node.Identity
+	}{
+		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
+		"aws":      {awsLink, inCloud},
+	} {
+		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
+			t.Run(name+"/"+job, func(t *testing.T) {
+				in := inputFor(t, job).linked(test.links)
+				in.Spec = values{"name": "Big_Workers"}
+				files := mustRender(t, job, in)
+				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
+					t.Errorf("flags.json names the file %v", path)
+				}
+				content := bytes.ReplaceAll(files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile))
+				path := filepath.Join(t.TempDir(), "node.json")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := node.Load(path); err != nil || got != test.want {
+					t.Errorf("the node is %+v (%v), want %+v", got, err, test.want)
+				}
+			})
+		}
+	}
+}
+
+// TestKubeletDeletesItsNodeWithTheVM runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
+// record how they are called.
+func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
+	for name, test := range map[string]struct {
+		vm, instance, deployment string
+		status                   string // exit status of our programs
+		without                  string // a directory that is missing
+		calls                    string
+	}{
+		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0"},
+		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
+		"scaled down":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
+		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
+		"Node cannot be deleted":    {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: deleted},
+		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet"},
+		"old Director":              {status: "0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(path, content string) {
+				t.Helper()
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, program := range []string{"jobs/kubelet/bin/ctl", "packages/helpers/bin/kube-tools"} {
+				write(program, "#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n")
+			}
+			for _, script := range []string{"pre-stop", "drain"} {
+				write("jobs/kubelet/bin/"+script, strings.ReplaceAll(string(scripts["bin/"+script]), "/var/vcap", root))
+			}
+			write("sys/log/kubelet/drain.stderr.log", "")
+			if test.without == "" {
+				write("sys/run/kubelet/leaving", "") // from an earlier stop that failed after pre-stop
+			}
+			run := func(script string, environment ...string) string {
+				t.Helper()
+				command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", script))
+				command.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, environment...)
+				var output bytes.Buffer
+				command.Stdout = &output
+				if err := command.Run(); err != nil {
+					t.Errorf("%s: %v, which fails the deploy", script, err)
+				}
+				return output.String()
+			}
+			if test.vm == "" {
+				run("pre-stop")
+			} else {
+				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
+			}
+			if output := run("drain"); output != "0\n" {
+				t.Errorf("drain wrote %q: the Director accepts a number only", output)
+			}
+			calls, err := os.ReadFile(filepath.Join(root, "calls"))
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != test.calls {
+				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
+			}
+		})
+	}
+}
+
+// flannel is ready when it has written its subnet file since it started.
+func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
+	script := mustRender(t, "flannel", inputFor(t, "flannel"))["bin/ready"]
+	now := time.Now()
+	for name, test := range map[string]struct {
+		subnet string
+		age    time.Duration // of the subnet file, relative to the pidfile
+		ready  bool
+	}{
+		"no subnet file":              {},
+		"empty subnet file":           {age: -time.Second},
+		"subnet file of the last run": {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: time.Second},
+		"new subnet file":             {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: -time.Second, ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			files := map[string][]byte{
+				"sys/run/flannel/flannel.pid":        []byte("7\n"),
+				"sys/log/flannel/flannel.stderr.log": []byte("level=INFO msg=started\nno route to host\n"),
+				"ready":                              bytes.ReplaceAll(script, []byte("/var/vcap"), []byte(root)),
+			}
+			if test.age != 0 {
+				files["sys/run/flannel/subnet.env"] = []byte(test.subnet)
+			}
+			writeAll(t, root, files)
+			for path, at := range map[string]time.Time{"flannel.pid": now, "subnet.env": now.Add(-test.age)} {
+				if err := os.Chtimes(filepath.Join(root, "sys/run/flannel", path), at, at); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			output, err := exec.Command(filepath.Join(root, "ready")).CombinedOutput()
+			if test.ready != (err == nil) {
+				t.Errorf("ready: %v, want %v: %s", err == nil, test.ready, output)
+			}
+			if !test.ready && (!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
+				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
+			}
+		})
+	}
+}
