@@ -86,7 +86,7 @@ pictures: release lab ## Draw the pictures of README.md from real runs in a lab,
 test: lint test-unit test-lab ## Run all tests: lint, test-unit, test-lab
 
 .PHONY: lint
-lint: setup ## Check formatting, go vet, staticcheck, shellcheck
+lint: setup ## Check the code with golangci-lint and shellcheck
 	@ci/lint-shell.sh
 	@ci/lint-go.sh
 

@@ -15,5 +15,5 @@ draw() {
   .build/bin/pictures -o "docs/images/$1" --exit-code "$2" --title "$3" --shown "$4" --columns 128 -- bash -c "$4"
   bin/lab down >/dev/null
 }
-draw up.svg 0 "make up: from a clone to a cluster" "make up && .lab/bin/kubectl get nodes"
+draw up.svg 0 "make up" "make up && .lab/bin/kubectl get nodes"
 draw preflight.svg 2 "A preflight stops the deploy" "make up OPS=src/test/acceptance/testdata/without-tags.yml"

@@ -88,7 +88,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	took := time.Since(begun).Round(100 * time.Millisecond)
 	switch {
 	case touched == 0:
-		fmt.Fprintf(s.Out, "\nNothing has changed; no instance was touched (%s).\n", took)
+		fmt.Fprintf(s.Out, "\nNothing has changed; nothing was touched (%s).\n", took)
 	case options.Action != director.None:
 		fmt.Fprintf(s.Out, "\nDone (%s).\n", took)
 	default:

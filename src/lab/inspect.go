@@ -47,7 +47,7 @@ func (l *Lab) instance(name string) (*director.Instance, *vm.VM, error) {
 	}
 	i := found[0]
 	if i.VM == nil {
-		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.Wanted)
+		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.DesiredState)
 	}
 	v, err := vm.Open(l.Dir, i.VM.Name)
 	if err != nil {

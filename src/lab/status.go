@@ -104,7 +104,7 @@ func printInstances(out io.Writer, instances []*director.Instance, seen []observ
 			}
 			table.row("~", p.Name, text, "", "", "")
 		}
-		running = running && (i.Errand || i.Wanted != director.Started || seen[n].state == agent.Running)
+		running = running && (i.Errand || i.DesiredState != director.Started || seen[n].state == agent.Running)
 	}
 	table.Flush()
 	return running
@@ -285,7 +285,7 @@ func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
 	case i.VM == nil && i.Errand:
 		return observed{state: "errand"}
 	case i.VM == nil:
-		return observed{state: i.Wanted + ", no VM"}
+		return observed{state: i.DesiredState + ", no VM"}
 	}
 	machine := &cpi.CPI{StateDir: l.Dir, Network: l.Network}
 	if !machine.HasVM(ctx, *i.VM) {
@@ -300,7 +300,7 @@ func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
 		return observed{state: "unresponsive agent: " + err.Error()}
 	}
 	text := state.State
-	if i.Applied == nil && i.Wanted == director.Started {
+	if i.Applied == nil && i.DesiredState == director.Started {
 		text += ", deploy not finished"
 	}
 	return observed{text, state.Processes}

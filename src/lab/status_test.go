@@ -115,8 +115,8 @@ func TestStatusShowsLoadBalancersAndVolumes(t *testing.T) {
 
 func TestStatusIsFalseForAnInstanceThatIsNotRunning(t *testing.T) {
 	instances := []*director.Instance{
-		{ID: "0a", Group: "control", Address: netip.MustParseAddr("10.77.16.4"), Wanted: director.Started, VM: &director.VM{CID: "i-1"}},
-		{ID: "0b", Group: "worker", Index: 1, Address: netip.MustParseAddr("10.77.16.5"), Wanted: director.Stopped},
+		{ID: "0a", Group: "control", Address: netip.MustParseAddr("10.77.16.4"), DesiredState: director.Started, VM: &director.VM{CID: "i-1"}},
+		{ID: "0b", Group: "worker", Index: 1, Address: netip.MustParseAddr("10.77.16.5"), DesiredState: director.Stopped},
 	}
 	for state, want := range map[string]bool{agent.Running: true, "failing": false} {
 		var out bytes.Buffer

@@ -259,6 +259,17 @@ func TestOnlyPartIsTheStep(t *testing.T) {
 	}
 }
 
+func TestStepThatTakesLongerThanExpectedIsMostlyDone(t *testing.T) {
+	withPlan(t, "build:100", "build 10\n")
+	s := Open(io.Discard).Begin("build")
+	for elapsed, want := range map[time.Duration]time.Duration{4 * time.Second: 10 * time.Second, 40 * time.Second: 50 * time.Second} {
+		expected, done := s.progress(elapsed)
+		if total := time.Duration(expected.seconds * float64(time.Second)); total != want || done != elapsed.Seconds()/want.Seconds() {
+			t.Errorf("after %v: %v of %v", elapsed, done, total)
+		}
+	}
+}
+
 func TestLeft(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "less than a minute", 44 * time.Second: "less than a minute", 50 * time.Second: "about 1 minute",

@@ -138,8 +138,14 @@ func (s *Step) progress(elapsed time.Duration) (planned, float64) {
 			return s.expected, unfinished(share)
 		}
 	}
-	return s.expected, unfinished(elapsed.Seconds() / max(s.expected.seconds, 1))
+	// A step that takes longer than expected counts as mostly done.
+	expected := s.expected
+	expected.seconds = max(expected.seconds, elapsed.Seconds()/mostly, 1)
+	return expected, elapsed.Seconds() / expected.seconds
 }
+
+// mostly is the share of a step that counts as done once it has taken longer than expected.
+const mostly = 0.8
 
 // unfinished keeps an estimate below 1: what is not finished is not shown as finished.
 func unfinished(share float64) float64 { return min(share, 0.97) }

@@ -133,14 +133,17 @@ func (t *Task) Step(format string, args ...any) {
 	t.progress.line(slog.LevelInfo, t.label, " L "+text, t.summary == nil && t.progress.detailed())
 }
 
-// instanceID is an instance's id, which identifies it together with the index that follows, but makes lines long.
-var instanceID = regexp.MustCompile(`/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} \((\d+)\)`)
+// The ids of instances, followed by their index, and the fingerprints of packages make lines long.
+var (
+	instanceID  = regexp.MustCompile(`/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12} \((\d+)\)`)
+	fingerprint = regexp.MustCompile(`/[0-9a-f]{40,}`)
+)
 
 // status words what the display shows of the task.
 func (t *Task) status() string {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	text := instanceID.ReplaceAllString(t.label, "/$1")
+	text := fingerprint.ReplaceAllString(instanceID.ReplaceAllString(t.label, "/$1"), "")
 	if t.step != "" {
 		text += ": " + t.step
 	}

@@ -61,6 +61,9 @@ func TestFailedPackageIsNamed(t *testing.T) {
 
 func TestStatusIsShort(t *testing.T) {
 	p, _, _ := progressOf()
+	if got, want := p.Begin("Compiling packages", "etcd/"+strings.Repeat("0a", 20)).status(), "Compiling packages: etcd, 0.0s"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 	task := p.Begin("Updating instance control", "control/b5d1f2a0-0f3b-4c1e-9a55-1d2f3c4b5a69 (0) (canary)")
 	task.Step("executing pre-start")
 	if got, want := task.status(), "Updating instance control: control/0 (canary): executing pre-start, 0.0s"; got != want {
