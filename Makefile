@@ -56,7 +56,9 @@ images: components release-tool ## Write the container images that clusters need
 
 .PHONY: release
 release: components release-tool ## Write the dev release, .build/release/kubernetes.tgz
-	@$(BUILD)/bin/release helpers images tarball
+	@$(BUILD)/bin/release helpers
+	@$(BUILD)/bin/release images
+	@$(BUILD)/bin/release tarball
 
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin

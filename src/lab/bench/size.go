@@ -1,4 +1,4 @@
-// Package bench measures the release against what it is made of, and prints ratios.
+// Package bench measures the release against the upstream programs that it consists of, and prints ratios.
 package bench
 
 import (
@@ -19,8 +19,8 @@ import (
 	"kubernetes-release/release/components"
 )
 
-// upstreamPrograms are the programs as upstream's own build makes them, by the pin that builds them. CoreDNS is not
-// among them: what its full plugin list needs is not pinned here; it counts as we ship it.
+// upstreamPrograms are the programs of upstream's own builds, by the pin that builds them. CoreDNS is built as we ship it: the
+// modules of its full plugin list are not pinned here.
 var upstreamPrograms = []struct {
 	pin      string
 	packages []string
@@ -48,12 +48,11 @@ var upstreamPrograms = []struct {
 	{pin: "coredns", packages: []string{"."}},
 }
 
-// SizeAim is the most that the tarball should have of the bare programs' size.
+// SizeAim is the maximum size of the tarball, relative to the bare programs.
 const SizeAim = 0.5
 
-// Size builds the programs as upstream names them, each by itself with go build's defaults but paths trimmed, gzips
-// each, and gives the release tarball's size against their sum in bytes, once with the symbol tables that go build
-// leaves in, and once stripped of them, as ours are.
+// Size builds the upstream programs with go build's defaults and -trimpath, gzips each, and returns the size of the release tarball
+// against their sum in bytes, once with symbol tables, as go build leaves them, and once stripped, as ours are.
 func Size(ctx context.Context, root string, release boshrelease.Result, out io.Writer) ([]Figure, error) {
 	work, err := os.MkdirTemp("", "bench-size-")
 	if err != nil {
@@ -97,7 +96,7 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 			}
 		}
 		figures = append(figures, Figure{
-			Name: kind.figure, What: "size of the release tarball, which also has the images and what else the release ships", Unit: Bytes, Aim: SizeAim,
+			Name: kind.figure, What: "size of the release tarball, which also holds the images and everything else that the release ships", Unit: Bytes, Aim: SizeAim,
 			Subject: "release tarball", Ours: float64(release.Size),
 			Against: "bare upstream programs, " + kind.name + ", each gzipped", Base: float64(total),
 		})
@@ -106,7 +105,7 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 	return figures, nil
 }
 
-// gzipped is the size of a folder's files together, each gzipped by itself.
+// gzipped is the total size of a folder's files, each gzipped separately.
 func gzipped(dir string) (int64, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -11,18 +11,18 @@ import (
 	"path/filepath"
 	"strings"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/release/components"
 	"kubernetes-release/release/ociimage"
 )
 
-// imageRegistry is the first part of our images' names. No registry is behind it: the images travel in the release.
+// imageRegistry is the registry part of our images' names. The registry does not exist: the images are part of the release.
 const imageRegistry = "kubernetes.bosh.io"
 
-// nobody is the numeric user and group of images' processes; numeric, because kubelet's runAsNonRoot looks at the number.
+// nobody is the user and group of the images' processes; numeric, because kubelet's runAsNonRoot requires a number.
 const nobody = "65532:65532"
 
-// BuildHelpers builds the programs of our own that jobs run, into .build/helpers/bin. The go command itself knows
-// what is up to date.
+// BuildHelpers builds our programs that jobs run, into .build/helpers/bin. The go command skips what is up to date.
 func (b Builder) BuildHelpers(ctx context.Context) error {
 	return b.buildOwn(ctx, "helpers", helperCommands...)
 }
@@ -36,13 +36,13 @@ func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string
 		Step: folder, Source: filepath.Join(b.Root, "src"), Output: bin, Flags: []string{"-ldflags", "-s -w"},
 		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},
 	}
-	for _, command := range commands {
-		programs.Packages = append(programs.Packages, "./cmd/"+command)
+	for _, name := range commands {
+		programs.Packages = append(programs.Packages, "./cmd/"+name)
 	}
 	return programs.Build(ctx, b.Log)
 }
 
-// removeOthers removes what an earlier version built and this one doesn't.
+// removeOthers removes files that an earlier version built and this one does not.
 func removeOthers(dir string, names []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -60,11 +60,11 @@ func removeOthers(dir string, names []string) error {
 	return err
 }
 
-// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps
-// their short names to full references.
+// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps their short names to
+// full references.
 //
-// A tag is the version and the start of the program's digest, so that another program never hides behind a name that
-// a VM has already loaded.
+// A tag is the version and the start of the program's digest, so that a changed program always has a new name: VMs do not load an
+// image again whose name they have.
 func (b Builder) BuildImages(ctx context.Context) error {
 	if err := b.buildOwn(ctx, smokeServer, smokeServer); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (b Builder) writeImage(file string, archive ociimage.Archive) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeFile(file, archive.Write); err != nil {
+	if err := atomicfile.WriteFrom(file, 0o644, archive.Write); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(b.Log, "images: wrote %s, %s\n", archive.Reference, components.Size(int64(len(archive.Content))))

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"kubernetes-release/internal/progress"
+	"kubernetes-release/release/execute"
 )
 
 // Programs are programs of our own, which are built in one step.
@@ -36,7 +37,7 @@ func (p Programs) Build(ctx context.Context, out io.Writer) error {
 	step := progress.NewStep(out, p.Step)
 	defer step.Close()
 	part := step.Part(strings.Join(names, ", "), 0)
-	needed, err := run(p.command(ctx, append([]string{"list", "-deps"}, p.Packages...)...))
+	needed, err := execute.Output(p.command(ctx, append([]string{"list", "-deps"}, p.Packages...)...))
 	if err != nil {
 		return err
 	}
