@@ -22,6 +22,9 @@ STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
 export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
 export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
 
+# Tests below src/test read jobs, manifests and documents. These are outside the Go module, so Go would reuse results of before a change.
+UNCACHED := go test -race -count=1
+
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,11 +96,13 @@ lint: setup ## Check the code with golangci-lint and shellcheck
 .PHONY: test-unit
 test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
 	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
-	@cd src && go test -race -short -timeout 20m ./...
+	@cd src && go test -race -short -timeout 20m $$(go list ./... | grep -v /test/)
+	@cd src && $(UNCACHED) -short -timeout 20m ./test/...
 
 .PHONY: test-lab
 test-lab: release lab ## Run the tests with real programs and VMs, then deploy in labs and look at the clusters; needs root
-	@cd src && $(PROGRAMS) go test -race -timeout 30m ./...
+	@cd src && $(PROGRAMS) go test -race -timeout 30m $$(go list ./... | grep -v /test/)
+	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
 .PHONY: bench bench-size bench-deploy bench-preflight bench-tool
