@@ -71,7 +71,7 @@ release-tool:
 test: lint test-unit test-lab ## Run all tests: lint, test-unit, test-lab
 
 .PHONY: lint
-lint: setup ## Check formatting, go vet, staticcheck, shellcheck
+lint: setup ## Check the code with golangci-lint and shellcheck
 	@ci/lint-shell.sh
 	@ci/lint-go.sh
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Runs shellcheck on every shell script of the repository, known by its first line. Templates are left out: they are
-# scripts only once they are rendered.
+# Runs shellcheck on every shell script of the repository, recognized by its first line. ERB templates are left out: they are
+# shell scripts only after rendering.
 set -euo pipefail
 
 scripts=()

@@ -34,7 +34,7 @@ func (s *session) writeAccess() (bool, error) {
 }
 
 // kubectlJob finds the job that holds the administrator's certificate.
-func (s *session) kubectlJob() (*director.Group, *director.GroupJob) {
+func (s *session) kubectlJob() (*director.InstanceGroup, *director.Job) {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
 			if job.Job.Name == "kubectl" && len(group.Instances) > 0 {
@@ -47,7 +47,7 @@ func (s *session) kubectlJob() (*director.Group, *director.GroupJob) {
 
 // kubeconfig returns an administrator's kubeconfig that works on this machine: the server is the address of a control VM, and its
 // certificate is verified against the host name of the API.
-func (s *session) kubeconfig(group *director.Group, job *director.GroupJob) ([]byte, error) {
+func (s *session) kubeconfig(group *director.InstanceGroup, job *director.Job) ([]byte, error) {
 	client, _ := dig(job.Properties, "tls", "client").(map[string]any)
 	cluster := job.Links["cluster"]
 	if client == nil || cluster == nil {
@@ -74,14 +74,14 @@ func (s *session) kubeconfig(group *director.Group, job *director.GroupJob) ([]b
 }
 
 // controlAddress returns the address of the first started VM that serves the API.
-func (s *session) controlAddress(fallback *director.Group) string {
+func (s *session) controlAddress(fallback *director.InstanceGroup) string {
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
 			if job.Job.Name != "kube-apiserver" {
 				continue
 			}
 			for _, planned := range group.Instances {
-				if planned.Instance.Wanted == director.Started {
+				if planned.Instance.DesiredState == director.Started {
 					return planned.Instance.Address.String()
 				}
 			}
@@ -100,7 +100,7 @@ func dig(tree map[string]any, keys ...string) any {
 }
 
 // writeKubectl writes bin/kubectl, which runs the deployed kubectl with the lab's kubeconfig, unless KUBECONFIG is set.
-func (s *session) writeKubectl(job *director.GroupJob) error {
+func (s *session) writeKubectl(job *director.Job) error {
 	pkg := job.Release.Packages["kubernetes"]
 	if pkg == nil {
 		return nil

@@ -85,7 +85,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	took := time.Since(begun).Round(100 * time.Millisecond)
 	switch {
 	case touched == 0:
-		fmt.Fprintf(s.Out, "\nNothing has changed; no instance was touched (%s).\n", took)
+		fmt.Fprintf(s.Out, "\nNothing has changed; nothing was touched (%s).\n", took)
 	case options.Action != director.None:
 		fmt.Fprintf(s.Out, "\nDone (%s).\n", took)
 	default:
@@ -248,23 +248,12 @@ func (l *Lab) destroyVMs(ctx context.Context, progress *director.Progress) ([]st
 	var problems []error
 	for _, name := range list {
 		task := progress.Begin("Removing VMs", name)
-		err := l.destroyVM(ctx, name)
+		err := vm.Remove(ctx, l.Dir, name)
 		task.End(err)
 		problems = append(problems, err)
 		removed = append(removed, "VM "+name)
 	}
 	return removed, errors.Join(problems...)
-}
-
-func (l *Lab) destroyVM(ctx context.Context, name string) error {
-	v, err := vm.Open(l.Dir, name)
-	if errors.Is(err, vm.ErrNotFound) {
-		return os.RemoveAll(l.path("vms", name))
-	}
-	if err != nil {
-		return err
-	}
-	return v.Destroy(ctx)
 }
 
 // awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.

@@ -51,7 +51,7 @@ func (l *Lab) instance(name string) (*director.Instance, *vm.VM, error) {
 	}
 	i := found[0]
 	if i.VM == nil {
-		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.Wanted)
+		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.DesiredState)
 	}
 	v, err := vm.Open(l.Dir, i.VM.Name)
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 			}
 			fmt.Fprintf(table, "~\t%s\t%s\t\t\t\n", p.Name, text)
 		}
-		well = well && (i.Errand || i.Wanted != director.Started || seen[n].state == agent.Running)
+		well = well && (i.Errand || i.DesiredState != director.Started || seen[n].state == agent.Running)
 	}
 	return well, table.Flush()
 }
@@ -114,7 +114,7 @@ func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
 	case i.VM == nil && i.Errand:
 		return observed{state: "errand"}
 	case i.VM == nil:
-		return observed{state: i.Wanted + ", no VM"}
+		return observed{state: i.DesiredState + ", no VM"}
 	}
 	machine := &cpi.CPI{StateDir: l.Dir, Network: l.Network}
 	if !machine.HasVM(ctx, *i.VM) {
@@ -129,7 +129,7 @@ func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
 		return observed{state: "unresponsive agent: " + err.Error()}
 	}
 	text := state.State
-	if i.Applied == nil && i.Wanted == director.Started {
+	if i.Applied == nil && i.DesiredState == director.Started {
 		text += ", deploy not finished"
 	}
 	return observed{text, state.Processes}

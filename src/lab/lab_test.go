@@ -93,14 +93,14 @@ func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
 func testSession(t *testing.T) *session {
 	t.Helper()
 	l := testLab(t)
-	instance := &director.Instance{ID: "0123-45", Group: "control", Network: "n", AZ: "z1", Address: netip.MustParseAddr("10.77.16.4"), Wanted: director.Started,
+	instance := &director.Instance{ID: "0123-45", Group: "control", Network: "n", AZ: "z1", Address: netip.MustParseAddr("10.77.16.4"), DesiredState: director.Started,
 		VM: &director.VM{Name: "control-0123", CID: "i-1"}}
 	r := &release.Release{Name: "kubernetes", Packages: map[string]*release.Package{"kubernetes": {Name: "kubernetes", Compiled: "/compiled/kubernetes-1"}}}
 	cluster := &director.Link{Properties: map[string]any{
 		"cluster": map[string]any{"name": "prod"}, "api": map[string]any{"hostname": "api.prod.internal", "port": 6443},
 	}}
-	job := func(name string) *director.GroupJob {
-		return &director.GroupJob{
+	job := func(name string) *director.Job {
+		return &director.Job{
 			Job: &release.Job{Name: name}, Release: r, Links: map[string]*director.Link{"cluster": cluster},
 			Spec: &manifest.Job{Provides: map[string]any{"x": map[string]any{"aliases": []any{map[string]any{"domain": "api.prod.internal"}}}}},
 			Properties: map[string]any{
@@ -109,10 +109,10 @@ func testSession(t *testing.T) *session {
 			},
 		}
 	}
-	group := &director.Group{
+	group := &director.InstanceGroup{
 		Spec:      &manifest.InstanceGroup{Name: "control", Networks: []manifest.NetworkRef{{Name: "n"}}},
-		Jobs:      []*director.GroupJob{job("kubectl"), job("kube-apiserver")},
-		Instances: []*director.Planned{{Instance: instance}},
+		Jobs:      []*director.Job{job("kubectl"), job("kube-apiserver")},
+		Instances: []*director.InstancePlan{{Instance: instance}},
 	}
 	group.Jobs[0].Spec = &manifest.Job{}
 	store, err := director.OpenState(l.path("state.json"))
@@ -120,7 +120,7 @@ func testSession(t *testing.T) *session {
 		t.Fatal(err)
 	}
 	return &session{Lab: l, director: &director.Director{Store: store}, plan: &director.Plan{
-		Manifest: &manifest.Manifest{Name: "kubernetes"}, Cloud: &manifest.CloudConfig{AZs: []manifest.AZ{{Name: "z1"}}}, Groups: []*director.Group{group},
+		Manifest: &manifest.Manifest{Name: "kubernetes"}, Cloud: &manifest.CloudConfig{AZs: []manifest.AZ{{Name: "z1"}}}, Groups: []*director.InstanceGroup{group},
 	}}
 }
 

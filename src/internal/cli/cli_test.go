@@ -34,7 +34,7 @@ func TestRun(t *testing.T) {
 		"own code and words": {[]string{"apply", "x", "--name", "n"}, &ExitError{Code: 7, Err: failed}, 7, []string{"Error: the disk is full\n"}},
 		"own usage error":    {[]string{"apply", "x", "--name", "n"}, Usagef("name %q is taken", "n"), 2, []string{`name "n" is taken`, "program apply --help"}},
 		"no command":         {nil, nil, 2, []string{"no command given", "apply"}},
-		"misspelt command":   {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
+		"misspelled command": {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
 		"unknown flag":       {[]string{"apply", "--nope"}, nil, 2, []string{"--nope", "program apply --help"}},
 		"missing argument":   {[]string{"apply", "--name", "n"}, nil, 2, []string{"1 arg"}},
 		"missing flag":       {[]string{"apply", "x"}, nil, 2, []string{`"name" not set`}},

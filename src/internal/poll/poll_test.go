@@ -55,7 +55,7 @@ func TestPermanentEndsAtOnce(t *testing.T) {
 		calls++
 		return Permanent(denied)
 	})
-	if err != denied || calls != 1 {
+	if err != denied || calls != 1 { //nolint:errorlint // Until must return the error itself, not a wrapped one
 		t.Errorf("got %v after %d calls, want the error itself after one", err, calls)
 	}
 }

@@ -1,10 +1,10 @@
-// Package spelling finds the word that a misspelt one most likely stands for.
+// Package spelling suggests the word that was probably meant by a misspelled one.
 package spelling
 
 import "strings"
 
-// Nearest returns the known word that a misspelt one most likely stands for, or "" when none is close: more than a
-// third of the letters, or all, would have to change. Case and the kind of separator (-, _, .) count as nothing.
+// Nearest returns the known word that was probably meant, or "" if none is close, that is, if more than a third of the letters,
+// or all of them, would have to change. It ignores case and the kind of separator (-, _, .).
 func Nearest(word string, known []string) string {
 	wanted := plain(word)
 	best, bestDistance := "", min(len(wanted)/3+2, len(wanted))
@@ -16,7 +16,7 @@ func Nearest(word string, known []string) string {
 	return best
 }
 
-// Hint is what an error adds about a misspelt word: " (did you mean WORD?)", or nothing when no known word is close.
+// Hint returns " (did you mean WORD?)" for an error about a misspelled word, or "" if no known word is close.
 func Hint(word string, known []string) string {
 	near := Nearest(word, known)
 	if near == "" {
@@ -29,8 +29,8 @@ func plain(word string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(word))
 }
 
-// distance is how many bytes to insert, delete, replace, or swap with their neighbour turn a into b
-// (the restricted Damerau-Levenshtein distance: swapped letters are the commonest slip of the keyboard).
+// distance returns how many bytes must be inserted, deleted, replaced, or swapped with the next one to turn a into b. This is the
+// restricted Damerau-Levenshtein distance; swapped letters are the most common typing error.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -1,6 +1,6 @@
-// Package agent does to a VM of the lab what bosh-agent does to a VM of a Director: it puts jobs and packages in place, runs
-// lifecycle scripts, drains, and starts and stops processes through the VM's monit. The rules follow the documents of BOSH
-// (https://bosh.io/docs/job-lifecycle/ and its neighbours), so that what passes here passes under a Director.
+// Package agent does for a VM of the lab what bosh-agent does for a VM of a Director: it installs jobs and packages, runs
+// lifecycle scripts, drains, and starts and stops processes through the VM's monit. It follows BOSH's documentation
+// (https://bosh.io/docs/job-lifecycle/ and related pages), so that what passes here passes under a Director.
 package agent
 
 import (
@@ -9,60 +9,61 @@ import (
 	"strings"
 )
 
-// Agent is the part of bosh-agent that the Director talks to, for one VM. All methods may be called by any process of the lab:
-// what an agent knows of its VM is kept in the VM.
+// Agent is the part of bosh-agent that the Director calls, for one VM. Any process of the lab may call its methods: the agent keeps
+// its state in the VM.
 type Agent interface {
-	// Apply puts rendered jobs and compiled packages in place, removes those of an earlier spec that are no longer named, and
-	// keeps the spec for Start. Nothing is started, and monit learns of the jobs only at Start, as with bosh-agent.
+	// Apply installs rendered jobs and compiled packages, removes those that only an earlier spec names, and keeps the spec for
+	// Start. It starts nothing, and monit is configured only by Start, as with bosh-agent.
 	Apply(ctx context.Context, s ApplySpec) error
 
-	// RunScript runs bin/NAME of every job that has it, all jobs in parallel (pre-start, post-start, post-deploy, pre-stop,
-	// post-stop), with env added. Output goes to /var/vcap/sys/log/JOB/NAME.{stdout,stderr}.log. A failure is a
-	// *ScriptError, which names the failed jobs with the last lines of what they wrote.
+	// RunScript runs bin/NAME (pre-start, post-start, post-deploy, pre-stop or post-stop) of every job that has it, in parallel,
+	// with env added to the environment. Output goes to /var/vcap/sys/log/JOB/NAME.{stdout,stderr}.log. If a script fails the
+	// error is a *ScriptError.
 	RunScript(ctx context.Context, name string, env map[string]string) error
 
-	// RunErrand runs bin/run of job, with its output copied to stdout and stderr as it appears. The exit code is the script's;
-	// err is set only where it could not be run.
+	// RunErrand runs bin/run of job and copies its output to stdout and stderr as it is written. The exit code is the script's;
+	// err is set only if it could not be run.
 	RunErrand(ctx context.Context, job string, stdout, stderr io.Writer) (exitCode int, err error)
 
-	// Drain runs every job's bin/drain in parallel and waits as their output asks: a number n >= 0 is waited for in seconds, after
-	// a number n < 0 the script is called again after -n seconds.
+	// Drain runs every job's bin/drain in parallel and waits as long as each prints: if it prints n >= 0, for n seconds; if n < 0,
+	// the script is called again after -n seconds.
 	Drain(ctx context.Context, env map[string]string) error
 
-	// Start gives the applied jobs to monit and tells it to start those of group vcap. State says when they run.
+	// Start configures monit for the applied jobs and tells it to start the services of group vcap. It does not wait until they
+	// run; State reports that.
 	Start(ctx context.Context) error
 
-	// Stop stops all processes of group vcap and waits until none is left.
+	// Stop stops the services of group vcap and waits until none has a process.
 	Stop(ctx context.Context) error
 
-	// Unmonitor tells monit to leave the processes of group vcap alone, as the Director does before it drains them, so that a
-	// process that ends while it drains isn't started again.
+	// Unmonitor tells monit to stop monitoring the services of group vcap, as the Director does before it drains them, so that a
+	// process that exits while it drains is not restarted.
 	Unmonitor(ctx context.Context) error
 
-	// State asks monit for the state of the VM's processes.
+	// State returns the state of the VM's processes, from monit.
 	State(ctx context.Context) (State, error)
 }
 
-// Aggregate states of an instance, in the Director's words.
+// States of an instance and of its processes, named as the Director does.
 const (
-	// Running means that monit watches every process and found nothing wrong.
+	// Running means that monit monitors every process and found no error.
 	Running = "running"
-	// Starting means that at least one process is being started and none has failed.
+	// Starting means that at least one process is starting and none has failed.
 	Starting = "starting"
-	// Failing means that a process isn't running or isn't monitored, though it should be.
+	// Failing means that a process is not running or not monitored.
 	Failing = "failing"
 	// Stopped means that the processes were stopped on request.
 	Stopped = "stopped"
 )
 
-// ApplySpec says what a VM should hold.
+// ApplySpec is the desired content of a VM.
 type ApplySpec struct {
 	Instance Instance  `json:"instance"`
 	Jobs     []Job     `json:"jobs"`     // in manifest order
 	Packages []Package `json:"packages"` // in any order
 }
 
-// Instance is what a VM knows about its place in the deployment; it is kept in /var/vcap/instance and /var/vcap/bosh/spec.json.
+// Instance identifies a VM's instance in the deployment; it is written to /var/vcap/instance and /var/vcap/bosh/spec.json.
 type Instance struct {
 	Deployment string `json:"deployment"`
 	Group      string `json:"group"`
@@ -77,27 +78,27 @@ type Instance struct {
 type Job struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"` // changes whenever a rendered file changes
-	Dir         string `json:"dir"`         // host directory that holds monit, bin/, config/…; copied into the VM
+	Dir         string `json:"dir"`         // on the host, with monit, bin/, config/ ...; copied into the VM
 }
 
 // Package is one compiled package.
 type Package struct {
 	Name        string `json:"name"`
 	Fingerprint string `json:"fingerprint"`
-	Dir         string `json:"dir"` // host directory; bound read-only into the VM, so all VMs share its page cache
+	Dir         string `json:"dir"` // on the host; bind-mounted read-only into the VM, so that all VMs share its page cache
 }
 
-// State is what monit says of a VM.
+// State is the state of a VM's processes.
 type State struct {
 	State     string // Running, Starting, Failing or Stopped
 	Processes []Process
-	// FullDisks names the VM's disks that have no room, by what is on them; looked at only where a process does not run.
+	// FullDisks are the mount points of the VM's disks that are full; checked only if a process does not run.
 	FullDisks []string
 }
 
-// Problem says which processes do not run, and whether the reason may be a full disk; empty if all is well.
+// Problem says which processes do not run, and which disks are full. It is empty if all processes run.
 func (s State) Problem() string {
-	var conditions []string // in the order in which monit names processes
+	var conditions []string // in monit's order
 	names := map[string][]string{}
 	for _, p := range s.Processes {
 		if p.State == Running || p.State == Stopped {
@@ -126,10 +127,10 @@ func (s State) Problem() string {
 	return strings.Join(parts, "; ")
 }
 
-// Process is monit's view of one service of group vcap.
+// Process is one service of monit's group vcap.
 type Process struct {
 	Name    string // monit's service name
 	State   string // Running, Starting, Failing or Stopped
-	PID     int    // 0 while it doesn't run
-	Message string // monit's words about what is wrong, empty if nothing is
+	PID     int    // 0 if it does not run
+	Message string // monit's error message; may be empty
 }

@@ -20,8 +20,8 @@ import (
 
 func TestMain(m *testing.M) { vmtest.Main(m) }
 
-// machine makes a VM with an agent, removed at the test's end.
-func machine(t *testing.T) (*vm.VM, Agent) {
+// newVM creates a VM with an agent, which is removed when the test ends.
+func newVM(t *testing.T) (*vm.VM, Agent) {
 	t.Helper()
 	v := vmtest.New(t)
 	return v, New(v)
@@ -81,8 +81,8 @@ func start(t *testing.T, a Agent) {
 	})
 }
 
-func TestJobsAndPackagesArePutInPlace(t *testing.T) {
-	v, a := machine(t)
+func TestApplyInstallsJobsAndPackages(t *testing.T) {
+	v, a := newVM(t)
 	pkg := Package{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"bin/tool": "tool one"})}
 	spec := ApplySpec{
 		Instance: Instance{Deployment: "kubernetes", Group: "control", ID: "abc", AZ: "z1", Bootstrap: true},
@@ -90,7 +90,7 @@ func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 		Packages: []Package{pkg, {Name: "other", Fingerprint: "o1", Dir: vmtest.Files(t, map[string]string{"f": "x"})}},
 	}
 	must(t, a.Apply(t.Context(), spec))
-	must(t, a.Apply(t.Context(), spec)) // nothing to do
+	must(t, a.Apply(t.Context(), spec)) // nothing changes
 	for _, c := range []struct{ script, want string }{
 		{"readlink -f /var/vcap/jobs/a", "/var/vcap/data/jobs/a/j1"},
 		{"cd /var/vcap/jobs/a; stat -c '%a %U %G %n' . bin bin/ctl config/x.json", "750 root vcap .\n750 root vcap bin\n750 root vcap bin/ctl\n640 root vcap config/x.json"},
@@ -99,7 +99,7 @@ func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 		{"grep -c /var/vcap/data/packages/tool /proc/self/mountinfo", "1"},
 		{"stat -c '%a %U %G' /var/vcap/sys/log/a /var/vcap/sys/run/a /var/vcap/data/a", "770 root vcap\n770 root vcap\n770 root vcap"},
 		{"cd /var/vcap/instance; cat id; echo; cat az; echo; cat bootstrap", "abc\nz1\ntrue"},
-		{"ls /var/vcap/monit/job", ""}, // monit hears of jobs at Start
+		{"ls /var/vcap/monit/job", ""}, // monit is configured by Start
 	} {
 		if got := sh(t, v, c.script); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.script, got, c.want)
@@ -119,13 +119,13 @@ func TestJobsAndPackagesArePutInPlace(t *testing.T) {
 		}
 	}
 	if content, err := os.ReadFile(filepath.Join(pkg.Dir, "bin/tool")); err != nil || string(content) != "tool one" {
-		t.Errorf("removing a package from the VM touched the host's directory: %q, %v", content, err)
+		t.Errorf("removing a package from the VM changed the host's directory: %q, %v", content, err)
 	}
 }
 
-// TestJobsStartInTheManifestsOrder looks at when monit started whom.
+// TestJobsStartInTheManifestsOrder compares the times of the pidfiles.
 func TestJobsStartInTheManifestsOrder(t *testing.T) {
-	v, a := machine(t)
+	v, a := newVM(t)
 	var spec ApplySpec
 	for _, name := range []string{"etcd", "api", "kubelet", "flannel"} {
 		spec.Jobs = append(spec.Jobs, sleeper(t, name, "j1", nil))
@@ -138,7 +138,7 @@ func TestJobsStartInTheManifestsOrder(t *testing.T) {
 }
 
 func TestProcessesStartStopAndFail(t *testing.T) {
-	v, a := machine(t)
+	v, a := newVM(t)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", nil), sleeper(t, "b", "j1", nil)}}))
 	start(t, a)
 	state, err := a.State(t.Context())
@@ -155,10 +155,10 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 		t.Errorf("a second Start restarted a running process: %s became %s", pid, again)
 	}
 
-	// A process that is unmonitored stays down when it ends, and its instance isn't healthy.
+	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
 	sh(t, v, "kill "+pid)
-	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle: it had time for a mistake
+	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle
 	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
 		t.Errorf("unmonitored: %+v, %v", state, err)
 	}
@@ -170,7 +170,7 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 		t.Errorf("%s processes run after Stop", got)
 	}
 
-	// monit starts again what ends by itself.
+	// monit restarts a process that exits.
 	start(t, a)
 	old := sh(t, v, "cat /var/vcap/sys/run/a/a.pid; kill -9 $(cat /var/vcap/sys/run/a/a.pid)")
 	eventually.Succeeds(t, 20*time.Second, "monit restarts the process", func() error {
@@ -187,10 +187,10 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	}
 }
 
-// TestStopRightAfterUnmonitor is what a Director does around a drain that takes no time: monit may not have done the first when it is
-// asked for the second, and takes what it doesn't watch for stopped.
+// TestStopRightAfterUnmonitor does what a Director does around a drain that takes no time: monit may not have finished unmonitor when
+// stop follows, and considers unmonitored services stopped.
 func TestStopRightAfterUnmonitor(t *testing.T) {
-	v, a := machine(t)
+	v, a := newVM(t)
 	var jobs []Job
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		jobs = append(jobs, sleeper(t, name, "j1", nil))
@@ -211,9 +211,9 @@ func TestStopRightAfterUnmonitor(t *testing.T) {
 	}
 }
 
-// TestStateSaysWhatDoesNotRun names the process, and the disk that is the reason; with room again it doesn't.
-func TestStateSaysWhatDoesNotRun(t *testing.T) {
-	v, a := machine(t)
+// TestProblemNamesProcessAndFullDisk: the disk is no longer named once it has free space.
+func TestProblemNamesProcessAndFullDisk(t *testing.T) {
+	v, a := newVM(t)
 	must(t, v.Do(func() error { return unix.Mount("tmpfs", "/var/vcap/store", "tmpfs", 0, "size=2m") }))
 	broken := sleeper(t, "broken", "j1", map[string]string{"bin/ctl": "#!/bin/sh\necho > /var/vcap/store/file\nexit 1\n"})
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{broken}}))
@@ -226,12 +226,12 @@ func TestStateSaysWhatDoesNotRun(t *testing.T) {
 	}
 	sh(t, v, "rm /var/vcap/store/ballast")
 	if state, err = a.State(t.Context()); err != nil || len(state.FullDisks) > 0 || state.State == Running {
-		t.Errorf("with room again: %+v, %v", state, err)
+		t.Errorf("with free space: %+v, %v", state, err)
 	}
 }
 
-func TestABadMonitFileIsRefusedAndMonitSurvives(t *testing.T) {
-	_, a := machine(t)
+func TestInvalidMonitFileIsRefusedAndMonitKeepsRunning(t *testing.T) {
+	_, a := newVM(t)
 	bad := Job{Name: "bad", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"monit": "check process bad with nonsense\n"})}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{bad}}))
 	if err := a.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "0000_bad.monitrc") {
@@ -242,8 +242,8 @@ func TestABadMonitFileIsRefusedAndMonitSurvives(t *testing.T) {
 }
 
 func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
-	v, a := machine(t)
-	// Each script waits for the other's mark, so neither can end unless both run at once.
+	v, a := newVM(t)
+	// Each script waits for the other's file, so neither succeeds unless both run at the same time.
 	meet := func(me, other string) string {
 		return "#!/bin/bash\ntouch /tmp/" + me + "\nfor i in {1..100}; do [ -e /tmp/" + other + " ] && break; sleep 0.05; done\n[ -e /tmp/" + other + " ] || exit 1\nenv | sort\n"
 	}
@@ -269,8 +269,8 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 	must(t, a.RunScript(t.Context(), "post-deploy", nil)) // no job has it
 }
 
-func TestErrand(t *testing.T) {
-	_, a := machine(t)
+func TestRunErrandReturnsExitCodeAndOutput(t *testing.T) {
+	_, a := newVM(t)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{{Name: "smoke", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n", "monit": "\n# none\n"})}}}))
 	start(t, a) // nothing to start
 	var stdout, stderr bytes.Buffer
@@ -283,8 +283,8 @@ func TestErrand(t *testing.T) {
 	}
 }
 
-func TestDrain(t *testing.T) {
-	v, a := machine(t)
+func TestDrainWaitsAsScriptsAsk(t *testing.T) {
+	v, a := newVM(t)
 	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
@@ -305,7 +305,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func TestDrainAnswer(t *testing.T) {
+func TestParseDrainOutput(t *testing.T) {
 	for _, c := range []struct {
 		out   string
 		wait  time.Duration
@@ -315,14 +315,14 @@ func TestDrainAnswer(t *testing.T) {
 		{"0\n", 0, false, true}, {" 10 ", 10 * time.Second, false, true}, {"-5", 5 * time.Second, true, true},
 		{"", 0, false, false}, {"1.5", 0, false, false}, {"draining\n0", 0, false, false},
 	} {
-		wait, again, err := drainAnswer(c.out)
+		wait, again, err := parseDrainOutput(c.out)
 		if wait != c.wait || again != c.again || (err == nil) != c.valid {
 			t.Errorf("%q: got %s, %v, %v", c.out, wait, again, err)
 		}
 	}
 }
 
-func TestStatusToState(t *testing.T) {
+func TestStateFromMonitStatus(t *testing.T) {
 	for _, c := range []struct {
 		what     string
 		services []monitService
@@ -346,7 +346,7 @@ func TestStatusToState(t *testing.T) {
 	}
 }
 
-func TestProblemNamesProcessesTogether(t *testing.T) {
+func TestProblemGroupsProcessesByCondition(t *testing.T) {
 	state := State{FullDisks: []string{"/"}, Processes: []Process{
 		{Name: "etcd", State: Starting}, {Name: "api", State: Failing, Message: "no pidfile"}, {Name: "kubelet", State: Starting}, {Name: "cni", State: Running},
 	}}
@@ -355,11 +355,11 @@ func TestProblemNamesProcessesTogether(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := (State{Processes: []Process{{Name: "cni", State: Running}}}).Problem(); got != "" {
-		t.Errorf("got %q where all runs", got)
+		t.Errorf("got %q although all processes run", got)
 	}
 }
 
-func TestApplySpecIsChecked(t *testing.T) {
+func TestRefusesInvalidApplySpec(t *testing.T) {
 	dir := t.TempDir()
 	for what, s := range map[string]ApplySpec{
 		"path as name":        {Jobs: []Job{{Name: "../a", Fingerprint: "1", Dir: dir}}},

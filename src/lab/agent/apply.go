@@ -31,7 +31,7 @@ var (
 	specFile        = bosh.DefaultRoot.Path("bosh/spec.json")
 )
 
-// host is the Agent of a VM of the lab.
+// host is an Agent that works on the VM from the host.
 type host struct {
 	vm *vm.VM
 }
@@ -50,7 +50,7 @@ func (s ApplySpec) check() error {
 		case !validName.MatchString(fingerprint):
 			return fmt.Errorf("%s %s: fingerprint %q: must be letters, digits, dots, dashes and underscores", kind, name, fingerprint)
 		case seen[kind+" "+name]:
-			return fmt.Errorf("%s %s is named twice", kind, name)
+			return fmt.Errorf("%s %s is given twice", kind, name)
 		}
 		seen[kind+" "+name] = true
 		if info, err := os.Stat(dir); err != nil {
@@ -78,7 +78,7 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	for _, step := range []func(ApplySpec) error{h.placeJobs, h.placePackages, h.makeJobDirs, h.removeOthers, h.writeInstance} {
+	for _, step := range []func(ApplySpec) error{h.installJobs, h.installPackages, h.createJobDirs, h.removeOthers, h.writeInstance} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -93,7 +93,7 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	return atomicfile.Write(h.vm.HostPath(specFile), content, 0o600)
 }
 
-// spec reads what Apply kept; a VM that nothing was applied to yet has an empty one.
+// spec reads the spec that Apply has kept. It is empty before the first Apply.
 func (h *host) spec() (ApplySpec, error) {
 	var s ApplySpec
 	content, err := os.ReadFile(h.vm.HostPath(specFile))
@@ -109,8 +109,8 @@ func (h *host) spec() (ApplySpec, error) {
 	return s, nil
 }
 
-// placeJobs copies jobs into the VM. A directory gets its final name only when it is complete, so one that has it needs no look.
-func (h *host) placeJobs(s ApplySpec) error {
+// installJobs copies jobs into the VM. A directory gets its final name only when it is complete.
+func (h *host) installJobs(s ApplySpec) error {
 	for _, j := range s.Jobs {
 		target := filepath.Join(jobsDataDir, j.Name, j.Fingerprint)
 		if _, err := os.Stat(h.vm.HostPath(target)); errors.Is(err, fs.ErrNotExist) {
@@ -137,8 +137,8 @@ func (h *host) placeJobs(s ApplySpec) error {
 	return nil
 }
 
-// copyJob copies a rendered job with the owner and modes that bosh-agent gives: root and group vcap, 0750 for directories and bin/*,
-// 0640 for the rest.
+// copyJob copies a rendered job with the owner and modes that bosh-agent sets: root:vcap, 0750 for directories and bin/*, 0640 for
+// other files.
 func copyJob(source, target string) error {
 	return filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -181,9 +181,9 @@ func copyFile(source, target string) error {
 	return errors.Join(err, to.Close())
 }
 
-// placePackages mounts packages into the VM. The mounts are copies of the host's, carried over as file descriptors, since the VM has
-// no path to the host's directories.
-func (h *host) placePackages(s ApplySpec) error {
+// installPackages mounts packages into the VM. The mounts are passed as file descriptors, since the host's directories have no path
+// in the VM.
+func (h *host) installPackages(s ApplySpec) error {
 	for _, p := range s.Packages {
 		target := filepath.Join(packagesDataDir, p.Name, p.Fingerprint)
 		if err := os.MkdirAll(h.vm.HostPath(target), 0o755); err != nil {
@@ -218,7 +218,7 @@ func (h *host) mountPackage(source, target string) error {
 			return err
 		}
 		if mounted {
-			// The same directory needs nothing; another one of the same fingerprint was rebuilt since.
+			// Nothing to do for the same directory; a different one with the same fingerprint has been rebuilt.
 			if err := unix.Stat(target, &have); err == nil && have.Dev == want.Dev && have.Ino == want.Ino {
 				return nil
 			}
@@ -241,8 +241,8 @@ func isMountPoint(path string) (bool, error) {
 	return here.Mnt_id != above.Mnt_id, nil
 }
 
-// makeJobDirs makes the directories that every job may count on. It runs in the VM because /var/vcap/sys/run is mounted there only.
-func (h *host) makeJobDirs(s ApplySpec) error {
+// createJobDirs creates the directories that every job has. It runs in the VM because /var/vcap/sys/run is mounted only there.
+func (h *host) createJobDirs(s ApplySpec) error {
 	return h.vm.Do(func() error {
 		for _, j := range s.Jobs {
 			for _, dir := range []string{bosh.DefaultRoot.Data(j.Name), bosh.DefaultRoot.Log(j.Name), bosh.DefaultRoot.Run(j.Name)} {
@@ -258,7 +258,7 @@ func (h *host) makeJobDirs(s ApplySpec) error {
 	})
 }
 
-// removeOthers removes jobs and packages that the spec doesn't name, and other versions of those that it names.
+// removeOthers removes jobs and packages that the spec does not name, and other versions of those that it names.
 func (h *host) removeOthers(s ApplySpec) error {
 	jobs, packages := make(map[string]string), make(map[string]string)
 	for _, j := range s.Jobs {
@@ -312,7 +312,7 @@ func removeUnnamed(links, data string, keep map[string]string) error {
 	return nil
 }
 
-// removeVersion takes a mounted package off first: what is under the mount is the host's.
+// removeVersion removes a directory, after unmounting the host's package from it.
 func removeVersion(path string) error {
 	for {
 		mounted, err := isMountPoint(path)

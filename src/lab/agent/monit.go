@@ -39,13 +39,11 @@ const (
 	reloadTimeout = 30 * time.Second
 	stopTimeout   = 10 * time.Minute
 	stopRepeat    = 60 * time.Second
-	// unmonitorTimeout is generous: monit may be in the middle of starting a service.
-	unmonitorTimeout = 2 * time.Minute
-	statusTimeout    = 10 * time.Second
-	allServices      = "vcap" // the group that a Director starts and stops
+	statusTimeout = 10 * time.Second
+	allServices   = "vcap" // the group that bosh-agent starts and stops
 )
 
-// monitStatus is the part of monit's status document that matters here.
+// monitStatus is the part of monit's status document that is used here.
 type monitStatus struct {
 	Services []monitService `xml:"service"`
 }
@@ -53,8 +51,8 @@ type monitStatus struct {
 type monitService struct {
 	Type          int    `xml:"type,attr"` // 3 process, 5 system
 	Name          string `xml:"name"`
-	Status        int    `xml:"status"`  // 0: nothing wrong
-	Monitor       int    `xml:"monitor"` // 0 no, 1 yes, 2 not looked at yet, 4 waiting
+	Status        int    `xml:"status"`  // 0: no error
+	Monitor       int    `xml:"monitor"` // 0 no, 1 yes, 2 not checked yet, 4 waiting
 	PendingAction int    `xml:"pendingaction"`
 	PID           int    `xml:"pid"`
 	Message       string `xml:"status_message"`
@@ -68,7 +66,7 @@ const (
 	monitorWaiting = 4
 )
 
-// status asks the VM's monit by HTTP.
+// status queries the VM's monit over HTTP.
 func (h *host) status(ctx context.Context) (monitStatus, error) {
 	var status monitStatus
 	credentials, err := os.ReadFile(h.vm.HostPath(vm.MonitUserFile))
@@ -86,17 +84,17 @@ func (h *host) status(ctx context.Context) (monitStatus, error) {
 	client := http.Client{Transport: &http.Transport{DialContext: h.vm.DialContext, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
-		return status, fmt.Errorf("asking monit of VM %s: %w", h.vm.Spec.Name, err)
+		return status, fmt.Errorf("querying monit of VM %s: %w", h.vm.Spec.Name, err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		return status, fmt.Errorf("asking monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)))
+		return status, fmt.Errorf("querying monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)))
 	}
 	return parseStatus(body)
 }
 
-// parseStatus decodes monit's XML, which calls itself ISO-8859-1; names of services are ASCII.
+// parseStatus decodes monit's XML, which is declared as ISO-8859-1; names of services are ASCII.
 func parseStatus(body []byte) (monitStatus, error) {
 	var status monitStatus
 	decoder := xml.NewDecoder(bytes.NewReader(body))
@@ -146,11 +144,11 @@ func (s monitService) process(stopped bool) Process {
 	case s.Monitor == monitorInit || s.Monitor == monitorWaiting || s.PendingAction != 0:
 		p.State = Starting
 	case s.Monitor == monitorNot:
-		p.State, p.Message = Failing, cmp.Or(p.Message, "monit doesn't watch it")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "not monitored")
 	case s.Status != 0:
-		p.State, p.Message = Failing, cmp.Or(p.Message, "monit finds it failing")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "monit reports an error")
 	case s.Type == typeProcess && s.PID <= 0:
-		p.State, p.Message = Failing, cmp.Or(p.Message, "it has no process")
+		p.State, p.Message = Failing, cmp.Or(p.Message, "no process")
 	default:
 		p.State = Running
 	}
@@ -170,14 +168,14 @@ func (h *host) State(ctx context.Context) (State, error) {
 	return state, err
 }
 
-// diskDirs are where the VM's disks are mounted: the root's, the ephemeral and the persistent one.
+// diskDirs are the mount points of the VM's disks: root, ephemeral and persistent.
 var diskDirs = []string{"/", bosh.DefaultRoot.Path("data"), bosh.DefaultRoot.Path("store")}
 
-// roomToWork is what a disk must have left, in bytes, not to count as full.
-const roomToWork = 1 << 20
+// minFreeSpace is the free space, in bytes, below which a disk counts as full.
+const minFreeSpace = 1 << 20
 
-// fullDisks gives the mount points of the VM's disks that have no room left for data or for files. Disks on one file system are named
-// together.
+// fullDisks returns the mount points of the VM's disks that have no free space or no free inodes. Mount points on one file system
+// are joined.
 func (h *host) fullDisks() ([]string, error) {
 	var full []string
 	places := map[uint64]int{} // by device
@@ -186,9 +184,9 @@ func (h *host) fullDisks() ([]string, error) {
 			var disk unix.Statfs_t
 			var stat unix.Stat_t
 			if err := errors.Join(unix.Statfs(dir, &disk), unix.Stat(dir, &stat)); err != nil {
-				return fmt.Errorf("looking for room on %s of VM %s: %w", dir, h.vm.Spec.Name, err)
+				return fmt.Errorf("checking the free space on %s of VM %s: %w", dir, h.vm.Spec.Name, err)
 			}
-			if disk.Bavail*uint64(disk.Bsize) >= roomToWork && (disk.Files == 0 || disk.Ffree > 0) {
+			if disk.Bavail*uint64(disk.Bsize) >= minFreeSpace && (disk.Files == 0 || disk.Ffree > 0) {
 				continue
 			}
 			if place, known := places[stat.Dev]; known {
@@ -218,7 +216,7 @@ func (h *host) Start(ctx context.Context) error {
 		return err
 	}
 	if services == 0 {
-		return nil // an instance of errands only
+		return nil // an instance with errands only
 	}
 	return h.monit(ctx, "-g", allServices, "start")
 }
@@ -267,9 +265,9 @@ func (h *host) Stop(ctx context.Context) error {
 	return nil
 }
 
-// monitorLive has monit watch again those unmonitored services that have a process. The stemcell's monit 5.2 runs the stop program of
-// an unmonitored service; monit 5.33 calls it stopped without doing anything. Services without a process are left
-// alone: monit would start them.
+// monitorLive makes monit monitor those unmonitored services again that have a process. The stemcell's monit 5.2 runs the stop program
+// of an unmonitored service; monit 5.33 considers it stopped and does nothing. Services without a process stay unmonitored, since monit
+// would start them.
 func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 	live := h.livePIDs()
 	pending := make(map[string]bool)
@@ -281,7 +279,7 @@ func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 			}
 		}
 	}
-	watched := func(s State) bool {
+	monitored := func(s State) bool {
 		for _, p := range s.Processes {
 			if pending[p.Name] && p.PID == 0 {
 				return false
@@ -289,16 +287,16 @@ func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 		}
 		return true
 	}
-	return h.await(ctx, watched, nil)
+	return h.await(ctx, monitored, nil)
 }
 
 // processCheck matches the name and pidfile of a process in a monit file.
 var processCheck = regexp.MustCompile(`(?m)^\s*check\s+process\s+"?([^"\s]+)"?[^#]*?\bpidfile\s+"?([^"\s]+)`)
 
-// livePIDs returns the services of the jobs' monit files whose pidfile names a process that runs.
+// livePIDs returns the services of the jobs' monit files whose pidfile names a running process.
 func (h *host) livePIDs() map[string]int {
 	live := make(map[string]int)
-	// What can't be read here, such as a VM that has died meanwhile, shows in monit's silence.
+	// If this fails, for example because the VM has died, queries to monit fail too.
 	_ = h.vm.Do(func() error {
 		files, err := filepath.Glob(filepath.Join(monitJobDir, "*.monitrc"))
 		if err != nil {
@@ -320,7 +318,7 @@ func (h *host) livePIDs() map[string]int {
 	return live
 }
 
-// runningPID returns the number in a pidfile if a process has it; 0 otherwise. It runs among the VM's mounts.
+// runningPID returns the PID in a pidfile if that process runs, otherwise 0. It must run in the VM's mount namespace.
 func runningPID(pidfile string) int {
 	content, err := os.ReadFile(pidfile)
 	if err != nil {
@@ -348,7 +346,7 @@ func (h *host) Unmonitor(ctx context.Context) error {
 	return h.awaitUnmonitored(ctx)
 }
 
-// awaitUnmonitored waits until monit has done what it was asked for: what comes next, such as Stop, goes by what monit says of itself.
+// awaitUnmonitored waits until monit reports that it monitors no process, because Stop depends on monit's reports.
 func (h *host) awaitUnmonitored(ctx context.Context) error {
 	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -378,8 +376,8 @@ func (h *host) poll(ctx context.Context, check func(context.Context) error) erro
 	return nil
 }
 
-// await polls until done says so. Where again is given, it is called once a minute: monit drops a request that comes while it is busy
-// with the same service.
+// await polls until done returns true. If again is not nil, it is called once a minute: monit drops a request that arrives while it is
+// busy with the same service.
 func (h *host) await(ctx context.Context, done func(State) bool, again func() error) error {
 	repeat := time.Now().Add(stopRepeat)
 	return h.poll(ctx, func(ctx context.Context) error {
@@ -422,7 +420,7 @@ func (h *host) monit(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// configureMonit gives the applied jobs' monit files to monit and returns how many there are.
+// configureMonit installs the applied jobs' monit files, reloads monit, and returns how many files there are.
 func (h *host) configureMonit(ctx context.Context) (int, error) {
 	s, err := h.spec()
 	if err != nil {
@@ -439,7 +437,7 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// A running monit ends when it is told to read files that it can't parse, so they are tried first.
+	// monit exits when it reloads files that it cannot parse, so they are checked first.
 	if err := h.monit(ctx, "-t"); err != nil {
 		return 0, fmt.Errorf("the jobs' monit files: %w", errors.Join(err, h.writeMonitFiles(nil)))
 	}
@@ -449,9 +447,9 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	return len(files), h.awaitGeneration(ctx, generation)
 }
 
-// monitFiles names the files as bosh-agent does: NNNN_JOB.monitrc for a job's monit, NNNN_JOB_LABEL.monitrc for its LABEL.monit, and
-// NNNN counted from the last job of the manifest: monit starts the services of later files first, so that jobs start in the
-// manifest's order. Files without a check are left out.
+// monitFiles returns the files under the names that bosh-agent gives them: NNNN_JOB.monitrc for a job's monit, and
+// NNNN_JOB_LABEL.monitrc for its LABEL.monit. NNNN counts from the last job of the manifest: monit starts the services of later files
+// first, so that jobs start in the manifest's order. Files without a check are left out.
 func (h *host) monitFiles(s ApplySpec) (map[string][]byte, error) {
 	files := make(map[string][]byte)
 	for i, j := range slices.Backward(s.Jobs) {
@@ -482,7 +480,7 @@ func (h *host) monitFiles(s ApplySpec) (map[string][]byte, error) {
 	return files, nil
 }
 
-// hasCheck tells whether a monit file says more than comments.
+// hasCheck reports whether a monit file has anything but comments.
 func hasCheck(content []byte) bool {
 	for line := range bytes.Lines(content) {
 		if text := bytes.TrimSpace(line); len(text) > 0 && text[0] != '#' {
@@ -513,8 +511,8 @@ func (h *host) writeMonitFiles(files map[string][]byte) error {
 	return nil
 }
 
-// newGeneration renames the machine in monit's eyes. monit answers requests by its old files for a moment after a reload, and its
-// own name is what tells which files it has read.
+// newGeneration gives monit's system service a new name, by which awaitGeneration recognizes that monit has reloaded its files: for a
+// moment after a reload it still answers from the old ones.
 func (h *host) newGeneration() (string, error) {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails

@@ -20,10 +20,10 @@ import (
 	"kubernetes-release/lab/vm"
 )
 
-// scriptPath is the PATH of lifecycle scripts under bosh-agent; the rest of their environment is what the Director gives.
+// scriptPath is the PATH that bosh-agent sets for lifecycle scripts; the rest of their environment comes from the Director.
 const scriptPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// ScriptError says which jobs' scripts failed.
+// ScriptError names the jobs whose scripts failed.
 type ScriptError struct {
 	Script   string
 	Failed   []ScriptFailure
@@ -33,12 +33,12 @@ type ScriptError struct {
 // ScriptFailure is one failed script.
 type ScriptFailure struct {
 	Job    string
-	Err    error  // a *vm.ExitError where the script ran
-	Log    string // the log in the VM to read next
+	Err    error  // a *vm.ExitError if the script ran
+	Log    string // path of its log in the VM
 	Output string // its last lines
 }
 
-// Error has one paragraph a job: how the script ended, where its log is, and what it said last.
+// Error has a paragraph for each job: the exit code of the script, the path of its log, and the last lines of that.
 func (e *ScriptError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d %s scripts failed:", len(e.Failed), len(e.Failed)+len(e.Finished), e.Script)
@@ -54,7 +54,7 @@ func (e *ScriptError) Error() string {
 	return b.String()
 }
 
-// reason leaves out what a script wrote before it said why it failed; all of it where it did not say.
+// reason returns the output from the last line that begins with "Error:", or all of it if there is none.
 func reason(output string) string {
 	if i := strings.LastIndex("\n"+output, "\nError: "); i >= 0 {
 		return output[i:]
@@ -62,7 +62,7 @@ func reason(output string) string {
 	return output
 }
 
-// Unwrap gives the failures' errors to errors.Is and errors.As.
+// Unwrap returns the errors of all failures.
 func (e *ScriptError) Unwrap() []error {
 	list := make([]error, 0, len(e.Failed))
 	for _, f := range e.Failed {
@@ -118,7 +118,7 @@ func (h *host) RunScript(ctx context.Context, name string, env map[string]string
 	})
 }
 
-// inParallel calls run for every job that has the script, all at once, and collects failures.
+// inParallel calls run concurrently for every job that has the script, and collects failures.
 func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 	jobs, err := h.jobsWith(name)
 	if err != nil {
@@ -131,7 +131,7 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 			begun := time.Now()
 			results[i] = run(j)
 			results[i].Job = j.Name
-			slog.Debug("script ended", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun), "error", results[i].Err)
+			slog.Debug("script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun), "error", results[i].Err)
 		})
 	}
 	wait.Wait()
@@ -154,10 +154,10 @@ func (h *host) openLog(job, name string) (*os.File, error) {
 	return os.OpenFile(h.vm.HostPath(bosh.DefaultRoot.Log(job, name)), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
 }
 
-// tailLines is how much of a failed script's output an error repeats.
+// tailLines is how many lines of a failed script's output are in the error.
 const tailLines = 12
 
-// tail returns the last lines that were written to a log after position from.
+// tail returns the last lines of a log, at most from the offset from on.
 func tail(path string, from int64) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -196,7 +196,7 @@ func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writ
 		}
 		names = append(names, j.Name)
 	}
-	return 0, fmt.Errorf("errand %q: VM %s has no job of that name with bin/run; errands here: [%s]", job, h.vm.Spec.Name, strings.Join(names, ", "))
+	return 0, fmt.Errorf("errand %q: VM %s has no job of that name with bin/run; it has the errands [%s]", job, h.vm.Spec.Name, strings.Join(names, ", "))
 }
 
 // Drain implements Agent.
@@ -213,7 +213,7 @@ func (h *host) Drain(ctx context.Context, env map[string]string) error {
 	})
 }
 
-// drain calls one drain script until it asks for no further call. The first argument tells it which call it is.
+// drain calls a drain script until it does not ask to be called again. The first argument tells the script which call it is.
 func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.Writer) error {
 	for state := "job_shutdown"; ; state = "job_check_status" {
 		var out bytes.Buffer
@@ -221,13 +221,13 @@ func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.W
 		if err := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: log}); err != nil {
 			return err
 		}
-		wait, again, err := drainAnswer(out.String())
+		wait, again, err := parseDrainOutput(out.String())
 		if err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("drain still waits: %w", context.Cause(ctx))
+			return fmt.Errorf("drain has not finished: %w", context.Cause(ctx))
 		case <-time.After(wait):
 		}
 		if !again {
@@ -236,12 +236,12 @@ func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.W
 	}
 }
 
-// drainAnswer reads what a drain script wrote: a number of seconds to wait, negative if it wants to be called again after them.
-func drainAnswer(out string) (wait time.Duration, again bool, err error) {
+// parseDrainOutput reads the output of a drain script: how many seconds to wait, negative if the script must be called again after that.
+func parseDrainOutput(out string) (wait time.Duration, again bool, err error) {
 	text := strings.TrimSpace(out)
 	seconds, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, false, fmt.Errorf("drain wrote %q to its standard output: must be one integer, the seconds to wait (negative: call me again after them), and nothing else", text)
+		return 0, false, fmt.Errorf("drain wrote %q to its standard output: must be one integer and nothing else: the seconds to wait, negative to be called again after that", text)
 	}
 	if seconds < 0 {
 		return time.Duration(-seconds) * time.Second, true, nil

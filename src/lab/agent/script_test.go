@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestScriptErrorSaysWhy(t *testing.T) {
+func TestScriptErrorShowsTheReason(t *testing.T) {
 	err := &ScriptError{Script: "pre-start", Finished: []string{"etcd"}, Failed: []ScriptFailure{
 		{Job: "kubelet", Err: errors.New("bin/pre-start exited with 1"), Log: "/log", Output: "Error: an earlier one\nlevel=INFO fine\nError: two problems:\n  - a\n  - b"},
 		{Job: "flannel", Err: errors.New("bin/pre-start exited with 2"), Output: "line 1\nline 2"},

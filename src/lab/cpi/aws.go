@@ -15,14 +15,14 @@ import (
 // AWS is a Cloud that talks to EC2.
 type AWS struct{ client *ec2.Client }
 
-// NewAWS talks to the EC2 API at endpoint with an operator's static key.
+// NewAWS returns a client of the EC2 API at endpoint with an operator's static key.
 func NewAWS(endpoint, region, keyID, secret string) *AWS {
 	return &AWS{ec2.New(ec2.Options{
 		BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider(keyID, secret, ""),
 	})}
 }
 
-// Launch implements Cloud. Tags are set with the launch itself, so that there is no moment without them.
+// Launch implements Cloud. Tags are set by the launch itself, so that the instance never exists without them.
 func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
 	one := int32(1)
 	image := "ami-0123456789abcdef0"
@@ -47,7 +47,7 @@ func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
 		return "", err
 	}
 	if len(output.Instances) != 1 {
-		return "", fmt.Errorf("RunInstances answered with %d instances, want 1", len(output.Instances))
+		return "", fmt.Errorf("RunInstances returned %d instances; expected 1", len(output.Instances))
 	}
 	return aws.ToString(output.Instances[0].InstanceId), nil
 }

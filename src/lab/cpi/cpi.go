@@ -1,12 +1,11 @@
-// Package cpi does for the lab's Director what BOSH's AWS CPI does for a real one: it makes, tags and removes VMs. The machine is
-// made of namespaces; what AWS knows of it is an instance of the simulated cloud.
+// Package cpi is the lab's counterpart of BOSH's AWS CPI: it creates, tags and deletes VMs. A VM consists of namespaces on this machine
+// and an instance in the simulated cloud.
 package cpi
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,7 +15,7 @@ import (
 	"kubernetes-release/lab/vm"
 )
 
-// Launch is what the cloud is told of a new instance.
+// Launch describes a new instance to the cloud.
 type Launch struct {
 	Address          string
 	Subnet           string
@@ -32,17 +31,17 @@ type Launch struct {
 
 // Cloud is the part of the cloud's API that the CPI uses.
 type Cloud interface {
-	// Launch makes an instance and gives its id.
+	// Launch launches an instance and returns its id.
 	Launch(ctx context.Context, l Launch) (string, error)
-	// Terminate removes an instance; one that is gone is no error.
+	// Terminate terminates an instance, if it exists.
 	Terminate(ctx context.Context, id string) error
-	// Tag adds tags; like BOSH's CPI it never removes any.
+	// Tag adds tags. Like BOSH's CPI it removes none.
 	Tag(ctx context.Context, id string, tags map[string]string) error
-	// FindByAddress gives the ids of the instances, not terminated, that have a private address.
+	// FindByAddress returns the ids of instances with a private address that are not terminated.
 	FindByAddress(ctx context.Context, address string) ([]string, error)
 }
 
-// CPI makes VMs in one lab.
+// CPI creates VMs in a lab.
 type CPI struct {
 	// StateDir is the lab's state directory.
 	StateDir string
@@ -52,14 +51,14 @@ type CPI struct {
 
 var _ director.CPI = (*CPI)(nil)
 
-// CreateVM launches an instance in the cloud and boots its VM. What is left of an earlier attempt with the same name is removed first.
-func (c *CPI) CreateVM(ctx context.Context, spec director.MachineSpec) (string, error) {
+// CreateVM launches an instance in the cloud and boots its VM. It first removes what an earlier attempt with the same name has left.
+func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error) {
 	launch, err := launchOf(spec)
 	if err != nil {
 		return "", err
 	}
 	if err := c.clear(ctx, spec.Name, launch.Address); err != nil {
-		return "", fmt.Errorf("removing what an earlier attempt left: %w", err)
+		return "", fmt.Errorf("removing the remains of an earlier attempt: %w", err)
 	}
 	instance, err := c.Cloud.Launch(ctx, launch)
 	if err != nil {
@@ -67,7 +66,7 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.MachineSpec) (string, 
 	}
 	machine := vm.Spec{
 		Name: spec.Name, StateDir: c.StateDir, Network: c.Network, Address: spec.Instance.Address,
-		Hostname: spec.Instance.ID, // BOSH's agents set the host name to an id, too
+		Hostname: spec.Instance.ID, // bosh-agent sets the host name to an id too
 	}
 	if spec.Instance.Disk > 0 {
 		machine.PersistentDisk = c.DiskDir(spec.Instance.ID)
@@ -78,14 +77,14 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.MachineSpec) (string, 
 	return instance, nil
 }
 
-// clear removes a VM by name and instances by address: a run that was cut off may have left either without the other.
+// clear removes a VM by name and instances by address: a run that was interrupted may have left either without the other.
 func (c *CPI) clear(ctx context.Context, name, address string) error {
-	if err := c.destroy(ctx, name); err != nil {
+	if err := vm.Remove(ctx, c.StateDir, name); err != nil {
 		return err
 	}
 	ids, err := c.Cloud.FindByAddress(ctx, address)
 	if err != nil {
-		return fmt.Errorf("looking for instances with the address %s: %w", address, err)
+		return fmt.Errorf("finding instances with the address %s: %w", address, err)
 	}
 	for _, id := range ids {
 		if err := c.terminate(ctx, id); err != nil {
@@ -102,11 +101,11 @@ func (c *CPI) terminate(ctx context.Context, id string) error {
 	return nil
 }
 
-// DiskDir is the host directory that is an instance's persistent disk.
+// DiskDir is the directory on the host that is an instance's persistent disk.
 func (c *CPI) DiskDir(instance string) string { return filepath.Join(c.StateDir, "disks", instance) }
 
-// launchOf reads the cloud properties as BOSH's AWS CPI does, as far as the simulated cloud knows them.
-func launchOf(spec director.MachineSpec) (Launch, error) {
+// launchOf reads the cloud properties that the simulated cloud supports, as BOSH's AWS CPI does.
+func launchOf(spec director.VMSpec) (Launch, error) {
 	l := Launch{Address: spec.Instance.Address.String(), Tags: map[string]string{}}
 	p := properties{spec.CloudProperties, nil}
 	n := properties{spec.NetworkProperties, nil}
@@ -136,7 +135,7 @@ func launchOf(spec director.MachineSpec) (Launch, error) {
 	return l, nil
 }
 
-// properties reads typed values and notes what is of another type.
+// properties reads typed values and collects errors about values of other types.
 type properties struct {
 	values   map[string]any
 	problems []string
@@ -178,43 +177,31 @@ func (p *properties) list(key string) []string {
 	return list
 }
 
-// DeleteVM destroys the VM and terminates its instance. What is missing is no error. The persistent disk stays.
-func (c *CPI) DeleteVM(ctx context.Context, machine director.VM) error {
-	if err := c.destroy(ctx, machine.Name); err != nil {
+// DeleteVM destroys the VM and terminates its instance, as far as they exist. The persistent disk is kept.
+func (c *CPI) DeleteVM(ctx context.Context, record director.VM) error {
+	if err := vm.Remove(ctx, c.StateDir, record.Name); err != nil {
 		return err
 	}
-	if machine.CID == "" {
+	if record.CID == "" {
 		return nil
 	}
-	return c.terminate(ctx, machine.CID)
+	return c.terminate(ctx, record.CID)
 }
 
-func (c *CPI) destroy(ctx context.Context, name string) error {
-	v, err := vm.Open(c.StateDir, name)
-	if errors.Is(err, vm.ErrNotFound) {
-		// Only files can be there.
-		return os.RemoveAll(filepath.Join(c.StateDir, "vms", name))
-	}
-	if err != nil {
-		return err
-	}
-	return v.Destroy(ctx)
-}
-
-// HasVM says whether the VM runs.
-func (c *CPI) HasVM(_ context.Context, machine director.VM) bool {
-	v, err := vm.Open(c.StateDir, machine.Name)
+// HasVM reports whether the VM runs.
+func (c *CPI) HasVM(_ context.Context, record director.VM) bool {
+	v, err := vm.Open(c.StateDir, record.Name)
 	return err == nil && v.Alive()
 }
 
 // SetTags adds the tags to the instance.
-func (c *CPI) SetTags(ctx context.Context, machine director.VM, tags map[string]string) error {
-	return c.Cloud.Tag(ctx, machine.CID, tags)
+func (c *CPI) SetTags(ctx context.Context, record director.VM, tags map[string]string) error {
+	return c.Cloud.Tag(ctx, record.CID, tags)
 }
 
-// Agent gives the agent of a VM.
-func (c *CPI) Agent(machine director.VM) (agent.Agent, error) {
-	v, err := vm.Open(c.StateDir, machine.Name)
+// Agent returns the agent of a VM.
+func (c *CPI) Agent(record director.VM) (agent.Agent, error) {
+	v, err := vm.Open(c.StateDir, record.Name)
 	if err != nil {
 		return nil, err
 	}

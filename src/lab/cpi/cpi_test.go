@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { vmtest.Main(m) }
 
-// account is a cloud that only remembers.
+// account is a cloud that only records instances.
 type account struct {
 	mutex     sync.Mutex
 	instances map[string]cpi.Launch
@@ -63,7 +63,7 @@ func (a *account) FindByAddress(_ context.Context, address string) ([]string, er
 	return ids, nil
 }
 
-// world is a network and a director on real VMs.
+// world is a network and a Director on real VMs.
 type world struct {
 	t       *testing.T
 	dir     string
@@ -99,7 +99,7 @@ func (w *world) destroy() {
 	}
 }
 
-// nothingLeft looks for what should be gone with VMs and network; a process may take a moment to end.
+// nothingLeft checks that nothing is left after VMs and network have been removed; processes may take a moment to exit.
 func (w *world) nothingLeft() {
 	if w.t.Skipped() {
 		return
@@ -168,7 +168,7 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 	}, plan
 }
 
-// on runs a command on an instance and gives its output.
+// on runs a command on an instance and returns its output.
 func (w *world) on(group string, index int, argv ...string) string {
 	w.t.Helper()
 	store, err := director.OpenState(filepath.Join(w.dir, "state.json"))
@@ -217,7 +217,7 @@ func TestDeployOnRealVMs(t *testing.T) {
 		t.Errorf("the cloud has %d instances, want 3", len(w.account.instances))
 	}
 
-	// A VM that dies is made again.
+	// A VM that has died is recreated.
 	store, err := director.OpenState(filepath.Join(w.dir, "state.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -233,9 +233,9 @@ func TestDeployOnRealVMs(t *testing.T) {
 	w.on("db", 1, "sh", "-c", "kill -0 $(cat /var/vcap/sys/run/db/db.pid)")
 }
 
-func TestCloudPropertiesAreChecked(t *testing.T) {
+func TestRefusesInvalidCloudProperties(t *testing.T) {
 	c := &cpi.CPI{StateDir: t.TempDir(), Cloud: &account{instances: map[string]cpi.Launch{}}}
-	spec := director.MachineSpec{
+	spec := director.VMSpec{
 		Name:     "x",
 		Instance: director.Instance{ID: "1", Address: netip.MustParseAddr("10.0.0.5")},
 		CloudProperties: map[string]any{

@@ -19,28 +19,28 @@ import (
 	"kubernetes-release/lab/director/release"
 )
 
-// MachineSpec is what the cloud needs to know to make an instance's VM.
-type MachineSpec struct {
-	// Name is unique in the lab; Instance gives address, AZ and ids.
+// VMSpec is what the CPI needs in order to create an instance's VM.
+type VMSpec struct {
+	// Name is unique in the lab. Instance has the address, AZ and ids.
 	Name     string
 	Instance Instance
-	// CloudProperties are those of AZ, vm_type and vm_extensions, NetworkProperties those of the subnet.
+	// CloudProperties are those of AZ, vm_type and vm_extensions; NetworkProperties are those of the subnet.
 	CloudProperties   map[string]any
 	NetworkProperties map[string]any
 	Tags              map[string]string
 }
 
-// CPI makes and removes VMs, as a BOSH CPI does.
+// CPI creates and deletes VMs, as a BOSH CPI does.
 type CPI interface {
-	// CreateVM makes the VM and gives its cloud id. What an earlier attempt with the same name left is removed first.
-	CreateVM(ctx context.Context, spec MachineSpec) (cid string, err error)
-	// DeleteVM removes the VM; one that is gone already is no error.
+	// CreateVM creates the VM and returns its cloud id. It first removes what an earlier attempt with the same name has left.
+	CreateVM(ctx context.Context, spec VMSpec) (cid string, err error)
+	// DeleteVM deletes the VM, if it exists.
 	DeleteVM(ctx context.Context, vm VM) error
-	// HasVM says whether the VM is there and alive.
+	// HasVM reports whether the VM exists and runs.
 	HasVM(ctx context.Context, vm VM) bool
 	// SetTags replaces the VM's tags.
 	SetTags(ctx context.Context, vm VM, tags map[string]string) error
-	// Agent gives the agent of a VM.
+	// Agent returns the agent of a VM.
 	Agent(vm VM) (agent.Agent, error)
 }
 
@@ -52,16 +52,16 @@ type Director struct {
 	CPI      CPI
 	Compiler *release.Compiler
 	Progress *Progress
-	// Publish is called whenever instances or their addresses changed, so that DNS follows; the state does not change meanwhile. May be nil.
+	// Publish is called after instances or their addresses have changed, to update DNS. The state does not change during the call. May be nil.
 	Publish func(*Plan) error
-	// Poll is how often an instance's state is asked for while waiting; 0 means five times a second.
+	// Poll is the interval at which an instance's state is checked during an update; 0 means 200 ms.
 	Poll time.Duration
 }
 
-// Action is what is asked of instances beside what the manifest says.
+// Action is what a command does to instances, in addition to applying the manifest.
 type Action string
 
-// Actions of the lab's commands; None is a plain deploy.
+// Actions of the lab's commands; None is a deploy.
 const (
 	None     Action = ""
 	Restart  Action = "restart"
@@ -71,17 +71,17 @@ const (
 	Start    Action = "start"
 )
 
-// Options limit or force what a deploy does.
+// Options are the options of a deploy.
 type Options struct {
 	Action Action
-	// Targets names instances (State.Find); with an action, only they are touched. Empty means all.
+	// Targets selects instances (see State.Find) for an action; other instances are not touched. Empty selects all.
 	Targets string
 }
 
-// createWorkers is how many VMs are made, and scripts of post-deploy run, at the same time.
+// createWorkers is how many VMs are created, and how many instances run post-deploy, at the same time.
 const createWorkers = 4
 
-// Deploy brings the instances to what the prepared plan says. It gives the number of instances that it touched.
+// Deploy updates the instances to the prepared plan. It returns how many instances it touched.
 func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int, error) {
 	targets, err := d.targets(plan, options)
 	if err != nil {
@@ -95,7 +95,7 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 	}
 	for _, group := range plan.Groups {
 		if group.Spec.Update.VMStrategy == "create-swap-delete" {
-			d.Progress.Warn("instance group '%s' has the vm_strategy create-swap-delete; the lab always deletes before it creates", group.Spec.Name)
+			d.Progress.Warn("instance group '%s' has vm_strategy create-swap-delete; the lab always uses delete-create", group.Spec.Name)
 		}
 	}
 	if err := d.record(plan); err != nil {
@@ -117,7 +117,7 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 	return int(touched.Load()), err
 }
 
-// targets gives the ids of the instances that an action is for; nil means all.
+// targets returns the ids of the instances that an action applies to; nil means all.
 func (d *Director) targets(plan *Plan, options Options) (map[string]bool, error) {
 	if options.Targets == "" {
 		return nil, nil
@@ -133,7 +133,7 @@ func (d *Director) targets(plan *Plan, options Options) (map[string]bool, error)
 	return ids, nil
 }
 
-// Prepare does all that can fail without touching a VM: rendering and compiling.
+// Prepare renders templates and compiles packages, which touches no VM.
 func (d *Director) Prepare(ctx context.Context, plan *Plan) (err error) {
 	task := d.Progress.Begin("Preparing deployment", "Rendering templates")
 	if err = plan.Render(ctx); err == nil {
@@ -147,18 +147,18 @@ func (d *Director) Prepare(ctx context.Context, plan *Plan) (err error) {
 }
 
 func (d *Director) compile(ctx context.Context, plan *Plan) error {
-	wanted := map[*release.Release][]string{}
+	packages := map[*release.Release][]string{}
 	for _, group := range plan.Groups {
 		for _, job := range group.Jobs {
 			for _, name := range job.Job.Packages {
-				if !slices.Contains(wanted[job.Release], name) {
-					wanted[job.Release] = append(wanted[job.Release], name)
+				if !slices.Contains(packages[job.Release], name) {
+					packages[job.Release] = append(packages[job.Release], name)
 				}
 			}
 		}
 	}
-	for _, job := range plan.releases() {
-		if err := d.Compiler.Compile(ctx, job, wanted[job]); err != nil {
+	for _, r := range plan.releases() {
+		if err := d.Compiler.Compile(ctx, r, packages[r]); err != nil {
 			return err
 		}
 	}
@@ -177,7 +177,7 @@ func (p *Plan) releases() []*release.Release {
 	return list
 }
 
-// record puts the plan's instances into the state, before anything is made for them.
+// record adds the plan's instances to the state, before anything is created for them.
 func (d *Director) record(plan *Plan) error {
 	return d.Store.Update(func(s *State) {
 		s.Deployment = plan.Manifest.Name
@@ -194,16 +194,16 @@ func (d *Director) record(plan *Plan) error {
 	})
 }
 
-// publish tells of the plan's instances. Others wait meanwhile, so that what is published is never a mixture, nor older than what was
+// publish publishes the plan's instances. The state is locked, so that what is published is consistent and never older than what was
 // published before.
 func (d *Director) publish(plan *Plan) error {
 	if d.Publish == nil {
 		return nil
 	}
-	return d.Store.while(func() error { return d.Publish(plan) })
+	return d.Store.locked(func() error { return d.Publish(plan) })
 }
 
-// deleteInstances stops instances for good and removes their VMs. Their disks stay, as orphans.
+// deleteInstances stops instances and deletes them with their VMs. Their disks are orphaned.
 func (d *Director) deleteInstances(ctx context.Context, plan *Plan, group string, list []*Instance, workers int, touched *atomic.Int64) error {
 	stage := "Deleting unneeded instances"
 	if group != "" {
@@ -246,8 +246,8 @@ func (d *Director) deleteVM(ctx context.Context, i *Instance, task *Task) error 
 	return d.Store.Update(func(*State) { i.VM, i.Applied = nil, nil })
 }
 
-// inParallel calls do for each entry, at most workers at once. After a failure what runs is finished and nothing new is begun;
-// all errors are given.
+// inParallel calls do for each entry, with at most workers at the same time. After a failure it starts no more calls, waits for those
+// that run, and returns all errors.
 func inParallel[T any](list []T, workers int, do func(T) error) error {
 	var group errgroup.Group
 	group.SetLimit(max(workers, 1))
@@ -275,18 +275,18 @@ type deployment struct {
 	options Options
 	targets map[string]bool
 	touched *atomic.Int64
-	// fresh holds the ids of instances whose VM this run has made.
+	// fresh holds the ids of instances whose VM this run has created.
 	fresh map[string]bool
 }
 
-// inScope says whether this run may touch an instance.
+// inScope reports whether this run may touch an instance.
 func (r *deployment) inScope(i *Instance) bool { return r.targets == nil || r.targets[i.ID] }
 
-// lifecycle says what the instance should become in this run.
-func (r *deployment) lifecycle(i *Instance) string {
+// desiredState returns the state that the instance has after this run.
+func (r *deployment) desiredState(i *Instance) string {
 	switch {
 	case !r.inScope(i):
-		return i.Wanted
+		return i.DesiredState
 	case r.options.Action == Stop:
 		return Stopped
 	case r.options.Action == Detach:
@@ -294,17 +294,17 @@ func (r *deployment) lifecycle(i *Instance) string {
 	case r.options.Action == Start, r.options.Action == Restart, r.options.Action == Recreate:
 		return Started
 	default:
-		return i.Wanted
+		return i.DesiredState
 	}
 }
 
-// createMissing makes the VMs of instances that have none, all before the first instance is updated.
+// createMissing creates the VMs of instances that have none, all before the first instance is updated.
 func (r *deployment) createMissing(ctx context.Context) error {
-	var missing []*Planned
+	var missing []*InstancePlan
 	for _, group := range r.plan.Groups {
 		for _, planned := range group.Instances {
 			i := planned.Instance
-			if i.Errand || !r.inScope(i) || r.lifecycle(i) != Started {
+			if i.Errand || !r.inScope(i) || r.desiredState(i) != Started {
 				continue
 			}
 			if i.VM != nil && i.VM.CID != "" && r.CPI.HasVM(ctx, *i.VM) {
@@ -316,7 +316,7 @@ func (r *deployment) createMissing(ctx context.Context) error {
 	for _, planned := range missing {
 		r.fresh[planned.Instance.ID] = true
 	}
-	err := inParallel(missing, createWorkers, func(planned *Planned) error {
+	err := inParallel(missing, createWorkers, func(planned *InstancePlan) error {
 		task := r.Progress.Begin("Creating missing vms", planned.Instance.String())
 		r.touched.Add(1)
 		err := r.createVM(ctx, planned, task)
@@ -332,8 +332,8 @@ func (r *deployment) createMissing(ctx context.Context) error {
 	return r.publish(r.plan)
 }
 
-// createVM makes an instance's VM; one that is there, dead or half-made is removed first.
-func (r *deployment) createVM(ctx context.Context, planned *Planned, task *Task) error {
+// createVM creates an instance's VM, after deleting one that exists, in whatever state it is.
+func (r *deployment) createVM(ctx context.Context, planned *InstancePlan, task *Task) error {
 	i := planned.Instance
 	if i.VM != nil {
 		task.Step("deleting VM %s", i.VM.Name)
@@ -341,7 +341,7 @@ func (r *deployment) createVM(ctx context.Context, planned *Planned, task *Task)
 			return err
 		}
 	}
-	spec := r.machineSpec(planned)
+	spec := r.vmSpec(planned)
 	if err := r.Store.Update(func(*State) { i.VM, i.Applied = &VM{Name: spec.Name}, nil }); err != nil {
 		return err
 	}
@@ -353,9 +353,9 @@ func (r *deployment) createVM(ctx context.Context, planned *Planned, task *Task)
 	return r.Store.Update(func(*State) { i.VM.CID, i.VM.Tags = cid, spec.Tags })
 }
 
-func (r *deployment) machineSpec(planned *Planned) MachineSpec {
+func (r *deployment) vmSpec(planned *InstancePlan) VMSpec {
 	i := planned.Instance
-	return MachineSpec{
+	return VMSpec{
 		Name: VMName(i), Instance: *i,
 		CloudProperties:   r.plan.Cloud.CloudProperties(planned.Group.Spec, i.AZ),
 		NetworkProperties: r.plan.subnetProperties(i),
@@ -363,13 +363,13 @@ func (r *deployment) machineSpec(planned *Planned) MachineSpec {
 	}
 }
 
-// VMName gives the lab's name of an instance's VM: its group and the beginning of its id.
+// VMName returns the lab's name of an instance's VM: its group and the first part of its id.
 func VMName(i *Instance) string {
-	return strings.ReplaceAll(canonical(i.Group), ".", "-") + "-" + i.ID[:8]
+	return strings.ReplaceAll(Canonical(i.Group), ".", "-") + "-" + i.ID[:8]
 }
 
-// tags are what a Director tells the cloud of a VM, and the manifest's own.
-func (p *Plan) tags(planned *Planned) map[string]string {
+// tags are the tags that the Director sets on a VM, and those of the manifest.
+func (p *Plan) tags(planned *InstancePlan) map[string]string {
 	i := planned.Instance
 	tags := map[string]string{}
 	maps.Copy(tags, p.Manifest.Tags)
@@ -381,22 +381,22 @@ func (p *Plan) tags(planned *Planned) map[string]string {
 	return tags
 }
 
-// updateGroups updates the groups in manifest order; neighbours that are not serial go together.
+// updateGroups updates the instance groups in manifest order. Consecutive groups with serial: false are updated together.
 func (r *deployment) updateGroups(ctx context.Context) error {
 	for _, batch := range batches(r.plan.Groups) {
-		if err := inParallel(batch, len(batch), func(g *Group) error { return r.updateGroup(ctx, g) }); err != nil {
+		if err := inParallel(batch, len(batch), func(g *InstanceGroup) error { return r.updateGroup(ctx, g) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func batches(groups []*Group) [][]*Group {
-	var list [][]*Group
+func batches(groups []*InstanceGroup) [][]*InstanceGroup {
+	var list [][]*InstanceGroup
 	parallel := false
 	for _, group := range groups {
 		if serial := group.Spec.Update.IsSerial(); serial || !parallel {
-			list = append(list, []*Group{group})
+			list = append(list, []*InstanceGroup{group})
 			parallel = !serial
 			continue
 		}
@@ -405,7 +405,7 @@ func batches(groups []*Group) [][]*Group {
 	return list
 }
 
-func (r *deployment) updateGroup(ctx context.Context, group *Group) error {
+func (r *deployment) updateGroup(ctx context.Context, group *InstanceGroup) error {
 	if r.options.Action == None {
 		workers := group.Spec.Update.MaxInFlight.Of(len(group.Obsolete), 1)
 		if err := r.deleteInstances(ctx, r.plan, group.Spec.Name, group.Obsolete, workers, r.touched); err != nil {
@@ -436,14 +436,14 @@ func (r *deployment) updateGroup(ctx context.Context, group *Group) error {
 	return nil
 }
 
-// initial says whether none of the group's instances has ever been deployed.
-func (r *deployment) initial(group *Group) bool {
-	return !slices.ContainsFunc(group.Instances, func(p *Planned) bool { return p.Instance.Applied != nil })
+// initial reports whether none of the group's instances has been deployed.
+func (r *deployment) initial(group *InstanceGroup) bool {
+	return !slices.ContainsFunc(group.Instances, func(p *InstancePlan) bool { return p.Instance.Applied != nil })
 }
 
-// updateZone updates a group's changed instances of one AZ: in the first AZ the canaries first, then the others, at most
-// max_in_flight at once.
-func (r *deployment) updateZone(ctx context.Context, group *Group, changed []*change, canaries bool) error {
+// updateZone updates a group's changed instances of one AZ: in the first AZ the canaries first, then the others, with at most
+// max_in_flight at the same time.
+func (r *deployment) updateZone(ctx context.Context, group *InstanceGroup, changed []*change, canaries bool) error {
 	workers := group.Spec.Update.MaxInFlight.Of(len(changed), 1)
 	if canaries {
 		count := min(group.Spec.Update.Canaries.Of(len(changed), 0), len(changed))
@@ -458,12 +458,12 @@ func (r *deployment) updateZone(ctx context.Context, group *Group, changed []*ch
 	return inParallel(changed, workers, func(c *change) error { return r.update(ctx, c) })
 }
 
-// postDeploy runs the scripts of that name on every started instance.
+// postDeploy runs the post-deploy scripts on every started instance.
 func (r *deployment) postDeploy(ctx context.Context) error {
 	var list []*Instance
 	for _, group := range r.plan.Groups {
 		for _, planned := range group.Instances {
-			if i := planned.Instance; i.Wanted == Started && i.VM != nil && !i.Errand && hasScript(planned, "post-deploy") {
+			if i := planned.Instance; i.DesiredState == Started && i.VM != nil && !i.Errand && hasScript(planned, "post-deploy") {
 				list = append(list, i)
 			}
 		}
@@ -482,17 +482,17 @@ func (r *deployment) postDeploy(ctx context.Context) error {
 	})
 }
 
-func hasScript(planned *Planned, name string) bool {
+func hasScript(planned *InstancePlan, name string) bool {
 	return slices.ContainsFunc(planned.Rendered, func(job RenderedJob) bool { return job.Files["bin/"+name] != nil })
 }
 
-// jobsDir is where the host keeps an instance's rendered jobs.
+// jobsDir is the directory of an instance's rendered jobs on the host.
 func (d *Director) jobsDir(i *Instance) string {
 	return filepath.Join(d.Dir, "instances", i.ID, "jobs")
 }
 
-// watch gives the watch time that fits.
-func watch(u manifest.Update, canary bool) manifest.WatchTime {
+// watchTime returns the watch time of a canary or another instance.
+func watchTime(u manifest.Update, canary bool) manifest.WatchTime {
 	if canary {
 		return *u.CanaryWatchTime
 	}

@@ -21,7 +21,7 @@ func position(t *testing.T, events []string, event string) int {
 	t.Helper()
 	n := slices.Index(events, event)
 	if n < 0 {
-		t.Fatalf("%q did not happen; events:\n  %s", event, strings.Join(events, "\n  "))
+		t.Fatalf("there is no %q; events:\n  %s", event, strings.Join(events, "\n  "))
 	}
 	return n
 }
@@ -43,13 +43,13 @@ func TestFirstDeploy(t *testing.T) {
 		}
 	}
 	if lastCreate > firstApply {
-		t.Error("a VM was made after the first instance had been updated")
+		t.Error("a VM was created after the first instance had been updated")
 	}
 	if position(t, events, "db/2 post-start") > position(t, events, "web/0 apply") {
-		t.Error("group web began before group db was done")
+		t.Error("the update of group web began before that of db had ended")
 	}
 	if position(t, events, "web/0 post-start") > position(t, events, "web/1 apply") {
-		t.Error("the canary was not done before the others began")
+		t.Error("the update of the others began before that of the canary had ended")
 	}
 	hosts, err := os.ReadFile(filepath.Join(b.dir, "instances", b.state().Group("web")[0].ID, "jobs/web/config/hosts"))
 	if err != nil {
@@ -60,7 +60,7 @@ func TestFirstDeploy(t *testing.T) {
 	}
 }
 
-func TestUnchangedTouchesNothing(t *testing.T) {
+func TestDeployWithoutChangesTouchesNothing(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	b.cloud.take()
@@ -90,26 +90,26 @@ func TestCanariesAndMaxInFlight(t *testing.T) {
 	b := newBench(t)
 	b.cloud.slow = 30 * time.Millisecond
 	b.deploy()
-	if b.cloud.most != 2 {
-		t.Errorf("%d updates at once, want 2 (max_in_flight)", b.cloud.most)
+	if b.cloud.maxInFlight != 2 {
+		t.Errorf("%d updates at the same time, want 2 (max_in_flight)", b.cloud.maxInFlight)
 	}
 	b.op(`
 - {type: replace, path: /update/max_in_flight, value: 1}
 - {type: replace, path: "/instance_groups/name=web/jobs/name=web/properties?/greeting", value: hi}`)
-	b.cloud.most = 0
+	b.cloud.maxInFlight = 0
 	b.deploy()
-	if b.cloud.most != 1 {
-		t.Errorf("%d updates at once, want 1", b.cloud.most)
+	if b.cloud.maxInFlight != 1 {
+		t.Errorf("%d updates at the same time, want 1", b.cloud.maxInFlight)
 	}
 }
 
-func TestFailedCanaryStopsAndIsResumed(t *testing.T) {
+func TestFailedCanaryStopsTheDeployAndTheNextContinues(t *testing.T) {
 	for _, at := range []string{"create_vm", "apply", "pre-start", "start", "post-start"} {
 		t.Run(at, func(t *testing.T) {
 			b := newBench(t)
 			b.cloud.fail = "db/0 " + at
 			_, err := b.run(Options{})
-			if err == nil || !strings.Contains(err.Error(), "made to fail") || !strings.Contains(err.Error(), "db/") {
+			if err == nil || !strings.Contains(err.Error(), "injected failure") || !strings.Contains(err.Error(), "db/") {
 				t.Fatalf("got %v", err)
 			}
 			events := b.cloud.take()
@@ -131,14 +131,14 @@ func TestFailedCanaryStopsAndIsResumed(t *testing.T) {
 				wantEvents(t, got, keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start", "post-start")
 			}
 			if b.deploy() != 0 {
-				t.Error("a third run found something to do")
+				t.Error("a third run touched instances")
 			}
 		})
 	}
 }
 
-// TestKilledAtAnyPointIsCompletedByTheNextRun takes what a kill -9 would leave, the state file and the cloud, at every event of a
-// deploy and of an update, and runs again from there.
+// TestKilledAtAnyPointIsCompletedByTheNextRun records the state file and the cloud, which is what kill -9 leaves, at every event of a
+// deploy and an update, and deploys again from each.
 func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 	b := newBench(t).op(`
 - {type: replace, path: /update/max_in_flight, value: 1}
@@ -148,7 +148,7 @@ func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 	type moment struct {
 		event string
 		file  []byte
-		vms   map[string]MachineSpec
+		vms   map[string]VMSpec
 		state map[string]string
 		ops   int
 	}
@@ -177,7 +177,7 @@ func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 			continue
 		}
 		if len(b.cloud.vms) != 2 {
-			t.Errorf("killed at %q: %d VMs in the end, want 2", m.event, len(b.cloud.vms))
+			t.Errorf("killed at %q: %d VMs, want 2", m.event, len(b.cloud.vms))
 		}
 		for _, i := range b.state().Instances {
 			if i.Applied == nil || i.VM == nil || b.cloud.vms[i.VM.CID].Name != i.VM.Name || b.cloud.state[i.VM.CID] != "running" {
@@ -201,14 +201,14 @@ func TestDeadVMIsReplaced(t *testing.T) {
 	wantEvents(t, of(events, "db/0"), "create_vm", "apply", "pre-start", "start", "post-start")
 	again := b.state().Group("db")[0]
 	if again.ID != db.ID || again.Address != db.Address {
-		t.Errorf("the instance became another: %v, was %v", again, db)
+		t.Errorf("the instance changed: %v, was %v", again, db)
 	}
 	if len(of(events, "db/1")) > 0 {
-		t.Error("a neighbour was touched")
+		t.Error("another instance was touched")
 	}
 }
 
-func TestFailingProcessesAreAChange(t *testing.T) {
+func TestInstanceWithFailingProcessesIsUpdated(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	b.cloud.take()
@@ -218,9 +218,8 @@ func TestFailingProcessesAreAChange(t *testing.T) {
 	}
 }
 
-// TestNamesArePublishedWhole: instances are updated at the same time, and what is published last knows all of them. The race detector
-// looks on.
-func TestNamesArePublishedWhole(t *testing.T) {
+// TestPublishedNamesAreComplete is for the race detector too: instances are updated concurrently, and what is published last has all of them.
+func TestPublishedNamesAreComplete(t *testing.T) {
 	b := newBench(t)
 	var published int
 	b.publish = func(p *Plan) error {
@@ -232,7 +231,7 @@ func TestNamesArePublishedWhole(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(time.Millisecond) // writing takes a moment, in which others go on
+		time.Sleep(time.Millisecond) // other updates continue meanwhile
 		published = count
 		return nil
 	}
@@ -241,20 +240,20 @@ func TestNamesArePublishedWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	if published != len(b.cloud.vms) {
-		t.Errorf("%d VMs were published last, there are %d", published, len(b.cloud.vms))
+		t.Errorf("the last names have %d VMs, there are %d", published, len(b.cloud.vms))
 	}
 }
 
-// TestWatchTimeOfOneNumber is waited for, and then instances are looked at once.
-func TestWatchTimeOfOneNumber(t *testing.T) {
+// TestWatchTimeWithoutRange: instances are checked once, after the watch time.
+func TestWatchTimeWithoutRange(t *testing.T) {
 	b := newBench(t)
 	b.op(`
 - {type: replace, path: "/update/canary_watch_time", value: 0}
 - {type: replace, path: "/update/update_watch_time", value: 0}`).deploy()
 }
 
-// TestWhatDoesNotRunIsNamed: while it lasts, and in the error.
-func TestWhatDoesNotRunIsNamed(t *testing.T) {
+// TestProcessesThatDoNotRunAreNamed during the wait and in the error.
+func TestProcessesThatDoNotRunAreNamed(t *testing.T) {
 	b := newBench(t)
 	b.op(`
 - {type: replace, path: "/update/canary_watch_time", value: 1-200}
@@ -271,11 +270,11 @@ func TestWhatDoesNotRunIsNamed(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(b.output.String(), " L waiting: "+problem+"\n") {
-		t.Errorf("nothing says what is waited for:\n%s", b.output.String())
+		t.Errorf("no line names the processes:\n%s", b.output.String())
 	}
 }
 
-func TestMachineChangeRecreatesTheVM(t *testing.T) {
+func TestChangedVMPropertiesRecreateTheVM(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	b.cloud.take()
@@ -284,7 +283,7 @@ func TestMachineChangeRecreatesTheVM(t *testing.T) {
 		"delete_vm", "create_vm", "apply", "pre-start", "start", "post-start")
 }
 
-func TestTagsOnly(t *testing.T) {
+func TestChangedTagsAreSetWithoutAnUpdate(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	b.cloud.take()
@@ -316,7 +315,7 @@ func TestScaleInAndOut(t *testing.T) {
 	b.op(`[{type: remove, path: /instance_groups/name=web}]`).deploy()
 	events = b.cloud.take()
 	if len(b.state().Group("web")) != 0 || !strings.Contains(strings.Join(events, "\n"), "web/0 pre-stop vm=delete instance=delete deployment=keep") {
-		t.Errorf("the group is still there; events %v", events)
+		t.Errorf("the group still exists; events %v", events)
 	}
 }
 

@@ -13,17 +13,17 @@ import (
 	"kubernetes-release/internal/spelling"
 )
 
-// ErrandResult is how an errand ended on one instance.
+// ErrandResult is the result of an errand on one instance.
 type ErrandResult struct {
 	Instance string
 	ExitCode int
-	// Stdout and Stderr are what it wrote, unless it was shown as it appeared.
+	// Stdout and Stderr are its output, unless that was written to the caller's writers.
 	Stdout, Stderr string
 }
 
-// RunErrand runs an errand of the prepared plan: NAME is a job with bin/run, which runs on every instance that has it, or an
-// instance group with lifecycle errand, whose VMs are made for it and removed afterwards unless keepAlive. With a single instance,
-// output goes to stdout and stderr as it appears.
+// RunErrand runs an errand of the prepared plan. The name is that of a job with bin/run, which runs on every instance that has it, or
+// of an instance group with lifecycle errand, whose VMs are created for the errand and deleted afterwards unless keepAlive is set. If
+// there is only one instance, output is written to stdout and stderr as it appears.
 func (d *Director) RunErrand(ctx context.Context, plan *Plan, name string, keepAlive bool, stdout, stderr io.Writer) ([]ErrandResult, error) {
 	results, err := d.runErrand(ctx, plan, name, keepAlive, stdout, stderr)
 	succeeded := err == nil && !slices.ContainsFunc(results, func(r ErrandResult) bool { return r.ExitCode != 0 })
@@ -38,7 +38,7 @@ func (d *Director) RunErrand(ctx context.Context, plan *Plan, name string, keepA
 	}))
 }
 
-// ErrandSucceeded says whether the errand's last run succeeded on the deployment as it is now, so that `bosh run-errand
+// ErrandSucceeded reports whether the errand's last run succeeded and nothing has changed since, so that `bosh run-errand
 // --when-changed` would not run it again.
 func (d *Director) ErrandSucceeded(name string) bool {
 	return d.Store.State.Errands[name] == d.Store.State.digest()
@@ -52,9 +52,9 @@ func (d *Director) runErrand(ctx context.Context, plan *Plan, name string, keepA
 	}
 	var targets []*Instance
 	for _, group := range plan.Groups {
-		has := slices.ContainsFunc(group.Jobs, func(j *GroupJob) bool { return j.Job.Name == name && j.isErrand() })
+		has := slices.ContainsFunc(group.Jobs, func(j *Job) bool { return j.Job.Name == name && j.isErrand() })
 		for _, planned := range group.Instances {
-			if i := planned.Instance; has && !i.Errand && i.Wanted == Started && i.VM != nil {
+			if i := planned.Instance; has && !i.Errand && i.DesiredState == Started && i.VM != nil {
 				targets = append(targets, i)
 			}
 		}
@@ -66,8 +66,8 @@ func (d *Director) runErrand(ctx context.Context, plan *Plan, name string, keepA
 	return d.runErrandOn(ctx, name, targets, stdout, stderr)
 }
 
-// isErrand says whether the job has a script to run.
-func (j *GroupJob) isErrand() bool {
+// isErrand reports whether the job has bin/run.
+func (j *Job) isErrand() bool {
 	for _, target := range j.Job.Templates {
 		if target == "bin/run" {
 			return true
@@ -130,9 +130,9 @@ func (d *Director) runErrandScript(ctx context.Context, i *Instance, job string,
 	return code, nil
 }
 
-// runErrandGroup deploys the group's instances, runs the first errand job of each, and removes the VMs again.
-func (d *Director) runErrandGroup(ctx context.Context, plan *Plan, group *Group, keepAlive bool, stdout, stderr io.Writer) (results []ErrandResult, err error) {
-	index := slices.IndexFunc(group.Jobs, func(j *GroupJob) bool { return j.isErrand() })
+// runErrandGroup deploys the group's instances, runs the first errand job of each, and deletes the VMs.
+func (d *Director) runErrandGroup(ctx context.Context, plan *Plan, group *InstanceGroup, keepAlive bool, stdout, stderr io.Writer) (results []ErrandResult, err error) {
+	index := slices.IndexFunc(group.Jobs, func(j *Job) bool { return j.isErrand() })
 	if index < 0 {
 		return nil, fmt.Errorf("none of the jobs of the errand group '%s' has a template bin/run", group.Spec.Name)
 	}
@@ -148,16 +148,16 @@ func (d *Director) runErrandGroup(ctx context.Context, plan *Plan, group *Group,
 					continue
 				}
 				task := d.Progress.Begin("Deleting errand instances", i.String())
-				end := d.retire(context.WithoutCancel(ctx), i, task)
-				task.End(end)
+				cleanup := d.stopAndDeleteVM(context.WithoutCancel(ctx), i, task)
+				task.End(cleanup)
 				if err == nil {
-					err = end
+					err = cleanup
 				}
 			}
 		}()
 	}
 	for _, planned := range group.Instances {
-		c := &change{planned: planned, wanted: Started, reasons: []string{"errand"}}
+		c := &change{planned: planned, state: Started, reasons: []string{"errand"}}
 		if err := run.update(ctx, c); err != nil {
 			return nil, err
 		}
@@ -165,8 +165,8 @@ func (d *Director) runErrandGroup(ctx context.Context, plan *Plan, group *Group,
 	return d.runErrandOn(ctx, group.Jobs[index].Job.Name, targets, stdout, stderr)
 }
 
-// retire stops an instance and removes its VM; the instance itself stays.
-func (d *Director) retire(ctx context.Context, i *Instance, task *Task) error {
+// stopAndDeleteVM stops an instance and deletes its VM; the instance is kept.
+func (d *Director) stopAndDeleteVM(ctx context.Context, i *Instance, task *Task) error {
 	if err := d.stop(ctx, i, task, map[string]string{
 		"BOSH_VM_NEXT_STATE": "delete", "BOSH_INSTANCE_NEXT_STATE": "keep", "BOSH_DEPLOYMENT_NEXT_STATE": "keep",
 	}); err != nil {
@@ -175,8 +175,8 @@ func (d *Director) retire(ctx context.Context, i *Instance, task *Task) error {
 	return d.deleteVM(ctx, i, task)
 }
 
-// DeleteDeployment stops all instances as before the end of a deployment, in reverse order of creation, and removes them. Failures
-// do not keep the rest from being removed.
+// DeleteDeployment stops and deletes all instances, as `bosh delete-deployment` does, in reverse order of creation. After a failure it
+// continues with the other instances.
 func (d *Director) DeleteDeployment(ctx context.Context) []error {
 	var problems []error
 	instances := slices.Clone(d.Store.State.Instances)

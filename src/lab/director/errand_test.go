@@ -38,7 +38,7 @@ func TestErrandOnServiceInstances(t *testing.T) {
 	}
 }
 
-func TestErrandSucceededHoldsUntilSomethingChanges(t *testing.T) {
+func TestErrandSucceededUntilTheDeploymentChanges(t *testing.T) {
 	b := newBench(t)
 	b.deploy()
 	succeeded := func() bool {
@@ -57,21 +57,21 @@ func TestErrandSucceededHoldsUntilSomethingChanges(t *testing.T) {
 		}
 	}
 	if succeeded() {
-		t.Error("an errand that never ran succeeded")
+		t.Error("an errand that has not run counts as succeeded")
 	}
 	if run(0); !succeeded() {
-		t.Error("an errand that exited with 0 did not succeed")
+		t.Error("an errand that exited with 0 does not count as succeeded")
 	}
 	if b.deploy(); !succeeded() {
-		t.Error("a deploy that changed nothing made the errand stale")
+		t.Error("after a deploy without changes the errand no longer counts as succeeded")
 	}
 	if run(3); succeeded() {
-		t.Error("an errand that exited with 3 succeeded")
+		t.Error("an errand that exited with 3 counts as succeeded")
 	}
 	run(0)
 	b.op(`[{type: replace, path: "/instance_groups/name=web/jobs/name=web/properties?/greeting", value: hi}]`).deploy()
 	if succeeded() {
-		t.Error("a deploy that changed a job left the errand's success standing")
+		t.Error("after a deploy that changed a job the errand still counts as succeeded")
 	}
 }
 

@@ -19,27 +19,27 @@ import (
 	"kubernetes-release/lab/director/release/releasetest"
 )
 
-// cloud is a CPI whose VMs are names in a map and whose agents write down what they are asked.
+// cloud is a CPI whose VMs are entries of a map and whose agents record the calls that they get.
 type cloud struct {
 	mutex  sync.Mutex
-	vms    map[string]MachineSpec // by CID
-	state  map[string]string      // by CID
+	vms    map[string]VMSpec // by CID
+	state  map[string]string // by CID
 	events []string
 	count  int
-	// fail makes an event fail once: its text, as it would be recorded.
+	// fail is the event that fails once.
 	fail string
-	// errandCode is what errands exit with.
+	// errandCode is the exit code of errands.
 	errandCode int
-	// stuck, if set, is what every agent says of its processes.
+	// stuck, if set, is the state that every agent reports.
 	stuck *agent.State
-	// inFlight and most count updates that run at the same time, between pre-start and post-start.
-	inFlight, most int
-	slow           time.Duration
+	// inFlight counts updates that run at the same time, between pre-start and post-start, and maxInFlight their maximum.
+	inFlight, maxInFlight int
+	slow                  time.Duration
 	// observe, if set, is called before and after each event takes effect, with the lock held.
 	observe func(event string)
 }
 
-func newCloud() *cloud { return &cloud{vms: map[string]MachineSpec{}, state: map[string]string{}} }
+func newCloud() *cloud { return &cloud{vms: map[string]VMSpec{}, state: map[string]string{}} }
 
 func (c *cloud) record(format string, args ...any) error {
 	c.mutex.Lock()
@@ -51,7 +51,7 @@ func (c *cloud) record(format string, args ...any) error {
 	}
 	if c.fail != "" && strings.HasPrefix(event, c.fail) {
 		c.fail = ""
-		return errors.New("made to fail at " + event)
+		return errors.New("injected failure at " + event)
 	}
 	return nil
 }
@@ -64,9 +64,9 @@ func (c *cloud) take() []string {
 	return events
 }
 
-func label(s MachineSpec) string { return fmt.Sprintf("%s/%d", s.Instance.Group, s.Instance.Index) }
+func label(s VMSpec) string { return fmt.Sprintf("%s/%d", s.Instance.Group, s.Instance.Index) }
 
-func (c *cloud) CreateVM(_ context.Context, s MachineSpec) (string, error) {
+func (c *cloud) CreateVM(_ context.Context, s VMSpec) (string, error) {
 	if err := c.record("%s create_vm", label(s)); err != nil {
 		return "", err
 	}
@@ -75,7 +75,7 @@ func (c *cloud) CreateVM(_ context.Context, s MachineSpec) (string, error) {
 	c.count++
 	cid := fmt.Sprintf("i-%d", c.count)
 	for old, other := range c.vms {
-		if other.Name == s.Name { // left by an attempt that was cut off
+		if other.Name == s.Name { // left by an attempt that was interrupted
 			delete(c.vms, old)
 		}
 	}
@@ -142,7 +142,7 @@ func (a *fakeAgent) RunScript(_ context.Context, name string, env map[string]str
 	switch name {
 	case "pre-start":
 		c.inFlight++
-		c.most = max(c.most, c.inFlight)
+		c.maxInFlight = max(c.maxInFlight, c.inFlight)
 	case "post-start":
 		c.inFlight--
 	}
@@ -192,7 +192,7 @@ func (a *fakeAgent) State(context.Context) (agent.State, error) {
 	return agent.State{State: a.cloud.state[a.cid]}, nil
 }
 
-// bench is a director on a fake cloud with the test release.
+// bench is a Director on a fake cloud with the test release.
 type bench struct {
 	t        *testing.T
 	dir      string
@@ -219,7 +219,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{t: t, dir: dir, cloud: newCloud(), releases: map[string]*release.Release{"shop": r}}
 }
 
-// sharedVars is one variable store for all tests: keys take long to generate.
+// sharedVars is a variable store for all tests, since generating keys takes long.
 var sharedVars = sync.OnceValue(func() string {
 	dir, err := os.MkdirTemp("", "director-vars")
 	if err != nil {
@@ -234,7 +234,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// op adds an ops-file with the text to the following deploys.
+// op adds an ops-file to the following deploys.
 func (b *bench) op(text string) *bench {
 	b.t.Helper()
 	path := filepath.Join(b.dir, fmt.Sprintf("op-%d.yml", len(b.ops)))
@@ -311,7 +311,7 @@ func (b *bench) state() *State {
 	return &store.State
 }
 
-// of picks the events of one instance, without its label.
+// of returns the events of one instance, without its label.
 func of(events []string, instance string) []string {
 	var list []string
 	for _, e := range events {

@@ -15,9 +15,9 @@ import (
 type Link struct {
 	Properties map[string]any
 	Instances  []LinkInstance
-	// Domain is what follows the query in the provider group's DNS name: group.network.deployment.bosh.
+	// Domain is the part of the provider group's DNS names after the query: GROUP.NETWORK.DEPLOYMENT.bosh.
 	Domain string
-	// Address is set for a manual link only, and is then the link's address as it stands.
+	// Address is the address of a manual link; empty for others.
 	Address string
 }
 
@@ -29,11 +29,11 @@ type LinkInstance struct {
 	AZ        string
 	Address   string
 	Bootstrap bool
-	// ip and dns are what a consumer may ask for instead of Address, by ip_addresses.
+	// ip and dns replace Address if the consumer sets ip_addresses.
 	ip, dns string
 }
 
-// Alias is a DNS name that a link's provider has by `provides: … aliases:`.
+// Alias is a DNS name that a link provider gets by `provides: {NAME: {aliases: [...]}}`.
 type Alias struct {
 	Group  string
 	Domain string
@@ -41,14 +41,14 @@ type Alias struct {
 	HealthFilter string
 	// InitialHealthCheck is asynchronous or synchronous.
 	InitialHealthCheck string
-	// PlaceholderType is empty or uuid: then the domain begins with _ and every instance has its own name.
+	// PlaceholderType is empty or uuid. With uuid the domain begins with "_." and every instance has a name of its own.
 	PlaceholderType string
 }
 
-// provider is one offered link of one job on one group.
+// provider is a link that a job of an instance group provides.
 type provider struct {
-	group    *Group
-	job      *GroupJob
+	group    *InstanceGroup
+	job      *Job
 	original string
 	alias    string
 	kind     string
@@ -78,8 +78,8 @@ func (p *Plan) resolveLinks() error {
 	return nil
 }
 
-// unknownLinks finds names in a job's provides and consumes that its spec lacks. A Director only logs them.
-func unknownLinks(group *Group, job *GroupJob) []string {
+// unknownLinks finds names in a job's provides and consumes that its spec does not define. The Director only logs them.
+func unknownLinks(group *InstanceGroup, job *Job) []string {
 	var provides, consumes []string
 	for _, p := range job.Job.Provides {
 		provides = append(provides, p.Name)
@@ -119,7 +119,7 @@ func (p *Plan) providers() ([]*provider, []string) {
 	return list, problems
 }
 
-func (p *Plan) provider(group *Group, job *GroupJob, provide release.Provide) (*provider, error) {
+func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide) (*provider, error) {
 	offered := &provider{group: group, job: job, original: provide.Name, alias: provide.Name, kind: provide.Type}
 	switch given := job.Spec.Provides[provide.Name].(type) {
 	case nil:
@@ -154,13 +154,13 @@ func (p *Plan) provider(group *Group, job *GroupJob, provide release.Provide) (*
 	return offered, nil
 }
 
-func providerForm(group *Group, job *GroupJob, name string) error {
+func providerForm(group *InstanceGroup, job *Job, name string) error {
 	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
 		name, job.Job.Name, group.Spec.Name)
 }
 
-// linkProperties picks what the provider's spec lists out of the job's properties, defaults included.
-func linkProperties(job *GroupJob, provide release.Provide) (map[string]any, error) {
+// linkProperties returns those of the job's properties, with defaults, that the provider's spec lists.
+func linkProperties(job *Job, provide release.Provide) (map[string]any, error) {
 	picked := map[string]any{}
 	for _, name := range provide.Properties {
 		if _, declared := job.Job.Properties[name]; !declared {
@@ -186,9 +186,9 @@ func linkProperties(job *GroupJob, provide release.Provide) (map[string]any, err
 	return picked, nil
 }
 
-// resolve finds the provider of a consumed link: implicitly by type, when there is exactly one, or by the name that the
-// manifest says. A nil link without an error is an optional one that nobody provides, or one that the manifest blocks.
-func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, providers []*provider) (*Link, error) {
+// resolve finds the provider of a consumed link: implicitly by type, if there is exactly one, or by the name in the manifest. It
+// returns nil for an optional link without a provider, or one that the manifest sets to nil.
+func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, providers []*provider) (*Link, error) {
 	alias := consume.Name
 	explicit, blocked := false, false
 	var byIP any
@@ -207,7 +207,7 @@ func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, pro
 			return manualLink(given), nil
 		}
 		if given["deployment"] != nil {
-			return nil, fmt.Errorf("link '%s' of job '%s' in instance group '%s' is from the deployment '%v'; a lab holds one deployment",
+			return nil, fmt.Errorf("link '%s' of job '%s' in instance group '%s' is from deployment '%v'; a lab has one deployment",
 				consume.Name, job.Job.Name, group.Spec.Name, given["deployment"])
 		}
 		explicit = true
@@ -229,7 +229,7 @@ func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, pro
 		}
 	}
 	if len(found) == 1 {
-		return found[0].link.addressed(byIP), nil
+		return found[0].link.withAddresses(byIP), nil
 	}
 	if len(found) == 0 && consume.Optional && (!explicit || blocked) {
 		return nil, nil
@@ -237,8 +237,8 @@ func (p *Plan) resolve(group *Group, job *GroupJob, consume release.Consume, pro
 	return nil, p.linkError(group, job, consume, alias, found)
 }
 
-// addressed gives the link with the kind of addresses that the consumer asks for; nil asks for none.
-func (l *Link) addressed(byIP any) *Link {
+// withAddresses returns the link with the kind of addresses that the consumer's ip_addresses selects; nil changes nothing.
+func (l *Link) withAddresses(byIP any) *Link {
 	if byIP == nil {
 		return l
 	}
@@ -254,12 +254,12 @@ func (l *Link) addressed(byIP any) *Link {
 	return &link
 }
 
-func consumerForm(group *Group, job *GroupJob, name string) error {
+func consumerForm(group *InstanceGroup, job *Job, name string) error {
 	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
 		name, job.Job.Name, group.Spec.Name)
 }
 
-// manualLink takes a link's content from the manifest itself.
+// manualLink reads a link's content from the manifest.
 func manualLink(given map[string]any) *Link {
 	link := &Link{Properties: map[string]any{}}
 	if properties, ok := given["properties"].(map[string]any); ok {
@@ -280,7 +280,7 @@ func manualLink(given map[string]any) *Link {
 	return link
 }
 
-func (p *Plan) linkError(group *Group, job *GroupJob, consume release.Consume, alias string, found []*provider) error {
+func (p *Plan) linkError(group *InstanceGroup, job *Job, consume release.Consume, alias string, found []*provider) error {
 	text := fmt.Sprintf("Failed to resolve link '%s' with ", consume.Name)
 	if alias != consume.Name {
 		text += fmt.Sprintf("alias '%s' and ", alias)
@@ -299,16 +299,16 @@ func (p *Plan) linkError(group *Group, job *GroupJob, consume release.Consume, a
 	return fmt.Errorf("%s", text)
 }
 
-// RootDomain ends all names of BOSH's DNS.
+// RootDomain is the top-level domain of BOSH's DNS names.
 const RootDomain = "bosh"
 
-func (p *Plan) domain(group *Group) string {
+func (p *Plan) domain(group *InstanceGroup) string {
 	return strings.Join([]string{
-		canonical(group.Spec.Name), canonical(group.Spec.Networks[0].Name), canonical(p.Manifest.Name), RootDomain,
+		Canonical(group.Spec.Name), Canonical(group.Spec.Networks[0].Name), Canonical(p.Manifest.Name), RootDomain,
 	}, ".")
 }
 
-// address is how others reach the instance: its IP, or its DNS name with the feature use_dns_addresses.
+// address returns the instance's address in links: its IP address, or with the feature use_dns_addresses its DNS name.
 func (p *Plan) address(i *Instance) string {
 	if use := p.Manifest.Features.UseDNSAddresses; use != nil && *use {
 		return p.dnsName(i)
@@ -317,11 +317,11 @@ func (p *Plan) address(i *Instance) string {
 }
 
 func (p *Plan) dnsName(i *Instance) string {
-	return strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain}, ".")
+	return strings.Join([]string{i.ID, Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain}, ".")
 }
 
-// canonical makes a name fit for DNS as BOSH does: lower case, underscores to dashes.
-func canonical(name string) string {
+// Canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
+func Canonical(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 
@@ -356,7 +356,7 @@ func parseAlias(group, job, link string, entry any) (Alias, error) {
 	where := fmt.Sprintf("instance group '%s', job '%s', provides '%s', aliases", group, job, link)
 	given, ok := entry.(map[string]any)
 	if !ok {
-		return Alias{}, fmt.Errorf("%s: each must be a map with 'domain'", where)
+		return Alias{}, fmt.Errorf("%s: each alias must be a map with 'domain'", where)
 	}
 	alias := Alias{Group: group, HealthFilter: "smart", InitialHealthCheck: "asynchronous"}
 	fields := map[string]*string{
@@ -378,12 +378,12 @@ func parseAlias(group, job, link string, entry any) (Alias, error) {
 		return Alias{}, fmt.Errorf("%s: 'domain' is missing", where)
 	}
 	if alias.PlaceholderType != "" && !strings.HasPrefix(alias.Domain, "_.") {
-		return Alias{}, fmt.Errorf("%s: domain '%s' must begin with '_.' where placeholder_type is given", where, alias.Domain)
+		return Alias{}, fmt.Errorf("%s: domain '%s' must begin with '_.' if placeholder_type is given", where, alias.Domain)
 	}
 	return alias, nil
 }
 
-// content gives the link as templates see it.
+// content returns the link as templates see it.
 func (l *Link) content(zones map[string]int) map[string]any {
 	instances := make([]any, 0, len(l.Instances))
 	for _, i := range l.Instances {
@@ -404,7 +404,7 @@ func (l *Link) content(zones map[string]int) map[string]any {
 	return content
 }
 
-// AZNumbers numbers the cloud config's AZs from 1, as BOSH's DNS queries name them.
+// AZNumbers numbers the cloud config's AZs from 1, as in BOSH's DNS queries.
 func AZNumbers(cloud *manifest.CloudConfig) map[string]int {
 	numbers := map[string]int{}
 	for n, az := range cloud.AZs {
@@ -413,7 +413,7 @@ func AZNumbers(cloud *manifest.CloudConfig) map[string]int {
 	return numbers
 }
 
-// netmask gives a prefix's mask in dotted form.
+// netmask returns a prefix's mask in dotted notation.
 func netmask(p netip.Prefix) string {
 	var mask [4]byte
 	for bit := range p.Bits() {

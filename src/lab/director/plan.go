@@ -14,50 +14,50 @@ import (
 	"kubernetes-release/lab/director/release"
 )
 
-// Plan is what a deployment will look like: every instance with its place, and everything rendered.
+// Plan is the desired state of a deployment: every instance with its AZ and address, and all rendered templates.
 type Plan struct {
 	Manifest *manifest.Manifest
 	Cloud    *manifest.CloudConfig
-	Groups   []*Group
-	// Obsolete are instances of groups that the manifest no longer has.
+	Groups   []*InstanceGroup
+	// Obsolete are the instances of groups that the manifest no longer has.
 	Obsolete []*Instance
 }
 
-// Group is one instance group of a plan.
-type Group struct {
+// InstanceGroup is an instance group of a plan.
+type InstanceGroup struct {
 	Spec      *manifest.InstanceGroup
-	Jobs      []*GroupJob
-	Instances []*Planned
-	// Obsolete are instances that the group has too many.
+	Jobs      []*Job
+	Instances []*InstancePlan
+	// Obsolete are instances of the group that are no longer needed.
 	Obsolete []*Instance
 }
 
-// GroupJob is a release job placed on a group.
-type GroupJob struct {
+// Job is a job of a release on an instance group.
+type Job struct {
 	Spec    *manifest.Job
 	Job     *release.Job
 	Release *release.Release
-	// Properties are the job's own, with defaults.
+	// Properties are those that the job's spec declares, with defaults.
 	Properties map[string]any
 	// Links maps the names of consumed links to their content.
 	Links map[string]*Link
 }
 
-// Planned is an instance with what it should run.
-type Planned struct {
+// InstancePlan is an instance with what it should run.
+type InstancePlan struct {
 	Instance *Instance
-	Group    *Group
-	// New says that the state did not have the instance before.
+	Group    *InstanceGroup
+	// New is whether the instance is not in the state yet.
 	New      bool
 	Rendered []RenderedJob
-	Wanted   Applied
+	Desired  Applied
 }
 
-// NewPlan checks the manifest against releases and cloud config and places instances. The state is not changed;
-// new instances are only in the plan. All problems of a kind are listed together.
+// NewPlan checks the manifest against releases and cloud config and places instances. It does not change the state; new instances
+// are only in the plan. The error lists all problems of a kind.
 func NewPlan(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release, state *State) (*Plan, error) {
 	if state.Deployment != "" && state.Deployment != m.Name {
-		return nil, fmt.Errorf("this lab holds the deployment '%s', the manifest is of '%s'; run `bin/lab down` first, or use --state for a second lab",
+		return nil, fmt.Errorf("this lab has the deployment '%s', but the manifest is for '%s'; run `bin/lab down` first, or use --state for a second lab",
 			state.Deployment, m.Name)
 	}
 	if err := cloud.Check(m); err != nil {
@@ -79,11 +79,11 @@ func NewPlan(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[str
 	return plan, plan.resolveLinks()
 }
 
-func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[string]*release.Release) (*Group, error) {
-	group := &Group{Spec: spec}
+func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[string]*release.Release) (*InstanceGroup, error) {
+	group := &InstanceGroup{Spec: spec}
 	var problems []error
 	for i := range spec.Jobs {
-		job, err := newGroupJob(m, spec, &spec.Jobs[i], releases)
+		job, err := newJob(m, spec, &spec.Jobs[i], releases)
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -93,10 +93,10 @@ func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[s
 	return group, errors.Join(problems...)
 }
 
-func newGroupJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.Job, releases map[string]*release.Release) (*GroupJob, error) {
+func newJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.Job, releases map[string]*release.Release) (*Job, error) {
 	r := releases[spec.Release]
 	if r == nil {
-		return nil, fmt.Errorf("instance group '%s', job '%s': release '%s' is not in the lab; it has: %s",
+		return nil, fmt.Errorf("instance group '%s', job '%s': release '%s' is not in the lab, which has: %s",
 			group.Name, spec.Name, spec.Release, strings.Join(sortedKeys(releases), ", "))
 	}
 	index := slices.IndexFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == spec.Release })
@@ -115,17 +115,16 @@ func newGroupJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *mani
 	if err != nil {
 		return nil, fmt.Errorf("instance group '%s': %w", group.Name, err)
 	}
-	return &GroupJob{Spec: spec, Job: job, Release: r, Properties: properties, Links: map[string]*Link{}}, nil
+	return &Job{Spec: spec, Job: job, Release: r, Properties: properties, Links: map[string]*Link{}}, nil
 }
 
-// checkVersion accepts what a Director would take the release for: the version itself, latest, or N.latest. The stand-in
-// for bpm takes every version's place.
+// checkVersion accepts what a Director accepts: the version itself, latest, or N.latest. The substitute for bpm has every version.
 func checkVersion(ref manifest.ReleaseRef, r *release.Release) error {
 	prefix, isLatest := strings.CutSuffix(ref.Version, "latest")
 	if r.Version == "lab" || ref.Version == r.Version || isLatest && strings.HasPrefix(r.Version, prefix) {
 		return nil
 	}
-	return fmt.Errorf("the manifest wants release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version, r.Version)
+	return fmt.Errorf("the manifest requires release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version, r.Version)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -137,19 +136,18 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// checkProperties refuses properties that the job's spec does not declare. A Director drops them silently; that is how a
-// misspelt one goes unnoticed until something does not work.
+// checkProperties refuses properties that the job's spec does not declare. The Director silently ignores them, so that a misspelt one
+// goes unnoticed until something does not work.
 func checkProperties(group string, job *release.Job, given map[string]any) error {
 	var problems []error
 	for _, name := range undeclared(job, given, "") {
-		problems = append(problems, fmt.Errorf("instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists what there is",
+		problems = append(problems, fmt.Errorf("instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists all properties",
 			group, job.Name, name, spelling.Hint(name, sortedKeys(job.Properties)), job.Name))
 	}
 	return errors.Join(problems...)
 }
 
-// undeclared lists the dotted names of given values that are neither a declared property, nor inside one, nor on the way
-// to one.
+// undeclared lists the dotted names of given values that are neither a declared property, nor inside one, nor a prefix of one.
 func undeclared(job *release.Job, given map[string]any, prefix string) []string {
 	var names []string
 	for _, key := range sortedKeys(given) {
@@ -158,11 +156,11 @@ func undeclared(job *release.Job, given map[string]any, prefix string) []string 
 			continue
 		}
 		inner, isMap := given[key].(map[string]any)
-		leads := slices.ContainsFunc(sortedKeys(job.Properties), func(p string) bool { return strings.HasPrefix(p, name+".") })
+		prefixes := slices.ContainsFunc(sortedKeys(job.Properties), func(p string) bool { return strings.HasPrefix(p, name+".") })
 		switch {
-		case leads && isMap:
+		case prefixes && isMap:
 			names = append(names, undeclared(job, inner, name+".")...)
-		case leads: // a scalar where a map is wanted: reading the properties says so
+		case prefixes: // a scalar instead of a map, which jobProperties reports
 		case isMap && len(inner) > 0:
 			names = append(names, undeclared(job, inner, name+".")...)
 		default:
@@ -172,7 +170,7 @@ func undeclared(job *release.Job, given map[string]any, prefix string) []string 
 	return names
 }
 
-// place gives every instance an AZ, an index and an address, keeping what the state has.
+// place chooses an AZ, an index and an address for every instance, and keeps those of instances in the state.
 func (p *Plan) place(state *State) error {
 	taken := map[netip.Addr]bool{}
 	claimed := map[*Instance]bool{}
@@ -194,7 +192,7 @@ func (p *Plan) place(state *State) error {
 				return err
 			}
 			for _, a := range addresses {
-				taken[a] = true // nobody else may be given it, even before its owner exists
+				taken[a] = true // not available to other instances, even before its owner exists
 			}
 		}
 	}
@@ -218,7 +216,7 @@ func existing(state *State, spec *manifest.InstanceGroup) []*Instance {
 	return list
 }
 
-func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool, owners map[netip.Addr]string) error {
+func (p *Plan) placeGroup(group *InstanceGroup, state *State, taken map[netip.Addr]bool, owners map[netip.Addr]string) error {
 	spec := group.Spec
 	network := p.Cloud.Network(spec.Networks[0].Name)
 	static, err := spec.Networks[0].Addresses()
@@ -242,7 +240,7 @@ func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool,
 		}
 	}
 	for _, i := range keep {
-		group.Instances = append(group.Instances, &Planned{Instance: i, Group: group})
+		group.Instances = append(group.Instances, &InstancePlan{Instance: i, Group: group})
 	}
 	used := map[int]bool{}
 	for _, i := range old {
@@ -251,7 +249,7 @@ func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool,
 	for _, place := range places {
 		i := &Instance{
 			ID: newID(), Group: spec.Name, Index: lowestFree(used), AZ: place.az, Network: network.Name, Address: place.address,
-			Errand: spec.IsErrand(), Wanted: Started,
+			Errand: spec.IsErrand(), DesiredState: Started,
 		}
 		if !i.Address.IsValid() {
 			if i.Address, _, err = network.Free(place.az, func(a netip.Addr) bool { return taken[a] }); err != nil {
@@ -259,12 +257,12 @@ func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool,
 			}
 			taken[i.Address] = true
 		}
-		group.Instances = append(group.Instances, &Planned{Instance: i, Group: group, New: true})
+		group.Instances = append(group.Instances, &InstancePlan{Instance: i, Group: group, New: true})
 	}
 	for _, planned := range group.Instances {
 		a := planned.Instance.Address
 		if other, ok := owners[a]; ok {
-			return fmt.Errorf("instance groups '%s' and '%s' both want the address %s", other, spec.Name, a)
+			return fmt.Errorf("instance groups '%s' and '%s' both have the address %s", other, spec.Name, a)
 		}
 		owners[a] = spec.Name
 	}
@@ -272,13 +270,13 @@ func (p *Plan) placeGroup(group *Group, state *State, taken map[netip.Addr]bool,
 	return nil
 }
 
-// place is where a new instance goes; the address is set only for static ones.
+// place is the AZ of a new instance, and its address if that is static.
 type place struct {
 	az      string
 	address netip.Addr
 }
 
-// staticPlaces hands the static addresses out in order; instances that have one of them keep it.
+// staticPlaces assigns the static addresses in order. Instances that have one of them keep it.
 func staticPlaces(spec *manifest.InstanceGroup, network *manifest.Network, static []netip.Addr, old []*Instance) ([]*Instance, []place, error) {
 	static = static[:min(len(static), spec.Instances)]
 	var keep []*Instance
@@ -316,7 +314,7 @@ func zoneOf(spec *manifest.InstanceGroup, subnet *manifest.Subnet, a netip.Addr)
 		spec.Name, spec.Networks[0].Name, a, subnet.AZNames(), spec.AZs)
 }
 
-// dynamicPlaces spreads the group evenly over its AZs, keeping instances where they are as far as that allows.
+// dynamicPlaces distributes the group evenly over its AZs, and keeps as many instances as that allows.
 func dynamicPlaces(spec *manifest.InstanceGroup, network *manifest.Network, old []*Instance) ([]*Instance, []place) {
 	zones := spec.AZs
 	if len(zones) == 0 {
@@ -343,7 +341,7 @@ func dynamicPlaces(spec *manifest.InstanceGroup, network *manifest.Network, old 
 	return keep, places
 }
 
-// quotas says how many instances each AZ should have: all the same, the rest to those that have most already.
+// quotas returns how many instances each AZ should have: all the same number, and the remainder in those that have the most now.
 func quotas(total int, zones []string, present map[string][]*Instance) map[string]int {
 	quota := map[string]int{}
 	for _, az := range zones {
@@ -357,7 +355,7 @@ func quotas(total int, zones []string, present map[string][]*Instance) map[strin
 	return quota
 }
 
-// emptiest gives the first AZ, in the manifest's order, that is furthest from being full among those with the fewest instances.
+// emptiest returns the AZ with the fewest instances that has not reached its quota, the first one in the manifest's order.
 func emptiest(zones []string, quota map[string]int, keep []*Instance, places []place) string {
 	count := map[string]int{}
 	for _, i := range keep {
@@ -376,9 +374,9 @@ func emptiest(zones []string, quota map[string]int, keep []*Instance, places []p
 	return best
 }
 
-// elect marks one instance of the group as bootstrap: the one that is already, else the lowest index. In the plan it comes first,
-// then the others by index, which is the order of updates.
-func (g *Group) elect() {
+// elect marks one instance of the group as bootstrap: the one that has been so far, otherwise the one with the lowest index. It sorts the
+// instances in the order of updates: the bootstrap instance first, then the others by index.
+func (g *InstanceGroup) elect() {
 	if len(g.Instances) == 0 {
 		return
 	}
@@ -394,7 +392,7 @@ func (g *Group) elect() {
 		planned.Instance.Bootstrap = n == chosen
 	}
 	first := g.Instances[chosen]
-	g.Instances = append([]*Planned{first}, slices.Delete(slices.Clone(g.Instances), chosen, chosen+1)...)
+	g.Instances = append([]*InstancePlan{first}, slices.Delete(slices.Clone(g.Instances), chosen, chosen+1)...)
 }
 
 func lowestFree(used map[int]bool) int {
@@ -406,10 +404,10 @@ func lowestFree(used map[int]bool) int {
 	}
 }
 
-// newID makes a random UUID, version 4.
+// newID returns a random UUID, version 4.
 func newID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails: the runtime ends the program instead
+	rand.Read(b[:]) //nolint:errcheck // it never fails: the runtime crashes the program instead
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestBadInputIsRefusedBeforeAnythingStarts(t *testing.T) {
+func TestRefusesInvalidInputBeforeAnythingStarts(t *testing.T) {
 	for _, c := range []struct{ name, op, want string }{
 		{"misspelt property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/prot?", value: 1}]`,
 			"instance group 'db', job 'db': unknown property 'prot' (did you mean port?)"},
@@ -110,8 +110,8 @@ func TestDNSAddresses(t *testing.T) {
 	}
 }
 
-// A consumer that asks for one kind of addresses gets it, whatever the deployment's feature says, and nobody else does.
-func TestAddressesByConsumer(t *testing.T) {
+// TestIPAddressesOfAConsumer: ip_addresses overrides the deployment's feature for that consumer only.
+func TestIPAddressesOfAConsumer(t *testing.T) {
 	for _, byIP := range []bool{true, false} {
 		b := newBench(t).op(fmt.Sprintf(`[
 {type: replace, path: "/features?", value: {use_dns_addresses: %t}},
@@ -150,7 +150,7 @@ func TestPlacementIsEvenAndStable(t *testing.T) {
 		t.Errorf("got %s, want %s", text, want)
 	}
 	if !web[0].Bootstrap || web[1].Bootstrap {
-		t.Error("index 0 must be the one bootstrap instance")
+		t.Error("index 0 must be the only bootstrap instance")
 	}
 	b.op(`[{type: replace, path: /instance_groups/name=web/azs, value: [z2]}]`).deploy()
 	for n, i := range b.state().Group("web") {
@@ -163,7 +163,7 @@ func TestPlacementIsEvenAndStable(t *testing.T) {
 	}
 }
 
-func TestRenderErrorsAreShownTogether(t *testing.T) {
+func TestRenderListsAllErrors(t *testing.T) {
 	b := newBench(t).op(`[{type: remove, path: /instance_groups/name=db/jobs/name=db/properties}]`)
 	plan, _, err := b.plan()
 	if err != nil {
@@ -179,7 +179,7 @@ func TestRenderErrorsAreShownTogether(t *testing.T) {
 	}
 }
 
-func TestCloudPropertiesOfALaterLayerReplace(t *testing.T) {
+func TestLaterCloudPropertiesReplaceEarlierOnes(t *testing.T) {
 	b := newBench(t)
 	plan, _, err := b.plan()
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"kubernetes-release/lab/director/render"
 )
 
-// RenderedJob is a job of an instance with its files.
+// RenderedJob is a rendered job of an instance.
 type RenderedJob struct {
 	Name string
-	// Digest changes with the release job and with every rendered byte.
+	// Digest identifies the job of the release and all rendered files.
 	Digest string
 	Files  map[string][]byte
 }
@@ -28,12 +28,12 @@ func jobProperties(job *release.Job, given map[string]any) (map[string]any, erro
 	return render.Properties(job.Name, job.Defaults(), given)
 }
 
-// Render fills in the templates of all instances and notes what each instance should run. All errors of all templates are
-// reported together, in the Director's form.
+// Render renders the templates of all instances and sets what each instance should run. The error lists all errors of all templates, in
+// the Director's format.
 func (p *Plan) Render(ctx context.Context) error {
 	type owner struct {
-		planned *Planned
-		job     *GroupJob
+		planned *InstancePlan
+		job     *Job
 	}
 	var owners []owner
 	var jobs []render.Job
@@ -51,7 +51,7 @@ func (p *Plan) Render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := renderErrors(p.Groups, failures, func(n int) *Group { return owners[n].planned.Group }); err != nil {
+	if err := renderErrors(p.Groups, failures, func(n int) *InstanceGroup { return owners[n].planned.Group }); err != nil {
 		return err
 	}
 	for n, o := range owners {
@@ -61,14 +61,14 @@ func (p *Plan) Render(ctx context.Context) error {
 	}
 	for _, group := range p.Groups {
 		for _, planned := range group.Instances {
-			planned.Wanted = p.wanted(planned)
+			planned.Desired = p.desired(planned)
 		}
 	}
 	return nil
 }
 
-func renderErrors(groups []*Group, failures []*render.JobError, groupOf func(int) *Group) error {
-	texts := map[*Group][]string{}
+func renderErrors(groups []*InstanceGroup, failures []*render.JobError, groupOf func(int) *InstanceGroup) error {
+	texts := map[*InstanceGroup][]string{}
 	for n, failure := range failures {
 		if failure == nil {
 			continue
@@ -95,8 +95,8 @@ func renderErrors(groups []*Group, failures []*render.JobError, groupOf func(int
 	return errors.New(message)
 }
 
-// context is what the templates of one job on one instance see: the names and shapes of a Director's template spec.
-func (p *Plan) context(planned *Planned, job *GroupJob) map[string]any {
+// context returns what the templates of a job on an instance see, with the names and structure of the Director's template spec.
+func (p *Plan) context(planned *InstancePlan, job *Job) map[string]any {
 	i := planned.Instance
 	zones := AZNumbers(p.Cloud)
 	links := map[string]any{}
@@ -118,7 +118,7 @@ func (p *Plan) context(planned *Planned, job *GroupJob) map[string]any {
 	}
 }
 
-func (p *Plan) networkSettings(planned *Planned) map[string]any {
+func (p *Plan) networkSettings(planned *InstancePlan) map[string]any {
 	i := planned.Instance
 	settings := map[string]any{"type": "manual", "ip": i.Address.String(), "default": []any{"dns", "gateway"}}
 	network := p.Cloud.Network(i.Network)
@@ -132,38 +132,39 @@ func (p *Plan) networkSettings(planned *Planned) map[string]any {
 		settings["cloud_properties"] = subnet.CloudProperties
 	}
 	settings["dns_record_name"] = strings.Join([]string{
-		fmt.Sprint(i.Index), canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain,
+		fmt.Sprint(i.Index), Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain,
 	}, ".")
 	return settings
 }
 
-func (p *Plan) diskSize(group *Group) int {
+func (p *Plan) diskSize(group *InstanceGroup) int {
 	if d := p.Cloud.DiskType(group.Spec.PersistentDiskType); d != nil {
 		return d.DiskSize
 	}
 	return group.Spec.PersistentDisk
 }
 
-func (p *Plan) wanted(planned *Planned) Applied {
-	want := Applied{Jobs: map[string]string{}, Packages: map[string]string{}, Machine: map[string]string{}}
+// desired returns what an instance should run.
+func (p *Plan) desired(planned *InstancePlan) Applied {
+	desired := Applied{Jobs: map[string]string{}, Packages: map[string]string{}, VM: map[string]string{}}
 	for _, job := range planned.Rendered {
-		want.Jobs[job.Name] = job.Digest
+		desired.Jobs[job.Name] = job.Digest
 	}
 	for _, pkg := range planned.Group.packages() {
-		want.Packages[pkg.Name] = pkg.Fingerprint
+		desired.Packages[pkg.Name] = pkg.Fingerprint
 	}
 	group := planned.Group.Spec
 	i := planned.Instance
-	want.Machine["cloud properties"] = digest(p.Cloud.CloudProperties(group, i.AZ), p.subnetProperties(i))
-	want.Machine["network"] = digest(i.Network, i.Address.String())
-	want.Machine["env"] = digest(group.Env)
-	want.Machine["persistent disk"] = fmt.Sprint(p.diskSize(planned.Group) > 0)
+	desired.VM["cloud properties"] = digest(p.Cloud.CloudProperties(group, i.AZ), p.subnetProperties(i))
+	desired.VM["network"] = digest(i.Network, i.Address.String())
+	desired.VM["env"] = digest(group.Env)
+	desired.VM["persistent disk"] = fmt.Sprint(p.diskSize(planned.Group) > 0)
 	for _, s := range p.Manifest.Stemcells {
 		if s.Alias == group.Stemcell {
-			want.Machine["stemcell"] = digest(s)
+			desired.VM["stemcell"] = digest(s)
 		}
 	}
-	return want
+	return desired
 }
 
 func (p *Plan) subnetProperties(i *Instance) map[string]any {
@@ -177,8 +178,8 @@ func (p *Plan) subnetProperties(i *Instance) map[string]any {
 	return nil
 }
 
-// packages lists what the group's jobs need at run time, each once.
-func (g *Group) packages() []*release.Package {
+// packages lists the packages of the group's jobs, each once.
+func (g *InstanceGroup) packages() []*release.Package {
 	var list []*release.Package
 	for _, job := range g.Jobs {
 		for _, name := range job.Job.Packages {
@@ -190,19 +191,19 @@ func (g *Group) packages() []*release.Package {
 	return list
 }
 
-// digest hashes values by their JSON, in which maps are sorted.
+// digest hashes the JSON of values, in which maps are sorted.
 func digest(values ...any) string {
 	text, err := json.Marshal(values)
 	if err != nil {
-		panic(fmt.Sprintf("hashing %T: %v", values, err)) // only plain data comes here
+		panic(fmt.Sprintf("hashing %T: %v", values, err)) // impossible for plain data
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// write puts the rendered jobs below dir, one folder each, and removes jobs of an earlier run. They hold secrets: only root
-// can enter dir. Files in bin/ are executable.
-func write(dir string, jobs []RenderedJob) error {
+// writeJobs replaces the content of dir by the rendered jobs, one directory each. Only root can enter dir, since the jobs hold
+// secrets. Files in bin/ are executable.
+func writeJobs(dir string, jobs []RenderedJob) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
 	}

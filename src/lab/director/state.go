@@ -1,6 +1,6 @@
-// Package director deploys a BOSH manifest on the lab's VMs. It follows a Director's order of events: everything is
-// checked and rendered before a VM is touched, instances are updated group by group with canaries and max_in_flight,
-// and only what has changed is touched.
+// Package director deploys a BOSH manifest on the lab's VMs. It follows the Director's order of events: everything is
+// checked and rendered before a VM is touched, instance groups are updated one after another with canaries and max_in_flight,
+// and only instances that have changed are updated.
 package director
 
 import (
@@ -17,38 +17,38 @@ import (
 	"kubernetes-release/internal/atomicfile"
 )
 
-// Wanted states of an instance, in the Director's words.
+// Desired states of an instance, named as the Director does.
 const (
 	Started  = "started"
 	Stopped  = "stopped"
 	Detached = "detached"
 )
 
-// State is what the director remembers between runs. It is saved whole after every step, so that a run that was cut
-// off at any point can be continued by the next.
+// State is what the Director keeps between runs. All of it is saved after every step, so that a run that was interrupted
+// at any point can be continued by the next.
 type State struct {
 	Deployment string      `json:"deployment"`
 	Instances  []*Instance `json:"instances"`
-	// Errands maps each errand to the digest of the deployment that it last succeeded on.
+	// Errands maps each errand to the digest of the deployment on which it last succeeded.
 	Errands map[string]string `json:"errands,omitempty"`
 }
 
-// digest tells one state of the deployment from another: what every instance runs, and on which VM.
+// digest identifies what every instance runs, and on which VM.
 func (s *State) digest() string {
 	running := map[string]any{}
 	for _, i := range s.Instances {
 		if !i.Errand {
-			running[i.Name()] = []any{i.Wanted, i.VM, i.Applied}
+			running[i.Name()] = []any{i.DesiredState, i.VM, i.Applied}
 		}
 	}
 	text, err := json.Marshal(running)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // impossible for plain data
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(text))
 }
 
-// Instance is one instance of a group; it keeps its id, index, AZ, address and disk as long as it lives.
+// Instance is one instance of an instance group. It keeps its id, index, AZ, address and disk until it is deleted.
 type Instance struct {
 	ID        string     `json:"id"`
 	Group     string     `json:"group"`
@@ -59,13 +59,13 @@ type Instance struct {
 	Address   netip.Addr `json:"address"`
 	// Errand marks instances of errand groups, which have a VM only while their errand runs.
 	Errand bool `json:"errand,omitempty"`
-	// Wanted is Started, Stopped or Detached.
-	Wanted string `json:"wanted"`
-	// Disk is the persistent disk's size in MiB, 0 for none. The disk itself outlives VMs.
+	// DesiredState is Started, Stopped or Detached.
+	DesiredState string `json:"wanted"`
+	// Disk is the size of the persistent disk in MiB, 0 for none. The disk outlives VMs.
 	Disk int `json:"disk,omitempty"`
 	VM   *VM `json:"vm,omitempty"`
-	// Applied is what the instance runs; it is written only when an update has ended well, so that one that
-	// was interrupted is done again.
+	// Applied is what the instance runs. It is set only when an update has succeeded, so that an update that failed or was
+	// interrupted is repeated.
 	Applied *Applied `json:"applied,omitempty"`
 }
 
@@ -75,31 +75,31 @@ func (i *Instance) Name() string { return i.Group + "/" + i.ID }
 // String is the name with the index, as task lines show it.
 func (i *Instance) String() string { return fmt.Sprintf("%s (%d)", i.Name(), i.Index) }
 
-// VM is the machine of an instance.
+// VM is the VM of an instance.
 type VM struct {
-	// Name is the lab's name of the VM; it is recorded before the VM is made, so that a half-made one is found.
+	// Name is the lab's name of the VM. It is recorded before the VM is created, so that a VM that was created in part is found.
 	Name string `json:"name"`
-	// CID is the cloud's id of the VM; empty until creation has ended.
+	// CID is the cloud's id of the VM; empty until the VM has been created.
 	CID string `json:"cid,omitempty"`
-	// HasJobs says that jobs may have been put on the VM, so it has to be stopped properly before a change.
+	// HasJobs is whether jobs may have been installed on the VM, which then must be stopped before a change.
 	HasJobs bool `json:"has_jobs,omitempty"`
 	// Tags are the tags that the VM has in the cloud.
 	Tags map[string]string `json:"tags,omitempty"`
 }
 
-// Applied is what was put on an instance, by what tells a change.
+// Applied is what an instance runs, as digests by which changes are recognized.
 type Applied struct {
 	// Jobs maps names to a digest of the release job and its rendered files.
 	Jobs map[string]string `json:"jobs"`
 	// Packages maps names to fingerprints.
 	Packages map[string]string `json:"packages"`
-	// Machine maps what the VM was made with (cloud properties, network, stemcell, env, disk) to digests: a change
-	// means another VM.
-	Machine map[string]string `json:"machine"`
+	// VM maps what the VM was created with (cloud properties, network, stemcell, env, disk) to digests: a change requires
+	// a new VM.
+	VM map[string]string `json:"machine"`
 }
 
-// Find gives the instances that a name means: group, group/index or group/id (or the beginning of an id, four letters
-// at least). An empty name means all.
+// Find returns the instances that a name selects: GROUP, GROUP/INDEX or GROUP/ID (or at least the first four characters of
+// an id). An empty name selects all.
 func (s *State) Find(name string) ([]*Instance, error) {
 	var found []*Instance
 	for _, i := range s.Instances {
@@ -148,7 +148,7 @@ func (s *State) Group(name string) []*Instance {
 	return list
 }
 
-// Store keeps a State in a file. Its methods may be called at the same time.
+// Store keeps a State in a file. Its methods can be called concurrently.
 type Store struct {
 	path  string
 	mutex sync.Mutex
@@ -186,14 +186,14 @@ func (s *Store) Update(change func(*State)) error {
 	return nil
 }
 
-// while calls do at a time when nobody changes the state.
-func (s *Store) while(do func() error) error {
+// locked calls do while the state does not change.
+func (s *Store) locked(do func() error) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return do()
 }
 
-// Remove takes an instance out of the state.
+// Remove removes an instance from the state.
 func (s *Store) Remove(i *Instance) error {
 	return s.Update(func(state *State) {
 		state.Instances = slices.DeleteFunc(state.Instances, func(other *Instance) bool { return other == i })

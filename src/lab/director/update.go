@@ -15,21 +15,21 @@ import (
 	"kubernetes-release/lab/agent"
 )
 
-// change is an instance that has to be updated, and why.
+// change is an instance that must be updated, and why.
 type change struct {
-	planned *Planned
-	// reasons are for people; recreate says that another VM is needed.
+	planned *InstancePlan
+	// reasons are shown to people; recreate is whether a new VM is required.
 	reasons  []string
 	recreate bool
 	canary   bool
-	// wanted is the state that the instance should end in.
-	wanted string
-	// tagsOnly says that the tags are all that has changed.
+	// state is the state that the instance has after the update.
+	state string
+	// tagsOnly is whether nothing but the tags has changed.
 	tagsOnly bool
 }
 
-// changed lists the group's instances that differ from what they should be, in the order of the update.
-func (r *deployment) changed(ctx context.Context, group *Group) ([]*change, error) {
+// changed lists the group's instances that differ from the plan, in the order of updates.
+func (r *deployment) changed(ctx context.Context, group *InstanceGroup) ([]*change, error) {
 	var list []*change
 	for _, planned := range group.Instances {
 		if planned.Instance.Errand || !r.inScope(planned.Instance) {
@@ -46,31 +46,31 @@ func (r *deployment) changed(ctx context.Context, group *Group) ([]*change, erro
 	return list, nil
 }
 
-// compare gives what has to change for the instance, nil if nothing.
-func (r *deployment) compare(ctx context.Context, planned *Planned) (*change, error) {
+// compare returns the change that the instance needs, nil if none.
+func (r *deployment) compare(ctx context.Context, planned *InstancePlan) (*change, error) {
 	i := planned.Instance
-	c := &change{planned: planned, wanted: r.lifecycle(i)}
-	if c.wanted != i.Wanted {
-		c.reasons = append(c.reasons, "state: "+i.Wanted+" to "+c.wanted)
+	c := &change{planned: planned, state: r.desiredState(i)}
+	if c.state != i.DesiredState {
+		c.reasons = append(c.reasons, "state: "+i.DesiredState+" to "+c.state)
 	}
-	if c.wanted == Detached && i.VM == nil || c.wanted == Stopped && i.Wanted == Stopped {
+	if c.state == Detached && i.VM == nil || c.state == Stopped && i.DesiredState == Stopped {
 		if len(c.reasons) == 0 {
 			return nil, nil
 		}
 		return c, nil
 	}
-	if c.wanted != Started {
+	if c.state != Started {
 		return c, nil
 	}
 	switch {
 	case i.Applied == nil:
 		c.reasons = append(c.reasons, "not deployed yet")
 	default:
-		machine := differences(i.Applied.Machine, planned.Wanted.Machine, "")
-		c.recreate = len(machine) > 0
-		c.reasons = append(c.reasons, machine...)
-		c.reasons = append(c.reasons, differences(i.Applied.Jobs, planned.Wanted.Jobs, "job ")...)
-		c.reasons = append(c.reasons, differences(i.Applied.Packages, planned.Wanted.Packages, "package ")...)
+		vm := differences(i.Applied.VM, planned.Desired.VM, "")
+		c.recreate = len(vm) > 0
+		c.reasons = append(c.reasons, vm...)
+		c.reasons = append(c.reasons, differences(i.Applied.Jobs, planned.Desired.Jobs, "job ")...)
+		c.reasons = append(c.reasons, differences(i.Applied.Packages, planned.Desired.Packages, "package ")...)
 	}
 	if r.options.Action == Recreate || r.options.Action == Restart {
 		c.reasons = append(c.reasons, string(r.options.Action))
@@ -105,23 +105,21 @@ func (r *deployment) state(ctx context.Context, i *Instance) string {
 	return state.State
 }
 
-// differences names the keys under which two maps differ.
+// differences returns the keys whose values differ between two maps.
 func differences(have, want map[string]string, prefix string) []string {
-	all := maps.Clone(have)
-	if all == nil {
-		all = map[string]string{}
-	}
+	all := map[string]string{}
+	maps.Copy(all, have)
 	maps.Copy(all, want)
 	var names []string
 	for _, key := range sortedKeys(all) {
-		if a, b := have[key], want[key]; a != b {
+		if have[key] != want[key] {
 			names = append(names, prefix+key)
 		}
 	}
 	return names
 }
 
-// update brings one instance to what it should be and shows it as a task.
+// update updates an instance and shows that as a task.
 func (r *deployment) update(ctx context.Context, c *change) error {
 	i := c.planned.Instance
 	name := i.String()
@@ -130,7 +128,7 @@ func (r *deployment) update(ctx context.Context, c *change) error {
 	}
 	task := r.Progress.Begin("Updating instance "+i.Group, name)
 	r.touched.Add(1)
-	if i.Applied != nil || i.Wanted != c.wanted {
+	if i.Applied != nil || i.DesiredState != c.state {
 		task.Step("changed: %s", strings.Join(c.reasons, ", "))
 	}
 	err := r.updateInstance(ctx, c, task)
@@ -146,16 +144,16 @@ func (r *deployment) updateInstance(ctx context.Context, c *change, task *Task) 
 	if c.tagsOnly {
 		return r.setTags(ctx, c.planned, task)
 	}
-	wasStopped := i.Wanted == Stopped
-	if c.wanted != Stopped {
-		// While the update is under way nothing counts as applied, so that one that is cut off is done again.
+	wasStopped := i.DesiredState == Stopped
+	if c.state != Stopped {
+		// Nothing counts as applied during the update, so that it is repeated if it is interrupted.
 		if err := r.Store.Update(func(*State) { i.Applied = nil }); err != nil {
 			return err
 		}
 	}
 	if i.VM != nil && !wasStopped {
 		next := "keep"
-		if c.recreate || c.wanted == Detached {
+		if c.recreate || c.state == Detached {
 			next = "delete"
 		}
 		if err := r.stop(ctx, i, task, map[string]string{
@@ -164,15 +162,15 @@ func (r *deployment) updateInstance(ctx context.Context, c *change, task *Task) 
 			return err
 		}
 	}
-	if c.wanted == Detached && i.VM != nil {
+	if c.state == Detached && i.VM != nil {
 		if err := r.deleteVM(ctx, i, task); err != nil {
 			return err
 		}
 	}
-	if err := r.Store.Update(func(*State) { i.Wanted = c.wanted }); err != nil {
+	if err := r.Store.Update(func(*State) { i.DesiredState = c.state }); err != nil {
 		return err
 	}
-	if c.wanted != Started {
+	if c.state != Started {
 		return r.publish(r.plan)
 	}
 	if c.recreate || i.VM == nil {
@@ -193,13 +191,13 @@ func (r *deployment) updateInstance(ctx context.Context, c *change, task *Task) 
 		return err
 	}
 	return r.Store.Update(func(*State) {
-		wanted := c.planned.Wanted
-		i.Applied = &wanted
+		applied := c.planned.Desired
+		i.Applied = &applied
 	})
 }
 
-// stop runs the end of an instance's life as a Director does: pre-stop, drain, monit stop, post-stop. A VM that never had jobs, or
-// that is dead, has nothing to stop.
+// stop stops an instance as a Director does: pre-stop, drain, monit stop, post-stop. It does nothing for a VM without jobs or one
+// that is dead.
 func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[string]string) error {
 	if i.VM == nil || !i.VM.HasJobs || i.VM.CID == "" || !d.CPI.HasVM(ctx, *i.VM) {
 		return nil
@@ -214,20 +212,20 @@ func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[st
 	}
 	task.Step("executing drain")
 	if err := a.Unmonitor(ctx); err != nil {
-		return fmt.Errorf("telling monit to leave the processes alone: %w", err)
+		return fmt.Errorf("unmonitoring the processes: %w", err)
 	}
-	if err := limited(ctx, drainLimit, func(ctx context.Context) error { return a.Drain(ctx, nil) }); err != nil {
+	if err := withLimit(ctx, drainLimit, func(ctx context.Context) error { return a.Drain(ctx, nil) }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
 	task.Step("stopping jobs")
-	if err := limited(ctx, stopLimit, a.Stop); err != nil {
+	if err := withLimit(ctx, stopLimit, a.Stop); err != nil {
 		return fmt.Errorf("stopping jobs: %w", err)
 	}
 	task.Step("executing post-stop")
 	return script(ctx, a, "post-stop", nil)
 }
 
-// Limits of what a Director would wait for without end.
+// Limits for waits that are unlimited under a Director.
 const (
 	scriptLimit = 30 * time.Minute
 	drainLimit  = time.Hour
@@ -235,24 +233,24 @@ const (
 )
 
 func script(ctx context.Context, a agent.Agent, name string, env map[string]string) error {
-	if err := limited(ctx, scriptLimit, func(ctx context.Context) error { return a.RunScript(ctx, name, env) }); err != nil {
+	if err := withLimit(ctx, scriptLimit, func(ctx context.Context) error { return a.RunScript(ctx, name, env) }); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
 
-// limited calls do with a deadline and says so when that was the reason.
-func limited(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
+// withLimit calls do with a deadline, which the error names if it has passed.
+func withLimit(ctx context.Context, limit time.Duration, do func(context.Context) error) error {
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	err := do(inner)
 	if err != nil && ctx.Err() == nil && errors.Is(inner.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("it did not end within %s: %w", limit, err)
+		return fmt.Errorf("not finished after %s: %w", limit, err)
 	}
 	return err
 }
 
-func (r *deployment) setTags(ctx context.Context, planned *Planned, task *Task) error {
+func (r *deployment) setTags(ctx context.Context, planned *InstancePlan, task *Task) error {
 	i, tags := planned.Instance, r.plan.tags(planned)
 	if maps.Equal(i.VM.Tags, tags) {
 		return nil
@@ -264,9 +262,9 @@ func (r *deployment) setTags(ctx context.Context, planned *Planned, task *Task) 
 	return r.Store.Update(func(*State) { i.VM.Tags = tags })
 }
 
-func (r *deployment) apply(ctx context.Context, planned *Planned, task *Task) error {
+func (r *deployment) apply(ctx context.Context, planned *InstancePlan, task *Task) error {
 	i := planned.Instance
-	if err := write(r.jobsDir(i), planned.Rendered); err != nil {
+	if err := writeJobs(r.jobsDir(i), planned.Rendered); err != nil {
 		return err
 	}
 	if err := r.Store.Update(func(*State) { i.VM.HasJobs = true }); err != nil {
@@ -278,12 +276,12 @@ func (r *deployment) apply(ctx context.Context, planned *Planned, task *Task) er
 	}
 	task.Step("installing packages and configuring jobs")
 	if err := a.Apply(ctx, r.applySpec(planned)); err != nil {
-		return fmt.Errorf("putting jobs and packages in place: %w", err)
+		return fmt.Errorf("installing jobs and packages: %w", err)
 	}
 	return nil
 }
 
-func (d *Director) applySpec(planned *Planned) agent.ApplySpec {
+func (d *Director) applySpec(planned *InstancePlan) agent.ApplySpec {
 	i := planned.Instance
 	spec := agent.ApplySpec{Instance: agent.Instance{
 		Deployment: d.Store.State.Deployment, Group: i.Group, ID: i.ID, Index: i.Index, AZ: i.AZ,
@@ -298,7 +296,7 @@ func (d *Director) applySpec(planned *Planned) agent.ApplySpec {
 	return spec
 }
 
-// start runs the beginning of an instance's life: pre-start, monit start, the wait until everything runs, post-start.
+// start starts an instance: pre-start, monit start, waiting until all processes run, post-start.
 func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 	i := c.planned.Instance
 	a, err := r.CPI.Agent(*i.VM)
@@ -317,10 +315,10 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 	return script(ctx, a, "post-start", nil)
 }
 
-// startJobs starts the jobs and waits as the watch time says: not shorter than its minimum, so that what falls over at once is
-// noticed, and not longer than its maximum.
+// startJobs starts the jobs and waits until they run, at least for the minimum of the watch time, so that processes that exit right after
+// their start are noticed, and at most for its maximum.
 func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, task *Task) error {
-	limits := watch(c.planned.Group.Spec.Update, c.canary)
+	limits := watchTime(c.planned.Group.Spec.Update, c.canary)
 	begun := time.Now()
 	if err := a.Start(ctx); err != nil {
 		return fmt.Errorf("starting jobs: %w", err)

@@ -17,17 +17,16 @@ import (
 // cloudPort is the bridge's end of the interface pair whose other end is the host's.
 const cloudPort = "host0"
 
-// ErrInUse is wrapped by errors of Create that mean that the number's addresses or names are taken by something else.
+// ErrInUse is wrapped by errors of Create if something else uses the network's addresses.
 var ErrInUse = errors.New("network number in use")
 
-// Choose returns a network whose names and addresses nothing on this host uses, and reserves it by an empty file in the namespace's place, so
-// that of two processes that choose at the same time each gets its own. The caller keeps the number; Destroy gives it back, created
-// or not.
+// Choose returns a network whose names and addresses nothing on this host uses. It reserves the network by an empty file at the path of
+// the namespace, so that processes that choose at the same time get different ones. Destroy releases it, whether it was created or not.
 func Choose() (Network, error) {
 	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
-		return Network{}, fmt.Errorf("making %s: %w", namespaceDir, err)
+		return Network{}, fmt.Errorf("creating %s: %w", namespaceDir, err)
 	}
-	for number := lowestNumber; number <= highestNumber; number++ {
+	for number := minNumber; number <= maxNumber; number++ {
 		n := Network{Number: number}
 		free, err := n.free()
 		if err != nil {
@@ -38,17 +37,17 @@ func Choose() (Network, error) {
 		}
 		file, err := os.OpenFile(n.NamespacePath(), os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
 		if errors.Is(err, fs.ErrExist) {
-			continue // taken this very moment
+			continue // reserved by another process just now
 		}
 		if err != nil {
 			return Network{}, fmt.Errorf("reserving network %d: %w", number, err)
 		}
 		return n, file.Close()
 	}
-	return Network{}, fmt.Errorf("no free network: every 10.N.0.0/16 with N from %d to %d overlaps a route or interface of this machine (see `ip route`, `ip addr`)", lowestNumber, highestNumber)
+	return Network{}, fmt.Errorf("no free network: every 10.N.0.0/16 with N from %d to %d overlaps a route or interface of this machine (see `ip route`, `ip addr`)", minNumber, maxNumber)
 }
 
-// free tells whether no interface, namespace or specific route of the host collides with the network.
+// free reports whether no interface, namespace or route of the host, except the default route, conflicts with the network.
 func (n Network) free() (bool, error) {
 	if _, err := os.Lstat(n.NamespacePath()); err == nil {
 		return false, nil
@@ -56,12 +55,12 @@ func (n Network) free() (bool, error) {
 	if _, err := netlink.LinkByName(n.HostInterface()); err == nil {
 		return false, nil
 	}
-	taken, err := n.collision()
-	return taken == "" && err == nil, err
+	conflict, err := n.conflict()
+	return conflict == "" && err == nil, err
 }
 
-// collision describes a route or address of the host, other than our own interface's, that overlaps the prefix.
-func (n Network) collision() (string, error) {
+// conflict describes a route of the host that overlaps the prefix, other than that of the lab's interface. It is empty if there is none.
+func (n Network) conflict() (string, error) {
 	own := -1
 	if link, err := netlink.LinkByName(n.HostInterface()); err == nil {
 		own = link.Attrs().Index
@@ -86,20 +85,20 @@ func (n Network) collision() (string, error) {
 	return "", nil
 }
 
-// Create makes the cloud namespace, its bridge with the gateway and metadata addresses, and the host's interface. What exists
-// already is kept, so that it can be called again after an interruption.
+// Create creates the cloud namespace, its bridge with the gateway and metadata addresses, and the host's interface. It keeps what
+// exists, so that it can be repeated after an interruption.
 func (n Network) Create() error {
 	if err := n.Check(); err != nil {
 		return err
 	}
-	taken, err := n.collision()
+	conflict, err := n.conflict()
 	if err != nil {
 		return err
 	}
-	if taken != "" {
-		return fmt.Errorf("network %d: %w: the host's %s overlaps %s; choose another network number", n.Number, ErrInUse, taken, n.Prefix())
+	if conflict != "" {
+		return fmt.Errorf("network %d: %w: the host's %s overlaps %s; choose another network number", n.Number, ErrInUse, conflict, n.Prefix())
 	}
-	if err := makeNamespace(n.Namespace()); err != nil {
+	if err := createNamespace(n.Namespace()); err != nil {
 		return err
 	}
 	if err := n.Do(n.createBridge); err != nil {
@@ -111,10 +110,10 @@ func (n Network) Create() error {
 	return nil
 }
 
-// createBridge runs inside the cloud namespace.
+// createBridge must run in the cloud namespace.
 func (n Network) createBridge() error {
-	// With forwarding on, the gateway answers packets to anywhere else with "network unreachable" at once, as it has no other
-	// route, instead of dropping them, which would cost the sender a timeout.
+	// With forwarding, the gateway answers packets to other networks with "network unreachable", since it has no other route.
+	// Without it they are dropped, and the sender has to wait for a timeout.
 	for name, value := range map[string]string{
 		"net/ipv4/ip_forward":            "1",
 		"net/ipv6/conf/all/disable_ipv6": "1",
@@ -131,7 +130,7 @@ func (n Network) createBridge() error {
 	attributes.Name = Bridge
 	attributes.HardwareAddr = HardwareAddress(n.Gateway())
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil && !errors.Is(err, unix.EEXIST) {
-		return fmt.Errorf("making bridge %s: %w", Bridge, err)
+		return fmt.Errorf("creating bridge %s: %w", Bridge, err)
 	}
 	for _, address := range []netip.Prefix{netip.PrefixFrom(n.Gateway(), n.Prefix().Bits()), netip.PrefixFrom(Metadata, 32)} {
 		if err := addAddress(Bridge, address); err != nil {
@@ -141,7 +140,7 @@ func (n Network) createBridge() error {
 	return up(Bridge)
 }
 
-// connectHost makes the pair host <-> bridge and gives the host its address, which brings the only route with it.
+// connectHost connects the host to the bridge and adds the host's address, with which the kernel adds the only route.
 func (n Network) connectHost() error {
 	if _, err := netlink.LinkByName(n.HostInterface()); err != nil {
 		if err := n.plug(n.HostInterface(), cloudPort, HardwareAddress(n.HostAddress()), "/proc/thread-self/ns/net"); err != nil {
@@ -154,7 +153,7 @@ func (n Network) connectHost() error {
 	return up(n.HostInterface())
 }
 
-// plug makes an interface pair in the cloud namespace: port stays there on the bridge, name goes to the namespace at path.
+// plug creates a pair of interfaces: port on the bridge in the cloud namespace, and name in the namespace at path.
 func (n Network) plug(name, port string, mac net.HardwareAddr, path string) error {
 	target, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -171,17 +170,17 @@ func (n Network) plug(name, port string, mac net.HardwareAddr, path string) erro
 		attributes.MasterIndex = bridge.Attrs().Index
 		pair := &netlink.Veth{LinkAttrs: attributes, PeerName: name, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(target)}
 		if err := netlink.LinkAdd(pair); errors.Is(err, unix.EEXIST) {
-			// Left by an attempt that was interrupted: its other end is in a namespace that is gone or going.
+			// Left by an attempt that was interrupted: its peer is in a namespace that has been removed or will be.
 			if old, err := netlink.LinkByName(port); err == nil {
 				if err := netlink.LinkDel(old); err != nil {
 					return fmt.Errorf("removing stale interface %s: %w", port, err)
 				}
 			}
 			if err := netlink.LinkAdd(pair); err != nil {
-				return fmt.Errorf("making interfaces %s and %s: %w", port, name, err)
+				return fmt.Errorf("creating interfaces %s and %s: %w", port, name, err)
 			}
 		} else if err != nil {
-			return fmt.Errorf("making interfaces %s and %s: %w", port, name, err)
+			return fmt.Errorf("creating interfaces %s and %s: %w", port, name, err)
 		}
 		return up(port)
 	})
@@ -193,24 +192,20 @@ func PortName(address netip.Addr) string {
 	return fmt.Sprintf("v%d-%d", b[2], b[3])
 }
 
-// HardwareAddress derives a locally administered Ethernet address from an IPv4 address, so that a VM that comes back at the same
-// address is found under it without waiting for ARP entries to age.
+// HardwareAddress derives a locally administered Ethernet address from an IPv4 address, so that ARP entries stay valid when a VM is
+// recreated with the same address.
 func HardwareAddress(address netip.Addr) net.HardwareAddr {
 	b := address.As4()
 	return net.HardwareAddr{0x06, 0x4c, b[0], b[1], b[2], b[3]}
 }
 
-// Attach plugs a process's network namespace into the bridge: eth0 with address (and mac, if not nil), loopback up, default route
-// through the gateway.
-func (n Network) Attach(pid int, address netip.Addr, mac net.HardwareAddr) error {
+// Attach connects a process's network namespace to the bridge: eth0 with address, loopback up, default route via the gateway.
+func (n Network) Attach(pid int, address netip.Addr) error {
 	if !n.Prefix().Contains(address) {
 		return fmt.Errorf("address %s: must be inside the lab's network %s", address, n.Prefix())
 	}
-	if mac == nil {
-		mac = HardwareAddress(address)
-	}
 	namespace := fmt.Sprintf("/proc/%d/ns/net", pid)
-	if err := n.plug("eth0", PortName(address), mac, namespace); err != nil {
+	if err := n.plug("eth0", PortName(address), HardwareAddress(address), namespace); err != nil {
 		return err
 	}
 	return Do(namespace, func() error {
@@ -225,13 +220,13 @@ func (n Network) Attach(pid int, address netip.Addr, mac net.HardwareAddr) error
 		}
 		gateway := &netlink.Route{Gw: n.Gateway().AsSlice()}
 		if err := netlink.RouteReplace(gateway); err != nil {
-			return fmt.Errorf("adding the default route by %s: %w", n.Gateway(), err)
+			return fmt.Errorf("adding the default route via %s: %w", n.Gateway(), err)
 		}
 		return nil
 	})
 }
 
-// Detach removes the bridge's port of a VM. A missing one is no error.
+// Detach removes a VM's port from the bridge, if it exists.
 func (n Network) Detach(address netip.Addr) error {
 	if !isNamespace(n.NamespacePath()) {
 		return nil
@@ -251,12 +246,12 @@ func (n Network) Detach(address netip.Addr) error {
 	})
 }
 
-// AddAddress puts an address, such as a load balancer's, on the bridge. It may be there already.
+// AddAddress adds an address, such as a load balancer's, to the bridge, unless it exists.
 func (n Network) AddAddress(address netip.Addr) error {
 	return n.Do(func() error { return addAddress(Bridge, netip.PrefixFrom(address, 32)) })
 }
 
-// RemoveAddress takes an address off the bridge. A missing one is no error.
+// RemoveAddress removes an address from the bridge, if it exists.
 func (n Network) RemoveAddress(address netip.Addr) error {
 	return n.Do(func() error {
 		link, err := netlink.LinkByName(Bridge)
@@ -271,8 +266,8 @@ func (n Network) RemoveAddress(address netip.Addr) error {
 	})
 }
 
-// Destroy removes the host's interface and the cloud namespace with all that is in it. What is missing is no error. Processes
-// that still run in the namespace keep it alive without a name; Leftovers reports them.
+// Destroy removes the host's interface and the cloud namespace with everything in it, as far as they exist. Processes that run in the
+// namespace keep it alive without a name; Leftovers reports them.
 func (n Network) Destroy() error {
 	if err := n.Check(); err != nil {
 		return err
@@ -284,7 +279,7 @@ func (n Network) Destroy() error {
 		}
 	}
 	if isNamespace(n.NamespacePath()) {
-		// The kernel frees a namespace some time after its last user; removing the bridge now frees addresses and ports at once.
+		// The kernel frees a namespace some time after its last user; removing the bridge frees addresses and ports immediately.
 		err := n.Do(func() error {
 			link, err := netlink.LinkByName(Bridge)
 			if err == nil {
@@ -305,7 +300,7 @@ func (n Network) Destroy() error {
 	return errors.Join(problems...)
 }
 
-// Exists tells whether the cloud namespace and the host's interface are both there.
+// Exists reports whether the cloud namespace and the host's interface both exist.
 func (n Network) Exists() bool {
 	_, err := netlink.LinkByName(n.HostInterface())
 	return err == nil && isNamespace(n.NamespacePath())
@@ -323,7 +318,7 @@ func up(name string) error {
 }
 
 func addAddress(name string, address netip.Prefix) error {
-	// The kernel answers "busy" for a moment while an interface arrives from another namespace.
+	// The kernel returns EBUSY for a moment while an interface is moved from another namespace.
 	var err error
 	for attempt := 0; attempt < 20; attempt++ {
 		var link netlink.Link

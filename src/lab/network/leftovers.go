@@ -14,10 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Leftovers lists, one human-readable line each, everything on this host that belongs to the lab with network n and state
-// directory stateDir (may be empty): the cloud namespace, interfaces and routes, control groups and the processes in them,
-// processes that run in the cloud namespace, mounts in the host's namespace and loop devices below stateDir. nftables rules live in
-// namespaces and end with them. After a complete removal the list is empty.
+// Leftovers describes, one line each, everything on this host that belongs to the lab with network n and state directory stateDir (may
+// be empty): the cloud namespace, interfaces and routes, control groups and their processes, processes that run in the cloud namespace,
+// mounts and loop devices below stateDir. nftables rules are removed with the namespaces that they are in. After a complete removal the
+// list is empty.
 func Leftovers(n Network, stateDir string) ([]string, error) {
 	var left []string
 	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
@@ -37,8 +37,8 @@ func Leftovers(n Network, stateDir string) ([]string, error) {
 		}
 	}
 	if _, err := netlink.LinkByName(n.HostInterface()); err != nil {
-		if taken, err := n.collision(); err == nil && taken != "" {
-			add("%s", taken)
+		if conflict, err := n.conflict(); err == nil && conflict != "" {
+			add("%s", conflict)
 		}
 	}
 
@@ -67,10 +67,10 @@ func Leftovers(n Network, stateDir string) ([]string, error) {
 	return left, nil
 }
 
-// CgroupName is the control group that holds all VMs of a lab, in every hierarchy.
+// CgroupName is the name of the control group of a lab's VMs, in every hierarchy.
 func CgroupName(n Network) string { return fmt.Sprintf("klab%d", n.Number) }
 
-// CgroupDirs returns the control groups of the lab's VMs that exist, one directory for every hierarchy of the host.
+// CgroupDirs returns the directories of the lab's control groups that exist, one for each hierarchy of the host.
 func CgroupDirs(n Network) ([]string, error) {
 	var dirs []string
 	roots := []string{"/sys/fs/cgroup"}
@@ -92,7 +92,7 @@ func CgroupDirs(n Network) ([]string, error) {
 	return dirs, nil
 }
 
-// labProcesses lists the processes in the lab's control groups or with the cloud namespace as their network.
+// labProcesses lists the processes in the lab's control groups or the cloud namespace.
 func labProcesses(n Network, namespace uint64) ([]string, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -106,7 +106,7 @@ func labProcesses(n Network, namespace uint64) ([]string, error) {
 		}
 		dir := filepath.Join("/proc", e.Name())
 		if _, err := os.Stat(filepath.Join(dir, "exe")); errors.Is(err, fs.ErrNotExist) {
-			continue // ended, and its parent is yet to take note; or the kernel's own
+			continue // a zombie, or a thread of the kernel
 		}
 		inside := namespace != 0 && namespaceInode(filepath.Join(dir, "ns/net")) == namespace
 		if !inside && !inCgroup(filepath.Join(dir, "cgroup"), CgroupName(n)) {
@@ -124,22 +124,14 @@ func inCgroup(file, name string) bool {
 		return false
 	}
 	for line := range strings.SplitSeq(string(content), "\n") {
-		if _, path, ok := cutLast(line, ":"); ok && (path == "/"+name || strings.HasPrefix(path, "/"+name+"/")) {
+		if path := line[strings.LastIndex(line, ":")+1:]; below(path, "/"+name) {
 			return true
 		}
 	}
 	return false
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
-}
-
-// namespaceInode identifies the network namespace behind a file of /proc/PID/ns or /run/netns; 0 if there is none.
+// namespaceInode identifies the network namespace of a file in /proc/PID/ns or /run/netns; 0 if there is none.
 func namespaceInode(path string) uint64 {
 	info, err := os.Stat(path)
 	if err != nil {

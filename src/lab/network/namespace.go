@@ -10,13 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread that has entered a namespace is thrown away, which the runtime can't do with the process's first thread: that one would
-// stay in the foreign namespace, and with it all that /proc/self says of this process. Locking it to the main goroutine keeps
-// every other goroutine off it.
+// A thread that has entered another namespace must exit, which the main thread cannot: it would stay in that namespace, and
+// /proc/self, which is the main thread's view, with it. Locking the main goroutine to it keeps other goroutines off it.
 func init() { runtime.LockOSThread() }
 
-// Do runs f with the calling thread inside the network namespace that path refers to (/run/netns/NAME or /proc/PID/ns/net).
-// Sockets opened by f belong to that namespace for good; goroutines started by f do not run in it.
+// Do runs f on a thread in the network namespace of path (/run/netns/NAME or /proc/PID/ns/net). Sockets that f opens stay in that
+// namespace; goroutines that f starts do not run in it.
 func Do(path string, f func() error) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -26,7 +25,7 @@ func Do(path string, f func() error) error {
 
 	result := make(chan error, 1)
 	go func() {
-		// The thread is never unlocked and so ends with this goroutine: no other goroutine can inherit a foreign namespace.
+		// Never unlocked, so the thread exits with this goroutine and no other goroutine runs in the namespace.
 		runtime.LockOSThread()
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 			result <- fmt.Errorf("entering network namespace %s: %w", path, err)
@@ -37,21 +36,21 @@ func Do(path string, f func() error) error {
 	return <-result
 }
 
-// Do runs f with the calling thread inside the cloud namespace; listeners opened there keep working afterwards.
+// Do runs f on a thread in the cloud namespace; listeners that it opens keep working afterwards.
 func (n Network) Do(f func() error) error { return Do(n.NamespacePath(), f) }
 
-// makeNamespace makes a named network namespace in the manner of `ip netns add`. An existing one is kept.
-func makeNamespace(name string) error {
+// createNamespace creates a named network namespace as `ip netns add` does, unless it exists.
+func createNamespace(name string) error {
 	path := filepath.Join(namespaceDir, name)
 	if isNamespace(path) {
 		return nil
 	}
 	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
-		return fmt.Errorf("making %s: %w", namespaceDir, err)
+		return fmt.Errorf("creating %s: %w", namespaceDir, err)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
 	if err != nil {
-		return fmt.Errorf("making network namespace %s: %w", name, err)
+		return fmt.Errorf("creating network namespace %s: %w", name, err)
 	}
 	_ = file.Close()
 
@@ -59,10 +58,10 @@ func makeNamespace(name string) error {
 	go func() {
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("making network namespace %s: %w", name, err)
+			result <- fmt.Errorf("creating network namespace %s: %w", name, err)
 			return
 		}
-		// The mount keeps the namespace alive after this thread has ended.
+		// The mount keeps the namespace after this thread has exited.
 		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
 		if err := unix.Mount(self, path, "", unix.MS_BIND, ""); err != nil {
 			result <- fmt.Errorf("naming network namespace %s: mounting %s on %s: %w", name, self, path, err)
@@ -76,18 +75,18 @@ func makeNamespace(name string) error {
 	return nil
 }
 
-// removeNamespace takes a namespace's name away; the namespace goes with its last process. A missing one is no error.
+// removeNamespace removes a namespace's name, if it exists. The kernel removes the namespace after its last process has exited.
 func removeNamespace(name string) error {
 	path := filepath.Join(namespaceDir, name)
 	for {
 		err := unix.Unmount(path, unix.MNT_DETACH)
 		if err != nil {
-			break // nothing (more) mounted: EINVAL, or no such file
+			break // EINVAL when nothing is mounted, or no such file
 		}
 	}
 	err := os.Remove(path)
 	if errors.Is(err, unix.EBUSY) {
-		err = removeBuried(path)
+		err = removeHidden(path)
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing network namespace %s: %w", name, err)
@@ -95,13 +94,13 @@ func removeNamespace(name string) error {
 	return nil
 }
 
-// removeBuried removes the file of a namespace whose mount can't be reached: the first `ip netns add` on a machine mounts the folder over
-// itself, and what was mounted in it before stays below. A file may be removed where nothing is mounted on it, whatever is
-// elsewhere, and takes the mounts of all mount namespaces with it; so a thread gets a mount namespace in which all is cleared away.
-func removeBuried(path string) error {
+// removeHidden removes the file of a namespace whose mount is hidden: the first `ip netns add` on a machine bind-mounts the directory
+// over itself, and hides earlier mounts in it. The kernel refuses to remove a file that is a mount point in the caller's mount namespace,
+// but not one that is a mount point only in others, and then removes those mounts; so a thread unmounts it in a mount namespace of its own.
+func removeHidden(path string) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
+		runtime.LockOSThread() // never unlocked: the thread exits with this goroutine
 		result <- func() error {
 			if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 				return err

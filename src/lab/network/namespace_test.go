@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBuriedNamespaceIsRemoved does to a folder what `ip netns add` does to /run/netns when it is called for the first time.
-func TestBuriedNamespaceIsRemoved(t *testing.T) {
+// TestRemovesHiddenNamespace mounts a directory over itself, as the first `ip netns add` on a machine does.
+func TestRemovesHiddenNamespace(t *testing.T) {
 	requireRoot(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "one")
@@ -25,11 +25,11 @@ func TestBuriedNamespaceIsRemoved(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Unmount(target, unix.MNT_DETACH) })
 	}
 	mount("/proc/self/ns/net", path, unix.MS_BIND)
-	mount(dir, dir, unix.MS_BIND) // not with what is mounted in it
+	mount(dir, dir, unix.MS_BIND) // not recursively
 	if err := os.Remove(path); err == nil {
-		t.Skip("this kernel removes it without more ado")
+		t.Skip("this kernel removes hidden mount points")
 	}
-	if err := removeBuried(path); err != nil {
+	if err := removeHidden(path); err != nil {
 		t.Fatal(err)
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
@@ -40,6 +40,6 @@ func TestBuriedNamespaceIsRemoved(t *testing.T) {
 		t.Error("the namespace is still mounted")
 	}
 	if _, err := os.Lstat(path); !os.IsNotExist(err) {
-		t.Errorf("its file is still there: %v", err)
+		t.Errorf("its file still exists: %v", err)
 	}
 }

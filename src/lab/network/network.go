@@ -1,6 +1,5 @@
-// Package network makes the lab's network: a namespace that plays the cloud's part, with a bridge that all VMs are plugged into,
-// and one pair of interfaces that lets the host reach it. Nothing of the host changes but that one interface and the route for
-// the lab's prefix that comes with its address.
+// Package network creates the lab's network: the cloud namespace with a bridge that all VMs are connected to, and a pair of
+// interfaces by which the host reaches it. On the host it adds only that interface and the route for the lab's prefix.
 package network
 
 import (
@@ -8,21 +7,21 @@ import (
 	"net/netip"
 )
 
-// Network is a lab's network; all names and addresses follow from its number.
+// Network is a lab's network. Its number determines all names and addresses.
 type Network struct {
 	Number int `json:"number"` // 10.NUMBER.0.0/16
 }
 
-// Bridge is the name of the bridge in the cloud namespace that all VMs, load balancers and the gateway share.
+// Bridge is the name of the bridge in the cloud namespace, which connects VMs, load balancers and the gateway.
 const Bridge = "br0"
 
-// Metadata is the address of the instance metadata service; it sits on the bridge and VMs reach it through their gateway.
+// Metadata is the address of the instance metadata service. It is on the bridge, and VMs reach it via their gateway.
 var Metadata = netip.MustParseAddr("169.254.169.254")
 
-// Namespace returns the name of the cloud namespace, as `ip netns` knows it.
+// Namespace returns the name of the cloud namespace, as `ip netns` lists it.
 func (n Network) Namespace() string { return fmt.Sprintf("klab%d-cloud", n.Number) }
 
-// NamespacePath returns the file that keeps the cloud namespace, for nsenter --net=PATH.
+// NamespacePath returns the file of the cloud namespace, for nsenter --net=PATH.
 func (n Network) NamespacePath() string { return namespaceDir + "/" + n.Namespace() }
 
 // HostInterface returns the name of the host's interface to the network.
@@ -38,21 +37,21 @@ func (n Network) Gateway() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n.Number), 0, 1})
 }
 
-// HostAddress returns the host's own address in the network, 10.N.255.254.
+// HostAddress returns the host's address in the network, 10.N.255.254.
 func (n Network) HostAddress() netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(n.Number), 255, 254})
 }
 
-// Check reports whether the number can be a network of the lab.
+// Check returns an error if the number is not allowed.
 func (n Network) Check() error {
-	if n.Number < lowestNumber || n.Number > highestNumber {
-		return fmt.Errorf("network number %d: must be between %d and %d, so that 10.NUMBER.0.0/16 is an address range", n.Number, lowestNumber, highestNumber)
+	if n.Number < minNumber || n.Number > maxNumber {
+		return fmt.Errorf("network number %d: must be between %d and %d, so that 10.NUMBER.0.0/16 is an address range", n.Number, minNumber, maxNumber)
 	}
 	return nil
 }
 
 const (
-	namespaceDir  = "/run/netns"
-	lowestNumber  = 20
-	highestNumber = 250
+	namespaceDir = "/run/netns"
+	minNumber    = 20
+	maxNumber    = 250
 )

@@ -16,11 +16,11 @@ import (
 func requireRoot(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("needs root to make network namespaces")
+		t.Skip("creating network namespaces requires root")
 	}
 }
 
-// testNetwork chooses a free network, given back at the test's end.
+// testNetwork chooses a free network, which is released when the test ends.
 func testNetwork(t *testing.T) Network {
 	t.Helper()
 	requireRoot(t)
@@ -32,7 +32,7 @@ func testNetwork(t *testing.T) Network {
 	return n
 }
 
-func TestChoiceIsReserved(t *testing.T) {
+func TestChooseReservesTheNetwork(t *testing.T) {
 	one, two := testNetwork(t), testNetwork(t)
 	if one == two {
 		t.Errorf("network %d was chosen twice", one.Number)
@@ -41,7 +41,7 @@ func TestChoiceIsReserved(t *testing.T) {
 		t.Fatal(err)
 	}
 	if left, err := Leftovers(one, ""); err != nil || len(left) != 0 {
-		t.Errorf("a choice that was given back leaves %q, %v", left, err)
+		t.Errorf("left after Destroy: %q, %v", left, err)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestNamesAndAddresses(t *testing.T) {
 	}
 }
 
-func TestCheckRefusesNumbersThatAreNoNetwork(t *testing.T) {
+func TestCheckRefusesNumbersOutOfRange(t *testing.T) {
 	for number, valid := range map[int]bool{-1: false, 0: false, 19: false, 20: true, 250: true, 251: false, 300: false} {
 		if err := (Network{Number: number}).Check(); (err == nil) != valid {
 			t.Errorf("number %d: got error %v, want valid %v", number, err, valid)
@@ -71,15 +71,15 @@ func TestCheckRefusesNumbersThatAreNoNetwork(t *testing.T) {
 	}
 }
 
-func TestAddressesOfTheHostAreAvoided(t *testing.T) {
+func TestChooseAvoidsAddressesOfTheHost(t *testing.T) {
 	n := testNetwork(t)
 	dummy := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: fmt.Sprintf("klabtest%d", n.Number)}}
 	if err := netlink.LinkAdd(dummy); err != nil {
 		t.Skipf("this kernel has no dummy interface: %v", err)
 	}
 	t.Cleanup(func() { _ = netlink.LinkDel(dummy) })
-	if taken, err := n.collision(); err != nil || taken != "" {
-		t.Fatalf("before: %q, %v", taken, err)
+	if conflict, err := n.conflict(); err != nil || conflict != "" {
+		t.Fatalf("before: %q, %v", conflict, err)
 	}
 	if err := addAddress(dummy.Name, netip.PrefixFrom(n.Prefix().Addr().Next(), 24)); err != nil {
 		t.Fatal(err)
@@ -97,13 +97,13 @@ func TestAddressesOfTheHostAreAvoided(t *testing.T) {
 
 func TestCreateServeDestroy(t *testing.T) {
 	n := testNetwork(t)
-	for range 2 { // the second time finds everything there
+	for range 2 { // the second time everything exists
 		if err := n.Create(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if !n.Exists() {
-		t.Fatal("network doesn't exist after Create")
+		t.Fatal("the network does not exist after Create")
 	}
 
 	balancer := netip.AddrFrom4([4]byte{10, byte(n.Number), 101, 7})
@@ -111,7 +111,7 @@ func TestCreateServeDestroy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, address := range []netip.Addr{n.Gateway(), balancer} {
-		if got := askFromHost(t, n, address); got != n.HostAddress() {
+		if got := connectFromHost(t, n, address); got != n.HostAddress() {
 			t.Errorf("listener on %s sees the host as %s, want %s", address, got, n.HostAddress())
 		}
 	}
@@ -130,8 +130,8 @@ func TestCreateServeDestroy(t *testing.T) {
 	}
 }
 
-// askFromHost listens on address in the cloud namespace, connects from the host and returns the client's address that was seen.
-func askFromHost(t *testing.T, n Network, address netip.Addr) netip.Addr {
+// connectFromHost listens on address in the cloud namespace, connects from the host and returns the client address of the connection.
+func connectFromHost(t *testing.T, n Network, address netip.Addr) netip.Addr {
 	t.Helper()
 	var listener net.Listener
 	err := n.Do(func() (err error) {
@@ -165,13 +165,13 @@ func askFromHost(t *testing.T, n Network, address netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-func TestDestroyFinishesAPartialCreate(t *testing.T) {
+func TestDestroyRemovesAPartialNetwork(t *testing.T) {
 	n := testNetwork(t)
-	if err := makeNamespace(n.Namespace()); err != nil { // as if killed right after
+	if err := createNamespace(n.Namespace()); err != nil { // as if Create was killed right after it
 		t.Fatal(err)
 	}
 	if left, err := Leftovers(n, ""); err != nil || len(left) != 1 {
-		t.Errorf("half-made network: left %q, error %v, want the namespace", left, err)
+		t.Errorf("partial network: left %q, error %v, want the namespace", left, err)
 	}
 	if err := n.Destroy(); err != nil {
 		t.Fatal(err)

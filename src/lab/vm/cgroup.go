@@ -26,13 +26,13 @@ const (
 
 // hierarchy is one mounted tree of control groups.
 type hierarchy struct {
-	dir     string   // /sys/fs/cgroup/memory, or /sys/fs/cgroup itself where version 2 is the only one
-	v2      bool     //
+	dir     string // /sys/fs/cgroup/memory, or /sys/fs/cgroup itself where version 2 is the only one
+	v2      bool
 	options string   // mount options: the controllers of a version 1 hierarchy
-	aliases []string // other names of it under /sys/fs/cgroup, as cpu and cpuacct are where they are mounted together
+	aliases []string // links to it in /sys/fs/cgroup, such as cpu and cpuacct if both are mounted together
 }
 
-// hierarchies lists the host's control group trees.
+// hierarchies lists the control group trees of the host.
 func hierarchies() ([]hierarchy, error) {
 	content, err := os.ReadFile("/proc/thread-self/mountinfo")
 	if err != nil {
@@ -40,7 +40,7 @@ func hierarchies() ([]hierarchy, error) {
 	}
 	found := parseHierarchies(string(content))
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no control groups are mounted below %s; mount them, as every init of Debian does", cgroupRoot)
+		return nil, fmt.Errorf("no control groups are mounted below %s; mount them, as Debian's init systems do", cgroupRoot)
 	}
 	entries, _ := os.ReadDir(cgroupRoot)
 	for _, e := range entries {
@@ -57,7 +57,7 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// parseHierarchies reads the lines of type cgroup and cgroup2 of a mountinfo file that are mounted where the system expects them.
+// parseHierarchies reads the mounts of type cgroup and cgroup2 in or directly below /sys/fs/cgroup from a mountinfo file.
 func parseHierarchies(mountinfo string) []hierarchy {
 	var found []hierarchy
 	for line := range strings.Lines(mountinfo) {
@@ -79,7 +79,7 @@ func parseHierarchies(mountinfo string) []hierarchy {
 				}
 			}
 			if len(controllers) == 1 && strings.HasPrefix(controllers[0], "name=") {
-				controllers = append([]string{"none"}, controllers...) // a tree without controllers must say so
+				controllers = append([]string{"none"}, controllers...) // required for a tree without controllers
 			}
 			found = append(found, hierarchy{dir: dir, options: strings.Join(controllers, ",")})
 		case "cgroup2":
@@ -93,7 +93,7 @@ func (s Spec) cgroup(h hierarchy) string {
 	return filepath.Join(h.dir, network.CgroupName(s.Network), s.Name)
 }
 
-// processGroup is where the VM's processes begin: its own group, or where that has no version 1 trees beside it, a child of it.
+// processGroup is the group that the VM's processes start in: the VM's group, or a child of it if version 2 is the only tree.
 func (s Spec) processGroup(h hierarchy) string {
 	if h.v2 && h.dir == cgroupRoot {
 		return filepath.Join(s.cgroup(h), initGroup)
@@ -101,9 +101,9 @@ func (s Spec) processGroup(h hierarchy) string {
 	return s.cgroup(h)
 }
 
-// makeCgroups makes the VM's own group in every hierarchy. Groups hang below the root of each tree and not below the caller's
-// group: the VM is to outlive whoever manages that.
-func (s Spec) makeCgroups() error {
+// createCgroups creates the VM's group in every hierarchy, below the root of the tree and not below the caller's group, since the VM
+// outlives the caller.
+func (s Spec) createCgroups() error {
 	trees, err := hierarchies()
 	if err != nil {
 		return err
@@ -111,7 +111,7 @@ func (s Spec) makeCgroups() error {
 	for _, h := range trees {
 		group := s.cgroup(h)
 		if err := os.MkdirAll(group, 0o755); err != nil {
-			return fmt.Errorf("making control group: %w", err)
+			return fmt.Errorf("creating control group: %w", err)
 		}
 		lab := filepath.Dir(group)
 		if h.v2 {
@@ -143,7 +143,7 @@ func delegateControllers(dir string) error {
 	return nil
 }
 
-// inheritCPUSets fills the processor and memory sets of new version 1 groups, which begin empty and then accept no process.
+// inheritCPUSets sets the processors and memory nodes of new version 1 groups, which are empty at first and then accept no process.
 func inheritCPUSets(groups ...string) error {
 	for _, group := range groups {
 		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -164,7 +164,7 @@ func inheritCPUSets(groups ...string) error {
 	return nil
 }
 
-// joinCgroups puts a process into the VM's groups.
+// joinCgroups moves a process into the VM's groups.
 func (s Spec) joinCgroups(pid int) error {
 	trees, err := hierarchies()
 	if err != nil {
@@ -173,13 +173,13 @@ func (s Spec) joinCgroups(pid int) error {
 	for _, h := range trees {
 		procs := filepath.Join(s.cgroup(h), "cgroup.procs")
 		if err := os.WriteFile(procs, []byte(strconv.Itoa(pid)), 0); err != nil {
-			return fmt.Errorf("putting process %d into %s: %w", pid, procs, err)
+			return fmt.Errorf("moving process %d into %s: %w", pid, procs, err)
 		}
 	}
 	return nil
 }
 
-// mountCgroups gives the VM its own view of control groups: inside its cgroup namespace the VM's own groups are the roots.
+// mountCgroups mounts the VM's own view of control groups: in its cgroup namespace the VM's groups are the roots.
 func mountCgroups(root string, trees []hierarchy) error {
 	target := filepath.Join(root, cgroupRoot)
 	if len(trees) == 1 && trees[0].v2 && trees[0].dir == cgroupRoot {
@@ -193,7 +193,7 @@ func mountCgroups(root string, trees []hierarchy) error {
 	}
 	for _, h := range trees {
 		if h.v2 {
-			continue // beside version 1 trees it has no controllers, and container runtimes look at the version 1 ones
+			continue // it has no controllers next to version 1 trees, and container runtimes use those
 		}
 		dir := filepath.Join(target, filepath.Base(h.dir))
 		if err := os.Mkdir(dir, 0o755); err != nil {
@@ -211,12 +211,12 @@ func mountCgroups(root string, trees []hierarchy) error {
 	return nil
 }
 
-// splitCgroup moves init out of the VM's version 2 root group, since a group with processes of its own can't hand controllers to
-// its children.
+// splitCgroup moves init out of the VM's version 2 root group, since a group that has processes cannot delegate controllers to its
+// children.
 func splitCgroup(target string) error {
 	init := filepath.Join(target, initGroup)
 	if err := os.Mkdir(init, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making control group: %w", err)
+		return fmt.Errorf("creating control group: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(init, "cgroup.procs"), []byte("0"), 0); err != nil {
 		return fmt.Errorf("moving init to its control group: %w", err)
@@ -224,7 +224,7 @@ func splitCgroup(target string) error {
 	return delegateControllers(target)
 }
 
-// removeCgroups ends every process in the VM's groups, and the groups with all below them. Missing groups are no error.
+// removeCgroups kills every process in the VM's groups and removes the groups and those below them, if they exist.
 func (s Spec) removeCgroups(ctx context.Context) error {
 	trees, err := hierarchies()
 	if err != nil {
@@ -234,7 +234,7 @@ func (s Spec) removeCgroups(ctx context.Context) error {
 		if err := removeGroup(ctx, s.cgroup(h)); err != nil {
 			return err
 		}
-		// The lab's group goes with its last VM.
+		// The lab's group is removed with its last VM.
 		if err := os.Remove(filepath.Dir(s.cgroup(h))); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("removing control group: %w", err)
 		}
@@ -242,7 +242,7 @@ func (s Spec) removeCgroups(ctx context.Context) error {
 	return nil
 }
 
-// removeGroup repeats killing and removing, since processes take a moment to end and one that forks may escape one round.
+// removeGroup repeats killing and removing, since processes take a moment to exit and a process that forks can escape one round.
 func removeGroup(ctx context.Context, group string) error {
 	err := poll.Until(ctx, 20*time.Millisecond, func(context.Context) error { return removeGroupOnce(group) })
 	if err != nil {
@@ -259,7 +259,7 @@ func removeGroupOnce(group string) error {
 	if err != nil {
 		return err
 	}
-	// A frozen process doesn't die; container runtimes freeze what they remove.
+	// A frozen process cannot be killed, and container runtimes freeze what they remove.
 	_ = os.WriteFile(filepath.Join(group, "freezer.state"), []byte("THAWED"), 0)
 	content, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if err == nil {

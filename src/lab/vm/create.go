@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,13 +24,12 @@ import (
 )
 
 const (
-	bootTimeout    = 60 * time.Second // from init's start until monit answers; takes well under a second on an idle machine
+	bootTimeout    = 60 * time.Second // until monit answers; takes less than a second on an idle machine
 	destroyTimeout = 60 * time.Second
 )
 
-// Create makes and boots a VM, and returns once its monit answers. The lab's network must exist. A VM of that name that is alive is
-// an error; the remains of one that isn't are removed first. After an error nothing of the VM is left, unless the
-// error says so.
+// Create creates and boots a VM, and returns when its monit answers. The lab's network must exist. If a VM with that name is alive,
+// that is an error; if it is dead, its remains are removed first. After an error nothing of the VM is left, unless the error says so.
 func Create(ctx context.Context, spec Spec) (*VM, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
@@ -44,42 +41,43 @@ func Create(ctx context.Context, spec Spec) (*VM, error) {
 	if err := v.create(ctx); err != nil {
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 		defer cancel()
-		return nil, errors.Join(fmt.Errorf("making VM %s: %w", spec.Name, err), v.Destroy(cleanup))
+		return nil, errors.Join(fmt.Errorf("creating VM %s: %w", spec.Name, err), v.Destroy(cleanup))
 	}
 	return v, nil
 }
 
 func clearRemains(ctx context.Context, spec Spec) error {
 	old, err := Open(spec.StateDir, spec.Name)
+	if err == nil && old.Alive() {
+		return fmt.Errorf("VM %s already exists (init is process %d); destroy it first", spec.Name, old.PID())
+	}
+	return Remove(ctx, spec.StateDir, spec.Name)
+}
+
+// Remove destroys the VM with a name, if it exists, and removes its files; see VM.Destroy.
+func Remove(ctx context.Context, stateDir, name string) error {
+	v, err := Open(stateDir, name)
 	if errors.Is(err, ErrNotFound) {
-		// Without a record nothing but files can have been made.
-		if err := os.RemoveAll(spec.dir()); err != nil {
-			return fmt.Errorf("removing the remains of VM %s: %w", spec.Name, err)
-		}
-		return nil
+		return os.RemoveAll(Spec{StateDir: stateDir, Name: name}.dir()) // without a record there can only be files
 	}
 	if err != nil {
 		return err
 	}
-	if old.Alive() {
-		return fmt.Errorf("VM %s exists already (init is process %d); destroy it first", spec.Name, old.PID())
-	}
-	slog.InfoContext(ctx, "removing the remains of a VM", "vm", spec.Name)
-	return old.Destroy(ctx)
+	return v.Destroy(ctx)
 }
 
 func (v *VM) create(ctx context.Context) error {
 	if err := os.MkdirAll(v.Spec.dir(), 0o755); err != nil {
 		return err
 	}
-	// From here on the record exists, so that whatever happens Destroy knows what to look for.
+	// From here on the record exists, by which Destroy finds everything.
 	if err := v.record.save(); err != nil {
 		return err
 	}
 	if err := populateRoot(v.Spec); err != nil {
-		return fmt.Errorf("filling its root directory: %w", err)
+		return fmt.Errorf("populating its root directory: %w", err)
 	}
-	if err := v.Spec.makeCgroups(); err != nil {
+	if err := v.Spec.createCgroups(); err != nil {
 		return err
 	}
 	if v.Spec.PersistentDisk != "" {
@@ -99,7 +97,7 @@ func (v *VM) create(ctx context.Context) error {
 	return nil
 }
 
-// boot lets init out of its starting block once its groups and network are in place, and waits for its word.
+// boot sends init its spec once its control groups and network exist, and waits until it is ready.
 func (v *VM) boot(ctx context.Context, child *initProcess) error {
 	init, err := process.Read(child.cmd.Process.Pid)
 	if err != nil {
@@ -112,16 +110,10 @@ func (v *VM) boot(ctx context.Context, child *initProcess) error {
 	if err := v.Spec.joinCgroups(v.record.PID); err != nil {
 		return err
 	}
-	var mac net.HardwareAddr
-	if v.Spec.MAC != "" {
-		if mac, err = net.ParseMAC(v.Spec.MAC); err != nil {
-			return err
-		}
-	}
-	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address, mac); err != nil {
+	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address); err != nil {
 		return err
 	}
-	if err := child.release(v.Spec); err != nil {
+	if err := child.sendSpec(v.Spec); err != nil {
 		return err
 	}
 	if err := child.awaitReady(ctx); err != nil {
@@ -131,30 +123,30 @@ func (v *VM) boot(ctx context.Context, child *initProcess) error {
 	return v.record.save()
 }
 
-// initProcess is a started init with the two pipes that it is spoken to by, until it is on its own.
+// initProcess is a started init with the pipes by which it is controlled until the VM has booted.
 type initProcess struct {
 	cmd    *exec.Cmd
-	orders *os.File // init's Spec goes here; closing it without one makes init end
-	words  *os.File // init writes "ready" or what went wrong
+	spec   *os.File // init reads its Spec from it, and exits if it is closed without one
+	status *os.File // init writes "ready" or an error to it
 }
 
-// startInit starts this very program again as init of new namespaces, where it waits for orders.
+// startInit starts this executable as init of new namespaces, where it waits for its Spec.
 func startInit(spec Spec) (*initProcess, error) {
-	ordersOut, orders, err := os.Pipe()
+	specOut, specIn, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = ordersOut.Close() }()
-	words, wordsIn, err := os.Pipe()
+	defer func() { _ = specOut.Close() }()
+	status, statusIn, err := os.Pipe()
 	if err != nil {
-		_ = orders.Close()
+		_ = specIn.Close()
 		return nil, err
 	}
-	defer func() { _ = wordsIn.Close() }()
+	defer func() { _ = statusIn.Close() }()
 	console, err := os.OpenFile(consoleLog(spec), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
-		_ = orders.Close()
-		_ = words.Close()
+		_ = specIn.Close()
+		_ = status.Close()
 		return nil, err
 	}
 	defer func() { _ = console.Close() }()
@@ -164,27 +156,27 @@ func startInit(spec Spec) (*initProcess, error) {
 	cmd.Dir = "/"
 	cmd.Env = []string{"PATH=" + vmPath, "LANG=C.UTF-8"}
 	cmd.Stdout, cmd.Stderr = console, console
-	cmd.ExtraFiles = []*os.File{ordersOut, wordsIn}
+	cmd.ExtraFiles = []*os.File{specOut, statusIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Setsid:     true,
 		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
 	}
 	if err := cmd.Start(); err != nil {
-		_ = orders.Close()
-		_ = words.Close()
+		_ = specIn.Close()
+		_ = status.Close()
 		return nil, fmt.Errorf("starting init in new namespaces: %w", err)
 	}
-	go func() { _ = cmd.Wait() }() // so that it is no zombie if it ends while we are here
-	return &initProcess{cmd: cmd, orders: orders, words: words}, nil
+	go func() { _ = cmd.Wait() }() // so that it does not stay a zombie
+	return &initProcess{cmd: cmd, spec: specIn, status: status}, nil
 }
 
-func (p *initProcess) release(spec Spec) error {
+func (p *initProcess) sendSpec(spec Spec) error {
 	content, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
-	if _, err := p.orders.Write(append(content, '\n')); err != nil {
-		return fmt.Errorf("giving init its orders: %w", err)
+	if _, err := p.spec.Write(append(content, '\n')); err != nil {
+		return fmt.Errorf("sending init its spec: %w", err)
 	}
 	return nil
 }
@@ -192,25 +184,25 @@ func (p *initProcess) release(spec Spec) error {
 func (p *initProcess) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { _ = p.words.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = p.status.SetReadDeadline(time.Now()) })
 	defer stop()
-	said, err := bufio.NewReader(p.words).ReadString('\n')
-	switch said = strings.TrimSpace(said); {
-	case said == readyWord:
+	message, err := bufio.NewReader(p.status).ReadString('\n')
+	switch message = strings.TrimSpace(message); {
+	case message == readyMessage:
 		return nil
-	case said != "":
-		return errors.New("init: " + said)
+	case message != "":
+		return errors.New("init: " + message)
 	case ctx.Err() != nil:
 		return fmt.Errorf("init was not ready in time: %w", context.Cause(ctx))
 	case errors.Is(err, io.EOF):
-		return errors.New("init ended without a word")
+		return errors.New("init exited without a message")
 	}
 	return fmt.Errorf("waiting for init: %w", err)
 }
 
 func (p *initProcess) close() {
-	_ = p.orders.Close()
-	_ = p.words.Close()
+	_ = p.spec.Close()
+	_ = p.status.Close()
 }
 
 func consoleTail(s Spec) string {
@@ -222,8 +214,8 @@ func consoleTail(s Spec) string {
 	return string(bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
 }
 
-// Shutdown asks the VM's init to stop monit and all processes (TERM, ten seconds, KILL) and waits until it has ended, as when a
-// machine is powered down. The VM's files stay; it can only be destroyed afterwards.
+// Shutdown makes the VM's init stop monit and all processes (SIGTERM, and SIGKILL ten seconds later) and waits until it has exited, as
+// when a machine is powered down. The VM's files are kept; it can only be destroyed afterwards.
 func (v *VM) Shutdown(ctx context.Context) error {
 	if !v.record.initRuns() {
 		return nil
@@ -234,11 +226,11 @@ func (v *VM) Shutdown(ctx context.Context) error {
 	return v.awaitExit(ctx)
 }
 
-// Kill ends the VM at once, as when a machine loses power. Its files stay.
+// Kill kills the VM, as when a machine loses power. Its files are kept.
 func (v *VM) Kill(ctx context.Context) error {
 	if v.record.initRuns() {
 		if err := unix.Kill(v.record.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("VM %s: ending init (process %d): %w", v.Spec.Name, v.record.PID, err)
+			return fmt.Errorf("VM %s: killing init (process %d): %w", v.Spec.Name, v.record.PID, err)
 		}
 	}
 	return v.awaitExit(ctx)
@@ -253,13 +245,13 @@ func (v *VM) awaitExit(ctx context.Context) error {
 	})
 }
 
-// Destroy ends the VM and removes all that belongs to it but its persistent disk. It works on a VM in any state, made completely or
-// in part, and may be repeated.
+// Destroy kills the VM and removes everything that belongs to it except its persistent disk. The VM can be in any state, also created
+// only in part. Destroy can be repeated.
 func (v *VM) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()
 	if err := v.Spec.check(); err != nil {
-		return err // the record was tampered with: don't guess what to kill or remove
+		return err // the record is corrupt: do not guess what to kill or remove
 	}
 	if err := v.Kill(ctx); err != nil {
 		return err
@@ -276,7 +268,7 @@ func (v *VM) Destroy(ctx context.Context) error {
 	return v.removeFiles()
 }
 
-// removeFiles deletes the VM's directory, the record last: what is interrupted here can be repeated.
+// removeFiles deletes the VM's directory, the record last, so that it can be repeated after an interruption.
 func (v *VM) removeFiles() error {
 	entries, err := os.ReadDir(v.Spec.dir())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -298,7 +290,7 @@ func (v *VM) removeFiles() error {
 	return nil
 }
 
-// detachLoops frees loop devices whose file is below dir; the VM's processes, which might have used them, have ended.
+// detachLoops frees loop devices whose file is below dir. No process of the VM may run any more.
 func detachLoops(dir string) error {
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, f := range files {

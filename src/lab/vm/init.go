@@ -23,13 +23,13 @@ import (
 	"kubernetes-release/internal/logging"
 )
 
-// initArgument is the hidden subcommand under which a program that hosts this package becomes a VM's init.
+// initArgument is the hidden first argument with which a program that uses this package is started as a VM's init.
 const initArgument = "vm-init"
 
 const (
-	readyWord    = "ready"
-	ordersFD     = 3
-	wordsFD      = 4
+	readyMessage = "ready"
+	specFD       = 3
+	statusFD     = 4
 	stopTimeout  = 10 * time.Second
 	restartPause = time.Second
 )
@@ -65,70 +65,70 @@ include MONIT_DIR/*.monitrc
 include MONIT_DIR/job/*.monitrc
 `, "MONIT_DIR", MonitDir)
 
-// MaybeRunInit turns the process into a VM's init and never returns, if it was started as one by Create. Programs and test binaries
-// that make VMs call it first thing in main or TestMain.
+// MaybeRunInit runs a VM's init and does not return if Create has started the process as one. Programs and test binaries that create
+// VMs must call it first in main or TestMain.
 func MaybeRunInit() {
 	if len(os.Args) > 1 && os.Args[1] == initArgument {
-		os.Exit(InitMain(os.Args[2:]))
+		os.Exit(initMain())
 	}
 }
 
-// InitMain is init of a VM: it waits for its Spec on file descriptor 3, mounts the VM's filesystems, says "ready" on descriptor 4, and
-// then keeps monit running and reaps children until TERM. It returns the exit code. It must be called on the main goroutine.
-func InitMain([]string) int {
+// initMain is a VM's init: it reads its Spec from file descriptor 3, mounts the VM's filesystems, writes "ready" to descriptor 4, and
+// then keeps monit running and reaps children until SIGTERM. It returns the exit code. It must be called on the main goroutine.
+func initMain() int {
 	log := logging.New(os.Stderr)
 	if os.Getpid() != 1 {
-		fmt.Fprintln(os.Stderr, "vm-init is started by the lab as the first process of a VM; it can't be run by hand")
+		fmt.Fprintln(os.Stderr, "vm-init is started by the lab as the first process of a VM; it cannot be run by hand")
 		return 2
 	}
-	orders, words := os.NewFile(ordersFD, "orders"), os.NewFile(wordsFD, "words")
-	syscall.CloseOnExec(ordersFD)
-	syscall.CloseOnExec(wordsFD)
-	line, err := bufio.NewReader(orders).ReadString('\n')
+	specPipe, status := os.NewFile(specFD, "spec"), os.NewFile(statusFD, "status")
+	syscall.CloseOnExec(specFD)
+	syscall.CloseOnExec(statusFD)
+	line, err := bufio.NewReader(specPipe).ReadString('\n')
 	if err != nil {
-		return 1 // whoever was making this VM has gone
+		return 1 // the creator of this VM has exited
 	}
-	_ = orders.Close()
+	_ = specPipe.Close()
 	var spec Spec
 	if err := json.Unmarshal([]byte(line), &spec); err != nil {
-		return fail(log, words, fmt.Errorf("decoding orders: %w", err))
+		return fail(log, status, fmt.Errorf("decoding the spec: %w", err))
 	}
 	if err := setUp(spec); err != nil {
-		return fail(log, words, err)
+		return fail(log, status, err)
 	}
-	debug.SetGCPercent(20) // there is next to nothing to do from here on, so rather be small
+	debug.SetGCPercent(20) // init has little to do from here on, so memory matters more than speed
 
 	s := &supervisor{log: log, signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGPWR)
 	if err := s.startMonit(); err != nil {
-		return fail(log, words, err)
+		return fail(log, status, err)
 	}
 	if err := s.awaitMonit(); err != nil {
-		return fail(log, words, err)
+		return fail(log, status, err)
 	}
-	_, _ = fmt.Fprintln(words, readyWord)
-	_ = words.Close()
-	log.Info("VM is up", "vm", spec.Name, "address", spec.Address)
+	_, _ = fmt.Fprintln(status, readyMessage)
+	_ = status.Close()
+	log.Info("VM is ready", "vm", spec.Name, "address", spec.Address)
 	debug.FreeOSMemory()
 	s.run()
 	return 0
 }
 
-func fail(log *slog.Logger, words *os.File, err error) int {
-	log.Error("VM can't start", "error", err)
-	_, _ = fmt.Fprintln(words, strings.ReplaceAll(err.Error(), "\n", "; "))
+func fail(log *slog.Logger, status *os.File, err error) int {
+	log.Error("VM cannot start", "error", err)
+	_, _ = fmt.Fprintln(status, strings.ReplaceAll(err.Error(), "\n", "; "))
 	return 1
 }
 
-// setUp turns the namespaces that init was started in into the VM.
+// setUp sets up the namespaces that init was started in as the VM.
 func setUp(spec Spec) error {
-	trees, err := hierarchies() // before the host's mounts are gone
+	trees, err := hierarchies() // before the host's mounts are removed
 	if err != nil {
 		return err
 	}
-	// The groups that init is in now become the roots of what the VM sees. This holds for the main thread, which starts everything.
+	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all processes.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("making a cgroup namespace: %w", err)
+		return fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
 	if err := unix.Sethostname([]byte(spec.hostname())); err != nil {
 		return fmt.Errorf("setting the host name: %w", err)
@@ -137,18 +137,18 @@ func setUp(spec Spec) error {
 		return err
 	}
 	unix.Umask(0o022)
-	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link that it was started by
+	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link by which it was started
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
 		return fmt.Errorf("naming init: %w", err)
 	}
 	return os.WriteFile(SystemMonitrc, nil, 0o600)
 }
 
-// supervisor is init at work.
+// supervisor keeps monit running and reaps processes.
 type supervisor struct {
 	log     *slog.Logger
 	signals chan os.Signal
-	monit   int // pid, 0 while it isn't running
+	monit   int // PID, 0 if it does not run
 }
 
 func (s *supervisor) startMonit() error {
@@ -173,7 +173,7 @@ func openNull() uintptr {
 	return uintptr(fd)
 }
 
-// awaitMonit waits until monit answers, so that whoever made the VM can talk to it at once.
+// awaitMonit waits until monit answers.
 func (s *supervisor) awaitMonit() error {
 	deadline := time.Now().Add(bootTimeout / 2)
 	for {
@@ -182,19 +182,19 @@ func (s *supervisor) awaitMonit() error {
 			return conn.Close()
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("monit doesn't answer: %w", err)
+			return fmt.Errorf("monit does not answer: %w", err)
 		}
 		select {
 		case <-s.signals:
 			if s.reap(); s.monit == 0 {
-				return errors.New("monit ended right after its start; its reason is in the console log")
+				return errors.New("monit exited right after its start; its messages are in the console log")
 			}
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// run keeps monit alive and reaps until it is told to stop.
+// run keeps monit running and reaps processes until it receives a signal to stop.
 func (s *supervisor) run() {
 	var restart <-chan time.Time
 	for {
@@ -202,7 +202,7 @@ func (s *supervisor) run() {
 		case <-restart:
 			restart = nil
 			if err := s.startMonit(); err != nil {
-				s.log.Error("monit", "error", err)
+				s.log.Error("cannot restart monit", "error", err)
 				restart = time.After(restartPause)
 			}
 		case sig := <-s.signals:
@@ -212,14 +212,14 @@ func (s *supervisor) run() {
 				return
 			}
 			if s.reap(); s.monit == 0 && restart == nil {
-				s.log.Warn("monit ended and is started again")
+				s.log.Warn("monit exited; restarting it")
 				restart = time.After(restartPause)
 			}
 		}
 	}
 }
 
-// reap collects every child that has ended; processes whose parent has gone are init's children.
+// reap waits for every child that has exited. Processes whose parent has exited are children of init.
 func (s *supervisor) reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
@@ -235,7 +235,7 @@ func (s *supervisor) reap() {
 	}
 }
 
-// shutdown ends monit first, lest it restart what is being stopped, then everything else.
+// shutdown stops monit first, so that it restarts nothing, then all other processes.
 func (s *supervisor) shutdown() {
 	if s.monit != 0 {
 		_ = unix.Kill(s.monit, unix.SIGTERM)
@@ -258,10 +258,10 @@ func (s *supervisor) awaitChildren(limit time.Duration, done func() bool) {
 
 func noOtherProcess() bool { return errors.Is(unix.Kill(-1, 0), unix.ESRCH) }
 
-// mountAll builds the VM's tree of mounts and makes it the root of this process.
+// mountAll creates the VM's mounts and makes them the root of this process.
 func mountAll(spec Spec, trees []hierarchy) error {
 	root := spec.root()
-	// Nothing of what follows may reach the host.
+	// Keep the following mounts from propagating to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
@@ -277,25 +277,21 @@ func mountAll(spec Spec, trees []hierarchy) error {
 	if err := mountCgroups(root, trees); err != nil {
 		return err
 	}
-	if err := makeDevices(root); err != nil {
+	if err := createDevices(root); err != nil {
 		return err
 	}
 	if err := shieldHostSettings(root); err != nil {
 		return err
 	}
-	binds := spec.Binds
 	if spec.PersistentDisk != "" {
-		binds = append(binds, Bind{Source: spec.PersistentDisk, Target: bosh.DefaultRoot.Path("store")})
-	}
-	for _, b := range binds {
-		if err := bind(b, root); err != nil {
+		if err := bind(spec.PersistentDisk, root, bosh.DefaultRoot.Path("store")); err != nil {
 			return err
 		}
 	}
 	if err := pivot(root); err != nil {
 		return err
 	}
-	// As on a machine run by systemd; kubelet and container runtimes count on it.
+	// As systemd does; kubelet and container runtimes depend on it.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("making mounts shared: %w", err)
 	}
@@ -308,38 +304,25 @@ func bindSystem(root string) error {
 		if err != nil || !info.IsDir() {
 			continue // a link into /usr, or not on this host
 		}
-		if err := bind(Bind{Source: "/" + name, Target: "/" + name, ReadOnly: true}, root); err != nil {
+		if err := bind("/"+name, root, name); err != nil {
 			return err
+		}
+		if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(root, name), unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+			return fmt.Errorf("making /%s read-only: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func bind(b Bind, root string) error {
-	target := filepath.Join(root, b.Target)
-	info, err := os.Stat(b.Source)
-	if err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if info.IsDir() {
-		err = os.MkdirAll(target, 0o755)
-	} else if err = os.MkdirAll(filepath.Dir(target), 0o755); err == nil {
-		var file *os.File
-		if file, err = os.OpenFile(target, os.O_CREATE|os.O_RDONLY, 0o644); err == nil {
-			err = file.Close()
-		}
+// bind mounts a directory of the host on one below the VM's root, which is created if it is missing.
+func bind(source, root, target string) error {
+	path := filepath.Join(root, target)
+	err := os.MkdirAll(path, 0o755)
+	if err == nil {
+		err = unix.Mount(source, path, "", unix.MS_BIND|unix.MS_REC, "")
 	}
 	if err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if err := unix.Mount(b.Source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("mounting %s at %s: %w", b.Source, b.Target, err)
-	}
-	if !b.ReadOnly {
-		return nil
-	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-		return fmt.Errorf("making %s read-only: %w", b.Target, err)
+		return fmt.Errorf("mounting %s at %s: %w", source, target, err)
 	}
 	return nil
 }
@@ -376,8 +359,8 @@ func mountKernelFilesystems(root string) error {
 
 const loopDevices = 128
 
-// makeDevices makes the nodes that a VM needs. They are its own: a volume that is attached to one VM isn't seen by another.
-func makeDevices(root string) error {
+// createDevices creates the device nodes of a VM. They are private: other VMs do not see a volume that is attached to this one.
+func createDevices(root string) error {
 	type device struct {
 		name         string
 		mode         uint32
@@ -399,9 +382,9 @@ func makeDevices(root string) error {
 	for _, d := range devices {
 		path := filepath.Join(dev, d.name)
 		if err := unix.Mknod(path, d.mode, int(unix.Mkdev(d.major, d.minor))); err != nil {
-			return fmt.Errorf("making device /dev/%s: %w", d.name, err)
+			return fmt.Errorf("creating device /dev/%s: %w", d.name, err)
 		}
-		if err := os.Chmod(path, fs.FileMode(d.mode&0o777)); err != nil { // past the umask
+		if err := os.Chmod(path, fs.FileMode(d.mode&0o777)); err != nil { // regardless of the umask
 			return err
 		}
 	}
@@ -415,7 +398,7 @@ func makeDevices(root string) error {
 	return nil
 }
 
-// hostSettings belong to the whole kernel, so that a VM that sets them, as kubelet and kube-proxy do, would change the host.
+// hostSettings belong to the whole kernel: a VM that sets them, as kubelet and kube-proxy do, would change the host.
 var hostSettings = []string{
 	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "kernel/pid_max", "kernel/threads-max",
 	"vm/overcommit_memory", "vm/panic_on_oom", "vm/max_map_count", "vm/swappiness", "vm/dirty_ratio", "vm/dirty_background_ratio",
@@ -423,7 +406,7 @@ var hostSettings = []string{
 	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_buckets",
 }
 
-// shieldHostSettings lets the VM write to files of its own in their place.
+// shieldHostSettings mounts files of the VM's own over them.
 func shieldHostSettings(root string) error {
 	store := filepath.Join(root, "run/kernel-settings")
 	if err := os.Mkdir(store, 0o755); err != nil {
@@ -451,7 +434,7 @@ func shieldHostSettings(root string) error {
 	return shield("sys/module/nf_conntrack/parameters/hashsize")
 }
 
-// pivot makes root the root and lets go of the host's.
+// pivot changes the root to root and unmounts the host's.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err

@@ -15,19 +15,19 @@ import (
 	"kubernetes-release/internal/bosh"
 )
 
-// UID and GID of user and group vcap in every VM.
+// UID and GID of vcap in every VM.
 const (
 	VcapUID = 1000
 	VcapGID = 1000
 )
 
-// vmPath is where programs are found in a VM.
+// vmPath is the PATH in a VM.
 const vmPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// systemDirs hold the host's programs; where the host links them into /usr, so does a VM.
+// systemDirs hold the host's programs. If they are links into /usr on the host, they are in a VM too.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// etcFromHost is what a VM takes over from the host's /etc: what its programs need, nothing that names or admits anyone.
+// etcFromHost is what a VM has from the host's /etc: what its programs need, and nothing about the host's name, users or access.
 var etcFromHost = []string{
 	"alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "environment", "ethertypes", "gai.conf",
 	"host.conf", "inputrc", "iproute2", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "login.defs",
@@ -35,15 +35,14 @@ var etcFromHost = []string{
 	"profile", "profile.d", "protocols", "rpc", "security", "services", "shells", "skel", "ssl", "terminfo", "timezone", "xattr.conf",
 }
 
-// directory of a new VM's root, owned by root unless it is vcap's.
+// directory is one of a new VM's root directory, owned by root.
 type directory struct {
 	path string
 	mode fs.FileMode
 	vcap bool // group vcap
 }
 
-// rootDirs is laid out as a stemcell's: /var/vcap/data is the ephemeral disk, /var/vcap/sys is on it, /var/vcap/store is the
-// persistent disk.
+// rootDirs are those of a stemcell: /var/vcap/data is the ephemeral disk with /var/vcap/sys on it, /var/vcap/store the persistent disk.
 var rootDirs = []directory{
 	{path: "etc/monit", mode: 0o755}, {path: "dev", mode: 0o755}, {path: "home/vcap", mode: 0o755}, {path: "media", mode: 0o755},
 	{path: "mnt", mode: 0o755}, {path: "opt", mode: 0o755}, {path: "proc", mode: 0o555}, {path: "root", mode: 0o700}, {path: "run", mode: 0o755},
@@ -66,7 +65,7 @@ var rootLinks = map[string]string{
 	bosh.DefaultRoot.Path("sys"): "data/sys",
 }
 
-// populateRoot makes the VM's root directory on the host's filesystem: everything that isn't mounted when the VM boots.
+// populateRoot creates the VM's root directory on the host's filesystem: everything that is not mounted when the VM boots.
 func populateRoot(spec Spec) error {
 	root := spec.root()
 	for _, d := range rootDirs {
@@ -132,7 +131,7 @@ type etcFile struct {
 	content string
 }
 
-// writeEtc writes the files that make this VM itself.
+// writeEtc writes the files in /etc that differ between VMs.
 func writeEtc(spec Spec) error {
 	id, password := make([]byte, 16), make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
@@ -168,7 +167,7 @@ func writeEtc(spec Spec) error {
 	return writeFile(filepath.Join(spec.root(), MonitUserFile), monitUser+":"+hex.EncodeToString(password)+"\n", 0o600)
 }
 
-// systemAccounts returns the lines of a passwd or group file whose number is below 1000, or is nobody's.
+// systemAccounts returns the lines of a passwd or group file whose id is below 1000 or nobody's.
 func systemAccounts(file string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(file) {
@@ -190,7 +189,7 @@ func writeFile(path, content string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// copyTree copies files, directories and symbolic links with their modes; a missing source is left out.
+// copyTree copies files, directories and symbolic links. A missing source is skipped.
 func copyTree(source, target string) error {
 	return filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) && path == source {

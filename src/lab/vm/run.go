@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,40 +21,36 @@ import (
 	"kubernetes-release/lab/network"
 )
 
-// killDelay is what a cancelled command has between TERM and KILL.
+// killDelay is the time between SIGTERM and SIGKILL for a canceled command.
 const killDelay = 5 * time.Second
 
-// errNotRunning is wrapped by what needs a VM that is alive.
-var errNotRunning = errors.New("the VM isn't running")
+// errNotRunning is wrapped by the errors of calls that need a running VM.
+var errNotRunning = errors.New("the VM is not running")
 
-// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. A command that fails gives an *ExitError. When
-// ctx ends, the command and what it started in its session get TERM and five seconds later KILL.
+// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. If the command fails the error is an *ExitError.
+// When ctx ends, the command and the processes of its session get SIGTERM, and SIGKILL five seconds later.
 func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 	if len(argv) == 0 {
 		return fmt.Errorf("VM %s: no command", v.Spec.Name)
 	}
-	account, err := v.account(o.User)
-	if err != nil {
-		return err
-	}
-	cmd := &exec.Cmd{Args: argv, Dir: o.Dir, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Env: account.environment(o)}
+	cmd := &exec.Cmd{Args: argv, Dir: o.Dir, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Env: environment(o)}
 	if cmd.Dir == "" {
 		cmd.Dir = "/"
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		// A terminal stays the command's own; without one it gets a session, so that it can be ended with all its children.
+		// Without a terminal the command gets a session of its own, so that it can be killed with its children.
 		Setsid:     !isTerminal(o),
-		Credential: &syscall.Credential{Uid: account.uid, Gid: account.gid, Groups: account.groups},
+		Credential: &syscall.Credential{}, // root without the caller's supplementary groups
 	}
 	if err := v.start(cmd); err != nil {
 		return fmt.Errorf("VM %s: running %q: %w", v.Spec.Name, argv, err)
 	}
-	ended := make(chan struct{})
-	go endWith(ctx, cmd, ended)
-	err = cmd.Wait()
-	close(ended)
+	exited := make(chan struct{})
+	go stopWith(ctx, cmd, exited)
+	err := cmd.Wait()
+	close(exited)
 	if ctx.Err() != nil {
-		return fmt.Errorf("VM %s: %q was ended: %w", v.Spec.Name, argv, context.Cause(ctx))
+		return fmt.Errorf("VM %s: %q was stopped: %w", v.Spec.Name, argv, context.Cause(ctx))
 	}
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -73,13 +68,13 @@ func (v *VM) start(cmd *exec.Cmd) error {
 	if err != nil {
 		return err
 	}
-	// Daemons that a script leaves behind may hold its output open; that must not keep us.
+	// Do not wait forever for daemons that a script has started and that keep its output open.
 	cmd.WaitDelay = killDelay
 	for _, h := range trees {
 		if !h.v2 {
 			continue
 		}
-		// Version 2 groups hold whole processes, so the child is born into one instead of following the thread.
+		// Version 2 groups hold whole processes, so the child is created in the group instead of inheriting the thread's.
 		group, err := os.Open(v.Spec.processGroup(h))
 		if err != nil {
 			return err
@@ -97,7 +92,7 @@ func (v *VM) start(cmd *exec.Cmd) error {
 	})
 }
 
-// lookPath finds a program by the VM's search path; it runs inside the VM's mounts.
+// lookPath finds a program in the VM's PATH. It must run in the VM's mount namespace.
 func lookPath(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -108,13 +103,13 @@ func lookPath(name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("program %s isn't in %s of the VM", name, vmPath)
+	return "", fmt.Errorf("there is no program %s in %s of the VM", name, vmPath)
 }
 
-// endWith ends cmd with its session when ctx ends before it.
-func endWith(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
+// stopWith stops cmd with its session if ctx ends first.
+func stopWith(ctx context.Context, cmd *exec.Cmd, exited <-chan struct{}) {
 	select {
-	case <-ended:
+	case <-exited:
 		return
 	case <-ctx.Done():
 	}
@@ -124,7 +119,7 @@ func endWith(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 	_ = unix.Kill(target, unix.SIGTERM)
 	select {
-	case <-ended:
+	case <-exited:
 	case <-time.After(killDelay):
 		_ = unix.Kill(target, unix.SIGKILL)
 	}
@@ -142,17 +137,17 @@ func isTerminal(o RunOptions) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Do runs f on a thread inside the VM's mounts, network, host name and IPC, but not among its processes. Paths in f are the VM's. Goroutines
-// that f starts do not run there.
+// Do runs f on a thread in the VM's mount, network, UTS and IPC namespaces, but not in its PID namespace. Paths in f are the VM's.
+// Goroutines that f starts do not run there.
 func (v *VM) Do(f func() error) error { return v.enter(nil, false, f) }
 
-// namespace is a file of /proc/PID/ns with its flag.
+// namespace is a file in /proc/PID/ns with its flag.
 type namespace struct {
 	name string
 	flag int
 }
 
-// enter runs f on a thread of its own in the VM's namespaces; with processes, what f starts is a process of the VM, in its control
+// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are the VM's, in its control
 // groups.
 func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	if !v.record.initRuns() {
@@ -177,9 +172,9 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	}
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
 		result <- func() error {
-			// Threads share their root and working directory until told otherwise, and those of a VM are different.
+			// Threads share root and working directory by default, and those of a VM are different.
 			if err := unix.Unshare(unix.CLONE_FS); err != nil {
 				return fmt.Errorf("preparing to enter the VM: %w", err)
 			}
@@ -199,7 +194,7 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	return <-result
 }
 
-// joinThread puts the calling thread into the VM's version 1 groups, which its children then are born in.
+// joinThread moves the calling thread into the VM's version 1 groups, which its children inherit.
 func (s Spec) joinThread(trees []hierarchy) error {
 	for _, h := range trees {
 		if h.v2 {
@@ -213,7 +208,7 @@ func (s Spec) joinThread(trees []hierarchy) error {
 	return nil
 }
 
-// DialContext connects to an address as a process of the VM would, for http.Transport.
+// DialContext connects to an address from the VM's network namespace, for http.Transport.
 func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Conn, err error) {
 	if !v.record.initRuns() {
 		return nil, errNotRunning
@@ -226,61 +221,10 @@ func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Co
 	return conn, err
 }
 
-// account is a user of the VM.
-type account struct {
-	name, home string
-	uid, gid   uint32
-	groups     []uint32
-}
-
-// account looks a user up in the VM's own files.
-func (v *VM) account(name string) (account, error) {
-	if name == "" {
-		name = "root"
-	}
-	passwd, err := os.ReadFile(v.HostPath("/etc/passwd"))
-	if err != nil {
-		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
-	}
-	group, err := os.ReadFile(v.HostPath("/etc/group"))
-	if err != nil {
-		return account{}, fmt.Errorf("VM %s: %w", v.Spec.Name, err)
-	}
-	for line := range bytes.Lines(passwd) {
-		f := strings.Split(strings.TrimSpace(string(line)), ":")
-		if len(f) < 7 || f[0] != name {
-			continue
-		}
-		uid, err := strconv.ParseUint(f[2], 10, 32)
-		gid, err2 := strconv.ParseUint(f[3], 10, 32)
-		if err := errors.Join(err, err2); err != nil {
-			return account{}, fmt.Errorf("VM %s: user %s: %w", v.Spec.Name, name, err)
-		}
-		return account{name: name, home: f[5], uid: uint32(uid), gid: uint32(gid), groups: memberships(string(group), name)}, nil
-	}
-	return account{}, fmt.Errorf("VM %s: no user %q in its /etc/passwd", v.Spec.Name, name)
-}
-
-func memberships(group, name string) []uint32 {
-	var ids []uint32
-	for line := range strings.Lines(group) {
-		f := strings.Split(strings.TrimSpace(line), ":")
-		if len(f) < 4 {
-			continue
-		}
-		for member := range strings.SplitSeq(f[3], ",") {
-			if id, err := strconv.ParseUint(f[2], 10, 32); err == nil && member == name {
-				ids = append(ids, uint32(id))
-			}
-		}
-	}
-	return ids
-}
-
-func (a account) environment(o RunOptions) []string {
+func environment(o RunOptions) []string {
 	merged := make(map[string]string)
 	if !o.Bare {
-		merged = map[string]string{"PATH": vmPath, "HOME": a.home, "USER": a.name, "LOGNAME": a.name, "LANG": "C.UTF-8"}
+		merged = map[string]string{"PATH": vmPath, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8"}
 		if t := os.Getenv("TERM"); t != "" {
 			merged["TERM"] = t
 		}

@@ -1,7 +1,7 @@
-// Package vm makes the lab's virtual machines out of Linux namespaces. A VM has its own network, mounts, processes, host name,
-// IPC and cgroups, a root of its own with the host's programs in it, an init that reaps children and keeps monit running, and
-// an address on the lab's network. It lives on when the process that made it ends, and everything that it consists of can be
-// found and removed from its state directory and name alone.
+// Package vm creates the lab's virtual machines from Linux namespaces. A VM has its own network, mounts, processes, host name,
+// IPC and cgroups, a root directory with the host's programs, an init that reaps processes and keeps monit running, and an address on
+// the lab's network. It outlives the process that created it, and everything that belongs to it can be found and removed by its state
+// directory and name.
 package vm
 
 import (
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 	"kubernetes-release/lab/network"
 )
 
-// ErrNotFound is returned by Open for a VM that was never made or has been destroyed.
+// ErrNotFound is returned by Open for a VM that was never created or has been destroyed.
 var ErrNotFound = errors.New("no such VM")
 
 // Spec describes a VM.
@@ -31,33 +30,23 @@ type Spec struct {
 	StateDir string          `json:"state_dir"` // the lab's state directory, absolute; the VM's own files are in vms/NAME below it
 	Network  network.Network `json:"network"`
 	Address  netip.Addr      `json:"address"`            // inside the network's prefix
-	MAC      string          `json:"mac,omitempty"`      // empty: derived from the address
-	Hostname string          `json:"hostname,omitempty"` // empty: Name; may be a full name with dots
+	Hostname string          `json:"hostname,omitempty"` // defaults to Name; may be fully qualified
 
-	PersistentDisk string `json:"persistent_disk,omitempty"` // host directory bound at /var/vcap/store; it outlives the VM. Empty: none
-	Binds          []Bind `json:"binds,omitempty"`           // more host paths that the VM sees
+	PersistentDisk string `json:"persistent_disk,omitempty"` // host directory bound at /var/vcap/store, which outlives the VM; none if empty
 }
 
-// Bind makes a path of the host visible in a VM.
-type Bind struct {
-	Source   string `json:"source"` // host path, file or directory
-	Target   string `json:"target"` // absolute path in the VM; made where it is missing
-	ReadOnly bool   `json:"read_only"`
-}
-
-// VM is a machine that exists, running or not.
+// VM is a VM that exists, running or not.
 type VM struct {
 	Spec Spec
 
 	record record
 }
 
-// RunOptions are the optional parts of a command run in a VM.
+// RunOptions are the options of a command, which runs as root.
 type RunOptions struct {
 	Env    map[string]string // added to PATH, HOME, USER, LOGNAME, LANG and TERM; nothing else is inherited
 	Bare   bool              // Env is the whole environment
 	Dir    string            // working directory in the VM; empty means /
-	User   string            // a user of the VM (root, vcap); empty means root
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -66,18 +55,18 @@ type RunOptions struct {
 // ExitError is returned by Run for a command that ran and failed.
 type ExitError struct {
 	Argv []string
-	Code int // 128 + signal number where a signal ended it
+	Code int // 128 + signal number if a signal killed it
 }
 
 // Error names the command and its exit code.
 func (e *ExitError) Error() string { return fmt.Sprintf("%q exited with %d", e.Argv, e.Code) }
 
-// record is what is kept of a VM between processes of the lab, in vms/NAME/vm.json.
+// record is what other processes of the lab need to find the VM; it is in vms/NAME/vm.json.
 type record struct {
 	Spec    Spec      `json:"spec"`
 	PID     int       `json:"pid"`        // of init, in the host's namespace; 0 before it is started
-	Started uint64    `json:"start_time"` // of that process, in clock ticks since boot: tells it from a later one with its number
-	Ready   bool      `json:"ready"`      // creation was completed
+	Started uint64    `json:"start_time"` // of that process, in clock ticks since boot; tells it from a later one with the same PID
+	Ready   bool      `json:"ready"`      // the VM has booted
 	Created time.Time `json:"created"`
 }
 
@@ -99,16 +88,6 @@ func (s Spec) check() error {
 	case s.PersistentDisk != "" && !filepath.IsAbs(s.PersistentDisk):
 		return fmt.Errorf("VM %s: persistent disk %q must be an absolute path", s.Name, s.PersistentDisk)
 	}
-	if s.MAC != "" {
-		if _, err := net.ParseMAC(s.MAC); err != nil {
-			return fmt.Errorf("VM %s: MAC address: %w", s.Name, err)
-		}
-	}
-	for _, b := range s.Binds {
-		if !filepath.IsAbs(b.Source) || !filepath.IsAbs(b.Target) {
-			return fmt.Errorf("VM %s: bind of %q at %q: both must be absolute paths", s.Name, b.Source, b.Target)
-		}
-	}
 	return nil
 }
 
@@ -119,31 +98,26 @@ func (s Spec) hostname() string {
 	return s.Name
 }
 
-// dir is the VM's own directory on the host.
+// dir is the VM's directory on the host.
 func (s Spec) dir() string { return filepath.Join(s.StateDir, "vms", s.Name) }
 
-// root is the VM's root directory on the host, on the host's own filesystem: overlay mounts work inside it.
+// root is the VM's root directory on the host's filesystem, in which overlay mounts work.
 func (s Spec) root() string { return filepath.Join(s.dir(), "root") }
 
-// Dir returns the host directory of the VM's own files.
-func (v *VM) Dir() string { return v.Spec.dir() }
-
-// HostPath returns where a file of the VM can be read and written on the host. It holds for what is on the VM's own disk (/etc,
-// /var, /tmp …), not for what is mounted in the VM only: /proc, /sys, /dev, /run, /usr, /var/vcap/store and the packages.
+// HostPath returns the path on the host of a file on the VM's disk (/etc, /var, /tmp ...). It does not work for what is mounted only in
+// the VM: /proc, /sys, /dev, /run, /usr, /var/vcap/store and the packages.
 func (v *VM) HostPath(path string) string {
 	return filepath.Join(v.Spec.root(), filepath.Clean("/"+path))
 }
 
-// ConsoleLog returns the host file that the VM's init and monit write to.
-func (v *VM) ConsoleLog() string { return consoleLog(v.Spec) }
-
+// consoleLog is the file on the host that the VM's init and monit write to.
 func consoleLog(s Spec) string { return filepath.Join(s.dir(), "console.log") }
 
-// PID returns the process id of the VM's init as the host sees it, for /proc/PID/ns/* and nsenter.
+// PID returns the PID of the VM's init in the host's PID namespace, for /proc/PID/ns/* and nsenter.
 func (v *VM) PID() int { return v.record.PID }
 
-// Open finds a VM that some process made earlier. The error is ErrNotFound if there is none; a VM whose creation was not completed or
-// whose processes have died is returned all the same, to be destroyed.
+// Open finds a VM that any process has created. The error is ErrNotFound if there is none. A VM whose creation was not completed, or
+// whose processes have died, is returned too, so that it can be destroyed.
 func Open(stateDir, name string) (*VM, error) {
 	spec := Spec{Name: name, StateDir: stateDir}
 	if !validName.MatchString(name) {
@@ -164,7 +138,7 @@ func Open(stateDir, name string) (*VM, error) {
 	return v, nil
 }
 
-// List returns the names of the VMs of a lab, made completely or in part.
+// List returns the names of the VMs of a lab, including those created only in part.
 func List(stateDir string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(stateDir, "vms"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +156,7 @@ func List(stateDir string) ([]string, error) {
 	return names, nil
 }
 
-// Alive tells whether the VM was made completely and its init still runs.
+// Alive reports whether the VM has booted and its init runs.
 func (v *VM) Alive() bool { return v.record.Ready && v.record.initRuns() }
 
 func (r record) initRuns() bool {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestNodeIsReadyAndInitialisedByTheCloud(t *testing.T) {
+func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
 	l := deployed(t)
 	var nodes struct {
 		Items []struct {
@@ -44,7 +44,7 @@ func TestNodeIsReadyAndInitialisedByTheCloud(t *testing.T) {
 		t.Errorf("zone label %q, want us-east-1a: the cloud controller sets it", got)
 	}
 	for _, taint := range node.Spec.Taints {
-		t.Errorf("taint %s is still there", taint.Key)
+		t.Errorf("node still has the taint %s", taint.Key)
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == "Ready" && c.Status != "True" {
@@ -53,7 +53,7 @@ func TestNodeIsReadyAndInitialisedByTheCloud(t *testing.T) {
 	}
 }
 
-func TestSmokeTestsErrand(t *testing.T) {
+func TestSmokeTestsErrandSucceeds(t *testing.T) {
 	l := deployed(t)
 	out, err := l.run(10*time.Minute, "errand", "smoke-tests")
 	if err != nil {
@@ -61,8 +61,8 @@ func TestSmokeTestsErrand(t *testing.T) {
 	}
 }
 
-// TestLoadBalancerAnswersFromTheMachine is the promise of the mission: a Service of type LoadBalancer, reached from outside the VMs.
-func TestLoadBalancerAnswersFromTheMachine(t *testing.T) {
+// TestLoadBalancerForwardsRequests reaches Services of type LoadBalancer from outside the VMs.
+func TestLoadBalancerForwardsRequests(t *testing.T) {
 	l := deployed(t)
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run(kind, func(t *testing.T) {
@@ -71,26 +71,18 @@ func TestLoadBalancerAnswersFromTheMachine(t *testing.T) {
 			t.Cleanup(func() {
 				l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s")
 			})
-			var host string
-			eventually(t, 2*time.Minute, "host name of the load balancer", func() error {
-				out, err := l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-				if err != nil || out == "" {
-					return fmt.Errorf("none yet: %v %s", err, out)
-				}
-				host = out
-				return nil
-			})
+			host := l.loadBalancerHost(t, name, 2*time.Minute)
 			if !strings.HasSuffix(host, ".amazonaws.com") {
 				t.Errorf("host name %q is not one of AWS", host)
 			}
 			pods := l.mustKubectl(t, "", "-n", name, "get", "pods", "-o", "name")
-			eventually(t, 2*time.Minute, "HTTP through "+host, func() error {
-				out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "10", "http://"+host+"/")
+			waitFor(t, 2*time.Minute, "HTTP through "+host, func() error {
+				body, err := l.get(host)
 				if err != nil {
-					return fmt.Errorf("%w: %s", err, out)
+					return err
 				}
-				if !strings.Contains(pods, strings.TrimSpace(out)) || strings.TrimSpace(out) == "" {
-					return fmt.Errorf("answer %q is not the name of one of the pods %q", out, pods)
+				if body == "" || !strings.Contains(pods, body) {
+					return fmt.Errorf("response %q is not the name of one of the pods %q", body, pods)
 				}
 				return nil
 			})
@@ -98,15 +90,14 @@ func TestLoadBalancerAnswersFromTheMachine(t *testing.T) {
 	}
 }
 
-// TestUpAgainTouchesNothing: the same deploy again restarts no process.
-func TestUpAgainTouchesNothing(t *testing.T) {
+func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 	l := deployed(t)
 	pids := func() string {
 		return l.ssh(t, "control/0", "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")
 	}
 	before := pids()
 	if strings.Count(before, "\n") < 8 {
-		t.Fatalf("too few pidfiles to compare:\n%s", before)
+		t.Fatalf("too few pidfiles:\n%s", before)
 	}
 	start := time.Now()
 	out, err := l.up()
@@ -119,7 +110,7 @@ func TestUpAgainTouchesNothing(t *testing.T) {
 	}
 }
 
-// TestUntaggedInstanceStopsTheDeploy shows the failing case of the mission: what an operator sees when the cluster tag is missing.
+// TestUntaggedInstanceStopsTheDeploy checks what an operator sees when the cluster tag is missing.
 func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	l := own(t)
 	l.ops = []string{"src/test/acceptance/testdata/without-tags.yml"}
@@ -130,9 +121,9 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	for _, want := range []string{
 		"pre-start",                      // the script that failed
 		"i-",                             // the resource
-		"kubernetes.io/cluster/lab",      // the tag wanted
-		"aws ec2 create-tags",            // the command that mends it
-		"Key=kubernetes.io/cluster/lab,", // … with the tag
+		"kubernetes.io/cluster/lab",      // the missing tag
+		"aws ec2 create-tags",            // the command that fixes it
+		"Key=kubernetes.io/cluster/lab,", // with the tag
 	} {
 		if !strings.Contains(tail(out, 40), want) {
 			t.Errorf("the end of the output does not say %q", want)
@@ -143,7 +134,7 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	}
 }
 
-// smokeImage is the image that travels in the release for tests.
+// smokeImage returns the test image that is part of the release.
 func (l *lab) smokeImage(t *testing.T) string {
 	t.Helper()
 	var images map[string]string

@@ -22,43 +22,43 @@ import (
 )
 
 const (
-	// refusalTimeout bounds an `up` that is refused while templates are rendered: the first generates all secrets, which takes
-	// most of it, the others take about a second.
+	// refusalTimeout limits an `up` that is refused while templates are rendered. The first one generates all secrets, which takes
+	// most of the time; the others take about a second.
 	refusalTimeout = time.Minute
-	// endLines is how much of the output's end an operator reads.
+	// endLines is how many lines an operator reads at the end of the output.
 	endLines = 25
 )
 
-// badInput is one mistake of an operator.
+// badInput is a mistake of an operator.
 type badInput struct {
 	name string
 	// ops is an ops-file's content, applied last.
 	ops  string
 	vars []string
-	// want must be in the last lines: the value, the property or place, what is allowed, what to do.
+	// want must appear in the last lines: the value, the property or file, what is allowed, what to do.
 	want []string
-	// absent must not be in them: consequences of the mistake that would lead away from it.
+	// absent must not appear there: consequences that would distract from the mistake.
 	absent []string
 }
 
-// jobProperty is an ops-file that sets one property of a job on the control VMs.
+// jobProperty returns an ops-file that sets one property of a job on the control VMs.
 func jobProperty(job, path, value string) string {
 	return inGroup("jobs/name="+job+"/properties/"+path, value)
 }
 
-// inGroup is an ops-file that sets something of the instance group control.
+// inGroup returns an ops-file that sets a value in the instance group control.
 func inGroup(path, value string) string {
 	return "- type: replace\n  path: /instance_groups/name=control/" + path + "\n  value: " + value + "\n"
 }
 
-// renderRefusals are refused before there is a VM.
+// renderRefusals are refused before a VM exists.
 var renderRefusals = []badInput{
 	{
 		name: "missing property", ops: "- {type: remove, path: /instance_groups/name=control/jobs/name=kubelet/properties/bootstrap_token}\n",
-		want: []string{"instance group 'control'", "job 'kubelet'", "Can't find property '[\"bootstrap_token\"]'"}, // a Director's words
+		want: []string{"instance group 'control'", "job 'kubelet'", "Can't find property '[\"bootstrap_token\"]'"}, // the Director's message
 	},
 	{
-		name: "misspelt property", ops: jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
+		name: "misspelled property", ops: jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
 		want: []string{"instance group 'control', job 'kube-apiserver'", "unknown property 'cluster.pod_cidrs'", "did you mean cluster.pod_cidr?", "jobs/kube-apiserver/spec"},
 	},
 	{
@@ -79,11 +79,11 @@ var renderRefusals = []badInput{
 		want: []string{"cluster.pod_cidr 10.96.0.0/12 and cluster.service_cidr 10.96.0.0/16 overlap", "do not share an address"},
 	},
 	{
-		name: "dns_ip outside", ops: jobProperty("kube-apiserver", "cluster/dns_ip?", "10.97.0.10"),
+		name: "dns_ip outside the network of Services", ops: jobProperty("kube-apiserver", "cluster/dns_ip?", "10.97.0.10"),
 		want: []string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"},
 	},
 	{
-		name: "cluster name that is no tag", vars: []string{"cluster_name=Prod_1"},
+		name: "cluster name that cannot be a tag", vars: []string{"cluster_name=Prod_1"},
 		want: []string{`cluster.name is "Prod_1"`, "kubernetes.io/cluster/NAME", "lower-case letters, digits, hyphens and dots", "at most 105"},
 	},
 	{
@@ -147,34 +147,34 @@ var renderRefusals = []badInput{
 	},
 }
 
-// TestBadInputMakesNoVM: what can be seen to be wrong from the manifest alone is refused before anything is made.
-func TestBadInputMakesNoVM(t *testing.T) {
-	l := own(t) // one for all: the secrets that the first case generates are kept
+// TestBadManifestIsRefusedBeforeAnythingIsCreated covers mistakes that the manifest alone shows.
+func TestBadManifestIsRefusedBeforeAnythingIsCreated(t *testing.T) {
+	l := own(t) // one lab for all cases, which keeps the secrets that the first one generates
 	for _, c := range renderRefusals {
 		t.Run(c.name, func(t *testing.T) {
-			begun := time.Now()
+			started := time.Now()
 			out, number, err := l.refusedUp(t, c)
 			if err == nil {
 				t.Fatalf("it was deployed:\n%s", tail(out, endLines))
 			}
-			c.judge(t, out)
-			t.Logf("refused after %s", time.Since(begun).Round(10*time.Millisecond))
-			for _, made := range []string{"lab.json", "state.json", "vms", "cloud.json"} {
-				if _, err := os.Lstat(filepath.Join(l.state, made)); err == nil {
-					t.Errorf("%s was made", made)
+			c.check(t, out)
+			t.Logf("refused after %s", time.Since(started).Round(10*time.Millisecond))
+			for _, created := range []string{"lab.json", "state.json", "vms", "cloud.json"} {
+				if _, err := os.Lstat(filepath.Join(l.state, created)); err == nil {
+					t.Errorf("%s was created", created)
 				}
 			}
-			if number != 0 { // else it was refused before a network was chosen
+			if number != 0 { // otherwise it was refused before a network was chosen
 				left, err := vm.Leftovers(network.Network{Number: number}, l.state)
 				if err != nil || len(left) > 0 {
-					t.Errorf("something was made: %q %v", left, err)
+					t.Errorf("something was created: %q %v", left, err)
 				}
 			}
 		})
 	}
 }
 
-// with returns a lab on the same state directory with the mistake in it.
+// with returns a lab on the same state directory whose next deploy contains the mistake.
 func (l *lab) with(t *testing.T, c badInput) *lab {
 	t.Helper()
 	changed := &lab{state: l.state, base: l.base, ops: slices.Clone(l.ops), vars: slices.Concat(l.vars, c.vars)}
@@ -188,20 +188,20 @@ func (l *lab) with(t *testing.T, c badInput) *lab {
 	return changed
 }
 
-// refusedUp runs `up` with the mistake, and notes the number of the network that it chooses meanwhile.
+// refusedUp runs `up` with the mistake, and returns the number of the network that it chose, 0 if none.
 func (l *lab) refusedUp(t *testing.T, c badInput) (out string, number int, err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), refusalTimeout)
 	defer cancel()
 	changed := l.with(t, c)
-	ended := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
-		defer close(ended)
+		defer close(done)
 		out, err = output(ctx, changed.command(ctx, changed.upArgs()...))
 	}()
 	for {
 		select {
-		case <-ended:
+		case <-done:
 			return out, number, err
 		case <-time.After(5 * time.Millisecond):
 			if n := l.networkNumber(); n != 0 {
@@ -211,7 +211,7 @@ func (l *lab) refusedUp(t *testing.T, c badInput) (out string, number int, err e
 	}
 }
 
-// networkNumber is the number of the lab's network, 0 where it has none.
+// networkNumber returns the number of the lab's network, 0 if it has none.
 func (l *lab) networkNumber() int {
 	var settings struct{ Network int }
 	text, err := os.ReadFile(filepath.Join(l.state, "lab.json"))
@@ -221,8 +221,8 @@ func (l *lab) networkNumber() int {
 	return settings.Network
 }
 
-// judge checks what an operator reads at the end.
-func (c badInput) judge(t *testing.T, out string) {
+// check compares the end of the output, which an operator reads, with what it must say.
+func (c badInput) check(t *testing.T, out string) {
 	t.Helper()
 	end := tail(out, endLines)
 	for _, want := range c.want {
@@ -240,20 +240,20 @@ func (c badInput) judge(t *testing.T, out string) {
 	}
 }
 
-// preStartRefusals are found by the programs of the release on the VM, before anything of it is started.
+// preStartRefusals are found by the release's programs on the VM, before any process starts.
 func preStartRefusals(t *testing.T) []badInput {
 	ca, expired, key := expiredCertificate(t)
 	return []badInput{
 		{
 			name: "unknown flags", ops: jobProperty("kube-apiserver", "extra_args?", "{event-tl: 1h, max-request-inflight: 100}"),
-			want: []string{"pre-start", "kube-apiserver", "--event-tl=1h (property extra_args", "no flag --event-tl; the nearest that it has is --event-ttl", "--max-request-inflight=100", "--max-requests-inflight"},
+			want: []string{"pre-start", "kube-apiserver", "--event-tl=1h (property extra_args", "no flag --event-tl; the nearest is --event-ttl", "--max-request-inflight=100", "--max-requests-inflight"},
 		},
 		{
 			name: "flag of the wrong type", ops: jobProperty("kube-controller-manager", "extra_args?", "{concurrent-deployment-syncs: many}"),
 			want: []string{"pre-start", "kube-controller-manager", "--concurrent-deployment-syncs=many (property extra_args", `parsing "many"`},
 		},
 		{
-			name: "CA that is none", ops: jobProperty("kubelet", "tls/ca", "((tls_kube_proxy.certificate))"),
+			name: "certificate in place of a CA", ops: jobProperty("kubelet", "tls/ca", "((tls_kube_proxy.certificate))"),
 			want: []string{"pre-start", "kubelet", "property tls.ca", "system:kube-proxy", "is not a CA"},
 		},
 		{
@@ -265,55 +265,56 @@ func preStartRefusals(t *testing.T) []badInput {
 			ops: jobProperty("kube-proxy", "tls/client", object(map[string]string{
 				"ca": "((tls_kube_proxy.ca))", "certificate": "((tls_kube_proxy.certificate))", "private_key": "((tls_flannel.private_key))",
 			})),
-			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not fit"},
+			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not match"},
 		},
 	}
 }
 
-// TestBadInputStartsNothing: mistakes that only the VM can find stop the deploy in pre-start, and the deploy that mends them
-// completes.
-func TestBadInputStartsNothing(t *testing.T) {
+// TestBadInputStopsTheDeployInPreStart covers mistakes that only the VM can find. Nothing is started, and the next deploy,
+// without the mistake, completes.
+func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 	l := own(t)
 	for _, c := range preStartRefusals(t) {
 		t.Run(c.name, func(t *testing.T) {
-			begun := time.Now()
+			started := time.Now()
 			out, err := l.with(t, c).up()
 			if err == nil {
 				t.Fatalf("it was deployed:\n%s", tail(out, endLines))
 			}
-			t.Logf("refused after %s", time.Since(begun).Round(10*time.Millisecond))
-			c.judge(t, out)
+			t.Logf("refused after %s", time.Since(started).Round(10*time.Millisecond))
+			c.check(t, out)
 			if files := l.ssh(t, "control/0", "sh", "-c", "ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true"); files != "" {
 				t.Errorf("something was started: %s", files)
 			}
 		})
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up with the mistakes mended: %v\n%s", err, tail(out, 40))
+		t.Fatalf("up without the mistakes: %v\n%s", err, tail(out, 40))
 	}
 	t.Run("more control VMs", func(t *testing.T) { l.checkGrowthIsRefused(t) })
 }
 
-// checkGrowthIsRefused: new instances beside a cluster of one are refused before they found another one, and nothing is lost by going back.
+// checkGrowthIsRefused adds control VMs to a cluster of one. They must be refused before they form a second cluster, and going
+// back must lose nothing.
 func (l *lab) checkGrowthIsRefused(t *testing.T) {
 	t.Helper()
-	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "made-before")
+	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-before")
 	grown := badInput{ops: inGroup("instances", "3"), want: []string{"pre-start", "job etcd", "second cluster", "set the number of instances back", "docs/operations.md"}}
 	out, err := l.with(t, grown).up()
 	if err == nil {
 		t.Fatalf("it was deployed:\n%s", tail(out, endLines))
 	}
-	grown.judge(t, out)
+	grown.check(t, out)
 	if files := l.ssh(t, "control/1", "sh", "-c", "ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true"); files != "" {
 		t.Errorf("something was started: %s", files)
 	}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up with one control VM again: %v\n%s", err, tail(out, 40))
 	}
-	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "made-before")
+	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "created-before")
 }
 
-// object writes a map in YAML's flow style, which JSON is a part of.
+// object returns a map in YAML's flow style, of which JSON is a subset.
 func object(m map[string]string) string {
 	text, err := json.Marshal(m)
 	if err != nil {
@@ -322,7 +323,7 @@ func object(m map[string]string) string {
 	return string(text)
 }
 
-// expiredCertificate makes a CA, and a certificate of it that ended on 2020-01-02.
+// expiredCertificate returns a CA and a certificate signed by it that expired on 2020-01-02.
 func expiredCertificate(t *testing.T) (ca, certificate, key string) {
 	t.Helper()
 	issue := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (string, *ecdsa.PrivateKey) {
@@ -339,14 +340,14 @@ func expiredCertificate(t *testing.T) (ca, certificate, key string) {
 		}
 		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), own
 	}
-	begin := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	notBefore := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old-ca"}, NotBefore: begin, NotAfter: begin.AddDate(50, 0, 0),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old-ca"}, NotBefore: notBefore, NotAfter: notBefore.AddDate(50, 0, 0),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	ca, signer := issue(authority, authority, nil)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:kube-scheduler"}, NotBefore: begin, NotAfter: begin.AddDate(0, 0, 1),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:kube-scheduler"}, NotBefore: notBefore, NotAfter: notBefore.AddDate(0, 0, 1),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	certificate, leafKey := issue(leaf, authority, signer)

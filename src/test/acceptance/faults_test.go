@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// promptly is how soon an interrupted command has to be gone.
+	// promptly is how soon an interrupted command must exit.
 	promptly = 10 * time.Second
-	// reachTimeout bounds how long an `up` that is to be interrupted may take to get that far.
+	// reachTimeout limits how long an `up` may take to reach the stage at which it is interrupted.
 	reachTimeout = 3 * time.Minute
-	// outage is how long the cloud is away.
+	// outage is how long the cloud is unavailable.
 	outage = time.Minute
-	// diskSize is what a lab's directory of its own gets; a lab needs about 1 GiB of it.
+	// diskSize is the size of the disk for a lab's directory, in bytes; a lab uses about 1 GiB.
 	diskSize = 3 << 30
 )
 
-// interruption ends an `up` as soon as a line of progress, or a file in the state directory, shows that a stage is reached.
+// interruption is a signal to `up`, sent as soon as a line of progress or a file in the state directory shows that it has reached a stage.
 type interruption struct {
 	name   string
-	line   string // regular expression over what was printed
-	file   string // glob below the state directory
+	line   string // regular expression for a line of the output
+	file   string // glob pattern below the state directory
 	signal syscall.Signal
 }
 
-// interruptions are in the order of the stages, so that each `up` gets further than the one before.
+// interruptions are in the order of the stages, so that each `up` gets further than the previous one.
 var interruptions = []interruption{
 	{"generating variables", `Generating variables: \w+`, "", syscall.SIGKILL},
 	{"reading the release", "", "releases/*", syscall.SIGKILL},
@@ -56,10 +56,10 @@ var interruptions = []interruption{
 	{"post-start", `L executing post-start`, "", syscall.SIGKILL},
 }
 
-// TestInterruptedUpCompletes interrupts `up` at every stage, by Ctrl-C and by kill -9, and runs it again. In the end everything of the
-// lab is killed without warning, and `down` leaves nothing of it.
+// TestInterruptedUpCompletes interrupts `up` at every stage, with SIGINT and with SIGKILL, and runs it again. Then it kills all
+// processes of the lab, and expects `down` to leave nothing behind.
 func TestInterruptedUpCompletes(t *testing.T) {
-	before := look(t, 0)
+	before := readHost(t, 0)
 	l := own(t)
 	for _, i := range interruptions {
 		t.Run(fmt.Sprintf("%s, %s", i.name, i.signal), func(t *testing.T) { l.interrupt(t, i) })
@@ -70,7 +70,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 	}
 	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(begun).Round(100*time.Millisecond))
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") || strings.Count(got, "\n") != 0 {
-		t.Errorf("nodes are not as wanted: %s", got)
+		t.Errorf("got nodes %s, want one that is Ready", got)
 	}
 	number := l.networkNumber()
 	for _, p := range l.processes(t) {
@@ -85,7 +85,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 	before.mustEqual(t, number)
 }
 
-// interrupt runs `up` until the stage is reached and ends it there.
+// interrupt runs `up` until it reaches the stage, and interrupts it there.
 func (l *lab) interrupt(t *testing.T, i interruption) {
 	t.Helper()
 	present, _ := filepath.Glob(filepath.Join(l.state, i.file))
@@ -93,7 +93,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	var out buffer
 	cmd := l.command(t.Context(), l.upArgs()...)
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that Ctrl-C reaches what it has started, too
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that SIGINT reaches its children too
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -109,44 +109,44 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	for deadline := time.Now().Add(reachTimeout); !reached(); {
 		select {
 		case err := <-ended:
-			t.Fatalf("up ended before the stage was reached: %v\n%s", err, tail(out.String(), 40))
+			t.Fatalf("up exited before it reached the stage: %v\n%s", err, tail(out.String(), 40))
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
 			_ = cmd.Process.Kill()
-			t.Fatalf("the stage was not reached within %s: %v\n%s", reachTimeout, <-ended, tail(out.String(), 40))
+			t.Fatalf("up did not reach the stage within %s: %v\n%s", reachTimeout, <-ended, tail(out.String(), 40))
 		}
 	}
-	whom := cmd.Process.Pid
+	target := cmd.Process.Pid
 	if i.signal == syscall.SIGINT {
-		whom = -whom
+		target = -target // the process group
 	}
 	begun := time.Now()
-	if err := syscall.Kill(whom, i.signal); err != nil {
+	if err := syscall.Kill(target, i.signal); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Fatalf("up completed, interrupted or not:\n%s", tail(out.String(), 20))
+			t.Fatalf("up completed although it was interrupted:\n%s", tail(out.String(), 20))
 		}
 	case <-time.After(time.Minute):
 		_ = cmd.Process.Kill()
-		t.Fatalf("it does not end: %v\n%s", <-ended, tail(out.String(), 40))
+		t.Fatalf("up does not exit: %v\n%s", <-ended, tail(out.String(), 40))
 	}
 	took := time.Since(begun).Round(time.Millisecond)
-	t.Logf("ended after %s", took)
+	t.Logf("exited after %s", took)
 	if i.signal == syscall.SIGKILL {
 		return
 	}
 	if took > promptly {
-		t.Errorf("it took %s to end", took)
+		t.Errorf("up took %s to exit", took)
 	}
 	if end := tail(out.String(), 6); !strings.Contains(end, "Interrupted. Run the same command again to continue.") {
-		t.Errorf("it does not say what to do:\n%s", end)
+		t.Errorf("the output does not say what to do:\n%s", end)
 	}
 	if end := tail(out.String(), 6); strings.Count(end, "\n") > 5 || strings.Contains(end, "panic") {
-		t.Errorf("odd last words:\n%s", end)
+		t.Errorf("unexpected last lines:\n%s", end)
 	}
 	for _, p := range l.processes(t) {
 		if p.onHost && !p.is("cloud") || strings.Contains(p.command, "/bin/pre-start") || strings.Contains(p.command, "/bin/post-start") {
@@ -155,7 +155,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	}
 }
 
-// buffer is written by a command and read by the test meanwhile.
+// buffer can be read while a command writes to it.
 type buffer struct {
 	mutex sync.Mutex
 	bytes.Buffer
@@ -173,20 +173,20 @@ func (b *buffer) String() string {
 	return b.Buffer.String()
 }
 
-// process is one of a lab's.
+// process is a process of a lab.
 type process struct {
 	pid     int
 	command string
-	onHost  bool // it is in the host's PID namespace
+	onHost  bool // in the host's PID namespace
 }
 
-// is tells whether it is bin/lab with that command.
+// is says whether the process is bin/lab with that command.
 func (p process) is(command string) bool {
 	words := strings.Fields(p.command)
 	return len(words) > 1 && filepath.Base(words[0]) == "lab" && words[1] == command
 }
 
-// processes lists what runs of this lab: in its control groups, or with its directory among the arguments.
+// processes lists the lab's processes: those in its control groups, or with its directory among their arguments.
 func (l *lab) processes(t *testing.T) []process {
 	t.Helper()
 	group := fmt.Sprintf(":/klab%d/", l.networkNumber())
@@ -199,7 +199,7 @@ func (l *lab) processes(t *testing.T) []process {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
 		arguments, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if err != nil || len(arguments) == 0 {
-			continue // it has ended
+			continue // it has exited
 		}
 		groups, _ := os.ReadFile(filepath.Join(dir, "cgroup"))
 		command := strings.TrimSpace(strings.ReplaceAll(string(arguments), "\x00", " "))
@@ -226,19 +226,19 @@ func pids(t *testing.T) []int {
 	return list
 }
 
-// host is what there is on this machine of the kinds of things that a lab makes.
-type host map[string]bool
+// hostState is the set of namespaces, mounts, interfaces and the like on this machine, as a lab creates them.
+type hostState map[string]bool
 
 var (
 	labName   = regexp.MustCompile(`\bklab(\d+)\b`)
 	labPrefix = regexp.MustCompile(`\b10\.(\d+)\.\d+\.\d+`)
 )
 
-// look lists namespaces, mounts, interfaces, addresses, routes, control groups, nftables rules and loop devices. What names another lab
-// than the given one is left out, for others may come and go meanwhile; with number 0 that is all labs.
-func look(t *testing.T, number int) host {
+// readHost lists namespaces, mounts, interfaces, addresses, routes, control groups, nftables rules and loop devices. It leaves out
+// those of labs other than the given one, which may come and go; with number 0, those of all labs.
+func readHost(t *testing.T, number int) hostState {
 	t.Helper()
-	h := host{}
+	h := hostState{}
 	foreign := func(line string) bool {
 		for _, pattern := range []*regexp.Regexp{labName, labPrefix} {
 			if m := pattern.FindStringSubmatch(line); m != nil && m[1] != strconv.Itoa(number) {
@@ -258,7 +258,7 @@ func look(t *testing.T, number int) host {
 			t.Fatalf("%q: %v", argv, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			// Names of namespaces get an id once somebody asks for it, and interfaces have counters.
+			// A namespace gets an id when it is first queried.
 			line, _, _ = strings.Cut(strings.TrimSpace(line), " (id:")
 			if line != "" && !foreign(line) {
 				h[kind+" "+line] = true
@@ -268,13 +268,13 @@ func look(t *testing.T, number int) host {
 	return h
 }
 
-// mustEqual fails for everything that has come since, and for processes of that lab.
-func (h host) mustEqual(t *testing.T, number int) {
+// mustEqual fails for everything that has appeared since, and for processes of that lab.
+func (h hostState) mustEqual(t *testing.T, number int) {
 	t.Helper()
 	if number == 0 {
 		t.Fatal("the lab had no network")
 	}
-	for line := range look(t, number) {
+	for line := range readHost(t, number) {
 		if !h[line] {
 			t.Errorf("left behind: %s", line)
 		}
@@ -283,7 +283,7 @@ func (h host) mustEqual(t *testing.T, number int) {
 	for _, pid := range pids(t) {
 		groups, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 		if strings.Contains(string(groups), group) {
-			// One without a command line has ended, and its parent is yet to take note.
+			// A process without a command line has exited and waits to be reaped.
 			if command, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); len(command) > 0 {
 				t.Errorf("process %d was left behind: %q", pid, command)
 			}
@@ -291,27 +291,27 @@ func (h host) mustEqual(t *testing.T, number int) {
 	}
 }
 
-// TestFullDisk deploys on a disk that fills up at several stages: each time the message says so, and with room again `up` completes.
-// `down` then leaves nothing.
-func TestFullDisk(t *testing.T) {
+// TestFullDiskIsReported fills the disk at several stages of a deploy. Each time the message must name the reason. With space again,
+// `up` completes, and `down` leaves nothing behind.
+func TestFullDiskIsReported(t *testing.T) {
 	l := own(t)
-	before := look(t, 0)
+	before := readHost(t, 0)
 	disk := l.state
 	unmount := smallDisk(t, disk)
 	l.state = filepath.Join(disk, "lab")
 	ballast := filepath.Join(disk, "ballast")
 	for _, c := range []struct {
 		name string
-		room int64 // MiB
+		free int64 // MiB
 	}{
-		{"no room at all", 0}, {"no room for the release", 60}, {"no room for packages", 300}, {"no room for the VM", 0},
+		{"no space at all", 0}, {"no space for the release", 60}, {"no space for packages", 300}, {"no space for the VM", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.name == "no room for the VM" { // let it get as far as that
-				leaveRoom(t, ballast, diskSize)
+			if c.name == "no space for the VM" { // let it reach that stage
+				leaveFree(t, ballast, diskSize)
 				l.interrupt(t, interruption{line: "L creating VM", signal: syscall.SIGINT})
 			}
-			leaveRoom(t, ballast, c.room<<20)
+			leaveFree(t, ballast, c.free<<20)
 			begun := time.Now()
 			out, err := l.up()
 			if err == nil {
@@ -327,13 +327,13 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up with room again: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up with free space: %v\n%s", err, tail(out, 60))
 	}
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") {
 		t.Errorf("node is not Ready: %s", got)
 	}
 	number := l.networkNumber()
-	leaveRoom(t, ballast, 0) // neither may a full disk keep a lab from being removed
+	leaveFree(t, ballast, 0) // a full disk must not prevent down
 	out, err := l.run(2*time.Minute, "down")
 	if err != nil {
 		t.Fatalf("down: %v\n%s", err, out)
@@ -342,7 +342,7 @@ func TestFullDisk(t *testing.T) {
 	before.mustEqual(t, number)
 }
 
-// smallDisk mounts a file system of diskSize at dir, and gives what takes it away.
+// smallDisk mounts a file system of diskSize at dir, and returns the function that unmounts it.
 func smallDisk(t *testing.T, dir string) func() {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "disk")
@@ -354,14 +354,14 @@ func smallDisk(t *testing.T, dir string) func() {
 	}
 	sh("truncate", "--size", strconv.Itoa(diskSize), image)
 	sh("mkfs.ext4", "-q", "-m", "0", image)
-	sh("mount", "-o", "loop", image, dir) // the loop device goes with the mount
+	sh("mount", "-o", "loop", image, dir) // unmounting removes the loop device
 	unmount := sync.OnceFunc(func() { sh("umount", "--lazy", dir) })
 	t.Cleanup(unmount)
 	return unmount
 }
 
-// leaveRoom makes a file that leaves so many bytes of its disk free.
-func leaveRoom(t *testing.T, file string, room int64) {
+// leaveFree writes a file that leaves that many bytes of its disk free.
+func leaveFree(t *testing.T, file string, free int64) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -376,20 +376,20 @@ func leaveRoom(t *testing.T, file string, room int64) {
 	if err := syscall.Fstatfs(int(f.Fd()), &disk); err != nil {
 		t.Fatal(err)
 	}
-	size := info.Size() + int64(disk.Bavail)*disk.Bsize - room
+	size := info.Size() + int64(disk.Bavail)*disk.Bsize - free
 	if size < info.Size() {
 		if err := f.Truncate(max(size, 0)); err != nil {
 			t.Fatal(err)
 		}
 		return
 	}
-	// The file system keeps some blocks for its own lists; the last ones may not be given out.
+	// The file system keeps some blocks for itself, so the last ones may not be available.
 	if err := syscall.Fallocate(int(f.Fd()), 0, 0, size); err != nil && !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
 }
 
-// pidsOf gives the pids of an instance's processes by pidfile, as the instance numbers them.
+// pidsOf returns the pids of an instance's processes by name, in the instance's PID namespace.
 func (l *lab) pidsOf(t *testing.T, instance string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -404,30 +404,38 @@ func (l *lab) pidsOf(t *testing.T, instance string) map[string]string {
 	return files
 }
 
-// nodeIsReady says whether the API answers and its node is Ready, with a lease that was renewed after since.
+// nodeIsReady returns nil if the API responds and its node is Ready, with a lease renewed after since.
 func (l *lab) nodeIsReady(t *testing.T, since time.Time) error {
 	t.Helper()
 	out, err := l.kubectl(t, "", "--request-timeout=5s", "get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
-	if err != nil || out != "True" {
-		return fmt.Errorf("the node's Ready is %q: %w", out, errors.Join(err))
+	switch {
+	case err != nil:
+		return fmt.Errorf("get the node: %w: %s", err, out)
+	case out != "True":
+		return fmt.Errorf("the node's condition Ready is %q", out)
 	}
-	if out, err = l.kubectl(t, "", "--request-timeout=5s", "-n", "kube-node-lease", "get", "leases", "-o", "jsonpath={.items[0].spec.renewTime}"); err != nil {
-		return fmt.Errorf("the node's lease: %w: %s", err, out)
+	out, err = l.kubectl(t, "", "--request-timeout=5s", "-n", "kube-node-lease", "get", "leases", "-o", "jsonpath={.items[0].spec.renewTime}")
+	if err != nil {
+		return fmt.Errorf("get the node's lease: %w: %s", err, out)
 	}
-	if renewed, err := time.Parse(time.RFC3339Nano, out); err != nil || renewed.Before(since) {
-		return fmt.Errorf("the node's lease was renewed at %q, before %s: %w", out, since, errors.Join(err))
+	renewed, err := time.Parse(time.RFC3339Nano, out)
+	switch {
+	case err != nil:
+		return fmt.Errorf("the node's lease: %w", err)
+	case renewed.Before(since):
+		return fmt.Errorf("the node's lease was renewed at %s, before %s", renewed, since)
 	}
 	return nil
 }
 
-// containersOf describes the containers of a namespace by what changes when one is started anew.
+// containersOf describes the containers of a namespace by what changes when one is restarted.
 func (l *lab) containersOf(t *testing.T, namespace string) string {
 	t.Helper()
 	return l.mustKubectl(t, "", "-n", namespace, "get", "pods", "--sort-by=.metadata.name", "-o",
 		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {range .status.containerStatuses[*]}{.containerID} {.restartCount} {.state.running.startedAt}{end}{"\n"}{end}`)
 }
 
-// served deploys two pods behind a load balancer and gives the load balancer's name.
+// served deploys two pods behind a load balancer and returns its host name.
 func (l *lab) served(t *testing.T, name string) string {
 	t.Helper()
 	l.mustKubectl(t, loadBalancerManifest(name, "classic", l.smokeImage(t)), "apply", "-f", "-")
@@ -436,30 +444,20 @@ func (l *lab) served(t *testing.T, name string) string {
 	return l.answered(t, name, 2*time.Minute)
 }
 
-// answered waits until a namespace's load balancer answers, and gives its name.
+// answered waits until a namespace's load balancer responds, and returns its host name.
 func (l *lab) answered(t *testing.T, name string, timeout time.Duration) string {
 	t.Helper()
-	var host string
 	begun := time.Now()
-	eventually(t, timeout, "host name of the load balancer of "+name, func() (err error) {
-		host, err = l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-		if err != nil || host == "" {
-			return fmt.Errorf("none yet: %w", errors.Join(err))
-		}
-		return nil
-	})
+	host := l.loadBalancerHost(t, name, timeout)
 	t.Logf("load balancer of %s has its name after %s", name, time.Since(begun).Round(100*time.Millisecond))
-	eventually(t, timeout, "HTTP through "+host, func() error {
-		out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
+	waitFor(t, timeout, "HTTP through "+host, func() error {
+		_, err := l.get(host)
+		return err
 	})
 	return host
 }
 
-// onNodePort asks a namespace's service on the port that every node has for it.
+// onNodePort sends a request to the node port of a namespace's Service.
 func (l *lab) onNodePort(t *testing.T, name string) error {
 	t.Helper()
 	port := l.mustKubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}")
@@ -470,13 +468,13 @@ func (l *lab) onNodePort(t *testing.T, name string) error {
 	return nil
 }
 
-// TestCloudOutage takes the cloud away for a minute: its API, instance metadata, load balancers and the DNS of the VMs' network. The
-// cluster goes on, what was asked for meanwhile is made afterwards, and no process was restarted.
-func TestCloudOutage(t *testing.T) {
+// TestClusterSurvivesCloudOutage stops the cloud for a minute: its API, instance metadata, load balancers and the DNS of the VMs'
+// network. The cluster keeps running, load balancers requested meanwhile are created afterwards, and no process is restarted.
+func TestClusterSurvivesCloudOutage(t *testing.T) {
 	l := deployed(t)
 	host := l.served(t, "before-outage")
 	pods, processes := l.containersOf(t, "before-outage"), l.pidsOf(t, "control/0")
-	eventually(t, time.Minute, "the node's first lease", func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) })
+	waitFor(t, time.Minute, "the node's first lease", func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) })
 	var cloud struct{ PID int }
 	text, err := os.ReadFile(filepath.Join(l.state, "cloud.json"))
 	if err != nil || json.Unmarshal(text, &cloud) != nil || cloud.PID < 2 {
@@ -490,12 +488,12 @@ func TestCloudOutage(t *testing.T) {
 	l.mustKubectl(t, loadBalancerManifest("in-outage", "classic", image), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "in-outage", "--timeout=90s") })
 	l.mustKubectl(t, "", "-n", "in-outage", "rollout", "status", "deployment/web", "--timeout=50s")
-	t.Cleanup(func() { // before the others, which need the cloud
+	t.Cleanup(func() { // runs before the other cleanups, which require the cloud
 		if out, err := l.up(); err != nil {
 			t.Errorf("up: %v\n%s", err, tail(out, 30))
 		}
 	})
-	eventually(t, 20*time.Second, "a service made in the outage", func() error { return l.onNodePort(t, "in-outage") })
+	waitFor(t, 20*time.Second, "a Service created in the outage", func() error { return l.onNodePort(t, "in-outage") })
 	answers := 0
 	for time.Since(gone) < outage {
 		for _, namespace := range []string{"before-outage", "in-outage"} {
@@ -509,9 +507,9 @@ func TestCloudOutage(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 	}
-	t.Logf("%d requests were answered in the outage", answers)
-	if out, err := l.up(); err != nil || !strings.Contains(out, "nothing was touched") {
-		t.Fatalf("up, which starts the cloud again: %v\n%s", err, tail(out, 30))
+	t.Logf("%d requests succeeded in the outage", answers)
+	if out, err := l.up(); err != nil || !strings.Contains(out, "Nothing has changed") {
+		t.Fatalf("up, which restarts the cloud: %v\n%s", err, tail(out, 30))
 	}
 	l.answered(t, "in-outage", 3*time.Minute)
 	if again := l.answered(t, "before-outage", time.Minute); again != host {
@@ -530,8 +528,8 @@ func TestCloudOutage(t *testing.T) {
 	}
 }
 
-// TestKilledProcessesComeBack kills processes of a VM without warning: monit starts them again, and what runs in pods doesn't notice.
-func TestKilledProcessesComeBack(t *testing.T) {
+// TestKilledProcessesAreRestarted kills processes of a VM: monit restarts them, and pods are not affected.
+func TestKilledProcessesAreRestarted(t *testing.T) {
 	l := deployed(t)
 	l.served(t, "killed")
 	pods := l.containersOf(t, "killed")
@@ -550,7 +548,7 @@ func TestKilledProcessesComeBack(t *testing.T) {
 			}
 			killed := time.Now()
 			l.ssh(t, "control/0", kill...)
-			eventually(t, time.Minute, "new processes", func() error {
+			waitFor(t, time.Minute, "new processes", func() error {
 				after := l.pidsOf(t, "control/0")
 				for _, name := range victims {
 					if after[name] == before[name] || after[name] == "" {
@@ -563,7 +561,7 @@ func TestKilledProcessesComeBack(t *testing.T) {
 				}
 				return nil
 			})
-			eventually(t, time.Minute, "node Ready", func() error { return l.nodeIsReady(t, killed) })
+			waitFor(t, time.Minute, "node Ready", func() error { return l.nodeIsReady(t, killed) })
 			t.Logf("back after %s", time.Since(killed).Round(100*time.Millisecond))
 			if err := l.onNodePort(t, "killed"); err != nil {
 				t.Error(err)

@@ -1,5 +1,5 @@
-// Package acceptance deploys the dev release tarball in a lab of its own and looks at the cluster as an operator would. It drives
-// bin/lab and kubectl as programs. It needs root and what `make release lab` builds; ACCEPTANCE=1 says that both are there.
+// Package acceptance deploys the dev release tarball in labs and uses the clusters as an operator would: it runs bin/lab and
+// kubectl. It requires root and what `make release lab` builds; set ACCEPTANCE=1 when both are available.
 package acceptance
 
 import (
@@ -16,10 +16,11 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/vm"
 )
 
-// deployTimeout bounds one `lab up`; on an idle machine it takes a few minutes at most.
+// deployTimeout limits one `lab up`, which takes a few minutes at most on an idle machine.
 const deployTimeout = 15 * time.Minute
 
 var repo = func() string {
@@ -33,8 +34,8 @@ var repo = func() string {
 // lab is one lab with a state directory of its own.
 type lab struct {
 	state string
-	base  []string // ops-files instead of those of `make up`, unless empty
-	ops   []string // ops-files beyond those
+	base  []string // replaces the ops-files of `make up`, unless empty
+	ops   []string // additional ops-files
 	vars  []string
 }
 
@@ -48,7 +49,7 @@ var shared struct {
 func TestMain(m *testing.M) {
 	vm.MaybeRunInit()
 	if os.Getenv("ACCEPTANCE") == "" {
-		fmt.Println("acceptance tests skipped: they need root and built artifacts; `make test-lab` runs them")
+		fmt.Println("acceptance tests skipped: they require root and a built release; `make test-lab` runs them")
 		return
 	}
 	code := m.Run()
@@ -62,7 +63,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// deployed returns the lab that tests share, deployed on first use. A test leaves it as it found it.
+// deployed returns the lab that tests share, and deploys it on first use. A test must leave it as it found it.
 func deployed(t *testing.T) *lab {
 	t.Helper()
 	shared.Do(func() {
@@ -80,7 +81,7 @@ func deployed(t *testing.T) *lab {
 	return shared.lab
 }
 
-// own returns a lab for one test, destroyed at its end.
+// own returns a lab for one test, which removes it at its end.
 func own(t *testing.T) *lab {
 	t.Helper()
 	state, err := os.MkdirTemp("", "kubernetes-lab-")
@@ -97,7 +98,7 @@ func own(t *testing.T) *lab {
 	return l
 }
 
-// upArgs are the arguments of `make up`, with this lab's ops-files.
+// upArgs returns the arguments that `make up` passes to bin/lab, with this lab's ops-files and variables.
 func (l *lab) upArgs() []string {
 	base := l.base
 	if base == nil {
@@ -115,7 +116,7 @@ func (l *lab) upArgs() []string {
 
 func (l *lab) up() (string, error) { return l.run(deployTimeout, l.upArgs()...) }
 
-// command is bin/lab with args on this lab, not started.
+// command returns the command that runs bin/lab with args on this lab.
 func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	args = append([]string{args[0], "--state", l.state}, args[1:]...)
 	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/lab"), args...)
@@ -130,7 +131,7 @@ func (l *lab) run(timeout time.Duration, args ...string) (string, error) {
 	return output(ctx, l.command(ctx, args...))
 }
 
-// kubectl runs kubectl as the cluster's administrator, with stdin where it isn't empty.
+// kubectl runs kubectl as cluster administrator.
 func (l *lab) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -140,7 +141,7 @@ func (l *lab) kubectl(t *testing.T, stdin string, args ...string) (string, error
 	return output(ctx, cmd)
 }
 
-// mustKubectl is kubectl for calls that have to succeed.
+// mustKubectl runs kubectl and fails the test if it fails.
 func (l *lab) mustKubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
 	out, err := l.kubectl(t, stdin, args...)
@@ -171,20 +172,37 @@ func output(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	return out.String(), err
 }
 
-// eventually repeats check until it returns nil, and fails the test with its last error at the deadline.
-func eventually(t *testing.T, timeout time.Duration, what string, check func() error) {
+// waitFor repeats a check of a cluster until it succeeds.
+func waitFor(t *testing.T, timeout time.Duration, what string, check func() error) {
 	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
+	eventually.SucceedsEvery(t, timeout, time.Second, what, check)
+}
+
+// loadBalancerHost waits until the load balancer of the Service web has a host name.
+func (l *lab) loadBalancerHost(t *testing.T, namespace string, timeout time.Duration) string {
+	t.Helper()
+	var host string
+	waitFor(t, timeout, "host name of the load balancer of "+namespace, func() error {
+		out, err := l.kubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %s", err, out)
+		case out == "":
+			return errors.New("none yet")
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s: %v", what, timeout, err)
-		}
-		time.Sleep(time.Second)
+		host = out
+		return nil
+	})
+	return host
+}
+
+// get requests http://HOST/ from this machine, which resolves host names as clients of the lab do, and returns the body.
+func (l *lab) get(host string) (string, error) {
+	out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
 	}
+	return strings.TrimSpace(out), nil
 }
 
 func tail(s string, lines int) string {

@@ -13,10 +13,10 @@ import (
 	"kubernetes-release/helpers/node"
 )
 
-// workerOps are the ops-files that give a lab workers of its own.
+// workerOps are the ops-files that add workers to a lab.
 var workerOps = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
 
-// TestControlAndTwoWorkers is a cluster of three nodes: what works on one VM has to work between them.
+// TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
 	l.ops, l.vars = workerOps, []string{"worker_instances=2"}
@@ -40,18 +40,19 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
-	t.Run("files of root", func(t *testing.T) {
+	t.Run("root's files", func(t *testing.T) {
 		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
-			l.checkFilesOfRoot(t, instance)
+			l.checkRootsFiles(t, instance)
 		}
 	})
-	t.Run("nobody is refused what it needs", func(t *testing.T) { l.checkNobodyIsRefused(t) })
-	t.Run("VMs made anew", func(t *testing.T) { l.checkVMsMadeAnew(t) })
+	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
+	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 }
 
-// checkNobodyIsRefused: RBAC names the user; what waits for its rights says so as information. A kubelet that asks once more for a
-// pod which has just been deleted is refused by the Node authorizer, as the pod is related to no node any more.
-func (l *lab) checkNobodyIsRefused(t *testing.T) {
+// checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their rights
+// log refusals as information, and a kubelet that reads a pod just deleted is refused by the Node authorizer, because the pod
+// belongs to no node any more.
+func (l *lab) checkNoRequestIsForbidden(t *testing.T) {
 	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
 		out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
 			grep -v -e level=INFO -e 'Failed to get status for pod.*no relationship found between node' | head -5`)
@@ -61,28 +62,28 @@ func (l *lab) checkNobodyIsRefused(t *testing.T) {
 	}
 }
 
-// checkVMsMadeAnew: a VM that is made anew has its old address, and so the old name as a node, in another instance of the cloud. It
-// comes back as a node by itself, be it on a worker or beside the API itself.
-func (l *lab) checkVMsMadeAnew(t *testing.T) {
+// checkRecreatedVMs recreates and kills VMs. A recreated VM has its old address, and so the node name of the previous VM, but is
+// another instance in the cloud. It must rejoin by itself, whether it is a worker or runs the API.
+func (l *lab) checkRecreatedVMs(t *testing.T) {
 	instances := []string{"control/0", "worker/0", "worker/1"}
-	// waited tells whether a VM found the Node of the one before it.
-	waited := func(instance, process string) bool {
-		out := l.ssh(t, instance, "cat", "/var/vcap/sys/log/"+process+"/"+process+".stderr.log")
-		return strings.Contains(out, "is that of an earlier machine")
+	// waited says whether a process of a new VM found the Node of the previous VM: its log then names that VM's provider id.
+	waited := func(instance, process string, previous machine) bool {
+		log := l.ssh(t, instance, "cat", "/var/vcap/sys/log/"+process+"/"+process+".stderr.log")
+		return strings.Contains(log, previous.providerID)
 	}
 	before := l.machines(t, instances)
 	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
 		t.Fatalf("restart: %v\n%s", err, tail(out, 60))
 	}
 	if after := l.machines(t, instances); after["worker/0"] != before["worker/0"] {
-		t.Errorf("worker/0 was %+v, and is %+v after it was restarted only", before["worker/0"], after["worker/0"])
+		t.Errorf("worker/0 was %+v, and is %+v after a restart", before["worker/0"], after["worker/0"])
 	}
 
 	for _, instance := range []string{"worker/0", "control/0"} {
 		if out, err := l.run(deployTimeout, "recreate", instance); err != nil {
 			t.Fatalf("recreate %s: %v\n%s", instance, err, tail(out, 60))
 		}
-		if waited(instance, "kubelet") {
+		if waited(instance, "kubelet", before[instance]) {
 			t.Errorf("%s left its Node behind when it was recreated", instance)
 		}
 	}
@@ -100,17 +101,17 @@ func (l *lab) checkVMsMadeAnew(t *testing.T) {
 	}
 	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
 	for _, process := range []string{"kubelet", "flannel"} {
-		if !waited("control/0", process) {
-			t.Errorf("%s on control/0 did not wait for the lost VM's Node to go, so this shows nothing", process)
+		if !waited("control/0", process, recreated["control/0"]) {
+			t.Errorf("%s on control/0 did not wait until the lost VM's Node was deleted, so this test proves nothing", process)
 		}
 	}
 	l.checkPodsOfEveryNode(t, l.nodes(t, len(instances)))
 }
 
-// machine is a VM as the cluster knows it.
+// machine is a VM as its Node describes it.
 type machine struct{ node, uid, providerID string }
 
-// machines returns the Ready Node of each instance, once the cloud has initialised it.
+// machines returns the Node of each instance, once it is Ready and the cloud has initialized it.
 func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 	t.Helper()
 	machines := map[string]machine{}
@@ -119,11 +120,14 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 		if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, instance+" is a node", func() error {
+		waitFor(t, time.Minute, instance+" is a node", func() error {
 			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
 			fields := strings.Fields(out)
-			if err != nil || len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
-				return fmt.Errorf("%v: %q, want it Ready, untainted and with the provider id %s", err, out, identity.ProviderID)
+			if len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
+				return fmt.Errorf("got %q, want it Ready, untainted and with the provider id %s", out, identity.ProviderID)
 			}
 			machines[instance] = machine{identity.Name, fields[0], fields[1]}
 			return nil
@@ -132,22 +136,22 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 	return machines
 }
 
-// checkReplaced wants other Nodes of the same names for these instances, and no others.
+// checkReplaced expects these instances, and no others, to have new Nodes with the same names.
 func (l *lab) checkReplaced(t *testing.T, before, after map[string]machine, replaced ...string) {
 	t.Helper()
 	for instance, was := range before {
 		is := after[instance]
 		if slices.Contains(replaced, instance) {
 			if is.node != was.node || is.uid == was.uid || is.providerID == was.providerID {
-				t.Errorf("%s was %+v, and is %+v after its VM was made anew", instance, was, is)
+				t.Errorf("%s was %+v, and is %+v after its VM was recreated", instance, was, is)
 			}
 		} else if is != was {
-			t.Errorf("%s was %+v, and is %+v though nothing was done to it", instance, was, is)
+			t.Errorf("%s was %+v, and is %+v though it was not recreated", instance, was, is)
 		}
 	}
 }
 
-// nodes returns the names of the cluster's nodes, after all are Ready and want in number.
+// nodes returns the names of the cluster's nodes. All must be Ready, and there must be exactly want of them.
 func (l *lab) nodes(t *testing.T, want int) []string {
 	t.Helper()
 	out := l.mustKubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
@@ -165,7 +169,7 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 	return names
 }
 
-// checkPodsOfEveryNode runs a pod on each node and looks from each at each: by address, by name, by node port.
+// checkPodsOfEveryNode runs a pod on each node and sends requests from each VM to each pod, by address and by node port.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	const namespace = "every-node"
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
@@ -191,7 +195,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	}
 	get := func(instance, address string) {
 		t.Helper()
-		eventually(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
+		waitFor(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
 			out, err := l.run(20*time.Second, "ssh", instance, "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+address+"/")
 			if err == nil && !slices.Contains(names, strings.TrimSpace(out)) {
 				err = fmt.Errorf("no pod of %q", names)
@@ -208,7 +212,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 			get(instance, pod.Status.HostIP+":"+port)
 		}
 	}
-	for _, pod := range pods.Items { // through the API and the kubelet's serving certificate
+	for _, pod := range pods.Items { // which uses the kubelet's serving certificate
 		if _, err := l.kubectl(t, "", "-n", namespace, "logs", pod.Metadata.Name); err != nil {
 			t.Errorf("logs of the pod on %s: %v", pod.Spec.NodeName, err)
 		}
@@ -236,7 +240,8 @@ metadata: {name: web, namespace: every-node}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// checkLocalLoadBalancer: with externalTrafficPolicy Local only nodes with a pod pass the health check, and all requests arrive.
+// checkLocalLoadBalancer uses externalTrafficPolicy Local: only nodes with a pod pass the health check, and every request
+// succeeds.
 func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	name := "local-" + kind
 	manifest := loadBalancerManifest(name, kind, l.smokeImage(t))
@@ -244,35 +249,28 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	manifest = strings.Replace(manifest, "replicas: 2", "replicas: 1", 1)
 	l.mustKubectl(t, manifest, "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s") })
-	var host string
-	eventually(t, time.Minute, "host name of the load balancer", func() error {
-		out, err := l.kubectl(t, "", "-n", name, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
-		if err != nil || out == "" {
-			return fmt.Errorf("none yet: %v %s", err, out)
-		}
-		host = out
-		return nil
-	})
+	host := l.loadBalancerHost(t, name, time.Minute)
 	fetch := func() error {
-		out, err := l.run(15*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
+		body, err := l.get(host)
 		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
+			return err
 		}
-		if !strings.HasPrefix(strings.TrimSpace(out), "web-") {
-			return fmt.Errorf("answer %q is not the name of a pod", out)
+		if !strings.HasPrefix(body, "web-") {
+			return fmt.Errorf("response %q is not the name of a pod", body)
 		}
 		return nil
 	}
-	eventually(t, time.Minute, "HTTP through "+host, fetch)
+	waitFor(t, time.Minute, "HTTP through "+host, fetch)
 	for range 9 { // three for each node
 		if err := fetch(); err != nil {
-			t.Errorf("after it had answered once: %v", err)
+			t.Errorf("after the first success: %v", err)
 		}
 	}
 }
 
-// checkFilesOfRoot: vcap, who runs much else on a VM, can neither read what makes a node nor replace what root uses.
-func (l *lab) checkFilesOfRoot(t *testing.T, instance string) {
+// checkRootsFiles checks that vcap, which runs other processes on the VM, can neither read a node's secrets nor replace files
+// that root uses.
+func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
 	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /var/vcap/sys/run/flannel "+
 		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/token /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json "+
@@ -282,13 +280,13 @@ func (l *lab) checkFilesOfRoot(t *testing.T, instance string) {
 		owner, mode, _ := strings.Cut(rest, " ")
 		secret := strings.Contains(path, "/config/")
 		if !secret && owner != "root:root" || strings.TrimLeft(mode, "01234567") != "" || len(mode) != 3 || strings.ContainsAny(mode[1:], "2367") || secret && mode != "600" {
-			t.Errorf("%s: %s is of %s with mode %s", instance, path, owner, mode)
+			t.Errorf("%s: %s belongs to %s with mode %s", instance, path, owner, mode)
 		}
 	}
 }
 
-// TestThreeControlVMs is the production shape: etcd finds its quorum while the VMs come one by one, a rolling update lets no request
-// to the API fail, and a control VM that is lost comes back as the same member of etcd.
+// TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
+// during a rolling update, and a lost control VM comes back as the same etcd member.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
 	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
@@ -319,14 +317,14 @@ func TestThreeControlVMs(t *testing.T) {
 		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
 			t.Fatalf("kill: %v\n%s", err, out)
 		}
-		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "made-meanwhile")
+		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-meanwhile")
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up: %v\n%s", err, tail(out, 60))
 		}
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
-		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "made-meanwhile")
+		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 	})
 	t.Run("fewer control VMs", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
@@ -335,21 +333,21 @@ func TestThreeControlVMs(t *testing.T) {
 		if err == nil {
 			t.Fatalf("it was deployed:\n%s", tail(out, endLines))
 		}
-		fewer.judge(t, out)
+		fewer.check(t, out)
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
 	})
 }
 
-// checkMembers wants all members of etcd healthy, seen from each, and returns the list of them.
+// checkMembers expects every etcd member to be healthy and to list all of them, and returns the list.
 func (l *lab) checkMembers(t *testing.T, count int) string {
 	t.Helper()
 	const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
 	var members string
 	for i := range count {
 		instance := fmt.Sprintf("control/%d", i)
-		eventually(t, 30*time.Second, "health of etcd on "+instance, func() error {
+		waitFor(t, 30*time.Second, "health of etcd on "+instance, func() error {
 			if out, err := l.run(20*time.Second, "ssh", instance, "sh", "-c", etcdctl+"endpoint health"); err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
@@ -357,14 +355,14 @@ func (l *lab) checkMembers(t *testing.T, count int) string {
 		})
 		members = l.ssh(t, instance, "sh", "-c", etcdctl+"member list | sort")
 		if got := strings.Count(members, "started"); got != count {
-			t.Errorf("%s knows %d members, want %d:\n%s", instance, got, count, members)
+			t.Errorf("%s lists %d members, want %d:\n%s", instance, got, count, members)
 		}
 	}
 	return members
 }
 
-// requests asks the API ten times a second, each time on a new connection, from a worker by host name and by the Service kubernetes,
-// while do runs, and returns what failed.
+// requests sends requests to the API while do runs, ten times a second and each on a new connection, from a worker, by host name
+// and by the Service kubernetes. It returns those that failed.
 func (l *lab) requests(t *testing.T, do func()) []string {
 	t.Helper()
 	script, err := os.ReadFile("testdata/request-api.sh")
@@ -382,7 +380,7 @@ func (l *lab) requests(t *testing.T, do func()) []string {
 		out, err := output(ctx, l.command(ctx, "ssh", "worker/0", "bash", "-c", string(script)))
 		done <- result{out, err}
 	}()
-	time.Sleep(3 * time.Second) // requests go on before and after
+	time.Sleep(3 * time.Second) // so that requests also precede and follow do
 	do()
 	time.Sleep(3 * time.Second)
 	l.ssh(t, "worker/0", "touch", "/tmp/requests-end")
@@ -400,7 +398,7 @@ func (l *lab) requests(t *testing.T, do func()) []string {
 	}
 	t.Logf("%d of %d requests failed", len(failed), total)
 	if total < 100 {
-		t.Errorf("only %d requests were made", total)
+		t.Errorf("only %d requests were sent", total)
 	}
 	return failed
 }

@@ -1,25 +1,25 @@
-// Package docs holds the tests of what the repository's documents say: links lead somewhere, and every command that the README
-// shows is one that works.
+// Package docs tests what the repository's documents say: links resolve, every document can be reached from the README, the
+// commands that it shows work, and tables agree with the files that they describe.
 package docs
 
 import (
+	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/cloudfoundry/bosh-cli/v7/director/template"
-	"github.com/cppforlife/go-patch/patch"
-	"gopkg.in/yaml.v3"
 )
 
 const root = "../../.."
 
 var (
-	links  = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
-	fences = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
+	links    = regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`)
+	fences   = regexp.MustCompile("(?ms)^```[a-z]*\n.*?^```$")
+	headings = regexp.MustCompile(`(?m)^#+ +(.*)$`)
+	targets  = regexp.MustCompile(`(?m)^([a-z-]+(?: [a-z-]+)*):`)
+	makes    = regexp.MustCompile("`make ([a-z-]+)`")
 )
 
 func read(t *testing.T, path string) string {
@@ -31,120 +31,158 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
-	documents := []string{"README.md"}
-	for _, pattern := range []string{"docs/*.md", "ops-files/*.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err != nil || len(found) == 0 {
-			t.Fatalf("%s: %v %v", pattern, found, err)
+// find returns the paths, relative to the root, of all files that match; build output and hidden directories are left out.
+func find(t *testing.T, match func(path string) bool) []string {
+	t.Helper()
+	var found []string
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
 		}
-		for _, f := range found {
-			rel, _ := filepath.Rel(root, f)
-			documents = append(documents, rel)
+		relative, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
 		}
+		switch {
+		case entry.IsDir() && relative != "." && strings.HasPrefix(entry.Name(), "."):
+			return filepath.SkipDir
+		case !entry.IsDir() && match(relative):
+			found = append(found, relative)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, doc := range documents {
-		for _, m := range links.FindAllStringSubmatch(read(t, doc), -1) {
+	return found
+}
+
+func documents(t *testing.T) []string {
+	t.Helper()
+	return find(t, func(path string) bool { return filepath.Ext(path) == ".md" })
+}
+
+// anchors returns the ids that the headings of a document get on the hosting site.
+func anchors(document string) []string {
+	var ids []string
+	for _, m := range headings.FindAllStringSubmatch(fences.ReplaceAllString(document, ""), -1) {
+		text := regexp.MustCompile(`[^a-z0-9 _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		ids = append(ids, strings.ReplaceAll(text, " ", "-"))
+	}
+	return ids
+}
+
+func TestLinksResolve(t *testing.T) {
+	for _, document := range documents(t) {
+		text := read(t, document)
+		for _, m := range links.FindAllStringSubmatch(text, -1) {
 			if strings.Contains(m[1], "://") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(doc), m[1])); err != nil {
-				t.Errorf("%s links to %s: %v", doc, m[1], err)
+			path, content := document, text
+			if m[1] != "" {
+				path = filepath.Join(filepath.Dir(document), m[1])
+				if _, err := os.Stat(filepath.Join(root, path)); err != nil {
+					t.Errorf("%s links to %s: %v", document, m[1], err)
+					continue
+				}
+			}
+			if m[2] == "" {
+				continue
+			}
+			if path != document {
+				content = read(t, path)
+			}
+			if !slices.Contains(anchors(content), m[2][1:]) {
+				t.Errorf("%s links to %s%s, but %s has no such heading", document, m[1], m[2], path)
 			}
 		}
 	}
 }
 
-// TestReadmeCommands checks each command of the README as far as that goes without a lab or a Director; the acceptance tests run
-// those that need the lab. A command of another kind fails, so that none is shown that nothing checks.
-func TestReadmeCommands(t *testing.T) {
-	blocks := fences.FindAllStringSubmatch(read(t, "README.md"), -1)
-	if len(blocks) < 3 {
-		t.Fatalf("only %d command blocks found", len(blocks))
-	}
-	for _, block := range blocks {
-		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
-			t.Run(line, func(t *testing.T) { checkCommand(t, strings.Fields(line)) })
-		}
-	}
-}
-
-func checkCommand(t *testing.T, words []string) {
-	switch words[0] {
-	case "make":
-		cmd := exec.Command("make", append([]string{"-n"}, words[1:]...)...)
-		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%v: %s", err, out)
-		}
-	case "bin/lab", ".lab/bin/kubectl":
-		// run by the acceptance tests
-	case "bosh":
-		checkBosh(t, words[1:])
-	default:
-		t.Errorf("no test knows the command %q", words[0])
-	}
-}
-
-// checkBosh interpolates what a bosh command deploys, strictly, and looks for every file that it names.
-func checkBosh(t *testing.T, words []string) {
-	var manifest string
-	var ops []string
-	vars := template.StaticVariables{}
-	for i := 0; i < len(words); i++ {
-		switch word := words[i]; {
-		case word == "-d" || word == "-l":
-			i++
-		case word == "-o":
-			i++
-			ops = append(ops, words[i])
-		case word == "-v":
-			i++
-			name, value, _ := strings.Cut(words[i], "=")
-			vars[name] = value
-		case strings.HasPrefix(word, "manifests/") && words[0] != "update-config":
-			manifest = word
-		case strings.HasPrefix(word, "manifests/"):
-			if _, err := os.Stat(filepath.Join(root, word)); err != nil {
-				t.Error(err)
+func TestEveryDocumentIsReachableFromTheReadme(t *testing.T) {
+	reached := map[string]bool{"README.md": true}
+	for queue := []string{"README.md"}; len(queue) > 0; queue = queue[1:] {
+		for _, m := range links.FindAllStringSubmatch(read(t, queue[0]), -1) {
+			path := filepath.Join(filepath.Dir(queue[0]), m[1])
+			if filepath.Ext(path) == ".md" && !strings.Contains(m[1], "://") && !reached[path] {
+				reached[path] = true
+				queue = append(queue, path)
 			}
 		}
 	}
-	if manifest != "" {
-		interpolate(t, manifest, ops, vars)
+	all := documents(t)
+	if len(all) < 10 {
+		t.Fatalf("only %d documents found: %q", len(all), all)
+	}
+	for _, document := range all {
+		if !reached[document] {
+			t.Errorf("no chain of links leads from README.md to %s", document)
+		}
 	}
 }
 
-func interpolate(t *testing.T, manifest string, opsFiles []string, vars template.StaticVariables) {
-	t.Helper()
-	var all patch.Ops
-	for _, f := range opsFiles {
-		var defs []patch.OpDefinition
-		if err := yaml.Unmarshal([]byte(read(t, f)), &defs); err != nil {
-			t.Fatalf("%s: %v", f, err)
+func TestNamedMakeTargetsExist(t *testing.T) {
+	var known []string
+	for _, m := range targets.FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		known = append(known, strings.Fields(m[1])...)
+	}
+	for _, document := range documents(t) {
+		for _, m := range makes.FindAllStringSubmatch(read(t, document), -1) {
+			if !slices.Contains(known, m[1]) {
+				t.Errorf("%s names make %s, but the Makefile has no such target", document, m[1])
+			}
 		}
-		ops, err := patch.NewOpsFromDefinitions(defs)
+	}
+}
+
+// TestNumberOfChecksIsExact compares the number of checks that documents name with that in docs/aws.md, which is generated from
+// the code.
+func TestNumberOfChecksIsExact(t *testing.T) {
+	number := regexp.MustCompile(`(\d+)\s+checks`)
+	want := number.FindStringSubmatch(read(t, "docs/aws.md"))
+	if want == nil {
+		t.Fatal("docs/aws.md names no number of checks")
+	}
+	for _, document := range []string{"README.md", "CHANGELOG.md"} {
+		if claim := number.FindStringSubmatch(read(t, document)); claim == nil || claim[1] != want[1] {
+			t.Errorf("%s says %q, docs/aws.md %q", document, claim, want[0])
+		}
+	}
+}
+
+// TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the changelog and
+// decision records describe the past.
+func TestNamedPathsExist(t *testing.T) {
+	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|docs|ci)/[a-z0-9_./-]+)`")
+	checked := 0
+	for _, document := range documents(t) {
+		if document == "CHANGELOG.md" || strings.HasPrefix(document, "docs/decisions/") {
+			continue
+		}
+		for _, m := range paths.FindAllStringSubmatch(read(t, document), -1) {
+			checked++
+			if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+				t.Errorf("%s names %s: %v", document, m[1], err)
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d paths found", checked)
+	}
+}
+
+func TestArchitectureNamesEveryHelperAndCommand(t *testing.T) {
+	text := read(t, "docs/architecture.md")
+	for _, folder := range []string{"src/helpers", "src/cmd"} {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
 		if err != nil {
-			t.Fatalf("%s: %v", f, err)
+			t.Fatal(err)
 		}
-		all = append(all, ops)
-	}
-	// Variables come from the manifest and from the ops-files alike, so they are read from a first, lenient pass.
-	content := template.NewTemplate([]byte(read(t, manifest)))
-	merged, err := content.Evaluate(vars, all, template.EvaluateOpts{})
-	if err != nil {
-		t.Fatalf("%s with %v: %v", manifest, opsFiles, err)
-	}
-	generated := struct {
-		Variables []struct{ Name string }
-	}{}
-	if err := yaml.Unmarshal(merged, &generated); err != nil {
-		t.Fatalf("%s with %v: %v", manifest, opsFiles, err)
-	}
-	for _, v := range generated.Variables {
-		vars[v.Name] = map[interface{}]interface{}{"ca": "generated", "certificate": "generated", "private_key": "generated", "public_key": "generated"}
-	}
-	if _, err := content.Evaluate(vars, all, template.EvaluateOpts{ExpectAllKeys: true}); err != nil {
-		t.Errorf("%s with %v: %v", manifest, opsFiles, err)
+		for _, entry := range entries {
+			if entry.IsDir() && !strings.Contains(text, "`"+entry.Name()+"`") {
+				t.Errorf("docs/architecture.md does not name `%s` of %s", entry.Name(), folder)
+			}
+		}
 	}
 }

@@ -1,12 +1,12 @@
 // Package kubetest starts a real etcd and a real kube-apiserver on the loopback interface for one test.
 //
-// Only an API server can tell whether server-side apply, admission and certificate requests are used rightly, so tests
-// about these run against it. They need two environment variables, and are skipped, with the reason, without them:
+// Only a real API server shows whether code uses server-side apply, admission and certificate signing requests correctly. Tests
+// that require one need two environment variables, and are skipped without them:
 //
-//	KUBERNETES_BIN_DIR  folder with kube-apiserver (and kube-controller-manager where a test asks for it)
+//	KUBERNETES_BIN_DIR  directory with kube-apiserver (and kube-controller-manager if the test needs it)
 //	ETCD_BIN            the etcd server binary
 //
-// Each process is stopped by its own pid when the test ends. A test that is killed takes its processes along.
+// The processes stop when the test ends, and when the test process is killed.
 package kubetest
 
 import (
@@ -28,6 +28,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"kubernetes-release/internal/poll"
 )
 
 const (
@@ -36,14 +38,14 @@ const (
 	loopback     = "127.0.0.1"
 )
 
-// Options chooses what a Cluster has beyond etcd and kube-apiserver.
+// Options selects what a Cluster runs in addition to etcd and kube-apiserver.
 type Options struct {
-	// ControllerManager starts kube-controller-manager as well: namespaces are emptied on deletion, Deployments get
-	// pods, and approved kubelet certificate requests are signed.
+	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments, and signs
+	// approved certificate signing requests of kubelets.
 	ControllerManager bool
 }
 
-// Cluster is a running API server with what it takes to talk to it.
+// Cluster is a running API server and the credentials for it.
 type Cluster struct {
 	t       testing.TB
 	dir     string
@@ -51,8 +53,8 @@ type Cluster struct {
 	ca      *authority
 }
 
-// Start runs etcd and kube-apiserver until the test ends. It skips the test when the binaries are not named by the
-// environment, and fails it when they do not become ready within 90 seconds.
+// Start runs etcd and kube-apiserver until the test ends. It skips the test if the environment does not name the binaries, and
+// fails it if they are not ready within 90 seconds.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	binaries := findBinaries(t, options)
@@ -63,22 +65,22 @@ func Start(t testing.TB, options Options) *Cluster {
 	return cluster
 }
 
-// AdminConfig returns a client configuration of a cluster administrator.
+// AdminConfig returns the client configuration of a cluster administrator.
 func (c *Cluster) AdminConfig() *rest.Config {
 	return c.ConfigFor("kubernetes-admin", "system:masters")
 }
 
-// Admin returns a client of a cluster administrator.
+// Admin returns a cluster administrator's client.
 func (c *Cluster) Admin() kubernetes.Interface {
 	return c.client(c.AdminConfig())
 }
 
-// ClientFor returns a client that the API server knows as this user with these groups.
+// ClientFor returns a client that authenticates as this user with these groups.
 func (c *Cluster) ClientFor(user string, groups ...string) kubernetes.Interface {
 	return c.client(c.ConfigFor(user, groups...))
 }
 
-// ConfigFor returns a client configuration with a client certificate for this user and these groups.
+// ConfigFor returns a client configuration that authenticates as this user with these groups.
 func (c *Cluster) ConfigFor(user string, groups ...string) *rest.Config {
 	c.t.Helper()
 	certificate, key, err := c.ca.issue(subject{name: user, organizations: groups})
@@ -132,7 +134,7 @@ func findBinaries(t testing.TB, options Options) binaries {
 	t.Helper()
 	dir, etcd := os.Getenv("KUBERNETES_BIN_DIR"), os.Getenv("ETCD_BIN")
 	if dir == "" || etcd == "" {
-		t.Skip("needs a real API server: set KUBERNETES_BIN_DIR (folder with kube-apiserver) and ETCD_BIN (etcd server binary)")
+		t.Skip("requires a real API server: set KUBERNETES_BIN_DIR (directory with kube-apiserver) and ETCD_BIN (etcd server binary)")
 	}
 	found := binaries{etcd: etcd, apiserver: filepath.Join(dir, "kube-apiserver")}
 	needed := []string{found.etcd, found.apiserver}
@@ -142,7 +144,7 @@ func findBinaries(t testing.TB, options Options) binaries {
 	}
 	for _, path := range needed {
 		if _, err := os.Stat(path); err != nil {
-			t.Skipf("needs a real API server: %v", err)
+			t.Skipf("requires a real API server: %v", err)
 		}
 	}
 	return found
@@ -256,14 +258,14 @@ func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
 	}, nil
 }
 
-// process is one child of the test.
+// process is a child process of the test.
 type process struct {
 	name   string
 	log    string
 	exited chan struct{}
 }
 
-// run starts a binary, its output in a file of the test's folder, and stops it when the test ends.
+// run starts a binary, with its output in a file in the test's directory, and stops it when the test ends.
 func (c *Cluster) run(binary string, flags []string) (*process, error) {
 	name := filepath.Base(binary)
 	p := &process{name: name, log: c.path(name + ".log"), exited: make(chan struct{})}
@@ -297,23 +299,20 @@ func (p *process) stop(child *os.Process) {
 	}
 }
 
-// waitUntil repeats a check until it passes, the process has ended, or the start timeout is over.
+// waitUntil repeats a check until it passes. The error has the end of the log.
 func (p *process) waitUntil(check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
+	err := poll.Within(context.Background(), startTimeout, 100*time.Millisecond, func(ctx context.Context) error {
 		select {
 		case <-p.exited:
-			return fmt.Errorf("%s ended before it was ready; its last lines:\n%s", p.name, p.tail())
-		case <-ctx.Done():
-			return fmt.Errorf("%s not ready after %s: %w; its last lines:\n%s", p.name, startTimeout, err, p.tail())
-		case <-time.After(100 * time.Millisecond):
+			return poll.Permanent(errors.New("exited before it was ready"))
+		default:
+			return check(ctx)
 		}
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w; its last lines:\n%s", p.name, err, p.tail())
 	}
+	return nil
 }
 
 func (p *process) tail() string {
@@ -337,13 +336,13 @@ func httpOK(client *http.Client, url string) func(context.Context) error {
 		}
 		defer func() { _ = response.Body.Close() }()
 		if response.StatusCode != http.StatusOK {
-			return errors.New(url + " answered " + response.Status)
+			return fmt.Errorf("%s: %s", url, response.Status)
 		}
 		return nil
 	}
 }
 
-// freePorts asks the kernel for unused ports, all held open until each is known so that no two are alike.
+// freePorts returns unused ports. It holds all of them open until it knows each, so that no two are equal.
 func freePorts(count int) ([]string, error) {
 	var ports []string
 	for range count {

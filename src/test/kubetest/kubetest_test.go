@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestStartedClusterKnowsItsUsers(t *testing.T) {
+func TestClusterAuthenticatesUsers(t *testing.T) {
 	cluster := Start(t, Options{})
 	ctx := context.Background()
 	if _, err := cluster.Admin().CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); err != nil {
@@ -16,6 +16,6 @@ func TestStartedClusterKnowsItsUsers(t *testing.T) {
 	}
 	_, err := cluster.ClientFor("nobody").CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if !apierrors.IsForbidden(err) {
-		t.Errorf("user without rights: got %v, want Forbidden", err)
+		t.Errorf("user without roles: got %v, want Forbidden", err)
 	}
 }

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// authority is a certificate authority that lives as long as one test.
+// authority is a certificate authority for one test.
 type authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
-	// PEM is the authority's own certificate.
+	// PEM is the authority's certificate.
 	PEM []byte
 }
 
-// subject says whom a certificate is for and what it may be used for.
+// subject says who a certificate is for and how it can be used.
 type subject struct {
 	name          string
 	organizations []string
@@ -57,7 +57,7 @@ func newAuthority(name string) (*authority, error) {
 	return &authority{certificate: certificate, key: key, PEM: encode("CERTIFICATE", der)}, nil
 }
 
-// issue returns a certificate and its key, both PEM.
+// issue returns a certificate and its private key, both in PEM.
 func (a *authority) issue(s subject) (certificate, privateKey []byte, err error) {
 	key, err := newKey()
 	if err != nil {

@@ -79,7 +79,7 @@ func exists(path string) bool {
 }
 
 // hosts contains what bosh-dns resolves: the aliases of the etcd member and of the API.
-func hosts(control *director.Group) []byte {
+func hosts(control *director.InstanceGroup) []byte {
 	i := control.Instances[0].Instance
 	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
 }
@@ -94,7 +94,7 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"cloud-controller-manager", "containerd", "flannel",
+		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel",
 	} {
 		preStart(t, job)
 	}

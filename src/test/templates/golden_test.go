@@ -60,7 +60,7 @@ var everything = map[string]values{
 		"api": values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
-	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "extra_args": values{"lease-namespace": "default"}},
+	"kubelet-csr-approver": {"api": values{"host": "api.example"}},
 	"containerd": {
 		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{"config_path": "/var/vcap/jobs/mirrors/config"},
 		"log_level": "debug", "extra_args": values{"no-subreaper": true},
@@ -223,7 +223,9 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if _, err := launcher.Parse(content); err != nil {
 				t.Errorf("%s, %s: flags.json: %v", g.job, g.name, err)
 			}
-			if _, err := launcher.ParseExtraArgs(g.files["config/extra_args.json"]); err != nil {
+		}
+		if content, ok := g.files["config/extra_args.json"]; ok {
+			if _, err := launcher.ParseExtraArgs(content); err != nil {
 				t.Errorf("%s, %s: extra_args.json: %v", g.job, g.name, err)
 			}
 		}

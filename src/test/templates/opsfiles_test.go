@@ -105,7 +105,7 @@ var opsCases = map[string]struct {
 	}},
 }
 
-func checkLabNode(t *testing.T, g *director.Group) {
+func checkLabNode(t *testing.T, g *director.InstanceGroup) {
 	t.Helper()
 	proxy := decode[values](t, file(t, g, "kube-proxy", "config/config.json"))
 	if got := fmt.Sprint(proxy["conntrack"]); got != "map[maxPerCore:0 min:0]" {
@@ -125,7 +125,7 @@ func checkLabNode(t *testing.T, g *director.Group) {
 	}
 }
 
-func group(t testing.TB, p *director.Plan, name string) *director.Group {
+func group(t testing.TB, p *director.Plan, name string) *director.InstanceGroup {
 	t.Helper()
 	for _, g := range p.Groups {
 		if g.Spec.Name == name {
@@ -137,7 +137,7 @@ func group(t testing.TB, p *director.Plan, name string) *director.Group {
 }
 
 // file returns a rendered file of a job on the group's first instance.
-func file(t testing.TB, g *director.Group, job, path string) []byte {
+func file(t testing.TB, g *director.InstanceGroup, job, path string) []byte {
 	t.Helper()
 	for _, rendered := range g.Instances[0].Rendered {
 		if rendered.Name != job {

@@ -41,7 +41,7 @@ type DiskType struct {
 	CloudProperties map[string]any `yaml:"cloud_properties"`
 }
 
-// Network is a manual network; the lab has no other type.
+// Network is a manual network, the only type in the lab.
 type Network struct {
 	Name    string   `yaml:"name"`
 	Type    string   `yaml:"type"`
@@ -77,7 +77,7 @@ func (r *Ranges) UnmarshalYAML(node *yaml.Node) error {
 	return node.Decode((*[]string)(r))
 }
 
-// Compilation says where packages are compiled; the lab takes only the number of workers from it.
+// Compilation is where packages are compiled; the lab uses only the number of workers.
 type Compilation struct {
 	Workers             int            `yaml:"workers"`
 	ReuseCompilationVMs bool           `yaml:"reuse_compilation_vms"`
@@ -93,7 +93,7 @@ type addressRange struct{ first, last netip.Addr }
 
 func (r addressRange) contains(a netip.Addr) bool { return !a.Less(r.first) && !r.last.Less(a) }
 
-// ParseCloudConfig decodes an interpolated cloud config and checks it. Every problem is listed.
+// ParseCloudConfig decodes an interpolated cloud config and checks it. The error lists all problems.
 func ParseCloudConfig(file string, text []byte) (*CloudConfig, error) {
 	var c CloudConfig
 	if err := decode(file, text, &c); err != nil {
@@ -137,7 +137,7 @@ func unique[T any](kind string, list []T, name func(T) string, add func(string, 
 
 func (c *CloudConfig) checkNetwork(n *Network, add func(string, ...any)) {
 	if n.Type != "" && n.Type != "manual" {
-		add("Network '%s' is of type '%s'; the lab has manual networks only", n.Name, n.Type)
+		add("Network '%s' is of type '%s'; the lab supports manual networks only", n.Name, n.Type)
 		return
 	}
 	for i := range n.Subnets {
@@ -264,27 +264,27 @@ func (c *CloudConfig) hasAZ(name string) bool {
 	return slices.ContainsFunc(c.AZs, func(a AZ) bool { return a.Name == name })
 }
 
-// AZ gives the zone by name, nil if there is none.
+// AZ returns the AZ with a name, nil if there is none.
 func (c *CloudConfig) AZ(name string) *AZ {
 	return byName(c.AZs, func(a AZ) bool { return a.Name == name })
 }
 
-// VMType gives the vm_type by name, nil if there is none.
+// VMType returns the vm_type with a name, nil if there is none.
 func (c *CloudConfig) VMType(name string) *CloudType {
 	return byName(c.VMTypes, func(t CloudType) bool { return t.Name == name })
 }
 
-// VMExtension gives the vm_extension by name, nil if there is none.
+// VMExtension returns the vm_extension with a name, nil if there is none.
 func (c *CloudConfig) VMExtension(name string) *CloudType {
 	return byName(c.VMExtensions, func(t CloudType) bool { return t.Name == name })
 }
 
-// DiskType gives the disk_type by name, nil if there is none.
+// DiskType returns the disk_type with a name, nil if there is none.
 func (c *CloudConfig) DiskType(name string) *DiskType {
 	return byName(c.DiskTypes, func(t DiskType) bool { return t.Name == name })
 }
 
-// Network gives the network by name, nil if there is none.
+// Network returns the network with a name, nil if there is none.
 func (c *CloudConfig) Network(name string) *Network {
 	return byName(c.Networks, func(n Network) bool { return n.Name == name })
 }
@@ -298,7 +298,7 @@ func byName[T any](list []T, is func(T) bool) *T {
 	return nil
 }
 
-// known lists names for a message that says what there is.
+// known lists names for an error message.
 func known[T any](list []T, name func(T) string) string {
 	names := make([]string, 0, len(list))
 	for _, entry := range list {
@@ -310,7 +310,7 @@ func known[T any](list []T, name func(T) string) string {
 
 func typeName(t CloudType) string { return t.Name }
 
-// Check compares a manifest's references with the cloud config. Every problem is listed.
+// Check checks a manifest's references to the cloud config. The error lists all problems.
 func (c *CloudConfig) Check(m *Manifest) error {
 	var problems []string
 	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
@@ -348,7 +348,7 @@ func (c *CloudConfig) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 		c.checkGroupNetwork(g, &g.Networks[i], add)
 	}
 	if len(g.Networks) > 1 {
-		add("Instance group '%s' has %d networks; a VM of the lab has one", g.Name, len(g.Networks))
+		add("Instance group '%s' has %d networks; the lab supports one", g.Name, len(g.Networks))
 	}
 }
 
@@ -387,29 +387,29 @@ func (c *CloudConfig) checkGroupNetwork(g *InstanceGroup, ref *NetworkRef, add f
 	}
 }
 
-// in says whether the subnet serves an AZ ("" where the deployment has none).
+// in reports whether the subnet is in an AZ ("" for a deployment without AZs).
 func (s *Subnet) in(az string) bool {
 	zones := s.zones()
 	return len(zones) == 0 || slices.Contains(zones, az)
 }
 
-// IsStatic says whether an address is set aside for static_ips.
+// IsStatic reports whether an address is in the range for static_ips.
 func (s *Subnet) IsStatic(a netip.Addr) bool {
 	return slices.ContainsFunc(s.static, func(r addressRange) bool { return r.contains(a) })
 }
 
-// Prefix gives the subnet's range.
+// Prefix returns the subnet's range.
 func (s *Subnet) Prefix() netip.Prefix { return s.prefix }
 
-// AZNames gives the zones that the subnet serves.
+// AZNames returns the AZs that the subnet is in.
 func (s *Subnet) AZNames() []string { return s.zones() }
 
-// SubnetOf gives the subnet that an address is in, nil if none.
+// SubnetOf returns the subnet that an address is in, nil if none.
 func (n *Network) SubnetOf(a netip.Addr) *Subnet {
 	return byName(n.Subnets, func(s Subnet) bool { return s.prefix.Contains(a) })
 }
 
-// Free gives the first address of the network in the AZ that may be handed out dynamically and that taken does not claim.
+// Free returns the first address of the network in the AZ that is neither static, reserved nor taken.
 func (n *Network) Free(az string, taken func(netip.Addr) bool) (netip.Addr, *Subnet, error) {
 	for i := range n.Subnets {
 		s := &n.Subnets[i]
@@ -427,7 +427,7 @@ func (n *Network) Free(az string, taken func(netip.Addr) bool) (netip.Addr, *Sub
 	return netip.Addr{}, nil, fmt.Errorf("Failed to reserve IP for network '%s' in AZ '%s': no more available", n.Name, az) //nolint:staticcheck // the Director's wording
 }
 
-// Addresses gives the static addresses in order.
+// Addresses returns the static addresses in order.
 func (r *NetworkRef) Addresses() ([]netip.Addr, error) {
 	var addresses []netip.Addr
 	for _, text := range r.StaticIPs {
@@ -442,8 +442,8 @@ func (r *NetworkRef) Addresses() ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// CloudProperties merges, weakest first, what the AZ, the vm_type and each vm_extension say for an instance.
-// As in a Director a key of a later one replaces the whole value of an earlier one, maps too.
+// CloudProperties merges the cloud properties of the AZ, the vm_type and each vm_extension of an instance. As in a Director, a key of a
+// later one replaces the whole value of an earlier one, also if that is a map.
 func (c *CloudConfig) CloudProperties(g *InstanceGroup, az string) map[string]any {
 	merged := map[string]any{}
 	if zone := c.AZ(az); zone != nil {

@@ -1,5 +1,5 @@
-// Package manifest reads deployment manifests and cloud configs in BOSH's own formats: ops-files, variables and
-// the variable store are applied by the BOSH CLI's packages, and what comes out is decoded strictly.
+// Package manifest reads deployment manifests and cloud configs. The BOSH CLI's packages apply ops-files, variables and the variable
+// store; the result is decoded strictly.
 package manifest
 
 import (
@@ -13,29 +13,29 @@ import (
 
 	"github.com/cloudfoundry/bosh-cli/v7/director/template"
 	"github.com/cppforlife/go-patch/patch"
-	"gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the trees that this version of the reader makes
+	"gopkg.in/yaml.v2" //nolint:depguard // go-patch works on the types that this version decodes to
 
 	"kubernetes-release/internal/spelling"
 )
 
-// Source is a template and what is to be filled in, as the flags of `bosh deploy` say it.
+// Source is a template with its ops-files and variables, as in the flags of `bosh deploy`.
 type Source struct {
 	// Path is the manifest or cloud config.
 	Path string
 	// OpsFiles are applied in order.
 	OpsFiles []string
-	// Vars are NAME=VALUE; the value is YAML. Of several with one name the last wins.
+	// Vars are NAME=VALUE; the value is YAML. The last one with a name takes precedence.
 	Vars []string
-	// VarsFiles are YAML files of variables; -v wins over -l, a later file over an earlier.
+	// VarsFiles are YAML files of variables. Vars take precedence over them, and later files over earlier ones.
 	VarsFiles []string
 	// Defaults are the variables with the lowest precedence; not all of them need to be used.
 	Defaults map[string]any
-	// Store generates and keeps what `variables:` defines; nil where nothing may be generated.
+	// Store generates and keeps what `variables:` defines; nil if nothing must be generated.
 	Store *Store
 }
 
-// Interpolate applies ops-files and fills in variables. A variable that nobody gives is an error, and so is a
-// variable of -v that nothing uses. What comes out is YAML without `variables:` that were found.
+// Interpolate applies ops-files and variables. Variables without a value are errors, and so are Vars that are not used. The result is
+// YAML without those `variables:` that have a value.
 func Interpolate(s Source) ([]byte, error) {
 	text, err := os.ReadFile(s.Path)
 	if err != nil {
@@ -52,7 +52,7 @@ func Interpolate(s Source) ([]byte, error) {
 	if s.Store != nil {
 		patched, err := template.NewTemplate(text).Evaluate(template.StaticVariables{}, ops, template.EvaluateOpts{})
 		if err != nil {
-			return nil, s.explain(err, whatThereIs(text, ops, err))
+			return nil, s.explain(err, existingItems(text, ops, err))
 		}
 		if err := s.Store.generateAhead(context.Background(), patched); err != nil {
 			return nil, s.explain(err, "")
@@ -60,7 +60,7 @@ func Interpolate(s Source) ([]byte, error) {
 	}
 	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{ExpectAllKeys: true})
 	if err != nil {
-		return nil, s.explain(err, whatThereIs(text, ops, err))
+		return nil, s.explain(err, existingItems(text, ops, err))
 	}
 	if unused := used.unused(); len(unused) > 0 {
 		return nil, fmt.Errorf("%s: nothing uses the variables given by -v: %s; check their spelling or leave them out",
@@ -87,12 +87,12 @@ func AsReceived(s Source) ([]byte, error) {
 	}
 	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{})
 	if err != nil {
-		return nil, s.explain(err, whatThereIs(text, ops, err))
+		return nil, s.explain(err, existingItems(text, ops, err))
 	}
 	return out, nil
 }
 
-// explain says which files took part, so that a wrong path or a missing variable can be found.
+// explain adds the files that took part, so that a wrong path or a missing variable can be found.
 func (s Source) explain(err error, hint string) error {
 	with := ""
 	if len(s.OpsFiles) > 0 {
@@ -104,11 +104,11 @@ func (s Source) explain(err error, hint string) error {
 	return fmt.Errorf("interpolating %s%s: %w%s", s.Path, with, err, hint)
 }
 
-// absentItem is what an operation says whose path leads to an item of a list that is not there: list, key, value.
+// absentItem matches the error of an operation whose path names a missing item of a list: list, key, value.
 var absentItem = regexp.MustCompile(`array item for path '([^']*)/([^/=']+)=([^/']+)' but found 0`)
 
-// whatThereIs names the items of the list in which an operation did not find its own; "" if that is not what went wrong.
-func whatThereIs(text []byte, ops patch.Op, err error) string {
+// existingItems names the items of the list in which an operation has not found its item; "" for other errors.
+func existingItems(text []byte, ops patch.Op, err error) string {
 	parts := absentItem.FindStringSubmatch(err.Error())
 	var tree any
 	if parts == nil || yaml.Unmarshal(text, &tree) != nil {
@@ -132,7 +132,7 @@ func whatThereIs(text []byte, ops patch.Op, err error) string {
 	return fmt.Sprintf("\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], spelling.Hint(parts[3], names), strings.Join(names, ", "))
 }
 
-// before applies operations up to the first that fails, and gives what that one found.
+// before applies operations up to the first one that fails, and returns the input of that.
 func before(tree any, op patch.Op) any {
 	list, several := op.(patch.Ops)
 	if !several {
@@ -178,21 +178,21 @@ func readOps(paths []string) (patch.Op, error) {
 	return all, nil
 }
 
-// tracked notes which of its variables were asked for; secrets that are generated at the same time ask at the same time.
+// tracked records which of its variables are used. It is used concurrently when secrets are generated.
 type tracked struct {
 	template.StaticVariables
-	asked *sync.Map // names
+	used *sync.Map // names
 }
 
 func (t tracked) Get(d template.VariableDefinition) (any, bool, error) {
-	t.asked.Store(d.Name, nil)
+	t.used.Store(d.Name, nil)
 	return t.StaticVariables.Get(d)
 }
 
 func (t tracked) unused() []string {
 	var names []string
 	for name := range t.StaticVariables {
-		if _, asked := t.asked.Load(strings.SplitN(name, ".", 2)[0]); !asked {
+		if _, used := t.used.Load(strings.SplitN(name, ".", 2)[0]); !used {
 			names = append(names, name)
 		}
 	}

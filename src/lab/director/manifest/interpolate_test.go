@@ -21,7 +21,7 @@ func put(t *testing.T, dir, name, text string) string {
 	return path
 }
 
-func TestVariablesAreGeneratedOnceAndKept(t *testing.T) {
+func TestVariablesAreGeneratedOnce(t *testing.T) {
 	dir := t.TempDir()
 	path := put(t, dir, "m.yml", `
 secret: ((secret))
@@ -53,7 +53,7 @@ variables:
 	}
 	first := interpolate()
 	if second := interpolate(); second["secret"] != first["secret"] || second["pem"] != first["pem"] {
-		t.Error("the second run generated other values")
+		t.Error("the second run generated new values")
 	}
 	if len(first["length"].(string)) != 32 {
 		t.Errorf("password %q is not 32 long", first["length"])
@@ -75,8 +75,8 @@ variables:
 	}
 }
 
-// TestCertificatesAreSignedAtTheSameTime is for the race detector: all of them look for their authority at once.
-func TestCertificatesAreSignedAtTheSameTime(t *testing.T) {
+// TestCertificatesAreSignedConcurrently is for the race detector.
+func TestCertificatesAreSignedConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	text := "variables:\n- {name: ca, type: certificate, options: {is_ca: true, common_name: ca, key_length: 2048}}\n"
 	for n := range 6 {
@@ -91,7 +91,7 @@ func TestCertificatesAreSignedAtTheSameTime(t *testing.T) {
 	}
 }
 
-func TestInterpolate(t *testing.T) {
+func TestInterpolateSourcesAndErrors(t *testing.T) {
 	dir := t.TempDir()
 	path := put(t, dir, "m.yml", "a: ((a))\nb: x-((b))\n")
 	file := put(t, dir, "vars-file.yml", "a: from-file\nb: from-file\nunused: fine\n")
@@ -135,7 +135,7 @@ func TestCountsAndWatchTimes(t *testing.T) {
 	if u.Canaries.Of(9, 0) != 0 || u.MaxInFlight.Of(9, 1) != 2 || u.MaxInFlight.Of(1, 1) != 1 {
 		t.Errorf("counts: %+v", u)
 	}
-	// A Director rounds percentages down, and never takes more than all.
+	// A Director rounds percentages down, and limits them to all instances.
 	if got := u.MaxInFlight.Of(6, 1); got != 1 {
 		t.Errorf("25%% of 6 is %d, want 1", got)
 	}
@@ -147,7 +147,7 @@ func TestCountsAndWatchTimes(t *testing.T) {
 	}
 }
 
-func TestBadCloudConfigs(t *testing.T) {
+func TestRefusesInvalidCloudConfigs(t *testing.T) {
 	subnet := func(text string) string {
 		return "azs: [{name: z1}]\nnetworks: [{name: n, type: manual, subnets: [{az: z1, " + text + "}]}]"
 	}
@@ -158,7 +158,7 @@ func TestBadCloudConfigs(t *testing.T) {
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, reserved: [10.0.1.1]"), "Reserved IP '10.0.1.1' is out of subnet range"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.9-10.0.0.2]"), "ends before it begins"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"), "is in network's reserved range"},
-		{"networks: [{name: n, type: dynamic}]", "manual networks only"},
+		{"networks: [{name: n, type: dynamic}]", "supports manual networks only"},
 		{"vm_types: [{name: a}, {name: a}]", "Duplicate vm_type name 'a'"},
 		{"vm_typs: []", "unknown key 'vm_typs' (did you mean vm_types?)"},
 		{"disk_types: [{name: a, disk_size: 0}]", "size in MiB"},

@@ -11,7 +11,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Manifest is a deployment manifest after interpolation, as far as the lab knows the format.
+// Manifest is a deployment manifest after interpolation, with all keys that the lab supports.
 type Manifest struct {
 	Name           string            `yaml:"name"`
 	Releases       []ReleaseRef      `yaml:"releases"`
@@ -31,7 +31,7 @@ type ReleaseRef struct {
 	SHA1    string `yaml:"sha1"`
 }
 
-// Stemcell is an operating system image by alias. The lab has only the machine's own, and checks the references.
+// Stemcell is an operating system image by alias. The lab uses that of the machine, and only checks the references.
 type Stemcell struct {
 	Alias   string `yaml:"alias"`
 	OS      string `yaml:"os"`
@@ -48,7 +48,7 @@ type Features struct {
 	ConvergeVariables    *bool `yaml:"converge_variables"`
 }
 
-// Variable is a definition that interpolation left over: it has no value.
+// Variable is a definition that has no value after interpolation.
 type Variable struct {
 	Name       string         `yaml:"name"`
 	Type       string         `yaml:"type"`
@@ -57,7 +57,7 @@ type Variable struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
-// Update says how instances are updated. Pointers are nil where nothing is said, so that a group can override.
+// Update is how instances are updated. Pointers are nil for keys that are not given, so that a group can override them.
 type Update struct {
 	Canaries        *Count     `yaml:"canaries"`
 	MaxInFlight     *Count     `yaml:"max_in_flight"`
@@ -68,7 +68,7 @@ type Update struct {
 	InitialStrategy string     `yaml:"initial_deploy_az_update_strategy"`
 }
 
-// merge gives u with what is missing taken from outer.
+// merge returns u with missing values taken from outer.
 func (u Update) merge(outer Update) Update {
 	if u.Canaries == nil {
 		u.Canaries = outer.Canaries
@@ -94,7 +94,7 @@ func (u Update) merge(outer Update) Update {
 	return u
 }
 
-// IsSerial says whether the group is updated alone; the Director's default is yes.
+// IsSerial reports whether the group is updated alone, as it is by default.
 func (u Update) IsSerial() bool { return u.Serial == nil || *u.Serial }
 
 // Count is a number of instances, absolute or a percentage of the group's size.
@@ -114,17 +114,17 @@ func (c *Count) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// Of gives the number for a group of size instances, never less than least. As with a Director, percentages are rounded down and are
-// of all instances at most.
-func (c Count) Of(size, least int) int {
+// Of returns the number for a group of size instances, which is never less than minimum. As in a Director, percentages are rounded
+// down and limited to 100%.
+func (c Count) Of(size, minimum int) int {
 	value := c.Value
 	if c.Percent {
 		value = min(c.Value*size/100, size)
 	}
-	return max(value, least)
+	return max(value, minimum)
 }
 
-// WatchTime is how long the Director waits for an instance's processes: it looks first after Min, and gives up after Max.
+// WatchTime is how long the Director waits for an instance's processes: it checks first after Min, and gives up after Max.
 type WatchTime struct{ Min, Max time.Duration }
 
 var watchTimeFormat = regexp.MustCompile(`^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$`)
@@ -152,7 +152,7 @@ func (w *WatchTime) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// InstanceGroup is a set of equal instances.
+// InstanceGroup is a set of instances with the same jobs.
 type InstanceGroup struct {
 	Name               string            `yaml:"name"`
 	Instances          int               `yaml:"instances"`
@@ -172,7 +172,7 @@ type InstanceGroup struct {
 	Properties         map[string]any    `yaml:"properties"`
 }
 
-// IsErrand says whether the group's instances exist only while its errand runs.
+// IsErrand reports whether the group's VMs exist only while its errand runs.
 func (g InstanceGroup) IsErrand() bool { return g.Lifecycle == "errand" }
 
 // MigratedFrom names a group whose instances this one takes over.
@@ -181,14 +181,14 @@ type MigratedFrom struct {
 	AZ   string `yaml:"az"`
 }
 
-// NetworkRef puts a group on a network of the cloud config.
+// NetworkRef refers to a network of the cloud config.
 type NetworkRef struct {
 	Name      string   `yaml:"name"`
 	StaticIPs []string `yaml:"static_ips"`
 	Default   []string `yaml:"default"`
 }
 
-// Job is a job of a release placed on an instance group. Provides and Consumes values are maps, or the word nil.
+// Job is a job of a release on an instance group. Values of Provides and Consumes are maps or the string nil.
 type Job struct {
 	Name       string         `yaml:"name"`
 	Release    string         `yaml:"release"`
@@ -197,7 +197,7 @@ type Job struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
-// Decode reads a manifest without checking anything but its form; variables may be unresolved.
+// Decode decodes a manifest strictly, and checks nothing else. Variables need not be resolved.
 func Decode(file string, text []byte) (*Manifest, error) {
 	var m Manifest
 	if err := decode(file, text, &m); err != nil {
@@ -206,8 +206,8 @@ func Decode(file string, text []byte) (*Manifest, error) {
 	return &m, nil
 }
 
-// Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config.
-// Every problem is listed.
+// Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config. The error lists
+// all problems.
 func Parse(file string, text []byte) (*Manifest, error) {
 	m, err := Decode(file, text)
 	if err != nil {
@@ -221,7 +221,7 @@ func Parse(file string, text []byte) (*Manifest, error) {
 	m.checkReleases(add)
 	m.checkStemcells(add)
 	for _, v := range m.Variables {
-		add("variable '%s' has no value: types that can be generated are certificate, password, rsa and ssh, not '%s'", v.Name, v.Type)
+		add("variable '%s' has no value: the types that can be generated are certificate, password, rsa and ssh, not '%s'", v.Name, v.Type)
 	}
 	if len(m.InstanceGroups) == 0 {
 		add("Required property 'instance_groups' was not specified in the manifest")
@@ -283,7 +283,7 @@ func (m *Manifest) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 		add("Invalid lifecycle type '%s' for '%s', valid lifecycle types are: service, errand", g.Lifecycle, g.Name)
 	}
 	if g.Instances < 0 {
-		add("%s has %d instances; the least is 0", where, g.Instances)
+		add("%s has %d instances; the minimum is 0", where, g.Instances)
 	}
 	if g.VMType == "" {
 		add("%s: Required property 'vm_type' was not specified", where)
@@ -303,7 +303,7 @@ func (m *Manifest) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 	seen := map[string]bool{}
 	for i := range g.Jobs {
 		j := &g.Jobs[i]
-		j.Properties, _ = stringKeys(j.Properties).(map[string]any)
+		j.Properties, _ = StringKeys(j.Properties).(map[string]any)
 		if seen[j.Name] {
 			add("Colocated job '%s' is defined more than once in the instance group '%s'", j.Name, g.Name)
 		}
@@ -341,25 +341,27 @@ func (m *Manifest) checkUpdate(g *InstanceGroup, add func(string, ...any)) {
 	}
 }
 
-// stringKeys turns keys that are no strings (numbers, booleans) into strings, as templates see properties as JSON.
-func stringKeys(v any) any {
+// StringKeys returns a copy of decoded YAML in which the keys of all maps are strings, as templates see properties as JSON.
+func StringKeys(v any) any {
 	switch v := v.(type) {
 	case map[any]any:
 		m := make(map[string]any, len(v))
 		for key, value := range v {
-			m[fmt.Sprint(key)] = stringKeys(value)
+			m[fmt.Sprint(key)] = StringKeys(value)
 		}
 		return m
 	case map[string]any:
+		m := make(map[string]any, len(v))
 		for key, value := range v {
-			v[key] = stringKeys(value)
+			m[key] = StringKeys(value)
 		}
-		return v
+		return m
 	case []any:
+		list := make([]any, len(v))
 		for i, value := range v {
-			v[i] = stringKeys(value)
+			list[i] = StringKeys(value)
 		}
-		return v
+		return list
 	default:
 		return v
 	}

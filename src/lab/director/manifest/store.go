@@ -15,14 +15,14 @@ import (
 	"github.com/cloudfoundry/bosh-cli/v7/director/template"
 	"github.com/cloudfoundry/config-server/types"
 	"golang.org/x/sync/errgroup"
-	"gopkg.in/yaml.v2" //nolint:depguard // the generators' values carry this version's tags
+	"gopkg.in/yaml.v2" //nolint:depguard // the generators' types have tags for this version
 
 	"kubernetes-release/internal/atomicfile"
 )
 
-// Store generates variables by type as the BOSH CLI does with --vars-store, and keeps them in a file (0600).
+// Store generates variables by type as the BOSH CLI does with --vars-store, and keeps them in a file with mode 0600.
 type Store struct {
-	// Generating is called when a variable has to be generated; what it returns is called at the end. May be nil.
+	// Generating is called before a variable is generated, and the function that it returns afterwards. May be nil.
 	Generating func(name, kind string) (finished func(error))
 
 	path   string
@@ -50,7 +50,7 @@ func OpenStore(path string) (*Store, error) {
 	return s, nil
 }
 
-// Get gives a kept variable, or generates it where the definition has a type.
+// Get returns a stored variable. If there is none and the definition has a type, it is generated.
 func (s *Store) Get(d template.VariableDefinition) (any, bool, error) {
 	if value, ok := s.value(d.Name); ok {
 		return value, true, nil
@@ -72,7 +72,7 @@ func (s *Store) value(name string) (any, bool) {
 	return value, ok
 }
 
-// List names the kept variables.
+// List returns the names of the stored variables.
 func (s *Store) List() ([]template.VariableDefinition, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -96,7 +96,7 @@ func (s *Store) generate(d template.VariableDefinition) (_ any, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Through YAML, so that a fresh value has the same shape as one read back.
+	// Encode and decode it, so that a new value has the same types as one that is read from the file.
 	text, err := yaml.Marshal(value)
 	if err != nil {
 		return nil, err
@@ -126,8 +126,8 @@ type definition struct {
 	Options map[string]any `yaml:"options"`
 }
 
-// generateAhead generates what interpolation will ask for, several at a time: making keys is most of the time of a first deploy.
-// What it leaves out, because its options hold variables or it is of an unknown type, is generated when it is asked for.
+// generateAhead generates variables concurrently before interpolation needs them, since generating keys takes most of the time of a first
+// deploy. It skips variables of other types or whose options contain variables; interpolation generates them.
 func (s *Store) generateAhead(ctx context.Context, manifest []byte) error {
 	var m struct {
 		Variables []definition `yaml:"variables"`
@@ -164,13 +164,13 @@ func (s *Store) generateAhead(ctx context.Context, manifest []byte) error {
 	return nil
 }
 
-// isAuthority says whether the certificate needs no other one.
+// isAuthority reports whether generating the variable requires no other certificate.
 func (d definition) isAuthority() bool {
 	_, signed := d.Options["ca"]
 	return d.Type != "certificate" || !signed
 }
 
-// ready says whether nobody else gives the variable and whether all that it needs is there.
+// ready reports whether the variable has no value yet and everything that it requires has one.
 func (s *Store) ready(d definition) bool {
 	if _, found, err := s.lookup.Get(template.VariableDefinition{Name: d.Name}); found || err != nil {
 		return false
@@ -186,27 +186,17 @@ func (s *Store) ready(d definition) bool {
 	return true
 }
 
-// Lookup gives a part of a kept variable: Lookup("ca", "certificate"). The second value says whether it is there.
-func (s *Store) Lookup(name, part string) (string, bool) {
-	value, _ := s.value(name)
-	if m, ok := value.(map[any]any); ok && part != "" {
-		value = m[part]
-	}
-	text, ok := value.(string)
-	return text, ok
-}
-
-// authorities finds the CA that a certificate's definition names, wherever its value comes from.
+// authorities finds the CA that a certificate's definition names, in all sources of variables.
 type authorities struct{ store *Store }
 
-// LoadCerts gives the certificate and key of the variable name.
+// LoadCerts returns the certificate and key of a variable.
 func (a authorities) LoadCerts(name string) (*x509.Certificate, *rsa.PrivateKey, error) {
 	value, found, err := a.store.lookup.Get(template.VariableDefinition{Name: name})
 	if err != nil {
 		return nil, nil, err
 	}
 	if !found {
-		return nil, nil, fmt.Errorf("the signing variable '%s' is not there; define it before the certificates that it signs", name)
+		return nil, nil, fmt.Errorf("the CA '%s' is not defined; define it before the certificates that it signs", name)
 	}
 	text, err := yaml.Marshal(value)
 	if err != nil {

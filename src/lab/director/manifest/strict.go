@@ -16,7 +16,7 @@ import (
 
 var unknownField = regexp.MustCompile(`^line \d+: field (\S+) not found in type manifest\.(\w+)$`)
 
-// decode reads YAML into target and refuses keys that target does not have. File is named in errors.
+// decode decodes YAML into target and refuses keys that target does not have. Errors name file.
 func decode(file string, text []byte, target any) error {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	decoder.KnownFields(true)
@@ -50,10 +50,10 @@ func explainField(line string, keys map[string][]string) string {
 	if hint := spelling.Hint(parts[1], known); hint != "" {
 		return text + hint
 	}
-	return text + "; known here: " + strings.Join(known, ", ")
+	return text + "; known keys are " + strings.Join(known, ", ")
 }
 
-// collectKeys notes the YAML keys of every struct type reachable from t.
+// collectKeys adds the YAML keys of t and all struct types in it to keys.
 func collectKeys(t reflect.Type, keys map[string][]string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map:

@@ -12,23 +12,23 @@ import (
 
 var bpmWrapper = fmt.Sprintf("#!/bin/bash\nexec %s \"$@\"\n", bosh.DefaultRoot.Package("bpm", "bin/bpm"))
 
-// ReadBPM makes the release that takes the bpm release's place in the lab: one job and one package, both named
-// bpm, with the stand-in binary of this machine. It is written below cache, by the binary's digest.
+// ReadBPM creates the release that substitutes the bpm release in the lab: one job and one package, both named bpm, with the substitute
+// program of this machine. It is written below cache, in a directory named after the program's digest.
 func ReadBPM(binary, cache string) (*Release, error) {
 	digest, err := fileDigest(binary)
 	if err != nil {
-		return nil, fmt.Errorf("the lab's stand-in for bpm: %w (it is built with bin/lab)", err)
+		return nil, fmt.Errorf("the lab's substitute for bpm: %w; build it with `make lab`", err)
 	}
 	dir := filepath.Join(cache, "bpm-"+digest[:16])
 	if _, err := os.Stat(dir); err != nil {
 		if err := writeBPM(binary, dir); err != nil {
-			return nil, fmt.Errorf("preparing the lab's stand-in for bpm: %w", err)
+			return nil, fmt.Errorf("preparing the lab's substitute for bpm: %w", err)
 		}
 	}
 	return OpenBPM(dir), nil
 }
 
-// OpenBPM gives the release that ReadBPM has written in dir.
+// OpenBPM returns the release that ReadBPM has written to dir.
 func OpenBPM(dir string) *Release {
 	fingerprint := strings.TrimPrefix(filepath.Base(dir), "bpm-")
 	job := &Job{

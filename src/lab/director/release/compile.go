@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
@@ -18,20 +19,20 @@ import (
 	"kubernetes-release/internal/bosh"
 )
 
-// Compiler compiles packages and keeps the results by fingerprint.
+// Compiler compiles packages and keeps them by fingerprint.
 type Compiler struct {
-	// Dir keeps compiled packages, one folder each: NAME-FINGERPRINT.
+	// Dir is the directory of compiled packages, each in NAME-FINGERPRINT.
 	Dir string
-	// Logs receives one file a package, NAME.log.
+	// Logs is the directory for logs, NAME.log for each package.
 	Logs string
 	// Workers is how many packages compile at the same time; at least 1.
 	Workers int
-	// Started is called when a package really has to be compiled; what it returns is called at the end. May be nil.
+	// Started is called before a package is compiled, and the function that it returns afterwards. May be nil.
 	Started func(p *Package) (finished func(error))
 }
 
-// Missing lists those of the packages that have not been compiled yet, in an order in which dependencies come first.
-func (c *Compiler) Missing(packages []*Package) []*Package {
+// missing returns the packages that have not been compiled, and sets the Compiled directory of all.
+func (c *Compiler) missing(packages []*Package) []*Package {
 	var missing []*Package
 	for _, p := range packages {
 		if p.Archive == "" {
@@ -45,8 +46,8 @@ func (c *Compiler) Missing(packages []*Package) []*Package {
 	return missing
 }
 
-// Compile makes sure that all given packages of the release, and what they depend on, are compiled, and sets
-// their Compiled directory.
+// Compile compiles the named packages of the release and their dependencies, unless they are already compiled, and sets their Compiled
+// directory.
 func (c *Compiler) Compile(ctx context.Context, r *Release, names []string) error {
 	levels, err := r.levels(names)
 	if err != nil {
@@ -55,8 +56,8 @@ func (c *Compiler) Compile(ctx context.Context, r *Release, names []string) erro
 	for _, level := range levels {
 		group, ctx := errgroup.WithContext(ctx)
 		group.SetLimit(max(c.Workers, 1))
-		for _, p := range c.Missing(level) {
-			group.Go(func() error { return c.one(ctx, r, p) })
+		for _, p := range c.missing(level) {
+			group.Go(func() error { return c.compile(ctx, r, p) })
 		}
 		if err := group.Wait(); err != nil {
 			return err
@@ -65,15 +66,13 @@ func (c *Compiler) Compile(ctx context.Context, r *Release, names []string) erro
 	return nil
 }
 
-// levels sorts packages so that each depends only on packages of earlier levels.
+// levels sorts packages and their dependencies so that each depends only on packages of earlier levels.
 func (r *Release) levels(names []string) ([][]*Package, error) {
 	depth := map[string]int{}
 	var visit func(name string, path []string) (int, error)
 	visit = func(name string, path []string) (int, error) {
-		for _, seen := range path {
-			if seen == name {
-				return 0, fmt.Errorf("release '%s': packages depend on each other in a circle: %s", r.Name, strings.Join(append(path, name), " -> "))
-			}
+		if slices.Contains(path, name) {
+			return 0, fmt.Errorf("release '%s': packages have a circular dependency: %s", r.Name, strings.Join(append(path, name), " -> "))
 		}
 		if d, ok := depth[name]; ok {
 			return d, nil
@@ -113,7 +112,8 @@ func (r *Release) levels(names []string) ([][]*Package, error) {
 	return levels, nil
 }
 
-func (c *Compiler) one(ctx context.Context, r *Release, p *Package) (err error) {
+// compile compiles one package, whose dependencies must be compiled.
+func (c *Compiler) compile(ctx context.Context, r *Release, p *Package) (err error) {
 	if c.Started != nil {
 		finished := c.Started(p)
 		defer func() { finished(err) }()
@@ -138,8 +138,8 @@ func (c *Compiler) one(ctx context.Context, r *Release, p *Package) (err error) 
 	return os.Rename(installed, p.Compiled)
 }
 
-// compileScript gives the packaging script the paths of a compilation VM, in a mount namespace of its own:
-// nothing of it is visible, or left, on the machine. Arguments: BOSH's root, name, source, installed, then NAME=DIR of
+// compileScript runs the packaging script with the paths of a compilation VM, in a mount namespace of its own: nothing of it
+// is visible, or left, on the machine. Arguments: BOSH's root, name, source, installed, then NAME=DIR of
 // dependencies.
 const compileScript = `set -eu
 root=$1 name=$2 source=$3 installed=$4
@@ -163,7 +163,7 @@ exec bash -x packaging
 
 func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, source, installed string) error {
 	if os.Geteuid() != 0 {
-		return errors.New("packages are compiled in a mount namespace of their own, which needs root")
+		return errors.New("packages are compiled in a mount namespace of their own, which requires root")
 	}
 	arguments := []string{"-c", compileScript, "compile", bosh.DefaultRoot.Path(), p.Name, source, installed}
 	for _, name := range p.Dependencies {
@@ -189,29 +189,29 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 	}
 	output := &transcript{log: log}
 	command.Stdout, command.Stderr = output, output
-	command.WaitDelay = 10 * time.Second // for what the script may have left running
+	command.WaitDelay = 10 * time.Second // for processes that the script has left running
 	err = command.Run()
 	switch {
 	case err == nil:
 		return nil
-	case saysFull(output.text):
-		return fmt.Errorf("compiling package '%s': %w below %s; make room there, or keep the lab elsewhere with --state (whole log: %s)",
+	case reportsFullDisk(output.text):
+		return fmt.Errorf("compiling package '%s': %w below %s; free some space there, or use another directory with --state (the log is %s)",
 			p.Name, syscall.ENOSPC, c.Dir, logPath)
 	default:
-		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nwhole log: %s", p.Name, err, lastLines(output.text, 10), logPath)
+		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nThe log is %s", p.Name, err, lastLines(output.text, 10), logPath)
 	}
 }
 
-// transcriptBytes is how much a transcript keeps at least.
+// transcriptBytes is the minimum that a transcript keeps.
 const transcriptBytes = 64 << 10
 
-// transcript writes a log and keeps the end of it: where the disk is full, the log may end before the program says so.
+// transcript writes a log and keeps the end of it, since a log on a full disk may lack the message about that.
 type transcript struct {
 	log  io.Writer
 	text []byte
 }
 
-// Write implements io.Writer. That the log cannot be written is no error: the program would end by it, for no reason of its own.
+// Write implements io.Writer. It ignores errors of the log, which would kill the program.
 func (t *transcript) Write(p []byte) (int, error) {
 	_, _ = t.log.Write(p)
 	t.text = append(t.text, p...)

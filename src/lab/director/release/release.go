@@ -1,5 +1,5 @@
-// Package release reads BOSH release tarballs with the BOSH CLI's own readers and compiles their packages
-// the way a Director's compilation VM does.
+// Package release reads BOSH release tarballs with the BOSH CLI's packages and compiles their packages as a Director's compilation VM
+// does.
 package release
 
 import (
@@ -22,28 +22,30 @@ import (
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
 	boshsys "github.com/cloudfoundry/bosh-utils/system"
 	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/lab/director/manifest"
 )
 
 // Release is an unpacked release.
 type Release struct {
 	Name    string
 	Version string
-	// Dir holds release.MF, jobs/NAME (unpacked) and packages/NAME.tgz; empty for a built-in release.
+	// Dir holds release.MF, jobs/NAME (unpacked) and packages/NAME.tgz.
 	Dir      string
 	Jobs     map[string]*Job
 	Packages map[string]*Package
 }
 
-// Job is one job of a release, as its spec says.
+// Job is a job of a release, as in its spec.
 type Job struct {
 	Name        string
 	Fingerprint string
-	// Dir is the unpacked job archive (monit, templates/).
+	// Dir is the directory of the unpacked job, with monit and templates/.
 	Dir string
 	// Templates maps a path below templates/ to the path below /var/vcap/jobs/NAME.
 	Templates map[string]string
 	Packages  []string
-	// Properties maps dotted names to their declaration.
+	// Properties maps dotted names to their declarations.
 	Properties map[string]Property
 	Provides   []Provide
 	Consumes   []Consume
@@ -56,7 +58,7 @@ type Property struct {
 	Default any
 }
 
-// Defaults gives the declared properties with their defaults (nil where none).
+// Defaults returns the declared properties with their defaults, nil for those without one.
 func (j *Job) Defaults() map[string]any {
 	defaults := make(map[string]any, len(j.Properties))
 	for name, p := range j.Properties {
@@ -65,14 +67,14 @@ func (j *Job) Defaults() map[string]any {
 	return defaults
 }
 
-// Provide is a link that a job offers. Properties are dotted names out of the job's own.
+// Provide is a link that a job provides. Properties are dotted names of the job's properties.
 type Provide struct {
 	Name       string   `yaml:"name"`
 	Type       string   `yaml:"type"`
 	Properties []string `yaml:"properties"`
 }
 
-// Consume is a link that a job wants.
+// Consume is a link that a job consumes.
 type Consume struct {
 	Name     string `yaml:"name"`
 	Type     string `yaml:"type"`
@@ -84,15 +86,14 @@ type Package struct {
 	Name         string
 	Fingerprint  string
 	Dependencies []string
-	// Archive is the source archive (.tgz); empty when Compiled is already known.
+	// Archive is the source archive (.tgz); empty if Compiled is set from the beginning.
 	Archive string
-	// Compiled is the directory with the compiled package, set by Compiler.
+	// Compiled is the directory of the compiled package, set by Compiler.
 	Compiled string
 }
 
-// Read unpacks the release tarball below cache, in a folder named after the tarball's digest, and reads it.
-// A tarball that was unpacked before is not unpacked again; an interrupted unpacking is repeated. begin is called when there is something
-// to unpack; it may be nil.
+// Read unpacks the release tarball below cache, in a directory named after the tarball's digest, unless that exists, and reads it.
+// begin is called before unpacking; it may be nil.
 func Read(ctx context.Context, tarball, cache string, begin func() Task) (*Release, error) {
 	digest, err := fileDigest(tarball)
 	if err != nil {
@@ -128,7 +129,7 @@ func fileDigest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// unpack fills dir all at once: it works in a neighbouring folder that is renamed when everything is there.
+// unpack creates dir atomically: it unpacks into a directory next to it, which it renames at the end.
 func unpack(ctx context.Context, tarball, dir string, task Task) error {
 	work := dir + ".unpacking"
 	if err := os.RemoveAll(work); err != nil {
@@ -162,7 +163,7 @@ func tools() (boshsys.FileSystem, boshfile.Compressor) {
 	return fs, boshfile.NewTarballCompressor(boshsys.NewExecCmdRunner(logger), fs)
 }
 
-// verify compares the archives' digests with the release manifest's, as a Director does on upload.
+// verify compares the archives' digests with those in the release manifest, as a Director does on upload.
 func verify(m relmanifest.Manifest, dir string, fs boshsys.FileSystem) error {
 	check := func(kind, name, digest string) error {
 		path := filepath.Join(dir, kind, name+".tgz")
@@ -171,7 +172,7 @@ func verify(m relmanifest.Manifest, dir string, fs boshsys.FileSystem) error {
 			return fmt.Errorf("%s/%s: digest '%s' in release.MF: %w", kind, name, digest, err)
 		}
 		if err := want.VerifyFilePath(path, fs); err != nil {
-			return fmt.Errorf("%s/%s.tgz does not have the digest that release.MF names: %w", kind, name, err)
+			return fmt.Errorf("%s/%s.tgz does not have the digest in release.MF: %w", kind, name, err)
 		}
 		return nil
 	}
@@ -213,7 +214,7 @@ func unpackJobs(m relmanifest.Manifest, dir string, fs boshsys.FileSystem, compr
 	return os.RemoveAll(temporary)
 }
 
-// Open reads a release that Read has unpacked in dir.
+// Open reads a release that Read has unpacked to dir.
 func Open(dir string) (*Release, error) {
 	fs, _ := tools()
 	m, err := relmanifest.NewManifestFromPath(filepath.Join(dir, "release.MF"), fs)
@@ -241,13 +242,13 @@ func Open(dir string) (*Release, error) {
 	return r, r.check()
 }
 
-// check finds packages that jobs or other packages name and the release lacks.
+// check returns an error if jobs or packages depend on packages that the release does not have.
 func (r *Release) check() error {
 	var problems []string
 	for _, job := range r.Jobs {
 		for _, name := range job.Packages {
 			if r.Packages[name] == nil {
-				problems = append(problems, fmt.Sprintf("job '%s' wants the package '%s'", job.Name, name))
+				problems = append(problems, fmt.Sprintf("job '%s' depends on the package '%s'", job.Name, name))
 			}
 		}
 	}
@@ -262,7 +263,7 @@ func (r *Release) check() error {
 		return nil
 	}
 	sort.Strings(problems)
-	return fmt.Errorf("release '%s' lacks packages: %s", r.Name, strings.Join(problems, "; "))
+	return fmt.Errorf("release '%s' does not have all packages: %s", r.Name, strings.Join(problems, "; "))
 }
 
 // JobNames lists the release's jobs, sorted.
@@ -275,8 +276,7 @@ func (r *Release) JobNames() []string {
 	return names
 }
 
-// ReadJob reads an unpacked job: its spec is job.MF (in an archive) or spec (in a release's folder).
-// Fingerprint is left empty.
+// ReadJob reads an unpacked job, whose spec is job.MF (from an archive) or spec (in a release directory). It does not set Fingerprint.
 func ReadJob(dir string) (*Job, error) {
 	path := filepath.Join(dir, "job.MF")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -291,7 +291,7 @@ func ReadJob(dir string) (*Job, error) {
 		Name: m.Name, Dir: dir, Templates: m.Templates, Packages: m.Packages, Properties: map[string]Property{},
 	}
 	for name, p := range m.Properties {
-		job.Properties[name] = Property{Description: p.Description, Default: StringKeys(p.Default)}
+		job.Properties[name] = Property{Description: p.Description, Default: manifest.StringKeys(p.Default)}
 	}
 	var links struct {
 		Provides []Provide `yaml:"provides"`
@@ -306,30 +306,4 @@ func ReadJob(dir string) (*Job, error) {
 	}
 	job.Provides, job.Consumes = links.Provides, links.Consumes
 	return job, nil
-}
-
-// StringKeys turns the maps that the BOSH CLI's YAML reader makes (any keys) into maps with string keys.
-func StringKeys(v any) any {
-	switch v := v.(type) {
-	case map[any]any:
-		m := make(map[string]any, len(v))
-		for key, value := range v {
-			m[fmt.Sprint(key)] = StringKeys(value)
-		}
-		return m
-	case map[string]any:
-		m := make(map[string]any, len(v))
-		for key, value := range v {
-			m[key] = StringKeys(value)
-		}
-		return m
-	case []any:
-		list := make([]any, len(v))
-		for i, value := range v {
-			list[i] = StringKeys(value)
-		}
-		return list
-	default:
-		return v
-	}
 }

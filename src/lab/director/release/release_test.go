@@ -13,7 +13,7 @@ import (
 
 const folder = "../testdata/release"
 
-func TestRead(t *testing.T) {
+func TestReadUnpacksOnce(t *testing.T) {
 	cache := t.TempDir()
 	tarball := releasetest.Build(t, folder, "shop", "1")
 	r, err := release.Read(context.Background(), tarball, cache, nil)
@@ -38,7 +38,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestReadRefusesInvalidTarballs(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.tgz")
 	if err := os.WriteFile(broken, []byte("no tarball"), 0o644); err != nil {
 		t.Fatal(err)
@@ -53,9 +53,9 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestCompile(t *testing.T) {
+func TestCompileKeepsPackages(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("compiling needs root")
+		t.Skip("compiling requires root")
 	}
 	dir := t.TempDir()
 	r, err := release.Read(context.Background(), releasetest.Build(t, folder, "shop", "1"), dir, nil)
@@ -77,13 +77,13 @@ func TestCompile(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat("/var/vcap/packages/tool"); err == nil {
-		t.Error("the package is seen outside its namespace")
+		t.Error("the package is visible outside its namespace")
 	}
 }
 
-func TestCompileFailureShowsTheLog(t *testing.T) {
+func TestCompileErrorShowsTheLog(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("compiling needs root")
+		t.Skip("compiling requires root")
 	}
 	source := t.TempDir()
 	for name, text := range map[string]string{

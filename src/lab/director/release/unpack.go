@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Task is shown to people while a tarball is unpacked.
+// Task shows the progress of unpacking a tarball.
 type Task interface {
 	Step(format string, args ...any)
 	End(err error)
 }
 
-// silent is a task that nobody wants to see.
+// silent is a Task that shows nothing.
 type silent struct{}
 
 func (silent) Step(string, ...any) {}
@@ -27,7 +27,7 @@ func (silent) End(error)           {}
 
 const mebibyte = 1 << 20
 
-// gauge is a file that tells at every quarter how far it has been read.
+// gauge is a file that reports at every quarter how much of it has been read.
 type gauge struct {
 	file       *os.File
 	size, read int64
@@ -35,7 +35,7 @@ type gauge struct {
 	step func(format string, args ...any)
 }
 
-// unpackInto unpacks a gzipped tar archive into dir, which is there already. step may be nil.
+// unpackInto unpacks a gzipped tar archive into dir, which must exist. step may be nil.
 func unpackInto(ctx context.Context, path, dir string, step func(format string, args ...any)) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func unpackInto(ctx context.Context, path, dir string, step func(format string, 
 	if err != nil {
 		return err
 	}
-	room, err := roomOn(dir)
+	free, err := freeSpace(dir)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func unpackInto(ctx context.Context, path, dir string, step func(format string, 
 		return nil
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case saysFull(output.Bytes()):
-		return fmt.Errorf("%w: the disk of %s had %d MiB of room, and %s alone has %d MiB; make room there, or keep the lab elsewhere with --state",
-			syscall.ENOSPC, dir, room/mebibyte, path, info.Size()/mebibyte)
+	case reportsFullDisk(output.Bytes()):
+		return fmt.Errorf("%w: the disk of %s had %d MiB of free space, and %s alone has %d MiB; free some space there, or use another directory with --state",
+			syscall.ENOSPC, dir, free/mebibyte, path, info.Size()/mebibyte)
 	default:
 		first, _, _ := strings.Cut(strings.TrimSpace(output.String()), "\n")
 		return fmt.Errorf("%w: %s", err, first)
@@ -83,19 +83,19 @@ func (g *gauge) Read(p []byte) (int, error) {
 
 func (g *gauge) quarters() int64 { return 4 * g.read / max(g.size, 1) }
 
-// roomOn gives the bytes that are free on the disk of a directory.
-func roomOn(dir string) (uint64, error) {
+// freeSpace returns the free space, in bytes, on the disk of a directory.
+func freeSpace(dir string) (uint64, error) {
 	var disk unix.Statfs_t
 	if err := unix.Statfs(dir, &disk); err != nil {
-		return 0, fmt.Errorf("looking for room on %s: %w", dir, err)
+		return 0, fmt.Errorf("checking the free space on %s: %w", dir, err)
 	}
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
-// cutShort is how tar complains of a file whose last piece fitted in part: it does not try again, and so does not learn why.
+// cutShort matches tar's error about a block that was written in part; tar does not retry, and so does not report the reason.
 var cutShort = regexp.MustCompile(`Wrote only \d+ of \d+ bytes`)
 
-// saysFull tells whether a program that writes files complains of a full disk.
-func saysFull(output []byte) bool {
+// reportsFullDisk reports whether the output of a program contains an error about a full disk.
+func reportsFullDisk(output []byte) bool {
 	return bytes.Contains(bytes.ToLower(output), []byte(syscall.ENOSPC.Error())) || cutShort.Match(output)
 }

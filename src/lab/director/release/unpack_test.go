@@ -17,8 +17,8 @@ import (
 	"kubernetes-release/lab/director/release/releasetest"
 )
 
-// big is the tarball of a release with one package of 1.25 MiB in many files, which installs a copy of them, and another
-// one whose packaging complains as tar does of a file that fitted in part.
+// big is the tarball of a release with a package of 1.25 MiB in many files, which installs a copy of them, and another one whose
+// packaging script prints tar's error about a block that was written in part.
 func big(t *testing.T) string {
 	t.Helper()
 	source := t.TempDir()
@@ -41,7 +41,7 @@ func big(t *testing.T) string {
 	return releasetest.Build(t, source, "x", "1")
 }
 
-// smallDisk mounts a disk of some MiB, until the test's end.
+// smallDisk mounts a disk of size MiB for the test.
 func smallDisk(t *testing.T, size int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,10 +56,10 @@ func smallDisk(t *testing.T, size int) string {
 	return dir
 }
 
-// TestFullDiskIsSaidInOneSentence wherever it shows, without a line of tar's for each file.
-func TestFullDiskIsSaidInOneSentence(t *testing.T) {
+// TestFullDiskIsReportedInOneLine wherever it occurs, without tar's error for each file.
+func TestFullDiskIsReportedInOneLine(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("mounting a small disk needs root")
+		t.Skip("mounting a small disk requires root")
 	}
 	tarball := big(t)
 	r, err := release.Read(context.Background(), tarball, t.TempDir(), nil)
@@ -76,7 +76,7 @@ func TestFullDiskIsSaidInOneSentence(t *testing.T) {
 		want string
 	}{
 		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
-			"had 1 MiB of room, and " + tarball + " alone has 1 MiB; make room there, or keep the lab elsewhere with --state"},
+			"had 1 MiB of free space, and " + tarball + " alone has 1 MiB; free some space there, or use another directory with --state"},
 		"a package's source": {1, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "unpacking package 'big': no space left on device"},
 		"a compiled package": {2, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "compiling package 'big': no space left on device below "},
 		"a compiled package and its log": {2, func(dir string) error {
@@ -97,7 +97,7 @@ func TestFullDiskIsSaidInOneSentence(t *testing.T) {
 	}
 }
 
-// task notes what is shown.
+// task records what is shown.
 type task struct{ lines []string }
 
 func (s *task) Step(format string, args ...any) {
@@ -105,11 +105,11 @@ func (s *task) Step(format string, args ...any) {
 }
 func (s *task) End(err error) { s.lines = append(s.lines, fmt.Sprintf("ended with %v", err)) }
 
-func TestUnpackingShowsHowFarItIs(t *testing.T) {
+func TestUnpackingShowsProgress(t *testing.T) {
 	tarball, cache := big(t), t.TempDir()
 	for n, want := range []string{
 		"unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 1 of 1 MiB, comparing digests with release.MF, ended with <nil>",
-		"", // it is there already
+		"", // it is already unpacked
 	} {
 		shown := &task{}
 		if _, err := release.Read(context.Background(), tarball, cache, func() release.Task { return shown }); err != nil {

@@ -1,10 +1,10 @@
-# Renders the ERB templates of many jobs in one process, with the names that a BOSH Director offers
-# inside a template: p, if_p, link, if_link, spec, properties, name, index.
+# Renders the ERB templates of many jobs in one process, with the methods that a BOSH Director provides
+# in a template: p, if_p, link, if_link, spec, properties, name, index.
 #
 # Input on stdin, JSON: [{"context": {...}, "files": [{"source": "/abs/path.erb", "label": "path.erb"}]}]
 # Output on stdout, JSON, same shape: [[{"content": base64} | {"error": text, "line": number|null}]]
 
-# Ruby starts three times as fast without RubyGems, so it is loaded only for who names it, or wants a library that is a gem.
+# Ruby starts three times as fast without RubyGems, so it is loaded only for templates that use it or a library that is a gem.
 Object.autoload(:Gem, "rubygems")
 
 module Lab
@@ -30,7 +30,7 @@ module Lab
     end
   end
 
-  # What if_p and if_link return when their condition held: every following branch is skipped.
+  # What if_p and if_link return if their condition was true: all following branches are skipped.
   class Taken
     def else; end
 
@@ -43,7 +43,7 @@ module Lab
     end
   end
 
-  # What if_p and if_link return when their condition failed: the next branch has its turn.
+  # What if_p and if_link return if their condition was false: the next branch is evaluated.
   class NotTaken
     def initialize(scope)
       @scope = scope
@@ -62,7 +62,7 @@ module Lab
     end
   end
 
-  # Property look-up by dotted names; the including class says where from.
+  # Property lookup by dotted names, in the lookup_source of the including class.
   module Lookup
     def p(*arguments)
       names = Array(arguments.first)
@@ -121,7 +121,7 @@ module Lab
       @instances = raw["instances"].map { |instance| LinkInstance.new(instance, @properties) }
     end
 
-    # The provider group's DNS name. Criteria as a Director takes them: azs: [names], status: a health filter.
+    # The provider group's DNS name. Criteria are those of a Director: azs: [names], status: a health filter.
     def address(criteria = {})
       return @raw["address"] if @raw["address"]
 
@@ -161,7 +161,7 @@ module Lab
       @links = raw["links"] || {}
     end
 
-    # properties and spec are made when a template asks for them: few do, and structs are slow to make.
+    # properties and spec are created on first use: few templates use them, and structs are slow.
     def properties
       @properties ||= unroll(@raw_properties, OpenStruct)
     end
@@ -204,7 +204,7 @@ module Lab
     end
   end
 
-  # Every file gets a context of its own: a template that changes a property must not disturb its neighbour.
+  # Every file gets a context of its own, so that a template that changes a property does not affect others.
   def self.render(file, raw_context)
     label = file["label"]
     erb = ERB.new(File.read(file["source"], encoding: "UTF-8"), trim_mode: "-")
@@ -218,7 +218,7 @@ module Lab
 end
 
 answer = $stdout.dup
-$stdout.reopen($stderr) # what a template prints must not garble the answer
+$stdout.reopen($stderr) # keep the output of templates out of the answer
 units = JSON.parse($stdin.read)
 results = units.map do |unit|
   raw = Marshal.dump(unit["context"])

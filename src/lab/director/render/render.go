@@ -1,5 +1,4 @@
-// Package render fills in the ERB templates of BOSH jobs as a Director does: real ERB evaluated by Ruby,
-// with p, if_p, link, if_link and spec available inside the templates.
+// Package render renders the ERB templates of BOSH jobs as a Director does: Ruby evaluates them, with p, if_p, link, if_link and spec.
 package render
 
 import (
@@ -18,39 +17,39 @@ import (
 //go:embed evaluate.rb
 var evaluateProgram string
 
-// MonitTarget is the path, below a rendered job's directory, of its monit file.
+// MonitTarget is the path of a rendered job's monit file.
 const MonitTarget = "monit"
 
-// Job is one job of one instance, ready to be rendered.
+// Job is a job of an instance, to be rendered.
 type Job struct {
 	// Name is the job's name, as in the release.
 	Name string
-	// Dir is the extracted job archive: it holds monit and templates/.
+	// Dir is the unpacked job, with monit and templates/.
 	Dir string
 	// Templates maps a path below templates/ to the path below the rendered job, as in the job's spec.
 	Templates map[string]string
-	// Context is what the templates see as spec, plus "properties" (already limited to the job's own, with
-	// defaults) and "links" (link name to content, this job's only).
+	// Context is what the templates see as spec, plus "properties" (those that the job declares, with defaults) and "links" (name
+	// to content, of the links that the job consumes).
 	Context map[string]any
 }
 
-// Rendered is one rendered job.
+// Rendered is a rendered job.
 type Rendered struct {
 	Name string
 	// Files maps paths below the job's directory to contents.
 	Files map[string][]byte
 }
 
-// TemplateError is one template that could not be filled in.
+// TemplateError is the error of a template.
 type TemplateError struct {
 	Job      string
 	Template string
-	// Line is 0 when the place is not known.
+	// Line is 0 if it is unknown.
 	Line    int
 	Message string
 }
 
-// Error gives the Director's wording, which operators know.
+// Error has the Director's wording, which operators know.
 func (e TemplateError) Error() string {
 	line := "unknown"
 	if e.Line > 0 {
@@ -59,13 +58,13 @@ func (e TemplateError) Error() string {
 	return fmt.Sprintf("Error filling in template '%s' (line %s: %s)", e.Template, line, e.Message)
 }
 
-// JobError holds every template of one job that failed.
+// JobError has the errors of all templates of a job.
 type JobError struct {
 	Job       string
 	Templates []TemplateError
 }
 
-// Error lists the failed templates under the job's heading, indented as a Director does.
+// Error lists the errors in the Director's format.
 func (e *JobError) Error() string {
 	lines := []string{fmt.Sprintf("- Unable to render templates for job '%s'. Errors are:", e.Job)}
 	for _, t := range e.Templates {
@@ -91,9 +90,8 @@ type outcome struct {
 	Line    *int   `json:"line"`
 }
 
-// Jobs renders all templates of all the given jobs in one Ruby process. For every job either the rendered
-// files or a *JobError with all its broken templates is set, at the job's own index. The last value is an
-// error of the machinery itself (no ruby, unreadable job).
+// Jobs renders all templates of the jobs in one Ruby process. For every job, either the rendered files or a *JobError is set at the
+// job's index. The last value is an error that prevented rendering, such as a missing ruby or an unreadable job.
 func Jobs(ctx context.Context, jobs []Job) ([]Rendered, []*JobError, error) {
 	units := make([]unit, len(jobs))
 	for i, job := range jobs {
@@ -119,7 +117,7 @@ func unitFor(job Job) (unit, error) {
 	u := unit{Context: job.Context}
 	monit := filepath.Join(job.Dir, "monit")
 	if _, err := os.Stat(monit); err != nil {
-		return unit{}, fmt.Errorf("job '%s': a release job needs a monit file, even an empty one: %w", job.Name, err)
+		return unit{}, fmt.Errorf("job '%s': a job must have a monit file, which can be empty: %w", job.Name, err)
 	}
 	u.Files = append(u.Files, file{Source: monit, Label: "monit", target: MonitTarget})
 	sources := make([]string, 0, len(job.Templates))
@@ -181,8 +179,8 @@ func collect(job Job, files []file, outcomes []outcome) (Rendered, *JobError) {
 	return result, nil
 }
 
-// Properties picks from given (the job's properties of the manifest) what the job's spec declares, with the
-// spec's default where nothing is given: templates see nothing else, as under a Director. Names are dotted paths.
+// Properties returns the values that given (the job's properties in the manifest) has for the properties that the job's spec declares,
+// and the default for others. As under a Director, templates see nothing else. Names are dotted paths.
 func Properties(job string, declared map[string]any, given map[string]any) (map[string]any, error) {
 	picked := map[string]any{}
 	names := make([]string, 0, len(declared))
@@ -205,8 +203,8 @@ func Properties(job string, declared map[string]any, given map[string]any) (map[
 	return picked, nil
 }
 
-// find walks a dotted path. A missing step gives nil; a step into something that is no map is an error,
-// in the Director's words.
+// find returns the value at a dotted path, nil if there is none. A value on the path that is not a map is an error, in the Director's
+// wording.
 func find(tree map[string]any, name string) (any, error) {
 	var node any = tree
 	for _, key := range strings.Split(name, ".") {
@@ -222,8 +220,8 @@ func find(tree map[string]any, name string) (any, error) {
 	return node, nil
 }
 
-// set stores a value under a dotted path; where two properties nest (a and a.b), the inner one is merged
-// into a copy of the outer value.
+// set sets the value at a dotted path. If a prefix of the path is a property too (a and a.b), the value is merged into a copy of that
+// one's.
 func set(tree map[string]any, name string, value any) error {
 	keys := strings.Split(name, ".")
 	node := tree

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// renderOne renders one template text and gives its result or the error's text.
+// renderOne renders a template and returns the result or the error message.
 func renderOne(t *testing.T, text string, jobContext map[string]any) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -96,7 +96,7 @@ func TestTemplateSemantics(t *testing.T) {
 		{"a library", `<% require "base64" %><%= Base64.strict_encode64("x") %>`, "eA=="},
 		{"a library that is a gem", `<% require 'matrix' %><%= Matrix.identity(2).trace %>`, "2"},
 		{"no such library", "\n<% require 'no-such-library' %>", "(line 2: cannot load such file -- no-such-library)"},
-		{"printing does not garble", `<% puts "noise" %>x`, "x"},
+		{"output of puts is not part of the result", `<% puts "noise" %>x`, "x"},
 		{"raise", "1\n2\n<% raise 'no such zone' %>", "(line 3: no such zone)"},
 		{"syntax error", "<% if %>", "Error filling in template 't.erb'"},
 	} {
@@ -109,7 +109,7 @@ func TestTemplateSemantics(t *testing.T) {
 	}
 }
 
-func TestAllErrorsOfAJobAreCollected(t *testing.T) {
+func TestJobErrorListsAllTemplates(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, filepath.Join(dir, "monit"), "<%= p('m') %>")
 	writeFile(t, filepath.Join(dir, "templates", "a.erb"), "<%= p('x') %>")
@@ -130,7 +130,7 @@ func TestAllErrorsOfAJobAreCollected(t *testing.T) {
 	}
 }
 
-func TestProperties(t *testing.T) {
+func TestPropertiesAreThoseDeclared(t *testing.T) {
 	declared := map[string]any{"a.b": 1, "a.c": nil, "d": "x", "flag": true}
 	got, err := Properties("j", declared, map[string]any{
 		"a": map[string]any{"c": 2, "undeclared": 3}, "flag": false, "other": 1,

@@ -1,4 +1,4 @@
-// Package networktest makes networks of the lab for tests that boot VMs.
+// Package networktest creates networks of the lab for tests that boot VMs.
 package networktest
 
 import (
@@ -8,18 +8,18 @@ import (
 	"kubernetes-release/lab/network"
 )
 
-// New makes a network in which VMs can boot, and removes it at the test's end. The test is skipped where only quick tests are wanted, and
-// where the machine lacks what VMs need.
+// New creates a network in which VMs can boot, and removes it when the test ends. The test is skipped with -short, and if the machine
+// lacks what VMs need.
 func New(t *testing.T) network.Network {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("makes VMs; make test-lab runs it")
+		t.Skip("creates VMs; make test-lab runs it")
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("needs root to make VMs")
+		t.Skip("creating VMs requires root")
 	}
 	if _, err := os.Stat("/usr/bin/monit"); err != nil {
-		t.Skip("needs Debian's monit")
+		t.Skip("requires Debian's package monit")
 	}
 	n, err := network.Choose()
 	if err != nil {

@@ -18,7 +18,7 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// New boots a VM with a persistent disk in a network of its own, and removes both at the test's end. It skips the test where
+// New boots a VM with a persistent disk in a network of its own, and removes both when the test ends. It skips the test when
 // networktest.New does.
 func New(t *testing.T) *vm.VM {
 	t.Helper()
@@ -39,7 +39,7 @@ func New(t *testing.T) *vm.VM {
 	return v
 }
 
-// Files makes a directory of the given files, all of them executable, for jobs and packages of a VM. It is removed at the test's end.
+// Files creates a temporary directory with the given files, all executable, for jobs and packages of a VM.
 func Files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package releasetest makes release tarballs out of release folders for tests, without the BOSH CLI's release folder
-// machinery: jobs/NAME/{spec,monit,templates}, packages/NAME/{spec,packaging,…}.
+// Package releasetest builds release tarballs for tests from directories with jobs/NAME/{spec,monit,templates} and
+// packages/NAME/{spec,packaging,...}.
 package releasetest
 
 import (
@@ -16,7 +16,7 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Build makes the tarball NAME-VERSION.tgz in a temporary directory of the test and gives its path.
+// Build builds the tarball NAME-VERSION.tgz in a temporary directory of the test and returns its path.
 func Build(t *testing.T, dir, name, version string) string {
 	t.Helper()
 	manifest := map[string]any{"name": name, "version": version, "commit_hash": "none", "uncommitted_changes": false}
