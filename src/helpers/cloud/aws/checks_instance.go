@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/preflight"
 )
 
@@ -307,7 +307,7 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	switch {
 	case f.request.NodeKubeconfig == "", errors.Is(f.nodeErr, fs.ErrNotExist):
 		return skipped("a machine that has not joined cannot read its Node; %s", compare)
-	case errors.Is(f.nodeErr, cloud.ErrNoNode):
+	case errors.Is(f.nodeErr, apiclient.ErrNoNode):
 		return passed("there is no Node yet")
 	case f.nodeErr != nil:
 		return skipped("the Node could not be read (%s); %s", rootMessage(f.nodeErr), compare)
