@@ -251,23 +251,12 @@ func (l *Lab) destroyVMs(ctx context.Context, progress *director.Progress) ([]st
 	var problems []error
 	for _, name := range list {
 		task := progress.Begin("Removing VMs", name)
-		err := l.destroyVM(ctx, name)
+		err := vm.Remove(ctx, l.Dir, name)
 		task.End(err)
 		problems = append(problems, err)
 		removed = append(removed, "VM "+name)
 	}
 	return removed, errors.Join(problems...)
-}
-
-func (l *Lab) destroyVM(ctx context.Context, name string) error {
-	v, err := vm.Open(l.Dir, name)
-	if errors.Is(err, vm.ErrNotFound) {
-		return os.RemoveAll(l.path("vms", name))
-	}
-	if err != nil {
-		return err
-	}
-	return v.Destroy(ctx)
 }
 
 // awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.

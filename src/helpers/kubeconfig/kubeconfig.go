@@ -26,8 +26,8 @@ func Load(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// APIClient returns a small client that authenticates as a kubeconfig file says. Errors are those of Load; they also name a
-// certificate or a key that cannot be read.
+// APIClient returns a small client that authenticates as a kubeconfig file says. Errors are those of Load,
+// also for a missing certificate or key.
 func APIClient(path string) (*apiclient.Client, error) {
 	config, err := Load(path)
 	if err != nil {

@@ -40,13 +40,13 @@ type Launcher struct {
 	poll, progress time.Duration
 	// settle is how long start watches a process that has no ready command, to notice one that exits immediately.
 	settle time.Duration
-	// patience is how long a wait for a stale Node tolerates that it has no permission to read the Node.
-	patience time.Duration
+	// permissionTimeout is how long a wait for a stale Node tolerates that it has no permission to read the Node.
+	permissionTimeout time.Duration
 }
 
 // New returns a Launcher for this machine.
 func New(stderr io.Writer) *Launcher {
-	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond, patience: time.Minute}
+	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond, permissionTimeout: time.Minute}
 }
 
 func logger(w io.Writer, process string) *slog.Logger {

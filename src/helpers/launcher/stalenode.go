@@ -43,7 +43,7 @@ func (l *Launcher) tolerateNoPermission(log *slog.Logger, check func(context.Con
 			return err
 		}
 		err = fmt.Errorf("no permission (yet) to read the Node; the job kubernetes-addons of this release grants it: %w", err)
-		if time.Since(started) < l.patience {
+		if time.Since(started) < l.permissionTimeout {
 			return err
 		}
 		log.Warn("giving up the check for a stale Node", "elapsed", time.Since(started).Round(time.Second), "reason", err)

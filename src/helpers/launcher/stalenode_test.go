@@ -87,7 +87,7 @@ func TestStaleNodeThatStays(t *testing.T) {
 func TestStaleNodeWithoutPermission(t *testing.T) {
 	wait, calls := answers(t, "forbidden")
 	l := testLauncher()
-	l.patience = 50 * time.Millisecond
+	l.permissionTimeout = 50 * time.Millisecond
 	var lines strings.Builder
 	if err := l.wait(t.Context(), wait, thisVM, logger(&lines, "kubelet")); err != nil || calls.Load() < 2 {
 		t.Errorf("%v after %d requests", err, calls.Load())

@@ -1,5 +1,5 @@
-// Package pki judges certificates before a process gets them: an operator should read what is wrong with a certificate
-// in a sentence, at deploy time, and not in the TLS errors of other machines an hour later.
+// Package pki checks certificates before a process uses them, so that an operator reads at deploy time what is wrong with a
+// certificate, in one sentence, and not an hour later in the TLS errors of other VMs.
 package pki
 
 import (
@@ -18,62 +18,62 @@ import (
 	"time"
 )
 
-// Usage says what a certificate is for.
+// Usage is the purpose of a certificate.
 type Usage string
 
 const (
-	// UsageServer proves a server's name to its clients.
+	// UsageServer authenticates a server to its clients.
 	UsageServer Usage = "server"
-	// UsageClient proves who a client is.
+	// UsageClient authenticates a client to servers.
 	UsageClient Usage = "client"
-	// UsagePeer does both with one certificate, as members of etcd do between each other.
+	// UsagePeer does both, as members of etcd do between each other.
 	UsagePeer Usage = "peer"
-	// UsageCA signs other certificates, or, without a private key, tells which are trusted.
+	// UsageCA signs other certificates, or, without a private key, says which are trusted.
 	UsageCA Usage = "ca"
 )
 
 // Usages lists every usage, for messages and for checks of configuration.
 var Usages = []Usage{UsageServer, UsageClient, UsagePeer, UsageCA}
 
-// expiryNotice is how long before the end of a certificate's life Check begins to warn.
+// expiryNotice is how long before the expiry of a certificate Check begins to warn.
 const expiryNotice = 30 * 24 * time.Hour
 
-// maxFileSize bounds what is read from one PEM file; a bundle of a hundred CAs is far below it.
+// maxFileSize limits a PEM file, in bytes; a bundle of a hundred CAs is much smaller.
 const maxFileSize = 4 << 20
 
-// Certificate names the files of one certificate and what is asked of it.
+// Certificate names the files of one certificate, and what the certificate is required for.
 type Certificate struct {
-	// Property is the job property that the files were rendered from; every message begins with it.
+	// Property is the job property that the files are rendered from; every message begins with it.
 	Property string `json:"property"`
 	// CA is the path of the CA bundle that the certificate must chain to; optional.
 	CA string `json:"ca"`
 	// Certificate is the path of the certificate, followed by intermediates if there are any. With UsageCA it may be a bundle.
 	Certificate string `json:"certificate"`
-	// PrivateKey is the path of the key that must fit the (first) certificate; optional.
+	// PrivateKey is the path of the key that must match the (first) certificate; optional.
 	PrivateKey string `json:"private_key"`
 	Usage      Usage  `json:"usage"`
 	// Names are DNS names and IP addresses that the certificate must cover.
 	Names []string `json:"names"`
 }
 
-// Validate checks that the request makes sense, without reading a file. The error lists everything that is wrong.
+// Validate checks the fields, without reading a file. The error lists every problem.
 func (c Certificate) Validate() error {
 	var problems []error
 	if c.Property == "" {
-		problems = append(problems, errors.New("property is empty: name the job property that the certificate comes from"))
+		problems = append(problems, errors.New("property is empty: set the job property that the certificate comes from"))
 	}
 	if c.Certificate == "" {
-		problems = append(problems, errors.New("certificate is empty: give the path of a PEM file"))
+		problems = append(problems, errors.New("certificate is empty: set the path of a PEM file"))
 	}
 	if !slices.Contains(Usages, c.Usage) {
 		problems = append(problems, fmt.Errorf("usage is %q: allowed are %s", c.Usage, joinUsages()))
 	}
 	if c.Usage == UsageCA && len(c.Names) > 0 {
-		problems = append(problems, errors.New("names are given for a CA, which has none to cover"))
+		problems = append(problems, errors.New("names are set for a CA, which covers none"))
 	}
 	for _, name := range c.Names {
 		if !isName(name) {
-			problems = append(problems, fmt.Errorf("names holds %q: give DNS names and IP addresses", name))
+			problems = append(problems, fmt.Errorf("names has %q: set DNS names and IP addresses", name))
 		}
 	}
 	return errors.Join(problems...)
@@ -89,15 +89,15 @@ func joinUsages() string {
 
 // Report is what Check found.
 type Report struct {
-	// Problems keep the certificate from working. Each names the property, the file, what was found and what to do.
+	// Problems make the certificate unusable. Each names the property, the file, what was found and what to do.
 	Problems []string
-	// Warnings will become problems, such as a certificate that expires within 30 days.
+	// Warnings can become problems, such as a certificate that expires within 30 days.
 	Warnings []string
-	// NotAfter is when the first certificate of the file ends; zero if it could not be read.
+	// NotAfter is when the first certificate of the file expires; zero if it cannot be read.
 	NotAfter time.Time
 }
 
-// Check reads the files and judges them as of now: the dates, the CA flag, the key, the chain, the names, the extended key usage.
+// Check reads the files and checks dates, CA flag, key, chain, names and extended key usage at the time now.
 func (c Certificate) Check(now time.Time) Report {
 	k := &checker{request: c, now: now}
 	k.check()
@@ -149,28 +149,28 @@ func (k *checker) check() {
 func (k *checker) dates(file string, c *x509.Certificate) {
 	switch {
 	case k.now.Before(c.NotBefore):
-		k.problem(file, "the certificate %s is not valid yet, and the clock of this machine says %s: set the clock right (is NTP reachable?), or wait, or have the certificate issued again",
+		k.problem(file, "the certificate %s is not valid yet, and the clock of this VM says %s: correct the clock (is NTP reachable?), or wait, or issue the certificate again",
 			describe(c), stamp(k.now))
 	case k.now.After(c.NotAfter):
-		k.problem(file, "the certificate %s expired %s ago (now it is %s): have it issued again (with CredHub: credhub regenerate -n NAME) and deploy",
+		k.problem(file, "the certificate %s expired %s ago (now is %s): issue it again (with CredHub: credhub regenerate -n NAME) and deploy",
 			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now))
 	case c.NotAfter.Sub(k.now) < expiryNotice:
-		k.warn(file, "the certificate %s expires in %d days: have it issued again (with CredHub: credhub regenerate -n NAME) and deploy before that",
+		k.warn(file, "the certificate %s expires in %d days: issue it again (with CredHub: credhub regenerate -n NAME) and deploy before that",
 			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24))
 	}
 }
 
-// authorities judges a CA bundle: each certificate in it must be a CA, and one at least valid now. While a CA is
-// replaced a bundle may well hold its expired predecessor, which harms nobody.
+// authorities checks a CA bundle: each certificate in it must be a CA, and at least one must be valid now. During the rotation
+// of a CA the bundle can also contain its expired predecessor.
 func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 	var current []*x509.Certificate
 	for _, c := range bundle {
 		switch {
 		case !c.BasicConstraintsValid || !c.IsCA:
-			k.problem(file, "the certificate %s is not a CA: give a certificate whose variable has the option is_ca: true", describe(c))
+			k.problem(file, "the certificate %s is not a CA: use a certificate whose variable has the option is_ca: true", describe(c))
 			return
 		case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
-			k.problem(file, "the CA %s may not sign certificates, its key usage lacks keyCertSign: give a CA whose variable has the option is_ca: true", describe(c))
+			k.problem(file, "the CA %s cannot sign certificates, its key usage lacks keyCertSign: use a CA whose variable has the option is_ca: true", describe(c))
 			return
 		case !k.now.Before(c.NotBefore) && !k.now.After(c.NotAfter):
 			current = append(current, c)
@@ -182,7 +182,7 @@ func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 	}
 	for _, c := range bundle {
 		if !slices.Contains(current, c) {
-			k.warn(file, "the CA %s in the bundle is not valid now (%s): take it out when nothing depends on it any more", describe(c), stamp(k.now))
+			k.warn(file, "the CA %s in the bundle is not valid now (%s): remove it when nothing depends on it", describe(c), stamp(k.now))
 		}
 	}
 	if len(current) == 1 {
@@ -190,8 +190,8 @@ func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 	}
 }
 
-// wantedUsages maps a usage to the extended key usages that a certificate must allow for it.
-var wantedUsages = map[Usage][]x509.ExtKeyUsage{
+// requiredUsages maps a usage to the extended key usages that a certificate must allow for it.
+var requiredUsages = map[Usage][]x509.ExtKeyUsage{
 	UsageServer: {x509.ExtKeyUsageServerAuth},
 	UsageClient: {x509.ExtKeyUsageClientAuth},
 	UsagePeer:   {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -199,15 +199,15 @@ var wantedUsages = map[Usage][]x509.ExtKeyUsage{
 
 var usageNames = map[x509.ExtKeyUsage]string{x509.ExtKeyUsageServerAuth: "server_auth", x509.ExtKeyUsageClientAuth: "client_auth"}
 
-// extendedKeyUsage follows RFC 5280, 4.2.1.12: a certificate without the extension may be used for anything.
+// extendedKeyUsage follows RFC 5280, 4.2.1.12: a certificate without the extension can be used for anything.
 func (k *checker) extendedKeyUsage(c *x509.Certificate) {
 	if len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny) {
 		return
 	}
 	var missing []string
-	for _, wanted := range wantedUsages[k.request.Usage] {
-		if !slices.Contains(c.ExtKeyUsage, wanted) {
-			missing = append(missing, usageNames[wanted])
+	for _, required := range requiredUsages[k.request.Usage] {
+		if !slices.Contains(c.ExtKeyUsage, required) {
+			missing = append(missing, usageNames[required])
 		}
 	}
 	if len(missing) == 0 {
@@ -221,7 +221,7 @@ func (k *checker) extendedKeyUsage(c *x509.Certificate) {
 		}
 		found = append(found, name)
 	}
-	k.problem(k.request.Certificate, "the certificate %s is for %s, but it is used as a %s certificate: have it issued with extended_key_usage: [%s]",
+	k.problem(k.request.Certificate, "the certificate %s is for %s, but it is used as a %s certificate: issue it with extended_key_usage: [%s]",
 		describe(c), orNone(found), k.request.Usage, strings.Join(append(slices.DeleteFunc(found, func(s string) bool { return strings.HasPrefix(s, "another") }), missing...), ", "))
 }
 
@@ -239,7 +239,7 @@ func (k *checker) names(c *x509.Certificate) {
 	for _, address := range c.IPAddresses {
 		covered = append(covered, address.String())
 	}
-	k.problem(k.request.Certificate, "the certificate %s does not cover %s; it covers %s: add what is missing to alternative_names of its variable and deploy",
+	k.problem(k.request.Certificate, "the certificate %s does not cover %s; it covers %s: add what is missing to the alternative_names of its variable and deploy",
 		describe(c), strings.Join(missing, ", "), orNone(covered))
 }
 
@@ -252,11 +252,11 @@ func (k *checker) key(c *x509.Certificate) {
 	}
 	public, comparable := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !comparable || !public.Equal(c.PublicKey) {
-		k.problem(file, "the private key (%s) does not fit the certificate %s in %s: take certificate and private_key from the same variable",
+		k.problem(file, "the private key (%s) does not match the certificate %s in %s: use certificate and private_key of the same variable",
 			keyKind(key.Public()), describe(c), k.request.Certificate)
 	}
 	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o007 != 0 {
-		k.warn(file, "every user of this machine can read the private key (mode %04o): it should be 0640 or less", info.Mode().Perm())
+		k.warn(file, "every user of this VM can read the private key (mode %04o): it should be at most 0640", info.Mode().Perm())
 	}
 }
 
@@ -269,7 +269,7 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	before := len(k.report.Problems)
 	k.authorities(k.request.CA, bundle)
 	if len(k.report.Problems) > before {
-		return // the chain can only fail for the same reason
+		return // the chain would fail for the same reason
 	}
 	leaf := chain[0]
 	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: k.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
@@ -284,11 +284,11 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	switch {
 	case err == nil:
 	case errors.As(err, &expired) && expired.Reason == x509.Expired && (expired.Cert == nil || expired.Cert.Equal(leaf)):
-		// dates has said so, in better words
+		// dates reports it
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		k.unknownAuthority(leaf, bundle)
 	default:
-		k.problem(k.request.Certificate, "the certificate %s is refused by the CA in %s: %v", describe(leaf), k.request.CA, err)
+		k.problem(k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf), k.request.CA, err)
 	}
 }
 
@@ -300,11 +300,11 @@ func (k *checker) unknownAuthority(leaf *x509.Certificate, bundle []*x509.Certif
 		sameName = sameName || string(c.RawSubject) == string(leaf.RawIssuer)
 	}
 	if sameName {
-		k.problem(k.request.Certificate, "the certificate %s was not signed by the CA in %s, which has the same name but another key (it was generated anew?): have the certificate issued again by that CA and deploy",
+		k.problem(k.request.Certificate, "the certificate %s was not signed by the CA in %s, which has the same name but another key (was it regenerated?): issue the certificate again with that CA and deploy",
 			describe(leaf), k.request.CA)
 		return
 	}
-	k.problem(k.request.Certificate, "the certificate %s was issued by %q, not by the CA in %s, which holds %s: take ca from the variable that signed the certificate, or have the certificate issued again by that CA",
+	k.problem(k.request.Certificate, "the certificate %s was issued by %q, not by the CA in %s, which contains %s: use as ca the CA that signed the certificate, or issue the certificate again with that CA",
 		describe(leaf), leaf.Issuer, k.request.CA, strings.Join(subjects, ", "))
 }
 
@@ -337,21 +337,21 @@ func keyKind(public crypto.PublicKey) string {
 	return fmt.Sprintf("%T", public)
 }
 
-// readPEM returns the blocks of a file, at least one.
+// readPEM returns the blocks of a file, at least one. wanted is what the file must contain, for messages.
 func readPEM(path, wanted string) ([]*pem.Block, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, readError(err)
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxFileSize {
-		return nil, fmt.Errorf("this is no file of at most %d bytes: give %s in PEM", maxFileSize, wanted)
+		return nil, fmt.Errorf("not a regular file of at most %d bytes: provide %s in PEM", maxFileSize, wanted)
 	}
 	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, readError(err)
 	}
 	if strings.TrimSpace(string(content)) == "" {
-		return nil, fmt.Errorf("the file is empty: give %s in PEM", wanted)
+		return nil, fmt.Errorf("the file is empty: provide %s in PEM", wanted)
 	}
 	var blocks []*pem.Block
 	for rest := content; ; {
@@ -362,12 +362,12 @@ func readPEM(path, wanted string) ([]*pem.Block, error) {
 		blocks = append(blocks, block)
 	}
 	if len(blocks) == 0 {
-		return nil, fmt.Errorf("the file holds no PEM block: give %s, with its BEGIN and END lines and line breaks", wanted)
+		return nil, fmt.Errorf("the file contains no PEM block: provide %s, with its BEGIN and END lines and line breaks", wanted)
 	}
 	return blocks, nil
 }
 
-// readError leaves out the path, which the message has already.
+// readError removes the path, which the message has already.
 func readError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -386,11 +386,11 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for _, block := range blocks {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("the file holds a PEM block %q where only CERTIFICATE belongs: give %s, and nothing else", block.Type, wanted)
+			return nil, fmt.Errorf("the file contains a PEM block %q, expected only CERTIFICATE: provide %s, and nothing else", block.Type, wanted)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d of the file cannot be read (%w): give %s in PEM", len(certificates)+1, err, wanted)
+			return nil, fmt.Errorf("certificate %d of the file cannot be read (%w): provide %s in PEM", len(certificates)+1, err, wanted)
 		}
 		certificates = append(certificates, c)
 	}
@@ -406,7 +406,7 @@ func readKey(path string) (crypto.Signer, error) {
 	}
 	blocks = slices.DeleteFunc(blocks, func(b *pem.Block) bool { return b.Type == "EC PARAMETERS" }) // which openssl writes before the key
 	if len(blocks) != 1 {
-		return nil, fmt.Errorf("the file holds %d PEM blocks where one belongs: give %s, and nothing else", len(blocks), wanted)
+		return nil, fmt.Errorf("the file contains %d PEM blocks, expected one: provide %s, and nothing else", len(blocks), wanted)
 	}
 	block := blocks[0]
 	var key any
@@ -415,22 +415,22 @@ func readKey(path string) (crypto.Signer, error) {
 		key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
 	case "RSA PRIVATE KEY":
 		if block.Headers["DEK-Info"] != "" {
-			return nil, fmt.Errorf("the private key is encrypted, and nobody is there to give its password: give %s", wanted)
+			return nil, fmt.Errorf("the private key is encrypted: provide %s", wanted)
 		}
 		key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
 	case "EC PRIVATE KEY":
 		key, err = x509.ParseECPrivateKey(block.Bytes)
 	case "ENCRYPTED PRIVATE KEY":
-		return nil, fmt.Errorf("the private key is encrypted, and nobody is there to give its password: give %s", wanted)
+		return nil, fmt.Errorf("the private key is encrypted: provide %s", wanted)
 	default:
-		return nil, fmt.Errorf("the file holds a PEM block %q: give %s", block.Type, wanted)
+		return nil, fmt.Errorf("the file contains a PEM block %q: provide %s", block.Type, wanted)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the private key cannot be read (%w): give %s in PEM", err, wanted)
+		return nil, fmt.Errorf("the private key cannot be read (%w): provide %s in PEM", err, wanted)
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("a key of type %T cannot sign: give an RSA, ECDSA or Ed25519 key", key)
+		return nil, fmt.Errorf("a key of type %T cannot sign: provide an RSA, ECDSA or Ed25519 key", key)
 	}
 	return signer, nil
 }

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// now is when all tests take place.
+// now is the time of all tests.
 var now = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // pair is a certificate with its key.
@@ -27,7 +27,7 @@ type pair struct {
 	key         crypto.Signer
 }
 
-// issue makes a certificate, valid from a day before now for a year unless change says otherwise; parent nil signs itself.
+// issue creates a certificate, valid for a year from a day before now unless change sets other dates; with a nil parent it is self-signed.
 func issue(t *testing.T, name string, parent *pair, change func(*x509.Certificate)) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -87,7 +87,7 @@ func block(kind string, der []byte) string {
 func TestCheck(t *testing.T) {
 	root := issue(t, "root", nil, ca)
 	otherRoot := issue(t, "other", nil, ca)
-	rootAnew := issue(t, "root", nil, ca)
+	rootRegenerated := issue(t, "root", nil, ca)
 	expiredRoot := issue(t, "old root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
 	weakRoot := issue(t, "weak", nil, func(c *x509.Certificate) { ca(c); c.KeyUsage = x509.KeyUsageDigitalSignature })
 	intermediate := issue(t, "between", root, ca)
@@ -112,39 +112,39 @@ func TestCheck(t *testing.T) {
 		usage                Usage
 		ca, certificate, key string
 		names                []string
-		// want are parts of the one problem; nil means that there is none. warning is a part of the one warning.
+		// want are parts of the one problem; nil if there is none. warning is a part of the one warning.
 		want    []string
 		warning string
 	}{
-		"good":            {UsageServer, certificates(root), certificates(good), keyPEM(t, good.key), []string{"api.example", "127.0.0.1", "a.etcd.example"}, nil, ""},
-		"SEC 1 key":       {UsageServer, "", certificates(good), block("EC PARAMETERS", []byte{6, 0}) + block("EC PRIVATE KEY", ecDER), nil, nil, ""},
-		"intermediate":    {UsageServer, certificates(root), certificates(deep, intermediate), keyPEM(t, deep.key), nil, nil, ""},
-		"bundle":          {UsageServer, certificates(otherRoot, root), certificates(good), "", nil, nil, ""},
-		"any usage":       {UsagePeer, certificates(root), certificates(any), "", nil, nil, ""},
-		"CA with key":     {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
-		"old CA in it":    {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
-		"expires soon":    {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},
-		"no intermediate": {UsageServer, certificates(root), certificates(deep), "", nil, []string{`issued by "CN=between"`, `holds "CN=root"`}, ""},
-		"other CA":        {UsageServer, certificates(otherRoot), certificates(good), "", nil, []string{`"CN=api"`, `issued by "CN=root"`, `holds "CN=other"`, "take ca from the variable"}, ""},
-		"CA anew":         {UsageServer, certificates(rootAnew), certificates(good), "", nil, []string{"same name but another key", "issued again"}, ""},
-		"CA is none":      {UsageServer, certificates(good), certificates(good), "", nil, []string{"ca.pem", `"CN=api"`, "is not a CA", "is_ca: true"}, ""},
-		"usage CA, none":  {UsageCA, "", certificates(good), "", nil, []string{"certificate.pem", "is not a CA"}, ""},
-		"CA cannot sign":  {UsageCA, "", certificates(weakRoot), "", nil, []string{"keyCertSign"}, ""},
-		"CA expired":      {UsageCA, "", certificates(expiredRoot), "", nil, []string{`"CN=old root"`, "expired 1h0m0s ago"}, ""},
-		"expired":         {UsageServer, certificates(root), certificates(expired), "", nil, []string{`"CN=late"`, "to 2026-06-01T11:00:00Z", "expired 1h0m0s ago", "credhub regenerate"}, ""},
-		"not yet valid":   {UsageServer, certificates(root), certificates(early), "", nil, []string{`"CN=early"`, "valid 2026-06-01T13:00:00Z", "not valid yet", "clock"}, ""},
-		"key of another":  {UsageServer, "", certificates(good), keyPEM(t, client.key), nil, []string{"key.pem", "ECDSA, P-256", "does not fit", `"CN=api"`, "same variable"}, ""},
-		"key of a kind":   {UsageServer, "", certificates(good), pkcs1, nil, []string{"RSA, 2048 bits", "does not fit"}, ""},
-		"names":           {UsageServer, "", certificates(good), "", []string{"api.example", "10.0.0.1", "etcd.example"}, []string{"does not cover 10.0.0.1, etcd.example", "covers api.example, *.etcd.example, 127.0.0.1", "alternative_names"}, ""},
-		"wrong usage":     {UsageClient, "", certificates(good), "", nil, []string{"is for server_auth", "used as a client certificate", "[server_auth, client_auth]"}, ""},
-		"half a peer":     {UsagePeer, "", certificates(client), "", nil, []string{"used as a peer certificate", "[client_auth, server_auth]"}, ""},
-		"empty file":      {UsageClient, "", "\n", "", nil, []string{"certificate.pem: the file is empty"}, ""},
-		"no PEM":          {UsageClient, "", "hello", "", nil, []string{"no PEM block"}, ""},
-		"key for cert":    {UsageClient, "", keyPEM(t, client.key), "", nil, []string{`"PRIVATE KEY" where only CERTIFICATE belongs`}, ""},
-		"broken cert":     {UsageClient, "", block("CERTIFICATE", []byte("x")), "", nil, []string{"certificate 1 of the file cannot be read"}, ""},
-		"cert for key":    {UsageClient, "", certificates(client), certificates(client), nil, []string{"key.pem", `"CERTIFICATE"`, "unencrypted private key"}, ""},
-		"encrypted key":   {UsageClient, "", certificates(client), block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, []string{"is encrypted"}, ""},
-		"broken key":      {UsageClient, "", certificates(client), block("PRIVATE KEY", []byte("x")), nil, []string{"private key cannot be read"}, ""},
+		"good":                {UsageServer, certificates(root), certificates(good), keyPEM(t, good.key), []string{"api.example", "127.0.0.1", "a.etcd.example"}, nil, ""},
+		"SEC 1 key":           {UsageServer, "", certificates(good), block("EC PARAMETERS", []byte{6, 0}) + block("EC PRIVATE KEY", ecDER), nil, nil, ""},
+		"intermediate":        {UsageServer, certificates(root), certificates(deep, intermediate), keyPEM(t, deep.key), nil, nil, ""},
+		"bundle":              {UsageServer, certificates(otherRoot, root), certificates(good), "", nil, nil, ""},
+		"any usage":           {UsagePeer, certificates(root), certificates(any), "", nil, nil, ""},
+		"CA with key":         {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
+		"expired CA in it":    {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
+		"expires soon":        {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},
+		"no intermediate":     {UsageServer, certificates(root), certificates(deep), "", nil, []string{`issued by "CN=between"`, `contains "CN=root"`}, ""},
+		"other CA":            {UsageServer, certificates(otherRoot), certificates(good), "", nil, []string{`"CN=api"`, `issued by "CN=root"`, `contains "CN=other"`, "the CA that signed the certificate"}, ""},
+		"CA regenerated":      {UsageServer, certificates(rootRegenerated), certificates(good), "", nil, []string{"same name but another key", "issue the certificate again"}, ""},
+		"CA is not a CA":      {UsageServer, certificates(good), certificates(good), "", nil, []string{"ca.pem", `"CN=api"`, "is not a CA", "is_ca: true"}, ""},
+		"usage CA":            {UsageCA, "", certificates(good), "", nil, []string{"certificate.pem", "is not a CA"}, ""},
+		"CA cannot sign":      {UsageCA, "", certificates(weakRoot), "", nil, []string{"keyCertSign"}, ""},
+		"CA expired":          {UsageCA, "", certificates(expiredRoot), "", nil, []string{`"CN=old root"`, "expired 1h0m0s ago"}, ""},
+		"expired":             {UsageServer, certificates(root), certificates(expired), "", nil, []string{`"CN=late"`, "to 2026-06-01T11:00:00Z", "expired 1h0m0s ago", "credhub regenerate"}, ""},
+		"not yet valid":       {UsageServer, certificates(root), certificates(early), "", nil, []string{`"CN=early"`, "valid 2026-06-01T13:00:00Z", "not valid yet", "clock"}, ""},
+		"key of another":      {UsageServer, "", certificates(good), keyPEM(t, client.key), nil, []string{"key.pem", "ECDSA, P-256", "does not match", `"CN=api"`, "same variable"}, ""},
+		"key of another type": {UsageServer, "", certificates(good), pkcs1, nil, []string{"RSA, 2048 bits", "does not match"}, ""},
+		"names":               {UsageServer, "", certificates(good), "", []string{"api.example", "10.0.0.1", "etcd.example"}, []string{"does not cover 10.0.0.1, etcd.example", "covers api.example, *.etcd.example, 127.0.0.1", "alternative_names"}, ""},
+		"wrong usage":         {UsageClient, "", certificates(good), "", nil, []string{"is for server_auth", "used as a client certificate", "[server_auth, client_auth]"}, ""},
+		"peer of a client":    {UsagePeer, "", certificates(client), "", nil, []string{"used as a peer certificate", "[client_auth, server_auth]"}, ""},
+		"empty file":          {UsageClient, "", "\n", "", nil, []string{"certificate.pem: the file is empty"}, ""},
+		"no PEM":              {UsageClient, "", "hello", "", nil, []string{"no PEM block"}, ""},
+		"key for cert":        {UsageClient, "", keyPEM(t, client.key), "", nil, []string{`"PRIVATE KEY", expected only CERTIFICATE`}, ""},
+		"broken cert":         {UsageClient, "", block("CERTIFICATE", []byte("x")), "", nil, []string{"certificate 1 of the file cannot be read"}, ""},
+		"cert for key":        {UsageClient, "", certificates(client), certificates(client), nil, []string{"key.pem", `"CERTIFICATE"`, "unencrypted private key"}, ""},
+		"encrypted key":       {UsageClient, "", certificates(client), block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, []string{"is encrypted"}, ""},
+		"broken key":          {UsageClient, "", certificates(client), block("PRIVATE KEY", []byte("x")), nil, []string{"private key cannot be read"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -169,7 +169,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// compare wants one finding with all the parts and the property, or none if there are no parts.
+// compare expects one finding with all the parts and the property, or none if there are no parts.
 func compare(t *testing.T, what string, found, want []string) {
 	t.Helper()
 	if len(want) == 0 {
@@ -183,7 +183,7 @@ func compare(t *testing.T, what string, found, want []string) {
 	}
 	for _, part := range append(want, "property tls.x, file /") {
 		if !strings.Contains(found[0], part) {
-			t.Errorf("%s: %q lacks %q", what, found[0], part)
+			t.Errorf("%s: %q, want %q", what, found[0], part)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func TestCheckUnreadable(t *testing.T) {
 	dir := t.TempDir()
 	for name, test := range map[string]struct{ path, want string }{
 		"absent":    {filepath.Join(dir, "absent.pem"), "cannot be read: no such file"},
-		"directory": {dir, "this is no file"},
+		"directory": {dir, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			compare(t, "problems", Certificate{Property: "tls.x", Usage: UsageClient, Certificate: test.path}.Check(now).Problems, []string{test.want, test.path})
@@ -226,9 +226,9 @@ func TestValidate(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"property is empty", "certificate is empty", `usage is "sever": allowed are server, client, peer, ca`, `names holds "a b"`} {
+	for _, want := range []string{"property is empty", "certificate is empty", `usage is "sever": allowed are server, client, peer, ca`, `names has "a b"`} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q lacks %q", err, want)
+			t.Errorf("%q, want %q", err, want)
 		}
 	}
 	if err := (Certificate{Property: "x", Certificate: "/x", Usage: UsageCA, Names: []string{"a"}}).Validate(); err == nil {
@@ -236,7 +236,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzReadFiles makes sure that no content of a file brings the checks down.
+// FuzzReadFiles makes sure that no content of a file makes the checks panic.
 func FuzzReadFiles(f *testing.F) {
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"))
 	f.Add([]byte("-----BEGIN EC PRIVATE KEY-----\nMAA=\n-----END EC PRIVATE KEY-----\n"))

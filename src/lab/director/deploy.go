@@ -366,7 +366,7 @@ func (r *deployment) vmSpec(planned *InstancePlan) VMSpec {
 
 // VMName returns the lab's name of an instance's VM: its group and the first part of its id.
 func VMName(i *Instance) string {
-	return strings.ReplaceAll(canonical(i.Group), ".", "-") + "-" + i.ID[:8]
+	return strings.ReplaceAll(Canonical(i.Group), ".", "-") + "-" + i.ID[:8]
 }
 
 // tags are the tags that the Director sets on a VM, and those of the manifest.

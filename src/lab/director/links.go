@@ -304,7 +304,7 @@ const RootDomain = "bosh"
 
 func (p *Plan) domain(group *InstanceGroup) string {
 	return strings.Join([]string{
-		canonical(group.Spec.Name), canonical(group.Spec.Networks[0].Name), canonical(p.Manifest.Name), RootDomain,
+		Canonical(group.Spec.Name), Canonical(group.Spec.Networks[0].Name), Canonical(p.Manifest.Name), RootDomain,
 	}, ".")
 }
 
@@ -317,11 +317,11 @@ func (p *Plan) address(i *Instance) string {
 }
 
 func (p *Plan) dnsName(i *Instance) string {
-	return strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain}, ".")
+	return strings.Join([]string{i.ID, Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain}, ".")
 }
 
-// canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
-func canonical(name string) string {
+// Canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
+func Canonical(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 

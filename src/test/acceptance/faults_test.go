@@ -508,7 +508,7 @@ func TestClusterSurvivesCloudOutage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	}
 	t.Logf("%d requests succeeded in the outage", answers)
-	if out, err := l.up(); err != nil || !strings.Contains(out, "nothing was touched") {
+	if out, err := l.up(); err != nil || !strings.Contains(out, "Nothing has changed") {
 		t.Fatalf("up, which restarts the cloud: %v\n%s", err, tail(out, 30))
 	}
 	l.answered(t, "in-outage", 3*time.Minute)
