@@ -83,7 +83,7 @@ const createWorkers = 4
 
 // Deploy updates the instances to the prepared plan. It returns how many instances it touched.
 func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int, error) {
-	targets, err := d.targets(plan, options)
+	targets, err := d.targets(options)
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 }
 
 // targets returns the ids of the instances that an action applies to; nil means all.
-func (d *Director) targets(plan *Plan, options Options) (map[string]bool, error) {
+func (d *Director) targets(options Options) (map[string]bool, error) {
 	if options.Targets == "" {
 		return nil, nil
 	}
@@ -413,10 +413,7 @@ func (r *deployment) updateGroup(ctx context.Context, group *InstanceGroup) erro
 			return err
 		}
 	}
-	changed, err := r.changed(ctx, group)
-	if err != nil {
-		return err
-	}
+	changed := r.changed(ctx, group)
 	var zones []string
 	byZone := map[string][]*change{}
 	for _, c := range changed {

@@ -72,7 +72,7 @@ func (p *Plan) resolveLinks() error {
 		}
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("Failed to resolve links from deployment '%s'. See errors below:\n  - %s", //nolint:staticcheck // the Director's wording
+		return fmt.Errorf("Failed to resolve links from deployment '%s'. See errors below:\n  - %s",
 			p.Manifest.Name, strings.Join(problems, "\n  - "))
 	}
 	return nil
@@ -133,7 +133,7 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 			offered.alias = as
 		}
 		if given["name"] != nil || given["type"] != nil {
-			return nil, fmt.Errorf("Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance group '%s'. Please provide these keys in the release only.", //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance group '%s'. Please provide these keys in the release only.",
 				provide.Name, job.Job.Name, group.Spec.Name)
 		}
 	default:
@@ -155,7 +155,7 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 }
 
 func providerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
+	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
 		name, job.Job.Name, group.Spec.Name)
 }
 
@@ -164,7 +164,7 @@ func linkProperties(job *Job, provide release.Provide) (map[string]any, error) {
 	picked := map[string]any{}
 	for _, name := range provide.Properties {
 		if _, declared := job.Job.Properties[name]; !declared {
-			return nil, fmt.Errorf("Link property %s in template %s is not defined in release spec", name, job.Job.Name) //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Link property %s in template %s is not defined in release spec", name, job.Job.Name)
 		}
 		keys := strings.Split(name, ".")
 		var value any = job.Properties
@@ -216,7 +216,7 @@ func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, 
 		}
 		byIP = given["ip_addresses"]
 		if _, ok := byIP.(bool); byIP != nil && !ok {
-			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.", //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.",
 				consume.Name, job.Job.Name, group.Spec.Name)
 		}
 	default:
@@ -255,7 +255,7 @@ func (l *Link) withAddresses(byIP any) *Link {
 }
 
 func consumerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
+	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
 		name, job.Job.Name, group.Spec.Name)
 }
 
