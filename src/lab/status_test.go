@@ -97,7 +97,7 @@ func TestStatusShowsLoadBalancersAndVolumes(t *testing.T) {
 		"none": {`{}`, "\nLoad balancers: none\nVolumes: none"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, c.world) }))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.world) }))
 			defer server.Close()
 			var out bytes.Buffer
 			readCloud(t.Context(), server.URL).print(&out)

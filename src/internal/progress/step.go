@@ -203,7 +203,7 @@ func (p *Part) Note(format string, arguments ...any) {
 }
 
 // Done ends the part and counts it. It prints a line that stays only if nothing was printed about the step for a while: parts that
-// take a second are summarised when the step is finished.
+// take a second are summarized when the step is finished.
 func (p *Part) Done(format string, arguments ...any) {
 	s := p.step
 	p.remove()

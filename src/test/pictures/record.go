@@ -21,8 +21,8 @@ import (
 const terminalRows = 50
 
 // Record runs a command on a terminal of so many columns and returns everything that it wrote, and its exit code. What it writes is
-// copied to copy meanwhile.
-func Record(ctx context.Context, argv []string, columns int, copy io.Writer) ([]byte, int, error) {
+// copied to live meanwhile.
+func Record(ctx context.Context, argv []string, columns int, live io.Writer) ([]byte, int, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	command.Env = append(os.Environ(), "TERM=xterm-256color", fmt.Sprintf("COLUMNS=%d", columns))
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
@@ -34,7 +34,7 @@ func Record(ctx context.Context, argv []string, columns int, copy io.Writer) ([]
 	defer master.Close()
 	var output bytes.Buffer
 	// Linux reports the end of the output as EIO, once the last process has closed the terminal.
-	if _, err := io.Copy(io.MultiWriter(&output, copy), master); err != nil && !errors.Is(err, syscall.EIO) {
+	if _, err := io.Copy(io.MultiWriter(&output, live), master); err != nil && !errors.Is(err, syscall.EIO) {
 		return nil, 0, fmt.Errorf("reading what %s writes: %w", argv[0], err)
 	}
 	err = command.Wait()
