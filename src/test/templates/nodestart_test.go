@@ -55,3 +55,31 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 		}
 	}
 }
+
+// TestKubeletWritesItsResolverFile: /etc/resolv.conf of an Ubuntu Noble stemcell names 127.0.0.53, with which CoreDNS would query
+// itself.
+func TestKubeletWritesItsResolverFile(t *testing.T) {
+	for name, test := range map[string]struct {
+		properties      values
+		used, generated string
+	}{
+		"by default": {values{}, "/var/vcap/data/kubelet/resolv.conf", "/var/vcap/data/kubelet/resolv.conf"},
+		"empty":      {values{"resolv_conf": ""}, "/var/vcap/data/kubelet/resolv.conf", "/var/vcap/data/kubelet/resolv.conf"},
+		"operator's": {values{"resolv_conf": "/etc/resolv.conf"}, "/etc/resolv.conf", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := mustRender(t, "kubelet", inputFor(t, "kubelet").with(test.properties))
+			var kubelet struct{ ResolvConf string }
+			if err := json.Unmarshal(files["config/config.json"], &kubelet); err != nil {
+				t.Fatal(err)
+			}
+			config, err := launcher.Parse(files["config/flags.json"])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kubelet.ResolvConf != test.used || config.ResolverFile != test.generated {
+				t.Errorf("kubelet uses %q and start writes %q, want %q and %q", kubelet.ResolvConf, config.ResolverFile, test.used, test.generated)
+			}
+		})
+	}
+}
