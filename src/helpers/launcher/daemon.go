@@ -119,6 +119,10 @@ func (d *daemon) spawn() error {
 			return err
 		}
 	}
+	line, err := d.launcher.scoped(d.config.Process, []string{self, "exec", d.config.path})
+	if err != nil {
+		return err
+	}
 	if info, err := d.stderr.Stat(); err == nil {
 		d.logStart = info.Size()
 	}
@@ -126,7 +130,7 @@ func (d *daemon) spawn() error {
 	// stay open.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	syscall.Umask(0o022)
-	d.command = exec.Command(self, "exec", d.config.path)
+	d.command = exec.Command(line[0], line[1:]...)
 	d.command.Dir = "/"
 	d.command.Stdin = nil // /dev/null
 	d.command.Stdout, d.command.Stderr = d.stdout, d.stderr

@@ -22,15 +22,15 @@ func (b *bench) vm() []string {
 echo "$*" >>`+b.path("modprobe.calls")+`
 case "$*" in
 *br_netfilter*)
-  mkdir -p "$TEST_ROOT"/sys/module/br_netfilter "$TEST_ROOT"/proc/sys/net/bridge
-  echo 0 >"$TEST_ROOT"/proc/sys/net/bridge/bridge-nf-call-iptables ;;
+  mkdir -p `+b.path("vm")+`/sys/module/br_netfilter `+b.path("vm")+`/proc/sys/net/bridge
+  echo 0 >`+b.path("vm")+`/proc/sys/net/bridge/bridge-nf-call-iptables ;;
 esac
 case "$*" in *nf_absent*) echo "FATAL: Module nf_absent not found." >&2; exit 1 ;; esac
 `)
 	if err := os.Chmod(b.path("bin/modprobe"), 0o755); err != nil {
 		b.t.Fatal(err)
 	}
-	return []string{"TEST_ROOT=" + b.path("vm"), "PATH=" + b.path("bin") + ":" + os.Getenv("PATH")}
+	return []string{"PATH=" + b.path("bin") + ":" + os.Getenv("PATH")}
 }
 
 // lay writes a file in a directory that may not exist.
