@@ -22,10 +22,10 @@ import (
 	"kubernetes-release/lab/awssim"
 )
 
-// simulate starts the AWS simulator with one instance, on which this test runs as it were.
+// simulate starts the AWS simulator with one instance, which this test process acts as.
 func simulate(t *testing.T, change func(*awssim.Instance)) {
 	t.Helper()
-	// Connections to loopback come from 127.0.0.1, so that has to be the instance's address.
+	// Connections to loopback come from 127.0.0.1, so that must be the instance's address.
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: "prod"})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
 	i := awssim.Instance{ID: "i-0123456789abcdef0", Subnet: world.Subnets[0].ID, Address: netip.MustParseAddr("127.0.0.1"),
@@ -42,7 +42,7 @@ func simulate(t *testing.T, change func(*awssim.Instance)) {
 		t.Fatal(err)
 	}
 	metadata := sim.MetadataServer()
-	go metadata.Serve(listener)
+	go func() { _ = metadata.Serve(listener) }()
 	t.Cleanup(func() { metadata.Close() })
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
@@ -129,7 +129,7 @@ func TestFails(t *testing.T) {
 	}
 }
 
-func TestNoIdentityNoStart(t *testing.T) {
+func TestMissingIdentityIsAnError(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
 	for _, mode := range []string{"warn", "off"} {
 		dir := t.TempDir()
@@ -153,7 +153,7 @@ func TestNoIdentityNoStart(t *testing.T) {
 }
 
 func TestCouldNotRun(t *testing.T) {
-	replace := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	replace := func(before, after string) string { return strings.Replace(good, before, after, 1) }
 	for name, test := range map[string]struct {
 		config string
 		args   []string
@@ -215,9 +215,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsAnywhere looks for the role's credentials in all that a run writes, on a machine that it passes and on one
-// that it fails.
-func TestNoCredentialsAnywhere(t *testing.T) {
+// TestOutputContainsNoCredentials searches everything that a run writes for the role's credentials, with and without failures.
+func TestOutputContainsNoCredentials(t *testing.T) {
 	for _, tags := range []awssim.Tags{{"kubernetes.io/cluster/prod": "shared"}, nil} {
 		simulate(t, func(i *awssim.Instance) { i.Tags = tags })
 		dir := t.TempDir()
@@ -236,7 +235,7 @@ func TestNoCredentialsAnywhere(t *testing.T) {
 		}
 		secrets := credentials(t)
 		if again := credentials(t); !slices.Equal(again, secrets) {
-			t.Fatal("each request gives other credentials, so these are not what the program had")
+			t.Fatal("each request returns other credentials, so these are not the program's")
 		}
 		for where, content := range written {
 			for _, secret := range secrets {
@@ -248,7 +247,7 @@ func TestNoCredentialsAnywhere(t *testing.T) {
 	}
 }
 
-// credentials fetches those that instance metadata gives this machine, as the program does.
+// credentials reads the role's credentials from instance metadata, as the program does.
 func credentials(t *testing.T) []string {
 	t.Helper()
 	ask := func(method, path, header, value string) []byte {

@@ -20,19 +20,19 @@ func TestGrade(t *testing.T) {
 		outcome  Outcome
 		want     Status // "" if the check is off
 	}{
-		"nothing found":                  {Fail, "", ModeEnforce, Outcome{Note: "seen"}, Passed},
-		"skipped":                        {Fail, "", ModeEnforce, Outcome{Skip: "why"}, Skipped},
-		"found":                          {Fail, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
-		"found, a warning":               {Warn, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
-		"advisory":                       {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory}}, Warned},
-		"one of two is binding":          {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory, binding}}, Failed},
-		"advisory, operator insists":     {Fail, Fail, ModeEnforce, Outcome{Findings: []Finding{advisory}}, Failed},
-		"warning made a failure":         {Warn, Fail, ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
-		"failure made a warning":         {Fail, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
-		"off":                            {Fail, Off, ModeEnforce, Outcome{Findings: []Finding{binding}}, ""},
-		"mode warn":                      {Fail, "", ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
-		"mode warn, operator insists":    {Fail, Fail, ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
-		"off unless turned on, in a way": {Off, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+		"nothing found":              {Fail, "", ModeEnforce, Outcome{Note: "seen"}, Passed},
+		"skipped":                    {Fail, "", ModeEnforce, Outcome{Skip: "why"}, Skipped},
+		"found":                      {Fail, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
+		"found, a warning":           {Warn, "", ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+		"advisory":                   {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory}}, Warned},
+		"one of two is binding":      {Fail, "", ModeEnforce, Outcome{Findings: []Finding{advisory, binding}}, Failed},
+		"advisory, overridden":       {Fail, Fail, ModeEnforce, Outcome{Findings: []Finding{advisory}}, Failed},
+		"warning overridden by fail": {Warn, Fail, ModeEnforce, Outcome{Findings: []Finding{binding}}, Failed},
+		"failure overridden by warn": {Fail, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
+		"off":                        {Fail, Off, ModeEnforce, Outcome{Findings: []Finding{binding}}, ""},
+		"mode warn":                  {Fail, "", ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
+		"mode warn, overridden":      {Fail, Fail, ModeWarn, Outcome{Findings: []Finding{binding}}, Warned},
+		"off by default, turned on":  {Off, Warn, ModeEnforce, Outcome{Findings: []Finding{binding}}, Warned},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestReportOrder(t *testing.T) {
 		t.Errorf("%v %s", order, r.Verdict)
 	}
 	if results[0].Check != "a" {
-		t.Errorf("the caller's slice was sorted")
+		t.Errorf("NewReport sorted the caller's slice")
 	}
 }
 
@@ -110,10 +110,10 @@ FAIL second-check: i-1
 		t.Errorf("got\n%swant\n%s", b.String(), want)
 	}
 	b.Reset()
-	r.Machine = "" // where instance metadata does not answer
+	r.Machine = "" // instance metadata does not answer
 	Printer{}.Findings(&b, r)
 	if !strings.HasPrefix(b.String(), "cloud-preflight: 1 check failed for cluster \"prod\" on worker:\n") {
-		t.Errorf("of a machine that is not known: %s", b.String())
+		t.Errorf("machine with an unknown id: %s", b.String())
 	}
 	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
 		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []string{"x"}}}})
@@ -152,7 +152,7 @@ func TestConfigDefaults(t *testing.T) {
 	}
 }
 
-func TestConfigRefused(t *testing.T) {
+func TestConfigErrors(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                          "empty",
 		"{":                         "not JSON",
@@ -198,8 +198,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// crowd plays machines that ask a token bucket until each has been served, on a clock of its own. It returns when the last
-// one was served and how often they asked in all.
+// crowd simulates machines that ask a token bucket until each has been served. It returns when the last one was served and the
+// total number of attempts.
 func crowd(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
 	type attempt struct {
 		at      time.Duration
@@ -226,7 +226,7 @@ func crowd(machines int, burst, rate float64, spread Spread) (last time.Duration
 	return last, asked
 }
 
-// TestCrowd holds the spread that machines use against what EC2's token bucket needs at least, for crowds of many sizes.
+// TestCrowd compares the time that machines need with the minimum that EC2's token bucket requires.
 func TestCrowd(t *testing.T) {
 	const burst, rate = 100, 20
 	for _, machines := range []int{600, 1000} {

@@ -91,7 +91,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	present, _ := filepath.Glob(filepath.Join(l.state, i.file))
 	line := regexp.MustCompile(i.line)
 	var out buffer
-	cmd := l.command(t.Context(), l.upArgs()...)
+	cmd := l.command(t.Context(), append(l.upArgs(), "--verbose")...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that SIGINT reaches its children too
 	if err := cmd.Start(); err != nil {
@@ -508,7 +508,7 @@ func TestClusterSurvivesCloudOutage(t *testing.T) {
 		time.Sleep(2 * time.Second)
 	}
 	t.Logf("%d requests succeeded in the outage", answers)
-	if out, err := l.up(); err != nil || !strings.Contains(out, "nothing was touched") {
+	if out, err := l.up(); err != nil || !strings.Contains(out, "Nothing has changed") {
 		t.Fatalf("up, which restarts the cloud: %v\n%s", err, tail(out, 30))
 	}
 	l.answered(t, "in-outage", 3*time.Minute)

@@ -54,7 +54,8 @@ var checks = []check{
 	},
 	{
 		id: "metadata-service", title: "instance metadata answers", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
-		needs: fromMetadata | fromProfile | fromCredentials | fromEC2, run: checkMetadata,
+		warnsIf: "half of the answers take longer than 0.5 s",
+		needs:   fromMetadata | fromProfile | fromCredentials | fromEC2, run: checkMetadata,
 		fix: "`aws ec2 modify-instance-metadata-options --http-endpoint enabled --http-tokens required`, and `metadata_options` in the VM extension; otherwise check the firewall rules for 169.254.169.254.",
 	},
 	{

@@ -53,7 +53,7 @@ func checkCloudConfig(f *facts) preflight.Outcome {
 func checkMetadata(f *facts) preflight.Outcome {
 	fault := f.metadataFailure()
 	if !errors.As(f.metadataErr, &fault) && fault == nil {
-		return passed("%s, IMDSv2", f.instanceID())
+		return f.slowMetadata()
 	}
 	const request = "curl -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
 	finding := preflight.Finding{
@@ -80,6 +80,19 @@ func checkMetadata(f *facts) preflight.Outcome {
 			"if this VM is not on AWS, deploy without ops-files/aws.yml"}
 	}
 	return found(finding)
+}
+
+// slowMetadata is the outcome if instance metadata answers.
+func (f *facts) slowMetadata() preflight.Outcome {
+	if f.medianReply <= f.slowReply {
+		return passed("%s, IMDSv2", f.instanceID())
+	}
+	return found(preflight.Finding{
+		Resource: "instance metadata", Wanted: fmt.Sprintf("answers within %v", f.slowReply), Found: fmt.Sprintf("half of the answers take %v or longer", f.medianReply.Round(10*time.Millisecond)),
+		Why:      "The AWS SDK in the cloud controller and in kubelet's credential provider does not wait longer, and fails after three attempts.",
+		Fix:      []string{"on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that read instance metadata"},
+		Advisory: true,
+	})
 }
 
 // profileName is the name of the instance profile without its path.
@@ -332,7 +345,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
 			if strings.HasPrefix(p.resource, "sg-") && !f.isOwnGroup(p.resource) {
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
-				finding.Fix = append([]string{f.tagCommand("shared", p.resource)}, finding.Fix...)
+				finding.Fix = append([]string{f.tagCommand(p.resource)}, finding.Fix...)
 			}
 			if !slices.ContainsFunc(findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource }) {
 				findings = append(findings, finding)
@@ -391,7 +404,7 @@ func checkRegistry(f *facts) preflight.Outcome {
 		return passed("%s", f.registryHost)
 	}
 	return found(preflight.Finding{
-		Resource: f.registryHost, Wanted: "a TCP connection", Found: rootMessage(f.registryErr),
+		Resource: f.registryHost, Wanted: "a connection", Found: rootMessage(f.registryErr),
 		Why: "Images in the account's ECR repositories cannot be pulled; the release's own images need no registry.",
 		Fix: []string{
 			f.endpointCommand("ecr.api") + " (also ecr.dkr, and a gateway endpoint for s3)",

@@ -23,7 +23,7 @@ type Provider struct {
 	MetadataEndpoint string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP.
+	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP or the proxy of the environment.
 	Reachable func(address string) error
 	// NodeProviderID reads the provider id of the machine's Node object; nil: cloud.NodeProviderID.
 	NodeProviderID func(ctx context.Context, kubeconfig, name string) (string, error)
@@ -35,6 +35,7 @@ type Provider struct {
 	// BeforeCalls, if set, is called once before the first call of EC2. Benchmarks use it to let all machines start together.
 	BeforeCalls func()
 
+	slowMetadata    time.Duration // time of an answer that is worth a warning; 0: sdkReplyTimeout
 	metadataTimeout time.Duration // of one answer of instance metadata; 0: metadataReplyTimeout
 }
 

@@ -49,6 +49,8 @@ type facts struct {
 
 	metadata       instanceMetadata
 	metadataErr    error
+	medianReply    time.Duration // of instance metadata
+	slowReply      time.Duration // maximum that needs no warning
 	profile        string
 	profileErr     error
 	credentials    roleCredentials

@@ -27,15 +27,16 @@ const (
 	testKeyID    = "ASIAIOSFODNN7EXAMPLE"
 )
 
-// fakeCloud answers as instance metadata and the AWS APIs do, as far as the preflight asks. A test changes fields
-// before the run; hook may change them during it.
+// fakeCloud implements the parts of instance metadata and the AWS APIs that the preflight uses. A test changes fields before the
+// run; hook can change them during the run.
 type fakeCloud struct {
 	mu sync.Mutex
 
-	// Instance metadata: status of token requests (0: 200), bodies by path below /latest/, and paths answered otherwise.
+	// Instance metadata: status of token requests (0: 200), bodies by path below /latest/, and statuses of paths.
 	tokenStatus int
 	metadata    map[string]string
 	statuses    map[string]int
+	delays      map[string]time.Duration
 
 	// EC2.
 	tags       map[string]string // of the instance
@@ -47,15 +48,15 @@ type fakeCloud struct {
 	tables     []fakeTable
 	zones      map[string]string // name to type
 	denied     map[string]bool   // actions such as ec2:DescribeSubnets
-	conditions map[string]string // actions denied by a policy whose condition looks at this key
+	conditions map[string]string // actions denied by a policy with a condition on this key
 	rolePath   string            // of the role's name
 	answers    map[string]fakeAnswer
-	unknown    bool // the instance is not known
+	unknown    bool // EC2 does not find the instance
 	empty      bool // 200 without the instance
 	throttle   map[string]int
 	dateOffset time.Duration
 
-	// gates hold a request, by metadata path or action, until all those are held that share its gate.
+	// gates block a request, by metadata path or action, until all requests with the same gate have arrived.
 	gates map[string]*sync.WaitGroup
 
 	connections func(net.Conn, http.ConnState) // set before the first run
@@ -87,7 +88,7 @@ type fakeCall struct {
 	dryRun bool
 }
 
-// newFake returns a cloud in which everything is as it should be for the cluster "prod".
+// newFake returns a cloud without any problem for the cluster "prod".
 func newFake() *fakeCloud {
 	own := func() map[string]string { return map[string]string{"kubernetes.io/cluster/prod": "shared"} }
 	with := func(key string) map[string]string { m := own(); m[key] = "1"; return m }
@@ -143,7 +144,7 @@ func (f *fakeCloud) start(t testing.TB) {
 	t.Cleanup(api.Close)
 	for key, value := range map[string]string{
 		"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.URL, "AWS_ENDPOINT_URL": api.URL,
-		"AWS_ACCESS_KEY_ID": "not-to-be-used", "AWS_SECRET_ACCESS_KEY": "not-to-be-used", // only the role counts
+		"AWS_ACCESS_KEY_ID": "not-to-be-used", "AWS_SECRET_ACCESS_KEY": "not-to-be-used", // must be ignored
 		"AWS_REGION": "eu-west-9", "AWS_CA_BUNDLE": "", // every client would read it
 	} {
 		setenv(t, key, value)
@@ -156,7 +157,7 @@ func setenv(t testing.TB, key, value string) {
 	}
 }
 
-// pass waits at the gate of a request, if it has one, until the others are there or the client gives up.
+// pass waits at the gate of a request, if it has one, until the others have arrived or the client gives up.
 func (f *fakeCloud) pass(r *http.Request, name string) {
 	gate := f.gates[name]
 	if gate == nil {
@@ -172,6 +173,7 @@ func (f *fakeCloud) pass(r *http.Request, name string) {
 }
 
 func (f *fakeCloud) serveMetadata(w http.ResponseWriter, r *http.Request) {
+	time.Sleep(f.delays[strings.TrimPrefix(r.URL.Path, "/latest/")])
 	f.pass(r, strings.TrimPrefix(r.URL.Path, "/latest/"))
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -357,10 +359,10 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	return ""
 }
 
-// simulatePolicy allows what is not denied, and gives one result a page.
+// simulatePolicy allows what is not denied, and returns one result per page.
 func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	n := 1
-	fmt.Sscanf(r.Form.Get("Marker"), "from-%d", &n)
+	_, _ = fmt.Sscanf(r.Form.Get("Marker"), "from-%d", &n)
 	action := r.Form.Get(fmt.Sprintf("ActionNames.member.%d", n))
 	decision := "allowed"
 	if f.denied[action] {
@@ -379,7 +381,7 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 		more, action, decision, missing)
 }
 
-// describeSubnets gives pages of at most MaxResults subnets.
+// describeSubnets returns pages of at most MaxResults subnets.
 func (f *fakeCloud) describeSubnets(r *http.Request) string {
 	all := f.subnets
 	if id := r.Form.Get("SubnetId.1"); id != "" {
@@ -391,8 +393,8 @@ func (f *fakeCloud) describeSubnets(r *http.Request) string {
 		}
 	}
 	start, size := 0, len(all)
-	fmt.Sscanf(r.Form.Get("NextToken"), "from-%d", &start)
-	fmt.Sscanf(r.Form.Get("MaxResults"), "%d", &size)
+	_, _ = fmt.Sscanf(r.Form.Get("NextToken"), "from-%d", &start)
+	_, _ = fmt.Sscanf(r.Form.Get("MaxResults"), "%d", &size)
 	end := min(start+size, len(all))
 	var b strings.Builder
 	for _, s := range all[start:end] {
@@ -440,12 +442,12 @@ func testProvider() *Provider {
 	}
 }
 
-// testConfig is the configuration of a run for the cluster "prod" that waits for nothing.
+// testConfig is the configuration of a run for the cluster "prod" without a retry window.
 func testConfig(role preflight.Role) preflight.Config {
 	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce}
 }
 
-// runAgainst makes a run and returns its report and the identity that was announced.
+// runAgainst runs the preflight and returns its report and the identity passed to Identified.
 func runAgainst(t testing.TB, f *fakeCloud, c preflight.Config, change func(*cloud.Request)) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	f.start(t)

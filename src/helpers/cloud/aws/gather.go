@@ -2,10 +2,6 @@ package aws
 
 import (
 	"context"
-	"fmt"
-	"net"
-	"net/url"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -40,7 +36,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		g.gatherRole(ctx, fromProfile|fromCredentials)
 	}
 	if wanted&fromRegistry != 0 && f.metadataErr == nil {
-		f.registryHost, f.registryErr = registryAddress(f.metadata.Region), nil
+		f.registryHost, f.registryErr = hostPort(registryEndpoint(f.metadata.Region)), nil
 	}
 	registry := make(chan error, 1)
 	go func() {
@@ -48,7 +44,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 			registry <- nil
 			return
 		}
-		registry <- g.provider.reachable(f.registryHost)
+		registry <- g.provider.reachable(ctx, registryEndpoint(f.metadata.Region))
 	}()
 	node := make(chan struct{})
 	go func() {
@@ -65,6 +61,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		f.registryErr = err
 	}
 	f.skew, f.skewKnown = g.recorder.clockSkew()
+	f.medianReply = g.metadata.replies.median()
 	f.local, f.localErr = g.provider.localAddresses()
 }
 
@@ -238,24 +235,6 @@ func (g *gatherer) describeGroups(ctx context.Context, ids []string) ([]security
 		return nil, notAsked("the instance's security groups are unknown")
 	}
 	return g.api.describeGroups(ctx, ids)
-}
-
-// registryAddress is host:port of the region's container registry API, or of its replacement in the SDK's environment
-// variables.
-func registryAddress(region string) string {
-	for _, name := range []string{"AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL"} {
-		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {
-			port := u.Port()
-			if port == "" {
-				port = map[string]string{"http": "80"}[u.Scheme]
-			}
-			if port == "" {
-				port = "443"
-			}
-			return net.JoinHostPort(u.Hostname(), port)
-		}
-	}
-	return fmt.Sprintf("api.ecr.%s.%s:443", region, partitionOf(region).domain)
 }
 
 // inParallel runs all tasks and returns the first error in the order of the arguments.

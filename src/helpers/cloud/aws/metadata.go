@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,9 +88,9 @@ func (f *metadataFault) Error() string { return f.found }
 
 // metadataClient reads instance metadata with session tokens (IMDSv2) only.
 type metadataClient struct {
-	client *imds.Client
-	last   *lastReply
-	http   *http.Client
+	client  *imds.Client
+	replies *replies
+	http    *http.Client
 }
 
 // ownClient builds a client whose idle connections can be closed, which is not possible with the clients that the SDK builds.
@@ -101,11 +102,15 @@ func ownClient(b *awshttp.BuildableClient) *http.Client {
 	}
 }
 
-// Timeouts of instance metadata, which is close to the machine. They equal the SDK's own.
+// Timeouts of instance metadata, which is close to the machine. They are longer than the SDK's own, to tell slow answers from
+// missing ones.
 const (
-	metadataDialTimeout  = 250 * time.Millisecond
-	metadataReplyTimeout = 500 * time.Millisecond
+	metadataDialTimeout  = time.Second
+	metadataReplyTimeout = 3 * time.Second
 )
+
+// sdkReplyTimeout is how long the AWS SDK in the cloud controller and in kubelet's credential provider waits for an answer.
+const sdkReplyTimeout = 500 * time.Millisecond
 
 // newMetadataClient returns a client for the endpoint, which defaults to the one in the SDK's own environment variables and
 // then to 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
@@ -122,7 +127,7 @@ func newMetadataClient(ctx context.Context, endpoint string, timeout time.Durati
 	httpClient := ownClient(awshttp.NewBuildableClient().
 		WithDialerOptions(func(d *net.Dialer) { d.Timeout = metadataDialTimeout }).
 		WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = timeout }))
-	last := &lastReply{}
+	recorded := &replies{}
 	client := imds.NewFromConfig(cfg, func(o *imds.Options) {
 		o.EnableFallback = awssdk.FalseTernary
 		if endpoint != "" {
@@ -133,22 +138,28 @@ func newMetadataClient(ctx context.Context, endpoint string, timeout time.Durati
 			o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
 		})
 		o.DisableDefaultMaxBackoff = true // one second, which would replace the above
-		o.APIOptions = append(o.APIOptions, last.record)
+		o.APIOptions = append(o.APIOptions, recorded.record)
 	})
-	return &metadataClient{client: client, last: last, http: httpClient}, nil
+	return &metadataClient{client: client, replies: recorded, http: httpClient}, nil
 }
 
-// lastReply records the result of the last request for a session token, which the SDK's error does not show.
-type lastReply struct {
+// replies records how long answers took, and the result of the last request for a session token, which the SDK's error does
+// not show.
+type replies struct {
 	mu     sync.Mutex
 	status int
 	err    error
+	took   []time.Duration
 }
 
-func (l *lastReply) record(stack *middleware.Stack) error {
-	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("LastReply",
+func (l *replies) record(stack *middleware.Stack) error {
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("Replies",
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+			started := time.Now()
 			out, metadata, err := next.HandleDeserialize(ctx, in)
+			if err == nil {
+				l.add(time.Since(started))
+			}
 			request, isHTTP := in.Request.(*smithyhttp.Request)
 			if isHTTP && request.Method == http.MethodPut {
 				l.mu.Lock()
@@ -162,7 +173,24 @@ func (l *lastReply) record(stack *middleware.Stack) error {
 		}), middleware.After)
 }
 
-func (l *lastReply) token() (int, error) {
+func (l *replies) add(took time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.took = append(l.took, took)
+}
+
+// median is the time that half of the answers took at most.
+func (l *replies) median() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.took) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(l.took))
+	return sorted[(len(sorted)-1)/2]
+}
+
+func (l *replies) token() (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status, l.err
@@ -214,7 +242,7 @@ func (c *metadataClient) fault(path string, err error) *metadataFault {
 		}
 		return &metadataFault{kind, fmt.Sprintf("%s answered HTTP %d %s", path, status, http.StatusText(status))}
 	}
-	status, tokenErr := c.last.token()
+	status, tokenErr := c.replies.token()
 	switch {
 	case status == http.StatusForbidden:
 		return &metadataFault{faultDisabled, "the request for a session token was answered HTTP 403 Forbidden: instance metadata is disabled for this instance"}

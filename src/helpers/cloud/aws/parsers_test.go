@@ -45,7 +45,7 @@ func TestCloudConfig(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, err := parseCloudConfig([]byte(test.content))
 			if test.want == "" && err != nil {
-				t.Errorf("refused: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 			if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("error = %v, want %q", err, test.want)
@@ -70,8 +70,8 @@ func TestValidateClusterName(t *testing.T) {
 	}
 }
 
-// TestTagCommandSurvivesTheShell has a shell take the command apart again.
-func TestTagCommandSurvivesTheShell(t *testing.T) {
+// TestTagCommandIsQuoted lets a shell parse the command.
+func TestTagCommandIsQuoted(t *testing.T) {
 	for _, name := range []string{"prod", "a b", "it's", "a=b", "x/y:z@1+2", `q"`} {
 		command := tagCommand("us-east-1", TagPrefix+name, "shared", "i-1")
 		out, err := exec.Command("/bin/sh", "-c", strings.Replace(command, "aws ec2", "printf '%s\\n'", 1)).Output()
@@ -127,7 +127,7 @@ func TestPolicies(t *testing.T) {
 		}
 	}
 	if slices.Contains(Actions(preflight.Control, false), "ec2:CreateRoute") || slices.Contains(Actions(preflight.Worker, true), "elasticloadbalancing:CreateLoadBalancer") {
-		t.Errorf("a role has more than it needs")
+		t.Errorf("a role has more permissions than it requires")
 	}
 	for _, o := range []PolicyOptions{{Role: "x", Cluster: "prod"}, {Role: preflight.Worker}, {Role: preflight.Worker, Cluster: "prod", Partition: "moon"}, {Role: preflight.Worker, Cluster: "prod", RoleName: "a*"}} {
 		if _, err := NewPolicy(o); err == nil {
@@ -224,7 +224,7 @@ func FuzzHostname(f *testing.F) {
 	})
 }
 
-// FuzzProfileARN: the ARN of the instance profile says whom IAM is asked about.
+// FuzzProfileARN: the ARN of the role that IAM is asked about is derived from the ARN of the instance profile.
 func FuzzProfileARN(f *testing.F) {
 	f.Add("arn:aws:iam::123456789012:instance-profile/team/kubernetes-control")
 	f.Add("arn:aws-cn:iam::1:x")
@@ -247,7 +247,7 @@ func FuzzProfileARN(f *testing.F) {
 	})
 }
 
-// FuzzDeniedAction: the name of what is denied is taken out of AWS's message.
+// FuzzDeniedAction: the name of the denied action is extracted from AWS's message.
 func FuzzDeniedAction(f *testing.F) {
 	f.Add("You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateTags on resource: y")
 	f.Add("not authorized to perform: ")
@@ -259,7 +259,7 @@ func FuzzDeniedAction(f *testing.F) {
 	})
 }
 
-// FuzzSubnets: tags and routes as strange as they come; what is chosen is one of the subnets, one in a zone.
+// FuzzSubnets uses arbitrary tags and routes. The choice must consist of existing subnets, one per zone.
 func FuzzSubnets(f *testing.F) {
 	f.Add("subnet-1 a kubernetes.io/cluster/prod=shared\nsubnet-2 a kubernetes.io/cluster/other=\nsubnet-3 b kubernetes.io/role/elb=1", "igw-1")
 	f.Add("  =\nsubnet-1  KubernetesCluster=prod", "nat-1")
@@ -282,14 +282,14 @@ func FuzzSubnets(f *testing.F) {
 				zones[z.Zone] = true
 			}
 			if len(choice.explain().Lines) == 0 {
-				t.Errorf("nothing is explained of %q", lines)
+				t.Errorf("there is no explanation for %q", lines)
 			}
 		}
 	})
 }
 
-// FuzzAnswers has EC2 answer every call with the same text. Whatever it is, the run comes to a verdict and nothing is taken for
-// well that is not.
+// FuzzAnswers lets EC2 answer every call with the same text. The run must end with a verdict, and must not see a tag that is
+// not there.
 func FuzzAnswers(f *testing.F) {
 	cloud := newFake()
 	cloud.start(f)
@@ -303,7 +303,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, status int, body string) {
 		if status < 200 || status > 599 || status == http.StatusTooManyRequests || strings.Contains(body, "hrottl") || strings.Contains(body, "LimitExceeded") ||
 			strings.Contains(body, "TooManyRequests") || strings.Contains(body, "SlowDown") || strings.Contains(body, "extToken") {
-			t.Skip("no status of an answer, or one that is waited out")
+			t.Skip("no status of an answer, or one that is retried")
 		}
 		cloud.mu.Lock()
 		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
@@ -313,7 +313,7 @@ func FuzzAnswers(f *testing.F) {
 		cloud.mu.Unlock()
 		r, _ := runStarted(t, testConfig(preflight.Control), nil, 20*time.Second)
 		if result(r, "instance-cluster-tag").Status == preflight.Passed && !strings.Contains(body, TagPrefix+"prod") {
-			t.Errorf("a tag is seen in %q", body)
+			t.Errorf("the tag check passes with %q", body)
 		}
 		if out := text(r); r.Verdict == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) || strings.Contains(out, testToken) {
 			t.Errorf("%d results, verdict %q", len(r.Results), r.Verdict)
@@ -321,8 +321,7 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
-// FuzzMetadata has instance metadata say anything. Either the machine is known by a name that can be a node's, or
-// metadata-service fails.
+// FuzzMetadata uses arbitrary instance metadata. Either the machine gets a valid node identity, or metadata-service fails.
 func FuzzMetadata(f *testing.F) {
 	cloud := newFake()
 	cloud.start(f)

@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,17 +37,6 @@ func (p *Provider) localAddresses() ([]netip.Addr, error) {
 		}
 	}
 	return addresses, nil
-}
-
-func (p *Provider) reachable(address string) error {
-	if p.Reachable != nil {
-		return p.Reachable(address)
-	}
-	connection, err := net.DialTimeout("tcp", address, dialTimeout)
-	if err != nil {
-		return err
-	}
-	return connection.Close()
 }
 
 func (p *Provider) nodeProviderID(ctx context.Context, kubeconfig, name string) (string, error) {
@@ -93,7 +83,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	}
 	defer metadata.http.CloseIdleConnections()
 	g := &gatherer{
-		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}},
+		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}, slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout)},
 		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {

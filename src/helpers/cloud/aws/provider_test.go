@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/node"
 	"kubernetes-release/helpers/preflight"
@@ -26,7 +27,7 @@ func text(r *preflight.Report) string {
 	return b.String()
 }
 
-func TestAllWell(t *testing.T) {
+func TestCorrectAccountPasses(t *testing.T) {
 	for _, test := range []struct {
 		role   preflight.Role
 		budget int
@@ -35,7 +36,7 @@ func TestAllWell(t *testing.T) {
 			f := newFake()
 			r, id := runAgainst(t, f, testConfig(test.role), nil)
 			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
-				t.Errorf("not all is well:\n%s", text(r))
+				t.Errorf("want no findings:\n%s", text(r))
 			}
 			for _, result := range r.Results {
 				switch result.Check {
@@ -61,9 +62,9 @@ func TestAllWell(t *testing.T) {
 	}
 }
 
-// TestCallsThatDoNotDependOnEachOther are under way together: each is answered only when the others have come too. The chain is
-// session token, identity document, these two groups of metadata, EC2. A call that waited for another one would never be made.
-func TestCallsThatDoNotDependOnEachOther(t *testing.T) {
+// TestIndependentCallsAreParallel answers each call only after the others of its group have arrived. The order is session token,
+// identity document, these two groups of metadata, EC2. A call that waited for another one of its group would block forever.
+func TestIndependentCallsAreParallel(t *testing.T) {
 	const interfaces = "meta-data/network/interfaces/macs/0a:00:00:00:00:01/"
 	metadata := [][]string{
 		{"meta-data/local-hostname", "meta-data/mac", "meta-data/iam/info", "meta-data/iam/security-credentials/"},
@@ -84,7 +85,7 @@ func TestCallsThatDoNotDependOnEachOther(t *testing.T) {
 			}
 		}
 		f.start(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // when it goes wrong
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // in case a call blocks
 		p := testProvider()
 		p.metadataTimeout = 10 * time.Second
 		if r, _ := runWith(ctx, t, p, testConfig(role), nil); r.Verdict != preflight.VerdictPassed {
@@ -94,8 +95,8 @@ func TestCallsThatDoNotDependOnEachOther(t *testing.T) {
 	}
 }
 
-// TestNoConnectionsAreLeft: a program that makes many runs must not gather connections.
-func TestNoConnectionsAreLeft(t *testing.T) {
+// TestClosesConnections: a program with many runs must not leak connections.
+func TestClosesConnections(t *testing.T) {
 	f := newFake()
 	var open sync.Map
 	f.connections = func(c net.Conn, state http.ConnState) {
@@ -115,7 +116,7 @@ func TestNoConnectionsAreLeft(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if n := left(); n > 0 {
-		t.Errorf("%d connections are open", n)
+		t.Errorf("%d connections are still open", n)
 	}
 }
 
@@ -208,7 +209,7 @@ func TestEventualConsistency(t *testing.T) {
 			c.RetryWindow = duration.Duration(20 * time.Second)
 			r, _ := runAgainst(t, f, c, nil)
 			if r.Verdict != preflight.VerdictPassed {
-				t.Errorf("the change was not waited for:\n%s", text(r))
+				t.Errorf("the run did not wait for the change:\n%s", text(r))
 			}
 			if r.Milliseconds > 5000 {
 				t.Errorf("took %d ms", r.Milliseconds)
@@ -230,10 +231,10 @@ func TestEventualConsistency(t *testing.T) {
 		c := testConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
 		if r, _ := runAgainst(t, f, c, nil); r.Verdict != preflight.VerdictPassed {
-			t.Errorf("the profile was not waited for:\n%s", text(r))
+			t.Errorf("the run did not wait for the profile:\n%s", text(r))
 		}
 	})
-	t.Run("the window closes", func(t *testing.T) {
+	t.Run("the window ends", func(t *testing.T) {
 		f := newFake()
 		f.tags = nil
 		c := testConfig(preflight.Worker)
@@ -256,10 +257,10 @@ func TestEventualConsistency(t *testing.T) {
 	})
 }
 
-func TestThrottlingIsWaitedOut(t *testing.T) {
+func TestRetriesThrottledCalls(t *testing.T) {
 	f := newFake()
 	f.throttle = map[string]int{"ec2:DescribeInstances": 8, "ec2:DescribeSubnets": 12}
-	r, _ := runAgainst(t, f, testConfig(preflight.Worker), nil) // beyond the retry window, which is nothing here
+	r, _ := runAgainst(t, f, testConfig(preflight.Worker), nil) // regardless of the retry window, which is zero here
 	if r.Verdict != preflight.VerdictPassed {
 		t.Errorf("%s", text(r))
 	}
@@ -271,7 +272,7 @@ func TestThrottlingIsWaitedOut(t *testing.T) {
 	f.hook = func(_ *fakeCloud, action string) {
 		if action == "ec2:DescribeInstances" {
 			if asked++; asked == 10 {
-				cancel() // the time is up
+				cancel() // the deadline
 			}
 		}
 	}
@@ -282,7 +283,7 @@ func TestThrottlingIsWaitedOut(t *testing.T) {
 	}
 }
 
-// TestLastChance: near the deadline of the run the pause ends while there is time left for one more attempt.
+// TestLastChance: the last pause before the deadline of the run leaves time for one more attempt.
 func TestLastChance(t *testing.T) {
 	started := time.Now()
 	p := newPace(func() time.Time { return started }, time.Hour)
@@ -290,7 +291,7 @@ func TestLastChance(t *testing.T) {
 	ctx, cancel := context.WithDeadline(t.Context(), started.Add(time.Minute))
 	defer cancel()
 	if pause := p.next(ctx); pause < 0 || pause > time.Minute-lastChance {
-		t.Errorf("the pause is %v of a minute that is left", pause)
+		t.Errorf("the pause is %v, but only a minute is left", pause)
 	}
 }
 
@@ -312,7 +313,7 @@ func TestMetadataUnreachable(t *testing.T) {
 	}
 }
 
-// TestMetadataReplyLost is what a hop limit that is too low looks like from a container: connections are accepted, replies lost.
+// TestMetadataReplyLost simulates a hop limit that is too low for a container: connections are accepted, but replies are lost.
 func TestMetadataReplyLost(t *testing.T) {
 	f := newFake()
 	f.start(t)
@@ -327,6 +328,27 @@ func TestMetadataReplyLost(t *testing.T) {
 	r, id := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
 	if got := result(r, "metadata-service"); got.Status != preflight.Failed || !strings.Contains(text(r), "--http-put-response-hop-limit 2") || id != nil {
 		t.Errorf("%s", text(r))
+	}
+}
+
+// TestSlowMetadata: an answer that takes longer than the SDK of the cloud controller waits is not treated as missing, and if
+// many do, there is a warning.
+func TestSlowMetadata(t *testing.T) {
+	f := newFake()
+	f.delays = map[string]time.Duration{"meta-data/mac": sdkReplyTimeout + 100*time.Millisecond}
+	r, id := runAgainst(t, f, testConfig(preflight.Worker), nil)
+	if got := result(r, "metadata-service"); got.Status != preflight.Passed || id == nil {
+		t.Errorf("one slow answer: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
+	}
+	f.delays = map[string]time.Duration{"api/token": 30 * time.Millisecond}
+	for path := range f.metadata {
+		f.delays[path] = 30 * time.Millisecond
+	}
+	p := testProvider()
+	p.slowMetadata = 20 * time.Millisecond
+	r, id = runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	if got := result(r, "metadata-service"); got.Status != preflight.Warned || id == nil {
+		t.Errorf("slow answers: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
 	}
 }
 
@@ -360,7 +382,7 @@ func TestStaleNode(t *testing.T) {
 		{"aws:///us-east-1a/" + testInstance, nil, preflight.Passed, ""},
 		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "kubectl delete node ip-10-0-16-4.ec2.internal"},
 		{"", nil, preflight.Passed, "no provider id"},
-		{"", cloud.ErrNoNode, preflight.Passed, "no Node"},
+		{"", apiclient.ErrNoNode, preflight.Passed, "no Node"},
 		{"", fs.ErrNotExist, preflight.Skipped, "has not joined"},
 		{"", errors.New("connection refused"), preflight.Skipped, "connection refused"},
 	} {

@@ -32,7 +32,7 @@ type simulated struct {
 	record   string
 }
 
-// simulate starts the simulator with the lab's world, changed as the test wants, and points the SDK at it.
+// simulate starts the simulator with the lab's world after the given change, and points the SDK at it.
 func simulate(t testing.TB, change func(*awssim.World)) simulated {
 	t.Helper()
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: "prod"})
@@ -48,7 +48,7 @@ func simulate(t testing.TB, change func(*awssim.World)) simulated {
 		t.Fatal(err)
 	}
 	metadata := sim.MetadataServer()
-	go metadata.Serve(listener)
+	go func() { _ = metadata.Serve(listener) }()
 	t.Cleanup(func() { metadata.Close() })
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
@@ -105,7 +105,7 @@ func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, cha
 	return r
 }
 
-// generated replaces the simulator's roles by the policies that this package generates, less the given actions.
+// generated replaces the policies of the simulator's roles by those that this package generates, without the given actions.
 func generated(t testing.TB, w *awssim.World, without ...string) {
 	t.Helper()
 	for i := range w.Roles {
@@ -124,14 +124,14 @@ func generated(t testing.TB, w *awssim.World, without ...string) {
 		}
 		var parsed iam.Policy
 		if err := json.Unmarshal(content, &parsed); err != nil {
-			t.Fatalf("the simulator does not take the policy: %v\n%s", err, content)
+			t.Fatalf("the simulator rejects the policy: %v\n%s", err, content)
 		}
 		role.Policies = map[string]iam.Policy{"kubernetes": parsed}
 	}
 }
 
-// TestSimulatedAWS runs with the generated policies enforced, and proves from the simulator's record that nothing was
-// changed and the budget of calls was kept.
+// TestSimulatedAWS runs with the generated policies enforced. The simulator's record must show that nothing was changed, and
+// the documented number of calls.
 func TestSimulatedAWS(t *testing.T) {
 	for _, test := range []struct {
 		role             preflight.Role
@@ -155,7 +155,7 @@ func TestSimulatedAWS(t *testing.T) {
 				c.ConfigureCloudRoutes, c.Thorough = test.routes, test.thorough
 			})
 			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
-				t.Errorf("not all is well:\n%s", text(r))
+				t.Errorf("want no findings:\n%s", text(r))
 			}
 			after, _ := json.Marshal(sim.World())
 			if string(before) != string(after) {
@@ -169,7 +169,7 @@ func TestSimulatedAWS(t *testing.T) {
 					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
 				}
 				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !narrowed(c) {
-					t.Errorf("%s asks for more than the VPC or ids at hand: %v", c.Action, c.Params)
+					t.Errorf("%s asks for more than the VPC or known ids: %v", c.Action, c.Params)
 				}
 				if c.Status >= 400 && !c.DryRun {
 					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
@@ -179,7 +179,7 @@ func TestSimulatedAWS(t *testing.T) {
 	}
 }
 
-// narrowed tells whether a call asks for one VPC, for what carries the cluster's tag, or for things by their ids.
+// narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.
 func narrowed(c awssim.Call) bool {
 	for name, value := range c.Params {
 		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
@@ -189,9 +189,9 @@ func narrowed(c awssim.Call) bool {
 	return false
 }
 
-// takenOut are the sets of actions that TestMissingPermissions takes away: each by itself, except that the short form takes
-// those together that are judged by the same answers of IAM and cannot be tried.
-func takenOut(role preflight.Role) [][]string {
+// removals are the sets of actions that TestMissingPermissions removes: each action separately, except that in short mode those
+// that only IAM can answer for are removed together.
+func removals(role preflight.Role) [][]string {
 	var sets [][]string
 	together := map[string]int{}
 	for _, action := range Actions(role, true) {
@@ -210,11 +210,11 @@ func takenOut(role preflight.Role) [][]string {
 	return sets
 }
 
-// TestMissingPermissions takes each action out of the generated policy in turn and looks for its name. What is missing at
-// times only is a warning, and without the permission to ask IAM that is said where it matters.
+// TestMissingPermissions removes each action from the generated policy. A finding must name it, as a warning if few clusters
+// use the action.
 func TestMissingPermissions(t *testing.T) {
 	for _, role := range both {
-		for _, actions := range takenOut(role) {
+		for _, actions := range removals(role) {
 			t.Run(string(role)+" "+actions[0], func(t *testing.T) {
 				i := simulatedInstance(1, role)
 				sim := simulate(t, func(w *awssim.World) {
@@ -223,7 +223,7 @@ func TestMissingPermissions(t *testing.T) {
 					generated(t, w, actions...)
 				})
 				r := sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
-					// A deploy looks at a control VM's permissions; the errand looks at a worker's as well.
+					// A deployment checks a control VM's permissions; the errand also checks a worker's.
 					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
 				})
 				out := text(r)
@@ -260,7 +260,7 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
-// TestRoleWithPath: the generated policy lets a role find out its own path, which instance metadata does not tell.
+// TestRoleWithPath: the generated policy lets a role read its own path, which instance metadata does not contain.
 func TestRoleWithPath(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
 	sim := simulate(t, func(w *awssim.World) {
@@ -310,8 +310,8 @@ func TestSimulatedMistakes(t *testing.T) {
 	}
 }
 
-// TestNoSecretAnywhere looks for the credentials in everything that a run leaves behind.
-func TestNoSecretAnywhere(t *testing.T) {
+// TestReportsContainNoSecret searches reports and formatted values for the credentials.
+func TestReportsContainNoSecret(t *testing.T) {
 	f := newFake()
 	f.tags = nil
 	f.denied["ec2:DescribeSubnets"] = true
@@ -327,14 +327,14 @@ func TestNoSecretAnywhere(t *testing.T) {
 	everything := string(content) + text(r) + fmt.Sprintf("%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken}, roleCredentials{AccessKeyID: testKeyID})
 	for _, secret := range []string{testSecret, testToken, testKeyID} {
 		if strings.Contains(everything, secret) {
-			t.Errorf("a secret was left behind")
+			t.Errorf("a secret is in the output")
 		}
 	}
 }
 
-// TestSecondGroupIsTheClusters: the permission is tested on the group that the cloud controller uses, in whatever order the
-// instance's groups are.
-func TestSecondGroupIsTheClusters(t *testing.T) {
+// TestProbesTheTaggedGroup: permissions are tested on the group that the cloud controller uses, regardless of the order of the
+// instance's groups.
+func TestProbesTheTaggedGroup(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
 	i.SecurityGroups = []string{"sg-00000000000000001", awssim.LabSecurityGroup}
 	sim := simulate(t, func(w *awssim.World) {
