@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -57,6 +58,11 @@ func TestStartPreparesTheVM(t *testing.T) {
 	if err := os.Mkdir(b.path("run"), 0o770); err != nil {
 		t.Fatal(err)
 	}
+	if os.Geteuid() == 0 {
+		if err := os.Chown(b.path("run"), 0, 1000); err != nil {
+			t.Fatal(err)
+		}
+	}
 	status, output := b.prepared(environment, map[string]any{
 		"kernel_modules": []string{"overlay", "br_netfilter", "nf_absent"},
 		"sysctls":        map[string]any{"net.ipv4.ip_forward": 1, "net.bridge.bridge-nf-call-iptables": "1", "net.ipv4.ip_local_ports": "1 2"},
@@ -81,6 +87,8 @@ func TestStartPreparesTheVM(t *testing.T) {
 	for path, want := range map[string]os.FileMode{"run": 0o711, "data/fake": 0o750} {
 		if info, err := os.Stat(b.path(path)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v (%v), want mode %o", path, info.Mode(), err, want)
+		} else if owner := info.Sys().(*syscall.Stat_t); int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid() {
+			t.Errorf("%s belongs to %d:%d", path, owner.Uid, owner.Gid)
 		}
 	}
 }

@@ -1,10 +1,14 @@
 package launcher
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"kubernetes-release/internal/eventually"
 )
 
 // systemd makes the VM one that systemd manages, with a systemd-run that records its arguments and, as the real one with --scope,
@@ -85,6 +89,12 @@ func TestPidfileOfAScopeThatStarts(t *testing.T) {
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}
+		eventually.Succeeds(t, 10*time.Second, "exec of "+name, func() error {
+			if words := cmdline(command.Process.Pid); len(words) < 2 {
+				return fmt.Errorf("its command line is %q", words)
+			}
+			return nil
+		})
 		if got := config.launches(command.Process.Pid); got != want {
 			t.Errorf("%s is treated as the launcher: %t, want %t", name, got, want)
 		}
