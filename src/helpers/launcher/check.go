@@ -35,6 +35,11 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	problems := l.checkCertificates(config, log)
 	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
+	if config.Pidfile != "" { // start starts it, not bpm
+		if _, err := l.scoped(config.Process, nil); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
 	flagProblems, err := l.checkFlags(ctx, config, log)
 	if err != nil {
 		if ctx.Err() != nil {

@@ -49,7 +49,18 @@ type Config struct {
 	Node string `json:"node"`
 	// Limits are resource limits: core, memlock, nofile, nproc or stack to a whole number or "unlimited", soft and hard alike.
 	// The process starts even if the machine refuses one; that is logged.
-	Limits       map[string]Scalar `json:"limits"`
+	Limits map[string]Scalar `json:"limits"`
+	// KernelModules, Sysctls, Directories and ResolverFile are what start prepares on the VM, see prepare.
+	//
+	// KernelModules are loaded where they are missing; that a module cannot be loaded is logged.
+	KernelModules []string `json:"kernel_modules"`
+	// Sysctls are kernel settings: name, with dots, to value. A setting that is missing or cannot be set keeps the process from
+	// starting.
+	Sysctls map[string]Scalar `json:"sysctls"`
+	// Directories are created with root as their owner.
+	Directories []Directory `json:"directories"`
+	// ResolverFile is the path of the resolver file for pods that start writes, see package resolvconf.
+	ResolverFile string            `json:"resolver_file"`
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
 	// Programs are commands that the process runs from its PATH: name to what it needs the command for, and what to do
@@ -72,6 +83,8 @@ type Config struct {
 	extra           map[string]Value
 	// limits are Limits as numbers.
 	limits map[string]uint64
+	// sysctls are Sysctls as text.
+	sysctls map[string]string
 }
 
 // Wait is a condition that must hold before the process starts.

@@ -25,9 +25,9 @@ const (
 	tailBytes = 8 << 10
 )
 
-// Start runs the process as a daemon: in its own session, without terminal and input, its output appended to its log files. It
+// Start prepares the VM and runs the process as a daemon: in its own session, without terminal and input, its output appended to its log files. It
 // returns when the process is ready, or, without a ready command, has run for a moment. A process that does not get ready is
-// stopped again, and the error repeats what it logged last. If the process already runs, Start does nothing.
+// stopped again, and the error repeats what it logged last. If the process already runs, Start leaves it alone.
 func (l *Launcher) Start(ctx context.Context, path string) error {
 	config, err := Load(path)
 	if err != nil {
@@ -45,6 +45,9 @@ func (l *Launcher) Start(ctx context.Context, path string) error {
 	}
 	defer d.closeLogs()
 	d.log = logger(io.MultiWriter(l.Stderr, d.stderr), config.Process) // monit discards what start prints
+	if err := l.prepare(ctx, config, d.log); err != nil {
+		return d.fail(err, "")
+	}
 	pid := 0
 	err = config.locked(ctx, func() error {
 		var err error
@@ -116,6 +119,10 @@ func (d *daemon) spawn() error {
 			return err
 		}
 	}
+	line, err := d.launcher.scoped(d.config.Process, []string{self, "exec", d.config.path})
+	if err != nil {
+		return err
+	}
 	if info, err := d.stderr.Stat(); err == nil {
 		d.logStart = info.Size()
 	}
@@ -123,7 +130,7 @@ func (d *daemon) spawn() error {
 	// stay open.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	syscall.Umask(0o022)
-	d.command = exec.Command(self, "exec", d.config.path)
+	d.command = exec.Command(line[0], line[1:]...)
 	d.command.Dir = "/"
 	d.command.Stdin = nil // /dev/null
 	d.command.Stdout, d.command.Stderr = d.stdout, d.stderr

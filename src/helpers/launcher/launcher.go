@@ -4,7 +4,7 @@
 //	check  checks everything before anything is stopped or started (pre-start): the configuration, the certificates, and, by
 //	       running the program itself, the name and the value of each flag
 //	exec   waits for what the process needs, then becomes the process, with the same PID (bpm, and start)
-//	start  runs exec as a daemon and returns when the process is ready (monit)
+//	start  prepares the VM, runs exec as a daemon and returns when the process is ready (monit)
 //	stop   stops that process, and only that one: its children keep running, as containers must when containerd restarts
 //
 // The operator's own flags are in extra_args.json next to the configuration. They can add flags, but not replace those that
@@ -34,6 +34,8 @@ type Launcher struct {
 	// Stderr receives the log, as structured lines.
 	Stderr io.Writer
 
+	// root is the directory in which /proc/sys, /sys, /run and /etc are; "" is the machine itself.
+	root string
 	// self is the path of the launcher's own program, which start runs again; defaults to the running program.
 	self string
 	// poll is the interval between two checks of something that is waited for; progress how often a wait logs that it goes on.

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 func launcherMain() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	l := New(os.Stderr)
-	l.self = os.Args[0]
+	l.self, l.root = os.Args[0], filepath.Join(filepath.Dir(os.Args[0]), "vm") // not this machine
 	l.poll, l.progress, l.settle = 20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
 	if settle, err := time.ParseDuration(os.Getenv("TEST_SETTLE")); err == nil {
 		l.settle = settle

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,10 +49,12 @@ func (c *Config) runs(pid int) bool {
 	return slices.Contains(words[:min(len(words), 2)], c.Executable)
 }
 
-// launches tells whether a process is the launcher that will become the configured program.
+// launches tells whether a process is the launcher that will become the configured program, or systemd-run that will become the
+// launcher.
 func (c *Config) launches(pid int) bool {
 	words := cmdline(pid)
-	return len(words) == 3 && words[1] == "exec" && words[2] == c.path
+	n := len(words)
+	return (n == 3 || n > 3 && filepath.Base(words[0]) == "systemd-run") && words[n-2] == "exec" && words[n-1] == c.path
 }
 
 func cmdline(pid int) []string {

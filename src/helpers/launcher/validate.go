@@ -3,11 +3,13 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kubernetes-release/helpers/node"
@@ -18,6 +20,8 @@ import (
 var (
 	flagName    = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 	processName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+	moduleName  = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_-]*$`)
+	sysctlName  = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+$`)
 	variable    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
@@ -65,7 +69,7 @@ func (v *validation) positive(key string, d *duration.Duration) {
 	}
 }
 
-// validate returns every problem. It converts Limits.
+// validate returns every problem. It converts Limits, Sysctls and the modes of Directories.
 func (c *Config) validate() error {
 	var v validation
 	if !processName.MatchString(c.Process) {
@@ -88,6 +92,7 @@ func (c *Config) validate() error {
 	c.validateFlags(&v)
 	c.validateEnvironment(&v)
 	c.validateLimits(&v)
+	c.validatePreparation(&v)
 	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
 		if name == "" || strings.ContainsRune(name, '/') {
 			v.problem("programs has %q: set the name of a command, without a directory", name)
@@ -162,6 +167,37 @@ func (c *Config) validateLimits(v *validation) {
 		case c.Limits[name].set:
 			c.limits[name] = limit
 		}
+	}
+}
+
+func (c *Config) validatePreparation(v *validation) {
+	v.absoluteOrEmpty("resolver_file", c.ResolverFile)
+	for i, name := range c.KernelModules {
+		if !moduleName.MatchString(name) {
+			v.problem("kernel_modules[%d] is %q: set the name of a module, which has letters, digits, '-' and '_'", i, name)
+		}
+	}
+	c.sysctls = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(c.Sysctls)) {
+		value := c.Sysctls[name]
+		switch {
+		case !sysctlName.MatchString(name):
+			v.problem("sysctls has %q: set the name of a kernel setting with dots, such as net.ipv4.ip_forward", name)
+		case value.err != nil:
+			v.problem("sysctls.%s: %w", name, value.err)
+		case strings.TrimSpace(value.text) == "":
+			v.problem("sysctls.%s has no value: set one", name)
+		default:
+			c.sysctls[name] = strings.Join(strings.Fields(value.text), " ")
+		}
+	}
+	for i, directory := range c.Directories {
+		v.absolute(fmt.Sprintf("directories[%d].path", i), directory.Path)
+		mode, err := strconv.ParseUint(directory.Mode, 8, 32)
+		if err != nil || mode == 0 || mode > 0o777 || mode&0o022 != 0 {
+			v.problem("directories[%d].mode is %q: set octal permissions that let only the owner write, such as 0755", i, directory.Mode)
+		}
+		c.Directories[i].mode = fs.FileMode(mode)
 	}
 }
 

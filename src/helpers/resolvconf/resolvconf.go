@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -28,14 +29,18 @@ const maxNameservers = 3
 // sources are read in this order; the second holds the upstream servers of systemd-resolved where the first names only its stub.
 var sources = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// Write replaces the file at path with the name servers of this VM that pods can reach, without search domains. The error names
-// the files that were read when they hold none.
-func Write(path string) error {
+// Write replaces the file at path with the name servers of this VM that pods can reach, without search domains. The VM's own files
+// are read below root; "" is the VM itself. The error names the files that were read when they hold none.
+func Write(root, path string) error {
 	local, err := localAddresses()
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	servers, err := nameservers(local, sources)
+	var files []string
+	for _, source := range sources {
+		files = append(files, filepath.Join(root, source))
+	}
+	servers, err := nameservers(local, files)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

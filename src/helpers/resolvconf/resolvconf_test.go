@@ -56,15 +56,14 @@ func TestNameservers(t *testing.T) {
 
 func TestWriteLeavesNoSearchDomains(t *testing.T) {
 	dir := t.TempDir()
-	upstream := filepath.Join(dir, "upstream")
-	if err := os.WriteFile(upstream, []byte("search prod.internal\nnameserver 192.0.2.1\noptions ndots:5\n"), 0o600); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	saved := sources
-	t.Cleanup(func() { sources = saved })
-	sources = []string{upstream}
+	if err := os.WriteFile(filepath.Join(dir, "etc", "resolv.conf"), []byte("search prod.internal\nnameserver 192.0.2.1\noptions ndots:5\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(dir, "kubelet", "resolv.conf")
-	if err := Write(path); err != nil {
+	if err := Write(dir, path); err != nil {
 		t.Fatal(err)
 	}
 	content, err := os.ReadFile(path)

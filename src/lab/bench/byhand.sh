@@ -25,7 +25,8 @@ import_images() {
 }
 
 sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
-mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
+mkdir -p /var/vcap/data/{containerd,kubelet} /var/vcap/data/cni/{bin,conf}
+cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
 install -d -o vcap -g vcap -m 700 /var/vcap/store/etcd
 
 begin etcd containerd

@@ -62,6 +62,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
 		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
+		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},

@@ -1,0 +1,138 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"kubernetes-release/helpers/resolvconf"
+)
+
+// modprobeTimeout is how long the kernel modules of one process can take to load.
+const modprobeTimeout = 20 * time.Second
+
+// Directory is a directory that only root can write to.
+type Directory struct {
+	Path string `json:"path"`
+	// Mode is the permissions in octal, such as "0755".
+	Mode string `json:"mode"`
+
+	mode fs.FileMode
+}
+
+// prepare brings the VM into the state that the process requires. It belongs to each start and not to pre-start: after a reboot
+// monit starts the processes without pre-start, with an empty /var/vcap/sys/run and the kernel's own settings.
+func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger) error {
+	for _, directory := range config.Directories {
+		if err := directory.create(); err != nil {
+			return err
+		}
+	}
+	missing := l.loadModules(ctx, config.KernelModules, log)
+	if err := l.applySysctls(config.sysctls, missing); err != nil {
+		return err
+	}
+	if config.ResolverFile == "" {
+		return nil
+	}
+	if err := resolvconf.Write(l.root, config.ResolverFile); err != nil {
+		return fmt.Errorf("%w; give the VM another name server, or set the job's property resolv_conf to a file that names one", err)
+	}
+	return nil
+}
+
+// create creates the directory, or takes it from vcap, to whom the agent gives the directories of jobs (bosh-agent,
+// agent/applier/models/job.go). It does not follow a link that vcap may have put in its place.
+func (d Directory) create() error {
+	if err := os.MkdirAll(d.Path, d.mode); err != nil {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	fd, err := unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("directory %s: %w; it must be a directory and not a link: remove it", d.Path, err)
+	}
+	directory := os.NewFile(uintptr(fd), d.Path)
+	defer func() { _ = directory.Close() }()
+	return errors.Join(directory.Chown(os.Geteuid(), os.Getegid()), directory.Chmod(d.mode))
+}
+
+// loadModules returns the modules that could not be loaded. That is no error, because a kernel can have their function built in;
+// a setting that is missing without them is.
+func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.Logger) []string {
+	missing := slices.DeleteFunc(slices.Clone(modules), l.moduleLoaded)
+	if len(missing) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, modprobeTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, "modprobe", append([]string{"-a", "--"}, missing...)...)
+	output := &cappedBuffer{limit: tailBytes}
+	command.Stdout, command.Stderr = output, output
+	killGroup(command)
+	err := command.Run()
+	if err == nil {
+		log.Info("kernel modules are loaded", "modules", missing)
+		return nil
+	}
+	missing = slices.DeleteFunc(missing, l.moduleLoaded)
+	log.Warn("kernel modules cannot be loaded; the kernel may have them built in", "modules", missing, "error", err, "output", lastLine(strings.TrimSpace(output.String())))
+	return missing
+}
+
+func (l *Launcher) moduleLoaded(name string) bool {
+	_, err := os.Stat(filepath.Join(l.root, "/sys/module", strings.ReplaceAll(name, "-", "_")))
+	return err == nil
+}
+
+// applySysctls sets the kernel settings that have another value. The error lists all that cannot be set.
+func (l *Launcher) applySysctls(sysctls map[string]string, missingModules []string) error {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(sysctls)) {
+		err := l.applySysctl(name, sysctls[name])
+		if errors.Is(err, fs.ErrNotExist) && len(missingModules) > 0 {
+			err = fmt.Errorf("%w; kernel modules that could not be loaded: %s", err, strings.Join(missingModules, ", "))
+		}
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}
+
+func (l *Launcher) applySysctl(name, value string) error {
+	path := filepath.Join(l.root, "/proc/sys", strings.ReplaceAll(name, ".", "/"))
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("kernel setting %s must be %s, but the kernel does not have it: use a stemcell whose kernel does: %w", name, value, err)
+	}
+	current := strings.Join(strings.Fields(string(content)), " ")
+	if err == nil && current == value {
+		return nil
+	}
+	if err == nil {
+		err = writeSetting(path, value)
+	}
+	if err != nil {
+		return fmt.Errorf("kernel setting %s is %q and cannot be set to %s: set it on the VM, for example with job sysctl of the os-conf release: %w", name, current, value, err)
+	}
+	return nil
+}
+
+// writeSetting does not create the file.
+func writeSetting(path, value string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(value + "\n")
+	return errors.Join(err, file.Close())
+}
