@@ -42,7 +42,7 @@ var everything = map[string]values{
 			"jwt":             []any{values{"issuer": values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}}}},
 		},
 		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
-		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 200, "max_backups": 3, "max_age_days": 7},
+		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},
 		"log_level":                       4,

@@ -51,6 +51,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
+		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
+		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
 		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
