@@ -62,10 +62,15 @@ var everything = map[string]values{
 	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}},
 	"containerd": {
-		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{"config_path": "/var/vcap/jobs/mirrors/config"},
+		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{
+			"config_path": "/etc/containerd/certs.d", "ca": "registry CA",
+			"mirrors": values{"docker.io": []any{"https://mirror.example", "https://mirror2.example/v2/hub"}, "registry.example:5000": []any{"http://10.0.0.9"}},
+		},
+		"proxy":     values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
 		"log_level": "debug", "extra_args": values{"no-subreaper": true},
 	},
 	"kubelet": merge(fullKubelet, values{
+		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
 		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {

@@ -99,6 +99,47 @@ var opsCases = map[string]struct {
 			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
 		}
 	}},
+	"add-proxy.yml": {deployment{
+		ops:  []string{"aws.yml", "add-proxy.yml"},
+		vars: []string{"http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129", "no_proxy=[10.0.0.0/8, .corp.example]"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		environment := decode[values](t, file(t, worker, "containerd", "config/flags.json"))["environment"].(values)
+		for name, want := range map[string]string{
+			"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
+		} {
+			if environment[name] != want {
+				t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)
+			}
+		}
+		providers := fmt.Sprint(decode[values](t, file(t, worker, "kubelet", "config/credential-providers.json"))["providers"])
+		for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
+			if !strings.Contains(providers, want) {
+				t.Errorf("the credential provider lacks %s: %s", want, providers)
+			}
+		}
+		kubelet := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
+		if kubelet["HTTPS_PROXY"] != nil {
+			t.Errorf("kubelet would connect to the API through the proxy: %v", kubelet)
+		}
+	}},
+	"set-registry-mirror.yml": {deployment{
+		ops:  []string{"set-registry-mirror.yml"},
+		vars: []string{"registry_host=docker.io", "registry_mirror=https://mirror.example", "registry_ca=registry CA"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		script := string(file(t, worker, "containerd", "bin/write-registry-hosts"))
+		if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
+			t.Errorf("the mirror is not in %s", script)
+		}
+		if ca := string(file(t, worker, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
+			t.Errorf("the CA is %q", ca)
+		}
+		flags := decode[values](t, file(t, worker, "containerd", "config/flags.json"))
+		if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
+			t.Errorf("SSL_CERT_DIR is %v", dirs)
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
