@@ -14,6 +14,17 @@ LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variab
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager
 
+# What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
+# they show how far the whole is, and keep the times for the next run. src/internal/progress reads both.
+RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-server:5 blobs:60 release:10
+STEPS_release := $(RELEASE_STEPS)
+STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
+export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
+export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
+
+# Tests below src/test read jobs, manifests and documents. These are outside the Go module, so Go would reuse results of before a change.
+UNCACHED := go test -race -count=1
+
 .PHONY: help
 help: ## Show this list
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,7 +59,9 @@ images: components release-tool ## Write the container images that clusters need
 
 .PHONY: release
 release: components release-tool ## Write the dev release, .build/release/kubernetes.tgz
-	@$(BUILD)/bin/release helpers images tarball
+	@$(BUILD)/bin/release helpers
+	@$(BUILD)/bin/release images
+	@$(BUILD)/bin/release tarball
 
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin
@@ -63,7 +76,12 @@ clean: ## Remove what was built (a running lab is left alone; make down removes 
 tools:
 	@ci/go-build.sh tools $(BUILD)/bin ./cmd/components
 release-tool:
-	@ci/go-build.sh tools $(BUILD)/bin ./cmd/release
+	@ci/go-build.sh release-tool $(BUILD)/bin ./cmd/release
+
+.PHONY: pictures
+pictures: release lab ## Draw the pictures of README.md from real runs in a lab, into docs/images; needs root
+	@ci/go-build.sh pictures $(BUILD)/bin ./cmd/pictures
+	@ci/pictures.sh
 
 ##: Test
 
@@ -78,11 +96,13 @@ lint: setup ## Check the code with golangci-lint and shellcheck
 .PHONY: test-unit
 test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
 	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
-	@cd src && go test -race -short -timeout 20m ./...
+	@cd src && go test -race -short -timeout 20m $$(go list ./... | grep -v /test/)
+	@cd src && $(UNCACHED) -short -timeout 20m ./test/...
 
 .PHONY: test-lab
 test-lab: release lab ## Run the tests with real programs and VMs, then deploy in labs and look at the clusters; needs root
-	@cd src && $(PROGRAMS) go test -race -timeout 30m ./...
+	@cd src && $(PROGRAMS) go test -race -timeout 30m $$(go list ./... | grep -v /test/)
+	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
 .PHONY: bench bench-size bench-deploy bench-preflight bench-tool

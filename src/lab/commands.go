@@ -20,7 +20,7 @@ import (
 // Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the errand, unless
 // that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
-	begun := time.Now()
+	begun, done := time.Now(), l.step("deploy")
 	s, err := l.load(ctx, in)
 	if err == nil {
 		err = s.director.Prepare(ctx, s.plan)
@@ -35,10 +35,13 @@ func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	done()
 	if errand != "" && !s.director.ErrandSucceeded(errand) {
+		done := l.step(errand)
 		if code, err := s.runErrand(ctx, errand, false); code != 0 || err != nil {
 			return code, err
 		}
+		done()
 	}
 	s.suggest(access)
 	return 0, nil
@@ -248,23 +251,12 @@ func (l *Lab) destroyVMs(ctx context.Context, progress *director.Progress) ([]st
 	var problems []error
 	for _, name := range list {
 		task := progress.Begin("Removing VMs", name)
-		err := l.destroyVM(ctx, name)
+		err := vm.Remove(ctx, l.Dir, name)
 		task.End(err)
 		problems = append(problems, err)
 		removed = append(removed, "VM "+name)
 	}
 	return removed, errors.Join(problems...)
-}
-
-func (l *Lab) destroyVM(ctx context.Context, name string) error {
-	v, err := vm.Open(l.Dir, name)
-	if errors.Is(err, vm.ErrNotFound) {
-		return os.RemoveAll(l.path("vms", name))
-	}
-	if err != nil {
-		return err
-	}
-	return v.Destroy(ctx)
 }
 
 // awaitRemoval gives the kernel some time to free what was removed. The error lists what is left after that.

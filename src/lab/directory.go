@@ -76,7 +76,7 @@ var criteria = regexp.MustCompile(`[aims]\d+|y\d`)
 // query resolves ID.GROUP.NETWORK.DEPLOYMENT.bosh, INDEX.… and q-CRITERIA.….
 func (s *snapshot) query(name string) ([]netip.Addr, bool) {
 	labels := strings.Split(name, ".")
-	if len(labels) != 5 || labels[3] != canonical(s.names.Deployment) {
+	if len(labels) != 5 || labels[3] != director.Canonical(s.names.Deployment) {
 		return nil, false
 	}
 	var members []namedInstance
@@ -84,7 +84,7 @@ func (s *snapshot) query(name string) ([]netip.Addr, bool) {
 	filter := "all"
 	text, isQuery := strings.CutPrefix(labels[0], "q-")
 	for _, i := range s.names.Instances {
-		if canonical(i.Group) != labels[1] || canonical(i.Network) != labels[2] {
+		if director.Canonical(i.Group) != labels[1] || director.Canonical(i.Network) != labels[2] {
 			continue
 		}
 		switch {
@@ -161,6 +161,3 @@ func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Add
 		return keep(all)
 	}
 }
-
-// canonical turns a name into a DNS label, as BOSH does.
-func canonical(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

@@ -9,13 +9,9 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
-	"sync"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
-	"kubernetes-release/lab/agent"
-	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
@@ -58,81 +54,6 @@ func (l *Lab) instance(name string) (*director.Instance, *vm.VM, error) {
 		return nil, nil, fmt.Errorf("instance %s: %w", i, err)
 	}
 	return i, v, nil
-}
-
-// observed is what a VM says of itself.
-type observed struct {
-	state     string
-	processes []agent.Process
-}
-
-// Status shows instances and their processes, as `bosh instances --ps`. It gives false when something is not as it should be.
-func (l *Lab) Status(ctx context.Context) (bool, error) {
-	store, err := l.state()
-	if err != nil {
-		return false, err
-	}
-	instances := store.State.Instances
-	seen := make([]observed, len(instances))
-	var group sync.WaitGroup
-	for n, i := range instances {
-		group.Go(func() { seen[n] = l.observe(ctx, i) })
-	}
-	group.Wait()
-	cloud := "not running"
-	if _, running := l.runningCloud(); running {
-		if cloud = "running"; l.cloudAnswers(ctx) != nil {
-			cloud = "not answering (see " + relative(l.cloudLog()) + ")"
-		}
-	}
-	fmt.Fprintf(l.Out, "Deployment '%s', network %s, simulated cloud %s, API %s\n\n", store.State.Deployment, l.Network.Prefix(), cloud, APIURL(l.Network))
-	table := tabwriter.NewWriter(l.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "Instance\tProcess\tState\tAZ\tIP\tVM CID")
-	well := cloud == "running"
-	for n, i := range instances {
-		cid := "-"
-		if i.VM != nil {
-			cid = i.VM.CID
-		}
-		fmt.Fprintf(table, "%s\t-\t%s\t%s\t%s\t%s\n", i, seen[n].state, i.AZ, i.Address, cid)
-		for _, p := range seen[n].processes {
-			text := p.State
-			if p.Message != "" {
-				text += " (" + p.Message + ")"
-			}
-			fmt.Fprintf(table, "~\t%s\t%s\t\t\t\n", p.Name, text)
-		}
-		well = well && (i.Errand || i.DesiredState != director.Started || seen[n].state == agent.Running)
-	}
-	return well, table.Flush()
-}
-
-func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
-	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-	defer cancel()
-	switch {
-	case i.VM == nil && i.Errand:
-		return observed{state: "errand"}
-	case i.VM == nil:
-		return observed{state: i.DesiredState + ", no VM"}
-	}
-	machine := &cpi.CPI{StateDir: l.Dir, Network: l.Network}
-	if !machine.HasVM(ctx, *i.VM) {
-		return observed{state: "VM is gone"}
-	}
-	a, err := machine.Agent(*i.VM)
-	if err != nil {
-		return observed{state: "unresponsive agent: " + err.Error()}
-	}
-	state, err := a.State(ctx)
-	if err != nil {
-		return observed{state: "unresponsive agent: " + err.Error()}
-	}
-	text := state.State
-	if i.Applied == nil && i.DesiredState == director.Started {
-		text += ", deploy not finished"
-	}
-	return observed{text, state.Processes}
 }
 
 // SSH runs a command, or a login shell, as root on an instance. The exit code is the command's.

@@ -16,6 +16,7 @@ import (
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/filelock"
 	"kubernetes-release/internal/logging"
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/network"
 )
@@ -27,14 +28,17 @@ type Lab struct {
 	Network network.Network
 	// Out and Err are the operator's terminal.
 	Out, Err io.Writer
-	// Terminal is whether Out is a terminal.
-	Terminal bool
+	// Verbose shows each variable, package and step of a deploy.
+	Verbose bool
 	// Executable is this program, which also runs as the cloud process.
 	Executable string
 	// BPM is the program that substitutes bpm.
 	BPM string
 
 	log *slog.Logger
+	// display and shown are what the command that runs is shown on; see StartDisplay.
+	display *progress.Display
+	shown   *director.Progress
 	// created is whether this process has created the lab.
 	created bool
 }
@@ -134,10 +138,6 @@ func (l *Lab) OpenLog() error {
 	}
 	l.log = logging.New(f) // closed when the process exits
 	return nil
-}
-
-func (l *Lab) progress() *director.Progress {
-	return &director.Progress{Out: l.Out, Log: l.log, Colour: l.Terminal}
 }
 
 // IsNoLab reports whether an error of Open means that the directory holds no lab.

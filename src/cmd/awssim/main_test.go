@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +17,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
+	"kubernetes-release/internal/cli"
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/awssim"
 )
 
@@ -31,21 +31,32 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// run runs the command and returns its exit code and what it printed.
+func run(t *testing.T, arguments ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	root := rootCommand()
+	root.SetOut(&out)
+	code = cli.Run(t.Context(), root, arguments, &errs)
+	return code, out.String(), errs.String()
+}
+
 func TestRefusals(t *testing.T) {
 	for _, tc := range []struct {
 		args []string
+		code int
 		want string
 	}{
-		{nil, "no command"},
-		{[]string{"fly"}, `unknown command "fly"`},
-		{[]string{"serve"}, "--world is required"},
-		{[]string{"serve", "--world", "/nonexistent"}, "read world"},
-		{[]string{"serve", "--listen-device", "nonexistent0"}, "--listen-device: interface nonexistent0"},
-		{[]string{"serve", "extra"}, `unexpected argument "extra"`},
-		{[]string{"world", "--network", "10.0.0.0/8"}, `--network "10.0.0.0/8": want an IPv4 /16`},
+		{nil, 2, "no command"},
+		{[]string{"fly"}, 2, `unknown command "fly"`},
+		{[]string{"serve"}, 2, "--world is required"},
+		{[]string{"serve", "--world", "/nonexistent"}, 1, "read world"},
+		{[]string{"serve", "--listen-device", "nonexistent0"}, 1, "--listen-device: interface nonexistent0"},
+		{[]string{"serve", "extra"}, 2, `"extra"`},
+		{[]string{"world", "--network", "10.0.0.0/8"}, 2, `--network "10.0.0.0/8": must be an IPv4 /16`},
 	} {
-		if err := run(t.Context(), tc.args, &bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%v: got %v, want an error with %q", tc.args, err, tc.want)
+		if code, _, stderr := run(t, tc.args...); code != tc.code || !strings.Contains(stderr, tc.want) {
+			t.Errorf("%v: got exit code %d and %q, want %d and %q", tc.args, code, stderr, tc.code, tc.want)
 		}
 	}
 }
@@ -53,12 +64,12 @@ func TestRefusals(t *testing.T) {
 // TestKilledServerResumes starts the server with the world that the command prints, kills it and starts it again.
 func TestKilledServerResumes(t *testing.T) {
 	dir := t.TempDir()
-	var world bytes.Buffer
-	if err := run(t.Context(), []string{"world", "--network", "127.200.0.0/16", "--cluster", "demo"}, &world); err != nil {
-		t.Fatal(err)
+	code, world, stderr := run(t, "world", "--network", "127.200.0.0/16", "--cluster", "demo")
+	if code != 0 {
+		t.Fatal(stderr)
 	}
 	worldFile := filepath.Join(dir, "world.yml")
-	if err := os.WriteFile(worldFile, world.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(worldFile, []byte(world), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	api := freeAddress(t)
@@ -72,8 +83,8 @@ func TestKilledServerResumes(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			command.Process.Kill()
-			command.Wait()
+			_ = command.Process.Kill()
+			_ = command.Wait()
 		})
 		waitHealthy(t, api)
 		return command
@@ -97,7 +108,7 @@ func TestKilledServerResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := second.Wait(); err != nil {
-		t.Errorf("the server did not end cleanly: %v", err)
+		t.Errorf("the server did not exit cleanly: %v", err)
 	}
 }
 
@@ -120,20 +131,15 @@ func freeAddress(t *testing.T) string {
 
 func waitHealthy(t *testing.T, api string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	err := fmt.Errorf("not asked yet")
-	for ctx.Err() == nil {
-		req, reqErr := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+api+"/_sim/healthz", nil)
-		if reqErr != nil {
-			t.Fatal(reqErr)
+	eventually.Succeeds(t, 10*time.Second, "the server is healthy", func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+api+"/_sim/healthz", nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-		var resp *http.Response
-		if resp, err = http.DefaultClient.Do(req); err == nil {
-			resp.Body.Close()
-			return
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatalf("server not healthy within 10 s: %v", err)
+		return resp.Body.Close()
+	})
 }

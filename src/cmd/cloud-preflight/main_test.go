@@ -42,7 +42,7 @@ func simulate(t *testing.T, change func(*awssim.Instance)) {
 		t.Fatal(err)
 	}
 	metadata := sim.MetadataServer()
-	go metadata.Serve(listener)
+	go func() { _ = metadata.Serve(listener) }()
 	t.Cleanup(func() { metadata.Close() })
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
@@ -153,7 +153,7 @@ func TestMissingIdentityIsAnError(t *testing.T) {
 }
 
 func TestCouldNotRun(t *testing.T) {
-	replace := func(old, new string) string { return strings.Replace(good, old, new, 1) }
+	replace := func(before, after string) string { return strings.Replace(good, before, after, 1) }
 	for name, test := range map[string]struct {
 		config string
 		args   []string

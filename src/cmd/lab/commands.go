@@ -21,6 +21,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 	}
 	root.PersistentFlags().StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
 	_ = root.MarkPersistentFlagDirname("state")
+	root.PersistentFlags().BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
 	root.AddCommand(
 		p.up(), p.down(), p.errand(), p.cloud(), // the deployment
 		p.status(), p.ssh(), p.logs(), p.client(), // access to it
@@ -109,8 +110,9 @@ func (p *program) cloud() *cobra.Command {
 func (p *program) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show instances and their processes",
-		Long:  "Shows instances and their processes, as bosh instances --ps does. The exit code is 1 if anything that should run does not.",
+		Short: "Show the API's address, instances, nodes, load balancers and volumes",
+		Long: `Shows how to reach the cluster, instances and their processes as bosh instances --ps does, nodes, load balancers and volumes.
+The exit code is 1 if an instance or the simulated cloud is not running.`,
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
 			healthy, err := l.Status(ctx)
 			if err == nil && !healthy {

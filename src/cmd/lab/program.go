@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/lab"
@@ -15,7 +14,8 @@ import (
 
 // program is what all commands share.
 type program struct {
-	state string // the lab's directory
+	state   string // the lab's directory
+	verbose bool   // show each variable, package and step
 }
 
 // effect is what a command does to the lab.
@@ -73,8 +73,9 @@ func (p *program) withLab(command string, e effect, do func(*lab.Lab) (int, erro
 		if err := l.OpenLog(); err != nil && e != removes {
 			return 0, err
 		}
+		l.Verbose = p.verbose
+		defer l.StartDisplay()()
 	}
-	l.Terminal = term.IsTerminal(int(os.Stdout.Fd()))
 	return do(l)
 }
 

@@ -1,77 +1,36 @@
-// Command release builds what the BOSH release is made of, and the release.
-//
-//	release [-root DIR] helpers   builds our programs that jobs run, into DIR/.build/helpers/bin
-//	release [-root DIR] images    writes the container images, into DIR/.build/images
-//	release [-root DIR] tarball   writes the dev release, DIR/.build/release/NAME.tgz
-//
-// Several of them may be given and are done in that order. The upstream components must have been built (command
-// components). What is up to date is left alone. Exit status 0 on success, 1 with the reason on standard error
-// otherwise.
+// Command release builds the BOSH release and what it is made of.
 package main
 
 import (
 	"context"
-	"flag"
-	"fmt"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/internal/cli"
 	"kubernetes-release/release/boshrelease"
-	"kubernetes-release/release/components"
+	"kubernetes-release/release/workspace"
 )
 
 func main() {
-	root := flag.String("root", ".", "the repository")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, *root, flag.Args()); err != nil {
-		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1)
+	var root workspace.Root
+	command := &cobra.Command{
+		Use: "release", Short: "Build the BOSH release and what it is made of",
+		Long: "Build the BOSH release and what it is made of. The command components builds the upstream projects first.\nWhat is up to date is skipped.",
 	}
-}
-
-func run(ctx context.Context, root string, steps []string) error {
-	root, err := filepath.Abs(root)
-	if err == nil {
-		root, err = filepath.EvalSymlinks(root)
-	}
-	if err != nil {
-		return err
-	}
-	if len(steps) == 0 {
-		return fmt.Errorf("says nothing to do; it can do helpers, images, tarball")
-	}
-	unlock, err := components.Lock(ctx, filepath.Join(root, ".build"), os.Stdout)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	builder := boshrelease.Builder{Root: root, Log: os.Stdout}
-	for _, step := range steps {
-		if err := do(ctx, builder, step); err != nil {
-			return fmt.Errorf("%s: %w", step, err)
+	root.AddFlag(command)
+	for _, step := range []struct {
+		name, short string
+		build       func(boshrelease.Builder, context.Context) error
+	}{
+		{"helpers", "Build our programs that jobs run, into .build/helpers/bin", boshrelease.Builder.BuildHelpers},
+		{"images", "Write the container images, into .build/images", boshrelease.Builder.BuildImages},
+		{"tarball", "Write the dev release, .build/release/NAME.tgz", boshrelease.Builder.BuildTarball},
+	} {
+		run := func(ctx context.Context, root string, _ []string) error {
+			return step.build(boshrelease.Builder{Root: root, Log: os.Stdout}, ctx)
 		}
+		command.AddCommand(&cobra.Command{Use: step.name, Short: step.short, RunE: root.Locked(".build", run)})
 	}
-	return nil
-}
-
-func do(ctx context.Context, builder boshrelease.Builder, step string) error {
-	switch step {
-	case "helpers":
-		return builder.BuildHelpers(ctx)
-	case "images":
-		return builder.BuildImages(ctx)
-	case "tarball":
-		result, err := builder.Build(ctx)
-		if err != nil {
-			return err
-		}
-		fmt.Printf("%s/%s: %s, %s\n", result.Name, result.Version, result.Tarball, components.Size(result.Size))
-		return nil
-	default:
-		return fmt.Errorf("no such step; there are helpers, images, tarball")
-	}
+	cli.Main(command)
 }

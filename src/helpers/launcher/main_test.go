@@ -60,8 +60,10 @@ func launcherMain() {
 	command := map[string]func(context.Context, string) error{"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop}[os.Args[1]]
 	if err := command(ctx, os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
+		stop()
 		os.Exit(1)
 	}
+	stop()
 }
 
 // pflagMain parses flags, one of them hidden, and checks its feature gates after --help but before --version, as

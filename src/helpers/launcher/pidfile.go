@@ -76,7 +76,7 @@ func (c *Config) readPidfile() (int, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
 	if err != nil || pid <= 0 {
-		return 0, nil // truncated by a full disk or a crash
+		return 0, nil //nolint:nilerr // a file without a PID, truncated by a full disk or a crash, names no process
 	}
 	return pid, nil
 }

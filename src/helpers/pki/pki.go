@@ -250,8 +250,8 @@ func (k *checker) key(c *x509.Certificate) {
 		k.problem(file, "%v", err)
 		return
 	}
-	public, comparable := key.Public().(interface{ Equal(crypto.PublicKey) bool })
-	if !comparable || !public.Equal(c.PublicKey) {
+	public, canCompare := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	if !canCompare || !public.Equal(c.PublicKey) {
 		k.problem(file, "the private key (%s) does not match the certificate %s in %s: use certificate and private_key of the same variable",
 			keyKind(key.Public()), describe(c), k.request.Certificate)
 	}

@@ -94,7 +94,7 @@ func TestCheck(t *testing.T) {
 	good := issue(t, "api", root, server)
 	deep := issue(t, "deep", intermediate, server)
 	client := issue(t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
-	any := issue(t, "any", root, nil)
+	anyUsage := issue(t, "any", root, nil)
 	expired := issue(t, "late", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(-time.Hour) })
 	early := issue(t, "early", root, func(c *x509.Certificate) { server(c); c.NotBefore = now.Add(time.Hour) })
 	soon := issue(t, "soon", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(73 * time.Hour) })
@@ -120,7 +120,7 @@ func TestCheck(t *testing.T) {
 		"SEC 1 key":           {UsageServer, "", certificates(good), block("EC PARAMETERS", []byte{6, 0}) + block("EC PRIVATE KEY", ecDER), nil, nil, ""},
 		"intermediate":        {UsageServer, certificates(root), certificates(deep, intermediate), keyPEM(t, deep.key), nil, nil, ""},
 		"bundle":              {UsageServer, certificates(otherRoot, root), certificates(good), "", nil, nil, ""},
-		"any usage":           {UsagePeer, certificates(root), certificates(any), "", nil, nil, ""},
+		"any usage":           {UsagePeer, certificates(root), certificates(anyUsage), "", nil, nil, ""},
 		"CA with key":         {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
 		"expired CA in it":    {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
 		"expires soon":        {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},

@@ -20,13 +20,13 @@ const SchemaVersion = 2
 type Status string
 
 const (
-	// Passed: nothing was found.
+	// Passed means that nothing was found.
 	Passed Status = "pass"
-	// Warned: something was found that does not stop the deployment.
+	// Warned means that something was found that does not stop the deployment.
 	Warned Status = "warn"
-	// Failed: something was found that stops the deployment.
+	// Failed means that something was found that stops the deployment.
 	Failed Status = "fail"
-	// Skipped: it could not be determined; the note says why.
+	// Skipped means that the result could not be determined; the note says why.
 	Skipped Status = "skip"
 )
 
@@ -79,11 +79,11 @@ type Calls struct {
 type Verdict string
 
 const (
-	// VerdictPassed: no check failed; there may be warnings.
+	// VerdictPassed means that no check failed; there may be warnings.
 	VerdictPassed Verdict = "passed"
-	// VerdictFailed: a check failed.
+	// VerdictFailed means that a check failed.
 	VerdictFailed Verdict = "failed"
-	// VerdictError: no check failed, but the run did not do all that it was asked to, so the program fails.
+	// VerdictError means that no check failed, but the run did not do all that it was asked to, so the program fails.
 	VerdictError Verdict = "error"
 )
 

@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -118,6 +119,16 @@ func prepare(command *cobra.Command) {
 	for _, child := range command.Commands() {
 		prepare(child)
 	}
+}
+
+// KnownArgs is cobra.OnlyValidArgs with an error that lists the command's ValidArgs.
+func KnownArgs(command *cobra.Command, arguments []string) error {
+	for _, argument := range arguments {
+		if !slices.Contains(command.ValidArgs, argument) {
+			return Usagef("unknown argument %q%s; there are %s", argument, spelling.Hint(argument, command.ValidArgs), strings.Join(command.ValidArgs, ", "))
+		}
+	}
+	return nil
 }
 
 // chooseCommand is what a command does that only holds others.

@@ -16,6 +16,7 @@ func program(run func(*cobra.Command, []string) error) *cobra.Command {
 	child.Flags().String("name", "", "a name")
 	_ = child.MarkFlagRequired("name")
 	root.AddCommand(child)
+	root.AddCommand(&cobra.Command{Use: "build [NAME...]", Args: KnownArgs, ValidArgs: []string{"etcd", "runc"}, RunE: run})
 	root.SetOut(new(bytes.Buffer))
 	return root
 }
@@ -36,6 +37,8 @@ func TestRun(t *testing.T) {
 		"no command":         {nil, nil, 2, []string{"no command given", "apply"}},
 		"misspelled command": {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
 		"unknown flag":       {[]string{"apply", "--nope"}, nil, 2, []string{"--nope", "program apply --help"}},
+		"known arguments":    {[]string{"build", "runc", "etcd"}, nil, 0, nil},
+		"unknown argument":   {[]string{"build", "etdc"}, nil, 2, []string{`"etdc"`, "did you mean etcd?", "etcd, runc", "program build --help"}},
 		"missing argument":   {[]string{"apply", "--name", "n"}, nil, 2, []string{"1 arg"}},
 		"missing flag":       {[]string{"apply", "x"}, nil, 2, []string{`"name" not set`}},
 		"help":               {[]string{"--help"}, nil, 0, nil},

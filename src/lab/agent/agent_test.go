@@ -332,7 +332,7 @@ func TestStateFromMonitStatus(t *testing.T) {
 		{"nothing", nil, false, Running},
 		{"running", []monitService{{Type: 3, Monitor: 1, PID: 9}}, false, Running},
 		{"system alone", []monitService{{Type: 5, Monitor: 1}}, false, Running},
-		{"initialising", []monitService{{Type: 3, Monitor: 1, PID: 9}, {Type: 3, Monitor: 2}}, false, Starting},
+		{"initializing", []monitService{{Type: 3, Monitor: 1, PID: 9}, {Type: 3, Monitor: 2}}, false, Starting},
 		{"pending start", []monitService{{Type: 3, Monitor: 0, PendingAction: 4}}, false, Starting},
 		{"errored", []monitService{{Type: 3, Monitor: 1, PID: 9, Status: 512}}, false, Failing},
 		{"unmonitored", []monitService{{Type: 3, Monitor: 0}}, false, Failing},

@@ -21,9 +21,9 @@ import (
 	"kubernetes-release/lab/awssim"
 )
 
-// step is one call in a story; got is compared with want as text, which shows both on failure.
+// step is a call in a sequence; got is compared with want as text, which shows both on failure.
 type step struct {
-	action string // service:Action, for the check that every action is driven
+	action string // service:Action, for the check that every action is called
 	call   func(context.Context) (got any, err error)
 	want   any
 	code   string
@@ -58,14 +58,14 @@ func tcp(port int32) *ec2types.IpPermission {
 	return &ec2types.IpPermission{IpProtocol: aws.String("tcp"), FromPort: &port, ToPort: &port, IpRanges: []ec2types.IpRange{{CidrIp: aws.String("10.0.0.0/8"), Description: aws.String("in")}}}
 }
 
-// TestActions drives every action of every API with the real clients.
+// TestActions calls every action of every API with the real clients.
 func TestActions(t *testing.T) {
 	world := testWorld(t)
 	b := start(t, world, awssim.Options{})
 	c := newClients(b.operator())
 	covered := map[string]bool{}
-	node := func(n int) string { return awssim.LabNodeSubnet(n) }
-	public := func(n int) string { return awssim.LabPublicSubnet(n) }
+	node := awssim.LabNodeSubnet
+	public := awssim.LabPublicSubnet
 	instances := func(in *ec2.DescribeInstancesInput) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			out, err := c.ec2.DescribeInstances(ctx, in)
@@ -112,7 +112,7 @@ func TestActions(t *testing.T) {
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", `work\?r/*`)}), want: []string(nil)},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("instance-state-name", "running", "stopped")}), want: []string{controlID, workerID, bareID}},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: append(ec2Filter("tag:Name", "worker/0"), ec2Filter("vpc-id", "vpc-other")...)}), want: []string(nil)},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("colour", "red")}), code: "InvalidParameterValue"},
+		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("color", "red")}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{MaxResults: aws.Int32(2)}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{NextToken: aws.String("junk")}), code: "InvalidParameterValue"},
 		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{DryRun: aws.Bool(true)}), code: "DryRunOperation"},
@@ -214,7 +214,7 @@ func TestActions(t *testing.T) {
 		}
 	}
 	if len(forgotten) > 0 {
-		t.Errorf("actions that no step drives: %v", forgotten)
+		t.Errorf("actions that no step calls: %v", forgotten)
 	}
 }
 
@@ -699,7 +699,7 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 		}, want: "true"},
 		{action: "elbv2:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
 			return none(c.elbv2.ModifyLoadBalancerAttributes(ctx, &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: &balancer,
-				Attributes: []elbv2types.LoadBalancerAttribute{{Key: aws.String("colour"), Value: aws.String("red")}}}))
+				Attributes: []elbv2types.LoadBalancerAttribute{{Key: aws.String("color"), Value: aws.String("red")}}}))
 		}, code: "ValidationError"},
 		{action: "elbv2:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.DescribeLoadBalancerAttributes(ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer})

@@ -10,7 +10,7 @@ import (
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// errNoSuchResource is a path of the admin API that names nothing.
+// errNoSuchResource is for paths of the admin API that name no resource.
 var errNoSuchResource = errors.New("no such resource")
 
 // adminHandler is the JSON API of the simulation itself:
@@ -18,30 +18,30 @@ var errNoSuchResource = errors.New("no such resource")
 //	GET    /_sim/healthz                     "ok"
 //	GET    /_sim/world                       everything that exists, except the secret
 //	GET    /_sim/dns                         {name: [address]} of load balancers and instances
-//	GET    /_sim/calls?match=ec2:Describe*   the record; DELETE forgets it
-//	GET    /_sim/faults                      faults to come; POST adds one (Fault), DELETE removes all
-//	GET    /_sim/settings                    knobs (Settings); PATCH changes those given
-//	PUT    /_sim/KIND/ID                     makes or replaces a resource: vpcs, subnets, route_tables, security_groups,
+//	GET    /_sim/calls?match=ec2:Describe*   the record; DELETE clears it
+//	GET    /_sim/faults                      pending faults; POST adds one (Fault), DELETE removes all
+//	GET    /_sim/settings                    Settings; PATCH changes the given ones
+//	PUT    /_sim/KIND/ID                     creates or replaces a resource: vpcs, subnets, route_tables, security_groups,
 //	                                         roles, instance_profiles, instances; in the world file's form
-//	PATCH  /_sim/KIND/ID                     changes the fields given
+//	PATCH  /_sim/KIND/ID                     changes the given fields
 //	DELETE /_sim/KIND/ID                     removes it
 //	PATCH  /_sim/tags/ID                     {"key": "value", "gone": null} on any EC2 resource
 //	PUT    /_sim/roles/NAME/policies/POLICY  an IAM policy document; DELETE removes it
 //
-// Errors are {"error": "…"} with status 400, 404 for what does not exist.
+// Errors are {"error": "…"} with status 400, or 404 if the resource does not exist.
 func (s *Simulator) adminHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /_sim/healthz", func(w http.ResponseWriter, r *http.Request) { reply(w, "ok") })
-	mux.HandleFunc("GET /_sim/world", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /_sim/healthz", func(w http.ResponseWriter, _ *http.Request) { reply(w, "ok") })
+	mux.HandleFunc("GET /_sim/world", func(w http.ResponseWriter, _ *http.Request) {
 		world := s.World()
 		world.Secret = nil
 		reply(w, world)
 	})
-	mux.HandleFunc("GET /_sim/dns", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Names()) })
+	mux.HandleFunc("GET /_sim/dns", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Names()) })
 	mux.HandleFunc("GET /_sim/calls", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Calls(r.URL.Query().Get("match"))) })
-	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, r *http.Request) { s.ForgetCalls(); reply(w, "ok") })
-	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Faults()) })
-	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, r *http.Request) { s.ClearFaults(); reply(w, "ok") })
+	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { s.ForgetCalls(); reply(w, "ok") })
+	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Faults()) })
+	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); reply(w, "ok") })
 	mux.HandleFunc("POST /_sim/faults", admin(func(r *http.Request) error {
 		var f Fault
 		if err := decodeBody(r, &f); err != nil {
@@ -49,7 +49,7 @@ func (s *Simulator) adminHandler() http.Handler {
 		}
 		return s.InjectFault(f)
 	}))
-	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, r *http.Request) { reply(w, s.World().Settings) })
+	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.World().Settings) })
 	mux.HandleFunc("PATCH /_sim/settings", admin(func(r *http.Request) error {
 		return s.Update(func(w *World) error { return decodeBody(r, &w.Settings) })
 	}))
@@ -166,7 +166,7 @@ func (s *Simulator) updateRole(r *http.Request, change func(*Role)) error {
 	})
 }
 
-// admin answers {"ok": true}, or the error of the change.
+// admin responds with {"ok": true} or the error of the change.
 func admin(change func(*http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := change(r); err != nil {
@@ -184,14 +184,14 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // the client may have gone
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails if the client has closed the connection
 }
 
 func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	enc.Encode(v) // the client may have gone
+	_ = enc.Encode(v) // fails if the client has closed the connection
 }
 
 func decodeBody(r *http.Request, into any) error {

@@ -24,7 +24,7 @@ type service struct {
 	namespace  string
 	style      wire.Style
 	operations map[string]operation
-	// authErrors words the reasons of failed authentication.
+	// authErrors are the responses to failed authentication.
 	authErrors map[error]*wire.Error
 	denied     string // error code for requests that policies do not allow
 	throttled  *wire.Error
@@ -88,11 +88,11 @@ func serviceFor(signing, version string) *service {
 // operation is an action of an API.
 type operation struct {
 	run func(*call, url.Values) (any, error)
-	// changes says that the action may change the world.
+	// changes is true if the action can change the world.
 	changes bool
 }
 
-// reading is an action that only looks. It has no resource-level permissions, as AWS's Describe actions.
+// reading is an action that changes nothing. Like AWS's Describe actions it has no resource-level permissions.
 func reading[In, Out any](fn func(*call, In) (Out, error)) operation {
 	return operation{run: func(c *call, form url.Values) (any, error) {
 		var in In
@@ -109,8 +109,8 @@ func reading[In, Out any](fn func(*call, In) (Out, error)) operation {
 	}}
 }
 
-// changing is an action that changes the world. It must call allow with what it touches, check everything
-// that can be wrong, call begin (EC2, for dry runs), and only then change anything.
+// changing is an action that changes the world. It must call allow with its targets, validate the request, call begin (EC2, for dry
+// runs), and only then change anything.
 func changing[In, Out any](fn func(*call, In) (Out, error)) operation {
 	return operation{changes: true, run: func(c *call, form url.Values) (any, error) {
 		var in In
@@ -119,13 +119,13 @@ func changing[In, Out any](fn func(*call, In) (Out, error)) operation {
 		}
 		out, err := fn(c, in)
 		if err == nil && !c.permitted {
-			panic(fmt.Sprintf("awssim: %s:%s changed the world without asking for permission", c.service.name, c.action))
+			panic(fmt.Sprintf("awssim: %s:%s changed the world without a permission check", c.service.name, c.action))
 		}
 		return out, err
 	}}
 }
 
-// call is one request on its way through an action. The simulator's lock is held meanwhile.
+// call is a request that runs an action. The simulator's lock is held while it runs.
 type call struct {
 	*World
 	sim       *Simulator
@@ -137,16 +137,16 @@ type call struct {
 	permitted bool
 }
 
-// target is what an action touches, as IAM sees it.
+// target is a resource that an action uses, as IAM sees it.
 type target struct {
 	arn         string
 	tags        Tags // of the existing resource
-	requestTags Tags // that the request puts on it
-	// context holds further condition keys.
+	requestTags Tags // that the request sets
+	// context holds additional condition keys.
 	context map[string][]string
 }
 
-// allow asks the principal's policies about each target of the action.
+// allow evaluates the principal's policies for each target of the action.
 func (c *call) allow(targets ...target) error {
 	return c.allowAction(c.service.signing+":"+c.action, targets...)
 }
@@ -200,7 +200,7 @@ func (c *call) deniedError(action, arn string, decision iam.Decision) error {
 	return &wire.Error{Code: c.service.denied, Message: message, Status: http.StatusForbidden}
 }
 
-// begin stands between checks and changes: a dry run ends here.
+// begin separates checks from changes: a dry run returns here.
 func (c *call) begin() error {
 	if c.dryRun {
 		return &wire.Error{Code: "DryRunOperation", Message: "Request would have succeeded, but DryRun flag is set.", Status: http.StatusPreconditionFailed}
@@ -208,12 +208,12 @@ func (c *call) begin() error {
 	return nil
 }
 
-// errorf makes an error answer with status 400.
+// errorf returns an error response with status 400.
 func errorf(code, format string, args ...any) error {
 	return &wire.Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// newID counts up and derives an id of EC2's form: a prefix and 17 hexadecimal digits.
+// newID returns a new id in EC2's form: a prefix and 17 hexadecimal digits.
 func (w *World) newID(prefix string) string {
 	w.Serial++
 	return fmt.Sprintf("%s-%x", prefix, w.mac("id", prefix, fmt.Sprint(w.Serial)))[:len(prefix)+18]
@@ -225,15 +225,15 @@ func requestID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// quickestAnswer is how long every API answer takes at least. AWS is never quicker, and aws-sdk-go-v2 counts on
-// it: it closes the request's body as soon as an answer begins, and when its transport has not yet seen that
-// body's end by then, it closes the connection under the answer ("use of closed network connection").
-const quickestAnswer = 5 * time.Millisecond
+// minLatency is the minimum time of an API call. AWS is never faster, and aws-sdk-go-v2 relies on it: it closes the request's body
+// when the response starts, and if its transport has not read the end of the body by then, it closes the connection ("use of closed
+// network connection").
+const minLatency = 5 * time.Millisecond
 
-// maxRequest bounds a request's body; the largest real ones register 1000 targets.
+// maxRequest is the maximum size of a request's body in bytes; the largest real ones register 1000 targets.
 const maxRequest = 1 << 20
 
-// serveAPI answers one request and records it.
+// serveAPI serves and records a request.
 func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
@@ -265,7 +265,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 
 	wait(r.Context(), s.latency(qualified))
 	fault := s.faults.take(qualified, host(r.RemoteAddr))
-	var answer []byte
+	var response []byte
 	var result any
 	apiErr := fault.error()
 	if apiErr == nil {
@@ -275,12 +275,12 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if apiErr != nil {
 		status = apiErr.HTTPStatus()
 		entry.Code = apiErr.Code
-		answer = wire.ErrorResponse(svc.style, svc.namespace, entry.RequestID, apiErr)
+		response = wire.ErrorResponse(svc.style, svc.namespace, entry.RequestID, apiErr)
 	} else {
 		if fault.is(FaultEmpty) {
 			result = nil
 		}
-		if answer, err = wire.Response(svc.style, svc.namespace, entry.Action, entry.RequestID, result); err != nil {
+		if response, err = wire.Response(svc.style, svc.namespace, entry.Action, entry.RequestID, result); err != nil {
 			panic(err)
 		}
 	}
@@ -296,8 +296,8 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", entry.Time.Format(http.TimeFormat))
 	entry.Milliseconds = float64(time.Since(start).Microseconds()) / 1000
 	s.remember(entry)
-	wait(r.Context(), quickestAnswer-time.Since(start))
-	fault.write(w, status, answer)
+	wait(r.Context(), minLatency-time.Since(start))
+	fault.write(w, status, response)
 }
 
 // perform authenticates, throttles and runs the action under the lock.
@@ -336,7 +336,7 @@ func (s *Simulator) perform(r *http.Request, svc *service, auth authorization, a
 	return result, s.asAPIError(svc, err)
 }
 
-// asAPIError turns errors of the layers below into the service's words.
+// asAPIError converts errors of the layers below to the service's error responses.
 func (s *Simulator) asAPIError(svc *service, err error) *wire.Error {
 	var known *wire.Error
 	var unknown *wire.UnknownParameterError
@@ -362,7 +362,7 @@ func (s *Simulator) asAPIError(svc *service, err error) *wire.Error {
 	return &wire.Error{Code: "InternalError", Message: "An internal error has occurred", Status: http.StatusInternalServerError}
 }
 
-// host is the address part of a request's source.
+// host is the address of a request's source.
 func host(remote string) string {
 	h, _, err := net.SplitHostPort(remote)
 	if err != nil {

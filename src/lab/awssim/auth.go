@@ -18,10 +18,10 @@ import (
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// maxSkew is how far a request's date may lie from the simulation's clock.
+// maxSkew is the maximum difference between a request's date and the simulation's clock.
 const maxSkew = 5 * time.Minute
 
-// sealed is what a metadata token or a session token says; the seal makes it unforgeable.
+// sealed is the content of a metadata token or a session token; the seal makes it unforgeable.
 type sealed struct {
 	Purpose  string `json:"p"` // metadata or session
 	Instance string `json:"i"`
@@ -46,7 +46,7 @@ func (w *World) seal(s sealed) string {
 	return base64.URLEncoding.EncodeToString(append(w.mac("seal", string(body)), body...))
 }
 
-// unseal returns false for everything that this world did not seal for the purpose.
+// unseal returns false for anything that this world did not seal for the purpose.
 func (w *World) unseal(token, purpose string) (s sealed, ok bool) {
 	data, err := base64.URLEncoding.DecodeString(token)
 	if err != nil || len(data) < sha256.Size {
@@ -59,14 +59,14 @@ func (w *World) unseal(token, purpose string) (s sealed, ok bool) {
 	return s, s.Purpose == purpose
 }
 
-// credentials are what metadata hands out for a role.
+// credentials are a role's credentials as instance metadata returns them.
 type credentials struct {
 	AccessKeyID, SecretAccessKey, SessionToken string
 	Issued, Expires                            time.Time
 }
 
-// roleCredentials are the same for all askers within half a lifetime, and others after that. Each
-// instance rotates at times of its own.
+// roleCredentials returns the same credentials for half of their lifetime, and then new ones. Each instance rotates at different
+// times.
 func (w *World) roleCredentials(i *Instance, role string, now time.Time) credentials {
 	lifetime := time.Duration(w.Settings.CredentialLifetime)
 	period := max(lifetime/2, time.Second)
@@ -82,14 +82,14 @@ func (w *World) sessionKey(token string) (id, secret string) {
 	return id, base64.StdEncoding.EncodeToString(w.mac("secret", token))[:40]
 }
 
-// principal is who makes a request.
+// principal is the identity that makes a request.
 type principal struct {
 	ARN, UserID string
 	Instance    string // for roles of instances
 	Policies    []iam.Policy
 }
 
-// Reasons for which authentication fails; each service words them its own way.
+// Reasons why authentication fails; each service has its own error responses for them.
 var (
 	errNoAuthentication = errors.New("request is not signed")
 	errUnknownKey       = errors.New("the access key or its session token is not valid")
@@ -99,7 +99,7 @@ var (
 	errFuture           = errors.New("the request's date is too far in the future")
 )
 
-// authorization is a SigV4 Authorization header taken apart.
+// authorization is a parsed SigV4 Authorization header.
 type authorization struct {
 	keyID, date, region, service string
 	signedHeaders                []string
@@ -134,7 +134,7 @@ func parseAuthorization(header string) (a authorization, err error) {
 	return a, nil
 }
 
-// authenticate finds out who signed the request, and that nobody changed it. The lock must be held.
+// authenticate verifies a request's signature and returns who signed it. The caller must hold the lock.
 func (s *Simulator) authenticate(r *http.Request, a authorization, body []byte) (*principal, error) {
 	now := s.now()
 	p, secret, err := s.world.identify(a.keyID, r.Header.Get("X-Amz-Security-Token"), now)
@@ -186,17 +186,17 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 	return p, secret, nil
 }
 
-// uniqueID is the stable id that IAM gives to a user, role or instance profile.
+// uniqueID is the stable unique id of a user, role or instance profile.
 func (w *World) uniqueID(prefix, name string) string {
 	return prefix + base32.StdEncoding.EncodeToString(w.mac("unique", prefix, name))[:17]
 }
 
-// arn names a resource of the account; region is "" for global services.
+// arn is the ARN of a resource of the account; region is "" for global services.
 func (w *World) arn(service, region, resource string) string {
 	return strings.Join([]string{"arn", w.Partition, service, region, w.Account, resource}, ":")
 }
 
-// sign computes the signature that the request should bear, by the rules of Signature Version 4.
+// sign computes the expected signature of a request, as Signature Version 4 defines it.
 func (a authorization) sign(r *http.Request, body []byte, secret string) string {
 	digest := sha256.Sum256(body)
 	var headers strings.Builder
@@ -230,7 +230,7 @@ func (a authorization) sign(r *http.Request, body []byte, secret string) string 
 	return hex.EncodeToString(key)
 }
 
-// redact drops what must not get into the record.
+// redact removes secrets, which must not be recorded.
 func redact(form url.Values) map[string]string {
 	params := map[string]string{}
 	for name := range form {

@@ -22,13 +22,14 @@ import (
 
 	cloudaws "kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/awssim/iam"
 	"kubernetes-release/test/kubetest"
 )
 
-// TestCloudControllerManager lets the real cloud controller make a node and a load balancer of each kind. It needs
-// AWS_CLOUD_CONTROLLER_MANAGER_BIN beside what kubetest needs.
+// TestCloudControllerManager has the real cloud controller manager initialize a Node and create a load balancer of each kind. In
+// addition to kubetest's requirements it needs AWS_CLOUD_CONTROLLER_MANAGER_BIN.
 func TestCloudControllerManager(t *testing.T) {
 	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	if ccm == "" {
@@ -71,7 +72,7 @@ func TestCloudControllerManager(t *testing.T) {
 			}
 		}
 	})
-	eventuallyWithin(t, time.Minute, "node initialised", func() error {
+	eventually.Succeeds(t, time.Minute, "node is initialized", func() error {
 		n, err := client.CoreV1().Nodes().Get(ctx, "node-a", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -87,15 +88,15 @@ func TestCloudControllerManager(t *testing.T) {
 	}
 	for _, c := range b.sim.Calls("") {
 		if c.Code == "UnauthorizedOperation" || c.Code == "AccessDenied" {
-			t.Errorf("the generated policy denies what the cloud controller calls: %s %s %v", c.Service, c.Action, c.Params)
+			t.Errorf("the generated policy denies a call of the cloud controller manager: %s %s %v", c.Service, c.Action, c.Params)
 		}
 		if c.Code == "InvalidAction" || c.Code == "UnknownParameter" || c.Code == "ValidationError" {
-			t.Errorf("the cloud controller asked for something that is not simulated: %s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
+			t.Errorf("the cloud controller manager called an action that is not simulated: %s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
 		}
 	}
 }
 
-// enforceGeneratedPolicies gives the roles the policies that cloud-preflight prints, and nothing else.
+// enforceGeneratedPolicies replaces the policies of the roles with those that cloud-preflight prints.
 func enforceGeneratedPolicies(t *testing.T, world *awssim.World) {
 	t.Helper()
 	for i := range world.Roles {
@@ -116,7 +117,7 @@ func enforceGeneratedPolicies(t *testing.T, world *awssim.World) {
 	}
 }
 
-// ccmWorld has one instance at 127.0.0.1, the source address of all that a process on this machine sends over loopback.
+// ccmWorld has one instance at 127.0.0.1, the default source address on loopback.
 func ccmWorld() *awssim.World {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: cluster})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
@@ -144,8 +145,8 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string) (log strin
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		command.Process.Kill()
-		command.Wait()
+		_ = command.Process.Kill()
+		_ = command.Wait()
 		output.Close()
 	})
 	return log
@@ -177,7 +178,7 @@ func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind
 		t.Fatal(err)
 	}
 	var host string
-	eventuallyWithin(t, time.Minute, "load balancer's host name", func() error {
+	eventually.Succeeds(t, time.Minute, "load balancer's host name", func() error {
 		s, err := services.Get(ctx, kind, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -192,14 +193,14 @@ func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind
 	if len(addresses) != 3 {
 		t.Fatalf("%s resolves to %v, want an address in each zone", host, addresses)
 	}
-	eventually(t, "answer through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) })
+	eventually.Succeeds(t, 10*time.Second, "response through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) })
 	if err := services.Delete(ctx, kind, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyWithin(t, time.Minute, "load balancer gone", func() error {
+	eventually.Succeeds(t, time.Minute, "load balancer gone", func() error {
 		w := b.sim.World()
 		if n := len(w.ClassicLoadBalancers) + len(w.LoadBalancers) + len(w.TargetGroups) + len(w.Listeners); n > 0 || len(w.SecurityGroups) > 1 {
-			return fmt.Errorf("%d things of the load balancer and %d security groups are left", n, len(w.SecurityGroups))
+			return fmt.Errorf("%d resources of the load balancer and %d security groups are left", n, len(w.SecurityGroups))
 		}
 		return nil
 	})

@@ -39,35 +39,35 @@ var ec2Operations = map[string]operation{
 	"TerminateInstances":            changing((*call).terminateInstances),
 }
 
-// done is the answer of actions that only say that they succeeded.
+// done is the response of actions that only report success.
 type done struct {
 	Return bool `xml:"return"`
 }
 
-// filter is one element of a Describe call's Filter list.
+// filter is an element of a Describe call's Filter list.
 type filter struct {
 	Name  string
 	Value []string
 }
 
-// page is what all paginated Describe calls share.
+// page has the parameters that all paginated Describe calls share.
 type page struct {
 	Filter     []filter
 	MaxResults *int
 	NextToken  string
 }
 
-// attributes of a resource that filters can ask for: filter name to values.
+// attributes are the values of a resource by filter name.
 type attributes map[string]func() []string
 
-// one makes an attribute with a single value.
+// one is an attribute with a single value.
 func one(value string) func() []string { return func() []string { return []string{value} } }
 
-// maxFilterValues is EC2's limit over all filters of a call.
+// maxFilterValues is EC2's limit for all filters of a call together.
 const maxFilterValues = 200
 
-// selectBy returns what passes all filters, in the order of the list. describe gives a resource's
-// attributes and tags; the filters tag:KEY and tag-key work on all resources.
+// selectBy returns the resources that match all filters, in the order of the list. describe returns a resource's attributes and tags;
+// the filters tag:KEY and tag-key work on all resources.
 func selectBy[T any](list []T, filters []filter, describe func(*T) (attributes, Tags)) ([]*T, error) {
 	var zero T
 	known, _ := describe(&zero)
@@ -109,7 +109,7 @@ func (f filter) matches(attrs attributes, tags Tags) bool {
 	return slices.ContainsFunc(attrs[f.Name](), f.matchesValue)
 }
 
-// matchesValue compares with EC2's wildcards * and ?, which a backslash makes literal.
+// matchesValue matches EC2's wildcards * and ?, which can be escaped with a backslash.
 func (f filter) matchesValue(value string) bool {
 	return slices.ContainsFunc(f.Value, func(pattern string) bool {
 		if strings.Contains(pattern, `\`) {
@@ -119,9 +119,9 @@ func (f filter) matchesValue(value string) bool {
 	})
 }
 
-// paginate cuts out a page. least and most bound MaxResults, as documented for each action; without it EC2
-// answers with everything.
-func paginate[T any](list []T, p page, least, most int) (part []T, next string, err error) {
+// paginate returns a page. MaxResults must be between minimum and maximum, as documented for each action; without it EC2 returns
+// everything.
+func paginate[T any](list []T, p page, minimum, maximum int) (part []T, next string, err error) {
 	start := 0
 	if p.NextToken != "" {
 		data, err := base64.URLEncoding.DecodeString(p.NextToken)
@@ -133,8 +133,8 @@ func paginate[T any](list []T, p page, least, most int) (part []T, next string, 
 	if p.MaxResults == nil {
 		return list[start:], "", nil
 	}
-	if *p.MaxResults < least || *p.MaxResults > most {
-		return nil, "", errorf("InvalidParameterValue", "Value ( %d ) for parameter maxResults is invalid. Expecting a value between %d and %d.", *p.MaxResults, least, most)
+	if *p.MaxResults < minimum || *p.MaxResults > maximum {
+		return nil, "", errorf("InvalidParameterValue", "Value ( %d ) for parameter maxResults is invalid. Expecting a value between %d and %d.", *p.MaxResults, minimum, maximum)
 	}
 	end := min(start+*p.MaxResults, len(list))
 	if end < len(list) {
@@ -143,7 +143,7 @@ func paginate[T any](list []T, p page, least, most int) (part []T, next string, 
 	return list[start:end], next, nil
 }
 
-// withIDs narrows a list to the ids that a call names, and refuses those that do not exist.
+// withIDs returns the resources with the ids that a call names. It is an error if one does not exist.
 func withIDs[T resource](list []T, ids []string, code, kind string) ([]T, error) {
 	if len(ids) == 0 {
 		return list, nil
@@ -161,12 +161,12 @@ func withIDs[T resource](list []T, ids []string, code, kind string) ([]T, error)
 	return found, nil
 }
 
-// notFound words EC2's complaint about an id, which has one code for malformed and one for missing.
+// notFound is EC2's error about an id, with one code for malformed and one for missing ids.
 func notFound(code, kind, id string) error {
 	return errorf(code+".NotFound", "The %s ID '%s' does not exist", kind, id)
 }
 
-// tag is a tag in requests and answers.
+// tag is a tag in requests and responses.
 type tag struct {
 	Key   string `xml:"key"`
 	Value string `xml:"value"`
@@ -181,16 +181,16 @@ func (t Tags) list() []tag {
 	return list
 }
 
-// tagSpecification is how creating actions take tags.
+// tagSpecification is the tags parameter of creating actions.
 type tagSpecification struct {
 	ResourceType string
 	Tag          []tag
 }
 
-// maxTags is the number of tags that a resource can have.
+// maxTags is the maximum number of tags of a resource.
 const maxTags = 50
 
-// tagsFor collects and checks the tags for one type of resource.
+// tagsFor collects and validates the tags for one type of resource.
 func tagsFor(specs []tagSpecification, resourceType string) (Tags, error) {
 	tags := Tags{}
 	for _, spec := range specs {
@@ -207,7 +207,7 @@ func tagsFor(specs []tagSpecification, resourceType string) (Tags, error) {
 	return tags, checkTags(nil, tags)
 }
 
-// checkTags applies EC2's rules to tags that are put over others.
+// checkTags validates tags that are added to others.
 func checkTags(old, added Tags) error {
 	count := len(old)
 	for key, value := range added {
@@ -229,7 +229,7 @@ func checkTags(old, added Tags) error {
 	return nil
 }
 
-// allowTagsOnCreate asks for ec2:CreateTags (or elasticloadbalancing:AddTags) on a resource that the action creates with tags.
+// allowTagsOnCreate checks the permission ec2:CreateTags (or elasticloadbalancing:AddTags) on a resource that the action creates with tags.
 func (c *call) allowTagsOnCreate(action, createActionKey, arn string, tags Tags) error {
 	if len(tags) == 0 {
 		return nil
@@ -268,7 +268,7 @@ func (w *World) taggable(id string) (tags *Tags, kind string) {
 	return nil, ""
 }
 
-// taggableKinds maps the prefixes of ids to what errors and ARNs call the resource.
+// taggableKinds maps the prefixes of ids to the names of resources in errors and ARNs.
 var taggableKinds = map[string]struct{ code, kind, arn string }{
 	"i":      {"InvalidInstanceID", "instance", "instance"},
 	"subnet": {"InvalidSubnetID", "subnet", "subnet"},
@@ -285,7 +285,7 @@ type tagsInput struct {
 	}
 }
 
-// tagTargets finds the resources of a tagging call and asks for permission.
+// tagTargets finds the resources of a tagging call and checks the permission.
 func (c *call) tagTargets(in tagsInput) ([]*Tags, error) {
 	if len(in.ResourceId) == 0 {
 		return nil, errorf("MissingParameter", "The request must contain the parameter resourceIdSet")
@@ -351,7 +351,7 @@ func (c *call) createTags(in tagsInput) (*done, error) {
 	return &done{true}, nil
 }
 
-// deleteTags removes a key; when a value is given, only if it is the value. No tags at all means all tags.
+// deleteTags removes tags by key, and by value if the request has one. A request without tags removes all.
 func (c *call) deleteTags(in tagsInput) (*done, error) {
 	all, err := c.tagTargets(in)
 	if err != nil {
@@ -430,7 +430,7 @@ func (c *call) describeTags(in page) (*describeTagsOutput, error) {
 	return out, nil
 }
 
-// addressInUse says who has a private address, "" if nobody.
+// addressInUse returns the owner of a private address, "" if it is free.
 func (w *World) addressInUse(a netip.Addr) string {
 	for _, i := range w.Instances {
 		if i.Address == a && i.State != Terminated {
@@ -438,27 +438,22 @@ func (w *World) addressInUse(a netip.Addr) string {
 		}
 	}
 	for _, l := range w.ClassicLoadBalancers {
-		for _, used := range l.Addresses {
-			if used == a {
-				return "load balancer " + l.Name
-			}
+		if slices.Contains(sortedAddresses(l.Addresses), a) {
+			return "load balancer " + l.Name
 		}
 	}
 	for _, l := range w.LoadBalancers {
-		for _, used := range l.Addresses {
-			if used == a {
-				return "load balancer " + l.Name
-			}
+		if slices.Contains(sortedAddresses(l.Addresses), a) {
+			return "load balancer " + l.Name
 		}
 	}
 	return ""
 }
 
-// The first four addresses of a subnet and its last belong to AWS.
+// AWS reserves the first four addresses of a subnet and the last.
 const reservedAddresses = 4
 
-// freeAddress is the highest free address of a subnet. Counting from the top keeps clear of
-// those who give out addresses themselves, as BOSH does, from the bottom.
+// freeAddress is the highest free address of a subnet. BOSH assigns addresses itself, from the lowest.
 func (w *World) freeAddress(s *Subnet) (netip.Addr, error) {
 	last := lastAddress(s.CIDR)
 	for a := last.Prev(); s.CIDR.Contains(a) && offset(s.CIDR, a) >= reservedAddresses; a = a.Prev() {

@@ -159,7 +159,7 @@ func checkInstanceID(id string) error {
 }
 
 func (c *call) instanceAttributes(i *Instance) (attributes, Tags) {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	return attributes{
 		"instance-id": one(i.ID), "instance-state-name": one(i.State), "instance-state-code": one(strconv.Itoa(stateCodes[i.State])),
 		"instance-type": one(i.Type), "image-id": one(i.Image), "vpc-id": one(subnet.VPC), "subnet-id": one(i.Subnet),
@@ -176,12 +176,12 @@ func (c *call) instanceAttributes(i *Instance) (attributes, Tags) {
 	}, i.Tags
 }
 
-// place gives the subnet of an instance; an empty one when it is gone, as after a termination.
-func (w *World) place(i *Instance) (Subnet, bool) {
+// place returns the subnet of an instance, or an empty one if it was deleted, which is possible after a termination.
+func (w *World) place(i *Instance) Subnet {
 	if s := find(w.Subnets, i.Subnet); s != nil {
-		return *s, true
+		return *s
 	}
-	return Subnet{}, false
+	return Subnet{}
 }
 
 func (w *World) profileARN(name string) string {
@@ -191,13 +191,13 @@ func (w *World) profileARN(name string) string {
 	return w.arn("iam", "", "instance-profile/"+name)
 }
 
-// interfaceID is the primary network interface of an instance.
+// interfaceID is the id of an instance's primary network interface.
 func interfaceID(instance string) string {
 	_, digits, _ := strings.Cut(instance, "-")
 	return "eni-" + digits
 }
 
-// mac is a locally administered address made of the private one, so that it is unique in a VPC.
+// mac is a locally administered address derived from the private address, so it is unique in a VPC.
 func mac(a netip.Addr) string {
 	if !a.Is4() {
 		return ""
@@ -217,7 +217,7 @@ func (w *World) groupViews(ids []string) []groupView {
 }
 
 func (c *call) instanceView(i *Instance) instanceView {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	v := instanceView{
 		ID: i.ID, Image: i.Image, State: viewState(i.State), Type: i.Type, LaunchTime: i.LaunchTime.UTC().Format("2006-01-02T15:04:05.000Z"),
 		Placement:    placementView{AvailabilityZone: subnet.AvailabilityZone, Tenancy: "default"},
@@ -243,7 +243,7 @@ func (c *call) instanceView(i *Instance) instanceView {
 }
 
 func (c *call) interfaceView(i *Instance) interfaceView {
-	subnet, _ := c.place(i)
+	subnet := c.place(i)
 	id, name := interfaceID(i.ID), c.privateDNSName(i.Address)
 	return interfaceView{
 		ID: id, Subnet: i.Subnet, VPC: subnet.VPC, AvailabilityZone: subnet.AvailabilityZone, Owner: c.Account, Status: "in-use",
@@ -308,8 +308,7 @@ func interfaceAttributes(v *interfaceView) (attributes, Tags) {
 	}, nil
 }
 
-// loadBalancerInterfaces are the network interfaces that load balancers have in their subnets, described
-// as AWS describes them.
+// loadBalancerInterfaces are the network interfaces of load balancers in their subnets, as AWS describes them.
 func (c *call) loadBalancerInterfaces() []interfaceView {
 	var views []interfaceView
 	add := func(description, kind string, addresses map[string]netip.Addr, groups []string) {
@@ -354,7 +353,7 @@ type describeInstanceTopologyOutput struct {
 	NextToken string         `xml:"nextToken,omitempty"`
 }
 
-// topologyFamilies are the instance families that EC2 describes the topology of, as far as tests need them.
+// topologyFamilies are some of the instance families whose topology EC2 describes; tests need no others.
 var topologyFamilies = []string{"hpc", "p3dn", "p4", "p5", "p6", "trn", "g6", "g5", "u-"}
 
 func (c *call) describeInstanceTopology(in describeInstanceTopologyInput) (*describeInstanceTopologyOutput, error) {
@@ -379,7 +378,7 @@ func (c *call) describeInstanceTopology(in describeInstanceTopologyInput) (*desc
 	part, next, err := paginate(selected, in.page, 1, 100)
 	out := &describeInstanceTopologyOutput{NextToken: next}
 	for _, i := range part {
-		subnet, _ := c.place(i)
+		subnet := c.place(i)
 		zone := subnet.AvailabilityZone
 		node := func(level string) string { return fmt.Sprintf("nn-%x", c.mac("topology", level, zone))[:20] }
 		out.Instances = append(out.Instances, topologyView{i.ID, i.Type, []string{node("1"), node("2"), node("3")}, zone, c.zoneID(zone)})
@@ -387,7 +386,7 @@ func (c *call) describeInstanceTopology(in describeInstanceTopologyInput) (*desc
 	return out, err
 }
 
-// runInstancesInput has what CPIs and test beds send; capacity, volumes and keys are accepted without effect.
+// runInstancesInput has the parameters that CPIs and test beds send; capacity, volumes and keys are ignored.
 type runInstancesInput struct {
 	ImageId            string
 	InstanceType       string
@@ -400,7 +399,7 @@ type runInstancesInput struct {
 		SubnetId         string
 		PrivateIpAddress string
 		SecurityGroupId  []string
-		// Accepted without effect.
+		// Ignored.
 		DeleteOnTermination      bool
 		AssociatePublicIpAddress bool
 	}
@@ -409,7 +408,7 @@ type runInstancesInput struct {
 	MetadataOptions    metadataOptionsInput
 	UserData           string
 	Placement          struct{ AvailabilityZone, Tenancy, GroupName string }
-	// Accepted without effect.
+	// Ignored.
 	ClientToken        string
 	KeyName            string
 	EbsOptimized       bool
@@ -427,11 +426,11 @@ type runInstancesInput struct {
 type metadataOptionsInput struct {
 	HttpTokens, HttpEndpoint string
 	HttpPutResponseHopLimit  int
-	// Accepted without effect, except that tags in metadata forbid a slash in keys.
+	// Ignored, except that with tags in metadata, keys must not have a slash.
 	HttpProtocolIpv6, InstanceMetadataTags string
 }
 
-// over lays the options that the request gives over those that are there.
+// over merges the request's options into the existing ones.
 func (in metadataOptionsInput) over(old MetadataOptions) (MetadataOptions, error) {
 	m := MetadataOptions{
 		HTTPEndpoint: cmp.Or(in.HttpEndpoint, old.HTTPEndpoint),
@@ -491,7 +490,7 @@ func (c *call) runInstances(in runInstancesInput) (*runInstancesOutput, error) {
 	return out, nil
 }
 
-// allowRun asks for all that launching an instance touches.
+// allowRun checks the permissions on everything that a launch uses.
 func (c *call) allowRun(in runInstancesInput, tags Tags) error {
 	created := c.ec2ARN("instance", "*")
 	targets := []target{{arn: created, requestTags: tags}, {arn: c.ec2ARN("network-interface", "*")}, {arn: c.ec2ARN("volume", "*")}}
@@ -515,7 +514,7 @@ func (c *call) allowRun(in runInstancesInput, tags Tags) error {
 	return nil
 }
 
-// instanceTemplate checks a launch and gives the instance without id and address.
+// instanceTemplate validates a launch and returns the instance without id and address.
 func (c *call) instanceTemplate(in runInstancesInput, tags Tags) (i Instance, subnet *Subnet, err error) {
 	if in.MinCount < 1 || in.MaxCount < in.MinCount {
 		return i, nil, errorf("InvalidParameterValue", "Value ( %d ) for parameter maxCount is invalid.", in.MaxCount)
@@ -550,7 +549,7 @@ func (c *call) instanceTemplate(in runInstancesInput, tags Tags) (i Instance, su
 	return i, subnet, err
 }
 
-// launchAddress is the address asked for, or a free one.
+// launchAddress is the requested address, or a free one.
 func (c *call) launchAddress(asked string, subnet *Subnet) (netip.Addr, error) {
 	if asked == "" {
 		return c.freeAddress(subnet)
@@ -582,7 +581,7 @@ type terminateInstancesOutput struct {
 	Instances []stateChangeView `xml:"instancesSet>item"`
 }
 
-// instance finds an instance for a changing action, asking for permission.
+// instance finds an instance for a changing action and checks the permission.
 func (c *call) instance(id string) (*Instance, error) {
 	if err := checkInstanceID(id); err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ type describeAvailabilityZonesOutput struct {
 	Zones []availabilityZone `xml:"availabilityZoneInfo>item"`
 }
 
-// zones are the availability zones that subnets lie in.
+// zones are the availability zones of the subnets.
 func (w *World) zones() []string {
 	var zones []string
 	for _, s := range w.Subnets {
@@ -283,7 +283,7 @@ type routeInput struct {
 	InstanceId           string
 }
 
-// routeTable finds a table for a changing action, asking for permission.
+// routeTable finds a route table for a changing action and checks the permission.
 func (c *call) routeTable(id string) (*RouteTable, error) {
 	t := find(c.RouteTables, id)
 	subject := target{arn: c.ec2ARN("route-table", id)}

@@ -27,7 +27,7 @@ type prefixListID struct {
 	Description  string `xml:"description,omitempty"`
 }
 
-// permission is EC2's bundle of sources for one protocol and range of ports, in requests and answers.
+// permission is a set of sources for one protocol and range of ports, in requests and responses.
 type permission struct {
 	IpProtocol    string         `xml:"ipProtocol"`
 	FromPort      *int           `xml:"fromPort"`
@@ -103,7 +103,7 @@ func (c *call) securityGroupAttributes(g *SecurityGroup) (attributes, Tags) {
 	}, g.Tags
 }
 
-// permissions bundles rules as EC2 describes them: one permission for each protocol and range of ports.
+// permissions groups rules as EC2 describes them: one permission for each protocol and range of ports.
 func (w *World) permissions(rules []Rule) []permission {
 	var list []permission
 	for _, r := range rules {
@@ -133,10 +133,10 @@ func (w *World) permissions(rules []Rule) []permission {
 	return list
 }
 
-// protocolNames are the numbers that EC2 shows as names.
+// protocolNames are the protocol numbers that EC2 shows as names.
 var protocolNames = map[string]string{"6": "tcp", "17": "udp", "1": "icmp", "58": "icmpv6", "all": "-1"}
 
-// rules takes a permission apart.
+// rules splits a permission into rules.
 func (p permission) rules() []Rule {
 	base := Rule{Protocol: strings.ToLower(p.IpProtocol)}
 	if name, ok := protocolNames[base.Protocol]; ok {
@@ -167,13 +167,13 @@ func (p permission) rules() []Rule {
 	return rules
 }
 
-// same compares what a rule permits; descriptions do not count.
+// same compares rules without their descriptions.
 func (r Rule) same(other Rule) bool {
 	r.Description, other.Description = "", ""
 	return r == other
 }
 
-// securityGroup finds a group for a changing action, asking for permission.
+// securityGroup finds a group for a changing action and checks the permission.
 func (c *call) securityGroup(id string) (*SecurityGroup, error) {
 	g := find(c.SecurityGroups, id)
 	subject := target{arn: c.ec2ARN("security-group", id)}
@@ -261,7 +261,7 @@ func (c *call) deleteSecurityGroup(in deleteSecurityGroupInput) (*done, error) {
 	return &done{true}, nil
 }
 
-// securityGroupUser names something that keeps a group from being deleted, "" if nothing does.
+// securityGroupUser returns a resource that uses a group and so prevents its deletion, "" if there is none.
 func (w *World) securityGroupUser(id string) string {
 	for _, i := range w.Instances {
 		if i.State != Terminated && slices.Contains(i.SecurityGroups, id) {
@@ -313,7 +313,7 @@ func (in permissionsInput) rules() ([]Rule, error) {
 	return rules, nil
 }
 
-// changeRules runs an authorizing or revoking action: apply gets the rules that are there and the rules asked for.
+// changeRules runs an authorizing or revoking action: apply gets the existing rules and the requested rules.
 func (c *call) changeRules(in permissionsInput, side func(*SecurityGroup) *[]Rule, apply func(there, asked []Rule) ([]Rule, error)) (*done, error) {
 	g, err := c.securityGroup(in.GroupId)
 	if err != nil {
@@ -339,7 +339,7 @@ func (c *call) changeRules(in permissionsInput, side func(*SecurityGroup) *[]Rul
 	return &done{true}, nil
 }
 
-// maxRules is the default quota of rules a direction of a security group.
+// maxRules is the default quota of rules per direction of a security group.
 const maxRules = 60
 
 func addRules(there, asked []Rule) ([]Rule, error) {

@@ -29,7 +29,7 @@ type ClassicLoadBalancer struct {
 	Tags            Tags                  `json:"tags,omitempty"`
 }
 
-// ClassicListener passes a port on to the instances. The data path is TCP for TCP and HTTP alike.
+// ClassicListener forwards a port to the instances. The data path is TCP for both TCP and HTTP.
 type ClassicListener struct {
 	Protocol         string   `json:"protocol"`
 	Port             int      `json:"port"`
@@ -38,7 +38,7 @@ type ClassicListener struct {
 	Policies         []string `json:"policies,omitempty"`
 }
 
-// ClassicHealthCheck is in the API's spelling. Times are in seconds.
+// ClassicHealthCheck has the API's field names. Times are in seconds.
 type ClassicHealthCheck struct {
 	Target             string
 	Interval           int
@@ -47,7 +47,7 @@ type ClassicHealthCheck struct {
 	HealthyThreshold   int
 }
 
-// ClassicAttributes are in the API's spelling, with pointers because requests may give only some.
+// ClassicAttributes has the API's field names. Pointers are nil for attributes that a request omits.
 type ClassicAttributes struct {
 	CrossZoneLoadBalancing *classicEnabled
 	AccessLog              *classicAccessLog
@@ -106,7 +106,7 @@ var elbOperations = map[string]operation{
 	"SetLoadBalancerPoliciesOfListener":       changing((*call).elbSetListenerPolicies),
 }
 
-// nothing is the answer of actions without content.
+// nothing is the response of actions without content.
 type nothing struct{}
 
 func (c *call) classicARN(name string) string {
@@ -121,7 +121,7 @@ func (c *call) findClassic(name string) (*ClassicLoadBalancer, error) {
 	return l, nil
 }
 
-// classic finds a load balancer for a changing action, asking for permission.
+// classic finds a load balancer for a changing action and checks the permission.
 func (c *call) classic(name string, request ...elbTag) (*ClassicLoadBalancer, error) {
 	subject := target{arn: c.classicARN(name), requestTags: Tags{}}
 	for _, t := range request {
@@ -215,7 +215,7 @@ func (c *call) elbCreate(in elbCreateInput) (*elbCreateOutput, error) {
 	if err := l.addListeners(in.Listeners); err != nil {
 		return nil, err
 	}
-	// A load balancer is born with a health check on the first listener.
+	// A new load balancer has a health check on the first listener.
 	l.HealthCheck = ClassicHealthCheck{Target: fmt.Sprintf("TCP:%d", l.Listeners[0].InstancePort), Interval: 30, Timeout: 5, UnhealthyThreshold: 2, HealthyThreshold: 10}
 	if l.Addresses, err = c.attach(nil, in.Subnets); err != nil {
 		return nil, err
@@ -254,7 +254,7 @@ func (l *ClassicLoadBalancer) addListeners(add []elbListener) error {
 
 type elbName struct{ LoadBalancerName string }
 
-// elbDelete succeeds for a load balancer that is not there, as AWS does.
+// elbDelete succeeds if the load balancer does not exist, as on AWS.
 func (c *call) elbDelete(in elbName) (*nothing, error) {
 	if _, err := c.classic(in.LoadBalancerName); err != nil && !isCode(err, "LoadBalancerNotFound") {
 		return nil, err
@@ -480,7 +480,7 @@ func (c *call) elbDescribeInstanceHealth(in elbInstancesInput) (*elbDescribeInst
 	return out, nil
 }
 
-// classicHealth tells what the probes found, in the API's words.
+// classicHealth returns the state of an instance in the API's terms.
 func (c *call) classicHealth(l *ClassicLoadBalancer, id string) elbInstanceState {
 	health, known := c.sim.engine.Health(l.groupID(), id)
 	switch {
@@ -522,7 +522,7 @@ func (c *call) elbConfigureHealthCheck(in elbHealthCheckInput) (*elbHealthCheckO
 	return &elbHealthCheckOutput{h}, nil
 }
 
-// probe takes a target such as TCP:31000 or HTTP:10256/healthz apart. SSL and HTTPS are probed by connecting.
+// probe parses a target such as TCP:31000 or HTTP:10256/healthz. SSL and HTTPS probes only connect.
 func (h ClassicHealthCheck) probe() (forward.Check, error) {
 	bad := errorf("ValidationError", "HealthCheck target '%s' is not valid; it must be PROTOCOL:PORT, with /PATH for HTTP and HTTPS", h.Target)
 	protocol, rest, ok := strings.Cut(h.Target, ":")
@@ -654,7 +654,7 @@ func (c *call) elbSetSubnets(l *ClassicLoadBalancer, ids []string) (*elbSubnetsO
 	return &elbSubnetsOutput{sortedKeys(l.Addresses)}, nil
 }
 
-// elbAttachSubnets replaces the subnet of a zone that the load balancer is in already.
+// elbAttachSubnets replaces the subnet of a zone that the load balancer already uses.
 func (c *call) elbAttachSubnets(in elbSubnetsInput) (*elbSubnetsOutput, error) {
 	l, err := c.classic(in.LoadBalancerName)
 	if err != nil {
@@ -706,7 +706,7 @@ func (c *call) elbCreatePolicy(in elbCreatePolicyInput) (*nothing, error) {
 	return nil, nil
 }
 
-// checkPolicies makes sure that policies exist.
+// checkPolicies returns an error if a policy does not exist.
 func (l *ClassicLoadBalancer) checkPolicies(names []string) error {
 	for _, name := range names {
 		if !slices.ContainsFunc(l.Policies, func(p ClassicPolicy) bool { return p.Name == name }) {

@@ -13,9 +13,9 @@ import (
 	"kubernetes-release/lab/awssim/wire"
 )
 
-// What both load balancing APIs share.
+// Code that both load balancing APIs share.
 
-// elbTag is a tag in Elastic Load Balancing's spelling.
+// elbTag is a tag in the form of Elastic Load Balancing.
 type elbTag struct {
 	Key, Value string
 }
@@ -28,7 +28,7 @@ func elbTags(tags Tags) []elbTag {
 	return list
 }
 
-// mergeTags lays tags over others, within ELB's rules.
+// mergeTags adds tags to others, as ELB's rules allow.
 func mergeTags(old Tags, added []elbTag) (Tags, error) {
 	merged := Tags{}
 	for key, value := range old {
@@ -60,8 +60,8 @@ func checkLoadBalancerName(name string) error {
 	return nil
 }
 
-// balancerSubnets checks the subnets of a load balancer: they exist, in one VPC, one a zone, and, if it
-// shall be reached from outside, with a route to an internet gateway.
+// balancerSubnets validates the subnets of a load balancer: they must exist in one VPC, one per zone, and for an internet-facing load
+// balancer with a route to an internet gateway.
 func (w *World) balancerSubnets(ids []string, internetFacing bool) ([]*Subnet, error) {
 	var subnets []*Subnet
 	for _, id := range ids {
@@ -88,7 +88,7 @@ func (w *World) balancerSubnets(ids []string, internetFacing bool) ([]*Subnet, e
 	return subnets, nil
 }
 
-// hasInternetGateway follows the subnet's own route table, else the main one of its VPC.
+// hasInternetGateway reads the subnet's own route table, or else the main one of its VPC.
 func (w *World) hasInternetGateway(s *Subnet) bool {
 	i := slices.IndexFunc(w.RouteTables, func(t RouteTable) bool { return slices.Contains(t.Subnets, s.ID) })
 	if i < 0 {
@@ -97,7 +97,7 @@ func (w *World) hasInternetGateway(s *Subnet) bool {
 	return i >= 0 && slices.ContainsFunc(w.RouteTables[i].Routes, func(r Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
 }
 
-// attach gives a load balancer an address in each of the subnets and takes back those in others.
+// attach assigns a load balancer an address in each of the subnets and releases those in others.
 func (w *World) attach(addresses map[string]netip.Addr, ids []string) (map[string]netip.Addr, error) {
 	result := map[string]netip.Addr{}
 	for _, id := range ids {
@@ -114,7 +114,7 @@ func (w *World) attach(addresses map[string]netip.Addr, ids []string) (map[strin
 	return result, nil
 }
 
-// checkGroups makes sure that security groups exist in the VPC.
+// checkGroups returns an error if a security group does not exist in the VPC.
 func (w *World) checkGroups(ids []string, vpc string) error {
 	for _, id := range ids {
 		if g := find(w.SecurityGroups, id); g == nil || g.VPC != vpc {
@@ -124,8 +124,8 @@ func (w *World) checkGroups(ids []string, vpc string) error {
 	return nil
 }
 
-// balancerDNSName is the name that AWS gives: NAME-NUMBER.REGION.elb… for classic load balancers (with
-// internal- in front of internal ones), NAME-HEX.elb.REGION… for network load balancers.
+// balancerDNSName is the DNS name of a load balancer: NAME-NUMBER.REGION.elb… for classic load balancers (with the prefix internal-
+// for internal ones), NAME-HEX.elb.REGION… for network load balancers.
 func (w *World) balancerDNSName(name, scheme string, classic bool) string {
 	w.Serial++
 	digest := w.mac("dns", name, fmt.Sprint(w.Serial))
@@ -150,7 +150,7 @@ type elbPaging struct {
 	PageSize *int
 }
 
-// maxELBPage is the number of load balancers that a call answers with at most.
+// maxELBPage is the maximum number of load balancers in a response.
 const maxELBPage = 400
 
 func paginateELB[T any](list []T, p elbPaging) ([]T, string, error) {
@@ -168,7 +168,7 @@ func paginateELB[T any](list []T, p elbPaging) ([]T, string, error) {
 	return part, next, nil
 }
 
-// instanceAddress is where the data path reaches an instance; false when it does not run.
+// instanceAddress is the address of an instance for the data path; false if it is not running.
 func (w *World) instanceAddress(id string) (netip.Addr, bool) {
 	if i := find(w.Instances, id); i != nil && i.State == Running {
 		return i.Address, true
@@ -176,7 +176,7 @@ func (w *World) instanceAddress(id string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// deregisterEverywhere takes a terminated instance out of load balancers.
+// deregisterEverywhere removes a terminated instance from load balancers.
 func (w *World) deregisterEverywhere(id string) {
 	for i := range w.ClassicLoadBalancers {
 		l := &w.ClassicLoadBalancers[i]
@@ -188,7 +188,7 @@ func (w *World) deregisterEverywhere(id string) {
 	}
 }
 
-// sortedKeys lists a map's keys in order.
+// sortedKeys returns a map's keys in order.
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
 // isCode reports whether an error is an API error with the code.

@@ -53,7 +53,7 @@ var elbv2Operations = map[string]operation{
 	"SetSubnets":                     changing((*call).v2SetSubnets),
 }
 
-// v2ARN makes an ARN such as …:loadbalancer/net/NAME/0123456789abcdef.
+// v2ARN returns an ARN such as …:loadbalancer/net/NAME/0123456789abcdef.
 func (c *call) v2ARN(path string) string {
 	c.Serial++
 	return c.arn("elasticloadbalancing", c.Region, fmt.Sprintf("%s/%x", path, c.mac("arn", path, fmt.Sprint(c.Serial))[:8]))
@@ -65,7 +65,7 @@ func (l LoadBalancer) resourceName() string {
 	return name
 }
 
-// allowCreate asks for permission to create something with tags.
+// allowCreate checks the permission to create a resource with tags.
 func (c *call) allowCreate(path string, tags Tags) error {
 	arn := c.arn("elasticloadbalancing", c.Region, path+"/*")
 	if err := c.allow(target{arn: arn, requestTags: tags}); err != nil {
@@ -191,7 +191,7 @@ func (c *call) v2Create(in v2CreateInput) (*v2LoadBalancers, error) {
 	return &v2LoadBalancers{LoadBalancers: []v2LoadBalancer{view}}, nil
 }
 
-// mappings merges the two ways to name subnets; fixed has the addresses that were asked for.
+// mappings merges the two ways to specify subnets; fixed has the requested addresses.
 func (c *call) mappings(ids []string, mappings []v2SubnetMapping) (all []string, fixed map[string]netip.Addr, err error) {
 	if len(ids) > 0 && len(mappings) > 0 {
 		return nil, nil, errorf("ValidationError", "You must specify either subnets or subnet mappings, but not both")
@@ -239,7 +239,7 @@ func (c *call) v2Describe(in v2DescribeInput) (*v2LoadBalancers, error) {
 
 type v2LoadBalancerArn struct{ LoadBalancerArn string }
 
-// v2Delete succeeds for a load balancer that is not there, as AWS does.
+// v2Delete succeeds if the load balancer does not exist, as on AWS.
 func (c *call) v2Delete(in v2LoadBalancerArn) (*nothing, error) {
 	if err := c.touch(in.LoadBalancerArn); err != nil {
 		if isCode(err, "LoadBalancerNotFound") {
@@ -317,7 +317,7 @@ type v2SecurityGroupsOutput struct {
 	SecurityGroupIds []string `xml:"SecurityGroupIds>member"`
 }
 
-// v2SetSecurityGroups refuses what AWS refuses: adding the first group to a load balancer that was made without.
+// v2SetSecurityGroups refuses to add the first group to a load balancer that was created without groups, as AWS does.
 func (c *call) v2SetSecurityGroups(in v2SecurityGroupsInput) (*v2SecurityGroupsOutput, error) {
 	if err := c.touch(in.LoadBalancerArn); err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Listener passes one port of a load balancer to a target group.
+// Listener forwards a port of a load balancer to a target group.
 type Listener struct {
 	ARN          string `json:"arn"`
 	LoadBalancer string `json:"load_balancer"` // ARN
@@ -54,7 +54,7 @@ type v2ListenerInput struct {
 	Certificates    []struct{ CertificateArn string }
 }
 
-// targetGroup is the one group that the actions forward to.
+// targetGroup is the only group that the actions forward to.
 func (in v2ListenerInput) targetGroup() (string, error) {
 	if len(in.DefaultActions) != 1 || in.DefaultActions[0].Type != "forward" {
 		return "", errorf("ValidationError", "A listener of a network load balancer needs exactly one default action, of type forward")
@@ -90,7 +90,7 @@ func (l Listener) view() v2Listener {
 	return v2Listener{l.ARN, l.LoadBalancer, l.Port, l.Protocol, []v2ListenerAction{{"forward", l.TargetGroup, 1, l.TargetGroup}}}
 }
 
-// checkListener makes sure that a listener can be as it should be.
+// checkListener validates a listener.
 func (c *call) checkListener(l Listener) error {
 	if err := checkProtocol(l.Protocol, l.Port); err != nil {
 		return err

@@ -26,7 +26,7 @@ func (w *World) v2Tags(arn string) (tags *Tags, missing error) {
 	return nil, errorf("ValidationError", "'%s' is not a valid load balancer, target group or listener ARN", arn)
 }
 
-// touch asks for permission to change the resources and makes sure that they exist.
+// touch checks that the resources exist and that the principal can change them.
 func (c *call) touch(arns ...string) error {
 	for _, arn := range arns {
 		subject := target{arn: arn}

@@ -73,7 +73,7 @@ type v2HealthCheck struct {
 	Matcher                    v2Matcher
 }
 
-// over lays the request's values over those that are there and checks the result.
+// over merges the request's values into the existing ones and validates the result.
 func (in v2HealthCheck) over(h GroupHealthCheck) (GroupHealthCheck, error) {
 	h.Protocol = cmp.Or(in.HealthCheckProtocol, h.Protocol)
 	h.Port = cmp.Or(in.HealthCheckPort, h.Port)
@@ -271,7 +271,7 @@ type v2TargetsInput struct {
 	Targets        []v2Target
 }
 
-// targets resolves default ports and checks that a group can have the targets.
+// targets resolves default ports and validates the targets of a group.
 func (c *call) targets(g *TargetGroup, asked []v2Target) ([]GroupTarget, error) {
 	var targets []GroupTarget
 	for _, t := range asked {
@@ -365,7 +365,7 @@ func (c *call) v2DescribeTargetHealth(in v2DescribeTargetHealthInput) (*v2Descri
 	return out, nil
 }
 
-// targetHealth tells what the probes found, in the API's words.
+// targetHealth returns the state of a target in the API's terms.
 func (c *call) targetHealth(g *TargetGroup, t GroupTarget) v2TargetHealth {
 	health, known := c.sim.engine.Health(g.ARN, t.key())
 	switch {

@@ -22,13 +22,13 @@ const (
 	FaultReset    = "reset"    // reset the connection instead of acting
 )
 
-// Fault makes the next calls of an action go wrong.
+// Fault makes the next calls of an action fail.
 type Fault struct {
 	// Action is a pattern over service:Action (ec2:Describe*), or metadata:PATH for instance metadata.
 	Action string `json:"action"`
-	// Source limits the fault to requests from this address; "" means all.
+	// Source limits the fault to requests from this address; "" matches all.
 	Source string `json:"source,omitempty"`
-	// Count is how many calls it hits; 0 means all until it is removed.
+	// Count is the number of calls that it affects; 0 means all until it is removed.
 	Count   int    `json:"count,omitempty"`
 	Kind    string `json:"kind"`
 	Code    string `json:"code,omitempty"`    // default InternalError
@@ -37,19 +37,19 @@ type Fault struct {
 	Body    string `json:"body,omitempty"`
 }
 
-// faultBox holds the faults that are still to come.
+// faultBox holds the pending faults.
 type faultBox struct {
 	mu   sync.Mutex
 	list []Fault
 }
 
-// InjectFault adds a fault behind those which are there; the first that matches a call hits it.
+// InjectFault adds a fault to the end of the list; the first fault that matches a call affects it.
 func (s *Simulator) InjectFault(f Fault) error {
 	if !slices.Contains([]string{FaultError, FaultTruncate, FaultEmpty, FaultBody, FaultReset}, f.Kind) {
-		return fmt.Errorf("fault kind %q; want error, truncate, empty, body or reset", f.Kind)
+		return fmt.Errorf("fault kind %q; must be error, truncate, empty, body or reset", f.Kind)
 	}
 	if f.Action == "" {
-		return fmt.Errorf("fault without action; want a pattern such as ec2:Describe*")
+		return fmt.Errorf("fault without action; must be a pattern such as ec2:Describe*")
 	}
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *Simulator) InjectFault(f Fault) error {
 	return nil
 }
 
-// Faults lists the faults that are still to come.
+// Faults returns the pending faults.
 func (s *Simulator) Faults() []Fault {
 	s.faults.mu.Lock()
 	defer s.faults.mu.Unlock()
@@ -71,7 +71,7 @@ func (s *Simulator) ClearFaults() {
 	s.faults.list = nil
 }
 
-// take returns the fault that hits this call, or nil.
+// take returns the fault that affects this call, or nil.
 func (b *faultBox) take(action, source string) *Fault {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +93,7 @@ func (b *faultBox) take(action, source string) *Fault {
 
 func (f *Fault) is(kind string) bool { return f != nil && f.Kind == kind }
 
-// error is the answer that the fault gives in place of acting, nil if it lets the action happen.
+// error is the error response of a fault that prevents the action, or nil.
 func (f *Fault) error() *wire.Error {
 	if f == nil || f.Kind == FaultTruncate || f.Kind == FaultEmpty {
 		return nil
@@ -105,34 +105,34 @@ func (f *Fault) error() *wire.Error {
 	}
 }
 
-// write sends an answer, spoiled as the fault says. f may be nil.
-func (f *Fault) write(w http.ResponseWriter, status int, answer []byte) {
+// write sends a response, damaged by the fault. f can be nil.
+func (f *Fault) write(w http.ResponseWriter, status int, response []byte) {
 	switch {
 	case f.is(FaultReset):
 		reset(w)
 		return
 	case f.is(FaultBody):
-		status, answer = cmp.Or(f.Status, http.StatusOK), []byte(f.Body)
+		status, response = cmp.Or(f.Status, http.StatusOK), []byte(f.Body)
 	case f.is(FaultTruncate):
-		answer = answer[:len(answer)/2]
+		response = response[:len(response)/2]
 	}
 	w.WriteHeader(status)
-	w.Write(answer) // the client may have gone; there is nobody left to tell
+	_, _ = w.Write(response) // fails if the client has closed the connection
 }
 
-// reset ends the connection with a RST.
+// reset closes the connection with a RST.
 func reset(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	if tcp, ok := conn.(*net.TCPConn); ok {
-		tcp.SetLinger(0)
+		_ = tcp.SetLinger(0)
 	}
 	conn.Close()
 }
 
-// latency is the delay that the settings ask for.
+// latency is the configured delay of an action.
 func (s *Simulator) latency(action string) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +155,7 @@ type bucket struct {
 	filled time.Time
 }
 
-// take spends a token for the action and reports whether there was one.
+// take takes a token for the action and reports whether there was one.
 func (b *bucketBox) take(rules []ThrottleRule, action string, now time.Time) bool {
 	i := slices.IndexFunc(rules, func(r ThrottleRule) bool { return iam.Match(r.Action, action) })
 	if i < 0 {

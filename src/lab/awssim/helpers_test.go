@@ -37,7 +37,7 @@ const (
 	bareID    = "i-0000000000000b001" // no profile, no tags
 )
 
-// nextNetwork gives each test a /16 of its own out of 127.0.0.0/8.
+// nextNetwork returns a different /16 in 127.0.0.0/8 for each test.
 var nextNetwork = struct {
 	sync.Mutex
 	n byte
@@ -66,7 +66,7 @@ func testWorld(t testing.TB) *awssim.World {
 	return w
 }
 
-// bed is a running simulator with its endpoints on loopback.
+// bed is a running simulator with its endpoints on loopback addresses.
 type bed struct {
 	t        testing.TB
 	sim      *awssim.Simulator
@@ -74,7 +74,7 @@ type bed struct {
 	metadata string
 }
 
-// clock is a clock that tests move; one with a time in stopped stands otherwise.
+// clock is a clock that tests can change; if stopped is set, it shows only that time.
 type clock struct {
 	sync.Mutex
 	stopped time.Time
@@ -119,12 +119,12 @@ func serve(t testing.TB, server *http.Server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return listener.Addr().String()
 }
 
-// operator has the static key, which may do everything. No retries: tests want the first answer.
+// operator has the static key, which allows everything, and does not retry: tests check the first response.
 func (b *bed) operator() aws.Config {
 	return b.withKeys(credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""))
 }
@@ -136,7 +136,7 @@ func (b *bed) withKeys(provider aws.CredentialsProvider) aws.Config {
 	}
 }
 
-// from makes requests come from an instance's address.
+// from sends requests from an instance's address.
 func (b *bed) from(instance string) *http.Client {
 	b.t.Helper()
 	for _, i := range b.sim.World().Instances {
@@ -157,7 +157,7 @@ func (b *bed) imds(instance string) *imds.Client {
 	return imds.New(imds.Options{Endpoint: b.metadata, HTTPClient: b.from(instance), Retryer: aws.NopRetryer{}})
 }
 
-// instanceRole is a configuration as a program on the instance loads it: credentials out of metadata.
+// instanceRole is the configuration that a program on the instance loads, with credentials from instance metadata.
 func (b *bed) instanceRole(instance string) aws.Config {
 	b.t.Helper()
 	b.t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", b.metadata)
@@ -185,7 +185,7 @@ type clients struct {
 
 func newClients(c aws.Config) clients { return newClientsAt(c, time.Now) }
 
-// newClientsAt makes clients on a machine whose clock is wrong.
+// newClientsAt returns clients on a machine whose clock is wrong.
 func newClientsAt(c aws.Config, now func() time.Time) clients {
 	s := &signer{v4.NewSigner(), now}
 	return clients{
@@ -197,7 +197,7 @@ func newClientsAt(c aws.Config, now func() time.Time) clients {
 	}
 }
 
-// signer dates requests by a clock of its own.
+// signer dates requests with its own clock.
 type signer struct {
 	*v4.Signer
 	now func() time.Time
@@ -219,7 +219,7 @@ func code(err error) string {
 	return err.Error()
 }
 
-// wantCode fails the test unless the error has the code; "" wants success.
+// wantCode fails the test unless the error has the code; "" means success.
 func wantCode(t testing.TB, what string, err error, want string) {
 	t.Helper()
 	if got := code(err); got != want {
@@ -227,32 +227,15 @@ func wantCode(t testing.TB, what string, err error, want string) {
 	}
 }
 
-// eventually repeats a check until it passes or 10 s are over.
-func eventually(t testing.TB, what string, check func() error) {
-	t.Helper()
-	eventuallyWithin(t, 10*time.Second, what, check)
-}
-
-func eventuallyWithin(t testing.TB, limit time.Duration, what string, check func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s: not within %s: %v", what, limit, err)
-}
-
-// backend answers its name to each connection on the address; it stands for a NodePort.
+// backend responds with its name to each connection on the address, in place of a NodePort.
 func backend(t testing.TB, address netip.Addr, port int, name string) (stop func()) {
 	t.Helper()
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, name) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })}
 	listener, err := net.Listen("tcp4", netip.AddrPortFrom(address, uint16(port)).String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	go server.Serve(listener)
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 	return func() { server.Close() }
 }

@@ -13,8 +13,7 @@ import (
 	"kubernetes-release/lab/awssim"
 )
 
-// behindRouter is a client which, like the router in front of a container, lets no packet through that has less than
-// two hops left.
+// behindRouter is a client that drops packets with fewer than two hops left, like the router in front of a container.
 func behindRouter(source netip.Addr) *http.Client {
 	dialer := &net.Dialer{
 		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0)),
@@ -66,7 +65,7 @@ func TestHopLimit(t *testing.T) {
 			t.Errorf("limit %d, token for a container: %s, want %s", tc.limit, got, tc.container)
 		}
 		if got := ask(behindRouter(address), "GET", id); got != "200 OK" {
-			t.Errorf("limit %d, the limit is for tokens only, but a container's GET got %s", tc.limit, got)
+			t.Errorf("limit %d: a container's GET got %s, but the limit is for tokens only", tc.limit, got)
 		}
 	}
 }

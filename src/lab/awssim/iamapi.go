@@ -10,7 +10,7 @@ import (
 
 // iamOperations is the table of IAM's actions.
 var iamOperations = map[string]operation{
-	// It only looks, but unlike Describe actions it knows the role that it looks at as a resource.
+	// It changes nothing, but unlike Describe actions it has resource-level permissions, on the role.
 	"SimulatePrincipalPolicy": {run: func(c *call, form url.Values) (any, error) {
 		var in simulatePrincipalPolicyInput
 		if err := wire.Decode(form, wire.Query, &in); err != nil {
@@ -33,7 +33,7 @@ type roleDescription struct {
 	Path, RoleName, RoleId, Arn string
 }
 
-// getRole describes a role. As with AWS, who may not ask does not learn whether there is one.
+// getRole describes a role. As on AWS, a principal without permission does not learn whether the role exists.
 func (c *call) getRole(name string) (*getRoleOutput, error) {
 	role := find(c.Roles, name)
 	arn := c.arn("iam", "", "role/"+name)
@@ -49,7 +49,7 @@ func (c *call) getRole(name string) (*getRoleOutput, error) {
 	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn}}, nil
 }
 
-// roleARN is the name of a role with its path.
+// roleARN is the ARN of a role with its path.
 func (w *World) roleARN(r Role) string {
 	return w.arn("iam", "", "role"+cmp.Or(r.Path, "/")+r.Name)
 }
@@ -81,8 +81,8 @@ type evaluationResult struct {
 
 var decisionNames = map[iam.Decision]string{iam.Allowed: "allowed", iam.ImplicitDeny: "implicitDeny", iam.ExplicitDeny: "explicitDeny"}
 
-// simulatePrincipalPolicy evaluates each action on each resource under a role's policies. As with AWS, the context is
-// what the request says and nothing else.
+// simulatePrincipalPolicy evaluates each action on each resource with a role's policies. As on AWS, the context is only what the
+// request specifies.
 func (c *call) simulatePrincipalPolicy(in simulatePrincipalPolicyInput) (*simulatePrincipalPolicyOutput, error) {
 	if err := c.allow(target{arn: in.PolicySourceArn}); err != nil {
 		return nil, err

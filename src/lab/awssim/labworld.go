@@ -15,22 +15,21 @@ const (
 	LabSecurityGroup = "sg-0a0b0c0d0e0f00001"
 	LabAccount       = "123456789012"
 	LabRegion        = "us-east-1"
-	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. They
-	// open nothing but the simulator.
+	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator accepts them.
 	LabAccessKeyID     = "AKIALABLABLABLABLAB0"
 	LabSecretAccessKey = "lab/lab/lab/lab/lab/lab/lab/lab/lab/lab0"
 )
 
-// LabOptions vary the lab's world.
+// LabOptions configure the lab's world.
 type LabOptions struct {
-	// Network is the VPC's /16. Tests use one out of 127.0.0.0/8, which needs no plumbing.
+	// Network is the VPC's /16. Tests use one in 127.0.0.0/8, which needs no plumbing.
 	Network netip.Prefix
-	// Cluster is the name in the kubernetes.io/cluster/NAME tags; empty leaves subnets and the node
-	// security group without them.
+	// Cluster is the name in the kubernetes.io/cluster/NAME tags; if it is empty, subnets and the
+	// node security group have none.
 	Cluster string
-	// UntaggedSubnets leaves out the cluster tag on these, by id.
+	// UntaggedSubnets are the ids of subnets without the cluster tag.
 	UntaggedSubnets []string
-	// WithoutRoleTags leaves out kubernetes.io/role/elb and …/internal-elb on all subnets.
+	// WithoutRoleTags omits kubernetes.io/role/elb and …/internal-elb on all subnets.
 	WithoutRoleTags bool
 }
 

@@ -24,13 +24,13 @@ const (
 	maxTokenTTL    = 21600
 )
 
-// normalTTL is the IP TTL of all answers but those to token requests.
+// normalTTL is the IP TTL of all responses except those to token requests.
 const normalTTL = 64
 
 type connKey struct{}
 
-// MetadataServer serves instance metadata on a listener. It has to own the connections, because a token's
-// answer is sent with the instance's hop limit as TTL. Set its address or pass it a listener, as any http.Server.
+// MetadataServer serves instance metadata on a listener. It must own the connections, because the response to a token request is sent
+// with the instance's hop limit as TTL. Set its address or pass it a listener, as with any http.Server.
 func (s *Simulator) MetadataServer() *http.Server {
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.serveMetadata),
@@ -39,7 +39,7 @@ func (s *Simulator) MetadataServer() *http.Server {
 	}
 }
 
-// setTTL sets the IP TTL of what is sent from now on.
+// setTTL sets the IP TTL of packets that are sent from now on.
 func setTTL(r *http.Request, ttl int) {
 	tcp, ok := r.Context().Value(connKey{}).(*net.TCPConn)
 	if !ok {
@@ -49,11 +49,11 @@ func setTTL(r *http.Request, ttl int) {
 	if err != nil {
 		return // the connection is gone
 	}
-	raw.Control(func(fd uintptr) { unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl) })
+	_ = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, ttl) })
 }
 
-// metadataAnswer is what a request gets.
-type metadataAnswer struct {
+// metadataResponse is the response to a request.
+type metadataResponse struct {
 	status int
 	body   string
 	json   bool
@@ -61,8 +61,8 @@ type metadataAnswer struct {
 	header map[string]string
 }
 
-func metadataError(status int) metadataAnswer {
-	return metadataAnswer{status: status, body: fmt.Sprintf("%d - %s\n", status, http.StatusText(status))}
+func metadataError(status int) metadataResponse {
+	return metadataResponse{status: status, body: fmt.Sprintf("%d - %s\n", status, http.StatusText(status))}
 }
 
 func (s *Simulator) serveMetadata(w http.ResponseWriter, r *http.Request) {
@@ -75,9 +75,9 @@ func (s *Simulator) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	now := s.now()
 	instance := s.world.instanceAt(entry.Source)
-	var answer metadataAnswer
+	var answer metadataResponse
 	if e := fault.error(); e != nil {
-		answer = metadataAnswer{status: e.Status, body: e.Message}
+		answer = metadataResponse{status: e.Status, body: e.Message}
 	} else {
 		answer = s.world.metadata(instance, r, now)
 	}
@@ -108,7 +108,7 @@ func (s *Simulator) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	fault.write(w, answer.status, []byte(answer.body))
 }
 
-// instanceAt is the running instance with the address, or nil.
+// instanceAt returns the running instance with the address, or nil.
 func (w *World) instanceAt(source string) *Instance {
 	address, err := netip.ParseAddr(source)
 	if err != nil {
@@ -122,8 +122,8 @@ func (w *World) instanceAt(source string) *Instance {
 	return nil
 }
 
-// metadata answers a request from an instance; nil stands for a source that is none.
-func (w *World) metadata(i *Instance, r *http.Request, now time.Time) metadataAnswer {
+// metadata responds to a request from an instance; it is nil if the source is not an instance.
+func (w *World) metadata(i *Instance, r *http.Request, now time.Time) metadataResponse {
 	switch {
 	case i == nil:
 		return metadataError(http.StatusNotFound)
@@ -149,7 +149,7 @@ func (w *World) metadata(i *Instance, r *http.Request, now time.Time) metadataAn
 	return w.document(i, path, now)
 }
 
-// versionless takes /latest or a dated version off the path.
+// versionless removes /latest or a dated version from the path.
 func versionless(path string) (string, bool) {
 	version, rest, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
 	if version == "latest" {
@@ -159,7 +159,7 @@ func versionless(path string) (string, bool) {
 	return rest, err == nil
 }
 
-func (w *World) issueToken(i *Instance, r *http.Request, now time.Time) metadataAnswer {
+func (w *World) issueToken(i *Instance, r *http.Request, now time.Time) metadataResponse {
 	if r.Method != http.MethodPut {
 		return metadataError(http.StatusMethodNotAllowed)
 	}
@@ -170,7 +170,7 @@ func (w *World) issueToken(i *Instance, r *http.Request, now time.Time) metadata
 	if err != nil || ttl < 1 || ttl > maxTokenTTL {
 		return metadataError(http.StatusBadRequest)
 	}
-	return metadataAnswer{
+	return metadataResponse{
 		status: http.StatusOK,
 		body:   w.seal(sealed{Purpose: "metadata", Instance: i.ID, Issued: now.Unix(), Expires: now.Unix() + int64(ttl)}),
 		ttl:    i.Metadata.HopLimit,
@@ -178,8 +178,8 @@ func (w *World) issueToken(i *Instance, r *http.Request, now time.Time) metadata
 	}
 }
 
-// document looks a path up in the instance's tree: a leaf answers its text, a directory its listing.
-func (w *World) document(i *Instance, path string, now time.Time) metadataAnswer {
+// document looks up a path in the instance's tree and returns the text of a leaf or the listing of a directory.
+func (w *World) document(i *Instance, path string, now time.Time) metadataResponse {
 	tree := w.metadataTree(i, now)
 	path = strings.TrimPrefix(path, "/")
 	if leaf, ok := tree[path]; ok {
@@ -189,11 +189,11 @@ func (w *World) document(i *Instance, path string, now time.Time) metadataAnswer
 	if listing == "" {
 		return metadataError(http.StatusNotFound)
 	}
-	return metadataAnswer{status: http.StatusOK, body: listing}
+	return metadataResponse{status: http.StatusOK, body: listing}
 }
 
-// listDirectory names what is in a directory, subdirectories with a slash; "" when there is none.
-func listDirectory(tree map[string]metadataAnswer, dir string) string {
+// listDirectory lists a directory, with a slash after subdirectories; "" if it does not exist.
+func listDirectory(tree map[string]metadataResponse, dir string) string {
 	prefix := dir + "/"
 	if dir == "" {
 		prefix = ""
@@ -214,23 +214,23 @@ func listDirectory(tree map[string]metadataAnswer, dir string) string {
 	return strings.Join(slices.Compact(names), "\n")
 }
 
-func text(value string) metadataAnswer {
-	return metadataAnswer{status: http.StatusOK, body: value}
+func text(value string) metadataResponse {
+	return metadataResponse{status: http.StatusOK, body: value}
 }
 
-func document(v any) metadataAnswer {
+func document(v any) metadataResponse {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("awssim: metadata document: %v", err))
 	}
-	return metadataAnswer{status: http.StatusOK, body: string(data), json: true}
+	return metadataResponse{status: http.StatusOK, body: string(data), json: true}
 }
 
 // metadataTree is all that an instance can read, by path below the version.
-func (w *World) metadataTree(i *Instance, now time.Time) map[string]metadataAnswer {
-	subnet, _ := w.place(i)
+func (w *World) metadataTree(i *Instance, now time.Time) map[string]metadataResponse {
+	subnet := w.place(i)
 	name, mac, address := w.privateDNSName(i.Address), mac(i.Address), i.Address.String()
-	tree := map[string]metadataAnswer{}
+	tree := map[string]metadataResponse{}
 	add := func(prefix string, leaves map[string]string) {
 		for path, value := range leaves {
 			tree[prefix+path] = text(value)
@@ -275,9 +275,9 @@ func (w *World) vpcCIDR(id string) string {
 	return ""
 }
 
-// addIAM adds the profile and its role's credentials. A profile without a role has info without credentials,
-// no profile has neither.
-func (w *World) addIAM(tree map[string]metadataAnswer, i *Instance, now time.Time) {
+// addIAM adds the profile and its role's credentials. A profile without a role has info without credentials; without a profile there
+// is neither.
+func (w *World) addIAM(tree map[string]metadataResponse, i *Instance, now time.Time) {
 	profile := find(w.InstanceProfiles, i.InstanceProfile)
 	if profile == nil {
 		return
@@ -304,11 +304,11 @@ func (w *World) addIAM(tree map[string]metadataAnswer, i *Instance, now time.Tim
 	})
 }
 
-// userData is delivered as it was before RunInstances' base64.
-func userData(encoded string) metadataAnswer {
+// userData is decoded from the base64 of RunInstances.
+func userData(encoded string) metadataResponse {
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		data = []byte(encoded)
 	}
-	return metadataAnswer{status: http.StatusOK, body: string(data)}
+	return metadataResponse{status: http.StatusOK, body: string(data)}
 }

@@ -12,24 +12,24 @@ import (
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// Call is one entry of the record. Secrets are not in it.
+// Call is an entry of the record. It has no secrets.
 type Call struct {
 	Time         time.Time         `json:"time"`
 	Service      string            `json:"service"` // ec2, elb, elbv2, sts, metadata
 	Action       string            `json:"action"`  // for metadata: the method and path
 	Params       map[string]string `json:"params,omitempty"`
 	Principal    string            `json:"principal,omitempty"` // ARN
-	Instance     string            `json:"instance,omitempty"`  // whose credentials or metadata
+	Instance     string            `json:"instance,omitempty"`  // that the credentials or metadata belong to
 	Source       string            `json:"source"`              // address
 	DryRun       bool              `json:"dry_run,omitempty"`
 	Status       int               `json:"status"`
 	Code         string            `json:"code,omitempty"`  // error code
-	Fault        string            `json:"fault,omitempty"` // kind of the fault that hit it
+	Fault        string            `json:"fault,omitempty"` // kind of the injected fault
 	RequestID    string            `json:"request_id"`
 	Milliseconds float64           `json:"milliseconds"`
 }
 
-// recordLimit is how many calls are kept in memory; the oldest go first. The file keeps all.
+// recordLimit is how many calls are kept in memory; the oldest are dropped first. The file keeps all.
 const recordLimit = 200_000
 
 type recorder struct {
@@ -81,15 +81,15 @@ func (r *recorder) close() error {
 	return err
 }
 
-// remember records a call, in the log as well.
+// remember records and logs a call.
 func (s *Simulator) remember(c Call) {
 	s.log.Debug("call", "service", c.Service, "action", c.Action, "instance", c.Instance, "status", c.Status, "code", c.Code)
 	if err := s.record.add(c); err != nil {
-		s.log.Error("a call could not be recorded", "error", err)
+		s.log.Error("cannot record a call", "error", err)
 	}
 }
 
-// Calls returns the recorded calls whose service:action matches the pattern, oldest first. "" and "*" give all.
+// Calls returns the recorded calls whose service:action matches the pattern, oldest first. "" and "*" match all.
 func (s *Simulator) Calls(pattern string) []Call {
 	s.record.mu.Lock()
 	defer s.record.mu.Unlock()
@@ -102,7 +102,7 @@ func (s *Simulator) Calls(pattern string) []Call {
 	return calls
 }
 
-// ForgetCalls empties the record in memory; the file stays as it is.
+// ForgetCalls clears the record in memory; it does not change the file.
 func (s *Simulator) ForgetCalls() {
 	s.record.mu.Lock()
 	defer s.record.mu.Unlock()

@@ -11,22 +11,20 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/awssim/forward"
 )
 
-// Options are how a Simulator meets its surroundings. The zero value works on loopback addresses and
-// keeps everything in memory.
+// Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in memory.
 type Options struct {
-	StateFile  string           // JSON, replaced atomically on each change; "" keeps nothing
+	StateFile  string           // JSON, replaced atomically on each change; "" keeps the state in memory only
 	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
-	Plumbing   forward.Plumbing // gives the machine the load balancers' addresses
+	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
 	Log        *slog.Logger
 	Now        func() time.Time // the clock before World.Settings.ClockOffset
 }
@@ -44,8 +42,8 @@ type Simulator struct {
 	world *World
 }
 
-// New starts a simulation of the world. If the state file exists, it is resumed and the world is not
-// looked at. Close it in the end.
+// New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The caller must
+// call Close.
 func New(world *World, o Options) (*Simulator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -59,11 +57,11 @@ func New(world *World, o Options) (*Simulator, error) {
 	if resumed, err := loadState(o.StateFile); err != nil {
 		return nil, err
 	} else if resumed != nil {
-		o.Log.Info("resuming from the state file; the world file is not looked at", "state", o.StateFile)
+		o.Log.Info("resuming from the state file; ignoring the world file", "state", o.StateFile)
 		world = resumed
 	}
 	if world == nil {
-		return nil, errors.New("there is neither a world nor a state to resume from")
+		return nil, errors.New("neither a world nor a state file to resume from")
 	}
 	world, err := world.clone()
 	if err != nil {
@@ -97,12 +95,12 @@ func loadState(path string) (*World, error) {
 	return world, err
 }
 
-// Close ends all load balancers and gives their addresses back. The state file stays.
+// Close stops all load balancers and removes their addresses. It keeps the state file.
 func (s *Simulator) Close() error {
 	return errors.Join(s.engine.Close(), s.record.close())
 }
 
-// clone copies a world deeply and checks the copy.
+// clone returns a deep, validated copy of a world.
 func (w *World) clone() (*World, error) {
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -122,8 +120,8 @@ func (s *Simulator) World() *World {
 	return w
 }
 
-// Update changes the world outside of any API, in one step: when change fails or leaves the world
-// inconsistent, nothing happened.
+// Update changes the world outside of the APIs, atomically: if change fails or makes the world inconsistent, the world stays as it
+// was.
 func (s *Simulator) Update(change func(*World) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,15 +140,15 @@ func (s *Simulator) Update(change func(*World) error) error {
 	return s.commit()
 }
 
-// now is the simulation's time. The lock must be held.
+// now is the simulation's time. The caller must hold the lock.
 func (s *Simulator) now() time.Time {
 	return s.options.Now().Add(time.Duration(s.world.Settings.ClockOffset)).UTC()
 }
 
-// commit makes a change last and real: it writes the state file and adapts the load balancers. The lock
-// must be held. A load balancer that cannot listen is only logged, as AWS would go on mending it unseen.
+// commit applies a change: it writes the state file and adapts the load balancers. The caller must hold the lock. A load balancer
+// that cannot listen is only logged, as AWS would keep repairing it in the background.
 func (s *Simulator) commit() error {
-	s.buryInstances()
+	s.forgetTerminated()
 	if err := s.engine.Apply(s.world.forwarding()); err != nil {
 		s.log.Error("load balancers", "error", err)
 	}
@@ -161,31 +159,18 @@ func (s *Simulator) commit() error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	return writeAtomically(s.options.StateFile, data)
+	return atomicfile.Write(s.options.StateFile, data, 0o600)
 }
 
-// buryInstances forgets instances that were terminated long ago.
-func (s *Simulator) buryInstances() {
+// forgetTerminated removes instances that were terminated long ago.
+func (s *Simulator) forgetTerminated() {
 	deadline := s.now().Add(-terminatedFor)
 	s.world.Instances = slices.DeleteFunc(s.world.Instances, func(i Instance) bool {
 		return i.State == Terminated && i.TerminationTime.Before(deadline)
 	})
 }
 
-func writeAtomically(path string, data []byte) error {
-	tmp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	defer os.Remove(tmp.Name()) // without effect once renamed
-	_, err = tmp.Write(data)
-	if err := cmp.Or(err, tmp.Close()); err != nil {
-		return fmt.Errorf("write state: %w", err)
-	}
-	return os.Rename(tmp.Name(), path)
-}
-
-// forwarding is the data path that the world's load balancers ask for.
+// forwarding is the data path of the world's load balancers.
 func (w *World) forwarding() forward.Config {
 	var c forward.Config
 	for i := range w.ClassicLoadBalancers {
@@ -205,13 +190,13 @@ func (w *World) checkInterval(seconds int) time.Duration {
 	return cmp.Or(time.Duration(w.Settings.HealthCheckInterval), time.Duration(seconds)*time.Second)
 }
 
-// Lookup answers what the region's DNS would: the addresses of a load balancer's or an instance's name.
-// Names have no case and may end in a dot. Unknown names give nothing.
+// Lookup resolves the DNS name of a load balancer or an instance to its addresses, as the region's DNS would. Names are
+// case-insensitive and can end in a dot. Unknown names have no addresses.
 func (s *Simulator) Lookup(name string) []netip.Addr {
 	return s.Names()[strings.ToLower(strings.TrimSuffix(name, "."))]
 }
 
-// Names maps every DNS name of the region to its addresses, in lower case and without a final dot.
+// Names maps every DNS name of the region to its addresses, in lower case and without a trailing dot.
 func (s *Simulator) Names() map[string][]netip.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,7 +224,7 @@ func sortedAddresses(bySubnet map[string]netip.Addr) []netip.Addr {
 	return list
 }
 
-// privateDNSName is the resource name that EC2 gives to an address.
+// privateDNSName is the DNS name that EC2 gives to an address.
 func (w *World) privateDNSName(a netip.Addr) string {
 	domain := w.Region + ".compute.internal"
 	if w.Region == "us-east-1" {
@@ -256,7 +241,7 @@ func (s *Simulator) Handler() http.Handler {
 	return mux
 }
 
-// wait sleeps unless the request goes away first.
+// wait sleeps until d has passed or the request is canceled.
 func wait(ctx context.Context, d time.Duration) {
 	if d <= 0 {
 		return

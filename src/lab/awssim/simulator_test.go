@@ -28,6 +28,7 @@ import (
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/awssim/iam"
 )
@@ -73,7 +74,7 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestMetadataRules goes through the rules of tokens by hand, which the SDK's client would not break.
+// TestMetadataRules breaks the rules of tokens, which the SDK's client cannot.
 func TestMetadataRules(t *testing.T) {
 	clk := &clock{}
 	b := start(t, testWorld(t), awssim.Options{Now: clk.now})
@@ -157,7 +158,7 @@ func update(t testing.TB, b *bed, change func(*awssim.World)) {
 	}
 }
 
-// TestRoleMistakes are the ways in which an instance can come without credentials.
+// TestRoleMistakes covers the reasons why an instance can lack credentials.
 func TestRoleMistakes(t *testing.T) {
 	b := start(t, testWorld(t), awssim.Options{})
 	roleless := func(w *awssim.World) {
@@ -207,12 +208,12 @@ func TestCredentialsExpireAndRotate(t *testing.T) {
 	first := retrieve()
 	wantCode(t, "fresh", call(first), "")
 	if again := retrieve(); again.AccessKeyID != first.AccessKeyID {
-		t.Error("credentials changed at once")
+		t.Error("credentials changed immediately")
 	}
 	clk.advance(35 * time.Minute)
 	second := retrieve()
 	if second.AccessKeyID == first.AccessKeyID {
-		t.Error("credentials did not rotate after half of their life")
+		t.Error("credentials did not rotate after half of their lifetime")
 	}
 	wantCode(t, "old but valid", call(first), "")
 	clk.advance(30 * time.Minute)
@@ -328,7 +329,7 @@ func TestPolicies(t *testing.T) {
 }
 
 func TestThrottling(t *testing.T) {
-	clk := &clock{stopped: time.Now()} // nothing flows back between the calls
+	clk := &clock{stopped: time.Now()} // buckets are not refilled between the calls
 	world := testWorld(t)
 	world.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:Describe*", Burst: 3, Rate: 1}, {Action: "elb:*", Burst: 1, Rate: 1}}
 	b := start(t, world, awssim.Options{Now: clk.now})
@@ -400,7 +401,7 @@ func TestFaultsAndLatency(t *testing.T) {
 		t.Errorf("metadata fault: got %q", body)
 	}
 	if err := b.sim.InjectFault(awssim.Fault{Action: "*", Kind: "explode"}); err == nil {
-		t.Error("an unknown kind of fault was accepted")
+		t.Error("an unknown kind of fault is accepted")
 	}
 	update(t, b, func(w *awssim.World) {
 		w.Settings.Latency = []awssim.LatencyRule{{Action: "ec2:DescribeVpcs", Delay: awssim.Duration(150 * time.Millisecond)}}
@@ -450,7 +451,7 @@ func TestUnknownActionsAndParameters(t *testing.T) {
 	wantCode(t, "parameter", err, "UnknownParameter")
 }
 
-// TestForwarding has a classic and a network load balancer carry traffic to the healthy instances only.
+// TestForwarding checks that classic and network load balancers forward traffic to healthy instances only.
 func TestForwarding(t *testing.T) {
 	b := start(t, testWorld(t), awssim.Options{})
 	c := newClients(b.operator())
@@ -504,7 +505,7 @@ func TestForwarding(t *testing.T) {
 		}
 		return seen
 	}
-	eventually(t, "both instances in service", func() error {
+	eventually.Succeeds(t, 10*time.Second, "both instances in service", func() error {
 		if got := fmt.Sprint(classicHealth(), groupHealth()); got != "[InService InService OutOfService]healthy" {
 			return fmt.Errorf("health %s", got)
 		}
@@ -519,23 +520,23 @@ func TestForwarding(t *testing.T) {
 		}
 	}
 	stopControl()
-	eventually(t, "stopped backend out of service", func() error {
+	eventually.Succeeds(t, 10*time.Second, "stopped backend out of service", func() error {
 		if got := fmt.Sprint(classicHealth(), groupHealth()); got != "[OutOfService InService OutOfService]unhealthy" {
 			return fmt.Errorf("health %s", got)
 		}
 		return nil
 	})
 	if got := answers(classic[0], 6); got[worker.ID] != 6 {
-		t.Errorf("classic after a backend's end: answers %v", got)
+		t.Errorf("classic load balancer after a backend stopped: answers %v", got)
 	}
 	if got := answers(nlb[0], 1); got[control.ID] != 0 {
-		t.Errorf("network after its backend's end: answers %v", got)
+		t.Errorf("network load balancer after its backend stopped: answers %v", got)
 	}
 	if _, err := c.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String("web")}); err != nil {
 		t.Fatal(err)
 	}
 	if got := body(ctx, classic[0]); !strings.Contains(got, "refused") {
-		t.Errorf("deleted load balancer still answers: %s", got)
+		t.Errorf("deleted load balancer still responds: %s", got)
 	}
 	if b.sim.Lookup(*out.DNSName) != nil {
 		t.Error("a deleted load balancer's name still resolves")
@@ -564,7 +565,7 @@ func networkBalancer(t *testing.T, c clients, port int32, instance string) (dnsN
 	return *l.LoadBalancers[0].DNSName, group
 }
 
-// body asks the address at port 8080 once over a connection of its own; errors are given as text.
+// body sends one request to port 8080 of the address on a new connection, and returns the response or the error as text.
 func body(ctx context.Context, a netip.Addr) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -585,7 +586,7 @@ func body(ctx context.Context, a netip.Addr) string {
 	return string(data)
 }
 
-// TestStateSurvives ends a simulator without a word and resumes from its state file.
+// TestStateSurvives stops a simulator and resumes from its state file.
 func TestStateSurvives(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state.json")
 	world := testWorld(t)
@@ -607,7 +608,7 @@ func TestStateSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sim.Close(); err != nil { // frees the listeners, as the end of a killed process would
+	if err := sim.Close(); err != nil { // closes the listeners, as the kernel does for a killed process
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(state); err != nil || !bytes.Equal(saved, after) {
@@ -618,7 +619,7 @@ func TestStateSurvives(t *testing.T) {
 	if got := b.sim.Lookup(name); fmt.Sprint(got) != fmt.Sprint(addresses) {
 		t.Fatalf("%s resolves to %v, was %v", name, got, addresses)
 	}
-	eventually(t, "the load balancer forwards again", func() error {
+	eventually.Succeeds(t, 10*time.Second, "the load balancer forwards again", func() error {
 		if got := body(t.Context(), addresses[0]); got != controlID {
 			return fmt.Errorf("answer %q", got)
 		}
@@ -659,8 +660,8 @@ func TestAdminAPI(t *testing.T) {
 		{"GET", "/_sim/healthz", "", 200, "ok"},
 		{"PUT", "/_sim/instances/i-0000000000000a001", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 200, "true"},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_tokens": "required"`},
-		{"PUT", "/_sim/instances/i-0000000000000a002", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 400, "belongs to i-0000000000000a001 already"},
-		{"PUT", "/_sim/instances/i-0000000000000a002", `{"colour": "red"}`, 400, "colour"},
+		{"PUT", "/_sim/instances/i-0000000000000a002", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 400, "already belongs to i-0000000000000a001"},
+		{"PUT", "/_sim/instances/i-0000000000000a002", `{"color": "red"}`, 400, "color"},
 		{"PATCH", "/_sim/instances/i-0000000000000a001", `{"metadata": {"http_hop_limit": 1}}`, 200, "true"},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_hop_limit": 1`},
 		{"PATCH", "/_sim/tags/i-0000000000000a001", `{"a": "1", "b": "2"}`, 200, "true"},
@@ -670,7 +671,7 @@ func TestAdminAPI(t *testing.T) {
 		{"DELETE", "/_sim/instances/i-0000000000000a001", "", 200, "true"},
 		{"DELETE", "/_sim/instances/i-0000000000000a001", "", 404, "no such resource"},
 		{"PUT", "/_sim/roles/kubernetes-worker/policies/none", `{"Statement": {"Effect": "Deny", "Action": "*", "Resource": "*"}}`, 200, "true"},
-		{"PUT", "/_sim/roles/kubernetes-worker/policies/none", `{"Statement": {"Effect": "deny", "Action": "*", "Resource": "*"}}`, 400, "want Allow or Deny"},
+		{"PUT", "/_sim/roles/kubernetes-worker/policies/none", `{"Statement": {"Effect": "deny", "Action": "*", "Resource": "*"}}`, 400, "must be Allow or Deny"},
 		{"DELETE", "/_sim/roles/kubernetes-worker/policies/none", "", 200, "true"},
 		{"PATCH", "/_sim/settings", `{"throttle": [{"action": "ec2:*", "burst": 100, "rate": 20}]}`, 200, "true"},
 		{"GET", "/_sim/settings", "", 200, `"burst": 100`},
@@ -701,17 +702,17 @@ func TestAdminAPI(t *testing.T) {
 		t.Errorf("record file: %q, %v", lines, err)
 	}
 	if _, world := ask("GET", "/_sim/world", ""); strings.Contains(world, `"secret":`) {
-		t.Error("the secret is told")
+		t.Error("the secret is in the response")
 	}
 }
 
-func TestWorldFilesAreChecked(t *testing.T) {
+func TestInvalidWorldFilesAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
-		{"unknown key", "region: us-east-1\ncolour: red\n", "colour"},
-		{"account", "region: us-east-1\naccount: '12'\n", `account: "12"; want twelve digits`},
+		{"unknown key", "region: us-east-1\ncolor: red\n", "color"},
+		{"account", "region: us-east-1\naccount: '12'\n", `account: "12"; must be twelve digits`},
 		{"dangling subnet", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.0.1}\n", `subnet "subnet-1" does not exist`},
 		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: 10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: 10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},
-		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: {http_tokens: maybe}}\n", `http_tokens "maybe"; want required or optional`},
+		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: {http_tokens: maybe}}\n", `http_tokens "maybe"; must be required or optional`},
 	} {
 		if _, err := awssim.ParseWorld([]byte(tc.yaml)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want an error with %q", tc.name, err, tc.want)

@@ -8,7 +8,7 @@ import (
 
 // stsOperations is the table of STS's actions.
 var stsOperations = map[string]operation{
-	// No permission is needed to ask who one is, and none can take it away.
+	// It requires no permission, and no policy can deny it.
 	"GetCallerIdentity": {run: func(c *call, form url.Values) (any, error) {
 		var none struct{}
 		if err := wire.Decode(form, wire.Query, &none); err != nil {

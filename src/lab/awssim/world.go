@@ -11,18 +11,19 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"kubernetes-release/internal/duration"
 	"kubernetes-release/lab/awssim/iam"
 )
 
-// World is everything that exists in the simulated account and region. The same document is the world
-// file (YAML) and the state file (JSON).
+// World is everything that exists in the simulated account and region. The world file (YAML) and the state file (JSON) have the same
+// form.
 type World struct {
 	Region    string `json:"region"`              // us-east-1
 	Account   string `json:"account"`             // twelve digits
 	Partition string `json:"partition,omitempty"` // aws (default), aws-cn, aws-us-gov
 
 	Settings Settings `json:"settings,omitzero"`
-	// StaticKeys are access keys that did not come from instance metadata, for operators and test beds.
+	// StaticKeys are access keys that do not come from instance metadata, for operators and test beds.
 	StaticKeys []StaticKey `json:"static_keys,omitempty"`
 
 	VPCs             []VPC             `json:"vpcs,omitempty"`
@@ -33,40 +34,39 @@ type World struct {
 	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
 	Instances        []Instance        `json:"instances,omitempty"`
 
-	// What the load balancing APIs create; a world file normally leaves these out.
+	// The load balancing APIs create these; world files normally omit them.
 	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
 	LoadBalancers        []LoadBalancer        `json:"load_balancers,omitempty"`
 	TargetGroups         []TargetGroup         `json:"target_groups,omitempty"`
 	Listeners            []Listener            `json:"listeners,omitempty"`
 
-	// Secret seals metadata tokens and role credentials. Drawn at random when empty.
+	// Secret seals metadata tokens and role credentials. Random if empty.
 	Secret []byte `json:"secret,omitempty"`
-	// Serial counts created things; ids are derived from it.
+	// Serial counts created resources; ids are derived from it.
 	Serial int `json:"serial,omitempty"`
 }
 
-// Settings are knobs of the simulation, not of AWS.
+// Settings are settings of the simulation, not of AWS.
 type Settings struct {
-	// CredentialLifetime is how long role credentials are valid; metadata hands out new ones after
-	// half of it. Default 6h, as AWS.
+	// CredentialLifetime is how long role credentials are valid; metadata returns new ones after
+	// half of it. Defaults to 6h, as on AWS.
 	CredentialLifetime Duration `json:"credential_lifetime,omitzero"`
-	// HealthCheckInterval, when set, replaces the interval of every load balancer's health checks, so
-	// that a test bed does not wait 30 s for a target. Descriptions keep telling the configured one.
+	// HealthCheckInterval, if set, replaces the interval of every load balancer's health checks, so that tests do not wait 30 s for a
+	// target. Describe actions still return the configured interval.
 	HealthCheckInterval Duration `json:"health_check_interval,omitzero"`
-	// Throttle is tried in order; the first rule whose pattern matches gives an action its bucket.
-	// Nothing is throttled when empty.
+	// Throttle lists throttling rules; the first rule whose pattern matches an action applies. If it is empty, nothing is throttled.
 	Throttle []ThrottleRule `json:"throttle,omitempty"`
-	// Latency delays actions by pattern, first match.
+	// Latency delays actions; the first rule whose pattern matches an action applies.
 	Latency []LatencyRule `json:"latency,omitempty"`
-	// ClockOffset is added to the machine's clock for everything that the simulator says or checks.
+	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
 	ClockOffset Duration `json:"clock_offset,omitzero"`
 }
 
-// ThrottleRule gives each matching action a token bucket of its own.
+// ThrottleRule gives each matching action its own token bucket.
 type ThrottleRule struct {
 	Action string  `json:"action"` // pattern such as ec2:Describe*
-	Burst  float64 `json:"burst"`  // calls that an idle bucket holds
-	Rate   float64 `json:"rate"`   // calls a second that flow back
+	Burst  float64 `json:"burst"`  // capacity of the bucket, in calls
+	Rate   float64 `json:"rate"`   // refill, in calls per second
 }
 
 // LatencyRule delays each matching action.
@@ -75,18 +75,8 @@ type LatencyRule struct {
 	Delay  Duration `json:"delay"`
 }
 
-// Duration is written as 90s, 6h in YAML and JSON.
-type Duration time.Duration
-
-// MarshalText writes time.Duration's form.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText reads time.Duration's form.
-func (d *Duration) UnmarshalText(text []byte) error {
-	v, err := time.ParseDuration(string(text))
-	*d = Duration(v)
-	return err
-}
+// Duration is written as 90s or 6h in YAML and JSON.
+type Duration = duration.Duration
 
 // StaticKey is a long-lived access key.
 type StaticKey struct {
@@ -156,14 +146,14 @@ type Rule struct {
 	Description string `json:"description,omitempty"`
 }
 
-// Role is an IAM role that instances can take.
+// Role is an IAM role that instances can assume.
 type Role struct {
 	Name     string                `json:"name"`
 	Path     string                `json:"path,omitempty"`     // such as /team/; default /
 	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
 }
 
-// SetPolicy gives a role the policy document in place of all policies that it had.
+// SetPolicy replaces all policies of a role with the policy document.
 func (w *World) SetPolicy(role string, document []byte) error {
 	var policy iam.Policy
 	if err := json.Unmarshal(document, &policy); err != nil {
@@ -177,8 +167,7 @@ func (w *World) SetPolicy(role string, document []byte) error {
 	return nil
 }
 
-// InstanceProfile carries a role to instances. An empty Role is the well-known mistake of a profile
-// without a role.
+// InstanceProfile gives instances a role. An empty Role is the common mistake of a profile without a role.
 type InstanceProfile struct {
 	Name string `json:"name"`
 	Role string `json:"role,omitempty"`
@@ -206,7 +195,7 @@ type Instance struct {
 	UserData         string          `json:"user_data,omitempty"` // base64, as in RunInstances
 	LaunchTime       time.Time       `json:"launch_time,omitzero"`
 	TerminationTime  time.Time       `json:"termination_time,omitzero"`
-	CredentialStatus string          `json:"credential_status,omitempty"` // what metadata says as Code instead of Success
+	CredentialStatus string          `json:"credential_status,omitempty"` // Code in instance metadata instead of Success
 	Tags             Tags            `json:"tags,omitempty"`
 }
 
@@ -217,10 +206,10 @@ type MetadataOptions struct {
 	HopLimit     int    `json:"http_hop_limit,omitempty"` // default 2, 1 to 64
 }
 
-// terminatedFor is how long EC2 goes on describing a terminated instance.
+// terminatedFor is how long EC2 describes a terminated instance.
 const terminatedFor = time.Hour
 
-// LoadWorld reads a world file strictly: keys that World does not have are errors.
+// LoadWorld reads a world file. Unknown keys are errors.
 func LoadWorld(path string) (*World, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -233,7 +222,7 @@ func LoadWorld(path string) (*World, error) {
 	return w, nil
 }
 
-// ParseWorld reads a world from YAML or JSON, fills in defaults and validates it.
+// ParseWorld reads a world from YAML or JSON, sets defaults and validates it.
 func ParseWorld(data []byte) (*World, error) {
 	w := &World{}
 	if err := yaml.UnmarshalStrict(data, w); err != nil {
@@ -278,11 +267,11 @@ func (i *Instance) setDefaults() {
 	}
 }
 
-// Validate reports every reference that leads nowhere and every value that AWS would not have let exist.
+// Validate reports all references to resources that do not exist and all values that AWS would refuse.
 func (w *World) Validate() error {
 	v := validation{}
-	v.check(w.Region != "", "region: empty; want a region such as us-east-1")
-	v.check(len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; want twelve digits", w.Account)
+	v.check(w.Region != "", "region: empty; must be a region such as us-east-1")
+	v.check(len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; must be twelve digits", w.Account)
 	for _, vpc := range w.VPCs {
 		v.id("vpcs", vpc.ID, "vpc-")
 		v.check(vpc.CIDR.IsValid(), "vpcs: %s: cidr is missing", vpc.ID)
@@ -292,7 +281,7 @@ func (w *World) Validate() error {
 		vpc := find(w.VPCs, s.VPC)
 		v.check(vpc != nil, "subnets: %s: vpc %q does not exist", s.ID, s.VPC)
 		v.check(vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()), "subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR)
-		v.check(strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region, "subnets: %s: availability_zone %q; want %s followed by a letter", s.ID, s.AvailabilityZone, w.Region)
+		v.check(strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region, "subnets: %s: availability_zone %q; must be %s followed by a letter", s.ID, s.AvailabilityZone, w.Region)
 	}
 	for _, t := range w.RouteTables {
 		v.id("route_tables", t.ID, "rtb-")
@@ -306,7 +295,7 @@ func (w *World) Validate() error {
 		v.check(find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
 	}
 	for _, r := range w.Roles {
-		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; want one that begins and ends with /", r.Name, r.Path)
+		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; must begin and end with /", r.Name, r.Path)
 		for name, p := range r.Policies {
 			err := p.Validate()
 			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)
@@ -327,25 +316,25 @@ func (w *World) Validate() error {
 
 func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
 	v.id("instances", i.ID, "i-")
-	v.check(slices.Contains([]string{Running, Stopped, Terminated}, i.State), "instances: %s: state %q; want running, stopped or terminated", i.ID, i.State)
+	v.check(slices.Contains([]string{Running, Stopped, Terminated}, i.State), "instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State)
 	if i.State == Terminated {
-		return // whatever it referred to may be gone
+		return // what it refers to may have been deleted
 	}
 	subnet := find(w.Subnets, i.Subnet)
 	v.check(subnet != nil, "instances: %s: subnet %q does not exist", i.ID, i.Subnet)
 	v.check(subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID, i.Address)
-	v.check(addresses[i.Address] == "", "instances: %s: address %s belongs to %s already", i.ID, i.Address, addresses[i.Address])
+	v.check(addresses[i.Address] == "", "instances: %s: address %s already belongs to %s", i.ID, i.Address, addresses[i.Address])
 	addresses[i.Address] = i.ID
 	for _, g := range i.SecurityGroups {
 		v.check(find(w.SecurityGroups, g) != nil, "instances: %s: security group %q does not exist", i.ID, g)
 	}
 	v.check(i.InstanceProfile == "" || find(w.InstanceProfiles, i.InstanceProfile) != nil, "instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile)
-	v.check(slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint), "instances: %s: metadata.http_endpoint %q; want enabled or disabled", i.ID, i.Metadata.HTTPEndpoint)
-	v.check(slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens), "instances: %s: metadata.http_tokens %q; want required or optional", i.ID, i.Metadata.HTTPTokens)
-	v.check(1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64, "instances: %s: metadata.http_hop_limit %d; want 1 to 64", i.ID, i.Metadata.HopLimit)
+	v.check(slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint), "instances: %s: metadata.http_endpoint %q; must be enabled or disabled", i.ID, i.Metadata.HTTPEndpoint)
+	v.check(slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens), "instances: %s: metadata.http_tokens %q; must be required or optional", i.ID, i.Metadata.HTTPTokens)
+	v.check(1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64, "instances: %s: metadata.http_hop_limit %d; must be 1 to 64", i.ID, i.Metadata.HopLimit)
 }
 
-// validation collects complaints.
+// validation collects problems.
 type validation struct {
 	seen     map[string]bool
 	problems []string
@@ -358,8 +347,8 @@ func (v *validation) check(ok bool, format string, args ...any) {
 }
 
 func (v *validation) id(list, id, prefix string) {
-	v.check(strings.HasPrefix(id, prefix), "%s: id %q; want it to start with %s", list, id, prefix)
-	v.check(!v.seen[id], "%s: id %q is there twice", list, id)
+	v.check(strings.HasPrefix(id, prefix), "%s: id %q; must start with %s", list, id, prefix)
+	v.check(!v.seen[id], "%s: duplicate id %q", list, id)
 	if v.seen == nil {
 		v.seen = map[string]bool{}
 	}
@@ -373,7 +362,7 @@ func (v *validation) err() error {
 	return fmt.Errorf("the world is not consistent:\n  %s", strings.Join(v.problems, "\n  "))
 }
 
-// resource is what all lists of a World hold: things with an id (or name, or ARN) and perhaps tags.
+// resource is an element of a World's lists, with an id (or name, or ARN).
 type resource interface{ key() string }
 
 func (v VPC) key() string                 { return v.ID }
@@ -388,7 +377,7 @@ func (l LoadBalancer) key() string        { return l.ARN }
 func (g TargetGroup) key() string         { return g.ARN }
 func (l Listener) key() string            { return l.ARN }
 
-// find returns a pointer into list, or nil.
+// find returns a pointer to the element with the key, or nil.
 func find[T resource](list []T, key string) *T {
 	for i := range list {
 		if list[i].key() == key {
@@ -398,7 +387,7 @@ func find[T resource](list []T, key string) *T {
 	return nil
 }
 
-// remove deletes the thing with the key from the list.
+// remove deletes the element with the key from the list.
 func remove[T resource](list []T, key string) []T {
 	return slices.DeleteFunc(list, func(t T) bool { return t.key() == key })
 }

@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/internal/logging"
 	"kubernetes-release/release/components"
 )
 
@@ -106,10 +107,10 @@ func TestDeployPhases(t *testing.T) {
 	begun := time.Date(2026, 11, 21, 10, 46, 20, 0, time.UTC)
 	at := func(seconds float64, message string) string {
 		moment := begun.Add(time.Duration(seconds * float64(time.Second)))
-		return fmt.Sprintf("time=%s level=INFO msg=%q\n", moment.Format("2006-01-02T15:04:05.000Z07:00"), message)
+		return fmt.Sprintf("time=%s level=INFO msg=%q\n", logging.Time(moment), message)
 	}
 	const updating = "Updating instance control: control/c9e9d058 (0) (canary)"
-	log := at(-9, "Removing VMs: control-c9e9d058") + // of the command before
+	log := at(-9, "Removing VMs: control-c9e9d058") + // of an earlier command
 		at(1, "Generating variables: etcd_ca (certificate)") +
 		at(1.25, "Generating variables: other (rsa)") +
 		at(2, "Generating variables: etcd_ca (certificate) (00:00:01)") +
@@ -156,7 +157,7 @@ func TestPhaseOf(t *testing.T) {
 		"Compiling packages: etcd/2f1a":                                 phaseCompile,
 		"Updating instance control: control/c9 (0) L creating VM cont":  phaseCreate,
 		"Updating instance control: control/c9 (0) L changed: job etcd": phaseInstall,
-		"Nothing that is known":                                         phaseRest,
+		"An unknown message":                                            phaseRest,
 	} {
 		if got := phaseOf(message); got != want {
 			t.Errorf("%s: %s, want %s", message, got, want)
@@ -176,7 +177,7 @@ func TestPartsOf(t *testing.T) {
 
 func TestDeployNote(t *testing.T) {
 	f := Figure{Ours: 30, Base: 20, Parts: []Part{{Name: phaseRender, Value: 1}, {Name: phaseVariables, Value: 6}}}
-	if got, want := deployNote(f), "Without making secrets its ratio is 1.20."; !strings.HasSuffix(got, want) {
+	if got, want := deployNote(f), "Without the generation of secrets the ratio is 1.20."; !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want it to end with %q", got, want)
 	}
 }
@@ -205,7 +206,7 @@ func TestParseCommands(t *testing.T) {
 	}
 }
 
-// TestCommandScript runs a script, which must pass on every byte.
+// TestCommandScript runs a script, which must pass every byte unchanged.
 func TestCommandScript(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("changing the user needs root")
@@ -295,7 +296,7 @@ func TestBareArguments(t *testing.T) {
 	}
 }
 
-func TestEndGentlyEndsTheWholeGroup(t *testing.T) {
+func TestCancelStopsTheWholeProcessGroup(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := filepath.Join(t.TempDir(), "ended")
 	var output bytes.Buffer
@@ -303,15 +304,15 @@ func TestEndGentlyEndsTheWholeGroup(t *testing.T) {
 	cmd.Stdout = &output
 	reason := errors.New("for the test")
 	time.AfterFunc(300*time.Millisecond, func() { cancel(reason) })
-	if err := endGently(ctx, cmd, &output); !errors.Is(err, reason) {
+	if err := runGroup(ctx, cmd, &output); !errors.Is(err, reason) {
 		t.Errorf("error %v", err)
 	}
 	if text, err := os.ReadFile(ended); err != nil || string(text) != "ended\n" {
-		t.Errorf("the grandchild was not told to end: %q, %v", text, err)
+		t.Errorf("the grandchild got no SIGTERM: %q, %v", text, err)
 	}
 }
 
-// TestCloneUpRemovesItsLab has a repository whose Makefile only notes what it was asked for.
+// TestCloneUpRemovesItsLab uses a repository whose Makefile only records its targets.
 func TestCloneUpRemovesItsLab(t *testing.T) {
 	root, work := t.TempDir(), t.TempDir()
 	notes := filepath.Join(work, "notes")
@@ -332,10 +333,10 @@ func TestCloneUpRemovesItsLab(t *testing.T) {
 		t.Error("a make up that failed gave no error")
 	}
 	if !strings.Contains(shown.String(), "compiled 7 of 9\n") {
-		t.Errorf("how far it was is not to be seen in %q", shown.String())
+		t.Errorf("progress is missing in %q", shown.String())
 	}
 	got, _ := os.ReadFile(notes)
 	if want := "up " + filepath.Join(work, "cache-clone") + "\ndown\n"; string(got) != want {
-		t.Errorf("asked for %q, want %q", got, want)
+		t.Errorf("make got %q, want %q", got, want)
 	}
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Starts a cluster on one machine as a person would who has the programs, the configuration files and the command lines:
-# everything at once, except where one thing cannot do without another. Ends only when it is ended.
+# everything in parallel, except where one program depends on another. It runs until it is stopped.
 set -euo pipefail
 cd "$(dirname "$0")"
 packages=/var/vcap/packages jobs=/var/vcap/jobs
@@ -36,7 +36,7 @@ await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json g
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
 begin kube-controller-manager kube-scheduler kubelet-csr-approver kube-proxy
-# kubelet, the cloud's controller and flannel end when they may not do what they do.
+# kubelet, the cloud controller manager and flannel exit if they lack permissions.
 await "rights of nodes" kubectl --kubeconfig $jobs/kubelet/config/bootstrap-kubeconfig.json auth can-i create certificatesigningrequests.certificates.k8s.io
 begin kubelet
 await addons kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json --namespace kube-system get deployment coredns

@@ -12,15 +12,16 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/components"
 )
 
-// cloneTimeout bounds `make up` in a fresh clone, and the bare builds; each compiles for 20 minutes of two processors.
+// cloneTimeout bounds `make up` in a fresh clone, and the bare builds; each compiles for 20 minutes on two processors.
 const cloneTimeout = 2 * time.Hour
 
-// Clone measures `make up` in a fresh clone of what is committed, with an empty build cache, against go build of the
-// components' programs with the same flags in another empty build cache. The module cache is shared: what is downloaded
-// is the network's time. Whatever happens, the clone, its lab and the caches are removed.
+// Clone measures `make up` in a fresh clone of the last commit, with an empty build cache, against go build of the components'
+// programs with the same flags in another empty build cache. The module cache is shared, because download time depends on the
+// network. The clone, its lab and the caches are always removed.
 func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error) {
 	load := busy()
 	work, err := os.MkdirTemp("", "bench-clone-")
@@ -46,7 +47,7 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 	}, nil
 }
 
-// cloneUp measures the clone and make up in it, and passes on what these print; the clone's lab is removed afterwards.
+// cloneUp measures git clone and make up in the clone, passes on their output, and removes the clone's lab.
 func cloneUp(ctx context.Context, root, work string, out io.Writer) (time.Duration, error) {
 	clone := filepath.Join(work, "clone")
 	begun := time.Now()
@@ -68,12 +69,12 @@ func cloneRun(ctx context.Context, timeout time.Duration, work, dir string, out 
 	var output bytes.Buffer
 	both := io.MultiWriter(&output, out)
 	command.Dir, command.Stdout, command.Stderr = dir, both, both
-	// What make has been told does not concern the make of the clone.
+	// The settings of the calling make must not reach the make of the clone.
 	command.Env = append(without(os.Environ(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "OPS", "VARS"), "GOCACHE="+filepath.Join(work, "cache-clone"))
-	return endGently(ctx, command, &output)
+	return runGroup(ctx, command, &output)
 }
 
-// without leaves variables out of an environment.
+// without returns an environment without some variables.
 func without(environment []string, names ...string) []string {
 	var kept []string
 next:
@@ -98,14 +99,16 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 			list = append(list, c)
 		}
 	}
-	progress := components.NewProgress(out, "go build", len(list))
+	step := progress.NewStep(out, "go build")
+	defer step.Close()
+	step.Parts(len(list), 0)
 	begun := time.Now()
 	for _, c := range list {
 		dir := filepath.Join(work, "bare", c.Name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return 0, err
 		}
-		started := time.Now()
+		part := step.Part(c.Name, 0)
 		command := exec.CommandContext(ctx, "go", bareArguments(c, dir)...)
 		cgo := "CGO_ENABLED=0"
 		if c.Cgo {
@@ -114,16 +117,17 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 		var output bytes.Buffer
 		command.Dir, command.Stdout, command.Stderr = filepath.Join(root, "src", "components", c.Pin), &output, &output
 		command.Env = append(os.Environ(), "GOCACHE="+filepath.Join(work, "cache-bare"), "GOFLAGS=-mod=readonly", "GOWORK=off", cgo, "CGO_CFLAGS=-O2 -g")
-		if err := endGently(ctx, command, &output); err != nil {
+		if err := runGroup(ctx, command, &output); err != nil {
 			return 0, err
 		}
-		progress.Done(c.Name, "built in %s", components.Took(time.Since(started)))
+		part.Done("built")
 	}
+	step.Finish("built %d components", len(list))
 	return time.Since(begun), nil
 }
 
-// bareArguments build a component's programs with the flags that the release builds them with, but for the version
-// strings that the linker sets, which take no time.
+// bareArguments builds a component's programs with the same flags as the release, except for the version strings that the linker
+// sets, which take no time.
 func bareArguments(c components.Component, dir string) []string {
 	link := "-s -w"
 	arguments := []string{"build", "-trimpath", "-buildvcs=false", "-o", dir + "/"}

@@ -22,21 +22,27 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
+	"kubernetes-release/release/execute"
 )
 
 const (
-	// DeployAim is the most that a deploy may take, in times of a start by hand; OtherAim is for everything else.
+	// DeployAim is the maximum time of a deploy, relative to a start by hand.
 	DeployAim = 1.3
-	OtherAim  = 1.1
+	// OtherAim is the maximum of all other ratios of a deploy and of a clone.
+	OtherAim = 1.1
 
 	upTimeout    = 15 * time.Minute
 	downTimeout  = 5 * time.Minute
 	readyTimeout = 5 * time.Minute
 	readyPoll    = 100 * time.Millisecond
-	// settleTime is what a cluster gets after its deploy before its memory is measured.
+	// settleTime is the time between a deploy and the measurement of memory.
 	settleTime = 15 * time.Second
 )
 
@@ -49,20 +55,20 @@ type Deploys struct {
 	Root string
 	// Tarball is the release tarball, absolute.
 	Tarball string
-	// Runs is how often each is measured.
+	// Runs is the number of measurements of each.
 	Runs int
 	Out  io.Writer
 
-	// program and release are copies, so that a build meanwhile changes nothing.
+	// program and release are copies, so that a concurrent build does not change them.
 	program, release string
 	state            string
 }
 
-// Measure deploys and starts by hand in turn, each in a fresh VM, and gives the figures: time, and memory of the deployed
-// processes (PSS and RSS). Whatever happens, no lab is left.
+// Measure deploys and starts by hand in turn, each in a fresh VM, and returns the figures: time, and memory of the deployed processes
+// (PSS and RSS). It always removes the lab.
 func (d *Deploys) Measure(ctx context.Context) (_ []Figure, err error) {
 	if os.Geteuid() != 0 {
-		return nil, errors.New("labs need root: run it as root")
+		return nil, errors.New("a lab requires root")
 	}
 	unlock, err := d.prepare(ctx)
 	if err != nil {
@@ -77,7 +83,7 @@ func (d *Deploys) Measure(ctx context.Context) (_ []Figure, err error) {
 	return d.measure(ctx)
 }
 
-// prepare makes the folder that all is done in; what an earlier run that was killed has left there is removed.
+// prepare creates the working folder, and removes the lab of an earlier run that was killed.
 func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	work := filepath.Join(d.Root, ".build", "bench")
 	bin := filepath.Join(work, "bin")
@@ -96,7 +102,7 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	for from, to := range map[string]string{
 		filepath.Join(d.Root, "bin", "lab"): d.program, filepath.Join(d.Root, "bin", "bpm"): filepath.Join(bin, "bpm"), d.Tarball: d.release,
 	} {
-		if err := copyFile(from, to); err != nil {
+		if err := atomicfile.WriteFrom(to, 0o755, func(w io.Writer) error { return archive.CopyFile(w, from) }); err != nil {
 			return nil, fmt.Errorf("%w; `make release lab` builds it", err)
 		}
 	}
@@ -108,25 +114,8 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	return unlock, nil
 }
 
-func copyFile(from, to string) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = source.Close() }()
-	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(target, source)
-	return errors.Join(err, target.Close())
-}
-
 func (d *Deploys) measure(ctx context.Context) ([]Figure, error) {
-	d.say("deploying once so that packages are compiled; this is not measured")
+	d.say("deploying once to compile packages; this is not measured")
 	if err := d.up(ctx); err != nil {
 		return nil, err
 	}
@@ -167,12 +156,12 @@ func (d *Deploys) measure(ctx context.Context) ([]Figure, error) {
 	return append([]Figure{ready}, memoryFigures(processes)...), nil
 }
 
-// deployNote says what the deploy does beyond what is done by hand, and the ratio without the largest such part.
+// deployNote describes what only the deploy does, and the ratio without the largest such part.
 func deployNote(f Figure) string {
-	note := "By hand starts in a VM that exists, with secrets and files that exist; the deploy makes them within its time."
+	note := "A start by hand uses an existing VM, secrets and files; the time of the deploy includes creating them."
 	for _, p := range f.Parts {
 		if p.Name == phaseVariables {
-			note += fmt.Sprintf(" Without making secrets its ratio is %.2f.", (f.Ours-p.Value)/f.Base)
+			note += fmt.Sprintf(" Without the generation of secrets the ratio is %.2f.", (f.Ours-p.Value)/f.Base)
 		}
 	}
 	return note
@@ -188,19 +177,19 @@ func (d *Deploys) up(ctx context.Context) error {
 		"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml")
 }
 
-// lab runs the lab's program; its output is shown only when it fails. The program gets SIGTERM when ctx ends, and no
-// signal from the terminal, so that a second Ctrl-C does not cut the removal short.
+// lab runs the lab's program and shows its output only when it fails. The program gets SIGTERM when ctx ends, and no signals from
+// the terminal, so that a second Ctrl-C does not interrupt the removal.
 func (d *Deploys) lab(ctx context.Context, timeout time.Duration, name string, arguments ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	command := exec.CommandContext(ctx, d.program, append([]string{name, "--state", d.state}, arguments...)...)
 	var output bytes.Buffer
 	command.Dir, command.Stdout, command.Stderr = d.Root, &output, &output
-	return endGently(ctx, command, &output)
+	return runGroup(ctx, command, &output)
 }
 
-// endGently runs a command in a process group of its own; when ctx ends, the group gets SIGTERM and a while later SIGKILL.
-func endGently(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) error {
+// runGroup runs a command in its own process group. When ctx ends, the group gets SIGTERM, and SIGKILL 30 seconds later.
+func runGroup(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) error {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 	command.WaitDelay = 30 * time.Second
@@ -209,18 +198,13 @@ func endGently(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) err
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s was ended: %w", strings.Join(command.Args, " "), context.Cause(ctx))
+		return fmt.Errorf("%s was stopped: %w", strings.Join(command.Args, " "), context.Cause(ctx))
 	default:
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, lastLines(output.String(), 40))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, execute.LastLines(output.String(), 40))
 	}
 }
 
-func lastLines(text string, most int) string {
-	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
-	return strings.Join(lines[max(0, len(lines)-most):], "\n")
-}
-
-// deploy measures one deploy, and the phases of it.
+// deploy measures one deploy and its phases.
 func (d *Deploys) deploy(ctx context.Context) (time.Duration, map[string]time.Duration, error) {
 	begun := time.Now()
 	if err := d.up(ctx); err != nil {
@@ -239,19 +223,19 @@ func (d *Deploys) deploy(ctx context.Context) (time.Duration, map[string]time.Du
 	return end.Sub(begun), parts, err
 }
 
-// machine gives the lab's one VM.
+// machine returns the lab's only VM.
 func (d *Deploys) machine() (*vm.VM, error) {
 	names, err := vm.List(d.state)
 	if err != nil {
 		return nil, err
 	}
 	if len(names) != 1 {
-		return nil, fmt.Errorf("the lab in %s has the VMs %v; one is wanted", d.state, names)
+		return nil, fmt.Errorf("the lab in %s has the VMs %v; expected one", d.state, names)
 	}
 	return vm.Open(d.state, names[0])
 }
 
-// settled measures memory after a while of rest.
+// settled measures memory after settleTime.
 func settled(ctx context.Context, v *vm.VM) ([]memory, error) {
 	select {
 	case <-ctx.Done():
@@ -261,15 +245,15 @@ func settled(ctx context.Context, v *vm.VM) ([]memory, error) {
 	return memoryOf(ctx, v)
 }
 
-// byHand replaces the VM by a fresh one with the same name, address, files and packages and an empty disk, and measures how
-// long a script takes there to start what ran in the VM, with the same command lines, environments and users. No
-// lifecycle script runs, and nothing is watched by monit or started by bpm.
+// byHand replaces the VM with a new one that has the same name, address, files and packages and an empty disk. It measures how long a
+// script takes there to start the processes of the old VM, with the same command lines, environments and users. No lifecycle script
+// runs, and neither monit nor bpm is involved.
 func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	commands, err := commandsOf(ctx, v)
 	if err != nil {
 		return 0, err
 	}
-	fresh, err := renew(ctx, v)
+	fresh, err := recreate(ctx, v)
 	if err != nil {
 		return 0, err
 	}
@@ -282,35 +266,35 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	}
 	running, stop := context.WithCancelCause(ctx)
 	var output bytes.Buffer
-	ended := make(chan struct{})
+	exited := make(chan struct{})
 	begun := time.Now()
 	go func() {
-		defer close(ended)
+		defer close(exited)
 		err := fresh.Run(running, []string{dir + "/start"}, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &output, Stderr: &output})
 		if err == nil {
-			err = errors.New("all its programs have ended")
+			err = errors.New("all programs exited")
 		}
-		stop(fmt.Errorf("starting by hand: %w", err)) // the wait is in vain
+		stop(fmt.Errorf("starting by hand: %w", err)) // waiting longer is pointless
 	}()
 	err = d.awaitReady(running)
 	took := time.Since(begun)
 	stop(nil)
-	<-ended
+	<-exited
 	if err != nil {
-		return 0, fmt.Errorf("%w\n%s\n%s", err, lastLines(output.String(), 20), logTails(fresh.HostPath(dir)))
+		return 0, fmt.Errorf("%w\n%s\n%s", err, execute.LastLines(output.String(), 20), logTails(fresh.HostPath(dir)))
 	}
 	return took, nil
 }
 
-// renew destroys a VM and its disk and makes them again, with the same jobs and packages in place.
-func renew(ctx context.Context, v *vm.VM) (*vm.VM, error) {
-	text, err := os.ReadFile(v.HostPath("/var/vcap/bosh/spec.json"))
+// recreate destroys a VM and its disk, and creates them again with the same jobs and packages.
+func recreate(ctx context.Context, v *vm.VM) (*vm.VM, error) {
+	text, err := os.ReadFile(v.HostPath(filepath.Join(string(bosh.DefaultRoot), "bosh/spec.json")))
 	if err != nil {
 		return nil, err
 	}
 	var applied agent.ApplySpec
 	if err := json.Unmarshal(text, &applied); err != nil {
-		return nil, fmt.Errorf("what is applied to VM %s: %w", v.Spec.Name, err)
+		return nil, fmt.Errorf("apply spec of VM %s: %w", v.Spec.Name, err)
 	}
 	if err := v.Destroy(ctx); err != nil {
 		return nil, err
@@ -337,29 +321,29 @@ func writeScripts(dir string, commands []command) error {
 	return os.WriteFile(filepath.Join(dir, "start"), byHandScript, 0o700)
 }
 
-// awaitNames waits until the lab's DNS has noticed that the VM is healthy, and resolves the API's name again.
+// awaitNames waits until the lab's DNS has noticed that the VM is healthy and resolves the API's name again.
 func awaitNames(ctx context.Context, v *vm.VM) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	const script = `host=$(sed -n 's|.*"server": "https://\([^:"]*\).*|\1|p' /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json)
+	const script = `host=$(sed -n 's|.*"server": "https://\([^:"]*\).*|\1|p' "$1")
 until getent hosts "$host" >/dev/null; do sleep 0.1; done`
-	_, err := inVM(ctx, v, script)
+	_, err := inVM(ctx, v, script, bosh.DefaultRoot.Job("kubelet", "config/bootstrap-kubeconfig.json"))
 	return err
 }
 
-// logTails are the ends of the logs that a start by hand has written.
+// logTails returns the last lines of the logs of a start by hand.
 func logTails(dir string) string {
-	files, _ := filepath.Glob(filepath.Join(dir, "*.log")) // the pattern is good
+	files, _ := filepath.Glob(filepath.Join(dir, "*.log")) // fails for a bad pattern only
 	var tails []string
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
-			tails = append(tails, filepath.Base(file)+":\n"+lastLines(string(text), 4))
+			tails = append(tails, filepath.Base(file)+":\n"+execute.LastLines(string(text), 4))
 		}
 	}
 	return strings.Join(tails, "\n")
 }
 
-// awaitReady waits until the cluster is ready. The error has what was missing last.
+// awaitReady waits until the cluster is ready. The error includes what was missing last.
 func (d *Deploys) awaitReady(ctx context.Context) error {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(d.state, "kubeconfig"))
 	if err != nil {
@@ -370,22 +354,15 @@ func (d *Deploys) awaitReady(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("it was not within %s", readyTimeout))
-	defer cancel()
-	for {
-		missing := missingOf(limited, client)
-		if missing == nil {
-			return nil
-		}
-		select {
-		case <-limited.Done():
-			return fmt.Errorf("waiting for the cluster to be ready: %w; the last answer: %w", context.Cause(limited), missing)
-		case <-time.After(readyPoll):
-		}
+	err = poll.Within(ctx, readyTimeout, readyPoll, func(ctx context.Context) error { return ready(ctx, client) })
+	if err != nil {
+		return fmt.Errorf("waiting for the cluster to be ready: %w", err)
 	}
+	return nil
 }
 
-func missingOf(ctx context.Context, client kubernetes.Interface) error {
+// ready returns what the cluster lacks to be ready, nil if nothing.
+func ready(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -397,7 +374,7 @@ func missingOf(ctx context.Context, client kubernetes.Interface) error {
 	return notReady(nodes.Items, dns)
 }
 
-// notReady gives what a cluster lacks to be called ready, nil if nothing.
+// notReady returns what a cluster with these Nodes and this CoreDNS lacks to be ready, nil if nothing.
 func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 	if len(nodes) == 0 {
 		return errors.New("no Node has registered")
@@ -418,15 +395,15 @@ func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 	return errors.New("CoreDNS is not Available")
 }
 
-// memoryFigures compare what runs with our processes to what would run without them.
+// memoryFigures compares the memory of all processes with that of all but ours.
 func memoryFigures(processes []memory) []Figure {
 	var figures []Figure
 	for _, kind := range []struct {
 		name, what string
 		of         func(memory) int64
 	}{
-		{"memory-pss", "resident memory of a deployed VM, shared pages divided among who shares them (PSS)", func(m memory) int64 { return m.pss }},
-		{"memory-rss", "resident memory of a deployed VM, shared pages counted for each (RSS)", func(m memory) int64 { return m.rss }},
+		{"memory-pss", "resident memory of a deployed VM, shared pages divided by the number of processes that share them (PSS)", func(m memory) int64 { return m.pss }},
+		{"memory-rss", "resident memory of a deployed VM, shared pages counted for each process (RSS)", func(m memory) int64 { return m.rss }},
 	} {
 		sums := map[owner]int64{}
 		for _, p := range processes {
@@ -442,7 +419,7 @@ func memoryFigures(processes []memory) []Figure {
 				{Name: "Kubernetes", Value: float64(sums[kubernetesOwner])},
 				{Name: "etcd, containerd, flannel, CoreDNS, pause", Value: float64(sums[upstreamOwner])},
 			},
-			Note: fmt.Sprintf("Not counted: what makes a VM of the lab (init, monit), %s.", components.Size(sums[labOwner])),
+			Note: fmt.Sprintf("Not counted: the lab's own processes in the VM (init, monit), %s.", components.Size(sums[labOwner])),
 		})
 	}
 	return figures

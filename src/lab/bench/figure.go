@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/release/components"
 )
 
-// Unit says what a figure's values count.
+// Unit is the unit of a figure's values.
 type Unit string
 
 // Units of figures.
@@ -25,7 +25,7 @@ const (
 	Calls   Unit = "calls"
 )
 
-// format writes a value for people.
+// format formats a value for people.
 func (u Unit) format(value float64) string {
 	switch u {
 	case Bytes:
@@ -36,30 +36,29 @@ func (u Unit) format(value float64) string {
 	return fmt.Sprintf("%.1f s", value)
 }
 
-// Figure is one ratio, both of whose values were measured in the same run on the same machine.
+// Figure is a ratio of two values that were measured in the same run on the same machine.
 type Figure struct {
-	// Name is unique among figures; What says in words what the ratio is of.
+	// Name is unique among figures; What describes what is measured.
 	Name string `json:"name"`
 	What string `json:"what"`
 	Unit Unit   `json:"unit"`
-	// Ours is the value of what Subject names, Base that of what Against names.
+	// Ours is the value of Subject, Base that of Against.
 	Subject string  `json:"subject"`
 	Ours    float64 `json:"ours"`
 	Against string  `json:"against"`
 	Base    float64 `json:"base"`
-	// Ratio is Ours to Base; Aim is what it should at most be.
+	// Ratio is Ours divided by Base; Aim is its maximum.
 	Ratio float64 `json:"ratio"`
 	Aim   float64 `json:"aim"`
 	Met   bool    `json:"met"`
-	// OursRuns and BaseRuns are the repetitions of which Ours and Base are the medians; empty where it was measured once.
+	// Ours and Base are the medians of OursRuns and BaseRuns, which are empty for a single measurement.
 	OursRuns []float64 `json:"ours_runs,omitempty"`
 	BaseRuns []float64 `json:"base_runs,omitempty"`
-	// Parts say what Ours is made of.
+	// Parts break Ours down.
 	Parts []Part `json:"parts,omitempty"`
-	// Note is what has to be known to judge the figure.
+	// Note explains the figure.
 	Note string `json:"note,omitempty"`
-	// Busy is how many processes wanted a processor on average in the minute before it was measured, of which Processors
-	// could have one: what else the machine had to do.
+	// Busy is the load average of the minute before the measurement, on a machine with Processors: what else it had to do.
 	Busy       float64   `json:"busy"`
 	Processors int       `json:"processors"`
 	Measured   time.Time `json:"measured"`
@@ -69,11 +68,11 @@ type Figure struct {
 type Part struct {
 	Name  string  `json:"name"`
 	Value float64 `json:"value"`
-	// Runs are the repetitions of which Value is the median.
+	// Value is the median of Runs.
 	Runs []float64 `json:"runs,omitempty"`
 }
 
-// Finish computes the ratios, and adds when they were measured and how busy the machine was.
+// Finish computes the ratios, and adds the time and the number of processors.
 func Finish(figures []Figure) []Figure {
 	var finished []Figure
 	for _, f := range figures {
@@ -87,17 +86,17 @@ func Finish(figures []Figure) []Figure {
 	return finished
 }
 
-// Print writes the figure for people.
+// Print prints the figure for people.
 func (f Figure) Print(out io.Writer) {
-	verdict := "met"
+	result := "met"
 	if !f.Met {
-		verdict = "MISSED"
+		result = "MISSED"
 	}
 	_, _ = fmt.Fprintf(out, "\n%s: %s\n", f.Name, f.What)
 	width := max(len(f.Subject), len(f.Against))
 	_, _ = fmt.Fprintf(out, "  %-*s  %10s%s\n", width, f.Subject, f.Unit.format(f.Ours), runs(f.Unit, f.OursRuns))
 	_, _ = fmt.Fprintf(out, "  %-*s  %10s%s\n", width, f.Against, f.Unit.format(f.Base), runs(f.Unit, f.BaseRuns))
-	_, _ = fmt.Fprintf(out, "  %-*s  %10.2f  (aim: at most %.2f, %s)\n", width, "ratio", f.Ratio, f.Aim, verdict)
+	_, _ = fmt.Fprintf(out, "  %-*s  %10.2f  (aim: at most %.2f, %s)\n", width, "ratio", f.Ratio, f.Aim, result)
 	if len(f.Parts) > 0 {
 		_, _ = fmt.Fprintf(out, "  of %s:\n", f.Subject)
 		partWidth := 0
@@ -112,7 +111,7 @@ func (f Figure) Print(out io.Writer) {
 		_, _ = fmt.Fprintf(out, "  %s\n", f.Note)
 	}
 	if f.Busy > 0 {
-		_, _ = fmt.Fprintf(out, "  The minute before, %.1f processes wanted one of the machine's %d processors.\n", f.Busy, f.Processors)
+		_, _ = fmt.Fprintf(out, "  Load average of the minute before: %.1f, on %d processors.\n", f.Busy, f.Processors)
 	}
 }
 
@@ -146,7 +145,7 @@ type Report struct {
 	Figures []Figure `json:"figures"`
 }
 
-// Keep puts figures into the report in a file, in place of those with the same names; others in it stay.
+// Keep writes figures to the report at path, in place of those with the same names. It keeps the others.
 func Keep(path string, figures []Figure) error {
 	var report Report
 	text, err := os.ReadFile(path)
@@ -170,16 +169,10 @@ func Keep(path string, figures []Figure) error {
 	if text, err = json.MarshalIndent(report, "", "  "); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Write(path, append(text, '\n'), 0o644)
 }
 
-// busy reads the average number of processes that wanted a processor in the last minute.
+// busy reads the load average of the last minute.
 func busy() float64 {
 	var average float64
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Phases of a deploy, in their order.
+// Phases of a deploy, in order.
 const (
 	phaseRead      = "read release and manifest"
 	phaseVariables = "generate variables"
@@ -30,7 +30,7 @@ var phases = []string{
 	phaseRead, phaseVariables, phaseRender, phaseCompile, phaseNetwork, phaseCreate, phaseInstall, phasePreStart, phaseStart, phasePostStart, phaseRest,
 }
 
-// stages tell a phase by how a line of the lab's log begins, steps by how what follows " L " begins.
+// stages map the start of a log line of the lab to a phase, steps the start of what follows " L ".
 var (
 	stages = []struct{ prefix, phase string }{
 		{"Generating variables", phaseVariables},
@@ -49,14 +49,14 @@ var (
 		{"starting jobs", phaseStart},
 		{"executing post-start", phasePostStart},
 	}
-	logLine = regexp.MustCompile(`^time=(\S+) level=\S+ msg=("(?:[^"\\]|\\.)*"|\S+)`)
-	ended   = regexp.MustCompile(` \(\d\d:\d\d:\d\d\)( FAILED)?$`)
+	logLine  = regexp.MustCompile(`^time=(\S+) level=\S+ msg=("(?:[^"\\]|\\.)*"|\S+)`)
+	finished = regexp.MustCompile(` \(\d\d:\d\d:\d\d\)( FAILED)?$`)
 )
 
-// stepMark is between a task and what it does now.
+// stepMark separates a task from its current step.
 const stepMark = " L "
 
-// phaseOf tells what a deploy does after it has logged a message that something begins.
+// phaseOf returns the phase of a deploy after a log message that a task or step starts.
 func phaseOf(message string) string {
 	label, step, isStep := strings.Cut(message, stepMark)
 	if isStep {
@@ -74,13 +74,13 @@ func phaseOf(message string) string {
 	return phaseRest
 }
 
-// deployPhases reads the lab's log of a deploy of one VM that ran from begun to end, and gives how long each phase took.
-// The time between two lines belongs to the phase that the first one names, or where that one says that a task ended, to
-// the one that is still under way. Phases that did not occur are left out.
+// deployPhases reads the lab's log of a deploy of one VM that ran from begun to end, and returns the duration of each phase that
+// occurred. The time between two lines belongs to the phase that the first one names, or, if that one reports the end of a task,
+// to the task that is still running.
 func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration, error) {
 	took := map[string]time.Duration{}
 	now, since := phaseRead, begun
-	var underway []string // tasks that have begun and not ended
+	var running []string // tasks that have started and not finished
 	scanner := bufio.NewScanner(log)
 	for scanner.Scan() {
 		parts := logLine.FindStringSubmatch(scanner.Text())
@@ -100,17 +100,17 @@ func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration
 		}
 		took[now] += at.Sub(since)
 		since = at
-		if end := ended.FindString(message); end != "" {
+		if end := finished.FindString(message); end != "" {
 			task := strings.TrimSuffix(message, end)
-			underway = slices.DeleteFunc(underway, func(other string) bool { return other == task })
+			running = slices.DeleteFunc(running, func(other string) bool { return other == task })
 			now = phaseRest
-			if len(underway) > 0 {
-				now = phaseOf(underway[len(underway)-1])
+			if len(running) > 0 {
+				now = phaseOf(running[len(running)-1])
 			}
 			continue
 		}
 		if !strings.Contains(message, stepMark) {
-			underway = append(underway, message)
+			running = append(running, message)
 		}
 		now = phaseOf(message)
 	}
@@ -120,7 +120,7 @@ func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration
 	return took, scanner.Err()
 }
 
-// partsOf gives the median of each phase over several deploys, in order.
+// partsOf returns the median of each phase over several deploys, in order.
 func partsOf(deploys []map[string]time.Duration) []Part {
 	var parts []Part
 	for _, phase := range phases {

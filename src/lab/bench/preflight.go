@@ -27,29 +27,28 @@ import (
 )
 
 const (
-	// PreflightTimeAim is the most that a crowd of workers should need of the time that EC2's token bucket needs for it.
+	// PreflightTimeAim is the maximum time of a crowd of workers, relative to the time that EC2's token bucket needs for it.
 	PreflightTimeAim = 1.2
-	// PreflightCallsAim is the most that a worker of a large crowd should call EC2 against one of a small crowd. Calls of the
-	// whole crowd grow linearly as long as this has a bound.
+	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large crowd, relative to one in a small crowd. As long as
+	// this is bounded, the calls of the whole crowd grow linearly.
 	PreflightCallsAim = 4
 )
 
-// EC2's token bucket, one for each action of an account in a region.
+// EC2's token bucket. Each action has one per account and region.
 const (
 	bucketBurst = 100
 	bucketRate  = 20 // a second
 )
 
-// Preflights measures how the preflights of many workers that begin at the same moment get through EC2's token bucket.
+// Preflights measures how the preflights of many workers that start at the same time get through EC2's token bucket.
 //
-// They are those of the program cloud-preflight, with the settings that the job cloud-provider renders and the program's
-// own timeout, and each finds instance metadata of its own. They run in one process, since 1,000 processes would not fit
-// into a small machine; and each begins to call EC2 when all have read instance metadata, since on real machines, which do
-// not share processors, that takes milliseconds.
+// They are those of the program cloud-preflight, with the default settings of the job cloud-provider and the program's own timeout,
+// and each has its own instance metadata. They run in one process, because a small machine cannot run 1,000 processes. Each calls EC2
+// only after all have read instance metadata, because that takes milliseconds on real machines, which do not share processors.
 type Preflights struct {
-	// Root is the repository, in which the job's defaults are found.
+	// Root is the repository, which holds the job's defaults.
 	Root string
-	// Runs is how often the large crowd is measured.
+	// Runs is the number of measurements of the large crowd.
 	Runs int
 	Out  io.Writer
 }
@@ -57,7 +56,7 @@ type Preflights struct {
 // crowdSizes are the numbers of workers: the first is compared with the last.
 var crowdSizes = []int{10, 100, 1000}
 
-// Measure returns the figures. The error says what went wrong, above all if a worker did not pass.
+// Measure returns the figures. It is an error if a worker did not pass.
 func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 	config, err := workerConfig(p.Root)
 	if err != nil {
@@ -100,19 +99,19 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 	bound := float64(largest-bucketBurst) / bucketRate
 	return []Figure{{
 		Name: "preflight-time", What: "time until the last of many workers is through EC2's token bucket", Unit: Seconds, Aim: PreflightTimeAim, Busy: load,
-		Subject: fmt.Sprintf("%d workers that begin at once", largest), Ours: median(times), OursRuns: times,
+		Subject: fmt.Sprintf("%d workers that start at once", largest), Ours: median(times), OursRuns: times,
 		Against: fmt.Sprintf("the bucket's lower bound, %d calls and %d a second", bucketBurst, bucketRate), Base: bound,
-		Note: fmt.Sprintf("All passed. No worker called one action more than %d times, which nothing limits; the slowest was done after %.0f s of the %.0f s that a run may take.",
+		Note: fmt.Sprintf("All passed. No worker called an action more than %d times, which is not limited; the slowest finished after %.0f s of at most %.0f s.",
 			attempts, slices.Max(slowest), preflight.DefaultTimeout.Seconds()),
 	}, {
-		Name: "preflight-calls", What: "EC2 calls of each worker in a large crowd against a small one; the cost is linear as long as they stay within a bound", Unit: Calls, Aim: PreflightCallsAim, Busy: load,
+		Name: "preflight-calls", What: "EC2 calls of each worker in a large crowd against a small one; while they are bounded, the cost is linear", Unit: Calls, Aim: PreflightCallsAim, Busy: load,
 		Subject: fmt.Sprintf("%d workers", largest), Ours: median(calls), OursRuns: calls,
 		Against: fmt.Sprintf("%d workers", crowdSizes[0]), Base: perWorker, Parts: parts,
-		Note: fmt.Sprintf("In all %s. Calls that EC2 throttles are counted; they cost the crowd no token of the bucket.", strings.Join(totals, ", ")),
+		Note: fmt.Sprintf("In total %s. They include throttled calls, which take no token from the bucket.", strings.Join(totals, ", ")),
 	}}, nil
 }
 
-// workerConfig is preflight.json of a worker as the job renders it when no property is set.
+// workerConfig is a worker's preflight.json as the job renders it with default properties.
 func workerConfig(root string) (preflight.Config, error) {
 	path := filepath.Join(root, "jobs", "cloud-provider", "spec")
 	content, err := os.ReadFile(path)
@@ -141,18 +140,18 @@ func workerConfig(root string) (preflight.Config, error) {
 
 const crowdCluster = "bench"
 
-// crowd is a number of workers whose preflights begin at once, and then what came of it.
+// crowd is a number of workers whose preflights start at once, and the result.
 type crowd struct {
 	workers     int
 	burst, rate float64
 	config      preflight.Config
 	timeout     time.Duration
-	span        time.Duration // first span of those whom AWS throttles; 0: the one of real machines
+	span        time.Duration // first back-off after throttling; 0 for the default
 
 	calls, throttled int
-	attempts         int           // most calls of one worker for one action
+	attempts         int           // maximum calls of one worker for one action
 	took             time.Duration // from the first call of EC2 to the last
-	slowest          time.Duration // run, from the first call on
+	slowest          time.Duration // worker, from the first call on
 }
 
 func (c *crowd) name() string { return fmt.Sprintf("calls each of %d workers", c.workers) }
@@ -166,10 +165,10 @@ func (c *crowd) line() string {
 	return text
 }
 
-// readers is how many workers read instance metadata at a time, for they have the processors of one machine.
+// readers is how many workers read instance metadata at a time, because they share the processors of one machine.
 const readers = 16
 
-// run plays the crowd. The error names the first worker that did not pass and says why.
+// run runs the crowd. The error names the first worker that did not pass and its findings.
 func (c *crowd) run(ctx context.Context) error {
 	simulator, err := c.simulator()
 	if err != nil {
@@ -186,12 +185,12 @@ func (c *crowd) run(ctx context.Context) error {
 	var done, arrived sync.WaitGroup
 	arrived.Add(c.workers)
 	reports, errs := make([]*preflight.Report, c.workers), make([]error, c.workers)
-	began := sync.OnceValue(time.Now) // when the first calls EC2
+	began := sync.OnceValue(time.Now) // the time of the first EC2 call
 	for n := range c.workers {
 		done.Go(func() {
 			slots <- struct{}{}
 			arrive := sync.OnceFunc(func() { <-slots; arrived.Done() })
-			defer arrive() // also if it never comes to call
+			defer arrive() // also if it never calls EC2
 			reports[n], errs[n] = c.worker(ctx, simulator, n, func() { arrive(); arrived.Wait(); began() })
 		})
 	}
@@ -221,7 +220,7 @@ func (c *crowd) run(ctx context.Context) error {
 	return nil
 }
 
-// setenv sets environment variables and returns what puts back the old ones.
+// setenv sets environment variables and returns a function that restores the old ones.
 func setenv(values map[string]string) (restore func()) {
 	old := map[string]string{}
 	var unset []string
@@ -249,7 +248,7 @@ func workerAddress(n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 77, byte(16 + (n+4)/256), byte((n + 4) % 256)})
 }
 
-// simulator is an AWS in which all is well for the workers, under the generated policy.
+// simulator simulates an AWS in which the workers pass, with the generated IAM policy.
 func (c *crowd) simulator() (*awssim.Simulator, error) {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: crowdCluster})
 	world.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:*", Burst: c.burst, Rate: c.rate}}
@@ -273,9 +272,9 @@ func (c *crowd) simulator() (*awssim.Simulator, error) {
 	return awssim.New(world, awssim.Options{})
 }
 
-// worker makes the preflight of one worker.
+// worker runs the preflight of one worker.
 func (c *crowd) worker(ctx context.Context, simulator *awssim.Simulator, n int, beforeCalls func()) (*preflight.Report, error) {
-	// Instance metadata tells machines apart by the address that they ask from.
+	// The simulated instance metadata identifies machines by their source address.
 	answer := simulator.MetadataServer().Handler
 	source := netip.AddrPortFrom(workerAddress(n), 1024).String()
 	metadata := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -286,7 +285,7 @@ func (c *crowd) worker(ctx context.Context, simulator *awssim.Simulator, n int, 
 	if err != nil {
 		return nil, err
 	}
-	go func() { _ = metadata.Serve(listener) }() // ends with Close
+	go func() { _ = metadata.Serve(listener) }() // returns after Close
 	defer func() { _ = metadata.Close() }()
 
 	provider := &aws.Provider{

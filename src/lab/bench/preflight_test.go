@@ -18,7 +18,7 @@ func TestWorkerConfig(t *testing.T) {
 	}
 }
 
-// TestCrowd has more workers than the bucket has calls at once.
+// TestCrowd has more workers than the bucket has tokens.
 func TestCrowd(t *testing.T) {
 	config, err := workerConfig("../../..")
 	if err != nil {
@@ -36,8 +36,7 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-// TestCrowdMustPass: a figure of workers that did not pass would be worth nothing.
-func TestCrowdMustPass(t *testing.T) {
+func TestWorkersThatDoNotPassAreAnError(t *testing.T) {
 	config, err := workerConfig("../../..")
 	if err != nil {
 		t.Fatal(err)

@@ -7,13 +7,17 @@ import (
 	"encoding/base64"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
+	"al.essio.dev/pkg/shellescape"
+
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/vm"
 )
 
-// command is a program as it runs in a VM: what the launcher made of a job's configuration.
+// command is a program as it runs in a VM, with the command line that the launcher built.
 type command struct {
 	name        string
 	uid, gid    int
@@ -22,18 +26,18 @@ type command struct {
 	environment []string
 }
 
-// listCommands prints a line for each program that a pidfile names: pidfile, uid, gid, and in base64 working directory,
-// command line and environment, the latter two as the kernel gives them.
+// listCommands prints a line for each program that a pidfile names: pidfile, uid, gid, and in base64 the working directory, and the
+// command line and environment as in /proc.
 const listCommands = `
-for file in /var/vcap/sys/run/bpm/*/*.pid /var/vcap/sys/run/*/*.pid; do
+for file in "$1"/bpm/*/*.pid "$1"/*/*.pid; do
   [ -s "$file" ] || continue
   process=/proc/$(tr -d '[:space:]' <"$file")
   echo "$file" $(stat -c '%u %g' "$process") $(readlink -n "$process/cwd" | base64 -w0) $(base64 -w0 "$process/cmdline") $(base64 -w0 "$process/environ")
 done`
 
-// commandsOf gives the programs that run in a VM, by their pidfiles' names.
+// commandsOf returns the programs that run in a VM, named after their pidfiles.
 func commandsOf(ctx context.Context, v *vm.VM) ([]command, error) {
-	output, err := inVM(ctx, v, listCommands)
+	output, err := inVM(ctx, v, listCommands, bosh.DefaultRoot.Run(""))
 	if err != nil {
 		return nil, err
 	}
@@ -79,20 +83,18 @@ func parseCommand(line string) (command, error) {
 	return c, nil
 }
 
-// script is what a person would write into a file to start the program by hand.
+// script is the script that a person would write to start the program by hand.
 func (c command) script() string {
 	words := make([]string, 0, len(c.environment)+len(c.argv))
-	for _, word := range append(append([]string{}, c.environment...), c.argv...) {
-		words = append(words, "  "+shellQuote(word))
+	for _, word := range slices.Concat(c.environment, c.argv) {
+		words = append(words, "  "+shellescape.Quote(word))
 	}
 	return fmt.Sprintf("#!/bin/bash\ncd %s\nexec setpriv --reuid %d --regid %d --init-groups env -i \\\n%s\n",
-		shellQuote(c.dir), c.uid, c.gid, strings.Join(words, " \\\n"))
+		shellescape.Quote(c.dir), c.uid, c.gid, strings.Join(words, " \\\n"))
 }
 
-func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
-
-// memory is a process's memory in bytes: pages that it holds (RSS), and the same with shared pages divided among those
-// who share them (PSS).
+// memory is a process's memory in bytes: its resident pages (RSS), and the same with shared pages divided by the number of processes
+// that share them (PSS).
 type memory struct {
 	program  string
 	pss, rss int64
@@ -134,7 +136,7 @@ func parseMemory(output []byte) ([]memory, error) {
 	return list, nil
 }
 
-// owner says whose a program is.
+// owner is what a program belongs to.
 type owner string
 
 // Owners of processes in a VM.
@@ -145,16 +147,15 @@ const (
 	labOwner        owner = "lab"
 )
 
-// owners are by the beginnings of the paths with which programs are started; the first that fits counts. Programs in
-// containers have paths of their own.
+// owners maps prefixes of the programs' paths to owners; the first match counts. Programs in containers have paths of their own.
 var owners = []struct {
 	prefix string
 	owner  owner
 }{
-	{"/var/vcap/packages/helpers/", ownOwner},
-	{"/var/vcap/packages/kubernetes/", kubernetesOwner},
-	{"/var/vcap/packages/cloud-provider-aws/", kubernetesOwner},
-	{"/var/vcap/", upstreamOwner},
+	{bosh.DefaultRoot.Package("helpers") + "/", ownOwner},
+	{bosh.DefaultRoot.Package("kubernetes") + "/", kubernetesOwner},
+	{bosh.DefaultRoot.Package("cloud-provider-aws") + "/", kubernetesOwner},
+	{string(bosh.DefaultRoot) + "/", upstreamOwner},
 	{"/pause", upstreamOwner},
 	{"/coredns", upstreamOwner},
 }
@@ -168,10 +169,10 @@ func ownerOf(program string) owner {
 	return labOwner
 }
 
-// inVM runs a shell script in a VM and gives its output.
-func inVM(ctx context.Context, v *vm.VM, script string) ([]byte, error) {
+// inVM runs a shell script with arguments in a VM and returns its output.
+func inVM(ctx context.Context, v *vm.VM, script string, arguments ...string) ([]byte, error) {
 	var out, problems bytes.Buffer
-	err := v.Run(ctx, []string{"bash", "-c", script}, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems})
+	err := v.Run(ctx, append([]string{"bash", "-c", script, "bash"}, arguments...), vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(problems.String()))
 	}

@@ -1,4 +1,4 @@
-// Package bench measures the release against what it is made of, and prints ratios.
+// Package bench measures the release against the upstream programs that it consists of, and prints ratios.
 package bench
 
 import (
@@ -14,12 +14,13 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/boshrelease"
 	"kubernetes-release/release/components"
 )
 
-// upstreamPrograms are the programs as upstream's own build makes them, by the pin that builds them. CoreDNS is not
-// among them: what its full plugin list needs is not pinned here; it counts as we ship it.
+// upstreamPrograms are the programs of upstream's own builds, by the pin that builds them. CoreDNS is built as we ship it: the
+// modules of its full plugin list are not pinned here.
 var upstreamPrograms = []struct {
 	pin      string
 	packages []string
@@ -47,12 +48,11 @@ var upstreamPrograms = []struct {
 	{pin: "coredns", packages: []string{"."}},
 }
 
-// SizeAim is the most that the tarball should have of the bare programs' size.
+// SizeAim is the maximum size of the tarball, relative to the bare programs.
 const SizeAim = 0.5
 
-// Size builds the programs as upstream names them, each by itself with go build's defaults but paths trimmed, gzips
-// each, and gives the release tarball's size against their sum in bytes, once with the symbol tables that go build
-// leaves in, and once stripped of them, as ours are.
+// Size builds the upstream programs with go build's defaults and -trimpath, gzips each, and returns the size of the release tarball
+// against their sum in bytes, once with symbol tables, as go build leaves them, and once stripped, as ours are.
 func Size(ctx context.Context, root string, release boshrelease.Result, out io.Writer) ([]Figure, error) {
 	work, err := os.MkdirTemp("", "bench-size-")
 	if err != nil {
@@ -60,12 +60,16 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	var figures []Figure
-	for _, kind := range []struct{ figure, name, link string }{
+	kinds := []struct{ figure, name, link string }{
 		{"size", "go build's defaults", ""}, {"size-stripped", "stripped", "-s -w"},
-	} {
-		progress := components.NewProgress(out, "size", len(upstreamPrograms))
+	}
+	step := progress.NewStep(out, "size")
+	defer step.Close()
+	step.Parts(len(kinds)*len(upstreamPrograms), 0)
+	for _, kind := range kinds {
 		var total int64
 		for _, upstream := range upstreamPrograms {
+			part := step.Part(upstream.pin+", "+kind.name, 0)
 			dir := filepath.Join(work, kind.name, upstream.pin)
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return nil, err
@@ -86,21 +90,22 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 				return nil, err
 			}
 			total += size
-			progress.Done(upstream.pin, "%d programs, %s gzipped", len(upstream.packages), components.Size(size))
+			part.Done("%d programs, %s gzipped", len(upstream.packages), components.Size(size))
 			if err := os.RemoveAll(dir); err != nil {
 				return nil, err
 			}
 		}
 		figures = append(figures, Figure{
-			Name: kind.figure, What: "size of the release tarball, which also has the images and what else the release ships", Unit: Bytes, Aim: SizeAim,
+			Name: kind.figure, What: "size of the release tarball, which also holds the images and everything else that the release ships", Unit: Bytes, Aim: SizeAim,
 			Subject: "release tarball", Ours: float64(release.Size),
 			Against: "bare upstream programs, " + kind.name + ", each gzipped", Base: float64(total),
 		})
 	}
+	step.Finish("built the upstream programs")
 	return figures, nil
 }
 
-// gzipped is the size of a folder's files together, each gzipped by itself.
+// gzipped is the total size of a folder's files, each gzipped separately.
 func gzipped(dir string) (int64, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { vmtest.Main(m) }
 
-// machine makes a VM with the real program in job bpm, and the given jobs, each a map of file to content.
+// machine creates a VM with the real program in job bpm, and the given jobs, each a map of file to content.
 func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 	t.Helper()
 	v := vmtest.New(t)
@@ -40,7 +40,7 @@ func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 	return v
 }
 
-// serve is a program of a package that tells what it sees, and then waits for signals.
+// serve is a packaged program that reports what it can see and then waits for signals.
 const serve = `#!/bin/bash
 env | grep -v -e ^_= -e ^SHLVL= -e ^PWD= | sort > report.env 2>/dev/null
 {
@@ -92,7 +92,7 @@ const webConfig = `processes:
 - name: web
   executable: /var/vcap/packages/tool/bin/serve
   args: [--port, 80, "two words"]
-  env: {COLOUR: blue}
+  env: {COLOR: blue}
   hooks: {pre_start: /var/vcap/jobs/web/bin/hook}
   persistent_disk: true
   ephemeral_disk: true
@@ -101,7 +101,7 @@ const webConfig = `processes:
   limits: {open_files: 512, memory: 1G, processes: 50}
 `
 
-func TestProcessLivesByItsConfiguration(t *testing.T) {
+func TestProcessRunsAsConfigured(t *testing.T) {
 	v := machine(t, map[string]map[string]string{
 		"web":   {"config/bpm.yml": webConfig, "bin/hook": "#!/bin/sh\nid -un > /tmp/hook\n"},
 		"other": {"config/secret": "x"},
@@ -140,7 +140,7 @@ web
 /var/vcap/sys:
 log
 512`)
-	expect(t, v, `tr '\0' '\n' < /proc/$(bpm pid web)/environ | grep -e COLOUR -e TMPDIR -e HOME`, "COLOUR=blue\nHOME=/var/vcap/data/web\nTMPDIR=/var/vcap/data/web/tmp")
+	expect(t, v, `tr '\0' '\n' < /proc/$(bpm pid web)/environ | grep -e COLOR -e TMPDIR -e HOME`, "COLOR=blue\nHOME=/var/vcap/data/web\nTMPDIR=/var/vcap/data/web/tmp")
 	if dirExists("/sys/fs/cgroup/memory") { // version 1
 		expect(t, v, "cat /sys/fs/cgroup/memory/bpm/web.web/memory.limit_in_bytes /sys/fs/cgroup/pids/bpm/web.web/pids.max; grep -c . /sys/fs/cgroup/pids/bpm/web.web/cgroup.procs | sed 's/[1-9].*/some/'", "1073741824\n50\nsome")
 	}
@@ -164,10 +164,10 @@ func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 		},
 	})
 	if out, code := bash(t, v, "bpm start stubborn"); code != 1 || !strings.Contains(out, "[first, second, broken]") {
-		t.Errorf("a process that isn't there: %q, exit code %d", out, code)
+		t.Errorf("an unknown process: %q, exit code %d", out, code)
 	}
 	if out, code := bash(t, v, "bpm start stubborn -p broken"); code != 1 || !strings.Contains(out, "/bin/none") {
-		t.Errorf("an executable that isn't there: %q, exit code %d", out, code)
+		t.Errorf("a missing executable: %q, exit code %d", out, code)
 	}
 	if out, code := bash(t, v, "echo hello | bpm run stubborn -p second -e WHO=me"); code != 5 || out != "me\nhello" {
 		t.Errorf("bpm run: %q, exit code %d", out, code)
@@ -175,7 +175,7 @@ func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 	begun := time.Now()
 	expect(t, v, "bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat /var/vcap/sys/log/stubborn/first.stdout.log", "INT\nQUIT")
 	if d := time.Since(begun); d < 20*time.Second || d > 30*time.Second {
-		t.Errorf("stopping a deaf process took %s, want 20s and a little", d)
+		t.Errorf("stopping a process that ignores signals took %s, want a little over 20s", d)
 	}
 }
 
@@ -191,11 +191,11 @@ func TestConfigurationIsStrict(t *testing.T) {
 		{"relative executable", "processes: [{name: a, executable: a}]", `"a": must be an absolute path`},
 		{"twice", "processes: [{name: a, executable: /a}, {name: a, executable: /a}]", "defined twice"},
 		{"volume outside", "processes: [{name: a, executable: /a, additional_volumes: [{path: /etc/x}]}]", "unrestricted_volumes"},
-		{"volume not plain", "processes: [{name: a, executable: /a, additional_volumes: [{path: /var/vcap/data/../x}]}]", "plain path"},
+		{"volume not clean", "processes: [{name: a, executable: /a, additional_volumes: [{path: /var/vcap/data/../x}]}]", "clean path"},
 		{"capability", "processes: [{name: a, executable: /a, capabilities: [CAP_KILL]}]", "CAP_KILL"},
 		{"memory", "processes: [{name: a, executable: /a, limits: {memory: lots}}]", `"lots"`},
 		{"signal", "processes: [{name: a, executable: /a, shutdown_signal: HUP}]", "TERM or INT"},
-		{"all at once", "processes: [{name: a, shutdown_signal: HUP}]", "executable"},
+		{"several problems", "processes: [{name: a, shutdown_signal: HUP}]", "executable"},
 	} {
 		file := filepath.Join(t.TempDir(), "bpm.yml")
 		must(t, os.WriteFile(file, []byte(c.yaml), 0o600))

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// capabilities are Linux's, by the names that bpm.yml uses.
+// capabilities maps the names that bpm.yml uses to Linux capabilities.
 var capabilities = map[string]uintptr{
 	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "FOWNER": unix.CAP_FOWNER,
 	"FSETID": unix.CAP_FSETID, "KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETPCAP": unix.CAP_SETPCAP,
@@ -20,8 +20,8 @@ var capabilities = map[string]uintptr{
 	"BLOCK_SUSPEND": unix.CAP_BLOCK_SUSPEND, "AUDIT_READ": unix.CAP_AUDIT_READ,
 }
 
-// becomeUser gives the calling thread, and so what it then executes, a user and exactly the capabilities listed. Raw system calls are
-// used because the runtime's own change all threads, which have no part in this.
+// becomeUser switches the calling thread, and so the program that it then executes, to a user with exactly the listed capabilities. It
+// uses raw system calls because those of package syscall change all threads of the process.
 func becomeUser(uid, gid int, list []string) error {
 	keep := make(map[uintptr]bool, len(list))
 	for _, name := range list {
@@ -31,7 +31,7 @@ func becomeUser(uid, gid int, list []string) error {
 		if keep[c] {
 			continue
 		}
-		// EINVAL: the kernel is older than this list.
+		// EINVAL: the kernel does not have this capability.
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err != nil && err != unix.EINVAL {
 			return fmt.Errorf("dropping capability %d: %w", c, err)
 		}
@@ -60,7 +60,7 @@ func becomeUser(uid, gid int, list []string) error {
 	}
 	for c := range keep {
 		if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c, 0, 0); err != nil {
-			return fmt.Errorf("handing on capability %d: %w", c, err)
+			return fmt.Errorf("raising ambient capability %d: %w", c, err)
 		}
 	}
 	return nil

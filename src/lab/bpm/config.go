@@ -1,12 +1,13 @@
-// Package bpm stands in for bpm (https://github.com/cloudfoundry/bpm-release) in the lab, as far as jobs can tell from its documents
-// docs/config.md and docs/runtime.md: the same configuration file, commands, environment, user, writable directories, logs, pidfiles and way
-// to stop. It is stricter about configuration, so that what runs here is accepted there. Three things differ: a process shares
-// the VM's process table instead of getting one of its own under an init, limits that the kernel refuses to set are
-// reported and left out, and mounts made in a shared volume reach the process but not the other way round.
+// Package bpm stands in for bpm (https://github.com/cloudfoundry/bpm-release) in the lab. For jobs it behaves as bpm's docs/config.md and
+// docs/runtime.md describe: the same configuration file, commands, environment, user, writable directories, logs, pidfiles and stop
+// sequence. Its validation of the configuration is stricter, so that bpm accepts whatever runs here. Three things differ: a process
+// shares the VM's PID namespace instead of having its own with an init process, limits that the kernel refuses to set are
+// reported and skipped, and mounts in a shared volume propagate to the process but not from it.
 package bpm
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -51,8 +52,8 @@ type Volume struct {
 	Path            string `yaml:"path"`
 	Writable        bool   `yaml:"writable"`
 	AllowExecutions bool   `yaml:"allow_executions"`
-	MountOnly       bool   `yaml:"mount_only"` // it must exist; neither made nor given to vcap
-	Shared          bool   `yaml:"shared"`     // mounts made in it by one process are seen by others
+	MountOnly       bool   `yaml:"mount_only"` // must exist; it is neither created nor owned by vcap
+	Shared          bool   `yaml:"shared"`     // mounts created in it by one process are visible to others
 }
 
 // Limits restrict a process; nil means unlimited.
@@ -69,7 +70,7 @@ type Unsafe struct {
 	HostPidNamespace    bool     `yaml:"host_pid_namespace"`
 }
 
-// LoadConfig reads and checks a job's bpm.yml. Unknown keys are errors, all problems are reported at once.
+// LoadConfig reads and validates a job's bpm.yml. Unknown keys are errors. The error lists all problems.
 func LoadConfig(file string) (*JobConfig, error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -139,18 +140,18 @@ func (p *ProcessConfig) check() []error {
 		}
 	}
 	for _, v := range p.AdditionalVolumes {
-		if v.Path != filepath.Clean(v.Path) || !inside(v.Path, "/var/vcap/data") && !inside(v.Path, "/var/vcap/store") {
-			report("additional_volumes: path %q: must be a plain path below /var/vcap/data or /var/vcap/store; others go to unsafe.unrestricted_volumes", v.Path)
+		if v.Path != filepath.Clean(v.Path) || !inside(v.Path, root.Data("")) && !inside(v.Path, root.Store("")) {
+			report("additional_volumes: path %q: must be a clean path below %s or %s; list others in unsafe.unrestricted_volumes", v.Path, root.Data(""), root.Store(""))
 		}
 	}
 	for _, v := range p.Unsafe.UnrestrictedVolumes {
 		if !filepath.IsAbs(v.Path) || v.Path != filepath.Clean(v.Path) {
-			report("unsafe.unrestricted_volumes: path %q: must be absolute and plain", v.Path)
+			report("unsafe.unrestricted_volumes: path %q: must be absolute and clean", v.Path)
 		}
 	}
 	for _, name := range p.Capabilities {
 		if _, ok := capabilities[name]; !ok {
-			report("capabilities: %q is none of Linux's, which are written without CAP_, as in NET_BIND_SERVICE", name)
+			report("capabilities: unknown capability %q; names are written without CAP_, such as NET_BIND_SERVICE", name)
 		}
 	}
 	if p.Limits.Memory != "" {
@@ -166,7 +167,7 @@ func (p *ProcessConfig) check() []error {
 	}
 	for key := range p.Env {
 		if key == "" || strings.ContainsAny(key, "=\x00") {
-			report("env: %q is no name of a variable", key)
+			report("env: %q is not a variable name", key)
 		}
 	}
 	return problems
@@ -187,16 +188,9 @@ func parseBytes(text string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	size := int64(number * float64(int64(1)<<(10*strings.Index(" KMGT", firstOf(match[2], " ")))))
+	size := int64(number * float64(int64(1)<<(10*strings.Index(" KMGT", cmp.Or(match[2], " ")))))
 	if size <= 0 {
-		return 0, fmt.Errorf("%q: must be more than nothing", text)
+		return 0, fmt.Errorf("%q: must be positive", text)
 	}
 	return size, nil
-}
-
-func firstOf(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
 }

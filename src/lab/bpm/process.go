@@ -1,6 +1,8 @@
 package bpm
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,13 +19,22 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/process"
 )
 
 const (
 	stopTimeout = 20 * time.Second // from the shutdown signal to QUIT
 	quitTimeout = 2 * time.Second  // from QUIT to KILL
+	stopPoll    = 10 * time.Millisecond
 	hookTimeout = 30 * time.Second
 	defaultUser = "vcap"
+
+	root = bosh.DefaultRoot
 )
 
 // Process is one process of one job, running or not.
@@ -35,73 +46,69 @@ type Process struct {
 // Find reads a job's bpm.yml and picks a process; an empty name means the job's.
 func Find(job, name string) (*Process, error) {
 	if !validProcess.MatchString(job) {
-		return nil, fmt.Errorf("job %q: must be the name of a job in /var/vcap/jobs", job)
+		return nil, fmt.Errorf("job %q: must be the name of a job in %s", job, root.Job(""))
 	}
-	config, err := LoadConfig(filepath.Join("/var/vcap/jobs", job, "config/bpm.yml"))
+	config, err := LoadConfig(root.Job(job, "config/bpm.yml"))
 	if err != nil {
 		return nil, err
 	}
-	p, err := config.Process(firstOf(name, job))
+	p, err := config.Process(cmp.Or(name, job))
 	if err != nil {
 		return nil, fmt.Errorf("job %s: %w", job, err)
 	}
 	return &Process{Job: job, Config: p}, nil
 }
 
-func (p *Process) runDir() string { return filepath.Join("/var/vcap/sys/run/bpm", p.Job) }
+func (p *Process) runDir() string { return root.Run("bpm", p.Job) }
 
 // Pidfile is what monit reads.
 func (p *Process) Pidfile() string { return filepath.Join(p.runDir(), p.Config.Name+".pid") }
 
-// identityFile keeps the start time beside the pid, so that another process that got the number later is never taken for ours.
+// identityFile keeps the start time next to the pid, so that another process that gets the number later is never treated as ours.
 func (p *Process) identityFile() string { return filepath.Join(p.runDir(), p.Config.Name+".started") }
 
 // PID returns the number of the running process, or 0.
 func (p *Process) PID() int {
-	content, err := os.ReadFile(p.Pidfile())
+	pid, err := readNumber(p.Pidfile())
 	if err != nil {
 		return 0
 	}
-	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
-	if err != nil {
+	started, err := readNumber(p.identityFile())
+	if err != nil || !process.Runs(int(pid), started) {
 		return 0
 	}
-	started, err := os.ReadFile(p.identityFile())
-	if err != nil || startTime(pid) == "" || startTime(pid) != string(started) {
-		return 0
-	}
-	return pid
+	return int(pid)
 }
 
-// startTime returns field 22 of /proc/PID/stat, or nothing for a process that has ended.
-func startTime(pid int) string {
-	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+func readNumber(file string) (uint64, error) {
+	content, err := os.ReadFile(file)
 	if err != nil {
-		return ""
+		return 0, err
 	}
-	fields := strings.Fields(string(content[strings.LastIndexByte(string(content), ')')+1:]))
-	if len(fields) < 20 || fields[0] == "Z" {
-		return ""
-	}
-	return fields[19]
+	return strconv.ParseUint(strings.TrimSpace(string(content)), 10, 64)
 }
 
-// lock serialises start and stop of a process, because monit's restart starts before the old stop has ended.
+// remember writes the files that name the running process.
+func (p *Process) remember(pid int) error {
+	stat, err := process.Read(pid)
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		atomicfile.Write(p.identityFile(), []byte(strconv.FormatUint(stat.Started, 10)), 0o600),
+		atomicfile.Write(p.Pidfile(), []byte(strconv.Itoa(pid)), 0o644),
+	)
+}
+
+// lock serializes start and stop of a process, because monit's restart starts before the old stop has finished.
 func (p *Process) lock() (release func(), err error) {
 	if err := os.MkdirAll(p.runDir(), 0o700); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(p.runDir(), p.Config.Name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return func() { _ = file.Close() }, nil
+	return filelock.Acquire(context.Background(), filepath.Join(p.runDir(), p.Config.Name+".lock"), strconv.Itoa(os.Getpid()), nil)
 }
 
-// Start runs the process in the background. One that runs already is left alone.
+// Start runs the process in the background. It does nothing if the process is already running.
 func (p *Process) Start() error {
 	release, err := p.lock()
 	if err != nil {
@@ -135,18 +142,15 @@ func (p *Process) Start() error {
 	if err != nil {
 		return fmt.Errorf("%w (see %s)", err, stderr.Name())
 	}
-	pid := cmd.Process.Pid
-	if err := os.WriteFile(p.identityFile(), []byte(startTime(pid)), 0o600); err != nil {
-		return errors.Join(err, cmd.Process.Kill())
-	}
-	if err := os.WriteFile(p.Pidfile(), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+	if err := p.remember(cmd.Process.Pid); err != nil {
 		return errors.Join(err, cmd.Process.Kill())
 	}
 	return nil
 }
 
-// Run runs the process in the foreground, with env over its configured environment, and returns its exit code.
-func (p *Process) Run(env []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
+// Run runs the process in the foreground, with env over its configured environment, and returns its exit code. When ctx ends, the
+// process gets SIGTERM.
+func (p *Process) Run(ctx context.Context, env []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	account, err := lookupUser()
 	if err != nil {
 		return 0, err
@@ -161,6 +165,7 @@ func (p *Process) Run(env []string, stdin io.Reader, stdout, stderr io.Writer) (
 	if err != nil {
 		return 0, err
 	}
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(unix.SIGTERM) })()
 	err = cmd.Wait()
 	var failed *exec.ExitError
 	if errors.As(err, &failed) {
@@ -172,7 +177,7 @@ func (p *Process) Run(env []string, stdin io.Reader, stdout, stderr io.Writer) (
 	return 0, err
 }
 
-// launch starts the sandbox and waits until the process itself has taken its place.
+// launch starts the sandbox and waits until it has executed the process itself.
 func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stderr io.Writer, background bool) (*exec.Cmd, error) {
 	mounts, err := p.Config.mounts(p.Job)
 	if err != nil {
@@ -193,7 +198,7 @@ func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stder
 		return nil, err
 	}
 	defer func() { _ = report.Close() }()
-	cmd := exec.Command("/proc/self/exe", sandboxArgument, string(encoded))
+	cmd := exec.Command("/proc/self/exe", SandboxCommand, string(encoded))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.ExtraFiles = []*os.File{reportIn}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: background, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
@@ -204,18 +209,18 @@ func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stder
 	}
 	if problem, err := io.ReadAll(report); err != nil || len(problem) > 0 {
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("job %s: starting process %s: %s", p.Job, p.Config.Name, firstOf(string(problem), fmt.Sprint(err)))
+		return nil, fmt.Errorf("job %s: starting process %s: %s", p.Job, p.Config.Name, cmp.Or(string(problem), fmt.Sprint(err)))
 	}
 	return cmd, nil
 }
 
-// environment is the configured one with bpm's defaults for what it doesn't set.
+// environment is the configured environment, with bpm's defaults for variables that it does not set.
 func (p *Process) environment(more []string) []string {
 	merged := map[string]string{
-		"TMPDIR": filepath.Join("/var/vcap/data", p.Job, "tmp"),
-		"HOME":   filepath.Join("/var/vcap/data", p.Job),
+		"TMPDIR": root.Data(p.Job, "tmp"),
+		"HOME":   root.Data(p.Job),
 		"LANG":   "en_US.UTF-8",
-		"PATH":   filepath.Join("/var/vcap/jobs", p.Job, "bin") + ":/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin:.",
+		"PATH":   root.Job(p.Job, "bin") + ":/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin:.",
 	}
 	for k, v := range p.Config.Env {
 		merged[k] = v
@@ -250,14 +255,14 @@ func (p *Process) preStart(stdout, stderr io.Writer) error {
 	return nil
 }
 
-// makeDirs makes what the process may write, and gives it to the user.
+// makeDirs creates the directories that the process can write to, owned by its user.
 func (p *Process) makeDirs(a account) error {
-	dirs := []string{filepath.Join("/var/vcap/sys/log", p.Job), filepath.Join("/var/vcap/data", p.Job), filepath.Join("/var/vcap/data", p.Job, "tmp")}
+	dirs := []string{root.Log(p.Job), root.Data(p.Job), root.Data(p.Job, "tmp")}
 	if p.Config.PersistentDisk {
-		if _, err := os.Stat("/var/vcap/store"); err != nil {
+		if _, err := os.Stat(root.Store("")); err != nil {
 			return fmt.Errorf("job %s: persistent_disk: the instance group has no persistent disk: %w", p.Job, err)
 		}
-		dirs = append(dirs, filepath.Join("/var/vcap/store", p.Job))
+		dirs = append(dirs, root.Store(p.Job))
 	}
 	for _, v := range p.Config.AdditionalVolumes {
 		if v.MountOnly {
@@ -283,7 +288,7 @@ func (p *Process) makeDirs(a account) error {
 }
 
 func (p *Process) openLog(stream string, a account) (*os.File, error) {
-	path := filepath.Join("/var/vcap/sys/log", p.Job, fmt.Sprintf("%s.%s.log", p.Config.Name, stream))
+	path := root.Log(p.Job, fmt.Sprintf("%s.%s.log", p.Config.Name, stream))
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -294,8 +299,8 @@ func (p *Process) openLog(stream string, a account) (*os.File, error) {
 	return file, nil
 }
 
-// Stop ends the process: its shutdown signal, 20 seconds later QUIT, which makes Go and Java write their stacks, and then KILL. A process
-// that doesn't run is no error.
+// Stop sends the process its shutdown signal, 20 seconds later QUIT, which makes Go and Java programs print their stacks, and then
+// KILL. It is no error if the process is not running.
 func (p *Process) Stop() error {
 	release, err := p.lock()
 	if err != nil {
@@ -309,7 +314,7 @@ func (p *Process) Stop() error {
 		}
 		_ = p.signal(pid, first, stopTimeout) || p.signal(pid, unix.SIGQUIT, quitTimeout) || p.signal(pid, unix.SIGKILL, quitTimeout)
 		if p.PID() == pid {
-			return fmt.Errorf("job %s: process %s (%d) doesn't end, not even after KILL", p.Job, p.Config.Name, pid)
+			return fmt.Errorf("job %s: process %s (%d) is still running after SIGKILL", p.Job, p.Config.Name, pid)
 		}
 	}
 	for _, file := range []string{p.Pidfile(), p.identityFile()} {
@@ -320,22 +325,22 @@ func (p *Process) Stop() error {
 	return p.removeGroups()
 }
 
-// signal tells whether the process ended within limit of being sent sig.
+// signal sends sig and tells whether the process stopped within limit.
 func (p *Process) signal(pid int, sig unix.Signal, limit time.Duration) bool {
-	_ = unix.Kill(pid, sig) // it may have ended, which the loop sees
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if p.PID() != pid {
-			return true
+	_ = unix.Kill(pid, sig) // fails if it has stopped, which the check below finds
+	return poll.Within(context.Background(), limit, stopPoll, func(context.Context) error {
+		if p.PID() == pid {
+			return errors.New("still running")
 		}
-	}
-	return false
+		return nil
+	}) == nil
 }
 
 // removeGroups removes the control groups that held the process to its limits.
 func (p *Process) removeGroups() error {
 	for _, tree := range []string{"memory", "pids", ""} {
 		group := filepath.Join("/sys/fs/cgroup", tree, "bpm", p.Job+"."+p.Config.Name)
-		// Busy: a process that ours has left behind is still limited by it.
+		// EBUSY: a process that ours left behind is still in the group.
 		if err := os.Remove(group); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
 			return err
 		}
@@ -346,12 +351,12 @@ func (p *Process) removeGroups() error {
 // Status is one line of List.
 type Status struct {
 	Job, Process string
-	PID          int // 0: it doesn't run
+	PID          int // 0 if the process is not running
 }
 
 // List returns all processes of all jobs that have a bpm.yml.
 func List() ([]Status, error) {
-	files, err := filepath.Glob("/var/vcap/jobs/*/config/bpm.yml")
+	files, err := filepath.Glob(root.Job("*", "config/bpm.yml"))
 	if err != nil {
 		return nil, err
 	}

@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sandboxArgument is the hidden subcommand that builds a process's sandbox around itself and then becomes the process.
-const sandboxArgument = "sandbox"
+// SandboxCommand is the hidden subcommand that builds a process's sandbox around itself and then executes the process.
+const SandboxCommand = "sandbox"
 
-// sandboxFD is where it reports what went wrong; it closes by itself when the process is executed.
+// sandboxFD is the file descriptor on which it reports an error. The kernel closes it when the process is executed.
 const sandboxFD = 3
 
-// sandbox is what the process is started with, handed over in JSON.
+// sandbox describes how to start the process; it is passed to SandboxCommand as JSON.
 type sandbox struct {
 	Job     string        `json:"job"`
 	Process ProcessConfig `json:"process"`
@@ -30,10 +30,10 @@ type sandbox struct {
 	GID     int           `json:"gid"`
 	Env     []string      `json:"env"`
 	Mounts  []bindMount   `json:"mounts"`
-	Staging string        `json:"staging"` // an empty directory to build the new root on
+	Staging string        `json:"staging"` // an empty directory to mount the new root on
 }
 
-// bindMount makes a path of the VM visible at a path of the sandbox, without set-user-id programs or devices.
+// bindMount mounts a path of the VM at a path of the sandbox, with nosuid and nodev.
 type bindMount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"`
@@ -41,7 +41,7 @@ type bindMount struct {
 	Execute  bool   `json:"execute"`
 }
 
-// RunSandbox is the body of the hidden subcommand. It returns only on failure.
+// RunSandbox runs the hidden subcommand. It returns only on failure.
 func RunSandbox(encoded string) error {
 	report := os.NewFile(sandboxFD, "report")
 	syscall.CloseOnExec(sandboxFD)
@@ -58,7 +58,7 @@ func enterSandbox(encoded string) error {
 	}
 	for _, limit := range []func() error{s.limitOpenFiles, s.limitByCgroup} {
 		if err := limit(); err != nil {
-			fmt.Fprintf(os.Stderr, "bpm: %v; the limit is left out\n", err)
+			fmt.Fprintf(os.Stderr, "bpm: %v; the limit is skipped\n", err)
 		}
 	}
 	if err := s.buildRoot(); err != nil {
@@ -66,7 +66,7 @@ func enterSandbox(encoded string) error {
 	}
 	directory := s.Process.WorkDir
 	if directory == "" {
-		directory = filepath.Join("/var/vcap/jobs", s.Job)
+		directory = root.Job(s.Job)
 	}
 	if !s.Process.Unsafe.Privileged {
 		if err := becomeUser(s.UID, s.GID, s.Process.Capabilities); err != nil {
@@ -94,7 +94,7 @@ func (s *sandbox) limitOpenFiles() error {
 	return nil
 }
 
-// limitByCgroup puts the process into groups of its own below those that bpm runs in.
+// limitByCgroup moves the process into its own cgroups below those that bpm runs in.
 func (s *sandbox) limitByCgroup() error {
 	set := func(tree, file, value string) error {
 		group := filepath.Join("/sys/fs/cgroup", tree, "bpm", s.Job+"."+s.Process.Name)
@@ -138,16 +138,16 @@ func (s *sandbox) limitByCgroup() error {
 	return nil
 }
 
-// buildRoot makes the only files that the process will see, in a root of its own that is read-only but for what is promised.
+// buildRoot mounts the only files that the process can see in a new root, which is read-only except for the documented directories.
 func (s *sandbox) buildRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return fmt.Errorf("keeping mounts to ourselves: %w", err)
+		return fmt.Errorf("making mounts private: %w", err)
 	}
 	root := s.Staging
 	if err := unix.Mount("bpm", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755"); err != nil {
-		return fmt.Errorf("making a root: %w", err)
+		return fmt.Errorf("mounting a root: %w", err)
 	}
-	// Shorter targets first, so that a mount never hides one inside it.
+	// Shorter targets first: a mount hides what was mounted below it before.
 	sort.SliceStable(s.Mounts, func(i, j int) bool { return len(s.Mounts[i].Target) < len(s.Mounts[j].Target) })
 	for _, m := range s.Mounts {
 		if err := m.mount(root); err != nil {
@@ -155,7 +155,7 @@ func (s *sandbox) buildRoot() error {
 		}
 	}
 	if err := s.makeDev(root); err != nil {
-		return fmt.Errorf("making /dev: %w", err)
+		return fmt.Errorf("creating /dev: %w", err)
 	}
 	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
 		if target, err := os.Readlink("/" + name); err == nil {
@@ -168,7 +168,7 @@ func (s *sandbox) buildRoot() error {
 		return err
 	}
 	if err := unix.PivotRoot(".", "."); err != nil {
-		return fmt.Errorf("changing root: %w", err)
+		return fmt.Errorf("changing the root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leaving the VM's root: %w", err)
@@ -209,7 +209,7 @@ func (m bindMount) mount(root string) error {
 	return unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, attributes)
 }
 
-// makeDev gives the process the harmless devices only, each as a mount of the VM's node.
+// makeDev creates a /dev with harmless devices only, each a bind mount of the VM's device node.
 func (s *sandbox) makeDev(root string) error {
 	dev := filepath.Join(root, "dev")
 	if err := os.MkdirAll(dev, 0o755); err != nil {
@@ -242,19 +242,19 @@ func (s *sandbox) makeDev(root string) error {
 	return nil
 }
 
-// mounts lists what the process sees, by bpm's document on the runtime environment.
+// mounts lists what the process can see, as bpm's docs/runtime.md describes it.
 func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
-	data, tmp := filepath.Join("/var/vcap/data", job), filepath.Join("/var/vcap/data", job, "tmp")
+	data, tmp := root.Data(job), root.Data(job, "tmp")
 	list := []bindMount{
 		{Source: "/proc", Target: "/proc", Writable: true},
 		{Source: "/sys", Target: "/sys"},
 		{Source: tmp, Target: "/tmp", Writable: true},
 		{Source: tmp, Target: "/var/tmp", Writable: true},
 		{Source: tmp, Target: tmp, Writable: true},
-		{Source: "/var/vcap/data/packages", Target: "/var/vcap/data/packages", Execute: true},
-		{Source: "/var/vcap/packages", Target: "/var/vcap/packages", Execute: true},
-		{Source: filepath.Join("/var/vcap/jobs", job), Target: filepath.Join("/var/vcap/jobs", job), Execute: true},
-		{Source: filepath.Join("/var/vcap/sys/log", job), Target: filepath.Join("/var/vcap/sys/log", job), Writable: true},
+		{Source: root.Data("packages"), Target: root.Data("packages"), Execute: true},
+		{Source: root.Package(""), Target: root.Package(""), Execute: true},
+		{Source: root.Job(job), Target: root.Job(job), Execute: true},
+		{Source: root.Log(job), Target: root.Log(job), Writable: true},
 	}
 	for _, dir := range []string{"/usr", "/etc", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"} {
 		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
@@ -265,7 +265,7 @@ func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
 		list = append(list, bindMount{Source: data, Target: data, Writable: true})
 	}
 	if p.PersistentDisk {
-		store := filepath.Join("/var/vcap/store", job)
+		store := root.Store(job)
 		list = append(list, bindMount{Source: store, Target: store, Writable: true})
 	}
 	for _, v := range p.AdditionalVolumes {
@@ -277,7 +277,7 @@ func (p *ProcessConfig) mounts(job string) ([]bindMount, error) {
 			return nil, fmt.Errorf("unsafe.unrestricted_volumes: path %q: %w", v.Path, err)
 		}
 		if len(paths) == 0 && !strings.ContainsAny(v.Path, "*?[") {
-			return nil, fmt.Errorf("unsafe.unrestricted_volumes: path %s doesn't exist", v.Path)
+			return nil, fmt.Errorf("unsafe.unrestricted_volumes: path %s does not exist", v.Path)
 		}
 		for _, path := range paths {
 			list = append(list, bindMount{Source: path, Target: path, Writable: v.Writable, Execute: v.AllowExecutions})

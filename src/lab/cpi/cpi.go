@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -80,7 +79,7 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 
 // clear removes a VM by name and instances by address: a run that was interrupted may have left either without the other.
 func (c *CPI) clear(ctx context.Context, name, address string) error {
-	if err := c.destroy(ctx, name); err != nil {
+	if err := vm.Remove(ctx, c.StateDir, name); err != nil {
 		return err
 	}
 	ids, err := c.Cloud.FindByAddress(ctx, address)
@@ -180,25 +179,13 @@ func (p *properties) list(key string) []string {
 
 // DeleteVM destroys the VM and terminates its instance, as far as they exist. The persistent disk is kept.
 func (c *CPI) DeleteVM(ctx context.Context, record director.VM) error {
-	if err := c.destroy(ctx, record.Name); err != nil {
+	if err := vm.Remove(ctx, c.StateDir, record.Name); err != nil {
 		return err
 	}
 	if record.CID == "" {
 		return nil
 	}
 	return c.terminate(ctx, record.CID)
-}
-
-func (c *CPI) destroy(ctx context.Context, name string) error {
-	v, err := vm.Open(c.StateDir, name)
-	if errors.Is(err, vm.ErrNotFound) {
-		// There can only be files.
-		return os.RemoveAll(filepath.Join(c.StateDir, "vms", name))
-	}
-	if err != nil {
-		return err
-	}
-	return v.Destroy(ctx)
 }
 
 // HasVM reports whether the VM runs.

@@ -83,7 +83,7 @@ const createWorkers = 4
 
 // Deploy updates the instances to the prepared plan. It returns how many instances it touched.
 func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int, error) {
-	targets, err := d.targets(plan, options)
+	targets, err := d.targets(options)
 	if err != nil {
 		return 0, err
 	}
@@ -118,7 +118,7 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 }
 
 // targets returns the ids of the instances that an action applies to; nil means all.
-func (d *Director) targets(plan *Plan, options Options) (map[string]bool, error) {
+func (d *Director) targets(options Options) (map[string]bool, error) {
 	if options.Targets == "" {
 		return nil, nil
 	}
@@ -147,6 +147,7 @@ func (d *Director) Prepare(ctx context.Context, plan *Plan) (err error) {
 }
 
 func (d *Director) compile(ctx context.Context, plan *Plan) error {
+	defer d.Progress.Flush()
 	packages := map[*release.Release][]string{}
 	for _, group := range plan.Groups {
 		for _, job := range group.Jobs {
@@ -365,7 +366,7 @@ func (r *deployment) vmSpec(planned *InstancePlan) VMSpec {
 
 // VMName returns the lab's name of an instance's VM: its group and the first part of its id.
 func VMName(i *Instance) string {
-	return strings.ReplaceAll(canonical(i.Group), ".", "-") + "-" + i.ID[:8]
+	return strings.ReplaceAll(Canonical(i.Group), ".", "-") + "-" + i.ID[:8]
 }
 
 // tags are the tags that the Director sets on a VM, and those of the manifest.
@@ -412,10 +413,7 @@ func (r *deployment) updateGroup(ctx context.Context, group *InstanceGroup) erro
 			return err
 		}
 	}
-	changed, err := r.changed(ctx, group)
-	if err != nil {
-		return err
-	}
+	changed := r.changed(ctx, group)
 	var zones []string
 	byZone := map[string][]*change{}
 	for _, c := range changed {

@@ -60,7 +60,7 @@ func (d *Director) runErrand(ctx context.Context, plan *Plan, name string, keepA
 		}
 	}
 	if len(targets) == 0 {
-		return nil, fmt.Errorf("Errand '%s' doesn't exist%s; errands are: %s", //nolint:staticcheck // the Director's wording
+		return nil, fmt.Errorf("Errand '%s' doesn't exist%s; errands are: %s",
 			name, spelling.Hint(name, plan.errands()), strings.Join(plan.errands(), ", "))
 	}
 	return d.runErrandOn(ctx, name, targets, stdout, stderr)
@@ -101,7 +101,8 @@ func (d *Director) runErrandOn(ctx context.Context, job string, targets []*Insta
 	err := inParallel(numbers, len(targets), func(n int) error {
 		i := targets[n]
 		task := d.Progress.Begin("Running errand "+job, i.String())
-		code, err := 0, error(nil)
+		var code int
+		var err error
 		var out, problems bytes.Buffer
 		if len(targets) == 1 {
 			code, err = d.runErrandScript(ctx, i, job, stdout, stderr)

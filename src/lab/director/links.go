@@ -72,7 +72,7 @@ func (p *Plan) resolveLinks() error {
 		}
 	}
 	if len(problems) > 0 {
-		return fmt.Errorf("Failed to resolve links from deployment '%s'. See errors below:\n  - %s", //nolint:staticcheck // the Director's wording
+		return fmt.Errorf("Failed to resolve links from deployment '%s'. See errors below:\n  - %s",
 			p.Manifest.Name, strings.Join(problems, "\n  - "))
 	}
 	return nil
@@ -133,7 +133,7 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 			offered.alias = as
 		}
 		if given["name"] != nil || given["type"] != nil {
-			return nil, fmt.Errorf("Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance group '%s'. Please provide these keys in the release only.", //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance group '%s'. Please provide these keys in the release only.",
 				provide.Name, job.Job.Name, group.Spec.Name)
 		}
 	default:
@@ -155,7 +155,7 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 }
 
 func providerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
+	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
 		name, job.Job.Name, group.Spec.Name)
 }
 
@@ -164,7 +164,7 @@ func linkProperties(job *Job, provide release.Provide) (map[string]any, error) {
 	picked := map[string]any{}
 	for _, name := range provide.Properties {
 		if _, declared := job.Job.Properties[name]; !declared {
-			return nil, fmt.Errorf("Link property %s in template %s is not defined in release spec", name, job.Job.Name) //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Link property %s in template %s is not defined in release spec", name, job.Job.Name)
 		}
 		keys := strings.Split(name, ".")
 		var value any = job.Properties
@@ -216,7 +216,7 @@ func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, 
 		}
 		byIP = given["ip_addresses"]
 		if _, ok := byIP.(bool); byIP != nil && !ok {
-			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.", //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.",
 				consume.Name, job.Job.Name, group.Spec.Name)
 		}
 	default:
@@ -255,7 +255,7 @@ func (l *Link) withAddresses(byIP any) *Link {
 }
 
 func consumerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'", //nolint:staticcheck // the Director's wording
+	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
 		name, job.Job.Name, group.Spec.Name)
 }
 
@@ -304,7 +304,7 @@ const RootDomain = "bosh"
 
 func (p *Plan) domain(group *InstanceGroup) string {
 	return strings.Join([]string{
-		canonical(group.Spec.Name), canonical(group.Spec.Networks[0].Name), canonical(p.Manifest.Name), RootDomain,
+		Canonical(group.Spec.Name), Canonical(group.Spec.Networks[0].Name), Canonical(p.Manifest.Name), RootDomain,
 	}, ".")
 }
 
@@ -317,11 +317,11 @@ func (p *Plan) address(i *Instance) string {
 }
 
 func (p *Plan) dnsName(i *Instance) string {
-	return strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain}, ".")
+	return strings.Join([]string{i.ID, Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain}, ".")
 }
 
-// canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
-func canonical(name string) string {
+// Canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
+func Canonical(name string) string {
 	return strings.ReplaceAll(strings.ToLower(name), "_", "-")
 }
 

@@ -136,7 +136,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// checkProperties refuses properties that the job's spec does not declare. The Director silently ignores them, so that a misspelt one
+// checkProperties refuses properties that the job's spec does not declare. The Director silently ignores them, so that a misspelled one
 // goes unnoticed until something does not work.
 func checkProperties(group string, job *release.Job, given map[string]any) error {
 	var problems []error
@@ -310,7 +310,7 @@ func zoneOf(spec *manifest.InstanceGroup, subnet *manifest.Subnet, a netip.Addr)
 			return az, nil
 		}
 	}
-	return "", fmt.Errorf("Instance group '%s' with network '%s' declares static ip '%s', which is in AZ %v, and not in the group's %v", //nolint:staticcheck // the Director's wording
+	return "", fmt.Errorf("Instance group '%s' with network '%s' declares static ip '%s', which is in AZ %v, and not in the group's %v",
 		spec.Name, spec.Networks[0].Name, a, subnet.AZNames(), spec.AZs)
 }
 
@@ -407,7 +407,7 @@ func lowestFree(used map[int]bool) int {
 // newID returns a random UUID, version 4.
 func newID() string {
 	var b [16]byte
-	rand.Read(b[:]) //nolint:errcheck // it never fails: the runtime crashes the program instead
+	rand.Read(b[:])
 	b[6] = b[6]&0x0f | 0x40
 	b[8] = b[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[0:4], b[4:6], b[6:8], b[8:10], b[10:16])

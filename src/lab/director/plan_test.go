@@ -9,9 +9,9 @@ import (
 
 func TestRefusesInvalidInputBeforeAnythingStarts(t *testing.T) {
 	for _, c := range []struct{ name, op, want string }{
-		{"misspelt property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/prot?", value: 1}]`,
+		{"misspelled property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/prot?", value: 1}]`,
 			"instance group 'db', job 'db': unknown property 'prot' (did you mean port?)"},
-		{"misspelt nested property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/user/nam?", value: 1}]`,
+		{"misspelled nested property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/user/nam?", value: 1}]`,
 			"unknown property 'user.nam' (did you mean user.name?)"},
 		{"scalar for a map", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/properties/user, value: x}]`,
 			"Property 'user.name' expects a hash, but received 'String'"},

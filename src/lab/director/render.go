@@ -132,7 +132,7 @@ func (p *Plan) networkSettings(planned *InstancePlan) map[string]any {
 		settings["cloud_properties"] = subnet.CloudProperties
 	}
 	settings["dns_record_name"] = strings.Join([]string{
-		fmt.Sprint(i.Index), canonical(i.Group), canonical(i.Network), canonical(p.Manifest.Name), RootDomain,
+		fmt.Sprint(i.Index), Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain,
 	}, ".")
 	return settings
 }

@@ -29,25 +29,21 @@ type change struct {
 }
 
 // changed lists the group's instances that differ from the plan, in the order of updates.
-func (r *deployment) changed(ctx context.Context, group *InstanceGroup) ([]*change, error) {
+func (r *deployment) changed(ctx context.Context, group *InstanceGroup) []*change {
 	var list []*change
 	for _, planned := range group.Instances {
 		if planned.Instance.Errand || !r.inScope(planned.Instance) {
 			continue
 		}
-		c, err := r.compare(ctx, planned)
-		if err != nil {
-			return nil, err
-		}
-		if c != nil {
+		if c := r.compare(ctx, planned); c != nil {
 			list = append(list, c)
 		}
 	}
-	return list, nil
+	return list
 }
 
 // compare returns the change that the instance needs, nil if none.
-func (r *deployment) compare(ctx context.Context, planned *InstancePlan) (*change, error) {
+func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change {
 	i := planned.Instance
 	c := &change{planned: planned, state: r.desiredState(i)}
 	if c.state != i.DesiredState {
@@ -55,17 +51,16 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) (*chang
 	}
 	if c.state == Detached && i.VM == nil || c.state == Stopped && i.DesiredState == Stopped {
 		if len(c.reasons) == 0 {
-			return nil, nil
+			return nil
 		}
-		return c, nil
+		return c
 	}
 	if c.state != Started {
-		return c, nil
+		return c
 	}
-	switch {
-	case i.Applied == nil:
+	if i.Applied == nil {
 		c.reasons = append(c.reasons, "not deployed yet")
-	default:
+	} else {
 		vm := differences(i.Applied.VM, planned.Desired.VM, "")
 		c.recreate = len(vm) > 0
 		c.reasons = append(c.reasons, vm...)
@@ -86,9 +81,9 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) (*chang
 		c.reasons = append(c.reasons, "tags")
 	}
 	if len(c.reasons) == 0 {
-		return nil, nil
+		return nil
 	}
-	return c, nil
+	return c
 }
 
 func (r *deployment) state(ctx context.Context, i *Instance) string {

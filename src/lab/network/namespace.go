@@ -109,7 +109,8 @@ func removeHidden(path string) error {
 				return err
 			}
 			for _, mount := range []string{filepath.Dir(path), path} {
-				for unix.Unmount(mount, unix.MNT_DETACH) == nil {
+				for mounted := true; mounted; { // mounts may be stacked
+					mounted = unix.Unmount(mount, unix.MNT_DETACH) == nil
 				}
 			}
 			return os.Remove(path)

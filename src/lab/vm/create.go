@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,21 +48,22 @@ func Create(ctx context.Context, spec Spec) (*VM, error) {
 
 func clearRemains(ctx context.Context, spec Spec) error {
 	old, err := Open(spec.StateDir, spec.Name)
+	if err == nil && old.Alive() {
+		return fmt.Errorf("VM %s already exists (init is process %d); destroy it first", spec.Name, old.PID())
+	}
+	return Remove(ctx, spec.StateDir, spec.Name)
+}
+
+// Remove destroys the VM with a name, if it exists, and removes its files; see VM.Destroy.
+func Remove(ctx context.Context, stateDir, name string) error {
+	v, err := Open(stateDir, name)
 	if errors.Is(err, ErrNotFound) {
-		// Without a record there can only be files.
-		if err := os.RemoveAll(spec.dir()); err != nil {
-			return fmt.Errorf("removing the remains of VM %s: %w", spec.Name, err)
-		}
-		return nil
+		return os.RemoveAll(Spec{StateDir: stateDir, Name: name}.dir()) // without a record there can only be files
 	}
 	if err != nil {
 		return err
 	}
-	if old.Alive() {
-		return fmt.Errorf("VM %s already exists (init is process %d); destroy it first", spec.Name, old.PID())
-	}
-	slog.InfoContext(ctx, "removing the remains of a VM", "vm", spec.Name)
-	return old.Destroy(ctx)
+	return v.Destroy(ctx)
 }
 
 func (v *VM) create(ctx context.Context) error {

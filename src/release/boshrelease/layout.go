@@ -1,22 +1,21 @@
-// Package boshrelease makes the BOSH release of what was built: our own programs and images, the blobs, and the
-// release's tarball with the licences and the bill of materials of everything in it.
+// Package boshrelease builds the BOSH release: our own programs and images, the blobs, and the release's tarball with the licenses and
+// the SBOM of everything in it.
 //
-// Everything goes below .build in the repository: helpers/, images/, blobs/, staging/ (the release folder that bosh-cli
-// reads) and release/ (the tarball and what belongs to it). Whatever is up to date is left alone.
+// All output goes below .build in the repository: helpers/, images/, blobs/, staging/ (the release folder that bosh-cli reads) and
+// release/ (the tarball and the files that belong to it). What is up to date is not built again.
 package boshrelease
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
 )
 
@@ -31,16 +30,16 @@ type Builder struct {
 // helperCommands are our programs that the jobs run, folders of src/cmd.
 var helperCommands = []string{"cloud-preflight", "kube-launcher", "kube-tools"}
 
-// smokeServer is our program in the image of the smoke tests.
+// smokeServer is our program in the image for the smoke tests.
 const smokeServer = "smoke-server"
 
-// Package is a package of the release and what is in it.
+// Package is a package of the release and its content.
 type Package struct {
-	// Name is the folder's in packages.
+	// Name is the name of its folder in packages.
 	Name string
 	// Trees become the package's blob, NAME/NAME.tar.xz.
-	Trees []Tree
-	// Programs are the folders with the programs that it ships, in whatever form.
+	Trees []archive.Tree
+	// Programs are the folders with the programs that it ships, also those in images.
 	Programs []string
 	// Components are the upstream projects in it.
 	Components []string
@@ -52,7 +51,7 @@ func (b Builder) Packages() []Package {
 		p := Package{Name: name, Components: from}
 		for _, component := range from {
 			dir := b.componentPrograms(component)
-			p.Trees = append(p.Trees, Tree{Dir: dir, Prefix: "bin"})
+			p.Trees = append(p.Trees, archive.Tree{Dir: dir, Prefix: "bin"})
 			p.Programs = append(p.Programs, dir)
 		}
 		return p
@@ -65,11 +64,11 @@ func (b Builder) Packages() []Package {
 		of("flannel", "flannel"),
 		of("cni-plugins", "cni-plugins"),
 		{
-			Name: "helpers", Trees: []Tree{{Dir: b.path("helpers", "bin"), Prefix: "bin"}},
+			Name: "helpers", Trees: []archive.Tree{{Dir: b.path("helpers", "bin"), Prefix: "bin"}},
 			Programs: []string{b.path("helpers", "bin")},
 		},
 		{
-			Name: "images", Trees: []Tree{{Dir: b.path("images")}}, Components: []string{"coredns", "pause"},
+			Name: "images", Trees: []archive.Tree{{Dir: b.path("images")}}, Components: []string{"coredns", "pause"},
 			Programs: []string{b.componentPrograms("coredns"), b.componentPrograms("pause"), b.path(smokeServer, "bin")},
 		},
 	}
@@ -86,30 +85,16 @@ func (b Builder) components() components.Builder {
 	return components.Builder{Source: filepath.Join(b.Root, "src", "components"), Output: b.path("components"), Log: b.Log}
 }
 
-// openComponent gives a component that was built.
+// openComponent returns a component that was built.
 func (b Builder) openComponent(name string) (components.Built, error) {
-	found, unknown := components.Named(name)
-	if len(unknown) > 0 {
-		return components.Built{}, fmt.Errorf("there is no component %q", name)
+	found := components.Named(name)
+	if len(found) == 0 {
+		return components.Built{}, fmt.Errorf("unknown component %q", name)
 	}
 	return b.components().Open(found[0])
 }
 
-// run gives a command's standard output; an error has its standard error.
-func run(ctx context.Context, dir string, environment []string, name string, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, name, arguments...)
-	command.Dir = dir
-	command.Env = append(os.Environ(), environment...)
-	var stderr strings.Builder
-	command.Stderr = &stderr
-	output, err := command.Output()
-	if err != nil {
-		return "", fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, strings.TrimSpace(stderr.String()))
-	}
-	return string(output), nil
-}
-
-// readJSON reads a file of our own; one that is not there leaves value as it is.
+// readJSON reads a JSON file of the build output. It does not change value if the file does not exist.
 func readJSON(file string, value any) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,7 +104,7 @@ func readJSON(file string, value any) error {
 		return err
 	}
 	if err := json.Unmarshal(text, value); err != nil {
-		return fmt.Errorf("%s: %w; remove the file, it is made again", file, err)
+		return fmt.Errorf("%s: %w; remove the file, and the build creates it again", file, err)
 	}
 	return nil
 }
@@ -129,8 +114,5 @@ func writeJSON(file string, value any) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(file, func(w io.Writer) error {
-		_, err := w.Write(append(text, '\n'))
-		return err
-	})
+	return atomicfile.Write(file, append(text, '\n'), 0o644)
 }

@@ -8,55 +8,41 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/release/components"
 	"kubernetes-release/release/ociimage"
 )
 
-// imageRegistry is the first part of our images' names. No registry is behind it: the images travel in the release.
+// imageRegistry is the registry part of our images' names. The registry does not exist: the images are part of the release.
 const imageRegistry = "kubernetes.bosh.io"
 
-// nobody is the numeric user and group of images' processes; numeric, because kubelet's runAsNonRoot looks at the number.
+// nobody is the user and group of the images' processes; numeric, because kubelet's runAsNonRoot requires a number.
 const nobody = "65532:65532"
 
-// BuildHelpers builds the programs of our own that jobs run, into .build/helpers/bin. The go command itself knows
-// what is up to date.
+// BuildHelpers builds our programs that jobs run, into .build/helpers/bin. The go command skips what is up to date.
 func (b Builder) BuildHelpers(ctx context.Context) error {
 	return b.buildOwn(ctx, "helpers", helperCommands...)
 }
 
 func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string) error {
-	begun := time.Now()
 	bin := b.path(folder, "bin")
 	if err := removeOthers(bin, commands); err != nil {
 		return err
 	}
-	var packages []string
-	for _, command := range commands {
-		packages = append(packages, "./cmd/"+command)
+	programs := components.Programs{
+		Step: folder, Source: filepath.Join(b.Root, "src"), Output: bin, Flags: []string{"-ldflags", "-s -w"},
+		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},
 	}
-	source := filepath.Join(b.Root, "src")
-	environment := []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="}
-	needed, err := run(ctx, source, environment, "go", append([]string{"list", "-deps"}, packages...)...)
-	if err != nil {
-		return err
+	for _, name := range commands {
+		programs.Packages = append(programs.Packages, "./cmd/"+name)
 	}
-	arguments := []string{"build", "-v", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", bin + string(filepath.Separator)}
-	build := exec.CommandContext(ctx, "go", append(arguments, packages...)...)
-	build.Dir, build.Env = source, append(os.Environ(), environment...)
-	progress := components.NewProgress(b.Log, folder, len(commands))
-	if err := components.Compile(build, strings.Join(commands, ", "), strings.Count(needed, "\n"), progress); err != nil {
-		return err
-	}
-	_, _ = fmt.Fprintf(b.Log, "%s: built %s in %s\n", folder, strings.Join(commands, ", "), components.Took(time.Since(begun)))
-	return nil
+	return programs.Build(ctx, b.Log)
 }
 
-// removeOthers removes what an earlier version built and this one doesn't.
+// removeOthers removes files that an earlier version built and this one does not.
 func removeOthers(dir string, names []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -74,11 +60,11 @@ func removeOthers(dir string, names []string) error {
 	return err
 }
 
-// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps
-// their short names to full references.
+// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps their short names to
+// full references.
 //
-// A tag is the version and the start of the program's digest, so that another program never hides behind a name that
-// a VM has already loaded.
+// A tag is the version and the start of the program's digest, so that a changed program always has a new name: VMs do not load an
+// image again whose name they have.
 func (b Builder) BuildImages(ctx context.Context) error {
 	if err := b.buildOwn(ctx, smokeServer, smokeServer); err != nil {
 		return err
@@ -129,7 +115,7 @@ func (b Builder) writeImage(file string, archive ociimage.Archive) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := writeFile(file, archive.Write); err != nil {
+	if err := atomicfile.WriteFrom(file, 0o644, archive.Write); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(b.Log, "images: wrote %s, %s\n", archive.Reference, components.Size(int64(len(archive.Content))))

@@ -22,44 +22,46 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"kubernetes-release/internal/progress"
+	"kubernetes-release/release/execute"
 )
 
 const (
 	// buildTimeout bounds one component's build; the longest takes 20 minutes of one core.
 	buildTimeout = 90 * time.Minute
-	// fetchAttempts is how often modules are asked for when the module proxy fails.
+	// fetchAttempts is how often modules are requested if the module proxy fails.
 	fetchAttempts = 3
-	// heartbeat is how often a running build says how far it is.
+	// heartbeat is the interval of progress lines during a build.
 	heartbeat = 15 * time.Second
-	// recipe is raised when this file builds in another way, so that what is cached counts no more.
+	// recipe must be incremented when this file changes how it builds, so that earlier output is out of date.
 	recipe = 1
 )
 
-// Builder builds components from source (the src/components folder) into output (one folder a component, with
-// bin/ and build.json).
+// Builder builds components from their pins into one folder per component, with bin/ and build.json.
 type Builder struct {
-	// Source is the folder with the pins.
+	// Source is the folder with the pins, src/components.
 	Source string
-	// Output is where the components go.
+	// Output is the folder for the components.
 	Output string
-	// Environment is added to that of the go command, for tests (GOCACHE=…).
+	// Environment is added to the environment of the go command, for tests (GOCACHE=…).
 	Environment []string
 	// Log gets the progress lines.
 	Log io.Writer
 }
 
-// Record is what build.json says of a component that was built.
+// Record describes a component that was built; it is the content of build.json.
 type Record struct {
 	Name string `json:"name"`
-	// Version is the upstream's, with its v.
+	// Version is the upstream version, with its v.
 	Version string `json:"version"`
-	// Fingerprint is a digest of all that went into the build.
+	// Fingerprint is a digest of everything that the build depends on.
 	Fingerprint string `json:"fingerprint"`
 	// Go is the version of the Go toolchain, empty for C.
 	Go string `json:"go,omitempty"`
-	// Libraries are the static C libraries, Debian package to version.
+	// Libraries maps the Debian packages of the static C libraries to their versions.
 	Libraries map[string]string `json:"libraries,omitempty"`
-	// Seconds is how long it took.
+	// Seconds is the duration of the build.
 	Seconds float64 `json:"seconds"`
 }
 
@@ -71,7 +73,7 @@ type Built struct {
 	Dir string
 }
 
-// Open gives a component as it was last built, whether or not it is up to date.
+// Open returns a component as it was last built, whether or not it is up to date.
 func (b Builder) Open(c Component) (Built, error) {
 	dir := filepath.Join(b.Output, c.Name)
 	var record Record
@@ -85,11 +87,10 @@ func (b Builder) Open(c Component) (Built, error) {
 	return Built{Component: c, Record: record, Dir: dir}, nil
 }
 
-// Build builds what is not up to date, as many at once as processors and memory allow, and stops at the first error.
-// What was finished by then is kept.
+// Build builds the components that are not up to date, and stops at the first error. It keeps those that were finished by then.
 func (b Builder) Build(ctx context.Context, wanted []Component) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return fmt.Errorf("this machine is %s/%s; components are built on linux/amd64, which is what stemcells are",
+		return fmt.Errorf("this machine is %s/%s; components can only be built on linux/amd64, the platform of stemcells",
 			runtime.GOOS, runtime.GOARCH)
 	}
 	fingerprints := map[string]string{}
@@ -104,19 +105,23 @@ func (b Builder) Build(ctx context.Context, wanted []Component) error {
 			stale = append(stale, c)
 		}
 	}
-	progress := NewProgress(b.Log, "components", len(wanted))
-	progress.done = len(wanted) - len(stale)
+	step := progress.NewStep(b.Log, "components")
+	defer step.Close()
+	step.Parts(len(wanted), len(wanted)-len(stale))
 	if len(stale) == 0 {
-		progress.Say("all", "up to date")
+		step.Finish("all %d are up to date", len(wanted))
 		return nil
 	}
-	// One after another: each uses all processors, and what one has compiled the next finds in the build cache. Two beside
-	// each other compile what they share twice, which took 12% longer.
+	seconds, sum, measured := b.expected(stale)
+	step.Expect(sum, measured)
+	// One after another: each build uses all processors and shares the build cache with the next. Two parallel builds compile shared
+	// packages twice, which took 12% longer.
 	for _, c := range stale {
-		if err := b.buildOne(ctx, c, fingerprints[c.Name], progress); err != nil {
+		if err := b.buildOne(ctx, c, fingerprints[c.Name], step.Part(c.Name, seconds[c.Name])); err != nil {
 			return fmt.Errorf("component %s: %w", c.Name, err)
 		}
 	}
+	step.Finish("built %d of %d", len(stale), len(wanted))
 	return nil
 }
 
@@ -142,9 +147,8 @@ func (c Component) files() []string {
 	return append(names, c.Links...)
 }
 
-// buildOne builds into a folder of its own and moves it into place as a whole, so that an interrupted build leaves
-// nothing that looks finished.
-func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, progress *Progress) error {
+// buildOne builds into a separate folder and renames it, so that an interrupted build leaves nothing that looks finished.
+func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, part *progress.Part) error {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
 	begun := time.Now()
@@ -161,7 +165,7 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if c.CSource != "" {
 		record.Version, err = b.compileC(ctx, c, filepath.Join(work, "bin"))
 	} else {
-		record.Version, err = b.compileGo(ctx, c, filepath.Join(work, "bin"), progress)
+		record.Version, err = b.compileGo(ctx, c, filepath.Join(work, "bin"), part)
 		record.Go = goVersion(ctx)
 	}
 	if err != nil {
@@ -194,19 +198,18 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if err := os.Rename(work, final); err != nil {
 		return err
 	}
-	progress.Done(c.Name+" "+record.Version, "built in %s, %s", Took(time.Since(begun)), Size(size))
+	part.Done("%s built in %s, %s", record.Version, Took(time.Since(begun)), Size(size))
 	return nil
 }
 
-// compileGo builds a component's Go programs and gives its version.
-func (b Builder) compileGo(ctx context.Context, c Component, bin string, progress *Progress) (string, error) {
+// compileGo builds a component's Go programs and returns its version.
+func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *progress.Part) (string, error) {
 	version, err := b.PinnedVersion(ctx, c)
 	if err != nil {
 		return "", err
 	}
-	part := c.Name + " " + version
-	progress.Say(part, "fetching modules")
-	total, err := b.fetch(ctx, c, progress)
+	part.Say("fetching modules")
+	total, err := b.fetch(ctx, c, part)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +222,7 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, progres
 		arguments = append(arguments, binary.Package)
 	}
 	command := b.goCommand(ctx, c, arguments...)
-	if err := Compile(command, part, total, progress); err != nil {
+	if err := Compile(command, part, total); err != nil {
 		return "", err
 	}
 	for _, binary := range c.Binaries {
@@ -230,23 +233,22 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, progres
 	return version, os.Remove(work)
 }
 
-// Compile runs a command that is go build -v, and says how far it is while it runs: how many packages it compiled,
-// of at most total. An error has the end of what it printed.
-func Compile(command *exec.Cmd, part string, total int, progress *Progress) error {
+// Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error includes the
+// end of its output.
+func Compile(command *exec.Cmd, part *progress.Part, total int) error {
 	output := &compilerOutput{}
 	command.Stderr = output
-	stop := every(heartbeat, func(passed time.Duration) {
-		progress.Say(part, "compiled %d of at most %d packages, %s", output.packages.Load(), total, Took(passed))
+	part.Watch(func() (string, float64) {
+		compiled := output.packages.Load()
+		return fmt.Sprintf("compiled %d of at most %d packages", compiled, total), float64(compiled) / float64(max(total, 1))
 	})
-	err := command.Run()
-	stop()
-	if err != nil {
+	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, output.tail())
 	}
 	return nil
 }
 
-// goFlags are the flags of go build that decide what a binary holds.
+// goFlags are the flags of go build that determine the content of a binary.
 func (c Component) goFlags(version string) []string {
 	link := []string{"-s", "-w"}
 	for _, name := range slices.Sorted(maps.Keys(c.Variables)) {
@@ -266,7 +268,7 @@ func (c Component) goFlags(version string) []string {
 	return append(flags, "-ldflags", strings.Join(link, " "))
 }
 
-// goCommand runs go in a pin's folder with all settings of the environment that would change a binary.
+// goCommand is a go command in a pin's folder, with all environment variables that affect a binary.
 func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, "go", arguments...)
 	command.Dir = filepath.Join(b.Source, c.Pin)
@@ -277,14 +279,14 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo,
 		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=")
 	command.Env = append(command.Env, b.Environment...)
-	// SIGINT lets go remove its work folder; it is killed only if that takes long.
+	// After SIGINT, go removes its work folder; it is killed only if that takes long.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 10 * time.Second
 	return command
 }
 
-// fetch downloads the modules that a component's packages come from and gives the number of packages.
-func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (int, error) {
+// fetch downloads the modules of a component's packages and returns the number of packages.
+func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (int, error) {
 	arguments := []string{"list", "-deps"}
 	if len(c.Tags) > 0 {
 		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
@@ -293,14 +295,14 @@ func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (in
 		arguments = append(arguments, binary.Package)
 	}
 	for attempt := 1; ; attempt++ {
-		output, err := run(b.goCommand(ctx, c, arguments...))
+		output, err := execute.Output(b.goCommand(ctx, c, arguments...))
 		if err == nil {
 			return bytes.Count(output, []byte("\n")), nil
 		}
 		if attempt == fetchAttempts || ctx.Err() != nil {
 			return 0, err
 		}
-		progress.Say(c.Name, "fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
+		part.Note("fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
@@ -309,9 +311,9 @@ func (b Builder) fetch(ctx context.Context, c Component, progress *Progress) (in
 	}
 }
 
-// compileC builds a component's C program and gives its version.
+// compileC builds a component's C program and returns its version.
 func (b Builder) compileC(ctx context.Context, c Component, bin string) (string, error) {
-	output, err := run(b.goCommand(ctx, c, "mod", "download", "-json", c.Module))
+	output, err := execute.Output(b.goCommand(ctx, c, "mod", "download", "-json", c.Module))
 	if err != nil {
 		return "", err
 	}
@@ -325,21 +327,21 @@ func (b Builder) compileC(ctx context.Context, c Component, bin string) (string,
 	}
 	tag := regexp.MustCompile(`(?m)^TAG \?= (\S+)$`).FindSubmatch(makefile)
 	if tag == nil {
-		return "", fmt.Errorf("%s of %s has no line TAG ?= VERSION, which names the version of %s; see how upstream names it now",
+		return "", fmt.Errorf("%s of %s has no line TAG ?= VERSION with the version of %s; find out where upstream defines it now",
 			c.CVersionFile, c.Module, c.CSource)
 	}
 	version := "v" + string(tag[1])
-	// The folder is left out of the file's name, so that nothing in the binary knows it.
-	command := exec.CommandContext(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-Wl,--build-id=none",
+	// The file's name has no folder, so that the binary does not contain it.
+	compile := exec.CommandContext(ctx, "gcc", "-Os", "-Wall", "-static", "-s", "-Wl,--build-id=none",
 		"-DVERSION="+version, "-o", filepath.Join(bin, c.Binaries[0].Name), filepath.Base(c.CSource))
-	command.Dir = filepath.Join(module.Dir, filepath.Dir(c.CSource))
-	_, err = run(command)
+	compile.Dir = filepath.Join(module.Dir, filepath.Dir(c.CSource))
+	_, err = execute.Output(compile)
 	return version, err
 }
 
-// PinnedVersion asks the pin for the version of the component's module; that needs no network.
+// PinnedVersion reads the version of the component's module from the pin, without network access.
 func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error) {
-	output, err := run(b.goCommand(ctx, c, "mod", "edit", "-json"))
+	output, err := execute.Output(b.goCommand(ctx, c, "mod", "edit", "-json"))
 	if err != nil {
 		return "", err
 	}
@@ -354,10 +356,10 @@ func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error)
 			return required.Version, nil
 		}
 	}
-	return "", fmt.Errorf("src/components/%s/go.mod requires no %s", c.Pin, c.Module)
+	return "", fmt.Errorf("src/components/%s/go.mod does not require %s", c.Pin, c.Module)
 }
 
-// fingerprint digests all that goes into a component: the recipe, the pin, our sources beside it, and the tools.
+// fingerprint is a digest of everything that a component depends on: the recipe, the pin, our sources next to it, and the tools.
 func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 	digest := sha256.New()
 	text, err := json.Marshal(c)
@@ -391,13 +393,13 @@ func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 	return hex.EncodeToString(digest.Sum(nil)), nil
 }
 
-// digestCTools digests the C compiler's version and the static libraries themselves.
+// digestCTools adds the versions of the C compiler and of the static libraries to the digest.
 func digestCTools(ctx context.Context, digest io.Writer, libraries []string) error {
 	versions, err := libraryVersions(ctx, libraries)
 	if err != nil {
 		return err
 	}
-	compiler, err := run(exec.CommandContext(ctx, "gcc", "--version"))
+	compiler, err := execute.Output(exec.CommandContext(ctx, "gcc", "--version"))
 	if err != nil {
 		return fmt.Errorf("%w; make setup installs a C compiler", err)
 	}
@@ -405,16 +407,16 @@ func digestCTools(ctx context.Context, digest io.Writer, libraries []string) err
 	return nil
 }
 
-// libraryVersions asks dpkg for the versions of Debian packages.
+// libraryVersions returns the versions of installed Debian packages.
 func libraryVersions(ctx context.Context, packages []string) (map[string]string, error) {
 	if len(packages) == 0 {
 		return nil, nil
 	}
 	versions := map[string]string{}
 	for _, name := range packages {
-		output, err := run(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
+		output, err := execute.Output(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
 		if err != nil || len(output) == 0 {
-			return nil, fmt.Errorf("the Debian package %s is needed and not installed; make setup installs it (%w)", name, err)
+			return nil, fmt.Errorf("the Debian package %s is not installed; make setup installs it (%w)", name, err)
 		}
 		versions[name] = string(output)
 	}
@@ -426,7 +428,7 @@ var goVersion = func() func(context.Context) string {
 	var version string
 	return func(ctx context.Context) string {
 		once.Do(func() {
-			output, err := run(exec.CommandContext(ctx, "go", "env", "GOVERSION"))
+			output, err := execute.Output(exec.CommandContext(ctx, "go", "env", "GOVERSION"))
 			if err != nil {
 				output = []byte(runtime.Version())
 			}
@@ -436,8 +438,8 @@ var goVersion = func() func(context.Context) string {
 	}
 }()
 
-// checkBinaries makes sure that each program is a static executable, so that it runs on every stemcell and in an
-// image without files, and gives their size together.
+// checkBinaries checks that each program is a static executable, so that it runs on every stemcell and in an image without libraries. It
+// returns their total size in bytes.
 func checkBinaries(c Component, bin string) (int64, error) {
 	var size int64
 	for _, binary := range c.Binaries {
@@ -475,7 +477,7 @@ func digestFile(digest io.Writer, name, path string) error {
 	return err
 }
 
-// programName is the name that go build gives the program of a package: the path's last element that is no major version.
+// programName is the name that go build gives the program of a package: the last element of the path that is not a major version.
 func programName(pkg, pin string) string {
 	if pkg == "." {
 		return pin
@@ -488,22 +490,7 @@ func programName(pkg, pin string) string {
 	return last
 }
 
-// run gives a command's standard output; an error has the end of standard error.
-func run(command *exec.Cmd) ([]byte, error) {
-	var stdout, stderr bytes.Buffer
-	command.Stdout, command.Stderr = &stdout, &stderr
-	if err := command.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(command.Args, " "), err, lastLines(stderr.String(), 20))
-	}
-	return stdout.Bytes(), nil
-}
-
-func lastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
-}
-
-// every calls f at intervals, with the time passed since now, until stop is called.
+// every calls f at intervals with the time since the call of every, until stop is called.
 func every(interval time.Duration, f func(passed time.Duration)) (stop func()) {
 	begun, done := time.Now(), make(chan struct{})
 	var wait sync.WaitGroup
@@ -522,14 +509,14 @@ func every(interval time.Duration, f func(passed time.Duration)) (stop func()) {
 	return func() { close(done); wait.Wait() }
 }
 
-// compilerOutput reads what go build -v prints: a line for each package that it compiles, and errors.
+// compilerOutput collects the output of go build -v: a line for each compiled package, and errors.
 type compilerOutput struct {
 	packages atomic.Int64
 	mu       sync.Mutex
 	text     bytes.Buffer
 }
 
-// Write counts lines and keeps them all; -v is some thousand short lines at most.
+// Write counts the lines and keeps them all; there are at most some thousand short ones.
 func (o *compilerOutput) Write(data []byte) (int, error) {
 	o.packages.Add(int64(bytes.Count(data, []byte("\n"))))
 	o.mu.Lock()
@@ -540,5 +527,5 @@ func (o *compilerOutput) Write(data []byte) (int, error) {
 func (o *compilerOutput) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return lastLines(o.text.String(), 40)
+	return execute.LastLines(o.text.String(), 40)
 }

@@ -1,40 +1,41 @@
-// Package components builds the upstream projects that the release ships, each from the Go module below
-// src/components that pins it.
+// Package components builds the upstream projects that the release ships, each from the Go module in src/components that pins it.
 //
-// The same sources give the same bytes wherever they are built: paths are trimmed, nothing is stamped from a
-// repository, versions come from the pins. What else goes into a binary (the Go version, and the C compiler and
-// static libraries where a project needs them) is part of a component's fingerprint, so that a change of it
-// builds the component again.
+// Builds are reproducible: paths are trimmed, versions come from the pins and not from a repository. The other things that a binary
+// depends on (the Go version, and for some projects the C compiler and static libraries) are part of a component's fingerprint, so that
+// a change builds the component again.
 package components
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Component is what is built in one go from one pin.
+// Component is a set of programs that one go build builds from a pin.
 type Component struct {
 	// Name is the component's name, and its folder in the build output.
 	Name string
-	// Pin is the folder below src/components whose go.mod names the versions.
+	// Pin is the folder in src/components whose go.mod has the versions.
 	Pin string
-	// Module is the Go module whose version is the component's.
+	// Module is the Go module that the component has its version from.
 	Module string
 	// Binaries are the programs.
 	Binaries []Binary
 	// Tags are Go build tags.
 	Tags []string
-	// Cgo says that parts of it are C; it is then linked statically against Libraries.
+	// Cgo is true if parts of it are C code, which is linked statically with Libraries.
 	Cgo bool
 	// PIE links a position-independent executable.
 	PIE bool
-	// Libraries are the Debian packages with the static C libraries that end up in the binaries.
+	// Libraries are the Debian packages of the static C libraries in the binaries.
 	Libraries []string
-	// Variables are string variables that the linker sets (path of package, dot, name). In values, {version} stands
-	// for the component's version with its v, {major} and {minor} for its parts.
+	// Variables are string variables (package path, dot, name) that the linker sets. In values, {version} is replaced with the
+	// component's version with its v, {major} and {minor} with its parts.
 	Variables map[string]string
-	// Links are further names of the first binary.
+	// Links are additional names of the first binary.
 	Links []string
-	// CSource, if set, is a C file in Module that makes the one binary, in place of a Go build.
+	// CSource, if set, is a C file in Module; the only binary is compiled from it, without a Go build.
 	CSource string
-	// CVersionFile is a Makefile in Module that says TAG ?= the C program's own version.
+	// CVersionFile is a Makefile in Module with the line TAG ?= VERSION, the C program's own version.
 	CVersionFile string
 }
 
@@ -42,7 +43,7 @@ type Component struct {
 type Binary struct {
 	// Name is the file's name in the component's bin folder.
 	Name string
-	// Package is the Go package of its main function; "." is the pin's own.
+	// Package is its main package; "." is the pin's own.
 	Package string
 }
 
@@ -51,7 +52,7 @@ var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
 }
 
-// All lists the components in the order in which they are built, the one that shares most with others first.
+// All lists the components in the order of their builds, first the one that shares the most packages with others.
 func All() []Component {
 	return []Component{
 		{
@@ -66,8 +67,7 @@ func All() []Component {
 				{"aws-cloud-controller-manager", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"},
 				{"ecr-credential-provider", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider"},
 			},
-			// gRPC's debug pages bring templates, and these make the linker keep every method, such as all of EC2's actions: 115 MB
-			// instead of 51.
+			// gRPC's debug pages use templates, which make the linker keep every method, such as all of EC2's actions: 115 MB instead of 51.
 			Tags: []string{"grpcnotrace"},
 			Variables: map[string]string{
 				"k8s.io/component-base/version.gitVersion": "{version}",
@@ -81,7 +81,7 @@ func All() []Component {
 				{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
 			},
 			Links: []string{"ctr"},
-			// Of the snapshotters, overlayfs is the one that the jobs configure.
+			// The jobs use no other snapshotter than overlayfs.
 			Tags:      []string{"no_btrfs", "no_devmapper", "no_zfs", "urfave_cli_no_docs"},
 			Variables: map[string]string{"github.com/containerd/containerd/v2/version.Version": "{version}"},
 		},
@@ -132,27 +132,24 @@ func All() []Component {
 	}
 }
 
-// Named gives the components with these names, in the order of All, and the names that there are none for.
-func Named(names ...string) (found []Component, unknown []string) {
-	wanted := map[string]bool{}
-	for _, name := range names {
-		wanted[name] = true
-	}
+// Names returns the names of all components.
+func Names() []string {
+	var names []string
 	for _, c := range All() {
-		if wanted[c.Name] {
-			found = append(found, c)
-			delete(wanted, c.Name)
-		}
+		names = append(names, c.Name)
 	}
-	for _, name := range names {
-		if wanted[name] {
-			unknown = append(unknown, name)
-		}
-	}
-	return found, unknown
+	return names
 }
 
-// kubernetesVersion sets what a Kubernetes program says of itself. The time is fixed, or no two builds would be equal.
+// Named returns the components with these names in the order of All; without names it returns all.
+func Named(names ...string) []Component {
+	if len(names) == 0 {
+		return All()
+	}
+	return slices.DeleteFunc(All(), func(c Component) bool { return !slices.Contains(names, c.Name) })
+}
+
+// kubernetesVersion sets the version that a Kubernetes program reports. The build date is fixed, because builds must be reproducible.
 func kubernetesVersion(packages ...string) map[string]string {
 	variables := map[string]string{}
 	for _, p := range packages {
@@ -165,7 +162,7 @@ func kubernetesVersion(packages ...string) map[string]string {
 	return variables
 }
 
-// expand fills a variable's value in from a version such as v1.37.0.
+// expand replaces the placeholders of a variable's value with the parts of a version such as v1.37.0.
 func expand(value, version string) string {
 	parts := append(strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3), "", "")
 	return strings.NewReplacer("{version}", version, "{major}", parts[0], "{minor}", parts[1]).Replace(value)

@@ -13,14 +13,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/release/testfiles"
 )
 
-// TestSameBytes builds one program twice, from different folders and with different caches.
-func TestSameBytes(t *testing.T) {
+// pins is the folder with the pins.
+const pins = "../../components"
+
+// TestBuildsAreReproducible builds a program twice, in different folders and with different caches.
+func TestBuildsAreReproducible(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a component twice without a cache; make test-lab runs it")
 	}
-	found, _ := Named("cni-plugins")
+	found := Named("cni-plugins")
 	c := found[0]
 	c.Binaries = []Binary{{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"}}
 	var programs [][]byte
@@ -28,11 +33,11 @@ func TestSameBytes(t *testing.T) {
 		dir := t.TempDir()
 		source := filepath.Join(dir, "source")
 		for _, name := range []string{"go.mod", "go.sum"} {
-			content, err := os.ReadFile(filepath.Join(c.Pin, name))
+			content, err := os.ReadFile(filepath.Join(pins, c.Pin, name))
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(source, c.Pin, name), string(content))
+			testfiles.Write(t, filepath.Join(source, c.Pin, name), string(content))
 		}
 		b := Builder{
 			Source: source, Output: filepath.Join(dir, "output"), Log: io.Discard,
@@ -46,22 +51,22 @@ func TestSameBytes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if strings.Contains(string(program), dir) {
-			t.Errorf("the program holds the name of the folder that it was built in, %s", dir)
+			t.Errorf("the program contains the folder that it was built in, %s", dir)
 		}
 		programs = append(programs, program)
 	}
 	if !bytes.Equal(programs[0], programs[1]) {
-		t.Errorf("two builds of the same sources differ: %d and %d bytes", len(programs[0]), len(programs[1]))
+		t.Errorf("two builds of the same sources are different: %d and %d bytes", len(programs[0]), len(programs[1]))
 	}
 }
 
-// TestPins compares the table with the pins: each names its module, and lists the programs as tools.
+// TestPins compares the components with the pins: each pin must require its module and list the programs as tools.
 func TestPins(t *testing.T) {
-	pins := map[string]bool{}
+	built := map[string]bool{}
 	for _, c := range All() {
-		pins[c.Pin] = true
+		built[c.Pin] = true
 		command := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
-		command.Dir = c.Pin
+		command.Dir = filepath.Join(pins, c.Pin)
 		text, err := command.Output()
 		if err != nil {
 			t.Fatalf("%s: %v", c.Pin, err)
@@ -74,22 +79,25 @@ func TestPins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !slices.ContainsFunc(pin.Require, func(r struct{ Path string }) bool { return r.Path == c.Module }) {
-			t.Errorf("%s: the pin doesn't require %s", c.Name, c.Module)
+			t.Errorf("%s: the pin does not require %s", c.Name, c.Module)
 		}
 		for _, binary := range c.Binaries {
 			listed := slices.ContainsFunc(pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package })
 			if !listed && binary.Package != "." && c.CSource == "" {
-				t.Errorf("%s: the pin doesn't list %s as a tool, so go mod tidy would drop it", c.Name, binary.Package)
+				t.Errorf("%s: the pin does not list %s as a tool, so go mod tidy would remove it", c.Name, binary.Package)
 			}
 		}
 	}
-	dirs, err := filepath.Glob("*/go.mod")
+	files, err := filepath.Glob(filepath.Join(pins, "*", "go.mod"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, file := range dirs {
-		if !pins[filepath.Dir(file)] {
-			t.Errorf("%s pins something that no component builds", file)
+	if len(files) == 0 {
+		t.Errorf("no pins in %s", pins)
+	}
+	for _, file := range files {
+		if !built[filepath.Base(filepath.Dir(file))] {
+			t.Errorf("%s is a pin that no component uses", file)
 		}
 	}
 }
@@ -136,12 +144,12 @@ func TestProgramName(t *testing.T) {
 	}
 }
 
-// TestFingerprint: what changes a program changes the fingerprint, and nothing else does.
+// TestFingerprint checks that the fingerprint depends on exactly what a program depends on.
 func TestFingerprint(t *testing.T) {
 	source := t.TempDir()
-	write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
-	write(t, filepath.Join(source, "one", "go.sum"), "")
-	write(t, filepath.Join(source, "one", "main.go"), "package main\n")
+	testfiles.Write(t, filepath.Join(source, "one", "go.mod"), "module one\n")
+	testfiles.Write(t, filepath.Join(source, "one", "go.sum"), "")
+	testfiles.Write(t, filepath.Join(source, "one", "main.go"), "package main\n")
 	b, c := Builder{Source: source}, Component{Name: "one", Pin: "one", Binaries: []Binary{{"one", "."}}}
 	fingerprint := func() string {
 		t.Helper()
@@ -152,27 +160,27 @@ func TestFingerprint(t *testing.T) {
 		return text
 	}
 	first := fingerprint()
-	write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
-	write(t, filepath.Join(source, "one", "README.md"), "text")
+	testfiles.Write(t, filepath.Join(source, "one", "main_test.go"), "package main\n")
+	testfiles.Write(t, filepath.Join(source, "one", "README.md"), "text")
 	if fingerprint() != first {
-		t.Error("a test and a text changed it")
+		t.Error("it depends on tests or texts")
 	}
-	write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
+	testfiles.Write(t, filepath.Join(source, "one", "main.go"), "package main // changed\n")
 	second := fingerprint()
 	if second == first {
-		t.Error("a source did not change it")
+		t.Error("it does not depend on sources")
 	}
 	c.Tags = []string{"x"}
 	if fingerprint() == second {
-		t.Error("a build tag did not change it")
+		t.Error("it does not depend on build tags")
 	}
 }
 
-// TestUpToDate builds a small program of its own, and looks at when it is built again.
+// TestUpToDate builds a small program and checks when it is built again.
 func TestUpToDate(t *testing.T) {
 	source, output := t.TempDir(), t.TempDir()
-	write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
-	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
+	testfiles.Write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
+	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
 	c := Component{
 		Name: "hello", Pin: "hello", Module: "example.invalid/hello", Binaries: []Binary{{"greet", "."}}, Links: []string{"hi"},
 		Variables: map[string]string{"main.version": "{version}"},
@@ -189,10 +197,10 @@ func TestUpToDate(t *testing.T) {
 			t.Errorf("printed %q, want %q in it", log.String(), want)
 		}
 	}
-	build("built in")
+	build("built 1 of 1")
 	text, err := exec.CommandContext(t.Context(), filepath.Join(output, "hello", "bin", "hi")).CombinedOutput()
 	if err != nil || strings.TrimSpace(string(text)) != "v1.2.3" {
-		t.Errorf("the link runs a program that says %q, %v", text, err)
+		t.Errorf("the link runs a program that prints %q, %v", text, err)
 	}
 	built, err := b.Open(c)
 	if err != nil || built.Version != "v1.2.3" || built.Go == "" {
@@ -202,14 +210,14 @@ func TestUpToDate(t *testing.T) {
 	if err := os.Remove(filepath.Join(output, "hello", "bin", "hi")); err != nil {
 		t.Fatal(err)
 	}
-	build("built in")
-	write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
+	build("built 1 of 1")
+	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
 	err = b.Build(t.Context(), []Component{c})
 	if err == nil || !strings.Contains(err.Error(), "component hello") || !strings.Contains(err.Error(), "undefined: nonsense") {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := b.Open(c); err != nil {
-		t.Errorf("a build that failed took the last one with it: %v", err)
+		t.Errorf("a failed build removed the previous one: %v", err)
 	}
 }
 
@@ -219,7 +227,7 @@ func TestDynamicIsRefused(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	write(t, filepath.Join(dir, "ls"), string(content))
+	testfiles.Write(t, filepath.Join(dir, "ls"), string(content))
 	_, err = checkBinaries(Component{Binaries: []Binary{{"ls", ""}}}, dir)
 	if err == nil || !strings.Contains(err.Error(), "ls is linked dynamically") {
 		t.Errorf("got %v", err)
@@ -239,7 +247,7 @@ func TestLock(t *testing.T) {
 		t.Errorf("a second lock gave %v", err)
 	}
 	if !strings.Contains(log.String(), "waiting") {
-		t.Errorf("nothing was said about waiting: %q", log.String())
+		t.Errorf("the wait is not reported: %q", log.String())
 	}
 	unlock()
 	unlock, err = Lock(t.Context(), dir, io.Discard)
@@ -250,9 +258,12 @@ func TestLock(t *testing.T) {
 }
 
 func TestNamed(t *testing.T) {
-	found, unknown := Named("runc", "nothing", "etcd")
-	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" || !slices.Equal(unknown, []string{"nothing"}) {
-		t.Errorf("found %v, unknown %v", found, unknown)
+	found := Named("runc", "nothing", "etcd")
+	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" {
+		t.Errorf("got %v, want etcd and runc", found)
+	}
+	if all := Named(); len(all) != len(Names()) || all[0].Name != Names()[0] {
+		t.Errorf("got %v without names, want all components", all)
 	}
 }
 
@@ -263,15 +274,5 @@ func TestTook(t *testing.T) {
 		if got := Took(d); got != want {
 			t.Errorf("%v: got %s, want %s", d, got, want)
 		}
-	}
-}
-
-func write(t *testing.T, file, content string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
-		t.Fatal(err)
 	}
 }

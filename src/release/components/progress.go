@@ -2,72 +2,34 @@ package components
 
 import (
 	"fmt"
-	"io"
-	"sync"
 	"time"
+
+	"kubernetes-release/internal/progress"
 )
 
-// Progress prints one line for each step: what, how far, how long it took. It is safe for use by several goroutines.
-type Progress struct {
-	mu    sync.Mutex
-	out   io.Writer
-	step  string
-	total int
-	done  int
-	said  bool
+// usualSeconds is how long a first build takes on two cores. Only the proportions matter: what is not listed takes little.
+var usualSeconds = map[string]float64{
+	"kubernetes": 770, "cloud-provider-aws": 130, "flannel": 95, "coredns": 75, "containerd": 65, "etcd": 35, "runc": 25, "cni-plugins": 5,
 }
 
-// NewProgress prints to out the progress of a step that has so many parts.
-func NewProgress(out io.Writer, step string, total int) *Progress {
-	return &Progress{out: out, step: step, total: total}
-}
-
-// Say prints a line about a part that is still under way.
-func (p *Progress) Say(part, format string, arguments ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.print(part, fmt.Sprintf(format, arguments...))
-}
-
-// Done counts a part as finished and prints so.
-func (p *Progress) Done(part, format string, arguments ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done++
-	p.print(part, fmt.Sprintf(format, arguments...))
-}
-
-// Skip counts a part that needed nothing, without a line.
-func (p *Progress) Skip() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done++
-}
-
-// Quiet says whether nothing was printed so far.
-func (p *Progress) Quiet() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return !p.said
-}
-
-func (p *Progress) print(part, text string) {
-	p.said = true
-	_, _ = fmt.Fprintf(p.out, "%s %d/%d  %s: %s\n", p.step, p.done, p.total, part, text)
-}
-
-// Took gives a duration as progress lines show it: "0.4s", "12s", "3m05s".
-func Took(d time.Duration) string {
-	switch {
-	case d < 10*time.Second:
-		return fmt.Sprintf("%.1fs", d.Seconds())
-	case d < time.Minute:
-		return fmt.Sprintf("%.0fs", d.Seconds())
-	default:
-		d = d.Round(time.Second)
-		return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+// expected returns how many seconds each component will take to build, as its last build did. measured is false if one of them was
+// never built here, so that its usual time is all there is.
+func (b Builder) expected(stale []Component) (seconds map[string]float64, sum float64, measured bool) {
+	seconds, measured = map[string]float64{}, true
+	for _, c := range stale {
+		last, err := b.Open(c)
+		if err == nil && last.Seconds > 0 {
+			seconds[c.Name] = last.Seconds
+		} else {
+			seconds[c.Name], measured = usualSeconds[c.Name], false
+		}
+		sum += seconds[c.Name]
 	}
+	return seconds, sum, measured
 }
+
+// Took words a duration, as progress.Took.
+func Took(d time.Duration) string { return progress.Took(d) }
 
 // Size gives a number of bytes as megabytes.
 func Size(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }

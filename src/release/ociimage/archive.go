@@ -1,5 +1,5 @@
-// Package ociimage writes container images of one static program as archives in the OCI image layout, which
-// containerd imports (ctr images import) under the reference that the archive names.
+// Package ociimage writes container images of a single static program as archives in the OCI image layout. containerd imports them (ctr
+// images import) with the name that the archive contains.
 package ociimage
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// epoch is the time of everything in an image, so that the same program makes the same bytes.
+// epoch is the time of everything in an image, so that archives are reproducible.
 var epoch = time.Unix(0, 0).UTC()
 
 const (
@@ -34,11 +34,11 @@ type Archive struct {
 	Program string
 	// Content is the program, statically linked for linux/amd64.
 	Content []byte
-	// User is who runs it, UID:GID.
+	// User is the user and group of its process, UID:GID.
 	User string
 }
 
-// Write writes the archive, uncompressed: it is compressed with whatever holds it. The same archive is the same bytes.
+// Write writes the archive, uncompressed: it is compressed as part of its package. The output is reproducible.
 func (a Archive) Write(w io.Writer) error {
 	image, err := a.image()
 	if err != nil {
@@ -67,10 +67,10 @@ func (a Archive) Write(w io.Writer) error {
 	return errors.Join(err, archive.Close())
 }
 
-// image is the image of a layer with nothing but the program.
+// image returns an image with one layer that contains only the program.
 func (a Archive) image() (v1.Image, error) {
 	if !strings.HasPrefix(a.Program, "/") || len(a.Content) == 0 || a.User == "" || !strings.Contains(a.Reference, ":") {
-		return nil, fmt.Errorf("needs a reference with a tag, an absolute path, a program and a user; got path %q, %d bytes, user %q",
+		return nil, fmt.Errorf("requires a reference with a tag, an absolute path, a program and a user; got path %q, %d bytes, user %q",
 			a.Program, len(a.Content), a.User)
 	}
 	var layer bytes.Buffer
@@ -99,7 +99,7 @@ type blob struct {
 	content []byte
 }
 
-// describe gives an image's manifest, configuration and layers as blobs, and the manifest's descriptor.
+// describe returns an image's manifest, configuration and layers as blobs, and the manifest's descriptor.
 func describe(image v1.Image) ([]blob, v1.Descriptor, error) {
 	manifest, err := image.RawManifest()
 	if err != nil {

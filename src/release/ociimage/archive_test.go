@@ -24,7 +24,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same archive is not the same bytes")
+		t.Error("archives are not reproducible")
 	}
 	index, err := layout.ImageIndexFromPath(unpack(t, &first))
 	if err != nil {
@@ -36,7 +36,7 @@ func TestArchive(t *testing.T) {
 	}
 	names := manifest.Manifests[0].Annotations
 	if names[containerdName] != example.Reference || names[ociName] != "1.2" {
-		t.Errorf("named %v", names)
+		t.Errorf("names %v", names)
 	}
 	image, err := index.Image(manifest.Manifests[0].Digest)
 	if err != nil {
@@ -61,10 +61,10 @@ func TestArchive(t *testing.T) {
 	files := tar.NewReader(content)
 	header, err := files.Next()
 	if err != nil || header.Name != "hello" || header.Mode != 0o755 || header.Uid != 0 {
-		t.Errorf("the layer holds %+v, %v", header, err)
+		t.Errorf("the layer contains %+v, %v", header, err)
 	}
 	if _, err := files.Next(); !errors.Is(err, io.EOF) {
-		t.Error("the layer holds more than the program")
+		t.Error("the layer contains more than the program")
 	}
 }
 

@@ -91,7 +91,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	present, _ := filepath.Glob(filepath.Join(l.state, i.file))
 	line := regexp.MustCompile(i.line)
 	var out buffer
-	cmd := l.command(t.Context(), l.upArgs()...)
+	cmd := l.command(t.Context(), append(l.upArgs(), "--verbose")...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // as a shell does, so that SIGINT reaches its children too
 	if err := cmd.Start(); err != nil {

@@ -22,6 +22,8 @@ var mayImport = map[string][]string{
 	"cmd/smoke-server":    {"helpers/", "internal/"},
 	"cmd/components":      {"release/", "internal/"},
 	"cmd/release":         {"release/", "internal/"},
+	"cmd/gobuild":         {"release/", "internal/"},
+	"cmd/pictures":        {"test/", "internal/"},
 	"cmd/awssim":          {"lab/", "internal/"},
 	"cmd/bench":           {"lab/", "release/", "internal/"},
 	"cmd/bpm":             {"lab/", "internal/"},

@@ -345,7 +345,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
 			if strings.HasPrefix(p.resource, "sg-") && !f.isOwnGroup(p.resource) {
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
-				finding.Fix = append([]string{f.tagCommand("shared", p.resource)}, finding.Fix...)
+				finding.Fix = append([]string{f.tagCommand(p.resource)}, finding.Fix...)
 			}
 			if !slices.ContainsFunc(findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource }) {
 				findings = append(findings, finding)

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/preflight"
 )
 
@@ -51,7 +51,7 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 		Why:      f.whyInstanceTags(),
 		Eventual: true,
 		Fix: []string{
-			f.tagCommand("shared", f.instanceID()),
+			f.tagCommand(f.instanceID()),
 			fmt.Sprintf("in the manifest, so that recreated VMs have it as well: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
 	})
 }
@@ -99,10 +99,10 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 		why = "The controllers of both clusters treat the instance as theirs. BOSH never removes tags, so renaming a cluster leaves the old one."
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "one tag that starts with " + TagPrefix, Found: "tags of the " + quoteAll("cluster", ids), Why: why, Eventual: true,
+		Resource: f.instanceID(), Wanted: "one tag that starts with " + TagPrefix, Found: "tags of the " + quoteClusters(ids), Why: why, Eventual: true,
 		Fix: []string{
 			f.untagCommand([]string{f.instanceID()}, keys...),
-			fmt.Sprintf("bosh recreate, which creates an instance without the tag of %s", quoteAll("cluster", others))},
+			fmt.Sprintf("bosh recreate, which creates an instance without the tag of %s", quoteClusters(others))},
 	})
 }
 
@@ -203,7 +203,7 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s on exactly one of them", f.tagKey()), Found: "none is tagged",
 		Why:      "The cloud controller does not know which one to open for load balancers (Multiple untagged security groups found).",
-		Eventual: true, Fix: []string{f.tagCommand("shared", untagged[0])},
+		Eventual: true, Fix: []string{f.tagCommand(untagged[0])},
 	})
 }
 
@@ -307,7 +307,7 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	switch {
 	case f.request.NodeKubeconfig == "", errors.Is(f.nodeErr, fs.ErrNotExist):
 		return skipped("a machine that has not joined cannot read its Node; %s", compare)
-	case errors.Is(f.nodeErr, cloud.ErrNoNode):
+	case errors.Is(f.nodeErr, apiclient.ErrNoNode):
 		return passed("there is no Node yet")
 	case f.nodeErr != nil:
 		return skipped("the Node could not be read (%s); %s", rootMessage(f.nodeErr), compare)
@@ -333,7 +333,7 @@ func checkTagValues(f *facts) preflight.Outcome {
 		findings = append(findings, preflight.Finding{
 			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
 			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
-			Fix: []string{f.tagCommand("shared", id)},
+			Fix: []string{f.tagCommand(id)},
 		})
 	}
 	if f.instance == nil && len(f.subnets) == 0 {

@@ -43,7 +43,7 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: id, Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: s.Tags.found(),
 		Why:      "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, and this one no longer does once another cluster tags it.",
-		Eventual: true, Fix: []string{f.tagCommand("shared", id)},
+		Eventual: true, Fix: []string{f.tagCommand(id)},
 	})
 }
 
@@ -149,7 +149,7 @@ func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: seen,
 		Why:      "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is no longer used once another cluster tags it.",
-		Eventual: true, Fix: []string{f.tagCommand("shared", untagged...)},
+		Eventual: true, Fix: []string{f.tagCommand(untagged...)},
 	})
 }
 
@@ -160,7 +160,7 @@ func checkInternalSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.vpcID(), Wanted: "a subnet tagged for the cluster or for none, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
 		Why:      "The cloud controller would not find any suitable subnet for an internal load balancer.",
-		Eventual: true, Fix: []string{f.tagCommand("shared", cmp.Or(f.subnetID(), "SUBNET"))},
+		Eventual: true, Fix: []string{f.tagCommand(cmp.Or(f.subnetID(), "SUBNET"))},
 	})
 }
 
@@ -191,7 +191,7 @@ func checkForeignSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(lost, ", "), Wanted: fmt.Sprintf("tag %s, or another public subnet in the zone", f.tagKey()), Found: "tagged only for other clusters",
 		Why: "Internet-facing load balancers of this cluster are not attached to these zones.",
-		Fix: []string{f.tagCommand("shared", lost...)},
+		Fix: []string{f.tagCommand(lost...)},
 	})
 }
 
@@ -217,7 +217,7 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 		Resource: strings.Join(slices.Compact(zones), ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
 		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes there.",
 		Fix: []string{
-			"create a subnet in the zone whose route table has a route to an internet gateway, and tag it: " + f.tagCommand("shared", "SUBNET"),
+			"create a subnet in the zone whose route table has a route to an internet gateway, and tag it: " + f.tagCommand("SUBNET"),
 			"for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {node-zone-public-subnet: off}"},
 	})
 }
@@ -259,7 +259,7 @@ func checkRouteTable(f *facts) preflight.Outcome {
 	if len(ids) == 1 {
 		return passed("%s", ids[0])
 	}
-	seen, fix := "none", f.tagCommand("shared", "TABLE")
+	seen, fix := "none", f.tagCommand("TABLE")
 	if len(ids) > 1 {
 		seen, fix = strings.Join(ids, ", "), f.keepTagOnFirst(ids)
 	}

@@ -153,7 +153,8 @@ func rootMessage(err error) string {
 		if inner == nil {
 			return err.Error()
 		}
-		if _, ok := inner.(*net.OpError); ok {
+		opError := &net.OpError{}
+		if errors.As(inner, &opError) {
 			return inner.Error()
 		}
 		err = inner

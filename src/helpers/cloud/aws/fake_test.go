@@ -362,7 +362,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 // simulatePolicy allows what is not denied, and returns one result per page.
 func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	n := 1
-	fmt.Sscanf(r.Form.Get("Marker"), "from-%d", &n)
+	_, _ = fmt.Sscanf(r.Form.Get("Marker"), "from-%d", &n)
 	action := r.Form.Get(fmt.Sprintf("ActionNames.member.%d", n))
 	decision := "allowed"
 	if f.denied[action] {
@@ -393,8 +393,8 @@ func (f *fakeCloud) describeSubnets(r *http.Request) string {
 		}
 	}
 	start, size := 0, len(all)
-	fmt.Sscanf(r.Form.Get("NextToken"), "from-%d", &start)
-	fmt.Sscanf(r.Form.Get("MaxResults"), "%d", &size)
+	_, _ = fmt.Sscanf(r.Form.Get("NextToken"), "from-%d", &start)
+	_, _ = fmt.Sscanf(r.Form.Get("MaxResults"), "%d", &size)
 	end := min(start+size, len(all))
 	var b strings.Builder
 	for _, s := range all[start:end] {

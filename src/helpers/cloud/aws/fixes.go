@@ -24,9 +24,9 @@ func (f *facts) fixPolicy() []string {
 		bosh.DefaultRoot.Package("helpers", "bin", "cloud-preflight"), f.request.Role, shellescape.Quote(f.cluster()), options, role, f.request.Role)}
 }
 
-// tagCommand adds the cluster's tag to resources.
-func (f *facts) tagCommand(value string, resources ...string) string {
-	return tagCommand(f.region(), f.tagKey(), value, resources...)
+// tagCommand adds the cluster's tag to resources, with the value that allows other clusters to use them too.
+func (f *facts) tagCommand(resources ...string) string {
+	return tagCommand(f.region(), f.tagKey(), "shared", resources...)
 }
 
 func tagCommand(region, key, value string, resources ...string) string {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/node"
 	"kubernetes-release/helpers/preflight"
@@ -381,7 +382,7 @@ func TestStaleNode(t *testing.T) {
 		{"aws:///us-east-1a/" + testInstance, nil, preflight.Passed, ""},
 		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "kubectl delete node ip-10-0-16-4.ec2.internal"},
 		{"", nil, preflight.Passed, "no provider id"},
-		{"", cloud.ErrNoNode, preflight.Passed, "no Node"},
+		{"", apiclient.ErrNoNode, preflight.Passed, "no Node"},
 		{"", fs.ErrNotExist, preflight.Skipped, "has not joined"},
 		{"", errors.New("connection refused"), preflight.Skipped, "connection refused"},
 	} {

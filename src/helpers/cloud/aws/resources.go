@@ -80,16 +80,16 @@ type question struct {
 	context   map[string]string // condition key to value
 }
 
-// quoteAll returns `cluster "a"` or `clusters "a" and "b"`.
-func quoteAll(noun string, names []string) string {
+// quoteClusters returns `cluster "a"` or `clusters "a" and "b"`.
+func quoteClusters(names []string) string {
 	quoted := make([]string, len(names))
 	for i, n := range names {
 		quoted[i] = fmt.Sprintf("%q", clip(n))
 	}
 	if len(quoted) == 1 {
-		return noun + " " + quoted[0]
+		return "cluster " + quoted[0]
 	}
-	return noun + "s " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
+	return "clusters " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
 }
 
 // clip shortens a value from outside for use in a message.

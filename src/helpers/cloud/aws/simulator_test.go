@@ -48,7 +48,7 @@ func simulate(t testing.TB, change func(*awssim.World)) simulated {
 		t.Fatal(err)
 	}
 	metadata := sim.MetadataServer()
-	go metadata.Serve(listener)
+	go func() { _ = metadata.Serve(listener) }()
 	t.Cleanup(func() { metadata.Close() })
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)

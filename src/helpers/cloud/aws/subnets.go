@@ -98,7 +98,7 @@ func (v vpc) eligible(choice *subnetChoice) []subnet {
 	var eligible []subnet
 	for _, s := range v.subnets {
 		if s.Tags.onlyForeign(v.cluster) {
-			choice.Rejected = append(choice.Rejected, rejected{s, "tagged only for " + quoteAll("cluster", s.Tags.clusters())})
+			choice.Rejected = append(choice.Rejected, rejected{s, "tagged only for " + quoteClusters(s.Tags.clusters())})
 			continue
 		}
 		eligible = append(eligible, s)

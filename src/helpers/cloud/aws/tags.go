@@ -86,7 +86,7 @@ func (t tags) onlyForeign(cluster string) bool {
 // found describes the tags that exist on a resource that lacks the cluster's tag.
 func (t tags) found() string {
 	if names := t.clusters(); len(names) > 0 {
-		return "tagged only for " + quoteAll("cluster", names)
+		return "tagged only for " + quoteClusters(names)
 	}
 	keys := t.keys()
 	if len(keys) == 0 {

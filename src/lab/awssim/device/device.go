@@ -1,4 +1,4 @@
-// Package device gives a network interface the addresses that simulated load balancers listen on.
+// Package device adds the addresses of simulated load balancers to a network interface.
 package device
 
 import (
@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses adds addresses as /32 to one interface of the network namespace that the process is in. It implements
-// forward.Plumbing. CAP_NET_ADMIN is needed.
+// Addresses adds addresses as /32 to an interface of the process's network namespace. It implements forward.Plumbing and requires
+// CAP_NET_ADMIN.
 type Addresses struct {
 	link netlink.Link
 }
@@ -30,7 +30,7 @@ func (d *Addresses) address(a netip.Addr) *netlink.Addr {
 	return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}}
 }
 
-// Add is done when the interface has the address already, as after an unclean end.
+// Add succeeds if the interface already has the address, as after a crash.
 func (d *Addresses) Add(a netip.Addr) error {
 	if err := netlink.AddrReplace(d.link, d.address(a)); err != nil {
 		return fmt.Errorf("interface %s: %w", d.link.Attrs().Name, err)
@@ -38,7 +38,7 @@ func (d *Addresses) Add(a netip.Addr) error {
 	return nil
 }
 
-// Remove is done when the interface does not have the address, or is gone itself.
+// Remove succeeds if the interface does not have the address or does not exist.
 func (d *Addresses) Remove(a netip.Addr) error {
 	err := netlink.AddrDel(d.link, d.address(a))
 	if err == nil || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.ENODEV) {

@@ -10,12 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAddresses works in a network namespace of its own, which ends with the test's thread.
+// TestAddresses uses its own network namespace, which the kernel removes when the test's thread exits.
 func TestAddresses(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root for a network namespace")
 	}
-	runtime.LockOSThread() // never unlocked: the thread is not to be used again
+	runtime.LockOSThread() // never unlocked, so that the thread is not reused
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		t.Skipf("needs a network namespace: %v", err)
 	}
@@ -46,6 +46,6 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if _, err := Open("br1"); err == nil {
-		t.Error("an interface that does not exist was opened")
+		t.Error("a missing interface is not an error")
 	}
 }

@@ -1,7 +1,6 @@
-// Package forward is the data path of simulated load balancers: it listens on their addresses, probes the
-// registered targets and passes TCP connections to those that are healthy. The wanted state is declared
-// whole (Engine.Apply); the engine makes the difference happen and keeps what did not change, open
-// connections and health included.
+// Package forward is the data path of simulated load balancers: it listens on their addresses, probes the registered targets and
+// forwards TCP connections to healthy ones. Engine.Apply declares the complete desired state; the engine applies the difference and
+// keeps what did not change, including open connections and health.
 package forward
 
 import (
@@ -20,7 +19,7 @@ import (
 	"time"
 )
 
-// Config is all that the engine shall do.
+// Config is the desired state of an engine.
 type Config struct {
 	Balancers []Balancer
 	Groups    []Group
@@ -33,11 +32,11 @@ type Balancer struct {
 	Listeners []Listener
 }
 
-// Listener passes connections on one port to a group.
+// Listener forwards connections on a port to a group.
 type Listener struct {
 	Port  int
 	Group string // Group.ID
-	// TargetPort is the port on every target; 0 stands for each target's own.
+	// TargetPort is the port on every target; 0 means each target's own.
 	TargetPort int
 }
 
@@ -55,7 +54,7 @@ type Target struct {
 	Port    int // 0 in groups whose listeners and check name the port
 }
 
-// Check says how targets are probed.
+// Check configures the probes of targets.
 type Check struct {
 	Protocol  string // TCP or HTTP
 	Port      int    // 0: the target's own
@@ -67,13 +66,13 @@ type Check struct {
 	Unhealthy int // failures in a row until it is unhealthy again
 }
 
-// Plumbing gives the machine the addresses that load balancers listen on.
+// Plumbing adds the addresses of load balancers to the machine.
 type Plumbing interface {
 	Add(netip.Addr) error
 	Remove(netip.Addr) error
 }
 
-// NoPlumbing is for addresses that the machine has anyway, such as 127.0.0.0/8.
+// NoPlumbing is for addresses that the machine already has, such as 127.0.0.0/8.
 type NoPlumbing struct{}
 
 // Add does nothing.
@@ -82,7 +81,7 @@ func (NoPlumbing) Add(netip.Addr) error { return nil }
 // Remove does nothing.
 func (NoPlumbing) Remove(netip.Addr) error { return nil }
 
-// dialTimeout is how long a connection to a target may take before the client is cut off.
+// dialTimeout is how long connecting to a target can take before the client's connection is closed.
 const dialTimeout = 5 * time.Second
 
 // Engine runs a Config. Its methods may be called concurrently.
@@ -102,7 +101,7 @@ type listenerKey struct {
 	address  netip.AddrPort
 }
 
-// New returns an engine that does nothing yet.
+// New returns an engine without load balancers.
 func New(plumbing Plumbing, log *slog.Logger) *Engine {
 	return &Engine{
 		plumbing:  plumbing,
@@ -113,8 +112,8 @@ func New(plumbing Plumbing, log *slog.Logger) *Engine {
 	}
 }
 
-// Apply makes the engine do what c says and nothing else. Parts that fail (a port that is taken) are
-// reported together; the others work, and the failed ones are tried again by the next Apply.
+// Apply applies the desired state. The error has all parts that failed, such as ports in use; the others work, and the next Apply
+// retries the failed ones.
 func (e *Engine) Apply(c Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -195,8 +194,7 @@ func (e *Engine) applyListeners(balancers []Balancer) (errs []error) {
 	return errs
 }
 
-// Health is the state of a target as its probes found it. known is false when the group is not probed
-// or does not have the target.
+// Health is the state of a target. known is false if the group is not probed or does not have the target.
 func (e *Engine) Health(group, target string) (health Health, known bool) {
 	e.mu.Lock()
 	g := e.groups[group]
@@ -207,7 +205,7 @@ func (e *Engine) Health(group, target string) (health Health, known bool) {
 	return g.health(target)
 }
 
-// Close stops everything and gives the addresses back.
+// Close stops everything and removes the addresses.
 func (e *Engine) Close() error {
 	err := e.Apply(Config{})
 	e.mu.Lock()
@@ -216,7 +214,7 @@ func (e *Engine) Close() error {
 	return err
 }
 
-// route is where a listener's connections go; it can change while the listener stays.
+// route is the destination of a listener's connections; it can change while the listener is open.
 type route struct {
 	group *group
 	port  int
@@ -258,7 +256,7 @@ func (l *listener) serve() {
 	}
 }
 
-// handle closes the client without a byte when no target is healthy, as a TCP listener of AWS does.
+// handle closes the client's connection without sending anything if no target is healthy, as a TCP listener of AWS does.
 func (l *listener) handle(client net.Conn) {
 	if !l.track(client) {
 		return
@@ -283,7 +281,7 @@ func (l *listener) handle(client net.Conn) {
 	}
 }
 
-// track remembers a connection so that close can end it; it refuses when the listener is closed.
+// track remembers a connection so that close can close it; it returns false if the listener is closed.
 func (l *listener) track(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -312,14 +310,14 @@ func (l *listener) close() {
 	}
 }
 
-// pipe copies both ways until both sides have ended, passing on half-closed connections.
+// pipe copies in both directions until both sides are closed, and passes on half-closes.
 func pipe(a, b net.Conn) {
 	var wg sync.WaitGroup
 	for _, pair := range [][2]net.Conn{{a, b}, {b, a}} {
 		wg.Go(func() {
-			io.Copy(pair[1], pair[0]) // an error ends this direction, which is all there is to do
+			_, _ = io.Copy(pair[1], pair[0]) // an error closes this direction as the end of the data does
 			if half, ok := pair[1].(interface{ CloseWrite() error }); ok {
-				half.CloseWrite()
+				_ = half.CloseWrite()
 			}
 		})
 	}

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/eventually"
 )
 
 func TestCodeAccepted(t *testing.T) {
@@ -26,7 +28,7 @@ func TestCodeAccepted(t *testing.T) {
 	}
 }
 
-// plumbing remembers addresses and can refuse them.
+// plumbing records addresses and can refuse them.
 type plumbing struct {
 	have   map[netip.Addr]bool
 	refuse bool
@@ -51,8 +53,8 @@ func serve(t *testing.T, address, answer string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, answer) })}
-	go server.Serve(listener)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })}
+	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 }
 
@@ -88,31 +90,32 @@ func TestApplyKeepsWhatDidNotChange(t *testing.T) {
 	p := &plumbing{have: map[netip.Addr]bool{}, refuse: true}
 	e := New(p, slog.New(slog.DiscardHandler))
 	if err := e.Apply(config("one")); err == nil {
-		t.Error("a refused address was not reported")
+		t.Error("a refused address is not reported")
 	}
 	p.refuse = false
 	if err := e.Apply(config("one")); err != nil || !p.have[vip] {
 		t.Fatalf("second try: %v, addresses %v", err, p.have)
 	}
-	wait := func(what string, ok func() bool) {
+	waitFor := func(want string) {
 		t.Helper()
-		for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not within 5 s", what)
+		eventually.Succeeds(t, 5*time.Second, "response of group "+want, func() error {
+			if got := get("http://127.5.0.9:7000/"); got != want {
+				return fmt.Errorf("got %q", got)
 			}
-		}
+			return nil
+		})
 	}
-	wait("first group answers", func() bool { return get("http://127.5.0.9:7000/") == "one" })
+	waitFor("one")
 	open, err := net.Dial("tcp4", "127.5.0.9:7000")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer open.Close()
-	time.Sleep(50 * time.Millisecond) // until the connection is passed on
+	time.Sleep(50 * time.Millisecond) // until the connection is forwarded
 	if err := e.Apply(config("two")); err != nil {
 		t.Fatal(err)
 	}
-	wait("second group answers", func() bool { return get("http://127.5.0.9:7000/") == "two" })
+	waitFor("two")
 	fmt.Fprint(open, "GET / HTTP/1.0\r\n\r\n")
 	if answer, err := io.ReadAll(open); err != nil || string(answer[len(answer)-3:]) != "one" {
 		t.Errorf("the open connection was lost: %q, %v", answer, err)
@@ -121,6 +124,6 @@ func TestApplyKeepsWhatDidNotChange(t *testing.T) {
 		t.Errorf("after closing: %v, addresses %v", err, p.have)
 	}
 	if err := e.Apply(config("one")); err == nil {
-		t.Error("a closed engine applies")
+		t.Error("Apply succeeds on a closed engine")
 	}
 }

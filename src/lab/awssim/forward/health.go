@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// Health is what the probes of one target have found.
+// Health is the state of a target according to its probes.
 type Health struct {
 	Healthy bool
-	// Initial is true until enough probes ran to call the target healthy or unhealthy.
+	// Initial is true until enough probes have run to tell whether the target is healthy.
 	Initial bool
-	// Reason is the last failure in words, empty when healthy.
+	// Reason is the last failure, empty if the target is healthy.
 	Reason string
 }
 
-// group probes its targets, each in a goroutine of its own.
+// group probes its targets, each in its own goroutine.
 type group struct {
 	mu      sync.Mutex
 	check   Check
@@ -44,7 +44,7 @@ type prober struct {
 
 func newGroup() *group { return &group{probers: map[string]*prober{}} }
 
-// apply starts, stops and keeps probers; a changed check starts all of them anew, with the health they had.
+// apply starts, stops and keeps probers; a changed check restarts all of them and keeps their health.
 func (g *group) apply(want Group) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +94,7 @@ func (g *group) health(target string) (Health, bool) {
 	return g.snapshot(g.probers[target])
 }
 
-// candidates are the healthy targets, starting with another one each time.
+// candidates returns the healthy targets, each time starting with a different one.
 func (g *group) candidates() []Target {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -146,7 +146,7 @@ func (p *prober) record(err error) {
 	}
 }
 
-// probe asks a target once.
+// probe probes a target once.
 func probe(ctx context.Context, check Check, t Target) error {
 	ctx, cancel := context.WithTimeout(ctx, check.Timeout)
 	defer cancel()
@@ -175,13 +175,13 @@ func probe(ctx context.Context, check Check, t Target) error {
 	return nil
 }
 
-// probeClient follows no redirects and keeps no connections: a probe judges one answer of one target.
+// probeClient follows no redirects and keeps no connections: a probe checks a single response of the target.
 var probeClient = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// codeAccepted reads a matcher: codes and ranges, separated by commas.
+// codeAccepted evaluates a matcher: codes and ranges, separated by commas.
 func codeAccepted(matcher string, code int) bool {
 	for part := range strings.SplitSeq(matcher, ",") {
 		low, high, isRange := strings.Cut(strings.TrimSpace(part), "-")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// operator is a condition operator taken apart: ForAnyValue:StringNotLikeIfExists.
+// operator is a parsed condition operator: ForAnyValue:StringNotLikeIfExists.
 type operator struct {
 	set      string // "", ForAnyValue, ForAllValues
 	compare  func(want, got string) bool
@@ -36,7 +36,7 @@ func parseOperator(name string) (operator, error) {
 	base, set := name, ""
 	if before, after, found := strings.Cut(name, ":"); found {
 		if before != "ForAnyValue" && before != "ForAllValues" {
-			return operator{}, fmt.Errorf("operator %q: want ForAnyValue: or ForAllValues: before the colon", name)
+			return operator{}, fmt.Errorf("operator %q: must have ForAnyValue: or ForAllValues: before the colon", name)
 		}
 		set, base = before, after
 	}
@@ -49,7 +49,7 @@ func parseOperator(name string) (operator, error) {
 	return op, nil
 }
 
-// hold reports whether every operator and every key of the block is satisfied.
+// hold reports whether all operators and keys of the block are satisfied.
 func (c Conditions) hold(context map[string][]string) bool {
 	for name, keys := range c {
 		op, err := parseOperator(name)
@@ -65,7 +65,7 @@ func (c Conditions) hold(context map[string][]string) bool {
 	return true
 }
 
-// lookup finds a context key without regard to case, which is how IAM compares key names.
+// lookup finds a context key. IAM's key names are case-insensitive.
 func lookup(context map[string][]string, key string) []string {
 	if values, ok := context[key]; ok {
 		return values
@@ -98,8 +98,7 @@ func (op operator) holds(want, got []string) bool {
 	return op.set == "ForAllValues"
 }
 
-// one compares a value of the request with the accepted ones: any of them for positive operators, none
-// of them for negated ones.
+// one compares a value of the request with the accepted ones: it must match any for positive operators, and none for negated ones.
 func (op operator) one(want []string, value string) bool {
 	for _, w := range want {
 		if op.compare(w, value) {

@@ -1,7 +1,6 @@
-// Package iam evaluates identity-based IAM policies the way AWS documents it: an explicit Deny wins, then
-// any Allow, else the request is denied implicitly. It knows the elements Effect, Action, NotAction,
-// Resource, NotResource and Condition. Policy documents with anything else are refused, so that no
-// policy is ever enforced only in part.
+// Package iam evaluates identity-based IAM policies as AWS documents it: an explicit Deny wins, then any Allow, else the request is
+// implicitly denied. It supports the elements Effect, Action, NotAction, Resource, NotResource and Condition. It refuses policy
+// documents with other elements, so that no policy is enforced only in part.
 package iam
 
 import (
@@ -19,10 +18,10 @@ type Policy struct {
 	Statement Statements `json:"Statement"`
 }
 
-// Statements is a list of statements; documents may give a single one without a list.
+// Statements is a list of statements; documents can have a single statement instead of a list.
 type Statements []Statement
 
-// Statement is one rule of a policy.
+// Statement is a rule of a policy.
 type Statement struct {
 	Sid         string     `json:"Sid,omitempty"`
 	Effect      string     `json:"Effect"`
@@ -36,7 +35,7 @@ type Statement struct {
 // Conditions maps operator (StringEquals) to condition key (aws:ResourceTag/team) to accepted values.
 type Conditions map[string]map[string]Strings
 
-// Strings is a list that documents may write as a single string (or, in conditions, as a bool).
+// Strings is a list that documents can write as a single string (or, in conditions, as a bool).
 type Strings []string
 
 // UnmarshalJSON accepts "x", true and ["x", "y"].
@@ -57,7 +56,7 @@ func (s *Strings) UnmarshalJSON(data []byte) error {
 		case bool, float64:
 			*s = append(*s, fmt.Sprint(v))
 		default:
-			return fmt.Errorf("%v: want a string or a list of strings", v)
+			return fmt.Errorf("%v: must be a string or a list of strings", v)
 		}
 	}
 	return nil
@@ -78,7 +77,7 @@ func (s *Statements) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Validate reports the first element that IAM would refuse or that this package cannot enforce.
+// Validate returns an error for the first element that IAM would refuse or that this package does not support.
 func (p Policy) Validate() error {
 	if len(p.Statement) == 0 {
 		return fmt.Errorf("policy has no Statement")
@@ -86,17 +85,17 @@ func (p Policy) Validate() error {
 	for i, s := range p.Statement {
 		where := fmt.Sprintf("Statement[%d]", i)
 		if s.Effect != "Allow" && s.Effect != "Deny" {
-			return fmt.Errorf("%s: Effect %q: want Allow or Deny", where, s.Effect)
+			return fmt.Errorf("%s: Effect %q: must be Allow or Deny", where, s.Effect)
 		}
 		if (len(s.Action) == 0) == (len(s.NotAction) == 0) {
-			return fmt.Errorf("%s: want exactly one of Action and NotAction", where)
+			return fmt.Errorf("%s: must have exactly one of Action and NotAction", where)
 		}
 		if (len(s.Resource) == 0) == (len(s.NotResource) == 0) {
-			return fmt.Errorf("%s: want exactly one of Resource and NotResource", where)
+			return fmt.Errorf("%s: must have exactly one of Resource and NotResource", where)
 		}
 		for _, action := range slices.Concat(s.Action, s.NotAction) {
 			if action != "*" && !strings.Contains(action, ":") {
-				return fmt.Errorf("%s: Action %q: want SERVICE:ACTION", where, action)
+				return fmt.Errorf("%s: Action %q: must be SERVICE:ACTION", where, action)
 			}
 		}
 		for operator := range s.Condition {
@@ -108,26 +107,26 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// Request is one question: may this be done to that?
+// Request is an action on a resource.
 type Request struct {
 	Action   string              // for example ec2:CreateTags
 	Resource string              // an ARN, or "*" for actions without resource-level permissions
 	Context  map[string][]string // condition key to values; keys are compared without regard to case
 }
 
-// Decision is the answer to a Request.
+// Decision is the result of the evaluation of a Request.
 type Decision int
 
 const (
-	// ImplicitDeny says that no statement allows the request.
+	// ImplicitDeny means that no statement allows the request.
 	ImplicitDeny Decision = iota
-	// Allowed says that a statement allows it and none denies it.
+	// Allowed means that a statement allows it and none denies it.
 	Allowed
-	// ExplicitDeny says that a Deny statement matches.
+	// ExplicitDeny means that a Deny statement matches.
 	ExplicitDeny
 )
 
-// Evaluate answers a request under all of an identity's policies.
+// Evaluate evaluates a request with all of an identity's policies.
 func Evaluate(policies []Policy, r Request) Decision {
 	decision := ImplicitDeny
 	for _, p := range policies {
@@ -152,8 +151,8 @@ func (s Statement) matches(r Request) bool {
 	return action && resource && s.Condition.hold(r.Context)
 }
 
-// matchAny compares with wildcards; actions have no case, ARNs do. A request for "*" is granted only by
-// a pattern that matches everything.
+// matchAny matches wildcards; actions are case-insensitive, ARNs are not. A request for "*" matches only a pattern that matches
+// everything.
 func matchAny(patterns []string, value string, fold bool) bool {
 	for _, pattern := range patterns {
 		v := value
@@ -167,8 +166,7 @@ func matchAny(patterns []string, value string, fold bool) bool {
 	return false
 }
 
-// Match compares s with a pattern in which * stands for any characters and ? for one. AWS uses the same
-// two in policies and in filters.
+// Match matches s against a pattern in which * stands for any characters and ? for one, as in AWS's policies and filters.
 func Match(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	for i < len(s) {

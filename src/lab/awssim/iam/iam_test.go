@@ -58,9 +58,9 @@ func TestEvaluate(t *testing.T) {
 func TestRefusedDocuments(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"Statement":[]}`: "no Statement",
-		`{"Statement":{"Effect":"allow","Action":"*","Resource":"*"}}`:                                              "want Allow or Deny",
+		`{"Statement":{"Effect":"allow","Action":"*","Resource":"*"}}`:                                              "must be Allow or Deny",
 		`{"Statement":{"Effect":"Allow","Resource":"*"}}`:                                                           "Action and NotAction",
-		`{"Statement":{"Effect":"Allow","Action":"DescribeVpcs","Resource":"*"}}`:                                   "want SERVICE:ACTION",
+		`{"Statement":{"Effect":"Allow","Action":"DescribeVpcs","Resource":"*"}}`:                                   "must be SERVICE:ACTION",
 		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Principal":"*"}}`:                              "Principal",
 		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":{"DateLessThan":{"a":"b"}}}}`:       "not supported",
 		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":{"ForMost:StringLike":{"a":"b"}}}}`: "ForAnyValue",

@@ -1,7 +1,6 @@
-// Package wire speaks the two form-encoded protocols of AWS: EC2's own query protocol and the
-// "AWS query" protocol of Elastic Load Balancing and STS. Requests are flat form parameters
-// (Filter.1.Value.2=x, Subnets.member.1=y), answers are XML. The package turns the former into Go
-// structs and Go structs into the latter; it knows no action.
+// Package wire implements the two form-encoded protocols of AWS: EC2's own query protocol and the "AWS query" protocol of Elastic Load
+// Balancing, IAM and STS. Requests are flat form parameters (Filter.1.Value.2=x, Subnets.member.1=y), responses are XML. The package
+// decodes requests to Go structs and encodes Go structs to responses; it does not depend on the actions.
 package wire
 
 import (
@@ -18,17 +17,17 @@ import (
 type Style int
 
 const (
-	// EC2 flattens lists as Name.1, Name.2 and answers without a result element.
+	// EC2 flattens lists as Name.1, Name.2; its responses have no result element.
 	EC2 Style = iota
-	// Query writes lists as Name.member.1 and wraps answers in <ActionResult>.
+	// Query writes lists as Name.member.1 and wraps responses in <ActionResult>.
 	Query
 )
 
-// maxDepth bounds the nesting of a parameter's name. The deepest that EC2 documents,
+// maxDepth is the maximum nesting of a parameter's name. The deepest that EC2 documents,
 // LaunchTemplateData.NetworkInterface.1.PrivateIpAddresses.1.Primary, has six parts.
 const maxDepth = 12
 
-// maxIndex bounds the position in a list; EC2 accepts at most 1000 ids in a call.
+// maxIndex is the maximum position in a list; EC2 accepts at most 1000 ids in a call.
 const maxIndex = 10000
 
 // UnknownParameterError names a parameter that the action does not have.
@@ -45,10 +44,9 @@ func (e *InvalidParameterError) Error() string {
 	return fmt.Sprintf("Invalid value '%s' for %s. Expected %s.", e.Value, e.Name, e.Want)
 }
 
-// Decode fills the struct that into points at from form parameters. A field takes the parameter of its
-// own name, or of its `param:"…"` tag; embedded structs are read as if their fields stood in the outer
-// struct; fields may be string, bool, int, pointers to these (nil: the parameter was not given), structs
-// and slices. It returns *UnknownParameterError or *InvalidParameterError.
+// Decode sets the fields of the struct that into points to from form parameters. A field gets the parameter with its name, or that of
+// its `param:"…"` tag; the fields of embedded structs belong to the outer struct. Fields can be string, bool, int, pointers to these
+// (nil if the parameter is missing), structs and slices. Errors are *UnknownParameterError or *InvalidParameterError.
 func Decode(values url.Values, style Style, into any) error {
 	root := &node{}
 	for name, all := range values {
@@ -63,7 +61,7 @@ func Decode(values url.Values, style Style, into any) error {
 	return root.firstUnused("")
 }
 
-// node is one part of the dotted names, as a tree.
+// node is a node of the tree that the dotted names form.
 type node struct {
 	value    string
 	hasValue bool
@@ -91,7 +89,7 @@ func (n *node) insert(name, value string) error {
 	return nil
 }
 
-// firstUnused returns an error for the first parameter, by name, that no field took.
+// firstUnused returns an error for the first parameter, by name, without a field.
 func (n *node) firstUnused(name string) error {
 	if n.hasValue && !n.used {
 		return &UnknownParameterError{Name: name}
@@ -168,7 +166,7 @@ func (d decoder) decodeStruct(v reflect.Value, n *node, name string) error {
 	return nil
 }
 
-// decodeSlice orders elements by their index; gaps are closed, as AWS does.
+// decodeSlice orders elements by their index and ignores gaps, as AWS does.
 func (d decoder) decodeSlice(v reflect.Value, n *node, name string) error {
 	if d.style == Query {
 		if n.hasValue && n.value == "" {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Error is an answer that AWS gives instead of a result.
+// Error is an error response of AWS.
 type Error struct {
 	Code    string // as the service documents it, for example InvalidSubnetID.NotFound
 	Message string
@@ -16,7 +16,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Code + ": " + e.Message }
 
-// HTTPStatus is Status, or 400 where none was set.
+// HTTPStatus is Status, or 400 if it is 0.
 func (e *Error) HTTPStatus() int {
 	if e.Status == 0 {
 		return http.StatusBadRequest
@@ -24,13 +24,12 @@ func (e *Error) HTTPStatus() int {
 	return e.Status
 }
 
-// Response encodes the answer to an action. result is a struct (or pointer to one) with xml tags, whose
-// fields become the children of <ActionResponse> (EC2) or <ActionResult> (Query); nil stands for an
-// answer without content.
+// Response encodes the response of an action. result is a struct (or pointer to one) with xml tags, whose fields become the children of
+// <ActionResponse> (EC2) or <ActionResult> (Query); nil means a response without content.
 func Response(style Style, namespace, action, requestID string, result any) ([]byte, error) {
 	inner, err := innerXML(result)
 	if err != nil {
-		return nil, fmt.Errorf("encode the answer to %s: %w", action, err)
+		return nil, fmt.Errorf("encode the response to %s: %w", action, err)
 	}
 	var b strings.Builder
 	b.WriteString(xml.Header)
@@ -44,7 +43,7 @@ func Response(style Style, namespace, action, requestID string, result any) ([]b
 	return []byte(b.String()), nil
 }
 
-// innerXML encodes a struct's fields without an element around them.
+// innerXML encodes a struct's fields without an enclosing element.
 func innerXML(v any) ([]byte, error) {
 	if v == nil {
 		return nil, nil
@@ -73,7 +72,7 @@ type queryError struct {
 	RequestID string   `xml:"RequestId"`
 }
 
-// ErrorResponse encodes an error as the protocol's services do.
+// ErrorResponse encodes an error as the services of the protocol do.
 func ErrorResponse(style Style, namespace, requestID string, e *Error) []byte {
 	var doc any = ec2Error{Code: e.Code, Message: e.Message, RequestID: requestID}
 	if style == Query {

@@ -43,7 +43,7 @@ func TestDecode(t *testing.T) {
 		{"query lists have members", "Filter.member.1.Name=vpc-id&Filter.member.1.Value.member.1=a&Filter.member.1.Value.member.2=b&MaxResults=5&InstanceId.member.1=i-1&InstanceId.member.2=i-2&Nested.Enabled=true&Nested.Items.member.1.Key=k", Query, full, nil},
 		{"order is by index, gaps closed", "InstanceId.10=i-2&InstanceId.9=i-1", EC2, input{IDs: []string{"i-1", "i-2"}}, nil},
 		{"empty query list", "InstanceId=", Query, input{}, nil},
-		{"unknown parameter", "Colour=red", EC2, input{}, &UnknownParameterError{"Colour"}},
+		{"unknown parameter", "Color=red", EC2, input{}, &UnknownParameterError{"Color"}},
 		{"unknown nested parameter", "Filter.1.Name=x&Filter.1.Nmae=x", EC2, input{}, &UnknownParameterError{"Filter.1.Nmae"}},
 		{"index zero", "InstanceId.0=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.0"}},
 		{"index with leading zero", "InstanceId.01=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.01"}},
@@ -102,8 +102,8 @@ func TestErrorResponse(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that any form either fills the struct or is refused with one of the two errors, and that
-// a request which was accepted means the same when its parameters are parsed again.
+// FuzzDecode checks that Decode either accepts a form or returns one of its two errors, and that decoding a form twice has the same
+// result.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"", "Filter.1.Name=a&Filter.1.Value.1=b", "Filter.member.1.Name=a", "InstanceId=", "InstanceId.1", "Filter..Name=x",

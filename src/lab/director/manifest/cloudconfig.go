@@ -192,7 +192,7 @@ func (s *Subnet) parse() error {
 		return fmt.Errorf("gateway '%s' is not an address: %w", s.Gateway, err)
 	}
 	if !prefix.Contains(s.gateway) {
-		return fmt.Errorf("Gateway IP '%s' must be inside the range '%s'", s.gateway, prefix) //nolint:staticcheck // the Director's wording
+		return fmt.Errorf("Gateway IP '%s' must be inside the range '%s'", s.gateway, prefix)
 	}
 	for _, d := range s.DNS {
 		if _, err := netip.ParseAddr(d); err != nil {
@@ -207,7 +207,7 @@ func (s *Subnet) parse() error {
 	}
 	for _, r := range s.static {
 		if slices.ContainsFunc(s.reserved, func(other addressRange) bool { return other.contains(r.first) || r.contains(other.first) }) {
-			return fmt.Errorf("Static IP '%s' is in network's reserved range", r.first) //nolint:staticcheck // the Director's wording
+			return fmt.Errorf("Static IP '%s' is in network's reserved range", r.first)
 		}
 	}
 	return nil
@@ -424,7 +424,7 @@ func (n *Network) Free(az string, taken func(netip.Addr) bool) (netip.Addr, *Sub
 			}
 		}
 	}
-	return netip.Addr{}, nil, fmt.Errorf("Failed to reserve IP for network '%s' in AZ '%s': no more available", n.Name, az) //nolint:staticcheck // the Director's wording
+	return netip.Addr{}, nil, fmt.Errorf("Failed to reserve IP for network '%s' in AZ '%s': no more available", n.Name, az)
 }
 
 // Addresses returns the static addresses in order.

@@ -40,7 +40,7 @@ func MergeCloudConfigs(configs []NamedText) ([]byte, error) {
 			case key != "compilation":
 				return nil, fmt.Errorf("%s: unknown key '%s'; a cloud config has %s, compilation", config.Name, key, strings.Join(cloudConfigLists, ", "))
 			case compilation != "":
-				return nil, fmt.Errorf("Cloud config 'compilation' key cannot be defined in multiple cloud configs: %s and %s", compilation, config.Name) //nolint:staticcheck // the Director's wording
+				return nil, fmt.Errorf("Cloud config 'compilation' key cannot be defined in multiple cloud configs: %s and %s", compilation, config.Name)
 			default:
 				merged[key], compilation = value, config.Name
 			}

@@ -197,7 +197,7 @@ type Job struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
-// Decode reads a manifest without checking anything but its form; variables may be unresolved.
+// Decode decodes a manifest strictly, and checks nothing else. Variables need not be resolved.
 func Decode(file string, text []byte) (*Manifest, error) {
 	var m Manifest
 	if err := decode(file, text, &m); err != nil {

@@ -213,7 +213,7 @@ func find(tree map[string]any, name string) (any, error) {
 		}
 		m, ok := node.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("Property '%s' expects a hash, but received '%s'", name, rubyClass(node)) //nolint:staticcheck // the Director's wording
+			return nil, fmt.Errorf("Property '%s' expects a hash, but received '%s'", name, rubyClass(node))
 		}
 		node = m[key]
 	}
@@ -239,7 +239,7 @@ func set(tree map[string]any, name string, value any) error {
 			node[key] = clone
 			node = clone
 		default:
-			return fmt.Errorf("Property '%s' expects a hash, but received '%s'", name, rubyClass(next)) //nolint:staticcheck // the Director's wording
+			return fmt.Errorf("Property '%s' expects a hash, but received '%s'", name, rubyClass(next))
 		}
 	}
 	node[keys[len(keys)-1]] = value

@@ -1,4 +1,4 @@
-package boshrelease
+package sbom
 
 import (
 	"bytes"
@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// debianLicences are the licences of the C libraries that are linked statically; their copyright files list every
-// source file's.
-var debianLicences = map[string]string{
+// debianLicenses are the licenses of the C libraries that are linked statically; their copyright files list those of every source
+// file.
+var debianLicenses = map[string]string{
 	"libc6-dev":      "LGPL-2.1-or-later",
 	"libseccomp-dev": "LGPL-2.1-only",
 }
 
-// licenceFile matches the names of files that hold licences and notices.
-var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|unlicense|notice|patents|copyright)([-._].*)?$`)
+// licenseFile matches the names of license and notice files.
+var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]es?|copying|unlicense|notice|patents|copyright)([-._].*)?$`)
 
-// kinds tell licences by what only their texts say, in lower case with single spaces.
+// kinds identifies licenses by phrases that only their texts have, in lower case with single spaces.
 var kinds = []struct {
 	id      string
-	phrases []string // all must be there
-	without []string // none may be there
+	phrases []string // all must be present
+	without []string // none must be present
 }{
 	{"Apache-2.0", []string{"apache license", "version 2.0, january 2004"}, nil},
 	{"Apache-2.0", []string{"licensed under the apache license, version 2.0"}, []string{"version 2.0, january 2004"}},
@@ -42,8 +42,8 @@ var kinds = []struct {
 	{"Zlib", []string{"this software is provided 'as-is', without any express or implied warranty"}, nil},
 }
 
-// Licence gives the SPDX expression of all licences that are recognised in texts, joined by AND; empty when there is none.
-func Licence(texts []Text) string {
+// License returns the SPDX expression of all licenses that are recognized in texts, joined by AND; empty if there is none.
+func License(texts []Text) string {
 	var found []string
 	for _, text := range texts {
 		plain := strings.Join(strings.Fields(strings.ToLower(text.Content)), " ")
@@ -59,15 +59,15 @@ func Licence(texts []Text) string {
 	return strings.Join(slices.Compact(found), " AND ")
 }
 
-// licenceTexts reads the licence and notice files at the top of a module.
-func licenceTexts(dir string) ([]Text, error) {
+// licenseTexts reads the license and notice files in the top folder of a module.
+func licenseTexts(dir string) ([]Text, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var texts []Text
 	for _, file := range files {
-		if !file.Type().IsRegular() || !licenceFile.MatchString(file.Name()) || filepath.Ext(file.Name()) == ".go" {
+		if !file.Type().IsRegular() || !licenseFile.MatchString(file.Name()) || filepath.Ext(file.Name()) == ".go" {
 			continue
 		}
 		content, err := os.ReadFile(filepath.Join(dir, file.Name()))
@@ -79,12 +79,12 @@ func licenceTexts(dir string) ([]Text, error) {
 	return texts, nil
 }
 
-// thirdParty is the listing for people: a table of the parts, then each text once, with the parts that it covers.
-func thirdParty(parts []Part) []byte {
+// ThirdParty is the listing for people: a table of the parts, then each license text once, with the parts that it covers.
+func ThirdParty(parts []Part) []byte {
 	var out bytes.Buffer
-	_, _ = fmt.Fprintf(&out, "Third-party code in this release\n\n%d parts, as the programs themselves record what they were linked from.\n\n", len(parts))
+	_, _ = fmt.Fprintf(&out, "Third-party code in this release\n\n%d parts, as recorded in the programs themselves.\n\n", len(parts))
 	for _, part := range parts {
-		_, _ = fmt.Fprintf(&out, "%s %s\n    %s, in %s\n", part.Name, part.Version, part.Licence, strings.Join(part.Packages, ", "))
+		_, _ = fmt.Fprintf(&out, "%s %s\n    %s, in %s\n", part.Name, part.Version, part.License, strings.Join(part.Packages, ", "))
 	}
 	covers := map[string][]string{}
 	for _, part := range parts {

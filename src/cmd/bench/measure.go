@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/internal/cli"
+	"kubernetes-release/lab/bench"
+	"kubernetes-release/release/boshrelease"
+	"kubernetes-release/release/workspace"
+)
+
+func run(command *cobra.Command, root *workspace.Root, runs int, names []string) error {
+	if runs < 1 {
+		return cli.Usagef("--runs is %d; it must be at least 1", runs)
+	}
+	dir, err := root.Path()
+	if err != nil {
+		return err
+	}
+	out := command.OutOrStdout()
+	var release boshrelease.Result
+	if slices.ContainsFunc(names, func(name string) bool { return name != "preflight" }) {
+		if release, err = (boshrelease.Builder{Root: dir, Log: out}).Last(); err != nil {
+			return err
+		}
+	}
+	report := filepath.Join(dir, ".build", "bench.json")
+	var all []bench.Figure
+	defer func() { show(out, all, report) }()
+	for _, name := range names {
+		figures, err := measure(command.Context(), name, dir, runs, release, out)
+		if err != nil {
+			return err
+		}
+		figures = bench.Finish(figures)
+		if err := bench.Keep(report, figures); err != nil {
+			return err
+		}
+		all = append(all, figures...)
+	}
+	return nil
+}
+
+func measure(ctx context.Context, name, root string, runs int, release boshrelease.Result, out io.Writer) ([]bench.Figure, error) {
+	switch name {
+	case "size":
+		return bench.Size(ctx, root, release, out)
+	case "deploy":
+		deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out}
+		return deploys.Measure(ctx)
+	case "preflight":
+		return bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
+	default:
+		figure, err := bench.Clone(ctx, root, out)
+		return []bench.Figure{figure}, err
+	}
+}
+
+// show prints what was measured, after all progress lines.
+func show(out io.Writer, figures []bench.Figure, report string) {
+	for _, f := range figures {
+		f.Print(out)
+	}
+	if len(figures) > 0 {
+		_, _ = fmt.Fprintf(out, "\nKept in %s\n", report)
+	}
+}

@@ -1,0 +1,150 @@
+package boshrelease
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/release/archive"
+)
+
+// stage creates the release folder with jobs, packages and blobs. It replaces symbolic links with the files that they point to.
+func (b Builder) stage(staging string, blobs map[string]Blob) error {
+	if err := os.RemoveAll(staging); err != nil {
+		return err
+	}
+	for _, dir := range []string{"src", "config", "blobs"} {
+		if err := os.MkdirAll(filepath.Join(staging, dir), 0o755); err != nil {
+			return err
+		}
+	}
+	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
+		return copyTo(filepath.Join(staging, relative), path, info.Mode().Perm())
+	})
+	if err != nil {
+		return err
+	}
+	return b.stageBlobs(staging, blobs)
+}
+
+// stageBlobs adds the blobs and their index.
+func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
+	type indexed struct {
+		Size int64  `yaml:"size"`
+		SHA  string `yaml:"sha"`
+	}
+	all := map[string]indexed{}
+	for name, blob := range blobs {
+		file := filepath.Join(name, name+".tar.xz")
+		all[file] = indexed{blob.Size, "sha256:" + blob.SHA256}
+		if err := linkOrCopy(filepath.Join(staging, "blobs", file), b.blobFile(name)); err != nil {
+			return err
+		}
+	}
+	text, err := yaml.Marshal(all)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(staging, "config", "blobs.yml"), text, 0o644)
+}
+
+func copyTo(to, from string, mode fs.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	return errors.Join(archive.CopyFile(file, from), file.Close())
+}
+
+func linkOrCopy(to, from string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	return copyTo(to, from, 0o644)
+}
+
+// releaseFiles returns the folders and files of the repository that are part of the release.
+func (b Builder) releaseFiles() ([]string, error) {
+	files := []string{"config/final.yml", "jobs", "packages"}
+	for _, pattern := range []string{"LICENSE*", "NOTICE*"} {
+		found, err := filepath.Glob(filepath.Join(b.Root, pattern))
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range found {
+			files = append(files, filepath.Base(file))
+		}
+	}
+	return files, nil
+}
+
+// eachFile calls f for every file of the repository that is part of the release, with its path in the release.
+func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error) error {
+	files, err := b.releaseFiles()
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
+			relative, err := filepath.Rel(b.Root, path)
+			if err != nil {
+				return err
+			}
+			return f(relative, path, info)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkFollowing calls f for every file at or below a path, and follows symbolic links.
+func walkFollowing(path string, f func(path string, info fs.FileInfo) error) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return f(path, info)
+	}
+	found, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	for _, file := range found {
+		if err := walkFollowing(filepath.Join(path, file.Name()), f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// releaseName reads the release's name from config/final.yml.
+func releaseName(dir string) (string, error) {
+	file := filepath.Join(dir, "config", "final.yml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	var config struct {
+		Name string `yaml:"name"`
+	}
+	if err := yaml.Unmarshal(text, &config); err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	if config.Name == "" {
+		return "", fmt.Errorf("%s: name is missing; it is the name of the release", file)
+	}
+	return config.Name, nil
+}
