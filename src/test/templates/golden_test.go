@@ -67,6 +67,7 @@ var everything = map[string]values{
 			"mirrors": values{"docker.io": []any{"https://mirror.example", "https://mirror2.example/v2/hub"}, "registry.example:5000": []any{"http://10.0.0.9"}},
 		},
 		"proxy":     values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
+		"runtimes":  values{"nvidia": "/usr/bin/nvidia-container-runtime"},
 		"log_level": "debug", "extra_args": values{"no-subreaper": true},
 	},
 	"kubelet": merge(fullKubelet, values{

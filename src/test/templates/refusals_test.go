@@ -63,6 +63,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
 		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
+		{"runtime that replaces runc", "containerd", values{"runtimes": values{"runc": "/bin/runc"}}, []string{"runtimes is", "/bin/runc", "other than runc"}},
+		{"runtime without a path", "containerd", values{"runtimes": values{"nvidia": "nvidia-container-runtime"}}, []string{"runtimes is", "absolute paths"}},
 		{"mirror of a path", "containerd", values{"registry": values{"mirrors": values{"../x": []any{"https://a"}}}}, []string{`registry.mirrors holds "../x"`, "docker.io", "_default"}},
 		{"mirror without a scheme", "containerd", values{"registry": values{"mirrors": values{"docker.io": []any{"mirror.example"}}}}, []string{`docker.io: ["mirror.example"]`, "https://mirror.example"}},
 		{"mirrors and their directory", "containerd", values{"registry": values{"config_path": "/etc/mirrors", "mirrors": values{"docker.io": []any{"https://mirror.example"}}}}, []string{"registry.mirrors and registry.config_path are both set"}},
