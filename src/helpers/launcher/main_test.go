@@ -50,7 +50,6 @@ func TestMain(m *testing.M) {
 // launcherMain is cmd/kube-launcher with short intervals.
 func launcherMain() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
-	defer stop()
 	l := New(os.Stderr)
 	l.self = os.Args[0]
 	l.poll, l.progress, l.settle = 20*time.Millisecond, 100*time.Millisecond, 300*time.Millisecond
@@ -58,12 +57,12 @@ func launcherMain() {
 		l.settle = settle
 	}
 	command := map[string]func(context.Context, string) error{"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop}[os.Args[1]]
-	if err := command(ctx, os.Args[2]); err != nil {
+	err := command(ctx, os.Args[2])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		stop()
 		os.Exit(1)
 	}
-	stop()
 }
 
 // pflagMain parses flags, one of them hidden, and checks its feature gates after --help but before --version, as

@@ -101,14 +101,12 @@ func (d *Director) runErrandOn(ctx context.Context, job string, targets []*Insta
 	err := inParallel(numbers, len(targets), func(n int) error {
 		i := targets[n]
 		task := d.Progress.Begin("Running errand "+job, i.String())
-		var code int
-		var err error
 		var out, problems bytes.Buffer
-		if len(targets) == 1 {
-			code, err = d.runErrandScript(ctx, i, job, stdout, stderr)
-		} else {
-			code, err = d.runErrandScript(ctx, i, job, &out, &problems)
+		outWriter, errWriter := stdout, stderr
+		if len(targets) > 1 {
+			outWriter, errWriter = &out, &problems
 		}
+		code, err := d.runErrandScript(ctx, i, job, outWriter, errWriter)
 		results[n] = ErrandResult{Instance: i.String(), ExitCode: code, Stdout: out.String(), Stderr: problems.String()}
 		if err == nil && code != 0 {
 			task.Step("exit code %d", code)

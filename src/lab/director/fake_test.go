@@ -230,7 +230,7 @@ var sharedVars = sync.OnceValue(func() string {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	os.RemoveAll(sharedVars())
+	_ = os.RemoveAll(sharedVars())
 	os.Exit(code)
 }
 

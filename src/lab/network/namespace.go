@@ -78,12 +78,7 @@ func createNamespace(name string) error {
 // removeNamespace removes a namespace's name, if it exists. The kernel removes the namespace after its last process has exited.
 func removeNamespace(name string) error {
 	path := filepath.Join(namespaceDir, name)
-	for {
-		err := unix.Unmount(path, unix.MNT_DETACH)
-		if err != nil {
-			break // EINVAL when nothing is mounted, or no such file
-		}
-	}
+	unmountAll(path)
 	err := os.Remove(path)
 	if errors.Is(err, unix.EBUSY) {
 		err = removeHidden(path)
@@ -92,6 +87,14 @@ func removeNamespace(name string) error {
 		return fmt.Errorf("removing network namespace %s: %w", name, err)
 	}
 	return nil
+}
+
+// unmountAll unmounts what is mounted on path, which may be several mounts on top of each other.
+func unmountAll(path string) {
+	var err error
+	for err == nil {
+		err = unix.Unmount(path, unix.MNT_DETACH) // EINVAL when nothing is mounted any more, or no such file
+	}
 }
 
 // removeHidden removes the file of a namespace whose mount is hidden: the first `ip netns add` on a machine bind-mounts the directory
@@ -109,9 +112,7 @@ func removeHidden(path string) error {
 				return err
 			}
 			for _, mount := range []string{filepath.Dir(path), path} {
-				for mounted := true; mounted; { // mounts may be stacked
-					mounted = unix.Unmount(mount, unix.MNT_DETACH) == nil
-				}
+				unmountAll(mount)
 			}
 			return os.Remove(path)
 		}()

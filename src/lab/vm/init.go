@@ -415,7 +415,7 @@ func shieldHostSettings(root string) error {
 	shield := func(path string) error {
 		content, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
-			return nil //nolint:nilerr // this kernel does not have the setting
+			return nil //nolint:nilerr // not in this kernel
 		}
 		file := filepath.Join(store, strings.ReplaceAll(path, "/", "."))
 		if err := os.WriteFile(file, content, 0o644); err != nil {
