@@ -155,7 +155,7 @@ type preflightReport struct {
 func (l *lab) errandReport(t *testing.T, instance string) preflightReport {
 	t.Helper()
 	var report preflightReport
-	if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/sys/log/cloud-preflight/report.json")), &report); err != nil {
+	if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-preflight/report.json")), &report); err != nil {
 		t.Fatal(err)
 	}
 	return report

@@ -329,7 +329,7 @@ func checkControllers(t *testing.T) {
 
 func checkAudit(t *testing.T) {
 	t.Helper()
-	log, err := os.ReadFile("/var/vcap/sys/log/kube-apiserver/audit.jsonl")
+	log, err := os.ReadFile("/var/vcap/sys/log/kube-apiserver/audit.log")
 	if err != nil {
 		t.Fatal(err)
 	}

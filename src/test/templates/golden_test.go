@@ -42,7 +42,7 @@ var everything = map[string]values{
 			"jwt":             []any{values{"issuer": values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}}}},
 		},
 		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
-		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 200, "max_backups": 3, "max_age_days": 7},
+		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},
 		"log_level":                       4,
@@ -62,10 +62,16 @@ var everything = map[string]values{
 	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}},
 	"containerd": {
-		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{"config_path": "/var/vcap/jobs/mirrors/config"},
+		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{
+			"config_path": "/etc/containerd/certs.d", "ca": "registry CA",
+			"mirrors": values{"docker.io": []any{"https://mirror.example", "https://mirror2.example/v2/hub"}, "registry.example:5000": []any{"http://10.0.0.9"}},
+		},
+		"proxy":     values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
+		"runtimes":  values{"nvidia": "/usr/bin/nvidia-container-runtime"},
 		"log_level": "debug", "extra_args": values{"no-subreaper": true},
 	},
 	"kubelet": merge(fullKubelet, values{
+		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
 		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {

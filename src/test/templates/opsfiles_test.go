@@ -66,6 +66,80 @@ var opsCases = map[string]struct {
 			t.Errorf("%d workers, want 5", n)
 		}
 	}},
+	"add-worker-pool.yml": {deployment{ops: []string{"add-worker-pool.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
+		pool := group(t, p, "worker-gpu")
+		if len(pool.Instances) != 2 || pool.Spec.VMType != "kubernetes-worker" {
+			t.Errorf("%d VMs of type %s, want 2 of type kubernetes-worker", len(pool.Instances), pool.Spec.VMType)
+		}
+		for _, instance := range pool.Instances {
+			if instance.Instance.AZ == "z3" {
+				t.Errorf("%s is in %s, want z1 or z2", instance.Instance, instance.Instance.AZ)
+			}
+		}
+		for _, job := range group(t, p, "worker").Jobs {
+			file(t, pool, job.Job.Name, "monit")
+		}
+		checkPoolNode(t, pool)
+	}},
+	"add-worker-pool-aws.yml": {deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
+		pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
+		checkPoolNode(t, pool)
+		if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
+			t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
+		}
+		for _, job := range worker.Jobs {
+			file(t, pool, job.Job.Name, "monit")
+		}
+		config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
+		if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != "worker" {
+			t.Errorf("preflight.json is %v", config)
+		}
+		kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+		}
+	}},
+	"add-proxy.yml": {deployment{
+		ops:  []string{"aws.yml", "add-proxy.yml"},
+		vars: []string{"http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129", "no_proxy=[10.0.0.0/8, .corp.example]"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		environment := decode[values](t, file(t, worker, "containerd", "config/flags.json"))["environment"].(values)
+		for name, want := range map[string]string{
+			"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
+		} {
+			if environment[name] != want {
+				t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)
+			}
+		}
+		providers := fmt.Sprint(decode[values](t, file(t, worker, "kubelet", "config/credential-providers.json"))["providers"])
+		for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
+			if !strings.Contains(providers, want) {
+				t.Errorf("the credential provider lacks %s: %s", want, providers)
+			}
+		}
+		kubelet := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
+		if kubelet["HTTPS_PROXY"] != nil {
+			t.Errorf("kubelet would connect to the API through the proxy: %v", kubelet)
+		}
+	}},
+	"set-registry-mirror.yml": {deployment{
+		ops:  []string{"set-registry-mirror.yml"},
+		vars: []string{"registry_host=docker.io", "registry_mirror=https://mirror.example", "registry_ca=registry CA"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		script := string(file(t, worker, "containerd", "bin/write-registry-hosts"))
+		if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
+			t.Errorf("the mirror is not in %s", script)
+		}
+		if ca := string(file(t, worker, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
+			t.Errorf("the CA is %q", ca)
+		}
+		flags := decode[values](t, file(t, worker, "containerd", "config/flags.json"))
+		if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
+			t.Errorf("SSL_CERT_DIR is %v", dirs)
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
@@ -103,6 +177,65 @@ var opsCases = map[string]struct {
 	"lab-workers.yml": {deployment{ops: []string{"aws.yml", "lab-workers.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
 		checkLabNode(t, group(t, p, "worker"))
 	}},
+}
+
+var poolVars = []string{
+	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[z1, z2]", "pool_vm_type=kubernetes-worker",
+	"pool_labels={accelerator: nvidia-l4}", "pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
+}
+
+// checkPoolNode checks the labels and taints of poolVars, and that the pod network is that of the other workers.
+func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
+	t.Helper()
+	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+	labels := kubelet["flags"].(values)["node-labels"].(values)
+	if labels["accelerator"] != "nvidia-l4" || labels["bosh.io/instance-group"] != "worker-gpu" {
+		t.Errorf("node labels are %v", labels)
+	}
+	taints := decode[values](t, file(t, pool, "kubelet", "config/config.json"))["registerWithTaints"]
+	if got := fmt.Sprint(taints); got != "[map[effect:NoSchedule key:nvidia.com/gpu value:present]]" {
+		t.Errorf("taints are %v", got)
+	}
+	cni := decode[values](t, file(t, pool, "containerd", "config/cni.conflist.template"))
+	if cni["plugins"] == nil {
+		t.Errorf("containerd's CNI configuration is %v", cni)
+	}
+}
+
+// A pool has the same links as the group worker with each ops-file that changes where they come from, in any order.
+func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
+	for _, ops := range [][]string{
+		{"single-vm.yml", "add-worker-pool.yml"},
+		{"add-worker-pool.yml", "single-vm.yml"},
+		{"add-worker-pool.yml", "add-worker-pool-aws.yml", "aws.yml"},
+		{"aws.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
+	} {
+		t.Run(strings.Join(ops, " "), func(t *testing.T) {
+			checkPoolNode(t, group(t, plan(t, deployment{ops: ops, vars: poolVars}), "worker-gpu"))
+		})
+	}
+}
+
+func TestSmokeTestsRunOnOneInstance(t *testing.T) {
+	control := group(t, plan(t, deployment{}), "control")
+	runs := 0
+	for _, instance := range control.Instances {
+		for _, rendered := range instance.Rendered {
+			if rendered.Name != "smoke-tests" {
+				continue
+			}
+			skips := strings.Contains(string(rendered.Files["bin/run"]), "exit 0")
+			if skips == instance.Instance.Bootstrap {
+				t.Errorf("%s: bootstrap is %v, the errand is skipped: %v", instance.Instance, instance.Instance.Bootstrap, skips)
+			}
+			if !skips {
+				runs++
+			}
+		}
+	}
+	if len(control.Instances) != 3 || runs != 1 {
+		t.Errorf("the errand runs on %d of %d instances, want 1 of 3", runs, len(control.Instances))
+	}
 }
 
 func checkLabNode(t *testing.T, g *director.InstanceGroup) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"gopkg.in/yaml.v3"
 )
@@ -50,4 +51,54 @@ func variablesStore(t testing.TB, regenerate string) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// Without a duration CredHub and the CLI issue certificates for 365 days. Apple's platforms accept at most 825 days of a server.
+func TestCertificatesOutliveAYear(t *testing.T) {
+	const day = 24 * time.Hour
+	files := append(opsPaths(opsFiles(t)), filepath.Join(root, "manifests", "kubernetes.yml"))
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document any
+		if err := yaml.Unmarshal(text, &document); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, variable := range certificateVariables(document) {
+			options, _ := variable["options"].(values)
+			want := 730
+			if options["is_ca"] == true {
+				want = 3650
+			}
+			if options["duration"] != want {
+				t.Errorf("%s: %v has duration %v, want %d", filepath.Base(path), variable["name"], options["duration"], want)
+			}
+		}
+	}
+	// The generator honors it.
+	server := parseCertificate(t, file(t, group(t, plan(t, deployment{}), "control"), "kube-apiserver", "config/server.pem"))
+	if lasts := server.NotAfter.Sub(server.NotBefore); lasts < 729*day || lasts > 731*day {
+		t.Errorf("the API's certificate lasts %v", lasts)
+	}
+}
+
+// certificateVariables returns the definitions of certificates anywhere in a manifest or ops-file.
+func certificateVariables(node any) []values {
+	var found []values
+	switch node := node.(type) {
+	case values:
+		if node["type"] == "certificate" && node["name"] != nil {
+			return []values{node}
+		}
+		for _, child := range node {
+			found = append(found, certificateVariables(child)...)
+		}
+	case []any:
+		for _, child := range node {
+			found = append(found, certificateVariables(child)...)
+		}
+	}
+	return found
 }
