@@ -19,7 +19,7 @@ func TestRegistryHostsAreWritten(t *testing.T) {
 	write := func(properties values) {
 		t.Helper()
 		files := mustRender(t, "containerd", inputFor(t, "containerd").with(properties))
-		script := bytes.ReplaceAll(files["bin/write-registry-hosts"], []byte("/var/vcap/data/containerd"), []byte(dir))
+		script := bytes.ReplaceAll(files["bin/write-registry-hosts"], []byte("/var/vcap/jobs/containerd/config"), []byte(dir))
 		path := filepath.Join(t.TempDir(), "write")
 		if err := os.WriteFile(path, script, 0o600); err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestRegistryHostsAreWritten(t *testing.T) {
 		}
 	}
 	config := string(mustRender(t, "containerd", inputFor(t, "containerd").with(given))["config/config.toml"])
-	if !strings.Contains(config, `config_path = "/var/vcap/data/containerd/certs.d"`) {
+	if !strings.Contains(config, `config_path = "/var/vcap/jobs/containerd/config/certs.d"`) {
 		t.Errorf("containerd reads other hosts: %s", config)
 	}
 
