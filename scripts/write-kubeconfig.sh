@@ -19,6 +19,7 @@ Options:
   --output FILE          file to write, mode 0600; other entries of an existing kubeconfig stay. Default: kubeconfig
   --oidc-issuer URL      log in with OpenID Connect instead of a client certificate
   --oidc-client-id ID    client ID at that issuer
+  --oidc-scope SCOPE     scope to request in addition to openid, such as groups; can be given several times
 EOF
 }
 
@@ -28,11 +29,13 @@ fail() {
 }
 
 server='' credhub='' vars_store='' credential=tls_kubernetes_admin name=kubernetes output=kubeconfig issuer='' client_id=''
+scopes=()
 while [[ $# -gt 0 ]]; do
   option=$1
   case $option in
     --help) usage; exit ;;
-    --server | --credhub | --vars-store | --credential | --name | --output | --oidc-issuer | --oidc-client-id)
+    --server | --credhub | --vars-store | --credential | --name | --output | \
+      --oidc-issuer | --oidc-client-id | --oidc-scope)
       [[ -n ${2:-} ]] || fail "$option requires a value" ;;
     *) fail "unknown argument $option; --help lists the options" ;;
   esac
@@ -45,12 +48,14 @@ while [[ $# -gt 0 ]]; do
     --output) output=$2 ;;
     --oidc-issuer) issuer=$2 ;;
     --oidc-client-id) client_id=$2 ;;
+    --oidc-scope) scopes+=("--exec-arg=--oidc-extra-scope=$2") ;;
   esac
   shift 2
 done
 [[ $server == https://?* ]] || fail "--server must be a URL that begins with https://, not '$server'"
 if [[ -n $credhub && -n $vars_store || -z $credhub$vars_store ]]; then fail "exactly one of --credhub and --vars-store is required"; fi
 if [[ -n $issuer && -z $client_id || -z $issuer && -n $client_id ]]; then fail "--oidc-issuer and --oidc-client-id require each other"; fi
+if [[ ${#scopes[@]} -gt 0 && -z $issuer ]]; then fail "--oidc-scope requires --oidc-issuer"; fi
 
 umask 077
 parts=$(mktemp -d)
@@ -89,7 +94,7 @@ else
   user=$name-oidc
   config set-credentials "$user" --exec-api-version=client.authentication.k8s.io/v1 --exec-interactive-mode=IfAvailable \
     --exec-command=kubectl --exec-arg=oidc-login --exec-arg=get-token \
-    --exec-arg="--oidc-issuer-url=$issuer" --exec-arg="--oidc-client-id=$client_id"
+    --exec-arg="--oidc-issuer-url=$issuer" --exec-arg="--oidc-client-id=$client_id" ${scopes[@]+"${scopes[@]}"}
 fi
 config set-context "$name" --cluster="$name" --user="$user"
 config use-context "$name"

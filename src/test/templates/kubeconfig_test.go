@@ -169,7 +169,8 @@ func TestKubeconfigForOpenIDConnectHasNoCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, code := writeKubeconfig(t, operatorPath(t, kubernetes), "--credhub", "/bosh/kubernetes", "--server", "https://api.prod.example.com:6443",
-		"--name", "prod", "--output", output, "--oidc-issuer", "https://login.example.com", "--oidc-client-id", "kubernetes"); code != 0 {
+		"--name", "prod", "--output", output, "--oidc-issuer", "https://login.example.com", "--oidc-client-id", "kubernetes",
+		"--oidc-scope", "email", "--oidc-scope", "groups"); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	cluster, user := readKubeconfig(t, output)
@@ -180,7 +181,8 @@ func TestKubeconfigForOpenIDConnectHasNoCredentials(t *testing.T) {
 		t.Fatalf("the user is %v", user)
 	}
 	line := strings.Join(append([]string{user.Exec.Command}, user.Exec.Args...), " ")
-	want := "kubectl oidc-login get-token --oidc-issuer-url=https://login.example.com --oidc-client-id=kubernetes"
+	want := "kubectl oidc-login get-token --oidc-issuer-url=https://login.example.com --oidc-client-id=kubernetes" +
+		" --oidc-extra-scope=email --oidc-extra-scope=groups"
 	if line != want || user.Exec.APIVersion != "client.authentication.k8s.io/v1" {
 		t.Errorf("the plugin is %s %s, want %s", user.Exec.APIVersion, line, want)
 	}
@@ -207,6 +209,7 @@ func TestWriteKubeconfigRefuses(t *testing.T) {
 		"option without value": {[]string{"--server"}, 2, "--server requires a value"},
 		"unknown option":       {[]string{"--sever", server}, 2, "--sever"},
 		"issuer alone":         {[]string{"--server", server, "--vars-store", sharedStore, "--oidc-issuer", "https://login"}, 2, "--oidc-client-id"},
+		"scope alone":          {[]string{"--server", server, "--vars-store", sharedStore, "--oidc-scope", "groups"}, 2, "--oidc-issuer"},
 		"no file":              {[]string{"--server", server, "--vars-store", filepath.Join(dir, "none.yml")}, 1, "none.yml"},
 		"other deployment":     {[]string{"--server", server, "--credhub", "/bosh/other"}, 1, "/bosh/other/tls_kubernetes_admin"},
 		"no such credential":   {[]string{"--server", server, "--vars-store", sharedStore, "--credential", "ada"}, 1, "ca from ada in "},
