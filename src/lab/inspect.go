@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
@@ -84,7 +85,7 @@ func (l *Lab) Logs(name, job string, lines int, follow bool) error {
 	if err != nil {
 		return err
 	}
-	root := v.HostPath("/var/vcap/sys/log")
+	root := v.HostPath(bosh.DefaultRoot.Path("sys/log"))
 	files, err := logFiles(root, job)
 	if err != nil {
 		return err
