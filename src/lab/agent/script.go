@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -158,10 +159,19 @@ func (h *host) openLog(job, name string) (*os.File, error) {
 // tailLines is how many lines of a failed script's output are in the error.
 const tailLines = 12
 
-// tailOf returns the last lines of a log after an offset, or "" if it cannot be read.
+// tailOf returns the last lines of a log after an offset, or "" if it cannot be read. Lines that only report progress are left out
+// if there are others.
 func tailOf(path string, from int64) string {
-	end, _ := tail.File(path, from, 16<<10, tailLines)
-	return end
+	const maxBytes = 16 << 10
+	end, _ := tail.File(path, from, maxBytes, maxBytes)
+	lines := strings.Split(end, "\n")
+	findings := slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+		return strings.HasPrefix(line, "time=") && strings.Contains(line, " level=INFO ")
+	})
+	if len(findings) > 0 {
+		end = strings.Join(findings, "\n")
+	}
+	return tail.Lines(end, tailLines)
 }
 
 // RunErrand implements Agent.
