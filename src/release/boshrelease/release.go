@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +15,7 @@ import (
 )
 
 // layout must be incremented when this package changes the layout of the release, so that older tarballs are out of date.
-const layout = 1
+const layout = 2
 
 // Result is the release that was built.
 type Result struct {
@@ -90,9 +89,9 @@ func (b Builder) intact(last Result) bool {
 func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 	digest := sha256.New()
 	_, _ = fmt.Fprintln(digest, "layout", layout)
-	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
-		_, _ = fmt.Fprintf(digest, "%q %t %d\n", relative, info.Mode()&0o100 != 0, info.Size())
-		return archive.CopyFile(digest, path)
+	err := b.eachFile(func(file releaseFile) error {
+		_, _ = fmt.Fprintf(digest, "%q %t %d\n", file.relative, file.mode&0o100 != 0, file.size)
+		return archive.CopyFile(digest, file.path)
 	})
 	if err != nil {
 		return "", err

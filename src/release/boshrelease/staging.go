@@ -22,8 +22,8 @@ func (b Builder) stage(staging string, blobs map[string]Blob) error {
 			return err
 		}
 	}
-	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
-		return copyTo(filepath.Join(staging, relative), path, info.Mode().Perm())
+	err := b.eachFile(func(file releaseFile) error {
+		return copyTo(filepath.Join(staging, file.relative), file.path, file.mode)
 	})
 	if err != nil {
 		return err
@@ -88,19 +88,36 @@ func (b Builder) releaseFiles() ([]string, error) {
 	return files, nil
 }
 
-// eachFile calls f for every file of the repository that is part of the release, with its path in the release.
-func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error) error {
+// releaseFile is a file of the repository that is part of the release.
+type releaseFile struct {
+	relative string      // its path in the release
+	path     string      // its path on this machine
+	mode     fs.FileMode // its mode in the release folder
+	size     int64       // in bytes
+}
+
+// linkMode is the mode of files that are symbolic links in the repository. bosh-cli takes the mode of the link itself, 0777, and
+// makes it 0755 (release/resource/fingerprint.go and archive.go: Lstat). With the same mode here, this builder and a stock
+// "bosh create-release" in the repository give a job the same fingerprint.
+//
+// Modes in a job's archive do not reach VMs. The Director renders the templates and packs the results with 0644
+// (bosh: src/bosh-director/lib/bosh/director/core/templates/rendered_templates_in_memory_tar_gzipper.rb). The agent then sets 0755 below
+// bin and 0644 elsewhere (bosh-agent: agent/applier/jobs/rendered_job_applier.go).
+const linkMode fs.FileMode = 0o755
+
+// eachFile calls f for every file of the repository that is part of the release.
+func (b Builder) eachFile(f func(releaseFile) error) error {
 	files, err := b.releaseFiles()
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
-			relative, err := filepath.Rel(b.Root, path)
-			if err != nil {
+		err := walkFollowing(filepath.Join(b.Root, file), func(found releaseFile) error {
+			var err error
+			if found.relative, err = filepath.Rel(b.Root, found.path); err != nil {
 				return err
 			}
-			return f(relative, path, info)
+			return f(found)
 		})
 		if err != nil {
 			return err
@@ -109,14 +126,18 @@ func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error)
 	return nil
 }
 
-// walkFollowing calls f for every file at or below a path, and follows symbolic links.
-func walkFollowing(path string, f func(path string, info fs.FileInfo) error) error {
+// walkFollowing calls f for every file at or below a path, and follows symbolic links. The relative path is left empty.
+func walkFollowing(path string, f func(releaseFile) error) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return f(path, info)
+		mode, err := stagedMode(path)
+		if err != nil {
+			return err
+		}
+		return f(releaseFile{path: path, mode: mode, size: info.Size()})
 	}
 	found, err := os.ReadDir(path)
 	if err != nil {
@@ -128,6 +149,18 @@ func walkFollowing(path string, f func(path string, info fs.FileInfo) error) err
 		}
 	}
 	return nil
+}
+
+// stagedMode is the mode of a file in the release folder.
+func stagedMode(path string) (fs.FileMode, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return linkMode, nil
+	}
+	return info.Mode().Perm(), nil
 }
 
 // releaseName reads the release's name from config/final.yml.
