@@ -16,7 +16,7 @@ import (
 	boshsys "github.com/cloudfoundry/bosh-utils/system"
 )
 
-// stock is bosh-cli's own code, wired as "bosh create-release --sha2" is.
+// stock is bosh-cli's own code, wired as for "bosh create-release".
 func stock() (boshrel.Provider, boshsys.FileSystem, boshsys.CmdRunner, bicrypto.DigestCalculator) {
 	logger := boshlog.NewLogger(boshlog.LevelNone)
 	files, commands := boshsys.NewOsFileSystem(logger), boshsys.NewExecCmdRunner(logger)

@@ -112,18 +112,18 @@ func (b Builder) create(ctx context.Context, blobs map[string]Blob, content stri
 	if err != nil {
 		return Result{}, err
 	}
-	if err := b.stageSBOM(ctx, staging, name); err != nil {
+	if err := b.writeSBOM(ctx, name, staging, b.path("release")); err != nil {
 		return Result{}, err
 	}
 	number, err := devVersion(ctx, b.Root, content)
 	if err != nil {
 		return Result{}, err
 	}
-	temporary := b.path("tmp")
-	if err := errors.Join(os.RemoveAll(temporary), os.MkdirAll(temporary, 0o755)); err != nil {
+	temporary, remove, err := b.temporary()
+	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = os.RemoveAll(temporary) }()
+	defer remove()
 	tarball, err := b.createRelease(name, staging, temporary, number)
 	if err != nil {
 		return Result{}, err
@@ -133,4 +133,13 @@ func (b Builder) create(ctx context.Context, blobs map[string]Blob, content stri
 		return Result{}, err
 	}
 	return result, errors.Join(os.Chmod(tarball, 0o644), os.Rename(tarball, filepath.Join(b.Root, result.Tarball)))
+}
+
+// temporary creates an empty temporary folder.
+func (b Builder) temporary() (dir string, remove func(), err error) {
+	dir = b.path("tmp")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return "", nil, err
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/release/archive"
 )
 
@@ -31,17 +32,31 @@ func (b Builder) stage(staging string, blobs map[string]Blob) error {
 	return b.stageBlobs(staging, blobs)
 }
 
-// stageBlobs adds the blobs and their index.
-func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
-	type indexed struct {
-		Size int64  `yaml:"size"`
-		SHA  string `yaml:"sha"`
+// indexedBlob is an entry of config/blobs.yml.
+type indexedBlob struct {
+	Size     int64  `yaml:"size"`
+	ObjectID string `yaml:"object_id,omitempty"`
+	SHA      string `yaml:"sha"`
+}
+
+func blobsIndex(dir string) string { return filepath.Join(dir, "config", "blobs.yml") }
+
+// stageBlobs adds the blobs and their index to a release folder. Blobs that the folder's index has already keep their ids in the
+// blobstore.
+func (b Builder) stageBlobs(dir string, blobs map[string]Blob) error {
+	uploaded, err := readBlobsIndex(dir)
+	if err != nil {
+		return err
 	}
-	all := map[string]indexed{}
+	all := map[string]indexedBlob{}
 	for name, blob := range blobs {
 		file := filepath.Join(name, name+".tar.xz")
-		all[file] = indexed{blob.Size, "sha256:" + blob.SHA256}
-		if err := linkOrCopy(filepath.Join(staging, "blobs", file), b.blobFile(name)); err != nil {
+		entry := indexedBlob{Size: blob.Size, SHA: "sha256:" + blob.SHA256}
+		if last := uploaded[file]; last.SHA == entry.SHA {
+			entry.ObjectID = last.ObjectID
+		}
+		all[file] = entry
+		if err := linkOrCopy(filepath.Join(dir, "blobs", file), b.blobFile(name)); err != nil {
 			return err
 		}
 	}
@@ -49,7 +64,22 @@ func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(staging, "config", "blobs.yml"), text, 0o644)
+	return atomicfile.Write(blobsIndex(dir), text, 0o644)
+}
+
+func readBlobsIndex(dir string) (map[string]indexedBlob, error) {
+	text, err := os.ReadFile(blobsIndex(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var blobs map[string]indexedBlob
+	if err := yaml.Unmarshal(text, &blobs); err != nil {
+		return nil, fmt.Errorf("%s: %w", blobsIndex(dir), err)
+	}
+	return blobs, nil
 }
 
 func copyTo(to, from string, mode fs.FileMode) error {
@@ -67,6 +97,9 @@ func linkOrCopy(to, from string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
 	if os.Link(from, to) == nil {
 		return nil
 	}
@@ -82,7 +115,10 @@ func (b Builder) releaseFiles() ([]string, error) {
 			return nil, err
 		}
 		for _, file := range found {
-			files = append(files, filepath.Base(file))
+			// WriteBlobs puts these into the repository; a release has new ones.
+			if name := filepath.Base(file); name != thirdPartyFile && name != sbomFile {
+				files = append(files, name)
+			}
 		}
 	}
 	return files, nil
