@@ -15,6 +15,7 @@ import (
 	"github.com/cloudfoundry/bosh-cli/v7/releasedir"
 	boshcrypto "github.com/cloudfoundry/bosh-utils/crypto"
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
+	boshsys "github.com/cloudfoundry/bosh-utils/system"
 	boshuuid "github.com/cloudfoundry/bosh-utils/uuid"
 	"github.com/cppforlife/go-semi-semantic/version"
 	"gopkg.in/yaml.v3"
@@ -66,10 +67,20 @@ func commit(t *testing.T, b Builder) {
 // stockFolder is a release folder as the stock CLI opens it.
 func stockFolder(t *testing.T, dir string) releasedir.FSReleaseDir {
 	t.Helper()
-	t.Setenv("HOME", t.TempDir()) // for the cache
-	releases, files, commands, calculator := stock()
+	releases, real, commands, calculator := stock()
+	files := otherHome{real, t.TempDir()}
 	return releasedir.NewProvider(silent{}, silent{}, silent{}, releases, calculator, commands, boshuuid.NewGenerator(), clock.NewClock(),
 		files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone)).NewFSReleaseDir(dir, 1)
+}
+
+// otherHome has its cache of archives, ~/.bosh/cache, in another home directory.
+type otherHome struct {
+	boshsys.FileSystem
+	home string
+}
+
+func (f otherHome) ExpandPath(path string) (string, error) {
+	return f.FileSystem.ExpandPath(strings.Replace(path, "~", f.home, 1))
 }
 
 // fingerprints returns the names and fingerprints of all parts of a release.
