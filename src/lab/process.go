@@ -9,13 +9,13 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/process"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/director"
 )
 
@@ -117,7 +117,7 @@ func (l *Lab) awaitCloud(ctx context.Context) error {
 	err := poll.Within(ctx, cloudTimeout, 50*time.Millisecond, func(ctx context.Context) error {
 		err := l.cloudAnswers(ctx)
 		if _, running := l.runningCloud(); err != nil && !running {
-			return poll.Permanent(fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), tail(l.cloudLog(), 10)))
+			return poll.Permanent(fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), l.cloudLogEnd()))
 		}
 		return err
 	})
@@ -178,12 +178,11 @@ func (l *Lab) stopCloud(ctx context.Context) error {
 	return err
 }
 
-// tail returns the last lines of a file, indented.
-func tail(path string, lines int) string {
-	text, err := os.ReadFile(path)
+// cloudLogEnd returns the last lines of the cloud process's log, indented.
+func (l *Lab) cloudLogEnd() string {
+	end, err := tail.File(l.cloudLog(), 0, 16<<10, 10)
 	if err != nil {
-		return "  (" + err.Error() + ")"
+		end = "(" + err.Error() + ")"
 	}
-	all := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
+	return tail.Indent(end, "  ")
 }

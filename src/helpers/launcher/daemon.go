@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/tail"
 )
 
 const (
@@ -64,8 +65,8 @@ func (l *Launcher) Start(ctx context.Context, path string) error {
 		return nil
 	}
 	if err := d.awaitReady(ctx); err != nil {
-		tail := d.tail() // before it is stopped: what it logs about that helps nobody
-		return d.fail(errors.Join(err, d.abandon(ctx)), tail)
+		logEnd := d.tail() // before it is stopped: what it logs about that helps nobody
+		return d.fail(errors.Join(err, d.abandon(ctx)), logEnd)
 	}
 	return nil
 }
@@ -269,35 +270,20 @@ func (d *daemon) stop(ctx context.Context) error {
 }
 
 // fail logs an error, and adds to it the log's path and the last lines of the log.
-func (d *daemon) fail(err error, tail string) error {
+func (d *daemon) fail(err error, logEnd string) error {
 	reason := strings.Join(problemsOf(err), "; ")
 	d.log.Error("did not start", "error", reason)
-	if tail == "" {
+	if logEnd == "" {
 		return fmt.Errorf("%s did not start: %s; see %s", d.config.Process, reason, d.config.logFile("stderr"))
 	}
-	return fmt.Errorf("%s did not start: %s; the last lines of %s:\n%s", d.config.Process, reason, d.config.logFile("stderr"), tail)
+	return fmt.Errorf("%s did not start: %s; the last lines of %s:\n%s", d.config.Process, reason, d.config.logFile("stderr"), logEnd)
 }
 
 // tail returns the last lines that the process has logged to standard error since this start, or "" if they cannot be read.
 func (d *daemon) tail() string {
-	f, err := os.Open(d.config.logFile("stderr"))
+	end, err := tail.File(d.config.logFile("stderr"), d.logStart, tailBytes, tailLines)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return ""
-	}
-	from := d.logStart
-	if from > info.Size() { // the log was truncated
-		from = 0
-	}
-	from = max(from, info.Size()-tailBytes)
-	content, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return "  " + strings.Join(lines[max(0, len(lines)-tailLines):], "\n  ")
+	return tail.Indent(end, "  ")
 }

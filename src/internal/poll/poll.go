@@ -35,11 +35,17 @@ func Until(ctx context.Context, interval time.Duration, check func(context.Conte
 	}
 }
 
-// Within is Until with a deadline that far from now.
+// Within is Until with a deadline that far from now. The error of a deadline has the timeout as Elapsed, however long the last check
+// took.
 func Within(ctx context.Context, timeout, interval time.Duration, check func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return Until(ctx, interval, check)
+	err := Until(limited, interval, check)
+	var ended *Error
+	if errors.As(err, &ended) && ctx.Err() == nil {
+		ended.Elapsed = timeout
+	}
+	return err
 }
 
 // Reported wraps a check of a long wait: report is called with the error of a check that fails, first when the time after has

@@ -36,6 +36,16 @@ func TestTimeoutKeepsTheLastReason(t *testing.T) {
 	}
 }
 
+func TestTimeoutIsReportedAsItWasSet(t *testing.T) {
+	err := Within(t.Context(), 100*time.Millisecond, time.Millisecond, func(context.Context) error {
+		time.Sleep(160 * time.Millisecond)
+		return errors.New("not yet")
+	})
+	if err == nil || err.Error() != "timed out after 100ms: not yet" {
+		t.Errorf("got %v, want the timeout and not how long the check took", err)
+	}
+}
+
 func TestCancelIsNotATimeout(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	interrupted := errors.New("interrupted")

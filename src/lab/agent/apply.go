@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -156,29 +155,15 @@ func copyJob(source, target string) error {
 			err = os.MkdirAll(to, mode)
 		case strings.HasPrefix(relative, "bin"+string(filepath.Separator)):
 			mode = 0o750
-			err = copyFile(path, to)
+			err = vm.CopyFile(path, to)
 		default:
-			err = copyFile(path, to)
+			err = vm.CopyFile(path, to)
 		}
 		if err != nil {
 			return err
 		}
 		return errors.Join(os.Chown(to, 0, vm.VcapGID), os.Chmod(to, mode))
 	})
-}
-
-func copyFile(source, target string) error {
-	from, err := os.Open(source)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = from.Close() }()
-	to, err := os.OpenFile(target, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close())
 }
 
 // installPackages mounts packages into the VM. The mounts are passed as file descriptors, since the host's directories have no path

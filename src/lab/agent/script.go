@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/vm"
 )
 
@@ -114,7 +115,7 @@ func (h *host) RunScript(ctx context.Context, name string, env map[string]string
 		defer func() { _ = stderr.Close() }()
 		from, _ := stderr.Seek(0, io.SeekEnd)
 		err = h.vm.Run(ctx, []string{scriptFile(j.Name, name)}, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr})
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tail(stderr.Name(), from)}
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tailOf(stderr.Name(), from)}
 	})
 }
 
@@ -157,25 +158,10 @@ func (h *host) openLog(job, name string) (*os.File, error) {
 // tailLines is how many lines of a failed script's output are in the error.
 const tailLines = 12
 
-// tail returns the last lines of a log, at most from the offset from on.
-func tail(path string, from int64) string {
-	file, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer func() { _ = file.Close() }()
-	if size, err := file.Seek(0, io.SeekEnd); err != nil || size-from > 16<<10 {
-		from = size - 16<<10
-	}
-	if _, err := file.Seek(from, io.SeekStart); err != nil {
-		return ""
-	}
-	content, err := io.ReadAll(file)
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
+// tailOf returns the last lines of a log after an offset, or "" if it cannot be read.
+func tailOf(path string, from int64) string {
+	end, _ := tail.File(path, from, 16<<10, tailLines)
+	return end
 }
 
 // RunErrand implements Agent.
@@ -209,7 +195,7 @@ func (h *host) Drain(ctx context.Context, env map[string]string) error {
 		defer func() { _ = log.Close() }()
 		from, _ := log.Seek(0, io.SeekEnd)
 		err = h.drain(ctx, j, env, log)
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: tail(log.Name(), from)}
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: tailOf(log.Name(), from)}
 	})
 }
 

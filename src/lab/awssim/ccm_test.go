@@ -23,6 +23,7 @@ import (
 	cloudaws "kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/awssim/iam"
 	"kubernetes-release/test/kubetest"
@@ -64,7 +65,8 @@ func TestCloudControllerManager(t *testing.T) {
 	log := startCCM(t, ccm, b, api.Kubeconfig("ccm", "system:masters"))
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("cloud controller's log:\n%s", tail(log))
+			end, err := tail.File(log, 0, 64<<10, 40)
+			t.Logf("cloud controller's log: %v\n%s", err, end)
 			for _, c := range b.sim.Calls("") {
 				if c.Code != "" && c.Service != "metadata" {
 					t.Logf("%s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
@@ -150,15 +152,6 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string) (log strin
 		output.Close()
 	})
 	return log
-}
-
-func tail(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return err.Error()
-	}
-	lines := strings.Split(string(data), "\n")
-	return strings.Join(lines[max(0, len(lines)-40):], "\n")
 }
 
 func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind string, nodePort int32) {

@@ -25,11 +25,11 @@ import (
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/vm"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
-	"kubernetes-release/release/execute"
 )
 
 const (
@@ -200,7 +200,7 @@ func runGroup(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) erro
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s was stopped: %w", strings.Join(command.Args, " "), context.Cause(ctx))
 	default:
-		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, execute.LastLines(output.String(), 40))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, tail.Lines(output.String(), 40))
 	}
 }
 
@@ -281,7 +281,7 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	stop(nil)
 	<-exited
 	if err != nil {
-		return 0, fmt.Errorf("%w\n%s\n%s", err, execute.LastLines(output.String(), 20), logTails(fresh.HostPath(dir)))
+		return 0, fmt.Errorf("%w\n%s\n%s", err, tail.Lines(output.String(), 20), logTails(fresh.HostPath(dir)))
 	}
 	return took, nil
 }
@@ -337,7 +337,7 @@ func logTails(dir string) string {
 	var tails []string
 	for _, file := range files {
 		if text, err := os.ReadFile(file); err == nil && len(text) > 0 {
-			tails = append(tails, filepath.Base(file)+":\n"+execute.LastLines(string(text), 4))
+			tails = append(tails, filepath.Base(file)+":\n"+tail.Lines(string(text), 4))
 		}
 	}
 	return strings.Join(tails, "\n")

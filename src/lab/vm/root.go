@@ -213,13 +213,14 @@ func copyTree(source, target string) error {
 			}
 			return os.Symlink(link, to)
 		case entry.Type().IsRegular():
-			return copyFile(path, to)
+			return CopyFile(path, to)
 		}
 		return nil
 	})
 }
 
-func copyFile(source, target string) error {
+// CopyFile copies a file's content and permissions.
+func CopyFile(source, target string) error {
 	from, err := os.Open(source)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/progress"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/release/execute"
 )
 
@@ -527,5 +528,5 @@ func (o *compilerOutput) Write(data []byte) (int, error) {
 func (o *compilerOutput) tail() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return execute.LastLines(o.text.String(), 40)
+	return tail.Lines(o.text.String(), 40)
 }

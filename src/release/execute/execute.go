@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+
+	"kubernetes-release/internal/tail"
 )
 
 // maxLines is how many lines of standard error an error includes.
@@ -16,13 +18,7 @@ func Output(command *exec.Cmd) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %s", strings.Join(command.Args, " "), err, LastLines(stderr.String(), maxLines))
+		return nil, fmt.Errorf("%s: %w: %s", strings.Join(command.Args, " "), err, tail.Lines(stderr.String(), maxLines))
 	}
 	return stdout.Bytes(), nil
-}
-
-// LastLines returns the last n lines of a text.
-func LastLines(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

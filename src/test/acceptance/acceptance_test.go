@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/tail"
 )
 
 func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
@@ -102,7 +104,7 @@ func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 	start := time.Now()
 	out, err := l.up()
 	if err != nil {
-		t.Fatalf("second up: %v\n%s", err, tail(out, 40))
+		t.Fatalf("second up: %v\n%s", err, tail.Lines(out, 40))
 	}
 	t.Logf("second up took %s", time.Since(start).Round(100*time.Millisecond))
 	if after := pids(); after != before {
@@ -116,7 +118,7 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 	l.ops = []string{"src/test/acceptance/testdata/without-tags.yml"}
 	out, err := l.up()
 	if err == nil {
-		t.Fatalf("an untagged instance was deployed:\n%s", tail(out, 40))
+		t.Fatalf("an untagged instance was deployed:\n%s", tail.Lines(out, 40))
 	}
 	for _, want := range []string{
 		"pre-start",                      // the script that failed
@@ -125,12 +127,12 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 		"aws ec2 create-tags",            // the command that fixes it
 		"Key=kubernetes.io/cluster/lab,", // with the tag
 	} {
-		if !strings.Contains(tail(out, 40), want) {
+		if !strings.Contains(tail.Lines(out, 40), want) {
 			t.Errorf("the end of the output does not say %q", want)
 		}
 	}
 	if t.Failed() {
-		t.Logf("output:\n%s", tail(out, 60))
+		t.Logf("output:\n%s", tail.Lines(out, 60))
 	}
 }
 

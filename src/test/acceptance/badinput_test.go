@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/network"
 	"kubernetes-release/lab/vm"
 )
@@ -155,7 +156,7 @@ func TestBadManifestIsRefusedBeforeAnythingIsCreated(t *testing.T) {
 			started := time.Now()
 			out, number, err := l.refusedUp(t, c)
 			if err == nil {
-				t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+				t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
 			}
 			c.check(t, out)
 			t.Logf("refused after %s", time.Since(started).Round(10*time.Millisecond))
@@ -224,7 +225,7 @@ func (l *lab) networkNumber() int {
 // check compares the end of the output, which an operator reads, with what it must say.
 func (c badInput) check(t *testing.T, out string) {
 	t.Helper()
-	end := tail(out, endLines)
+	end := tail.Lines(out, endLines)
 	for _, want := range c.want {
 		if !strings.Contains(end, want) {
 			t.Errorf("the end of the output does not say %q", want)
@@ -279,7 +280,7 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 			started := time.Now()
 			out, err := l.with(t, c).up()
 			if err == nil {
-				t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+				t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
 			}
 			t.Logf("refused after %s", time.Since(started).Round(10*time.Millisecond))
 			c.check(t, out)
@@ -289,7 +290,7 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 		})
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up without the mistakes: %v\n%s", err, tail(out, 40))
+		t.Fatalf("up without the mistakes: %v\n%s", err, tail.Lines(out, 40))
 	}
 	t.Run("more control VMs", func(t *testing.T) { l.checkGrowthIsRefused(t) })
 }
@@ -302,14 +303,14 @@ func (l *lab) checkGrowthIsRefused(t *testing.T) {
 	grown := badInput{ops: inGroup("instances", "3"), want: []string{"pre-start", "job etcd", "second cluster", "set the number of instances back", "docs/operations.md"}}
 	out, err := l.with(t, grown).up()
 	if err == nil {
-		t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+		t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
 	}
 	grown.check(t, out)
 	if files := l.ssh(t, "control/1", "sh", "-c", "ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true"); files != "" {
 		t.Errorf("something was started: %s", files)
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up with one control VM again: %v\n%s", err, tail(out, 40))
+		t.Fatalf("up with one control VM again: %v\n%s", err, tail.Lines(out, 40))
 	}
 	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "created-before")
 }

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/tail"
 )
 
 const (
@@ -66,7 +68,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 	}
 	begun := time.Now()
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up after the interruptions: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up after the interruptions: %v\n%s", err, tail.Lines(out, 60))
 	}
 	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(begun).Round(100*time.Millisecond))
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") || strings.Count(got, "\n") != 0 {
@@ -109,12 +111,12 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	for deadline := time.Now().Add(reachTimeout); !reached(); {
 		select {
 		case err := <-ended:
-			t.Fatalf("up exited before it reached the stage: %v\n%s", err, tail(out.String(), 40))
+			t.Fatalf("up exited before it reached the stage: %v\n%s", err, tail.Lines(out.String(), 40))
 		case <-time.After(2 * time.Millisecond):
 		}
 		if time.Now().After(deadline) {
 			_ = cmd.Process.Kill()
-			t.Fatalf("up did not reach the stage within %s: %v\n%s", reachTimeout, <-ended, tail(out.String(), 40))
+			t.Fatalf("up did not reach the stage within %s: %v\n%s", reachTimeout, <-ended, tail.Lines(out.String(), 40))
 		}
 	}
 	target := cmd.Process.Pid
@@ -128,11 +130,11 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	select {
 	case err := <-ended:
 		if err == nil {
-			t.Fatalf("up completed although it was interrupted:\n%s", tail(out.String(), 20))
+			t.Fatalf("up completed although it was interrupted:\n%s", tail.Lines(out.String(), 20))
 		}
 	case <-time.After(time.Minute):
 		_ = cmd.Process.Kill()
-		t.Fatalf("up does not exit: %v\n%s", <-ended, tail(out.String(), 40))
+		t.Fatalf("up does not exit: %v\n%s", <-ended, tail.Lines(out.String(), 40))
 	}
 	took := time.Since(begun).Round(time.Millisecond)
 	t.Logf("exited after %s", took)
@@ -142,10 +144,10 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	if took > promptly {
 		t.Errorf("up took %s to exit", took)
 	}
-	if end := tail(out.String(), 6); !strings.Contains(end, "Interrupted. Run the same command again to continue.") {
+	if end := tail.Lines(out.String(), 6); !strings.Contains(end, "Interrupted. Run the same command again to continue.") {
 		t.Errorf("the output does not say what to do:\n%s", end)
 	}
-	if end := tail(out.String(), 6); strings.Count(end, "\n") > 5 || strings.Contains(end, "panic") {
+	if end := tail.Lines(out.String(), 6); strings.Count(end, "\n") > 5 || strings.Contains(end, "panic") {
 		t.Errorf("unexpected last lines:\n%s", end)
 	}
 	for _, p := range l.processes(t) {
@@ -315,10 +317,10 @@ func TestFullDiskIsReported(t *testing.T) {
 			begun := time.Now()
 			out, err := l.up()
 			if err == nil {
-				t.Fatalf("it was deployed:\n%s", tail(out, 20))
+				t.Fatalf("it was deployed:\n%s", tail.Lines(out, 20))
 			}
-			t.Logf("refused after %s:\n%s", time.Since(begun).Round(100*time.Millisecond), tail(out, 3))
-			if !strings.Contains(strings.ToLower(tail(out, 20)), "no space left on device") {
+			t.Logf("refused after %s:\n%s", time.Since(begun).Round(100*time.Millisecond), tail.Lines(out, 3))
+			if !strings.Contains(strings.ToLower(tail.Lines(out, 20)), "no space left on device") {
 				t.Errorf("the end of the output does not say that there is no space left on the device")
 			}
 		})
@@ -327,7 +329,7 @@ func TestFullDiskIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up with free space: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up with free space: %v\n%s", err, tail.Lines(out, 60))
 	}
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") {
 		t.Errorf("node is not Ready: %s", got)
@@ -490,7 +492,7 @@ func TestClusterSurvivesCloudOutage(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "in-outage", "rollout", "status", "deployment/web", "--timeout=50s")
 	t.Cleanup(func() { // runs before the other cleanups, which require the cloud
 		if out, err := l.up(); err != nil {
-			t.Errorf("up: %v\n%s", err, tail(out, 30))
+			t.Errorf("up: %v\n%s", err, tail.Lines(out, 30))
 		}
 	})
 	waitFor(t, 20*time.Second, "a Service created in the outage", func() error { return l.onNodePort(t, "in-outage") })
@@ -509,7 +511,7 @@ func TestClusterSurvivesCloudOutage(t *testing.T) {
 	}
 	t.Logf("%d requests succeeded in the outage", answers)
 	if out, err := l.up(); err != nil || !strings.Contains(out, "Nothing has changed") {
-		t.Fatalf("up, which restarts the cloud: %v\n%s", err, tail(out, 30))
+		t.Fatalf("up, which restarts the cloud: %v\n%s", err, tail.Lines(out, 30))
 	}
 	l.answered(t, "in-outage", 3*time.Minute)
 	if again := l.answered(t, "before-outage", time.Minute); again != host {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/vm"
 )
 
@@ -76,7 +77,7 @@ func deployed(t *testing.T) *lab {
 		shared.log, shared.err = shared.lab.up()
 	})
 	if shared.err != nil {
-		t.Fatalf("the lab was not deployed: %v\n%s", shared.err, tail(shared.log, 60))
+		t.Fatalf("the lab was not deployed: %v\n%s", shared.err, tail.Lines(shared.log, 60))
 	}
 	return shared.lab
 }
@@ -203,9 +204,4 @@ func (l *lab) get(host string) (string, error) {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
 	return strings.TrimSpace(out), nil
-}
-
-func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimRight(s, "\n"), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }

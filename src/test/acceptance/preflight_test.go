@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"kubernetes-release/internal/tail"
 )
 
 // labCluster is the cluster's name in the lab.
@@ -99,14 +101,14 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	l.ops = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
 	l.vars = []string{"worker_instances=1"}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.enforce(t)
 	l.cloud(t, http.MethodDelete, "calls", nil)
 
 	for _, command := range [][]string{{"recreate", "worker/0"}, {"restart", "control/0"}} {
 		if out, err := l.run(deployTimeout, command...); err != nil {
-			t.Fatalf("%v: %v\n%s", command, err, tail(out, 60))
+			t.Fatalf("%v: %v\n%s", command, err, tail.Lines(out, 60))
 		}
 	}
 	waitFor(t, 3*time.Minute, "both nodes ready and initialized", func() error {

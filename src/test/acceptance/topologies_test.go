@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/tail"
 )
 
 // workerOps are the ops-files that add workers to a lab.
@@ -21,7 +22,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
 	l.ops, l.vars = workerOps, []string{"worker_instances=2"}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	nodes := l.nodes(t, 3)
 
@@ -73,7 +74,7 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 	}
 	before := l.machines(t, instances)
 	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
-		t.Fatalf("restart: %v\n%s", err, tail(out, 60))
+		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
 	}
 	if after := l.machines(t, instances); after["worker/0"] != before["worker/0"] {
 		t.Errorf("worker/0 was %+v, and is %+v after a restart", before["worker/0"], after["worker/0"])
@@ -81,7 +82,7 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 
 	for _, instance := range []string{"worker/0", "control/0"} {
 		if out, err := l.run(deployTimeout, "recreate", instance); err != nil {
-			t.Fatalf("recreate %s: %v\n%s", instance, err, tail(out, 60))
+			t.Fatalf("recreate %s: %v\n%s", instance, err, tail.Lines(out, 60))
 		}
 		if waited(instance, "kubelet", before[instance]) {
 			t.Errorf("%s left its Node behind when it was recreated", instance)
@@ -97,7 +98,7 @@ func (l *lab) checkRecreatedVMs(t *testing.T) {
 		}
 	}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.checkReplaced(t, recreated, l.machines(t, instances), lost...)
 	for _, process := range []string{"kubelet", "flannel"} {
@@ -291,7 +292,7 @@ func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
 	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
 	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail(out, 60))
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.nodes(t, 1)
 	l.checkMembers(t, 3)
@@ -301,10 +302,10 @@ func TestThreeControlVMs(t *testing.T) {
 			l.ops = append(slices.Clone(workerOps), "src/test/acceptance/testdata/log-level.yml")
 			out, err := l.up()
 			if err != nil {
-				t.Fatalf("up: %v\n%s", err, tail(out, 60))
+				t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 			}
 			if n := strings.Count(out, "changed: job kube-apiserver"); n != 3 {
-				t.Errorf("%d VMs were updated, want 3:\n%s", n, tail(out, 60))
+				t.Errorf("%d VMs were updated, want 3:\n%s", n, tail.Lines(out, 60))
 			}
 		})
 		for _, line := range failed {
@@ -319,7 +320,7 @@ func TestThreeControlVMs(t *testing.T) {
 		}
 		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-meanwhile")
 		if out, err := l.up(); err != nil {
-			t.Fatalf("up: %v\n%s", err, tail(out, 60))
+			t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 		}
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
@@ -331,7 +332,7 @@ func TestThreeControlVMs(t *testing.T) {
 		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}
 		out, err := l.with(t, fewer).up()
 		if err == nil {
-			t.Fatalf("it was deployed:\n%s", tail(out, endLines))
+			t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
 		}
 		fewer.check(t, out)
 		if after := l.checkMembers(t, 3); after != members {
@@ -386,7 +387,7 @@ func (l *lab) requests(t *testing.T, do func()) []string {
 	l.ssh(t, "worker/0", "touch", "/tmp/requests-end")
 	r := <-done
 	if r.err != nil {
-		t.Fatalf("requests: %v\n%s", r.err, tail(r.out, 20))
+		t.Fatalf("requests: %v\n%s", r.err, tail.Lines(r.out, 20))
 	}
 	var failed []string
 	total := 0

@@ -30,6 +30,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/tail"
 )
 
 const (
@@ -316,12 +317,11 @@ func (p *process) waitUntil(check func(context.Context) error) error {
 }
 
 func (p *process) tail() string {
-	content, err := os.ReadFile(p.log)
+	end, err := tail.File(p.log, 0, 16<<10, 15)
 	if err != nil {
 		return err.Error()
 	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return end
 }
 
 func httpOK(client *http.Client, url string) func(context.Context) error {

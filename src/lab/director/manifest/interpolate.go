@@ -37,11 +37,7 @@ type Source struct {
 // Interpolate applies ops-files and variables. Variables without a value are errors, and so are Vars that are not used. The result is
 // YAML without those `variables:` that have a value.
 func Interpolate(s Source) ([]byte, error) {
-	text, err := os.ReadFile(s.Path)
-	if err != nil {
-		return nil, err
-	}
-	ops, err := readOps(s.OpsFiles)
+	evaluate, err := s.evaluator()
 	if err != nil {
 		return nil, err
 	}
@@ -50,17 +46,17 @@ func Interpolate(s Source) ([]byte, error) {
 		return nil, err
 	}
 	if s.Store != nil {
-		patched, err := template.NewTemplate(text).Evaluate(template.StaticVariables{}, ops, template.EvaluateOpts{})
+		patched, err := evaluate(template.StaticVariables{}, template.EvaluateOpts{})
 		if err != nil {
-			return nil, s.explain(err, existingItems(text, ops, err))
+			return nil, err
 		}
 		if err := s.Store.generateAhead(context.Background(), patched); err != nil {
 			return nil, s.explain(err, "")
 		}
 	}
-	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{ExpectAllKeys: true})
+	out, err := evaluate(vars, template.EvaluateOpts{ExpectAllKeys: true})
 	if err != nil {
-		return nil, s.explain(err, existingItems(text, ops, err))
+		return nil, err
 	}
 	if unused := used.unused(); len(unused) > 0 {
 		return nil, fmt.Errorf("%s: nothing uses the variables given by -v: %s; check their spelling or leave them out",
@@ -72,11 +68,7 @@ func Interpolate(s Source) ([]byte, error) {
 // AsReceived is the manifest as a Director with a config server receives it from `bosh deploy`: ops-files and the variables
 // that the CLI was given are applied, and what Store would generate is still a ((placeholder)).
 func AsReceived(s Source) ([]byte, error) {
-	text, err := os.ReadFile(s.Path)
-	if err != nil {
-		return nil, err
-	}
-	ops, err := readOps(s.OpsFiles)
+	evaluate, err := s.evaluator()
 	if err != nil {
 		return nil, err
 	}
@@ -85,11 +77,26 @@ func AsReceived(s Source) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := template.NewTemplate(text).Evaluate(vars, ops, template.EvaluateOpts{})
+	return evaluate(vars, template.EvaluateOpts{})
+}
+
+// evaluator reads the template and the ops-files, and returns what applies them with variables. Its errors name the files.
+func (s Source) evaluator() (func(template.Variables, template.EvaluateOpts) ([]byte, error), error) {
+	text, err := os.ReadFile(s.Path)
 	if err != nil {
-		return nil, s.explain(err, existingItems(text, ops, err))
+		return nil, err
 	}
-	return out, nil
+	ops, err := readOps(s.OpsFiles)
+	if err != nil {
+		return nil, err
+	}
+	return func(vars template.Variables, options template.EvaluateOpts) ([]byte, error) {
+		out, err := template.NewTemplate(text).Evaluate(vars, ops, options)
+		if err != nil {
+			return nil, s.explain(err, existingItems(text, ops, err))
+		}
+		return out, nil
+	}, nil
 }
 
 // explain adds the files that took part, so that a wrong path or a missing variable can be found.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/internal/tail"
 )
 
 // Compiler compiles packages and keeps them by fingerprint.
@@ -198,7 +199,7 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 		return fmt.Errorf("compiling package '%s': %w below %s; free some space there, or use another directory with --state (the log is %s)",
 			p.Name, syscall.ENOSPC, c.Dir, logPath)
 	default:
-		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nThe log is %s", p.Name, err, lastLines(output.text, 10), logPath)
+		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nThe log is %s", p.Name, err, tail.Indent(tail.Lines(string(output.text), 10), "  | "), logPath)
 	}
 }
 
@@ -219,9 +220,4 @@ func (t *transcript) Write(p []byte) (int, error) {
 		t.text = append([]byte(nil), t.text[len(t.text)-transcriptBytes:]...)
 	}
 	return len(p), nil
-}
-
-func lastLines(text []byte, n int) string {
-	lines := strings.Split(strings.TrimRight(string(text), "\n"), "\n")
-	return "  | " + strings.Join(lines[max(0, len(lines)-n):], "\n  | ")
 }
