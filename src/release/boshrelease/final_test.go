@@ -67,8 +67,8 @@ func commit(t *testing.T, b Builder) {
 // stockFolder is a release folder as the stock CLI opens it.
 func stockFolder(t *testing.T, dir string) releasedir.FSReleaseDir {
 	t.Helper()
-	releases, real, commands, calculator := stock()
-	files := otherHome{real, t.TempDir()}
+	releases, disk, commands, calculator := stock()
+	files := otherHome{disk, t.TempDir()}
 	return releasedir.NewProvider(silent{}, silent{}, silent{}, releases, calculator, commands, boshuuid.NewGenerator(), clock.NewClock(),
 		files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone)).NewFSReleaseDir(dir, 1)
 }
