@@ -154,7 +154,7 @@ func TestNumberOfChecksIsExact(t *testing.T) {
 // TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the changelog and
 // decision records describe the past.
 func TestNamedPathsExist(t *testing.T) {
-	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|docs|ci)/[a-z0-9_./-]+)`")
+	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|docs|ci|scripts)/[a-z0-9_./-]+)`")
 	checked := 0
 	for _, document := range documents(t) {
 		if document == "CHANGELOG.md" || strings.HasPrefix(document, "docs/decisions/") {

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -53,5 +54,40 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+func TestCloudConfigForTheAPILoadBalancer(t *testing.T) {
+	path := filepath.Join(root, "manifests", "cloud-config", "aws-api-load-balancer.yml")
+	text, err := manifest.Interpolate(manifest.Source{Path: path, Vars: []string{"cluster_name=prod", "api_target_group=prod-api"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{
+		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, awsCloudConfig(t, "aws.yml"), {Name: path, Text: text},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cloud, err := manifest.ParseCloudConfig("cloud configs", merged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := mustInterpolate(t, deployment{
+		ops: []string{"aws.yml", "use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver",
+	})
+	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	control := cloud.CloudProperties(group(t, p, "control").Spec, "z1")
+	if got := fmt.Sprint(control["lb_target_groups"]); got != "[prod-api]" {
+		t.Errorf("control VMs have lb_target_groups %s, want [prod-api]", got)
+	}
+	if control["iam_instance_profile"] != "kubernetes-control" {
+		t.Errorf("the cloud properties of aws.yml are lost: %v", control)
+	}
+	if worker := cloud.CloudProperties(group(t, p, "worker").Spec, "z1"); worker["lb_target_groups"] != nil {
+		t.Errorf("workers have lb_target_groups %v", worker["lb_target_groups"])
 	}
 }

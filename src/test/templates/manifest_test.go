@@ -16,7 +16,7 @@ import (
 const cloudConfig = `
 azs: [{name: z1}, {name: z2}, {name: z3}]
 vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
-vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}]
+vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}, {name: kubernetes-api-load-balancer-prod}]
 disk_types: [{name: kubernetes-etcd, disk_size: 1024}]
 networks:
 - name: kubernetes

@@ -167,6 +167,22 @@ var opsCases = map[string]struct {
 			}
 		},
 	},
+	"use-api-load-balancer.yml": {
+		deployment{ops: []string{"use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver"},
+		func(t *testing.T, p *director.Plan) {
+			if got, want := group(t, p, "control").Spec.VMExtensions, []string{"kubernetes-api-load-balancer-prod"}; !slices.Equal(got, want) {
+				t.Errorf("control has the VM extensions %v, want %v", got, want)
+			}
+			if got := group(t, p, "worker").Spec.VMExtensions; len(got) != 0 {
+				t.Errorf("worker has the VM extensions %v, want none", got)
+			}
+			checkAPINames(t, p, "10.96.0.1", "api.prod.example.com")
+		},
+	},
+	"add-api-name.yml": {
+		deployment{ops: []string{"add-api-name.yml"}, vars: []string{"api_name=203.0.113.10"}, regenerate: "tls_kube_apiserver"},
+		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
+	},
 	"lab.yml": {deployment{ops: []string{"aws.yml", "single-vm.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
 		checkLabNode(t, group(t, p, "control"))
 		environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
@@ -199,6 +215,45 @@ func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
 	cni := decode[values](t, file(t, pool, "containerd", "config/cni.conflist.template"))
 	if cni["plugins"] == nil {
 		t.Errorf("containerd's CNI configuration is %v", cni)
+	}
+}
+
+// checkAPINames checks that the API's certificate covers the names of the manifest and these.
+func checkAPINames(t *testing.T, p *director.Plan, names ...string) {
+	t.Helper()
+	certificate := parseCertificate(t, file(t, group(t, p, "control"), "kube-apiserver", "config/server.pem"))
+	all := append([]string{"api.prod.kubernetes.internal", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"}, names...)
+	for _, name := range all {
+		if err := certificate.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, want := len(certificate.DNSNames)+len(certificate.IPAddresses), 7+len(names); got != want {
+		t.Errorf("the certificate has %d names (%v, %v), want %d", got, certificate.DNSNames, certificate.IPAddresses, want)
+	}
+}
+
+// set-cluster-networks.yml replaces a name by its position, so names are added after it.
+func TestAPINamesCombineInAnyOrder(t *testing.T) {
+	ops := []string{"aws.yml", "set-cluster-networks.yml", "use-api-load-balancer.yml", "add-api-name.yml"}
+	reversed := slices.Clone(ops)
+	slices.Reverse(reversed)
+	for _, ops := range [][]string{ops, reversed} {
+		t.Run(strings.Join(ops, " "), func(t *testing.T) {
+			p := plan(t, deployment{
+				ops: ops,
+				vars: []string{
+					"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10",
+					"api_hostname=api.prod.example.com", "api_name=203.0.113.10",
+				},
+				regenerate: "tls_kube_apiserver",
+			})
+			checkAPINames(t, p, "172.24.0.1", "api.prod.example.com", "203.0.113.10")
+			extensions := slices.Sorted(slices.Values(group(t, p, "control").Spec.VMExtensions))
+			if want := []string{"kubernetes-api-load-balancer-prod", "kubernetes-control"}; !slices.Equal(extensions, want) {
+				t.Errorf("control has the VM extensions %v, want %v", extensions, want)
+			}
+		})
 	}
 }
 

@@ -18,6 +18,13 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	if filepath.Base(os.Args[0]) == "bosh" {
+		if err := boshInt(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
 	dir, err := os.MkdirTemp("", "templates")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
