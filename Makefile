@@ -1,4 +1,4 @@
-# Run `make help` for what there is. Everything that is built goes below .build and bin; git ignores both.
+# Run `make help` for what there is. Everything that is built goes below .build and bin, and with make blobs to blobs; git ignores them.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -18,6 +18,8 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
 # they show how far the whole is, and keep the times for the next run. src/internal/progress reads both.
 RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-server:5 blobs:60 release:10
 STEPS_release := $(RELEASE_STEPS)
+STEPS_blobs := $(filter-out release:%,$(RELEASE_STEPS))
+STEPS_final-release := $(RELEASE_STEPS)
 STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
 export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
 export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
@@ -63,13 +65,28 @@ release: components release-tool ## Write the dev release, .build/release/kubern
 	@$(BUILD)/bin/release images
 	@$(BUILD)/bin/release tarball
 
+.PHONY: blobs
+blobs: components release-tool ## Write blobs and config/blobs.yml, so that bosh create-release works here
+	@$(BUILD)/bin/release helpers
+	@$(BUILD)/bin/release images
+	@$(BUILD)/bin/release blobs
+
+# The check comes first: it takes a second, and the components may take twenty minutes.
+.PHONY: final-release final-check
+final-release: final-check components ## Upload a final release to the blobstore of config/final.yml (VERSION=1.0.0)
+	@$(BUILD)/bin/release helpers
+	@$(BUILD)/bin/release images
+	@$(BUILD)/bin/release final --version "$(VERSION)"
+final-check: release-tool
+	@$(BUILD)/bin/release check-final --version "$(VERSION)"
+
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin
 	@ci/go-build.sh lab $(BIN) ./cmd/lab ./cmd/bpm ./cmd/awssim ./cmd/cloud-preflight
 
 .PHONY: clean
 clean: ## Remove what was built (a running lab is left alone; make down removes that)
-	@rm -rf $(BUILD) $(BIN)
+	@rm -rf $(BUILD) $(BIN) blobs LICENSE-THIRD_PARTY.txt NOTICE-SBOM.spdx.json
 
 # The programs that build; small ones first, so that components need not wait for bosh-cli to compile.
 .PHONY: tools release-tool

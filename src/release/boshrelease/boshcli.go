@@ -12,6 +12,7 @@ import (
 	boshrel "github.com/cloudfoundry/bosh-cli/v7/release"
 	"github.com/cloudfoundry/bosh-cli/v7/releasedir"
 	"github.com/cloudfoundry/bosh-cli/v7/releasedir/index"
+	boshblob "github.com/cloudfoundry/bosh-utils/blobstore"
 	boshcrypto "github.com/cloudfoundry/bosh-utils/crypto"
 	boshfile "github.com/cloudfoundry/bosh-utils/fileutil"
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
@@ -23,56 +24,94 @@ import (
 	"kubernetes-release/release/archive"
 )
 
-// createRelease creates the tarball of a release from its folder, in a temporary folder, and returns its path.
-func (b Builder) createRelease(name, staging, temporary string, number version.Version) (tarball string, err error) {
+// boshCLI is what bosh-cli consists of, for one release folder.
+type boshCLI struct {
+	staging   string // the release folder
+	temporary string // for archives that are not in the tarball yet
+	logger    boshlog.Logger
+	files     boshsys.FileSystem
+	commands  boshsys.CmdRunner
+	digests   bicrypto.DigestCalculator
+	uuids     boshuuid.Generator
+	releases  boshrel.Provider
+	step      *progress.Step
+	reporter  indexReporter
+}
+
+// openBOSHCLI prepares bosh-cli; close ends the display of its progress.
+func (b Builder) openBOSHCLI(staging, temporary string) (*boshCLI, error) {
 	logger := boshlog.NewLogger(boshlog.LevelNone)
 	files := boshsys.NewOsFileSystem(logger)
 	if err := files.ChangeTempRoot(temporary); err != nil {
-		return "", err
+		return nil, err
 	}
-	commands := boshsys.NewExecCmdRunner(logger)
-	archives := compressor{Compressor: boshfile.NewTarballCompressor(commands, files), dir: temporary}
-	digests := bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256})
-	releases := boshrel.NewProvider(commands, archives, digests, files, logger)
+	c := &boshCLI{
+		staging: staging, temporary: temporary, logger: logger, files: files, commands: boshsys.NewExecCmdRunner(logger),
+		digests: bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}),
+		uuids:   boshuuid.NewGenerator(),
+		step:    progress.NewStep(b.Log, "release"),
+	}
+	archives := compressor{Compressor: boshfile.NewTarballCompressor(c.commands, files), dir: temporary}
+	c.releases = boshrel.NewProvider(c.commands, archives, c.digests, files, logger)
+	c.reporter = newIndexReporter(c.step, countEntries(staging))
+	return c, nil
+}
 
-	// As in bosh-cli, except that the cache of archives is not in the user's home but in the build folder, where make clean removes it.
-	step := progress.NewStep(b.Log, "release")
-	defer step.Close()
-	reporter := newIndexReporter(step, countEntries(staging))
-	cache := index.NewFSIndexBlobs(filepath.Join(temporary, "cache"), reporter, nil, files)
-	indices := func(kind string, final bool) boshrel.ArchiveIndicies {
-		dir := filepath.Join(staging, kind)
+func (c *boshCLI) close() { c.step.Close() }
+
+// folder is the release folder. The final index is below finalRoot; its archives are in a blobstore, nil for none.
+//
+// As in bosh-cli, except that the cache of archives is not in the user's home but in the build folder, where make clean removes it.
+func (c *boshCLI) folder(repository releasedir.GitRepo, finalRoot string, blobstore boshblob.DigestBlobstore) releasedir.FSReleaseDir {
+	cache := filepath.Join(c.temporary, "cache")
+	indices := func(dir string, final bool, reporter index.Reporter, store boshblob.DigestBlobstore) boshrel.ArchiveIndicies {
+		blobs := index.NewFSIndexBlobs(cache, reporter, store, c.files)
 		return boshrel.ArchiveIndicies{
-			Jobs:     index.NewFSIndex("job", filepath.Join(dir, "jobs"), true, final, reporter, cache, files),
-			Packages: index.NewFSIndex("package", filepath.Join(dir, "packages"), true, final, reporter, cache, files),
-			Licenses: index.NewFSIndex("license", filepath.Join(dir, "license"), false, final, reporter, cache, files),
+			Jobs:     index.NewFSIndex("job", filepath.Join(dir, "jobs"), true, final, reporter, blobs, c.files),
+			Packages: index.NewFSIndex("package", filepath.Join(dir, "packages"), true, final, reporter, blobs, c.files),
+			Licenses: index.NewFSIndex("license", filepath.Join(dir, "license"), false, final, reporter, blobs, c.files),
 		}
 	}
-	dev, final := indices(".dev_builds", false), indices(".final_builds", true)
-	uuids := boshuuid.NewGenerator()
-	blobstore := releasedir.NewErrBlobstore(errors.New("the blobs of a dev release are built, not downloaded"))
-	folder := releasedir.NewFSReleaseDir(
-		staging,
-		releasedir.NewFSConfig(filepath.Join(staging, "config", "final.yml"), filepath.Join(staging, "config", "private.yml"), files),
-		releasedir.NewFSGitRepo(staging, commands, files),
-		releasedir.NewFSBlobsDir(staging, nil, blobstore, digests, files, logger),
-		releasedir.NewFSGenerator(staging, files),
-		releasedir.NewFSReleaseIndex("dev", filepath.Join(staging, "dev_releases"), reporter, uuids, files),
-		releasedir.NewFSReleaseIndex("final", filepath.Join(staging, "releases"), reporter, uuids, files),
+	dev := indices(filepath.Join(c.staging, ".dev_builds"), false, c.reporter, nil)
+	final := indices(filepath.Join(finalRoot, ".final_builds"), true, uploadReporter{c.reporter}, blobstore)
+	noBlobstore := releasedir.NewErrBlobstore(errors.New("the blobs of a release folder are built, not downloaded"))
+	return releasedir.NewFSReleaseDir(
+		c.staging,
+		releasedir.NewFSConfig(filepath.Join(c.staging, "config", "final.yml"), filepath.Join(c.staging, "config", "private.yml"), c.files),
+		repository,
+		releasedir.NewFSBlobsDir(c.staging, nil, noBlobstore, c.digests, c.files, c.logger),
+		releasedir.NewFSGenerator(c.staging, c.files),
+		releasedir.NewFSReleaseIndex("dev", filepath.Join(c.staging, "dev_releases"), c.reporter, c.uuids, c.files),
+		releasedir.NewFSReleaseIndex("final", filepath.Join(finalRoot, "releases"), c.reporter, c.uuids, c.files),
 		final,
-		boshrel.NewBuiltReader(releases.NewMultiReader(staging), dev, final, archivesAtOnce),
-		clock.NewClock(), files, archivesAtOnce,
+		boshrel.NewBuiltReader(c.releases.NewMultiReader(c.staging), dev, final, archivesAtOnce),
+		clock.NewClock(), c.files, archivesAtOnce,
 	)
-	release, err := folder.BuildRelease(name, number, true)
+}
+
+// write writes a release's tarball to the temporary folder and returns its path.
+func (c *boshCLI) write(release boshrel.Release) (string, error) {
+	c.reporter.part.Say("writing the tarball")
+	tarball, err := c.releases.NewArchiveWriter().Write(release, nil)
 	if err != nil {
 		return "", err
 	}
-	reporter.part.Say("writing the tarball")
-	if tarball, err = releases.NewArchiveWriter().Write(release, nil); err != nil {
+	c.step.Finish("packed %d jobs, packages and licenses", c.reporter.packed.Load())
+	return tarball, nil
+}
+
+// createRelease creates the tarball of a dev release from its folder, in a temporary folder, and returns its path.
+func (b Builder) createRelease(name, staging, temporary string, number version.Version) (tarball string, err error) {
+	cli, err := b.openBOSHCLI(staging, temporary)
+	if err != nil {
 		return "", err
 	}
-	step.Finish("packed %d jobs, packages and licenses", reporter.packed.Load())
-	return tarball, nil
+	defer cli.close()
+	release, err := cli.folder(releasedir.NewFSGitRepo(staging, cli.commands, cli.files), staging, nil).BuildRelease(name, number, true)
+	if err != nil {
+		return "", err
+	}
+	return cli.write(release)
 }
 
 // countEntries counts the jobs, the packages and the license of a release.
@@ -110,11 +149,30 @@ func (r indexReporter) IndexEntryFinishedAdding(kind, description string, err er
 	r.packed.Add(1)
 }
 
-func (r indexReporter) IndexEntryDownloadStarted(string, string)         {}
-func (r indexReporter) IndexEntryDownloadFinished(string, string, error) {}
-func (r indexReporter) IndexEntryUploadStarted(string, string)           {}
-func (r indexReporter) IndexEntryUploadFinished(string, string, error)   {}
-func (r indexReporter) ReleaseIndexAdded(string, string, error)          {}
+func (r indexReporter) IndexEntryDownloadStarted(string, string)          {}
+func (r indexReporter) IndexEntryDownloadFinished(string, string, error)  {}
+func (r indexReporter) IndexEntryUploadStarted(string, string)            {}
+func (r indexReporter) IndexEntryUploadFinished(string, string, error)    {}
+func (r indexReporter) ReleaseIndexAdded(string, string, error)           {}
+func (r indexReporter) BlobDownloadStarted(string, int64, string, string) {}
+func (r indexReporter) BlobDownloadFinished(string, string, error)        {}
+
+func (r indexReporter) BlobUploadStarted(blob string, _ int64, _ string) {
+	r.part.Say("uploading blob %s", blob)
+}
+
+func (r indexReporter) BlobUploadFinished(string, string, error) {}
+
+// uploadReporter shows the progress of archives that are in the blobstore: these are uploaded, not packed.
+type uploadReporter struct{ indexReporter }
+
+func (r uploadReporter) IndexEntryFinishedAdding(string, string, error) {}
+
+func (r uploadReporter) IndexEntryDownloadStarted(name, _ string) {
+	r.part.Say("downloading %s of an earlier final release", name)
+}
+
+func (r uploadReporter) IndexEntryUploadStarted(name, _ string) { r.part.Say("uploading %s", name) }
 
 // compressor makes bosh-cli's archives reproducible; bosh-cli itself calls tar, which writes times and owners. The content is
 // mostly compressed already, so it is fast rather than thorough.

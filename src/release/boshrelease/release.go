@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -16,7 +15,7 @@ import (
 )
 
 // layout must be incremented when this package changes the layout of the release, so that older tarballs are out of date.
-const layout = 1
+const layout = 2
 
 // Result is the release that was built.
 type Result struct {
@@ -90,9 +89,9 @@ func (b Builder) intact(last Result) bool {
 func (b Builder) contentDigest(blobs map[string]Blob) (string, error) {
 	digest := sha256.New()
 	_, _ = fmt.Fprintln(digest, "layout", layout)
-	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
-		_, _ = fmt.Fprintf(digest, "%q %t %d\n", relative, info.Mode()&0o100 != 0, info.Size())
-		return archive.CopyFile(digest, path)
+	err := b.eachFile(func(file releaseFile) error {
+		_, _ = fmt.Fprintf(digest, "%q %t %d\n", file.relative, file.mode&0o100 != 0, file.size)
+		return archive.CopyFile(digest, file.path)
 	})
 	if err != nil {
 		return "", err
@@ -113,18 +112,18 @@ func (b Builder) create(ctx context.Context, blobs map[string]Blob, content stri
 	if err != nil {
 		return Result{}, err
 	}
-	if err := b.stageSBOM(ctx, staging, name); err != nil {
+	if err := b.writeSBOM(ctx, name, staging, b.path("release")); err != nil {
 		return Result{}, err
 	}
 	number, err := devVersion(ctx, b.Root, content)
 	if err != nil {
 		return Result{}, err
 	}
-	temporary := b.path("tmp")
-	if err := errors.Join(os.RemoveAll(temporary), os.MkdirAll(temporary, 0o755)); err != nil {
+	temporary, remove, err := b.temporary()
+	if err != nil {
 		return Result{}, err
 	}
-	defer func() { _ = os.RemoveAll(temporary) }()
+	defer remove()
 	tarball, err := b.createRelease(name, staging, temporary, number)
 	if err != nil {
 		return Result{}, err
@@ -134,4 +133,13 @@ func (b Builder) create(ctx context.Context, blobs map[string]Blob, content stri
 		return Result{}, err
 	}
 	return result, errors.Join(os.Chmod(tarball, 0o644), os.Rename(tarball, filepath.Join(b.Root, result.Tarball)))
+}
+
+// temporary creates an empty temporary folder.
+func (b Builder) temporary() (dir string, remove func(), err error) {
+	dir = b.path("tmp")
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return "", nil, err
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }

@@ -17,9 +17,8 @@ const (
 	sbomFile       = "NOTICE-SBOM.spdx.json"
 )
 
-// stageSBOM writes the licenses and the SBOM of the named release to the release folder, and copies for the operator next to the
-// tarball.
-func (b Builder) stageSBOM(ctx context.Context, staging, release string) error {
+// writeSBOM writes the licenses and the SBOM of the named release to folders.
+func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) error {
 	begun := time.Now()
 	packages, err := b.sbomPackages(ctx)
 	if err != nil {
@@ -34,7 +33,7 @@ func (b Builder) stageSBOM(ctx context.Context, staging, release string) error {
 		return err
 	}
 	for file, content := range map[string][]byte{thirdPartyFile: sbom.ThirdParty(parts), sbomFile: document} {
-		for _, dir := range []string{staging, b.path("release")} {
+		for _, dir := range dirs {
 			if err := atomicfile.Write(filepath.Join(dir, file), content, 0o644); err != nil {
 				return err
 			}

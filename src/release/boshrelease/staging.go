@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/release/archive"
 )
 
@@ -22,8 +23,8 @@ func (b Builder) stage(staging string, blobs map[string]Blob) error {
 			return err
 		}
 	}
-	err := b.eachFile(func(relative, path string, info fs.FileInfo) error {
-		return copyTo(filepath.Join(staging, relative), path, info.Mode().Perm())
+	err := b.eachFile(func(file releaseFile) error {
+		return copyTo(filepath.Join(staging, file.relative), file.path, file.mode)
 	})
 	if err != nil {
 		return err
@@ -31,17 +32,31 @@ func (b Builder) stage(staging string, blobs map[string]Blob) error {
 	return b.stageBlobs(staging, blobs)
 }
 
-// stageBlobs adds the blobs and their index.
-func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
-	type indexed struct {
-		Size int64  `yaml:"size"`
-		SHA  string `yaml:"sha"`
+// indexedBlob is an entry of config/blobs.yml.
+type indexedBlob struct {
+	Size     int64  `yaml:"size"`
+	ObjectID string `yaml:"object_id,omitempty"`
+	SHA      string `yaml:"sha"`
+}
+
+func blobsIndex(dir string) string { return filepath.Join(dir, "config", "blobs.yml") }
+
+// stageBlobs adds the blobs and their index to a release folder. Blobs that the folder's index has already keep their ids in the
+// blobstore.
+func (b Builder) stageBlobs(dir string, blobs map[string]Blob) error {
+	uploaded, err := readBlobsIndex(dir)
+	if err != nil {
+		return err
 	}
-	all := map[string]indexed{}
+	all := map[string]indexedBlob{}
 	for name, blob := range blobs {
 		file := filepath.Join(name, name+".tar.xz")
-		all[file] = indexed{blob.Size, "sha256:" + blob.SHA256}
-		if err := linkOrCopy(filepath.Join(staging, "blobs", file), b.blobFile(name)); err != nil {
+		entry := indexedBlob{Size: blob.Size, SHA: "sha256:" + blob.SHA256}
+		if last := uploaded[file]; last.SHA == entry.SHA {
+			entry.ObjectID = last.ObjectID
+		}
+		all[file] = entry
+		if err := linkOrCopy(filepath.Join(dir, "blobs", file), b.blobFile(name)); err != nil {
 			return err
 		}
 	}
@@ -49,7 +64,22 @@ func (b Builder) stageBlobs(staging string, blobs map[string]Blob) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(staging, "config", "blobs.yml"), text, 0o644)
+	return atomicfile.Write(blobsIndex(dir), text, 0o644)
+}
+
+func readBlobsIndex(dir string) (map[string]indexedBlob, error) {
+	text, err := os.ReadFile(blobsIndex(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var blobs map[string]indexedBlob
+	if err := yaml.Unmarshal(text, &blobs); err != nil {
+		return nil, fmt.Errorf("%s: %w", blobsIndex(dir), err)
+	}
+	return blobs, nil
 }
 
 func copyTo(to, from string, mode fs.FileMode) error {
@@ -67,6 +97,9 @@ func linkOrCopy(to, from string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
 	if os.Link(from, to) == nil {
 		return nil
 	}
@@ -82,25 +115,45 @@ func (b Builder) releaseFiles() ([]string, error) {
 			return nil, err
 		}
 		for _, file := range found {
-			files = append(files, filepath.Base(file))
+			// WriteBlobs puts these into the repository; a release has new ones.
+			if name := filepath.Base(file); name != thirdPartyFile && name != sbomFile {
+				files = append(files, name)
+			}
 		}
 	}
 	return files, nil
 }
 
-// eachFile calls f for every file of the repository that is part of the release, with its path in the release.
-func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error) error {
+// releaseFile is a file of the repository that is part of the release.
+type releaseFile struct {
+	relative string      // its path in the release
+	path     string      // its path on this machine
+	mode     fs.FileMode // its mode in the release folder
+	size     int64       // in bytes
+}
+
+// linkMode is the mode of files that are symbolic links in the repository. bosh-cli takes the mode of the link itself, 0777, and
+// makes it 0755 (release/resource/fingerprint.go and archive.go: Lstat). With the same mode here, this builder and a stock
+// "bosh create-release" in the repository give a job the same fingerprint.
+//
+// Modes in a job's archive do not reach VMs. The Director renders the templates and packs the results with 0644
+// (bosh: src/bosh-director/lib/bosh/director/core/templates/rendered_templates_in_memory_tar_gzipper.rb). The agent then sets 0755 below
+// bin and 0644 elsewhere (bosh-agent: agent/applier/jobs/rendered_job_applier.go).
+const linkMode fs.FileMode = 0o755
+
+// eachFile calls f for every file of the repository that is part of the release.
+func (b Builder) eachFile(f func(releaseFile) error) error {
 	files, err := b.releaseFiles()
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		err := walkFollowing(filepath.Join(b.Root, file), func(path string, info fs.FileInfo) error {
-			relative, err := filepath.Rel(b.Root, path)
-			if err != nil {
+		err := walkFollowing(filepath.Join(b.Root, file), func(found releaseFile) error {
+			var err error
+			if found.relative, err = filepath.Rel(b.Root, found.path); err != nil {
 				return err
 			}
-			return f(relative, path, info)
+			return f(found)
 		})
 		if err != nil {
 			return err
@@ -109,14 +162,18 @@ func (b Builder) eachFile(f func(relative, path string, info fs.FileInfo) error)
 	return nil
 }
 
-// walkFollowing calls f for every file at or below a path, and follows symbolic links.
-func walkFollowing(path string, f func(path string, info fs.FileInfo) error) error {
+// walkFollowing calls f for every file at or below a path, and follows symbolic links. The relative path is left empty.
+func walkFollowing(path string, f func(releaseFile) error) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return f(path, info)
+		mode, err := stagedMode(path)
+		if err != nil {
+			return err
+		}
+		return f(releaseFile{path: path, mode: mode, size: info.Size()})
 	}
 	found, err := os.ReadDir(path)
 	if err != nil {
@@ -128,6 +185,18 @@ func walkFollowing(path string, f func(path string, info fs.FileInfo) error) err
 		}
 	}
 	return nil
+}
+
+// stagedMode is the mode of a file in the release folder.
+func stagedMode(path string) (fs.FileMode, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		return linkMode, nil
+	}
+	return info.Mode().Perm(), nil
 }
 
 // releaseName reads the release's name from config/final.yml.
