@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -51,17 +50,5 @@ func (s *Spread) Next(elapsed time.Duration) time.Duration {
 		if s.end > elapsed {
 			return max(0, at-elapsed)
 		}
-	}
-}
-
-// Sleep waits for d. If the context is canceled first, it returns the context's error.
-func Sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

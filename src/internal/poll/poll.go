@@ -66,6 +66,21 @@ func Reported(after, every time.Duration, report func(elapsed time.Duration, err
 	}
 }
 
+// Sleep waits for d, not at all if it is not positive. If ctx ends first, or has ended, it returns the context's error.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
 // Permanent marks an error that no repetition can change: Until returns err itself.
 func Permanent(err error) error { return permanent{err} }
 

@@ -96,3 +96,18 @@ func TestReported(t *testing.T) {
 		}
 	}
 }
+
+func TestSleep(t *testing.T) {
+	for _, d := range []time.Duration{-time.Second, 0, time.Millisecond} {
+		if err := Sleep(t.Context(), d); err != nil {
+			t.Errorf("%s: got %v", d, err)
+		}
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, d := range []time.Duration{0, time.Hour} {
+		if err := Sleep(ended, d); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s in a canceled context: got %v", d, err)
+		}
+	}
+}

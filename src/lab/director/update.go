@@ -318,7 +318,7 @@ func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, ta
 	if err := a.Start(ctx); err != nil {
 		return fmt.Errorf("starting jobs: %w", err)
 	}
-	if err := sleep(ctx, limits.Min-time.Since(begun)); err != nil {
+	if err := poll.Sleep(ctx, limits.Min-time.Since(begun)); err != nil {
 		return err
 	}
 	if err := r.awaitRunning(ctx, a, begun.Add(limits.Max), task); err != nil {
@@ -348,18 +348,4 @@ func (d *Director) awaitRunning(ctx context.Context, a agent.Agent, deadline tim
 		}
 		return err
 	})
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

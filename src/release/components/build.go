@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/progress"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/release/execute"
@@ -199,7 +200,7 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if err := os.Rename(work, final); err != nil {
 		return err
 	}
-	part.Done("%s built in %s, %s", record.Version, Took(time.Since(begun)), Size(size))
+	part.Done("%s built in %s, %s", record.Version, progress.Took(time.Since(begun)), Size(size))
 	return nil
 }
 
@@ -304,10 +305,8 @@ func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (i
 			return 0, err
 		}
 		part.Note("fetching modules failed, attempt %d of %d: %v", attempt, fetchAttempts, err)
-		select {
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		case <-time.After(time.Duration(attempt) * 5 * time.Second):
+		if err := poll.Sleep(ctx, time.Duration(attempt)*5*time.Second); err != nil {
+			return 0, err
 		}
 	}
 }

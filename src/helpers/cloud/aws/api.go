@@ -22,6 +22,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/poll"
 )
 
 // api holds the clients of one run and records their calls.
@@ -200,7 +201,7 @@ func call[T any](ctx context.Context, a *api, action string, f func(context.Cont
 			pause = a.pace.next(ctx)
 		}
 		a.log("waiting because AWS throttles calls", "action", action, "attempt", attempts, "pause", pause.Round(time.Millisecond), "error", describe(throttled))
-		if preflight.Sleep(ctx, pause) != nil {
+		if poll.Sleep(ctx, pause) != nil {
 			return out, &throttledOut{err: throttled, attempts: attempts}
 		}
 		out, err = f(ctx)

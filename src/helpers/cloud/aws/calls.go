@@ -15,6 +15,7 @@ import (
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/poll"
 )
 
 // Page sizes are the maximum number of resources that one call returns. With more resources there are additional calls.
@@ -318,7 +319,7 @@ func (a *api) askIAM(ctx context.Context, input *iam.SimulatePrincipalPolicyInpu
 			defer cancel()
 			return a.iam.SimulatePrincipalPolicy(ctx, input)
 		})
-		if classify(err) != classServer || attempt == policyAttempts || preflight.Sleep(ctx, backoff.Next()) != nil {
+		if classify(err) != classServer || attempt == policyAttempts || poll.Sleep(ctx, backoff.Next()) != nil {
 			return out, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/poll"
 )
 
 // gatherer asks for facts.
@@ -30,7 +31,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 	backoff := g.provider.roundPause()
 	for f.metadataFailure() != nil && g.provider.now().Before(deadline) {
 		g.log("waiting", "for", "instance metadata", "last", f.metadataFailure().Error())
-		if preflight.Sleep(ctx, backoff.Next()) != nil {
+		if poll.Sleep(ctx, backoff.Next()) != nil {
 			break
 		}
 		g.gatherRole(ctx, fromProfile|fromCredentials)

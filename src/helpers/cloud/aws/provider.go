@@ -13,6 +13,7 @@ import (
 
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/poll"
 )
 
 func (p *Provider) now() time.Time {
@@ -149,7 +150,7 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 	}
 	pause := min(backoff.Next(), left)
 	r.log.Info("waiting", "for", waitingFor, "last", last, "next_attempt_in", pause.Round(time.Millisecond), "window_left", left.Round(time.Second))
-	return preflight.Sleep(ctx, pause) == nil
+	return poll.Sleep(ctx, pause) == nil
 }
 
 // rounds gathers facts and runs the checks until the result is final.
