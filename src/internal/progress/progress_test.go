@@ -284,7 +284,7 @@ func TestLeft(t *testing.T) {
 func TestTook(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		400 * time.Millisecond: "0.4s", 9960 * time.Millisecond: "10s", 12 * time.Second: "12s",
-		59600 * time.Millisecond: "1m00s", 185 * time.Second: "3m05s",
+		59600 * time.Millisecond: "1m00s", 185 * time.Second: "3m05s", 7260 * time.Second: "121m00s",
 	} {
 		if got := Took(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)

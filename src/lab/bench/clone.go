@@ -34,7 +34,7 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 	if err != nil {
 		return Figure{}, err
 	}
-	_, _ = fmt.Fprintf(out, "clone: built in %s; now make up in a fresh clone, with another empty build cache\n", components.Took(bare))
+	_, _ = fmt.Fprintf(out, "clone: built in %s; now make up in a fresh clone, with another empty build cache\n", progress.Took(bare))
 	up, err := cloneUp(ctx, root, work, out)
 	if err != nil {
 		return Figure{}, err

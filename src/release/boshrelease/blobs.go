@@ -94,7 +94,7 @@ func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) 
 	if blob.SHA256, blob.Size, err = fileDigest(file); err != nil {
 		return Blob{}, err
 	}
-	part.Done("packed in %s, %s", components.Took(time.Since(begun)), components.Size(blob.Size))
+	part.Done("packed in %s, %s", progress.Took(time.Since(begun)), components.Size(blob.Size))
 	return blob, writeJSON(stamp, blob)
 }
 

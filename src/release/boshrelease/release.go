@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
 )
@@ -56,7 +57,7 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 		return Result{}, err
 	}
 	_, _ = fmt.Fprintf(b.Log, "release: wrote %s (%s/%s) in %s, %s\n", result.Tarball, result.Name, result.Version,
-		components.Took(time.Since(begun)), components.Size(result.Size))
+		progress.Took(time.Since(begun)), components.Size(result.Size))
 	return result, writeJSON(b.record(), result)
 }
 

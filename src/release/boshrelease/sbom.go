@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
-	"kubernetes-release/release/components"
+	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/sbom"
 )
 
@@ -39,7 +39,7 @@ func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) 
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(b.Log, "licenses: listed %d parts in %s\n", len(parts), components.Took(time.Since(begun)))
+	_, _ = fmt.Fprintf(b.Log, "licenses: listed %d parts in %s\n", len(parts), progress.Took(time.Since(begun)))
 	return nil
 }
 

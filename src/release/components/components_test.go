@@ -266,13 +266,3 @@ func TestNamed(t *testing.T) {
 		t.Errorf("got %v without names, want all components", all)
 	}
 }
-
-func TestTook(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		400 * time.Millisecond: "0.4s", 12 * time.Second: "12s", 185 * time.Second: "3m05s", 7260 * time.Second: "121m00s",
-	} {
-		if got := Took(d); got != want {
-			t.Errorf("%v: got %s, want %s", d, got, want)
-		}
-	}
-}

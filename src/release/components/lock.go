@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/progress"
 )
 
 // Lock waits until no other process builds in the same output folder, and keeps others out until unlock is called.
@@ -17,7 +18,7 @@ func Lock(ctx context.Context, output string, out io.Writer) (unlock func(), err
 	holder := fmt.Sprintf("process %d", os.Getpid())
 	unlock, err = filelock.Acquire(ctx, filepath.Join(output, "lock"), holder, func(holder string) {
 		report := func(waited time.Duration) {
-			_, _ = fmt.Fprintf(out, "another build (%s) is running in %s; waiting, %s so far\n", holder, output, Took(waited))
+			_, _ = fmt.Fprintf(out, "another build (%s) is running in %s; waiting, %s so far\n", holder, output, progress.Took(waited))
 		}
 		report(time.Since(begun))
 		stop = every(heartbeat, report)

@@ -2,9 +2,6 @@ package components
 
 import (
 	"fmt"
-	"time"
-
-	"kubernetes-release/internal/progress"
 )
 
 // usualSeconds is how long a first build takes on two cores. Only the proportions matter: what is not listed takes little.
@@ -27,9 +24,6 @@ func (b Builder) expected(stale []Component) (seconds map[string]float64, sum fl
 	}
 	return seconds, sum, measured
 }
-
-// Took words a duration, as progress.Took.
-func Took(d time.Duration) string { return progress.Took(d) }
 
 // Size gives a number of bytes as megabytes.
 func Size(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
