@@ -15,7 +15,7 @@ import (
 )
 
 // workerOps are the ops-files that add workers to a lab.
-var workerOps = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
+var workerOps = []string{"ops-files/scale-workers.yml"}
 
 // TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
@@ -290,11 +290,11 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 // during a rolling update, and a lost control VM comes back as the same etcd member.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{"worker_instances=1"}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
-	l.nodes(t, 1)
+	l.nodes(t, 4)
 	l.checkMembers(t, 3)
 
 	t.Run("rolling update", func(t *testing.T) {
