@@ -137,6 +137,32 @@ func TestJobsStartInTheManifestsOrder(t *testing.T) {
 	}
 }
 
+// TestBootStartsProcessesWithoutPreStart: after a reboot monit starts what it monitored, and the job's packages are there.
+func TestBootStartsProcessesWithoutPreStart(t *testing.T) {
+	v, a := newVM(t)
+	job := sleeper(t, "a", "j1", map[string]string{
+		"bin/pre-start": "#!/bin/sh\necho again >> /var/vcap/store/pre-start\n",
+		// The directory of pidfiles is on a tmpfs.
+		"bin/ctl": "#!/bin/sh\nmkdir -p /var/vcap/sys/run/a\ncat /var/vcap/packages/tool/tool >> /var/vcap/store/start\n" + strings.ReplaceAll(strings.TrimPrefix(sleeperCtl, "#!/bin/sh\n"), "NAME", "a"),
+	})
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}, Packages: []Package{{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"tool": "tool\n"})}}}))
+	must(t, a.RunScript(t.Context(), "pre-start", nil))
+	start(t, a)
+	must(t, v.Kill(t.Context()))
+	must(t, Boot(t.Context(), v))
+	eventually.Succeeds(t, time.Minute, "monit starts the job", func() error {
+		state, err := a.State(t.Context())
+		if err == nil && (state.State != Running || len(state.Processes) != 1) {
+			err = fmt.Errorf("%+v", state)
+		}
+		return err
+	})
+	if got := sh(t, v, "cat /var/vcap/store/pre-start /var/vcap/store/start; readlink /proc/$(cat /var/vcap/sys/run/a/a.pid)/exe"); got != "again\ntool\ntool\n/usr/bin/sleep" {
+		t.Errorf("after the reboot: %q", got)
+	}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}})) // which unmounts the package
+}
+
 func TestProcessesStartStopAndFail(t *testing.T) {
 	v, a := newVM(t)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", nil), sleeper(t, "b", "j1", nil)}}))

@@ -184,6 +184,21 @@ func (h *host) installPackages(s ApplySpec) error {
 	return nil
 }
 
+// Boot boots a VM that does not run, with its packages, which on a stemcell are files of the ephemeral disk. As after a reboot under a
+// Director, monit starts the processes; no lifecycle script runs.
+func Boot(ctx context.Context, v *vm.VM) error {
+	h := &host{vm: v}
+	s, err := h.spec()
+	if err != nil {
+		return err
+	}
+	var packages []vm.Mount
+	for _, p := range s.Packages {
+		packages = append(packages, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)})
+	}
+	return v.Boot(ctx, packages)
+}
+
 func (h *host) mountPackage(source, target string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
