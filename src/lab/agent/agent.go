@@ -13,7 +13,8 @@ import (
 // its state in the VM.
 type Agent interface {
 	// Apply installs rendered jobs and compiled packages, removes those that only an earlier spec names, and keeps the spec for
-	// Start. It starts nothing, and monit is configured only by Start, as with bosh-agent.
+	// Start. It starts nothing, and leaves monit without services until Start, as bosh-agent does. Like Start it reloads monit, which
+	// ends every process that is in the control group of monit's unit.
 	Apply(ctx context.Context, s ApplySpec) error
 
 	// RunScript runs bin/NAME (pre-start, post-start, post-deploy, pre-stop or post-stop) of every job that has it, in parallel,

@@ -172,18 +172,12 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	if state.State != Running || len(state.Processes) != 2 || state.Processes[0].PID == 0 {
 		t.Errorf("after Start: %+v", state)
 	}
-	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -c -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup || true"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n0" {
+	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup | cut -d: -f3"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n/system.slice/monit.service" {
 		t.Errorf("in the VM: %q", got)
 	}
-	pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid")
-	start(t, a) // again, with nothing changed
-	if again := sh(t, v, "cat /var/vcap/sys/run/a/a.pid"); again != pid {
-		t.Errorf("a second Start restarted a running process: %s became %s", pid, again)
-	}
-
 	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
-	sh(t, v, "kill "+pid)
+	sh(t, v, "kill $(cat /var/vcap/sys/run/a/a.pid)")
 	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle
 	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
 		t.Errorf("unmonitored: %+v, %v", state, err)
@@ -210,6 +204,49 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	start(t, a)
 	if state, err = a.State(t.Context()); err != nil || len(state.Processes) != 1 || state.Processes[0].Name != "b" {
 		t.Errorf("after job a was removed: %+v, %v", state, err)
+	}
+}
+
+// TestReloadEndsWhatIsInMonitsUnit: a process that job a has left behind in monit's control group is ended by each reload, one in a scope
+// of its own lives on.
+func TestReloadEndsWhatIsInMonitsUnit(t *testing.T) {
+	v, a := newVM(t)
+	spec := ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/ctl": `#!/bin/sh
+case $1 in
+start)
+  setsid sleep 1001 > /dev/null 2>&1 & echo $! > /tmp/left-behind
+  setsid systemd-run --scope --quiet --unit=bosh-x-1.scope --property=Delegate=yes -- sleep 1002 > /dev/null 2>&1 & echo $! > /tmp/scoped
+  setsid systemd-run --description="no unit" --scope -- sleep 1003 > /dev/null 2>&1 & echo $! > /tmp/unnamed
+  setsid sleep 1000 > /dev/null 2>&1 & echo $! > /var/vcap/sys/run/a/a.pid ;;
+stop) kill $(cat /var/vcap/sys/run/a/a.pid); rm -f /var/vcap/sys/run/a/a.pid ;;
+esac
+`})}}
+	must(t, a.Apply(t.Context(), spec))
+	start(t, a)
+	alive := func() string {
+		return sh(t, v, "for f in left-behind scoped unnamed; do if kill -0 $(cat /tmp/$f) 2> /dev/null; then echo $f; fi; done")
+	}
+	eventually.Succeeds(t, 20*time.Second, "the processes are in their scopes", func() error {
+		if got := sh(t, v, "for f in scoped unnamed; do grep -o '/bosh-x-1.*\\|/run-.*' /proc/$(cat /tmp/$f)/cgroup | sed 's/[0-9]*.scope/N.scope/'; done"); got != "/bosh-x-N.scope\n/run-N.scope" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	must(t, a.Stop(t.Context()))
+	if got := alive(); got != "left-behind\nscoped\nunnamed" {
+		t.Errorf("after Stop: %q", got)
+	}
+	must(t, a.Apply(t.Context(), spec))
+	eventually.Succeeds(t, 10*time.Second, "only the scopes live on", func() error {
+		if got := alive(); got != "scoped\nunnamed" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	sh(t, v, "kill $(cat /tmp/scoped) $(cat /tmp/unnamed)")
+	start(t, a)
+	if state, err := a.State(t.Context()); err != nil || state.State != Running || len(state.Processes) != 1 {
+		t.Errorf("after Apply and Start: %+v, %v", state, err)
 	}
 }
 

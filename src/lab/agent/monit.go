@@ -433,18 +433,25 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	if err := h.writeMonitFiles(files); err != nil {
 		return 0, err
 	}
-	generation, err := h.newGeneration()
-	if err != nil {
-		return 0, err
-	}
-	// monit exits when it reloads files that it cannot parse, so they are checked first.
+	// monit cannot start with files that it cannot parse, so they are checked first.
 	if err := h.monit(ctx, "-t"); err != nil {
 		return 0, fmt.Errorf("the jobs' monit files: %w", errors.Join(err, h.writeMonitFiles(nil)))
 	}
-	if err := h.monit(ctx, "reload"); err != nil {
-		return 0, err
+	return len(files), h.reloadMonit(ctx)
+}
+
+// reloadMonit does what bosh-agent does on a stemcell with systemd (jobsupervisor/monit_job_supervisor.go, Reload, and servicemanager/
+// systemd_service_manager.go): "systemctl kill monit", after which systemd starts monit again. The signal reaches every process in the
+// control group of monit's unit, so also what monit has started, unless it has moved to a group of its own.
+func (h *host) reloadMonit(ctx context.Context) error {
+	generation, err := h.newGeneration()
+	if err != nil {
+		return err
 	}
-	return len(files), h.awaitGeneration(ctx, generation)
+	if err := h.vm.KillMonit(); err != nil {
+		return fmt.Errorf("reloading monit: %w", err)
+	}
+	return h.awaitGeneration(ctx, generation)
 }
 
 // monitFiles returns the files under the names that bosh-agent gives them: NNNN_JOB.monitrc for a job's monit, and

@@ -31,7 +31,8 @@ const (
 	specFD       = 3
 	statusFD     = 4
 	stopTimeout  = 10 * time.Second
-	restartPause = time.Second
+	// systemd's default (RestartSec); monit's unit has Restart=always (bosh-linux-stemcell-builder, stages/bosh_monit/assets/monit.service).
+	restartPause = 100 * time.Millisecond
 )
 
 // MonitPort is where a VM's monit listens, on the VM's loopback address.
@@ -94,12 +95,13 @@ func initMain() int {
 		return fail(log, status, fmt.Errorf("decoding the instructions: %w", err))
 	}
 	spec := i.Spec
-	if err := setUp(spec, i.Mounts); err != nil {
+	units, err := setUp(spec, i.Mounts)
+	if err != nil {
 		return fail(log, status, err)
 	}
 	debug.SetGCPercent(20) // init has little to do from here on, so memory matters more than speed
 
-	s := &supervisor{log: log, signals: make(chan os.Signal, 64)}
+	s := &supervisor{log: log, units: units, signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGPWR)
 	if err := s.startMonit(); err != nil {
 		return fail(log, status, err)
@@ -121,31 +123,32 @@ func fail(log *slog.Logger, status *os.File, err error) int {
 	return 1
 }
 
-// setUp sets up the namespaces that init was started in as the VM.
-func setUp(spec Spec, mounts []Mount) error {
+// setUp sets up the namespaces that init was started in as the VM, and returns the hierarchy of systemd's units.
+func setUp(spec Spec, mounts []Mount) (hierarchy, error) {
 	trees, err := hierarchies() // before the host's mounts are removed
 	if err != nil {
-		return err
+		return hierarchy{}, err
 	}
 	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all processes.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("creating a cgroup namespace: %w", err)
+		return hierarchy{}, fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
 	if err := unix.Sethostname([]byte(spec.hostname())); err != nil {
-		return fmt.Errorf("setting the host name: %w", err)
+		return hierarchy{}, fmt.Errorf("setting the host name: %w", err)
 	}
 	if err := mountAll(spec, mounts, trees); err != nil {
-		return err
+		return hierarchy{}, err
 	}
 	if err := setKernelDefaults(); err != nil {
-		return err
+		return hierarchy{}, err
 	}
 	unix.Umask(0o022)
 	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link by which it was started
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
-		return fmt.Errorf("naming init: %w", err)
+		return hierarchy{}, fmt.Errorf("naming init: %w", err)
 	}
-	return os.WriteFile(SystemMonitrc, nil, 0o600)
+	units, err := unitTree(trees)
+	return units, errors.Join(err, os.WriteFile(SystemMonitrc, nil, 0o600))
 }
 
 // kernelDefaults are settings of the network namespace as a stemcell boots with them (bosh-linux-stemcell-builder, stages/bosh_sysctl/assets/
@@ -182,11 +185,12 @@ func setKernelDefaults() error {
 type supervisor struct {
 	log     *slog.Logger
 	signals chan os.Signal
+	units   hierarchy
 	monit   int // PID, 0 if it does not run
 }
 
 func (s *supervisor) startMonit() error {
-	pid, err := syscall.ForkExec("/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
+	pid, err := startInUnit(s.units, "/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
 		Files: []uintptr{openNull(), 1, 2},
@@ -309,6 +313,9 @@ func mountAll(spec Spec, mounts []Mount, trees []hierarchy) error {
 		return err
 	}
 	if err := mountCgroups(root, trees); err != nil {
+		return err
+	}
+	if err := playSystemd(root, trees); err != nil {
 		return err
 	}
 	if err := createDevices(root); err != nil {
