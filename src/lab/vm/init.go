@@ -99,6 +99,9 @@ func initMain() int {
 	if err != nil {
 		return fail(log, status, err)
 	}
+	if err := startResolver(spec.Network.Gateway(), log); err != nil {
+		return fail(log, status, fmt.Errorf("starting the resolver: %w", err))
+	}
 	debug.SetGCPercent(20) // init has little to do from here on, so memory matters more than speed
 
 	s := &supervisor{log: log, units: units, signals: make(chan os.Signal, 64)}
