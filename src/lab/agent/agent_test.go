@@ -177,6 +177,13 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	}
 	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
+	eventually.Succeeds(t, 20*time.Second, "monit has unmonitored all", func() error {
+		state, err := a.State(t.Context())
+		if err == nil && !strings.HasPrefix(state.Problem(), "b, a are failing (not monitored)") && !strings.HasPrefix(state.Problem(), "a, b are failing (not monitored)") {
+			err = errors.New(state.Problem())
+		}
+		return err
+	})
 	sh(t, v, "kill $(cat /var/vcap/sys/run/a/a.pid)")
 	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle
 	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
@@ -351,7 +358,7 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
-		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\n"}),
+		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\nexit 3\n"}),
 	}}))
 	begun := time.Now()
 	must(t, a.Drain(t.Context(), map[string]string{"BOSH_JOB_NEXT_STATE": "{}"}))
@@ -362,9 +369,9 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 		t.Errorf("calls: %q", got)
 	}
 
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\n"})}}))
-	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) {
-		t.Errorf("got %v, want an error that quotes the output", err)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\nexit 3\n"})}}))
+	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) || !strings.Contains(err.Error(), "exited with 3") {
+		t.Errorf("got %v, want an error with the output and the exit code", err)
 	}
 }
 
@@ -405,6 +412,30 @@ func TestStateFromMonitStatus(t *testing.T) {
 	} {
 		if got := (monitStatus{Services: c.services}).state(c.stopped); got.State != c.want {
 			t.Errorf("%s: got %+v, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+func TestStopGivesUpAtAnError(t *testing.T) {
+	for _, c := range []struct {
+		what             string
+		service          monitService
+		pending, errored bool
+	}{
+		{"running", monitService{Type: 3, Name: "a", Monitor: 1, PID: 9}, false, false},
+		{"to be unmonitored", monitService{Type: 3, Name: "a", Monitor: 1, PID: 9, PendingAction: 5}, true, false},
+		{"failing without a message", monitService{Type: 3, Name: "a", Status: 512}, false, false},
+		{"errored", monitService{Type: 3, Name: "a", Status: 512, Message: "failed to stop"}, false, true},
+		{"system", monitService{Type: 5, Name: "a", Status: 512, Message: "loaded", PendingAction: 1}, false, false},
+	} {
+		status := monitStatus{Services: []monitService{c.service}}
+		for name, got := range map[string]struct {
+			err  error
+			want bool
+		}{"pending": {status.pending(), c.pending}, "errored": {status.errored(), c.errored}} {
+			if (got.err != nil) != got.want || got.err != nil && !strings.HasSuffix(got.err.Error(), " a") {
+				t.Errorf("%s: %s is %v, want an error that names the service: %t", c.what, name, got.err, got.want)
+			}
 		}
 	}
 }
