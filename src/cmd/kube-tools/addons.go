@@ -19,9 +19,10 @@ func applyAddons() *cobra.Command {
 	path := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
 	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
 	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		options := addons.Options{Dir: *dir, Timeout: *timeout}
+		options := addons.Options{Dir: *dir, KeepObsolete: *keepObsolete, Timeout: *timeout}
 		if *images != "" {
 			loaded, err := addons.LoadImages(*images)
 			if err != nil {
