@@ -287,19 +287,24 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 }
 
 // TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
-// during a rolling update, and a lost control VM comes back as the same etcd member.
+// during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached from outside the deployment
+// by host name.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
+	ops := slices.Concat(accessOps, workerOps)
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, ops, append([]string{"worker_instances=1"}, accessVars...)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.nodes(t, 1)
 	l.checkMembers(t, 3)
+	outside, issuer := l.newLaptop(t), l.newIssuer(t)
+	oidc := issuer.ops(t)
+	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
 
 	t.Run("rolling update", func(t *testing.T) {
 		failed := l.requests(t, func() {
-			l.ops = append(slices.Clone(workerOps), "src/test/acceptance/testdata/log-level.yml")
+			l.ops = append(slices.Clone(ops), "src/test/acceptance/testdata/log-level.yml", oidc)
 			out, err := l.up()
 			if err != nil {
 				t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
@@ -313,6 +318,7 @@ func TestThreeControlVMs(t *testing.T) {
 		}
 		l.checkMembers(t, 3)
 	})
+	t.Run("sign-in", func(t *testing.T) { l.checkSignIn(t, outside, issuer) })
 	t.Run("lost VM", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
@@ -326,6 +332,7 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
+		l.waitForTargets(t, 3)
 	})
 	t.Run("fewer control VMs", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
