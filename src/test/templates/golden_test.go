@@ -39,7 +39,11 @@ var everything = map[string]values{
 		},
 		"authentication": values{
 			"anonymous_paths": []any{"/readyz"},
-			"jwt":             []any{values{"issuer": values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}}}},
+			"jwt": []any{values{
+				"issuer":              values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}},
+				"claimMappings":       values{"username": values{"claim": "email", "prefix": "oidc:"}},
+				"userValidationRules": []any{values{"expression": "!user.username.startsWith('system:')"}},
+			}},
 		},
 		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
 		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
