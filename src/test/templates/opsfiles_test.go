@@ -140,6 +140,20 @@ var opsCases = map[string]struct {
 			t.Errorf("SSL_CERT_DIR is %v", dirs)
 		}
 	}},
+	"expose-metrics.yml": {deployment{ops: []string{"expose-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		for job, want := range map[string]values{
+			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
+			"etcd": {"listen-metrics-urls": "http://0.0.0.0:2381"},
+		} {
+			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
+			for flag, value := range want {
+				if flags[flag] != value {
+					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
+				}
+			}
+		}
+	}},
 	"set-registry-credentials.yml": {deployment{
 		ops:  []string{"set-registry-credentials.yml"},
 		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
