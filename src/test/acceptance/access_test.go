@@ -284,8 +284,11 @@ echo "{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCred
 	}
 	waitFor(t, time.Minute, "sign-in with a token", func() error { // an API server tries every ten seconds to read the issuer's keys
 		out, err := kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
-		if err != nil || out != `oidc:ada@example.com ["oidc:shop","system:authenticated"]` {
-			return fmt.Errorf("kubectl auth whoami: %v: %s", err, out)
+		if err == nil && out != `oidc:ada@example.com ["oidc:shop","system:authenticated"]` {
+			err = errors.New("another user")
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	})
