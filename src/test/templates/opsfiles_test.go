@@ -130,6 +130,35 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"expose-metrics.yml": {deployment{ops: []string{"expose-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		for job, want := range map[string]values{
+			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
+			"etcd": {"listen-metrics-urls": "http://0.0.0.0:2381"},
+		} {
+			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
+			for flag, value := range want {
+				if flags[flag] != value {
+					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
+				}
+			}
+		}
+	}},
+	"set-registry-credentials.yml": {deployment{
+		ops:  []string{"set-registry-credentials.yml"},
+		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		// Docker Hub has a key of its own.
+		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
+		if got := decode[values](t, file(t, worker, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
+			t.Errorf("kubelet reads %v, want %v", got, want)
+		}
+		environment := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
+		if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
+			t.Errorf("kubelet's home directory is %v", environment["HOME"])
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)

@@ -15,6 +15,17 @@ import (
 // and what is allowed.
 func TestInvalidPropertiesAreRefused(t *testing.T) {
 	cluster := func(properties values) values { return values{"cluster": properties} }
+	jwt := func(change func(authenticator values)) values {
+		authenticator := values{
+			"issuer":        values{"url": "https://login.example", "audiences": []any{"kubernetes"}},
+			"claimMappings": values{"username": values{"claim": "email", "prefix": "oidc:"}, "groups": values{"expression": "claims.groups"}},
+		}
+		change(authenticator)
+		return values{"authentication": values{"jwt": []any{authenticator}}}
+	}
+	issuer := func(key string, value any) values {
+		return jwt(func(a values) { a["issuer"].(values)[key] = value })
+	}
 	cases := []struct {
 		name, job string
 		given     values
@@ -56,6 +67,28 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
 		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
+		{"sign-in that is no list", "kube-apiserver", values{"authentication": values{"jwt": values{}}}, []string{"authentication.jwt is {}", "a list of JWT authenticators"}},
+		{"issuer without TLS", "kube-apiserver", issuer("url", "http://login.example"), []string{`authentication.jwt[0].issuer.url is "http://login.example"`, "an https URL"}},
+		{"issuer without a scheme", "kube-apiserver", issuer("url", "login.example"), []string{`issuer.url is "login.example"`, "an https URL"}},
+		{"issuer with a query", "kube-apiserver", issuer("url", "https://login.example?tenant=1"), []string{"https://login.example?tenant=1", "query"}},
+		{"issuer of service accounts", "kube-apiserver", issuer("url", "https://kubernetes.default.svc.cluster.local"), []string{"issuer.url", "service account tokens"}},
+		{"discovery without TLS", "kube-apiserver", issuer("discoveryURL", "http://x"), []string{`issuer.discoveryURL is "http://x"`}},
+		{"issuer twice", "kube-apiserver", func() values {
+			v := issuer("url", "https://login.example")
+			list := v["authentication"].(values)["jwt"].([]any)
+			return values{"authentication": values{"jwt": append(list, list[0])}}
+		}(), []string{"authentication.jwt[1].issuer.url", "can be in the list once"}},
+		{"misspelled field of an issuer", "kube-apiserver", issuer("audience", []any{"x"}), []string{"authentication.jwt[0].issuer", "audience is unknown", "audiences, audienceMatchPolicy"}},
+		{"no audience", "kube-apiserver", issuer("audiences", []any{}), []string{"issuer.audiences is []", "at least one client id"}},
+		{"audience that is no list", "kube-apiserver", issuer("audiences", "kubernetes"), []string{`issuer.audiences is "kubernetes"`, "a list"}},
+		{"two audiences", "kube-apiserver", issuer("audiences", []any{"a", "b"}), []string{"issuer.audienceMatchPolicy", "MatchAny"}},
+		{"CA that is a path", "kube-apiserver", issuer("certificateAuthority", "/etc/ca.pem"), []string{`certificateAuthority is "/etc/ca.pem"`, "PEM"}},
+		{"sign-in without names", "kube-apiserver", jwt(func(a values) { delete(a, "claimMappings") }), []string{"authentication.jwt[0].claimMappings is nil", "username"}},
+		{"sign-in without a user name", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values), "username") }), []string{"claimMappings.username is nil"}},
+		{"name without a prefix", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values)["username"].(values), "prefix") }), []string{"claimMappings.username", `claim requires prefix, such as "oidc:"`}},
+		{"claim and expression", "kube-apiserver", jwt(func(a values) { a["claimMappings"].(values)["groups"].(values)["claim"] = "groups" }), []string{"claimMappings.groups", "exactly one of claim and expression"}},
+		{"rule without an expression", "kube-apiserver", jwt(func(a values) { a["userValidationRules"] = []any{values{"message": "no"}} }), []string{"userValidationRules[0]", "expression is required"}},
+		{"rules of claims", "kube-apiserver", jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }), []string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"}},
 		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
 		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
@@ -69,6 +102,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"mirror without a scheme", "containerd", values{"registry": values{"mirrors": values{"docker.io": []any{"mirror.example"}}}}, []string{`docker.io: ["mirror.example"]`, "https://mirror.example"}},
 		{"mirrors and their directory", "containerd", values{"registry": values{"config_path": "/etc/mirrors", "mirrors": values{"docker.io": []any{"https://mirror.example"}}}}, []string{"registry.mirrors and registry.config_path are both set"}},
 		{"mirrors are a string", "containerd", values{"registry": values{"mirrors": values{"docker.io": "https://mirror.example"}}}, []string{"docker.io", "list of URLs"}},
+		{"credentials for a URL", "kubelet", values{"registry_credentials": values{"https://registry.example": values{"username": "a", "password": "b"}}}, []string{`registry_credentials holds "https://registry.example"`, "without a scheme"}},
+		{"credentials without a password", "kubelet", values{"registry_credentials": values{"registry.example": values{"username": "a"}}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
+		{"credentials in one string", "kubelet", values{"registry_credentials": values{"registry.example": "a:b"}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
+		{"credentials as a list", "kubelet", values{"registry_credentials": []any{}}, []string{"registry_credentials must be a map"}},
 		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
@@ -76,6 +113,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
 		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
 		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
+		{"metrics of a host name", "kube-scheduler", values{"metrics": values{"bind_address": "localhost"}}, []string{`metrics.bind_address is "localhost"`, "127.0.0.1", "0.0.0.0"}},
+		{"metrics with a port", "etcd", values{"metrics": values{"bind_address": "0.0.0.0:9000"}}, []string{`metrics.bind_address is "0.0.0.0:9000"`}},
+		{"metrics nowhere", "kube-controller-manager", values{"metrics": values{"bind_address": ""}}, []string{`metrics.bind_address is ""`}},
+		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
+		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
+		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
