@@ -140,6 +140,7 @@ func TestInsideNamespaces(t *testing.T) {
 	checkAudit(t)
 	checkDiscovery(t)
 	checkAdmission(t)
+	checkPodsAreRestricted(t)
 	checkTokenLifetime(t)
 	checkCipherSuites(t)
 }

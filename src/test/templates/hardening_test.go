@@ -14,6 +14,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"kubernetes-release/internal/eventually"
 )
 
 // checkDiscovery does what a pod does that verifies a service account token with OpenID discovery, as in Kubernetes' conformance test
@@ -88,15 +91,67 @@ func checkAdmission(t *testing.T) {
 		{"privileged pod of the release's namespace", "kube-system", pod(`securityContext: {privileged: true}`), "created"},
 		{"Service that takes an address", "default", `{apiVersion: v1, kind: Service, metadata: {name: attack}, spec: {externalIPs: [10.0.0.2], ports: [{port: 443}]}}`, "external IP"},
 	} {
-		command := exec.Command("/bin/bash", "/var/vcap/jobs/kubectl/bin/kubectl", "create", "--dry-run=server", "-n", c.namespace, "-f", "-")
-		command.Env = append(os.Environ(), "HOME=/var/vcap/data")
-		command.Stdin = strings.NewReader(c.object)
-		output, err := command.CombinedOutput()
+		output, err := dryRun(c.namespace, c.object)
 		refused := !strings.HasPrefix(c.want, "would") && c.want != "created"
-		if (err != nil) != refused || !strings.Contains(string(output), c.want) {
+		if (err != nil) != refused || !strings.Contains(output, c.want) {
 			t.Errorf("%s: %v, want %q in %s", c.name, err, c.want, output)
 		}
 	}
+}
+
+// checkPodsAreRestricted creates the pods of the release's Deployments and DaemonSets in a namespace that enforces the restricted
+// standard, and looks at what that standard does not cover.
+func checkPodsAreRestricted(t *testing.T) {
+	t.Helper()
+	for _, arguments := range [][]string{
+		{"create", "namespace", "restricted"},
+		{"label", "namespace", "restricted", "pod-security.kubernetes.io/enforce=restricted"},
+	} {
+		if _, err := kubectl(arguments...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually.Succeeds(t, time.Minute, "service account of the namespace", func() error {
+		_, err := kubectl("-n", "restricted", "get", "serviceaccount", "default")
+		return err
+	})
+	output, err := kubectl("-n", "kube-system", "get", "deployments,daemonsets", "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	workloads := decode[struct {
+		Items []struct{ Spec struct{ Template values } }
+	}](t, []byte(output)).Items
+	if len(workloads) == 0 {
+		t.Error("the release has no pods in kube-system")
+	}
+	for _, workload := range workloads {
+		pod := workload.Spec.Template
+		spec := pod["spec"].(values)
+		container := spec["containers"].([]any)[0].(values)
+		name := container["name"].(string)
+		if container["securityContext"].(values)["readOnlyRootFilesystem"] != true {
+			t.Errorf("%s can write to its image's files", name)
+		}
+		spec["serviceAccount"], spec["serviceAccountName"] = nil, nil
+		pod["apiVersion"], pod["kind"], pod["metadata"] = "v1", "Pod", values{"name": name}
+		object, err := json.Marshal(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if output, err := dryRun("restricted", string(object)); err != nil {
+			t.Errorf("%s: %v: %s", name, err, output)
+		}
+	}
+}
+
+// dryRun creates an object without storing it.
+func dryRun(namespace, object string) (string, error) {
+	command := exec.Command("/bin/bash", "/var/vcap/jobs/kubectl/bin/kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-")
+	command.Env = append(os.Environ(), "HOME=/var/vcap/data")
+	command.Stdin = strings.NewReader(object)
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
 // checkTokenLifetime requests a token as kubelet does for a pod's default volume, with the duration that can be extended to a year
