@@ -47,8 +47,7 @@ func pasted(t *testing.T, r *preflight.Report) {
 				continue
 			}
 			parses(t, lines)
-			value := func(placeholder string) string { return strings.ToLower(placeholder) }
-			if err := cli(t).paste(answersAnything(), lines, value); err != nil {
+			if err := cli(t).paste(answersAnything(), lines, strings.ToLower); err != nil {
 				t.Errorf("%s: %v", result.Check, err)
 			}
 		}
@@ -269,7 +268,7 @@ var masks = []string{"metadata-service", "instance-profile", "role-credentials",
 var (
 	adviceSeed     = flag.String("advice-seed", "", "check the advice for the account with this seed only")
 	adviceFirst    = flag.Uint64("advice-first", 0, "seed of the first random account")
-	adviceAccounts = flag.Int("advice-accounts", 200, "random accounts to check the advice for")
+	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 200, or 40 in short mode")
 )
 
 // foundFailures are seeds whose accounts showed faults.
@@ -290,14 +289,24 @@ func TestAdviceLeadsToAPass(t *testing.T) {
 		seeds = []uint64{seed}
 	default:
 		seeds = slices.Clone(foundFailures)
-		for n := range *adviceAccounts {
+		accounts := *adviceAccounts
+		switch {
+		case accounts != 0:
+		case testing.Short():
+			accounts = 40
+		default:
+			accounts = 200
+		}
+		for n := range accounts {
 			seeds = append(seeds, *adviceFirst+uint64(n))
 		}
 	}
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { checkAdvice(t, seed) })
 	}
-	t.Logf("the advice for %d random accounts leads to a pass", len(seeds))
+	if !t.Failed() {
+		t.Logf("the commands of the preflight's report lead to a pass in %d of %[1]d random accounts", len(seeds))
+	}
 }
 
 func checkAdvice(t *testing.T, seed uint64) {
@@ -457,6 +466,77 @@ func TestRightAccountsPass(t *testing.T) {
 		r := sim.run(t, a.world.Instances[a.self], a.config.Role, func(_ *Provider, c *preflight.Config) { *c = a.config })
 		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
+		}
+	}
+}
+
+// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads to a pass.
+func TestCrowdedRole(t *testing.T) {
+	for _, cluster := range []string{"prod", strings.Repeat("n", maxClusterName)} {
+		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
+		a.config = testConfig(preflight.Control)
+		a.config.Cluster = cluster
+		a.world = labWorld(cluster)
+		i := simulatedInstance(1, preflight.Control)
+		i.Tags = awssim.Tags{a.key(): "shared"}
+		a.world.Instances = []awssim.Instance{i}
+		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
+		a.role().Policies = map[string]iam.Policy{"other": filler}
+		sim := simulateWorld(t, a.world)
+		run := func() *preflight.Report {
+			return sim.run(t, i, preflight.Control, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		}
+		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
+		first := fixes[0].Commands
+		if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), first, sim.operatorKnows()); err == nil || !strings.Contains(err.Error(), "LimitExceeded") {
+			t.Errorf("%d characters: put-role-policy: %v", len(cluster), err)
+		}
+		// The alternative uses variables of the first fix.
+		if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
+			t.Error(err)
+		}
+		if r := run(); r.Verdict != preflight.VerdictPassed {
+			t.Errorf("%d characters:\n%s", len(cluster), text(r))
+		}
+		if names := slices.Sorted(maps.Keys(find(sim.World().Roles, a.role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
+			t.Errorf("inline policies %v", names)
+		}
+	}
+}
+
+// TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to them.
+func TestEndpointFixes(t *testing.T) {
+	for region, partition := range regions {
+		world := labWorld("prod")
+		world.Region, world.Partition = region, partition
+		for i := range world.Subnets {
+			zone := &world.Subnets[i].AvailabilityZone
+			*zone = region + (*zone)[len(*zone)-1:]
+		}
+		sim := simulateWorld(t, world)
+		f := &facts{conf: &cloudConfig{}, request: testConfig(preflight.Worker),
+			metadata: instanceMetadata{Region: region, VPC: awssim.LabVPC, Subnet: awssim.LabNodeSubnet(1), Groups: []string{awssim.LabSecurityGroup}}}
+		for _, lines := range [][]string{f.endpoint("ec2"), f.endpoint("elasticloadbalancing"), append(f.endpoint("ecr.api", "ecr.dkr"), f.storageEndpoint()...)} {
+			if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), lines, sim.operatorKnows()); err != nil {
+				t.Errorf("%s: %v", region, err)
+			}
+		}
+		now := sim.World()
+		if len(now.VPCEndpoints) != 5 {
+			t.Errorf("%s: %d endpoints", region, len(now.VPCEndpoints))
+		}
+		for _, e := range now.VPCEndpoints {
+			if e.Type == "Gateway" {
+				if !slices.Equal(e.RouteTables, []string{world.RouteTables[nodesTable].ID}) {
+					t.Errorf("%s: the endpoint for S3 is in the route tables %v", region, e.RouteTables)
+				}
+				continue
+			}
+			at := slices.IndexFunc(now.SecurityGroups, func(g awssim.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
+			want := []awssim.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
+			if at < 0 || !reflect.DeepEqual(now.SecurityGroups[at].Ingress, want) || !e.PrivateDNS {
+				t.Errorf("%s: %+v does not let exactly the nodes connect", region, e)
+			}
 		}
 	}
 }
