@@ -347,7 +347,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			allowed = append(allowed, p.covers...)
 		case classDenied:
 			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
-			if strings.HasPrefix(p.resource, "sg-") && !f.isOwnGroup(p.resource) {
+			if strings.HasPrefix(p.resource, "sg-") && !f.group(p.resource).has(f.tagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
 				finding.Fix = f.tagFirst(p.resource, finding.Fix)
 			}
