@@ -58,6 +58,9 @@ type Settings struct {
 	Throttle []ThrottleRule `json:"throttle,omitempty"`
 	// Latency delays actions; the first rule whose pattern matches an action applies.
 	Latency []LatencyRule `json:"latency,omitempty"`
+	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
+	// the role of the load balancer service.
+	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
 	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
 	ClockOffset Duration `json:"clock_offset,omitzero"`
 }
@@ -148,9 +151,12 @@ type Rule struct {
 
 // Role is an IAM role that instances can assume.
 type Role struct {
-	Name     string                `json:"name"`
-	Path     string                `json:"path,omitempty"`     // such as /team/; default /
-	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // such as /team/; default /
+	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then need no
+	// permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
+	TrustedBy []string              `json:"trusted_by,omitempty"`
+	Policies  map[string]iam.Policy `json:"policies,omitempty"` // by policy name
 }
 
 // SetPolicy replaces all policies of a role with the policy document.

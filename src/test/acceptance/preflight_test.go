@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/tail"
+	"kubernetes-release/lab/awssim"
 )
 
 // labCluster is the cluster's name in the lab.
@@ -58,7 +59,7 @@ func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 func (l *lab) enforce(t *testing.T) {
 	t.Helper()
 	for _, role := range []string{"control", "worker"} {
-		policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster).Output()
+		policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
 		if err != nil {
 			t.Fatalf("iam-policy: %v", err)
 		}

@@ -10,15 +10,32 @@ import (
 	"kubernetes-release/internal/bosh"
 )
 
-// fixPolicy is the command that gives the role the permissions of the generated policy.
+// fixPolicy is the command that gives the permissions of the generated policy to the role that the cloud controller uses.
 func (f *facts) fixPolicy() []string {
-	role := cmp.Or(f.credentials.Role, "ROLE")
-	options := partitionOf(f.region()).flag()
-	if role != DefaultRoleName(f.request.Role) {
+	if f.assumesRole() {
+		return f.policyCommand(f.conf.roleName(), f.conf.roleName(), " --assumed-role")
+	}
+	return f.fixOwnPolicy()
+}
+
+// fixOwnPolicy is the command for the role of the instance profile.
+func (f *facts) fixOwnPolicy() []string {
+	return f.policyCommand(cmp.Or(f.credentials.Role, "ROLE"), DefaultRoleName(f.request.Role), "")
+}
+
+func (f *facts) policyCommand(role, defaultName, options string) []string {
+	options += partitionOf(f.region()).flag()
+	if role != defaultName {
 		options += " --role-name " + role
 	}
 	if f.request.ConfigureCloudRoutes {
 		options += " --cloud-routes"
+	}
+	if f.isControl() && f.vpcID() != "" {
+		options += " --vpc " + f.vpcID()
+	}
+	if f.isControl() && f.conf.changesPermissions() {
+		options += " --cloud-config " + shellescape.Quote(f.request.CloudConfigFile)
 	}
 	return []string{fmt.Sprintf("%s iam-policy --role %s --cluster %s%s > policy.json && aws iam put-role-policy --role-name %s --policy-name kubernetes-%s --policy-document file://policy.json",
 		bosh.DefaultRoot.Package("helpers", "bin", "cloud-preflight"), f.request.Role, shellescape.Quote(f.cluster()), options, role, f.request.Role)}
