@@ -133,8 +133,14 @@ func ccmWorld() *awssim.World {
 func logged(t *testing.T, log string) {
 	t.Cleanup(func() {
 		if t.Failed() {
-			end, err := tail.File(log, 0, 64<<10, 40)
-			t.Logf("cloud controller's log: %v\n%s", err, end)
+			end, err := tail.File(log, 0, 4<<20, 20_000)
+			var lines []string
+			for line := range strings.Lines(end) { // of routes there is one every few seconds
+				if !strings.Contains(line, "batch") && !strings.Contains(line, "route_controller") {
+					lines = append(lines, line)
+				}
+			}
+			t.Logf("cloud controller's log: %v\n%s", err, strings.Join(lines[max(0, len(lines)-40):], ""))
 		}
 	})
 }

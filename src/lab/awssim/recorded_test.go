@@ -189,10 +189,9 @@ func TestRecordedCloudController(t *testing.T) {
 	elb("CreateTargetGroup", "RegisterTargets", "CreateListener")
 	r.service("nlb", func(s *corev1.Service) {
 		s.Spec.Ports = ports(80, 91)
-		s.Annotations[lbAnnotation+"target-group-attributes"] = "deregistration_delay.timeout_seconds=60"
-		s.Annotations[lbAnnotation+"healthcheck-interval"] = "10"
+		s.Annotations[lbAnnotation+"target-group-attributes"] = "preserve_client_ip.enabled=false"
 	})
-	elb("DeleteListener", "DeleteTargetGroup", "ModifyTargetGroupAttributes", "ModifyTargetGroup")
+	elb("DeleteListener", "DeleteTargetGroup", "ModifyTargetGroupAttributes")
 
 	r.node("node-b", workerID, "10.200.1.0/24")
 	elb("RegisterTargets")
@@ -208,7 +207,6 @@ func TestRecordedCloudController(t *testing.T) {
 		t.Fatal(err)
 	}
 	elb("DeregisterTargets", "DeregisterInstancesFromLoadBalancer")
-	r.until("ec2:DeleteRoute")
 
 	for _, name := range []string{"classic", "nlb"} {
 		if err := r.client.CoreV1().Services("default").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

@@ -25,6 +25,7 @@ const labCluster = "lab"
 // cloudCall is an entry in the AWS simulator's record of calls.
 type cloudCall struct {
 	Service, Action, Code, Principal string
+	Permissions                      []string
 	DryRun                           bool `json:"dry_run"`
 }
 

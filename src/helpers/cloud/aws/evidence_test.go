@@ -29,7 +29,6 @@ type reason struct {
 }
 
 const (
-	ccmSource = "pkg/providers/v1/aws.go"
 	ccmLB     = "pkg/providers/v1/aws_loadbalancer.go"
 	pluginECR = "cmd/ecr-credential-provider/main.go"
 )
@@ -37,16 +36,22 @@ const (
 // reasons are the actions that are not in the record, because the simulator does not have the service, or no test brings the cloud
 // controller to call them.
 var reasons = map[string]reason{
-	"ecr:GetAuthorizationToken":        {pluginECR, "e.ecr.GetAuthorizationToken(", "the simulator has no registry"},
-	"ecr-public:GetAuthorizationToken": {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "the simulator has no registry"},
-	"sts:GetServiceBearerToken":        {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "AWS requires it for tokens of Amazon ECR Public (Amazon ECR Public user guide)"},
-	"ecr:BatchGetImage":                {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
-	"ecr:GetDownloadUrlForLayer":       {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
-	"ec2:DescribeAccountAttributes":    {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (pull request 59 of cloud-provider-aws)"},
-	"ec2:DescribeInternetGateways":     {ccmLB, "c.elbv2.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (issue 2570 of eksctl)"},
-	"iam:CreateServiceLinkedRole":      {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (user guide of Elastic Load Balancing)"},
-	findRoleAction:                     {"", "", "the checks call it for a role whose name has a path (TestRoleWithPath)"},
-	assumeAction:                       {"pkg/services/aws_sts.go", "sts.NewFromConfig(", "only with RoleARN in the configuration (TestConfigurationAndPolicy)"},
+	"ecr:GetAuthorizationToken":                              {pluginECR, "e.ecr.GetAuthorizationToken(", "the simulator has no registry"},
+	"ecr-public:GetAuthorizationToken":                       {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "the simulator has no registry"},
+	"sts:GetServiceBearerToken":                              {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "AWS requires it for tokens of Amazon ECR Public (Amazon ECR Public user guide)"},
+	"ecr:BatchGetImage":                                      {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
+	"ecr:GetDownloadUrlForLayer":                             {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
+	"ec2:DescribeAccountAttributes":                          {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (pull request 59 of cloud-provider-aws)"},
+	"ec2:DescribeInternetGateways":                           {ccmLB, "c.elbv2.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (issue 2570 of eksctl)"},
+	"iam:CreateServiceLinkedRole":                            {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (user guide of Elastic Load Balancing)"},
+	"ec2:DeleteRoute":                                        {"pkg/providers/v1/aws_routes.go", "c.ec2.DeleteRoute(", "only for the route of a node whose instance is gone"},
+	"elasticloadbalancing:DescribeLoadBalancerPolicies":      {ccmLB, "c.elb.DescribeLoadBalancerPolicies(", "only with the annotation for a predefined TLS policy"},
+	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener": {ccmLB, "c.elb.SetLoadBalancerPoliciesOfListener(", "only with the annotation for a predefined TLS policy"},
+	"elasticloadbalancing:ModifyListener":                    {ccmLB, "c.elbv2.ModifyListener(", "only if the certificate or the protocol of a port changes"},
+	"elasticloadbalancing:ModifyTargetGroup":                 {ccmLB, "c.elbv2.ModifyTargetGroup(", "only if the health check changes"},
+	"elasticloadbalancing:SetSecurityGroups":                 {ccmLB, "c.elbv2.SetSecurityGroups(", "only if the annotations name other security groups for a network load balancer"},
+	findRoleAction:                                           {"", "", "the checks call it for a role whose name has a path (TestRoleWithPath)"},
+	assumeAction:                                             {"pkg/services/aws_sts.go", "sts.NewFromConfig(", "only with RoleARN in the configuration (TestConfigurationAndPolicy)"},
 }
 
 // TestPolicyIsWhatIsCalled compares the table of permissions with the record and the reasons, both ways.
