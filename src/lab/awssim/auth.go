@@ -183,9 +183,7 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 		Role:     claims.Role,
 	}
 	if role := find(w.Roles, claims.Role); role != nil {
-		for _, policy := range role.Policies {
-			p.Policies = append(p.Policies, policy)
-		}
+		p.Policies = w.policiesOf(role)
 	}
 	return p, secret, nil
 }

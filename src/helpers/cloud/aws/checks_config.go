@@ -19,7 +19,7 @@ func checkConfigScope(f *facts) preflight.Outcome {
 	add := func(advisory bool, key, wanted, seen, why, fix string) {
 		findings = append(findings, preflight.Finding{
 			Resource: cmp.Or(f.request.CloudConfigFile, "the configuration") + ": " + key, Wanted: wanted, Found: seen, Why: why, Advisory: advisory,
-			Fix: []string{fix + " in the property config of the job cloud-provider"},
+			Fix: []preflight.Fix{byHand("%s in the property config of the job cloud-provider", fix)},
 		})
 	}
 	c, region := f.conf, f.metadata.Region
@@ -67,7 +67,7 @@ func checkIPFamilies(f *facts) preflight.Outcome {
 	}
 	finding := preflight.Finding{
 		Resource: f.instanceID(), Why: "The node would keep the taint uninitialized.",
-		Fix: []string{"correct NodeIPFamilies in the property config of the job cloud-provider; without it nodes have IPv4 addresses"},
+		Fix: []preflight.Fix{byHand("correct NodeIPFamilies in the property config of the job cloud-provider; without it nodes have IPv4 addresses")},
 	}
 	if !slices.Contains(families, "ipv4") {
 		finding.Wanted, finding.Found = "NodeIPFamilies with ipv4, because kubelet registers with the IPv4 address "+f.metadata.Address, strings.Join(families, ", ")
@@ -103,8 +103,9 @@ func checkAssumedRole(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.conf.RoleARN, Wanted: fmt.Sprintf("a role that %s may assume", own), Found: describe(f.assumeErr), Eventual: true,
 		Why: "The cloud controller makes all its calls as this role, and does not start without it.",
-		Fix: append(f.fixOwnPolicy(),
-			fmt.Sprintf("aws iam get-role --role-name %s shows its trust policy, which must allow the role %s the action %s", f.conf.roleName(), own, assumeAction)),
+		Fix: append(f.fixMachinePolicy(),
+			byCommand(fmt.Sprintf("make sure that the trust policy of the role allows %s the action %s; to show it:", own, assumeAction),
+				f.aws("iam", "get-role", "--role-name", f.conf.roleName(), "--query", "Role.AssumeRolePolicyDocument"))),
 	})
 }
 
@@ -121,7 +122,7 @@ func checkBalancersGroup(f *facts) preflight.Outcome {
 	}
 	finding := preflight.Finding{
 		Resource: id, Wanted: "a security group of " + f.vpcID(), Why: "ElbSecurityGroup names it, so the cloud controller could not create any load balancer.", Eventual: true,
-		Fix: []string{"correct ElbSecurityGroup in the property config of the job cloud-provider; without it the cloud controller creates a group for each load balancer"},
+		Fix: []preflight.Fix{byHand("correct ElbSecurityGroup in the property config of the job cloud-provider; without it the cloud controller creates a group for each load balancer")},
 	}
 	switch {
 	case f.balancersErr != nil:
@@ -157,17 +158,17 @@ func checkNodePorts(f *facts) preflight.Outcome {
 	if len(ids) == 0 {
 		return f.instanceMissing()
 	}
-	sources := "--cidr the network of the load balancers' subnets"
+	source, text := []string{"--cidr", expand("cidr")}, "allow the network of the load balancers' subnets to connect to them"
 	if id := f.conf.ElbSecurityGroup; id != "" {
-		sources = "--source-group " + id
+		source, text = []string{"--source-group", id}, "allow the load balancers' security group to connect to them"
 	}
+	allow := f.aws("ec2", "authorize-security-group-ingress", append([]string{
+		"--group-id", f.managedGroup(ids), "--protocol", "tcp", "--port", fmt.Sprintf("%d-%d", firstNodePort, lastNodePort)}, source...)...)
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "), Wanted: fmt.Sprintf("a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort), Found: "none",
 		Why:      "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load balancers would reach none.",
 		Eventual: true,
-		Fix: []string{
-			fmt.Sprintf("aws ec2 authorize-security-group-ingress --region %s --group-id %s --protocol tcp --port %d-%d %s", f.region(), f.managedGroup(ids), firstNodePort, lastNodePort, sources),
-			"or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"},
+		Fix:      []preflight.Fix{byCommand(text, allow), byHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider")},
 	})
 }
 

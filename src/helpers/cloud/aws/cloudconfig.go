@@ -60,11 +60,6 @@ func (c cloudConfig) controllerVPC(own string) string {
 	return own
 }
 
-// changesPermissions reports whether the generated policies depend on the configuration.
-func (c cloudConfig) changesPermissions() bool {
-	return c.RoleARN != "" || c.RouteTableID != "" || c.ElbSecurityGroup != "" || c.NoIngressManagement
-}
-
 // roleName is the name of the role in RoleARN, without its path.
 func (c cloudConfig) roleName() string { return c.RoleARN[strings.LastIndex(c.RoleARN, "/")+1:] }
 

@@ -29,7 +29,7 @@ var configCases = map[string]mistake{
 	"IPv4":                    {conf: "[Global]\nNodeIPFamilies = ipv4\n", check: "node-ip-families", status: preflight.Passed},
 	"role that cannot be assumed": {change: answers("sts:AssumeRole", 403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>User: x is not authorized to perform: sts:AssumeRole</Message></Error></ErrorResponse>"),
 		conf: "[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n", check: "assumed-role", status: preflight.Failed, resource: "arn:aws:iam::123456789012:role/ccm",
-		fix: []string{"--cloud-config cloud.conf", "aws iam get-role --role-name ccm"}},
+		fix: []string{"sts:AssumeRole", "--role-name ccm"}},
 	"no group for load balancers": {change: answers("ec2:DescribeSecurityGroups", 400, "<Response><Errors><Error><Code>InvalidGroup.NotFound</Code><Message>m</Message></Error></Errors></Response>"),
 		conf: "[Global]\nElbSecurityGroup = sg-9\n", check: "load-balancer-security-group", status: preflight.Failed, resource: "sg-9", found: []string{"InvalidGroup.NotFound"}},
 	"nodes closed to load balancers": {worker: true, conf: "[Global]\nDisableSecurityGroupIngress = true\n", check: "node-ports", status: preflight.Warned, found: []string{"30000 to 32767"}},

@@ -42,10 +42,11 @@ var sourceActions = map[source][]string{
 
 // facts is the information that one round has gathered. A source that failed has its error here, and its value is empty.
 type facts struct {
-	request preflight.Config
-	conf    *cloudConfig // never nil
-	confErr error
-	now     time.Time
+	request  preflight.Config
+	conf     *cloudConfig // never nil
+	confErr  error
+	confText []byte
+	now      time.Time
 
 	metadata       instanceMetadata
 	metadataErr    error
