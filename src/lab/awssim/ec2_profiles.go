@@ -66,7 +66,7 @@ type associateInstanceProfileInput struct {
 }
 
 func (c *call) associateInstanceProfile(in associateInstanceProfileInput) (*profileAssociationOutput, error) {
-	i, err := c.instance(in.InstanceId)
+	i, err := c.instance(in.InstanceId, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ type replaceProfileAssociationInput struct {
 
 // replaceProfileAssociation also makes EC2 get new credentials.
 func (c *call) replaceProfileAssociation(in replaceProfileAssociationInput) (*profileAssociationOutput, error) {
-	i, err := c.instance("i-" + strings.TrimPrefix(in.AssociationId, "iip-assoc-"))
+	i, err := c.instance("i-"+strings.TrimPrefix(in.AssociationId, "iip-assoc-"), nil)
 	if err != nil || i.InstanceProfile == "" {
 		return nil, errorf("InvalidAssociationID.NotFound", "An invalid association-id of '%s' was given", in.AssociationId)
 	}

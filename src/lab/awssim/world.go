@@ -61,6 +61,9 @@ type Settings struct {
 	Throttle []ThrottleRule `json:"throttle,omitempty"`
 	// Latency delays actions; the first rule whose pattern matches an action applies.
 	Latency []LatencyRule `json:"latency,omitempty"`
+	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
+	// the role of the load balancer service.
+	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
 	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
 	ClockOffset Duration `json:"clock_offset,omitzero"`
 }
@@ -171,10 +174,13 @@ type Rule struct {
 
 // Role is an IAM role that instances can assume.
 type Role struct {
-	Name     string                `json:"name"`
-	Path     string                `json:"path,omitempty"`     // such as /team/; default /
-	Policies map[string]iam.Policy `json:"policies,omitempty"` // inline, by policy name
-	Attached []string              `json:"attached,omitempty"` // ARNs of managed policies
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // such as /team/; default /
+	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then need no
+	// permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
+	TrustedBy []string              `json:"trusted_by,omitempty"`
+	Policies  map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+	Attached  []string              `json:"attached,omitempty"` // ARNs of managed policies
 	// Untrusted is true if the role's trust policy does not let EC2 assume it.
 	Untrusted bool `json:"untrusted,omitempty"`
 }

@@ -236,7 +236,7 @@ func rightAccount(t testing.TB, random *rand.Rand) *account {
 	a.world.RouteTables[nodesTable].Tags[a.key()] = "shared"
 	for n := range a.world.Roles {
 		role := &a.world.Roles[n]
-		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: a.config.Cluster, Partition: a.world.Partition, CloudRoutes: true})
+		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: a.config.Cluster, Partition: a.world.Partition, VPC: awssim.LabVPC, CloudRoutes: true})
 		if err != nil {
 			t.Fatal(err)
 		}

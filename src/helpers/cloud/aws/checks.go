@@ -40,6 +40,7 @@ const (
 	sectionPrivate     = "private-clusters"
 	sectionRenaming    = "renaming-a-cluster"
 	sectionOverview    = "overview"
+	sectionConfig      = "cloud-controller-configuration"
 )
 
 // checks are all checks, the most important first: a check whose failure makes others impossible comes before them.
@@ -82,6 +83,16 @@ var checks = []check{
 		id: "ec2-read-permissions", title: "the role has the permissions that the checks use", severity: preflight.Fail, roles: both, section: sectionPolicies,
 		needs: fromCredentials | fromEC2, run: checkReadPermissions,
 		fix: "Attach the generated policy (`cloud-preflight iam-policy`).",
+	},
+	{
+		id: "assumed-role", title: "the cloud controller can assume the configured role", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		needs: fromCredentials | fromEC2, run: checkAssumedRole,
+		fix: "For `RoleARN` in the property `config`: attach both generated policies, and let the role trust the one of the instance profile.",
+	},
+	{
+		id: "cloud-config-scope", title: "the configuration names this instance's region and VPC", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		warnsIf: "the cloud controller ignores a key", needs: fromMetadata | fromInstance | fromSubnets, run: checkConfigScope,
+		fix: "Remove `Zone`, `Region`, `VPC` and `SubnetID` from the property `config`: the cloud controller takes them from its instance.",
 	},
 	{
 		id: "instance-role", title: "the instance has the configured instance profile", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
@@ -139,6 +150,16 @@ var checks = []check{
 		fix: "Tag one of the instance's security groups.",
 	},
 	{
+		id: "load-balancer-security-group", title: "the configured security group of load balancers exists", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		needs: fromGroups, run: checkBalancersGroup,
+		fix: "Correct `ElbSecurityGroup` in the property `config`.",
+	},
+	{
+		id: "node-ports", title: "load balancers can connect to the node", severity: preflight.Warn, roles: both, section: sectionConfig,
+		needs: fromGroups, run: checkNodePorts,
+		fix: "With `DisableSecurityGroupIngress` in the property `config`: open the nodes' security group to load balancers.",
+	},
+	{
 		id: "security-group-permissions", title: "the role can manage security groups", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
 		needs: fromProbes | fromGroups, run: checkGroupPermissions,
 		fix: "Attach the generated policy, and tag the nodes' security group, because the policy is restricted to tagged ones.",
@@ -172,6 +193,11 @@ var checks = []check{
 		id: "node-address", title: "the node's address belongs to the instance", severity: preflight.Fail, roles: both, section: sectionOverview,
 		needs: fromMetadata | fromInstance, run: checkNodeAddress,
 		fix: "`bosh recreate`: the VM's network settings do not match the instance.",
+	},
+	{
+		id: "node-ip-families", title: "the instance has addresses of the configured families", severity: preflight.Fail, roles: both, section: sectionConfig,
+		needs: fromMetadata | fromInstance, run: checkIPFamilies,
+		fix: "Correct `NodeIPFamilies` in the property `config`.",
 	},
 	{
 		id: "source-dest-check", title: "the source/destination check allows the pod network's packets", severity: preflight.Fail, roles: both, section: sectionCloudConfig,

@@ -185,6 +185,9 @@ func (f *facts) answers() []answer {
 	for _, p := range f.probes {
 		list = append(list, answer{action: p.action, err: p.err, isProbe: true})
 	}
+	if f.assumesRole() {
+		list = append(list, answer{action: assumeAction, err: f.assumeErr})
+	}
 	return list
 }
 
@@ -283,7 +286,7 @@ func checkReadPermissions(f *facts) preflight.Outcome {
 		}
 		asked++
 		if classify(a.err) == classDenied {
-			findings = append(findings, f.denied(deniedAction(a.err, a.action), "role "+f.credentials.Role, a.err))
+			findings = append(findings, f.denied(deniedAction(a.err, a.action), "role "+f.roleName(), a.err))
 		}
 	}
 	if asked == 0 {
@@ -299,7 +302,7 @@ func (f *facts) denied(action, resource string, err error) preflight.Finding {
 		fix = []preflight.Fix{f.fixDeny()}
 	}
 	return preflight.Finding{
-		Resource: action, Wanted: fmt.Sprintf("allowed for role %s on %s", f.credentials.Role, strings.TrimPrefix(resource, "role ")), Found: describe(err),
+		Resource: action, Wanted: fmt.Sprintf("allowed for role %s on %s", f.roleName(), strings.TrimPrefix(resource, "role ")), Found: describe(err),
 		Why: whyPermission(action), Eventual: true, Fix: fix, Advisory: slices.Contains(rarelyUsed, action),
 	}
 }

@@ -86,7 +86,7 @@ func (f *facts) whyInstanceTags() string {
 		names = append(names, name)
 	}
 	switch {
-	case f.controllerReadsNoTags() && t.belongTo(f.cluster()):
+	case t.belongTo(f.cluster()) && (f.controllerReadsNoTags() || len(names) == 1):
 		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other controllers do not."
 	case f.controllerReadsNoTags():
 		return "The cloud controller silently omits instances without the tag from load balancers."
@@ -94,8 +94,6 @@ func (f *facts) whyInstanceTags() string {
 		return "The cloud controller does not start on an instance without the tag."
 	case len(names) > 1:
 		return "The cloud controller does not start on an instance whose tags name different clusters."
-	case names[0] == f.cluster():
-		return "The cloud controller would tag new resources with " + legacyTag + " only, which the generated policies do not allow."
 	}
 	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
 }

@@ -110,18 +110,35 @@ const (
 // replaces the policy instead of adding a second one.
 const InlinePolicyName = "kubernetes"
 
-// policyOptions select the policy that this machine's role requires.
-func (f *facts) policyOptions() PolicyOptions {
-	partition, _, known := f.account()
-	if !known {
-		partition = partitionOf(f.region()).name
+// policyOptions select the policy that a role of this machine requires: that of its instance profile, or the one that the cloud
+// controller assumes.
+func (f *facts) policyOptions(assumed bool) PolicyOptions {
+	o := PolicyOptions{
+		Role: f.request.Role, Cluster: f.cluster(), Partition: partitionOf(f.region()).name, CloudRoutes: f.request.ConfigureCloudRoutes, RoleName: f.machineRole(),
 	}
-	return PolicyOptions{Role: f.request.Role, Cluster: f.cluster(), Partition: partition, CloudRoutes: f.request.ConfigureCloudRoutes, RoleName: f.roleName()}
+	if own, known := f.machineIdentity(); known {
+		o.Partition = own.partition
+	}
+	if f.isControl() {
+		o.VPC, o.CloudConfig, o.AssumedRole = f.vpcID(), f.confText, assumed
+	}
+	if assumed {
+		o.RoleName = f.conf.roleName()
+	}
+	return o
 }
 
-// roleName is the name of this machine's IAM role, or if it has none, of the one that it should have.
-func (f *facts) roleName() string {
+// machineRole is the name of this machine's IAM role, or if it has none, of the one that it should have.
+func (f *facts) machineRole() string {
 	return cmp.Or(f.credentials.Role, f.wantedProfile())
+}
+
+// roleName is the name of the role that the cloud controller, or on a worker kubelet, makes its calls as.
+func (f *facts) roleName() string {
+	if f.assumesRole() {
+		return f.conf.roleName()
+	}
+	return f.machineRole()
 }
 
 // wantedProfile is the name of the instance profile that this machine should have. docs/aws.md gives roles the same names.
@@ -130,16 +147,29 @@ func (f *facts) wantedProfile() string {
 	return name[strings.LastIndex(name, "/")+1:]
 }
 
-// fixPolicy gives the role the permissions of the generated policy.
+// fixPolicy gives the permissions of the generated policy to the role that the cloud controller uses.
 func (f *facts) fixPolicy() []preflight.Fix {
-	role := f.roleName()
+	if f.assumesRole() {
+		return f.setPolicy(f.policyOptions(true))
+	}
+	return f.fixMachinePolicy()
+}
+
+// fixMachinePolicy gives them to the role of the instance profile.
+func (f *facts) fixMachinePolicy() []preflight.Fix {
+	role := f.machineRole()
 	for _, other := range both {
 		if other != f.request.Role && role == DefaultRoleName(other) {
 			return []preflight.Fix{f.replaceProfile(fmt.Sprintf("the role %s is that of %s VMs; give this instance the profile of %s VMs", role, other, f.request.Role), DefaultRoleName(f.request.Role)),
 				f.inExtension("iam_instance_profile: " + DefaultRoleName(f.request.Role))}
 		}
 	}
-	policy, err := NewPolicy(f.policyOptions())
+	return f.setPolicy(f.policyOptions(false))
+}
+
+func (f *facts) setPolicy(o PolicyOptions) []preflight.Fix {
+	role := o.RoleName
+	policy, err := NewPolicy(o)
 	if err != nil {
 		return []preflight.Fix{byHand("first correct the following, then the report has the policy: %v", err)}
 	}
@@ -240,8 +270,8 @@ func (f *facts) addRole() preflight.Fix {
 func (f *facts) trustEC2() preflight.Fix {
 	trust := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},"Action":"sts:AssumeRole"}]}`, partitionOf(f.region()).domain)
 	return byCommand("let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add other principals that the role requires",
-		f.aws("iam", "get-role", "--role-name", f.roleName(), "--query", "Role.AssumeRolePolicyDocument"),
-		f.aws("iam", "update-assume-role-policy", "--role-name", f.roleName(), "--policy-document", trust))
+		f.aws("iam", "get-role", "--role-name", f.machineRole(), "--query", "Role.AssumeRolePolicyDocument"),
+		f.aws("iam", "update-assume-role-policy", "--role-name", f.machineRole(), "--policy-document", trust))
 }
 
 // tagArguments are tags for the AWS CLI: in its shorthand syntax, which cannot quote, or in JSON if one of them requires that.

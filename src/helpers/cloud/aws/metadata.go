@@ -59,6 +59,11 @@ type roleCredentials struct {
 	Expires         time.Time
 }
 
+// sdk converts the credentials to the SDK's type.
+func (c roleCredentials) sdk() awssdk.Credentials {
+	return awssdk.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.Token, Source: "instance metadata"}
+}
+
 // String hides the secrets from anything that formats the value.
 func (c roleCredentials) String() string { return "credentials of role " + c.Role }
 

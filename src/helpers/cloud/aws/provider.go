@@ -88,6 +88,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {
+		g.facts.confText = request.CloudConfig
 		g.facts.conf, g.facts.confErr = parseCloudConfig(request.CloudConfig)
 	}
 	defer func() {

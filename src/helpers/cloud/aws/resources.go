@@ -37,6 +37,7 @@ func (i instance) addresses() []string {
 type networkInterface struct {
 	ID              string
 	Addresses       []string // private
+	IPv6            []string
 	SourceDestCheck bool
 }
 
@@ -73,8 +74,16 @@ func (t routeTable) isPublic() bool {
 type zone struct{ Name, Type string }
 
 type securityGroup struct {
-	ID   string
-	Tags tags
+	ID, VPC string
+	Tags    tags
+	Ingress []ingressRule
+}
+
+// ingressRule allows traffic to a range of TCP ports, or to all, from sources outside of the group.
+type ingressRule struct {
+	From, To int
+	Groups   []string
+	Anywhere bool // also from addresses
 }
 
 // evaluation is IAM's answer about one action on one resource.
