@@ -369,7 +369,9 @@ func (l *lab) checkControlNodes(t *testing.T) {
 
 	name := l.identity(t, "control/1").Name
 	l.mustKubectl(t, "", "delete", "node", name)
-	l.ssh(t, "control/1", "/var/vcap/jobs/kubelet/bin/ctl", "stop") // monit starts kubelet again, which registers the Node
+	if out, err := l.run(deployTimeout, "restart", "control/1"); err != nil { // kubelet registers the Node when it starts
+		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
+	}
 	waitFor(t, 2*time.Minute, name+" has its role again", func() error {
 		out, err := l.kubectl(t, "", "get", "nodes", "-l", role, "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key}{"\n"}{end}`)
 		if err != nil || !strings.Contains(out, name+" "+role+"\n") {
