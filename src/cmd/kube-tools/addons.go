@@ -20,9 +20,10 @@ func applyAddons() *cobra.Command {
 	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
 	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
 	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
+	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		options := addons.Options{Dir: *dir, KeepObsolete: *keepObsolete, Timeout: *timeout}
+		options := addons.Options{Dir: *dir, KeepObsolete: *keepObsolete, EtcdMembers: members(), Timeout: *timeout}
 		if *images != "" {
 			loaded, err := addons.LoadImages(*images)
 			if err != nil {
@@ -34,7 +35,8 @@ func applyAddons() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if _, err := addons.Apply(command.Context(), config, options, slog.Default()); err != nil {
+		_, err = addons.Apply(command.Context(), config, options, slog.Default())
+		if err := noQuorumIsNoError(err); err != nil {
 			return fmt.Errorf("apply manifests in %s: %w", *dir, err)
 		}
 		return nil

@@ -61,6 +61,9 @@ type Options struct {
 	Images Images
 	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
 	KeepObsolete bool
+	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
+	// them accept connections.
+	EtcdMembers []string
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
 }
@@ -98,7 +101,7 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := a.waitForAPI(ctx); err != nil {
+	if err := a.waitForAPI(ctx, options.EtcdMembers); err != nil {
 		return Result{}, err
 	}
 	if err := a.validate(ctx, objects); err != nil {
