@@ -52,7 +52,7 @@ Secrets and certificates that the manifest defines in 'variables' are generated 
 	f.StringArrayVarP(&input.Vars, "var", "v", nil, "set a variable, `NAME=VALUE`; can be repeated")
 	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
 	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
-	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml"},
+	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml", "manifests/cloud-config/aws-api-load-balancer.yml"},
 		"`file` with a cloud config, merged if repeated")
 	f.StringVar(&input.Release, "release", ".build/release/kubernetes.tgz", "`file` with the release tarball")
 	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")

@@ -59,11 +59,11 @@ type Options struct {
 	Dir string
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
-	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
-	KeepObsolete bool
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
 	// them accept connections.
 	EtcdMembers []string
+	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
+	KeepObsolete bool
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
 }

@@ -266,6 +266,7 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
 	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /run/containerd /var/vcap/sys/run/flannel "+
 		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/token /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json "+
+		"/var/vcap/jobs/kubelet/config/home/.docker/config.json "+
 		"/var/vcap/jobs/flannel/config/client.key /var/vcap/jobs/kube-proxy/config/client.key")
 	for _, line := range strings.Split(out, "\n") {
 		path, rest, _ := strings.Cut(line, " ")
@@ -278,10 +279,12 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 }
 
 // TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
-// during a rolling update, and a lost control VM comes back as the same etcd member.
+// during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached from outside the deployment
+// by host name.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{"worker_instances=1"}
+	ops := slices.Concat(accessOps, workerOps)
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, ops, append([]string{"worker_instances=1"}, accessVars...)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
@@ -289,10 +292,15 @@ func TestThreeControlVMs(t *testing.T) {
 	l.checkMembers(t, 3)
 	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
 	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
+	outside, issuer := l.newLaptop(t), l.newIssuer(t)
+	oidc := issuer.ops(t)
+	private := l.newPrivateRegistry(t)
+	privateOps, privateVars := private.ops(t)
+	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
 
 	t.Run("rolling update", func(t *testing.T) {
 		failed := l.requests(t, func() {
-			l.ops = append(slices.Clone(workerOps), "src/test/acceptance/testdata/log-level.yml")
+			l.ops = append(slices.Clone(ops), "src/test/acceptance/testdata/log-level.yml", oidc)
 			out, err := l.up()
 			if err != nil {
 				t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
@@ -306,12 +314,14 @@ func TestThreeControlVMs(t *testing.T) {
 		}
 		l.checkMembers(t, 3)
 	})
+	t.Run("sign-in", func(t *testing.T) { l.checkSignIn(t, outside, issuer) })
 	t.Run("lost VM", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
 			t.Fatalf("kill: %v\n%s", err, out)
 		}
 		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-meanwhile")
+		l.ops, l.vars = append(l.ops, privateOps...), append(l.vars, privateVars...) // the same deploy changes workers
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 		}
@@ -319,7 +329,9 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
+		l.waitForTargets(t, 3)
 	})
+	t.Run("private registry", func(t *testing.T) { l.checkPull(t, private) })
 	t.Run("fewer control VMs", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}

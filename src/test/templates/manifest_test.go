@@ -23,9 +23,9 @@ networks:
 - name: kubernetes
   type: manual
   subnets:
-  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2]}
-  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2]}
-  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2]}
+  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
+  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
+  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
 compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernetes}
 `
 
@@ -33,6 +33,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
+	// files are ops-files elsewhere, applied last.
+	files []string
 	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
 	regenerate string
 }
@@ -54,7 +56,7 @@ func (d deployment) source(t testing.TB) manifest.Source {
 	}
 	return manifest.Source{
 		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
-		OpsFiles: opsPaths(d.ops),
+		OpsFiles: append(opsPaths(d.ops), d.files...),
 		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
 		Store:    variables,
 	}
