@@ -69,7 +69,7 @@ func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) 
 		return 0, err
 	}
 	if !v.Alive() {
-		return 0, fmt.Errorf("the VM of %s is not running; `bin/lab up` makes it again", i)
+		return 0, fmt.Errorf("the VM of %s is not running; `bin/lab reboot` boots it, `bin/lab up` creates another", i)
 	}
 	if len(argv) == 0 {
 		argv = []string{"bash", "-l"}
@@ -148,7 +148,7 @@ func logFiles(root, job string) ([]string, error) {
 	return names, nil
 }
 
-// Kill ends an instance's VM at once, as when a machine loses power. The next `up` makes another.
+// Kill ends an instance's VM at once, as when a machine loses power. The next `up` creates another one.
 func (l *Lab) Kill(ctx context.Context, name string) error {
 	i, v, err := l.instance(name)
 	if err != nil {
@@ -157,7 +157,7 @@ func (l *Lab) Kill(ctx context.Context, name string) error {
 	if err := v.Kill(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab up` or `bin/lab recreate` makes another, with the same disk\n", i)
+	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another one with the same persistent disk\n", i)
 	return nil
 }
 

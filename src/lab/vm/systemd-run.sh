@@ -14,7 +14,7 @@ done
 slice=UNITS/system.slice
 # systemd removes a scope with its last process. A scope that has processes cannot be removed.
 rmdir "$slice"/*.scope 2>/dev/null
-for attempt in 1 2 3; do # another systemd-run may remove the new scope while it is empty
+for _ in 1 2 3; do # another systemd-run may remove the new scope while it is empty
   mkdir -p "$slice/$unit" && echo $$ >"$slice/$unit/cgroup.procs" && exec "$@"
 done
 echo "systemd-run: cannot move to $slice/$unit" >&2

@@ -141,6 +141,10 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	leaving := filepath.Join(root, "sys/run/kubelet/leaving")
+	if err := os.Symlink("/etc/passwd", leaving); err != nil { // as vcap could do
+		t.Fatal(err)
+	}
 	for _, step := range []struct{ command, calls string }{
 		{"ctl start", "start\n"},
 		{"pre-stop", ""}, // the VM is going to be deleted
