@@ -57,7 +57,10 @@ type Config struct {
 	// Sysctls are kernel settings: name, with dots, to value. A setting that is missing or cannot be set keeps the process from
 	// starting.
 	Sysctls map[string]Scalar `json:"sysctls"`
-	// Directories are created with root as their owner.
+	// PrivateDir is the directory of a job that runs as root, such as /var/vcap/jobs/kubelet: only root can read what is below it
+	// once check or start has run. It holds keys, and configuration with passwords of proxies and clouds.
+	PrivateDir string `json:"private_dir"`
+	// Directories are created with root as their owner, or taken from another owner.
 	Directories []Directory `json:"directories"`
 	// ResolverFile is the path of the resolver file for pods that start writes, see package resolvconf.
 	ResolverFile string            `json:"resolver_file"`

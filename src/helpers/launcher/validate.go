@@ -78,6 +78,7 @@ func (c *Config) validate() error {
 	v.absolute("executable", c.Executable)
 	v.absoluteOrEmpty("log_dir", c.LogDir)
 	v.absoluteOrEmpty("pidfile", c.Pidfile)
+	v.absoluteOrEmpty("private_dir", c.PrivateDir)
 	v.absoluteOrEmpty("node", c.Node)
 	v.positive("check_timeout", c.CheckTimeout)
 	v.positive("stop_timeout", c.StopTimeout)
