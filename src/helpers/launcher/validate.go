@@ -93,6 +93,7 @@ func (c *Config) validate() error {
 	c.validateFlags(&v)
 	c.validateEnvironment(&v)
 	c.validateLimits(&v)
+	c.validateConfinement(&v)
 	c.validatePreparation(&v)
 	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
 		if name == "" || strings.ContainsRune(name, '/') {
