@@ -50,6 +50,7 @@ var secrets = map[string]struct {
 	"kubelet":                 {onlyRoot, []string{"config/bootstrap-kubeconfig.json", "config/credential-providers.json", "config/flags.json", "config/token"}},
 	"kubelet-csr-approver":    {groupVcap, []string{"config/client.key"}},
 	"kubernetes-addons":       {onlyRoot, []string{"config/client.key", "config/manifests/90-operator.yml"}},
+	"node-labeler":            {groupVcap, []string{"config/client.key"}},
 	"smoke-tests":             {onlyRoot, []string{"config/client.key"}},
 }
 
