@@ -51,7 +51,7 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 // record how they are called.
 func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
+	const deleted = "ctl stop\nkube-tools delete-node --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
 		status                   string // exit status of our programs
