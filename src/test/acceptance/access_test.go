@@ -409,21 +409,24 @@ func (l *lab) newPrivateRegistry(t *testing.T) *privateRegistry {
 	return &privateRegistry{host: host, image: host + "/team/image:1", ca: ca}
 }
 
-// ops returns the ops-files with which workers pull from the registry, and their variables.
-func (p *privateRegistry) ops(t *testing.T) (ops, vars []string) {
+// ops writes an ops-file with which workers pull from the registry.
+func (p *privateRegistry) ops(t *testing.T) string {
 	t.Helper()
-	text, err := json.Marshal([]any{map[string]any{
-		"type": "replace", "path": "/instance_groups/name=worker/jobs/name=containerd/properties?/registry?/ca", "value": p.ca,
-	}})
+	const job = "/instance_groups/name=worker/jobs/name="
+	text, err := json.Marshal([]any{
+		map[string]any{"type": "replace", "path": job + "containerd/properties?/registry?/ca", "value": p.ca},
+		map[string]any{"type": "replace", "path": job + "kubelet/properties?/registry_credentials?", "value": map[string]any{
+			p.host: map[string]any{"username": registryUser, "password": registryPassword},
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(t.TempDir(), "registry-ca.yml")
+	file := filepath.Join(t.TempDir(), "registry.yml")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return []string{"ops-files/set-registry-credentials.yml", file},
-		[]string{"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword}
+	return file
 }
 
 // checkPull pulls the registry's image in a pod without an image pull secret. The image holds nothing that could run.

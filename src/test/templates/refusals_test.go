@@ -116,6 +116,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
 		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
+		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
+		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
+		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
@@ -270,17 +273,5 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 	if got := string(files["config/environment"]); got != "export A=b\\ c\n" {
 		t.Errorf("environment is %q", got)
-	}
-}
-
-// Each deploy applies the addons once, on the control VM that it updates last.
-func TestLastControlVMAppliesTheAddons(t *testing.T) {
-	for index, want := range map[int]bool{0: false, 1: false, 2: true} {
-		in := inputFor(t, "kubernetes-addons")
-		in.Spec = values{"index": index}
-		script := string(mustRender(t, "kubernetes-addons", in)["bin/post-start"])
-		if got := strings.Contains(script, "apply-addons"); got != want {
-			t.Errorf("index %d applies them: %v, want %v", index, got, want)
-		}
 	}
 }

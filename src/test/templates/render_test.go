@@ -198,6 +198,7 @@ var required = map[string]values{
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"kubelet-csr-approver":     {"tls": values{"client": certificate("client")}},
+	"node-labeler":             {"tls": values{"client": certificate("client")}},
 	"containerd":               {},
 	"kubelet":                  {"tls": values{"ca": "kubernetes ca"}, "bootstrap_token": "bootstrap-token-0123456789"},
 	"kube-proxy":               {"tls": values{"client": certificate("client")}},
