@@ -7,6 +7,7 @@ wanted=(
   gcc libc6-dev libseccomp-dev pkg-config            # runc, flannel and pause have parts in C
   ruby                                               # ERB, in which BOSH templates are written
   monit                                              # supervises processes on VMs, the lab's too
+  systemd                                            # a VM of the lab has its programs, and substitutes what needs the daemon
   conntrack e2fsprogs ethtool iproute2 iptables kmod nftables socat util-linux # what kubelet, kube-proxy and flannel call
   shellcheck                                         # make lint
   xz-utils                                           # packs the release's packages

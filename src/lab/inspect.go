@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
@@ -154,6 +159,70 @@ func (l *Lab) Kill(ctx context.Context, name string) error {
 	}
 	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab up` or `bin/lab recreate` makes another, with the same disk\n", i)
 	return nil
+}
+
+// Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is no name. Disks
+// are kept, and no pre-start runs.
+func (l *Lab) Reboot(ctx context.Context, names []string) error {
+	machines, err := l.machines(names)
+	if err != nil {
+		return err
+	}
+	progress := l.progress()
+	for _, phase := range []struct {
+		name string
+		do   func(context.Context, *vm.VM) error
+	}{
+		{"Powering off", func(ctx context.Context, v *vm.VM) error { return v.Kill(ctx) }},
+		{"Powering on", agent.Boot},
+	} {
+		var group errgroup.Group
+		for _, v := range machines {
+			group.Go(func() error {
+				task := progress.Begin(phase.name, v.Spec.Name)
+				err := phase.do(ctx, v)
+				task.End(err)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(l.Out, "\nRebooted %d VMs; monit starts their processes.\n", len(machines))
+	return nil
+}
+
+// machines returns the VMs of the instances that a name means, all if there is no name.
+func (l *Lab) machines(names []string) ([]*vm.VM, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	machines := map[string]*vm.VM{}
+	for _, name := range names {
+		found, err := store.State.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found {
+			if i.VM == nil {
+				continue
+			}
+			v, err := vm.Open(l.Dir, i.VM.Name)
+			if err != nil {
+				return nil, fmt.Errorf("instance %s: %w", i, err)
+			}
+			machines[i.VM.Name] = v
+		}
+	}
+	if len(machines) == 0 {
+		return nil, errors.New("none of the instances has a VM")
+	}
+	return slices.Collect(maps.Values(machines)), nil
 }
 
 // replace turns this process into the command.

@@ -28,7 +28,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
 		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
 		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
-		p.stop(), p.kill(),
+		p.stop(), p.kill(), p.reboot(),
 	)
 	return root
 }
@@ -219,5 +219,19 @@ func (p *program) kill() *cobra.Command {
 			return 0, l.Kill(ctx, arguments[0])
 		}),
 		ValidArgsFunction: p.completeInstance,
+	}
+}
+
+func (p *program) reboot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reboot [INSTANCE...]",
+		Short: "Power off the VMs of all instances or some at the same time, and power them on again",
+		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the network are gone. As under
+a Director no pre-start runs: monit starts the processes.`,
+		Example: "  lab reboot\n  lab reboot control/0 worker/1",
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Reboot(ctx, arguments)
+		}),
+		ValidArgsFunction: p.completeInstances,
 	}
 }

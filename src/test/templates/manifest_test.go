@@ -214,21 +214,6 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	}
 }
 
-// The first control VM with a quorum applies the addons of a new cluster, the last one those of a new release.
-func TestAddonsAreAppliedByTheLastControlVMOrInANewCluster(t *testing.T) {
-	for _, instance := range group(t, plan(t, deployment{}), "control").Instances {
-		for _, rendered := range instance.Rendered {
-			if rendered.Name != "kubernetes-addons" {
-				continue
-			}
-			script := string(rendered.Files["bin/post-start"])
-			if got, want := strings.Contains(script, "--if-new"), instance.Instance.Index != 2; got != want || strings.Count(script, "--etcd-member=") != 3 {
-				t.Errorf("%s: --if-new is %v, want %v, with 3 members in\n%s", instance.Instance, got, want, script)
-			}
-		}
-	}
-}
-
 // monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
 func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {

@@ -275,3 +275,32 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 		t.Errorf("environment is %q", got)
 	}
 }
+
+// Whatever the order of updates, every control VM applies the addons, and only the end of the deploy deletes what is obsolete.
+func TestAddonsDependOnNoOrder(t *testing.T) {
+	for name, test := range map[string]struct {
+		vms                 int
+		spec                values
+		start, deploy       []string
+		notStart, notDeploy string // what the scripts must not have
+	}{
+		"single VM": {1, values{"index": 0, "bootstrap": true}, []string{"apply-addons \\"}, nil, "keep-obsolete", "apply-addons"},
+		"bootstrap": {3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-member="}, []string{"apply-addons \\"}, "wait-ready", "keep-obsolete"},
+		"other VM":  {3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-member="}, nil, "wait-ready", "apply-addons"},
+	} {
+		in := inputFor(t, "kubernetes-addons")
+		in.Spec, in.Instances = test.spec, test.vms
+		files := mustRender(t, "kubernetes-addons", in)
+		for script, want := range map[string][]string{"post-start": test.start, "post-deploy": test.deploy} {
+			text := string(files["bin/"+script])
+			for _, part := range want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%s: %s lacks %q:\n%s", name, script, part, text)
+				}
+			}
+			if not := map[string]string{"post-start": test.notStart, "post-deploy": test.notDeploy}[script]; strings.Contains(text, not) {
+				t.Errorf("%s: %s has %q:\n%s", name, script, not, text)
+			}
+		}
+	}
+}

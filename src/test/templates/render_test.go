@@ -25,6 +25,8 @@ type input struct {
 	Links map[string]values `yaml:"links"`
 	// Spec overrides properties of the instance.
 	Spec values `yaml:"spec"`
+	// Instances is how many instances each link has; 0 means all.
+	Instances int `yaml:"instances"`
 }
 
 func jobNames(t testing.TB) []string {
@@ -126,10 +128,13 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	}
 	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}}
 	maps.Copy(given, r.in.Links)
-	links := values{}
+	links, linked := values{}, instances
+	if r.in.Instances > 0 {
+		linked = instances[:r.in.Instances]
+	}
 	for _, consume := range job.Consumes {
 		if link, ok := given[consume.Name]; ok {
-			links[consume.Name] = values{"properties": link, "instances": instances, "domain": "control.kubernetes.kubernetes.bosh"}
+			links[consume.Name] = values{"properties": link, "instances": linked, "domain": "control.kubernetes.kubernetes.bosh"}
 		}
 	}
 	spec := instanceSpec()
