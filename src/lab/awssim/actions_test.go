@@ -206,6 +206,9 @@ func TestActions(t *testing.T) {
 	instanceStory(t, covered, c, b)
 	classicStory(t, covered, c)
 	networkStory(t, covered, c)
+	routingStory(t, covered, c)
+	profileStory(t, covered, c)
+	policyStory(t, covered, c)
 
 	var forgotten []string
 	for _, action := range awssim.Actions() {

@@ -179,9 +179,7 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 		Instance: claims.Instance,
 	}
 	if role := find(w.Roles, claims.Role); role != nil {
-		for _, policy := range role.Policies {
-			p.Policies = append(p.Policies, policy)
-		}
+		p.Policies = w.policiesOf(role)
 	}
 	return p, secret, nil
 }

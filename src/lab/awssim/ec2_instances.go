@@ -229,6 +229,9 @@ func (c *call) instanceView(i *Instance) instanceView {
 		return v
 	}
 	v.PrivateDNSName, v.Address = c.privateDNSName(i.Address), i.Address.String()
+	if vpc := find(c.VPCs, subnet.VPC); vpc != nil && vpc.NoDNSHostnames {
+		v.PrivateDNSName = ""
+	}
 	v.Subnet, v.VPC = i.Subnet, subnet.VPC
 	v.Groups = c.groupViews(i.SecurityGroups)
 	if i.InstanceProfile != "" {

@@ -290,11 +290,11 @@ func TestThreeControlVMs(t *testing.T) {
 	}
 	l.nodes(t, 4)
 	l.checkMembers(t, 3)
+	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
+	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
 	outside, issuer := l.newLaptop(t), l.newIssuer(t)
 	oidc := issuer.ops(t)
 	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
-	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
-	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
 
 	t.Run("rolling update", func(t *testing.T) {
 		failed := l.requests(t, func() {

@@ -21,6 +21,7 @@ import (
 var everything = map[string]values{
 	"etcd": {
 		"metrics":             values{"bind_address": "0.0.0.0"},
+		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
 		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
 	},
@@ -28,9 +29,11 @@ var everything = map[string]values{
 		"cluster": values{
 			"domain": "k8s.example", "pod_cidr": "172.20.0.0/14", "service_cidr": "172.24.0.0/16", "dns_ip": "172.24.0.53",
 		},
-		"api":             values{"port": 8443},
-		"tls":             values{"min_version": "VersionTLS13"},
-		"service_account": values{"public_keys": []any{"public key 2", "public key 1"}},
+		"api": values{"port": 8443},
+		"tls": values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
+		"service_account": values{
+			"public_keys": []any{"public key 2", "public key 1"}, "jwks_uri": "https://keys.example/jwks", "extend_token_expiration": true,
+		},
 		"encryption": values{
 			"keys": []any{
 				values{"name": "key2", "secret": "vutsrqponmlkjihgfedcba9876543210"},
@@ -46,7 +49,11 @@ var everything = map[string]values{
 				"userValidationRules": []any{values{"expression": "!user.username.startsWith('system:')"}},
 			}},
 		},
-		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
+		"admission": values{
+			"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
+			"config": values{"EventRateLimit": values{"kind": "Configuration"}},
+		},
+		"pod_security":                    values{"enforce": "restricted", "audit": "baseline", "warn": "privileged", "exempt_namespaces": []any{"kube-system", "csi"}},
 		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},

@@ -126,6 +126,7 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		"packages/helpers/bin/kube-launcher":            []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
 		"jobs/kubelet/config/token":                     nil,
 		"jobs/kubelet/config/bootstrap-kubeconfig.json": nil,
+		"jobs/kubelet/config/home/.docker/config.json":  nil,
 		"sys/run/kubelet/x":                             nil,
 	}
 	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {

@@ -161,6 +161,29 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"set-audit-policy.yml": {deployment{
+		ops:  []string{"set-audit-policy.yml"},
+		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
+	}, func(t *testing.T, p *director.Plan) {
+		policy := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/audit-policy.json"))
+		if got := fmt.Sprint(policy["rules"], policy["omitStages"]); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
+			t.Errorf("the audit policy is %v", policy)
+		}
+	}},
+	"set-pod-security-defaults.yml": {deployment{
+		ops:  []string{"set-pod-security-defaults.yml"},
+		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},
+	}, func(t *testing.T, p *director.Plan) {
+		plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
+		configuration := plugins[0].(values)["configuration"].(values)
+		defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
+		if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" || defaults["audit"] != "privileged" {
+			t.Errorf("the defaults are %v", defaults)
+		}
+		if got := fmt.Sprint(exemptions["namespaces"]); got != "[kube-system storage]" {
+			t.Errorf("the exempt namespaces are %s", got)
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)

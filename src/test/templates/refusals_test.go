@@ -26,6 +26,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 	issuer := func(key string, value any) values {
 		return jwt(func(a values) { a["issuer"].(values)[key] = value })
 	}
+	auditPolicy := func(policy values) values { return values{"audit": values{"policy": policy}} }
+	suites := func(names ...string) values { return values{"tls": values{"cipher_suites": names}} }
 	cases := []struct {
 		name, job string
 		given     values
@@ -64,6 +66,30 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
 		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
 		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
+		{"audit policy without rules", "kube-apiserver", auditPolicy(values{"rules": []any{}}), []string{"audit.policy.rules is []", "at least one"}},
+		{"audit policy that is a list", "kube-apiserver", values{"audit": values{"policy": []any{}}}, []string{"audit.policy is []", "map of rules, omitStages"}},
+		{"audit rule without a level", "kube-apiserver", auditPolicy(values{"rules": []any{values{"verbs": []any{"get"}}}}), []string{"audit.policy.rules[0].level is nil", "None, Metadata, Request, RequestResponse"}},
+		{"misspelled condition of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
+			values{"level": "Metadata"}, values{"level": "None", "userGroup": []any{"system:nodes"}},
+		}}), []string{`audit.policy.rules[1] has the field "userGroup"`, "userGroups"}},
+		{"audit rule with a string for a list", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "None", "users": "me"}}}), []string{`rules[0].users is "me"`, "list of strings"}},
+		{"unknown stage", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "Metadata"}}, "omitStages": []any{"Response"}}), []string{`audit.policy.omitStages is ["Response"]`, "ResponseComplete"}},
+		{"misspelled resource of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
+			values{"level": "None", "resources": []any{values{"resource": []any{"leases"}}}},
+		}}), []string{`rules[0].resources[0] has the field "resource"`, "resourceNames"}},
+		{"unknown TLS version", "kube-apiserver", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
+		{"suite with CBC", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_128_CBC_SHA", "AES_256_GCM_SHA384"}},
+		{"suites without the one of HTTP/2", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), []string{"tls.cipher_suites is", "which HTTP/2 requires"}},
+		{"unknown TLS version of etcd", "etcd", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
+		{"suite with CBC in etcd", "etcd", suites("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_256_GCM_SHA384"}},
+		{"keys without TLS", "kube-apiserver", values{"service_account": values{"jwks_uri": "http://keys.example/jwks"}}, []string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"}},
+		{"token lifetime that is a word", "kube-apiserver", values{"service_account": values{"extend_token_expiration": "no"}}, []string{`service_account.extend_token_expiration is "no"`, "true or false"}},
+		{"no NodeRestriction", "kube-apiserver", values{"admission": values{"disable": []any{"NodeRestriction"}}}, []string{"admission.disable holds NodeRestriction"}},
+		{"PodSecurity in two places", "kube-apiserver", values{"admission": values{"config": values{"PodSecurity": values{}}}}, []string{"admission.config holds PodSecurity", "pod_security"}},
+		{"configuration that is a list", "kube-apiserver", values{"admission": values{"config": values{"EventRateLimit": []any{}}}}, []string{"admission.config is", "map of admission plugin"}},
+		{"unknown Pod Security Standard", "kube-apiserver", values{"pod_security": values{"enforce": "default"}}, []string{`pod_security.enforce is "default"`, "privileged, baseline, restricted"}},
+		{"exempt pattern", "kube-apiserver", values{"pod_security": values{"exempt_namespaces": []any{"kube-*"}}}, []string{`pod_security.exempt_namespaces is ["kube-*"]`, "names of namespaces"}},
+		{"no processes in a pod", "kubelet", values{"pod_pids_limit": 0}, []string{"pod_pids_limit is 0", "1 or more, or -1"}},
 		{"short token", "kube-apiserver", values{"bootstrap_token": "short"}, []string{"bootstrap_token has 5 characters", "at least 16"}},
 		{"token with a comma", "kube-apiserver", values{"bootstrap_token": "0123456789,admin,admin,system:masters"}, []string{"bootstrap_token"}},
 		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
@@ -110,15 +136,15 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
+		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
+		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
+		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
 		{"metrics of a host name", "kube-scheduler", values{"metrics": values{"bind_address": "localhost"}}, []string{`metrics.bind_address is "localhost"`, "127.0.0.1", "0.0.0.0"}},
 		{"metrics with a port", "etcd", values{"metrics": values{"bind_address": "0.0.0.0:9000"}}, []string{`metrics.bind_address is "0.0.0.0:9000"`}},
 		{"metrics nowhere", "kube-controller-manager", values{"metrics": values{"bind_address": ""}}, []string{`metrics.bind_address is ""`}},
 		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
 		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
-		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
-		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
-		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},

@@ -72,6 +72,7 @@ func clusterLink() values {
 			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
 		},
 		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
+		"tls": values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 	}
 }
 

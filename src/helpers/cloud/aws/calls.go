@@ -123,14 +123,16 @@ func (a *api) describeRouteTables(ctx context.Context, filterName, value string)
 }
 
 func newRouteTable(t types.RouteTable) routeTable {
-	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags)}
+	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags), Associations: map[string]string{}}
 	for _, association := range t.Associations {
 		result.Main = result.Main || awssdk.ToBool(association.Main)
 		if id := awssdk.ToString(association.SubnetId); id != "" {
 			result.Subnets = append(result.Subnets, id)
+			result.Associations[id] = awssdk.ToString(association.RouteTableAssociationId)
 		}
 	}
 	for _, route := range t.Routes {
+		result.HasDefault = result.HasDefault || awssdk.ToString(route.DestinationCidrBlock) == anyAddress
 		if id := awssdk.ToString(route.GatewayId); id != "" {
 			result.Gateways = append(result.Gateways, id)
 		}

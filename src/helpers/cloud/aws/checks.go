@@ -66,7 +66,7 @@ var checks = []check{
 	{
 		id: "role-credentials", title: "AWS accepts the credentials of the instance's role", severity: preflight.Fail, roles: both, section: sectionPolicies,
 		needs: fromCredentials | fromEC2, run: checkCredentials,
-		fix: "Add a role that trusts ec2.amazonaws.com to the instance profile (`aws iam add-role-to-instance-profile`).",
+		fix: "Add a role that trusts EC2 to the instance profile (`aws iam add-role-to-instance-profile`, `aws iam update-assume-role-policy`).",
 	},
 	{
 		id: "clock", title: "the clock agrees with AWS", severity: preflight.Fail, warnsIf: "up to 4.5 minutes of difference", roles: both, section: sectionOverview,
@@ -121,12 +121,12 @@ var checks = []check{
 	{
 		id: "public-subnet-route", title: "there is a subnet for internet-facing load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
 		warnsIf: "there is one, but another subnet with `kubernetes.io/role/elb` has no public route", needs: fromVPC, run: onChoice(false, checkPublicRoute),
-		fix: "Add a route to an internet gateway to the public subnets' route table; for a cluster without internet-facing load balancers turn the check off.",
+		fix: "Route the public subnets to an internet gateway, in a route table that no private subnet uses; for a cluster without internet-facing load balancers turn the check off.",
 	},
 	{
 		id: "internal-subnets", title: "there is a subnet for internal load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
 		needs: fromVPC, run: onChoice(true, checkInternalSubnets),
-		fix: "Tag a subnet for the cluster.",
+		fix: "Tag a subnet in a regular zone for the cluster.",
 	},
 	{
 		id: "tagged-security-groups", title: "at most one of the instance's security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
@@ -177,7 +177,7 @@ var checks = []check{
 		id: "source-dest-check", title: "the source/destination check allows the pod network's packets", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
 		warnsIf: "`configure_cloud_routes` is set: the cloud controller turns it off itself", advisory: func(f *facts) bool { return f.request.ConfigureCloudRoutes },
 		needs: fromInstance, run: checkSourceDest,
-		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-instance-attribute --no-source-dest-check`.",
+		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-network-interface-attribute --no-source-dest-check`.",
 	},
 	{
 		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,

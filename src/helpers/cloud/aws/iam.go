@@ -148,13 +148,6 @@ func partitionOf(region string) partition {
 	return partitions[0]
 }
 
-func (p partition) flag() string {
-	if p.name == "aws" {
-		return ""
-	}
-	return " --partition " + p.name
-}
-
 // PolicyOptions selects a policy.
 type PolicyOptions struct {
 	Role        preflight.Role

@@ -404,7 +404,7 @@ func (c *metadataClient) profile(ctx context.Context) (string, error) {
 	return arn, nil
 }
 
-// credentials returns those of the instance's role. The error is a *metadataFault.
+// credentials returns those of the instance's role, or only its name if they cannot be used. The error is a *metadataFault.
 func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCredentials, error) {
 	list, err := c.get(ctx, "meta-data/iam/security-credentials/")
 	if err != nil {
@@ -417,11 +417,11 @@ func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCr
 	}
 	content, err := c.get(ctx, "meta-data/iam/security-credentials/"+role)
 	if err != nil {
-		return roleCredentials{}, err
+		return roleCredentials{Role: role}, err
 	}
 	credentials, err := parseCredentials(role, content, now)
 	if err != nil {
-		return roleCredentials{}, &metadataFault{faultMalformed, err.Error()}
+		return roleCredentials{Role: role}, &metadataFault{faultMalformed, err.Error()}
 	}
 	return credentials, nil
 }

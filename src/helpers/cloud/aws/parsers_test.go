@@ -1,11 +1,9 @@
 package aws
 
 import (
-	"encoding/json"
 	"maps"
 	"net/http"
 	"net/netip"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -66,29 +64,6 @@ func TestValidateClusterName(t *testing.T) {
 		err := ValidateClusterName(name)
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, want %q", name, err, want)
-		}
-	}
-}
-
-// TestTagCommandIsQuoted lets a shell parse the command.
-func TestTagCommandIsQuoted(t *testing.T) {
-	for _, name := range []string{"prod", "a b", "it's", "a=b", "x/y:z@1+2", `q"`} {
-		command := tagCommand("us-east-1", TagPrefix+name, "shared", "i-1")
-		out, err := exec.Command("/bin/sh", "-c", strings.Replace(command, "aws ec2", "printf '%s\\n'", 1)).Output()
-		if err != nil {
-			t.Fatalf("%s: %v", command, err)
-		}
-		words := strings.Split(strings.TrimSpace(string(out)), "\n")
-		last := words[len(words)-1]
-		if !strings.HasPrefix(last, "[") {
-			if want := "Key=" + TagPrefix + name + ",Value=shared"; last != want {
-				t.Errorf("%s, want %s", last, want)
-			}
-			continue
-		}
-		var tags []struct{ Key, Value string }
-		if err := json.Unmarshal([]byte(last), &tags); err != nil || tags[0].Key != TagPrefix+name {
-			t.Errorf("%s: %v", last, err)
 		}
 	}
 }

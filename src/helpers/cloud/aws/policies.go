@@ -25,6 +25,9 @@ const (
 	findRoleAction = "iam:GetRole"
 )
 
+// deniedByPolicy is the decision about an action that a policy denies explicitly.
+const deniedByPolicy = "a policy denies it"
+
 // policyAnswers are what the role's policies allow.
 type policyAnswers struct {
 	denied  map[string]string // action to the decision in words
@@ -199,7 +202,7 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 			slices.Sort(missing)
 			a.unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
 		case explicit:
-			a.denied[action] = "a policy denies it"
+			a.denied[action] = deniedByPolicy
 		default:
 			a.denied[action] = "no policy of the role allows it in this form"
 		}
@@ -221,7 +224,7 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 	return found(preflight.Finding{
 		Resource: "role " + f.credentials.Role, Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
 		Why:      "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(f.untested(selected), ", ") + ".",
-		Fix:      append(f.fixPolicy(), "make sure that the role has these permissions, and turn the check off"),
+		Fix:      append(f.fixPolicy(), byHand("or make sure that the role has these permissions, and turn the check off")),
 		Advisory: true,
 	}), true
 }
@@ -282,6 +285,9 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 		}
 		switch {
 		case f.policies.denied[action] != "":
+			if f.policies.denied[action] == deniedByPolicy {
+				finding.Fix = []preflight.Fix{f.fixDeny()}
+			}
 			findings = join(findings, finding)
 		case f.policies.allowed[action]:
 			allowed++

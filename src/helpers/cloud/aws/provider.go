@@ -160,6 +160,7 @@ func (r *run) rounds(ctx context.Context) {
 		unknown := notAsked(noMetadata)
 		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
 		r.gatherer.giveUp(everything, unknown)
+		r.gatherer.facts.local, r.gatherer.facts.localErr = r.provider.localAddresses()
 		r.check()
 		return
 	}

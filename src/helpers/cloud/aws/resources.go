@@ -46,16 +46,28 @@ type subnet struct {
 }
 
 type routeTable struct {
-	ID       string
-	Main     bool     // applies to the subnets that have no table of their own
-	Subnets  []string // ids of those that it is the table of
-	Gateways []string // targets of its routes, such as local, igw-… and nat-…
-	Tags     tags
+	ID           string
+	Main         bool              // applies to the subnets that have no table of their own
+	Subnets      []string          // ids of those that it is the table of
+	Associations map[string]string // ids of its associations by subnet
+	Gateways     []string          // targets of its routes, such as local, igw-… and nat-…
+	HasDefault   bool              // has a route for 0.0.0.0/0
+	Tags         tags
+}
+
+// internetGateway is the id of the internet gateway that the table has a route to, or "".
+func (t routeTable) internetGateway() string {
+	for _, id := range t.Gateways {
+		if strings.HasPrefix(id, "igw") {
+			return id
+		}
+	}
+	return ""
 }
 
 // isPublic reports whether the table has a route to an internet gateway.
 func (t routeTable) isPublic() bool {
-	return slices.ContainsFunc(t.Gateways, func(id string) bool { return strings.HasPrefix(id, "igw") })
+	return t.internetGateway() != ""
 }
 
 type zone struct{ Name, Type string }

@@ -35,8 +35,18 @@ type simulated struct {
 // simulate starts the simulator with the lab's world after the given change, and points the SDK at it.
 func simulate(t testing.TB, change func(*awssim.World)) simulated {
 	t.Helper()
-	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: "prod"})
+	world := labWorld("prod")
 	change(world)
+	return simulateWorld(t, world)
+}
+
+func labWorld(cluster string) *awssim.World {
+	return awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: cluster})
+}
+
+// simulateWorld starts the simulator and points the SDK at it.
+func simulateWorld(t testing.TB, world *awssim.World) simulated {
+	t.Helper()
 	record := filepath.Join(t.TempDir(), "calls.jsonl")
 	sim, err := awssim.New(world, awssim.Options{RecordFile: record})
 	if err != nil {
