@@ -29,6 +29,7 @@ var writing = map[string][]string{
 var writes = map[string]string{
 	"helpers/launcher/pidfile.go: os.Remove":        "below a directory that the launcher has claimed",
 	"helpers/launcher/pidfile.go: filelock.Acquire": "below a directory that the launcher has claimed",
+	"helpers/launcher/check.go: atomicfile.Write":   "next to the configuration, where vcap cannot write",
 	"helpers/launcher/prepare.go: os.OpenFile":      "below /proc/sys",
 }
 

@@ -150,7 +150,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
 		{"unknown preflight mode", "cloud-provider", values{"preflight": values{"mode": "on"}}, []string{`preflight.mode is "on"`, "enforce, warn, off"}},
 		{"unknown severity", "cloud-provider", values{"preflight": values{"checks": values{"x": "error"}}}, []string{`x: "error"`, "fail, warn, off"}},
-		{"unknown check", "cloud-provider", values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}}, []string{"preflight.checks holds instance-tag: known checks are clock, cloud-config", "instance-cluster-tag"}},
+		{"unknown check", "cloud-provider", values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}}, []string{"preflight.checks holds instance-tag: known checks are assumed-role, clock, cloud-config", "instance-cluster-tag"}},
 		{"unknown provider", "cloud-provider", values{"type": "awz"}, []string{`type is "awz"`, "allowed are aws, azure", "leave this job out"}},
 		{"no provider", "cloud-provider", values{"type": ""}, []string{`type is ""`, "leave this job out"}},
 		{"bad variable name", "cloud-provider", values{"environment": values{"A B": "x"}}, []string{"environment holds A B"}},
