@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,6 +40,8 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	problems = append(problems, l.checkCertificates(config, log)...)
 	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
+	problems = append(problems, unusablePrograms(ctx, config)...)
+	problems = append(problems, l.missingModules(ctx, config, log)...)
 	problems = append(problems, l.missingCgroup(config)...)
 	if config.Pidfile != "" { // start starts it, not bpm
 		if _, err := l.scoped(config.Process, nil); err != nil {
@@ -105,6 +108,9 @@ func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string 
 		if !report.NotAfter.IsZero() {
 			expiry[certificate.Property] = report.NotAfter
 		}
+		if !report.CANotAfter.IsZero() {
+			expiry[certificate.Property+".ca"] = report.CANotAfter
+		}
 		for _, warning := range report.Warnings {
 			log.Warn(warning)
 		}
@@ -144,18 +150,69 @@ func missingFiles(config *Config) []string {
 
 // missingPrograms lists the commands that the process would run and not find.
 func missingPrograms(config *Config) []string {
-	path := os.Getenv("PATH")
-	if own, ok := config.Environment["PATH"]; ok {
-		path = own.text
-	}
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(config.Programs)) {
-		found := func(dir string) bool { return executable(filepath.Join(dir, name)) == nil }
-		if !slices.ContainsFunc(filepath.SplitList(path), found) {
-			problems = append(problems, fmt.Sprintf("the VM has no command %s (PATH is %s), required for %s", name, path, config.Programs[name]))
+		if config.program(name) == "" {
+			problems = append(problems, fmt.Sprintf("the VM has no command %s (PATH is %s), required for %s", name, config.searchPath(), config.Programs[name]))
 		}
 	}
 	return problems
+}
+
+// searchPath is the PATH of the process.
+func (c *Config) searchPath() string {
+	if own, ok := c.Environment["PATH"]; ok {
+		return own.text
+	}
+	return os.Getenv("PATH")
+}
+
+// program returns the path of a command that the process would run, or "".
+func (c *Config) program(name string) string {
+	for _, dir := range filepath.SplitList(c.searchPath()) {
+		if path := filepath.Join(dir, name); executable(path) == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// programTimeout is how long a command can take to show that it works.
+const programTimeout = 10 * time.Second
+
+// programProbes are arguments with which a command shows that it works with this kernel, and changes nothing.
+var programProbes = map[string][]string{"nft": {"list", "tables"}}
+
+// unusablePrograms lists the commands that the VM has and that do not work.
+func unusablePrograms(ctx context.Context, config *Config) []string {
+	var problems []string
+	for _, name := range slices.Sorted(maps.Keys(config.Programs)) {
+		path, arguments := config.program(name), programProbes[name]
+		if path == "" || arguments == nil {
+			continue
+		}
+		if err := probe(ctx, path, arguments); err != nil {
+			problems = append(problems, fmt.Sprintf("the command %s %s does not work: %v; it is required for %s", path, strings.Join(arguments, " "), err, config.Programs[name]))
+		}
+	}
+	return problems
+}
+
+func probe(ctx context.Context, path string, arguments []string) error {
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, path, arguments...)
+	output := &cappedBuffer{limit: tailBytes}
+	command.Stderr = output
+	killGroup(command)
+	err := command.Run()
+	if ctx.Err() != nil {
+		return fmt.Errorf("no result within %s", programTimeout)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s", err, lastLine(strings.TrimSpace(output.String())))
+	}
+	return nil
 }
 
 // missingCgroup reports a VM without cgroup v2. The file exists in the root of its hierarchy only, which kubelet expects there

@@ -36,7 +36,7 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 	if err := config.protect(); err != nil {
 		return err
 	}
-	missing := l.loadModules(ctx, config.KernelModules, log)
+	missing, _ := l.loadModules(ctx, config.KernelModules, log)
 	if err := l.applySysctls(config.sysctls, missing); err != nil {
 		return err
 	}
@@ -66,12 +66,44 @@ func (c *Config) protect() error {
 	return errors.Join(problems...)
 }
 
-// loadModules returns the modules that could not be loaded. That is no error, because a kernel can have their function built in;
-// a setting that is missing without them is.
-func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.Logger) []string {
-	missing := slices.DeleteFunc(slices.Clone(modules), l.moduleLoaded)
+// moduleEvidence is what the kernel shows when it has the function of a module, loaded or built in: a file, or the name of a file system.
+var moduleEvidence = map[string]struct{ file, filesystem string }{
+	"br_netfilter": {file: "/proc/sys/net/bridge/bridge-nf-call-iptables"},
+	"nf_conntrack": {file: "/proc/sys/net/netfilter/nf_conntrack_max"},
+	"overlay":      {filesystem: "overlay"},
+}
+
+// missingModules loads the modules and reports those without which the kernel lacks a function: the process would fail later, or
+// run while pods cannot reach Services.
+func (l *Launcher) missingModules(ctx context.Context, config *Config, log *slog.Logger) []string {
+	missing, reason := l.loadModules(ctx, config.KernelModules, log)
+	var problems []string
+	for _, name := range missing {
+		if _, known := moduleEvidence[name]; known && !l.functionPresent(name) {
+			problems = append(problems, fmt.Sprintf("the kernel module %s cannot be loaded, and the kernel does not have it built in (modprobe: %s): %s requires it; use a stemcell whose kernel has it, such as ubuntu-noble",
+				name, reason, config.Process))
+		}
+	}
+	return problems
+}
+
+// functionPresent reports whether the kernel shows the function of a module that moduleEvidence knows.
+func (l *Launcher) functionPresent(name string) bool {
+	evidence := moduleEvidence[name]
+	if evidence.file != "" {
+		_, err := os.Stat(filepath.Join(l.root, evidence.file))
+		return err == nil
+	}
+	content, err := os.ReadFile(filepath.Join(l.root, "/proc/filesystems"))
+	return err == nil && slices.Contains(strings.Fields(string(content)), evidence.filesystem)
+}
+
+// loadModules returns the modules that could not be loaded, and why. That is no error, because a kernel can have their function
+// built in; a setting that is missing without them is.
+func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.Logger) (missing []string, reason string) {
+	missing = slices.DeleteFunc(slices.Clone(modules), l.moduleLoaded)
 	if len(missing) == 0 {
-		return nil
+		return nil, ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, modprobeTimeout)
 	defer cancel()
@@ -82,11 +114,12 @@ func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.
 	err := command.Run()
 	if err == nil {
 		log.Info("kernel modules are loaded", "modules", missing)
-		return nil
+		return nil, ""
 	}
 	missing = slices.DeleteFunc(missing, l.moduleLoaded)
-	log.Warn("kernel modules cannot be loaded; the kernel may have them built in", "modules", missing, "error", err, "output", lastLine(strings.TrimSpace(output.String())))
-	return missing
+	reason = lastLine(strings.TrimSpace(output.String()))
+	log.Warn("kernel modules cannot be loaded; the kernel may have them built in", "modules", missing, "error", err, "output", reason)
+	return missing, reason
 }
 
 func (l *Launcher) moduleLoaded(name string) bool {

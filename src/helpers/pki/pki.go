@@ -93,8 +93,10 @@ type Report struct {
 	Problems []string
 	// Warnings can become problems, such as a certificate that expires within 30 days.
 	Warnings []string
-	// NotAfter is when the first certificate of the file expires; zero if it cannot be read.
+	// NotAfter is when the first certificate of the file expires, or the last of a bundle of trusted CAs; zero if it cannot be read.
 	NotAfter time.Time
+	// CANotAfter is when the last of the CAs that the certificate must chain to expires; zero if it names none, or none can be read.
+	CANotAfter time.Time
 }
 
 // Check reads the files and checks dates, CA flag, key, chain, names and extended key usage at the time now.
@@ -132,6 +134,9 @@ func (k *checker) check() {
 	leaf := chain[0]
 	k.report.NotAfter = leaf.NotAfter
 	if k.request.Usage == UsageCA {
+		if k.request.PrivateKey == "" {
+			k.report.NotAfter = lastExpiry(chain)
+		}
 		k.authorities(k.request.Certificate, chain)
 	} else {
 		k.dates(k.request.Certificate, leaf)
@@ -266,6 +271,7 @@ func (k *checker) chain(chain []*x509.Certificate) {
 		k.problem(k.request.CA, "%v", err)
 		return
 	}
+	k.report.CANotAfter = lastExpiry(bundle)
 	before := len(k.report.Problems)
 	k.authorities(k.request.CA, bundle)
 	if len(k.report.Problems) > before {
@@ -290,6 +296,17 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	default:
 		k.problem(k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf), k.request.CA, err)
 	}
+}
+
+// lastExpiry returns until when a bundle has a valid CA. During the rotation of a CA the bundle also contains its predecessor.
+func lastExpiry(bundle []*x509.Certificate) time.Time {
+	last := bundle[0].NotAfter
+	for _, c := range bundle[1:] {
+		if c.NotAfter.After(last) {
+			last = c.NotAfter
+		}
+	}
+	return last
 }
 
 func (k *checker) unknownAuthority(leaf *x509.Certificate, bundle []*x509.Certificate) {
