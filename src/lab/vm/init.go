@@ -327,6 +327,9 @@ func mountAll(spec Spec, mounts []Mount, trees []hierarchy) error {
 	if err := shieldHostSettings(root); err != nil {
 		return err
 	}
+	if err := hideAbsentPrograms(root); err != nil {
+		return err
+	}
 	if spec.PersistentDisk != "" {
 		if err := bind(spec.PersistentDisk, root, bosh.DefaultRoot.Path("store")); err != nil {
 			return err
@@ -464,10 +467,15 @@ var hostSettings = []string{
 	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_buckets",
 }
 
-// shieldHostSettings mounts files of the VM's own over them.
+// shieldHostSettings mounts files of the VM's own over them. A user namespace, as of a pod with hostUsers: false, can mount /proc and
+// /sys only where its VM has one without such mounts (mount_too_revealing in Linux' fs/namespace.c), so the VM has both once more,
+// in a directory of init's own.
 func shieldHostSettings(root string) error {
 	store := filepath.Join(root, "run/kernel-settings")
 	if err := os.Mkdir(store, 0o755); err != nil {
+		return err
+	}
+	if err := mountUnshielded(root); err != nil {
 		return err
 	}
 	shield := func(path string) error {
@@ -490,6 +498,49 @@ func shieldHostSettings(root string) error {
 		}
 	}
 	return shield("sys/module/nf_conntrack/parameters/hashsize")
+}
+
+// unshielded is where a VM has /proc and /sys without mounts on them; only root can look into it.
+const unshielded = "run/kernel"
+
+func mountUnshielded(root string) error {
+	if err := os.Mkdir(filepath.Join(root, unshielded), 0o700); err != nil {
+		return err
+	}
+	for _, kind := range []string{"proc", "sysfs"} {
+		target := filepath.Join(root, unshielded, kind)
+		if err := os.Mkdir(target, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(kind, target, kind, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+			return fmt.Errorf("mounting %s on %s: %w", kind, target, err)
+		}
+	}
+	return nil
+}
+
+// absentPrograms are on no stemcell (bosh-linux-stemcell-builder, stages/base_ubuntu_packages), while the host may have them.
+var absentPrograms = []string{"conntrack", "socat"}
+
+// hideAbsentPrograms mounts an empty file, which cannot be executed, over them.
+func hideAbsentPrograms(root string) error {
+	empty := filepath.Join(root, "run/absent")
+	if err := os.WriteFile(empty, nil, 0o444); err != nil {
+		return err
+	}
+	for _, name := range absentPrograms {
+		for _, dir := range []string{"usr/local/sbin", "usr/local/bin", "usr/sbin", "usr/bin"} {
+			path := filepath.Join(root, dir, name)
+			info, err := os.Lstat(path)
+			if err != nil || !info.Mode().IsRegular() {
+				continue
+			}
+			if err := unix.Mount(empty, path, "", unix.MS_BIND, ""); err != nil {
+				return fmt.Errorf("hiding /%s/%s: %w", dir, name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // pivot changes the root to root and unmounts the host's.

@@ -105,6 +105,8 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"kernel log", "test -c /dev/kmsg; dd if=/dev/kmsg of=/dev/null bs=8k count=1 2> /dev/null; echo ok", "ok"},
 		{"network settings", "echo 1 > /proc/sys/net/ipv4/ip_forward; cat /proc/sys/net/ipv4/ip_forward", "1"},
 		{"host settings are shielded", "echo 7 > /proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7"},
+		{"user namespaces have /proc and /sys", "unshare --user --map-root-user --mount --pid --net --fork sh -euc 'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; echo ok'", "ok"},
+		{"no programs that stemcells lack", "for p in conntrack socat; do ! command -v $p || exit 1; done; echo ok", "ok"},
 		{"programs are read-only", "touch /usr/bin/x 2>&1 || true", "touch: cannot touch '/usr/bin/x': Read-only file system"},
 		{"pseudo terminals", "script -qec 'echo ok' /dev/null | tr -d '\\r'", "ok"},
 		{"ephemeral disk's directories", "readlink -f /var/vcap/sys/log", "/var/vcap/data/sys/log"},
