@@ -1,10 +1,15 @@
 package acceptance
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -41,12 +46,16 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
+	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t) })
+	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
+	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
 		for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
 			l.checkRootsFiles(t, instance)
 		}
 	})
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
+	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 }
@@ -208,6 +217,76 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 		if _, err := l.kubectl(t, "", "-n", namespace, "logs", pod.Metadata.Name); err != nil {
 			t.Errorf("logs of the pod on %s: %v", pod.Spec.NodeName, err)
 		}
+	}
+}
+
+// checkDeletedNode deletes the Node of a VM that runs. After a restart the VM has a new Node with another pod subnet, which flannel,
+// containerd and the bridge on the VM must take over.
+func (l *lab) checkDeletedNode(t *testing.T, nodes []string) {
+	const instance = "worker/1"
+	name := l.identity(t, instance).Name
+	subnet := func() string { return l.mustKubectl(t, "", "get", "node", name, "-o", "jsonpath={.spec.podCIDR}") }
+	l.checkPodsOfEveryNode(t, nodes) // so that the VM has a bridge with an address
+	before := subnet()
+	l.mustKubectl(t, "", "delete", "node", name)
+	if out, err := l.run(deployTimeout, "restart", instance); err != nil {
+		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
+	}
+	l.machines(t, []string{instance})
+	if after := subnet(); after == before {
+		t.Fatalf("the new Node has the subnet of the deleted one, %s, so this test proves nothing", after)
+	}
+	l.mustKubectl(t, "", "delete", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+name, "--timeout=90s")
+	l.checkPodsOfEveryNode(t, nodes)
+}
+
+// checkPortForward forwards a port to a pod on a worker, which has no socat, as no stemcell has.
+func (l *lab) checkPortForward(t *testing.T) {
+	l.mustKubectl(t, "", "run", "forwarded", "--image="+l.smokeImage(t), "--image-pull-policy=Never", "--port=8080")
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "forwarded", "--timeout=60s") })
+	l.mustKubectl(t, "", "wait", "pod/forwarded", "--for=condition=Ready", "--timeout=60s")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	forward := exec.CommandContext(ctx, filepath.Join(l.state, "bin/kubectl"), "--kubeconfig", filepath.Join(l.state, "kubeconfig"),
+		"port-forward", "pod/forwarded", ":8080")
+	output, err := forward.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := forward.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { cancel(); _ = forward.Wait() }()
+	line, err := bufio.NewReader(output).ReadString('\n')
+	if err != nil {
+		t.Fatalf("port-forward: %v", err)
+	}
+	var port int
+	if _, err := fmt.Sscanf(line, "Forwarding from 127.0.0.1:%d", &port); err != nil {
+		t.Fatalf("port-forward printed %q: %v", line, err)
+	}
+	client := &http.Client{Transport: &http.Transport{}} // without a proxy
+	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	if body, err := io.ReadAll(response.Body); err != nil || strings.TrimSpace(string(body)) != "forwarded" {
+		t.Errorf("response %q (%v) is not the name of the pod", body, err)
+	}
+}
+
+// checkUserNamespace runs a pod whose root is another user on the node.
+func (l *lab) checkUserNamespace(t *testing.T) {
+	l.mustKubectl(t, "", "run", "userns", "--image="+l.smokeImage(t), "--image-pull-policy=Never", `--overrides={"spec": {"hostUsers": false}}`)
+	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "userns", "--timeout=60s") })
+	l.mustKubectl(t, "", "wait", "pod/userns", "--for=condition=Ready", "--timeout=60s")
+	var roots string // users of nodes that are root in a user namespace
+	for _, instance := range []string{"worker/0", "worker/1"} {
+		roots += l.ssh(t, instance, "sh", "-c", `cat /proc/[0-9]*/uid_map 2>/dev/null | awk '$1 == 0 && $2 >= 65536 {print $2}'`)
+	}
+	if roots == "" {
+		t.Error("no process on the workers is in a user namespace")
 	}
 }
 
