@@ -226,7 +226,7 @@ func (l *lab) checkDeletedNode(t *testing.T, nodes []string) {
 	const instance = "worker/1"
 	name := l.identity(t, instance).Name
 	subnet := func() string { return l.mustKubectl(t, "", "get", "node", name, "-o", "jsonpath={.spec.podCIDR}") }
-	l.checkPodsOfEveryNode(t, nodes) // so that the VM has a bridge with an address
+	t.Run("before", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) }) // after it the VM has a bridge with an address
 	before := subnet()
 	l.mustKubectl(t, "", "delete", "node", name)
 	if out, err := l.run(deployTimeout, "restart", instance); err != nil {
@@ -237,7 +237,7 @@ func (l *lab) checkDeletedNode(t *testing.T, nodes []string) {
 		t.Fatalf("the new Node has the subnet of the deleted one, %s, so this test proves nothing", after)
 	}
 	l.mustKubectl(t, "", "delete", "pods", "--all-namespaces", "--field-selector=spec.nodeName="+name, "--timeout=90s")
-	l.checkPodsOfEveryNode(t, nodes)
+	t.Run("after", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
 }
 
 // checkPortForward forwards a port to a pod on a worker, which has no socat, as no stemcell has.
