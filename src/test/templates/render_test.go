@@ -185,7 +185,6 @@ var required = map[string]values{
 			"front_proxy_client": certificate("front proxy client"),
 		},
 		"service_account": values{"private_key": "service account key", "public_keys": []any{"service account public key"}},
-		"bootstrap_token": "bootstrap-token-0123456789",
 		"encryption":      values{"keys": []any{values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"}}},
 	},
 	"kube-controller-manager": {
@@ -199,7 +198,7 @@ var required = map[string]values{
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"kubelet-csr-approver":     {"tls": values{"client": certificate("client")}},
 	"containerd":               {},
-	"kubelet":                  {"tls": values{"ca": "kubernetes ca"}, "bootstrap_token": "bootstrap-token-0123456789"},
+	"kubelet":                  {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
 	"kube-proxy":               {"tls": values{"client": certificate("client")}},
 	"flannel":                  {"tls": values{"client": certificate("client")}},
 	"cloud-provider":           {"type": "aws", "role": "control"},
