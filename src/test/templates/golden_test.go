@@ -60,7 +60,7 @@ var everything = map[string]values{
 		"api": values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
-	"kubelet-csr-approver": {"api": values{"host": "api.example"}},
+	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
 	"containerd": {
 		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{
 			"config_path": "/etc/containerd/certs.d", "ca": "registry CA",
