@@ -30,6 +30,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
 
 	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/helpers/node"
@@ -148,7 +149,9 @@ func TestDeploymentFinds(t *testing.T) {
 			t.Errorf("%s: got %v, want a refusal", name, err)
 		}
 	}
-	d.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, &net.DNSError{Err: "timeout", IsTimeout: true} }
+	d.Lookup = func(context.Context, string) ([]netip.Addr, error) {
+		return nil, &net.DNSError{Err: "timeout", IsTimeout: true}
+	}
 	var refusal *node.Refusal
 	if _, err := d.Find(t.Context(), "worker-gpu-7d2b9c4e", labels); err == nil || errors.As(err, &refusal) {
 		t.Errorf("got %v, want an error that is no refusal", err)
@@ -458,11 +461,17 @@ func register(t *testing.T, admin kubernetes.Interface, name, address string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	created.Status = corev1.NodeStatus{
-		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
-		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
-	}
-	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error { // kube-controller-manager changes it too
+		current, err := admin.CoreV1().Nodes().Get(t.Context(), created.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		current.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
+		current.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		_, err = admin.CoreV1().Nodes().UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

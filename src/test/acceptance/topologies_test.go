@@ -274,8 +274,8 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
 	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /var/vcap/sys/run/flannel "+
-		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/token /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json "+
-		"/var/vcap/jobs/flannel/config/client.key /var/vcap/jobs/kube-proxy/config/client.key")
+		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/join_secret "+
+		"/var/vcap/jobs/kube-proxy/config/client.key")
 	for _, line := range strings.Split(out, "\n") {
 		path, rest, _ := strings.Cut(line, " ")
 		owner, mode, _ := strings.Cut(rest, " ")
