@@ -19,13 +19,15 @@ func waitNode() *cobra.Command {
 	}
 	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
 	path := requirePath(command, "node", nodeUsage)
+	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 5*time.Minute, "how long to wait")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*path)
 		if err != nil {
 			return err
 		}
-		return nodeobject.Wait(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
+		options := nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: members(), Timeout: *timeout}
+		return noQuorumIsNoError(nodeobject.Wait(command.Context(), options, slog.Default()))
 	}
 	return command
 }

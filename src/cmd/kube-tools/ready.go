@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"log/slog"
 	"net"
 	"time"
 
@@ -21,14 +23,32 @@ port ` + etcdPeerPort + `, no quorum is possible: after three such rounds the co
 a deploy creates the other VMs.`,
 	}
 	check := requirePath(command, "check", "program that exits with status 0 when the job is ready")
-	hosts := command.Flags().StringArray("etcd-member", nil, "host name or address of an etcd member; repeat it for each member")
+	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 10*time.Minute, "how long to wait")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		options := readywait.Options{Check: *check, Timeout: *timeout}
-		for _, host := range *hosts {
-			options.Members = append(options.Members, net.JoinHostPort(host, etcdPeerPort))
-		}
-		return readywait.Wait(command.Context(), options, command.OutOrStdout())
+		return readywait.Wait(command.Context(), readywait.Options{Check: *check, Members: members(), Timeout: *timeout}, command.OutOrStdout())
 	}
 	return command
+}
+
+// etcdMembersFlag adds a flag for the hosts of etcd's members and returns a function that returns their addresses.
+func etcdMembersFlag(command *cobra.Command) func() []string {
+	hosts := command.Flags().StringArray("etcd-member", nil, "host name or address of an etcd member; repeat it for each member. Without a quorum of them the command does not wait")
+	return func() []string {
+		var addresses []string
+		for _, host := range *hosts {
+			addresses = append(addresses, net.JoinHostPort(host, etcdPeerPort))
+		}
+		return addresses
+	}
+}
+
+// noQuorumIsNoError logs the end of a wait because etcd has no quorum, as on the first VMs of a new cluster.
+func noQuorumIsNoError(err error) error {
+	var none *readywait.NoQuorumError
+	if errors.As(err, &none) {
+		slog.Info("not waiting", "reason", none)
+		return nil
+	}
+	return err
 }

@@ -59,6 +59,11 @@ type Options struct {
 	Dir string
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
+	// IfNew makes Apply do nothing if all objects of an earlier Apply, of any manifests, were applied.
+	IfNew bool
+	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
+	// them accept connections.
+	EtcdMembers []string
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
 }
@@ -95,8 +100,18 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := a.waitForAPI(ctx); err != nil {
+	if err := a.waitForAPI(ctx, options.EtcdMembers); err != nil {
 		return Result{}, err
+	}
+	if options.IfNew {
+		earlier, err := a.readInventory(ctx, inventory)
+		if err != nil {
+			return Result{}, err
+		}
+		if earlier.complete() {
+			log.Info("nothing to do: the cluster is not new")
+			return Result{}, nil
+		}
 	}
 	if err := a.validate(ctx, objects); err != nil {
 		return Result{}, fmt.Errorf("nothing was changed, because:\n%w", err)

@@ -164,6 +164,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"detects a concurrent apply":                                concurrent,
 		"waits for an unavailable API server":                       unavailable,
 		"explains immutable fields":                                 immutable,
+		"does nothing twice in a new cluster":                       ifNew,
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
@@ -205,6 +206,33 @@ func everything(b bench) {
 	}
 	if !b.exists("rbac.authorization.k8s.io", "v1", "clusterroles", "", "addon") {
 		b.t.Error("an object of the manifests was pruned")
+	}
+}
+
+// ifNew: an apply that was interrupted is completed, one that succeeded is not repeated.
+func ifNew(b bench) {
+	apply := func(files map[string]string) Result {
+		b.t.Helper()
+		result, err := apply(context.Background(), b.config, Options{Dir: directory(b.t, files), IfNew: true, Timeout: 30 * time.Second}, "inventory-new", slog.New(slog.DiscardHandler))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		return result
+	}
+	first := map[string]string{"a.yaml": configMap("default", "first", "one")}
+	if got := apply(first); got != (Result{Created: 1}) {
+		b.t.Errorf("in a new cluster: %s", got)
+	}
+	second := map[string]string{"b.yaml": configMap("default", "second", "one")}
+	if got := apply(second); got != (Result{}) || b.configMap("default", "second") || !b.configMap("default", "first") {
+		b.t.Errorf("afterwards: %s", got)
+	}
+	incomplete := `{"data": {"objects.json": "[{\"kind\": \"ConfigMap\", \"namespace\": \"default\", \"name\": \"second\"}]"}}`
+	if _, err := b.client.CoreV1().ConfigMaps("kube-system").Patch(context.Background(), "inventory-new", "application/merge-patch+json", []byte(incomplete), metav1.PatchOptions{}); err != nil {
+		b.t.Fatal(err)
+	}
+	if got := apply(second); got != (Result{Created: 1}) {
+		b.t.Errorf("after an interrupted apply: %s", got)
 	}
 }
 

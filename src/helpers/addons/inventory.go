@@ -71,6 +71,16 @@ func (a *applier) readInventory(ctx context.Context, name string) (*inventory, e
 	return i, nil
 }
 
+// complete reports whether everything in a stored inventory was applied.
+func (i *inventory) complete() bool {
+	for _, e := range i.entries {
+		if e.UID == "" {
+			return false
+		}
+	}
+	return len(i.entries) > 0
+}
+
 // read gets the stored ConfigMap; a missing one is no error.
 func (i *inventory) read(ctx context.Context) error {
 	err := i.retry(ctx, func() (err error) {

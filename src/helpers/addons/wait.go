@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"kubernetes-release/helpers/readywait"
 	"kubernetes-release/internal/poll"
 )
 
@@ -19,10 +20,16 @@ const (
 
 // waitFor repeats a check until it succeeds, and logs the reason of the delay.
 func (a *applier) waitFor(ctx context.Context, what string, check func() error) error {
+	return a.waitWithQuorum(ctx, nil, what, check)
+}
+
+// waitWithQuorum is waitFor until too few etcd members accept connections.
+func (a *applier) waitWithQuorum(ctx context.Context, members []string, what string, check func() error) error {
 	report := func(elapsed time.Duration, err error) {
 		a.log.Info("waiting", "for", what, "elapsed", elapsed.Round(time.Second), "reason", err.Error())
 	}
-	err := poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return check() }))
+	reported := poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return check() })
+	err := poll.Until(ctx, pollInterval, readywait.UnlessNoQuorum(members, reported))
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", what, err)
 	}
@@ -31,8 +38,8 @@ func (a *applier) waitFor(ctx context.Context, what string, check func() error) 
 
 // waitForAPI waits until the API server is ready and has created the namespaces of a new cluster, which follows a moment
 // later.
-func (a *applier) waitForAPI(ctx context.Context) error {
-	return a.waitFor(ctx, "the API server", func() error {
+func (a *applier) waitForAPI(ctx context.Context, etcdMembers []string) error {
+	return a.waitWithQuorum(ctx, etcdMembers, "the API server", func() error {
 		body, err := a.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
 			return fmt.Errorf("%w %s", err, body)

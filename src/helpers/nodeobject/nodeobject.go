@@ -26,6 +26,8 @@ type Options struct {
 	Kubeconfig string
 	// Name is the name of the Node.
 	Name string
+	// EtcdMembers are addresses, HOST:PORT. Wait ends with a *readywait.NoQuorumError while too few of them accept connections.
+	EtcdMembers []string
 	// Timeout is the total time and must be positive.
 	Timeout time.Duration
 	// Untainted makes Wait also wait until the Node has no UninitializedTaint.

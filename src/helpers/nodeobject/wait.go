@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/helpers/readywait"
 	"kubernetes-release/internal/poll"
 )
 
@@ -20,7 +21,7 @@ const reportInterval = 15 * time.Second
 // the deadline holds the last reason.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	w := waiter{Options: options, log: log, started: time.Now()}
-	if err := poll.Within(ctx, options.Timeout, options.interval(), w.check); err != nil {
+	if err := poll.Within(ctx, options.Timeout, options.interval(), readywait.UnlessNoQuorum(options.EtcdMembers, w.check)); err != nil {
 		return fmt.Errorf("wait for Node %s: %w", options.Name, err)
 	}
 	log.Info("node is ready", "node", options.Name, "after", w.elapsed())

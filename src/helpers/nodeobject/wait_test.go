@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"kubernetes-release/helpers/readywait"
 	"kubernetes-release/test/kubetest"
 )
 
@@ -41,6 +43,23 @@ func TestCheckReady(t *testing.T) {
 				t.Errorf("got %v, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// The first control VM of a new cluster cannot be a node before others complete etcd's quorum.
+func TestWaitEndsWithoutAQuorumOfEtcd(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	options := Options{
+		Kubeconfig: filepath.Join(t.TempDir(), "kubeconfig"), Name: "n", Timeout: time.Minute,
+		EtcdMembers: []string{listener.Addr().String(), "127.0.0.1:1", "127.0.0.1:1"},
+	}
+	var none *readywait.NoQuorumError
+	if err := Wait(t.Context(), options, slog.New(slog.DiscardHandler)); !errors.As(err, &none) || none.Answering != 1 || none.Members != 3 {
+		t.Errorf("got %v, want 1 of 3 members", err)
 	}
 }
 

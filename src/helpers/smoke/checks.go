@@ -216,6 +216,18 @@ func (s *suite) checkService(ctx context.Context) (string, error) {
 	return "answers on " + service.Spec.ClusterIP + " in every pod", err
 }
 
+// checkServiceProxy fetches the Service through the API server, which connects to the pod as it does to webhooks.
+func (s *suite) checkServiceProxy(ctx context.Context) (string, error) {
+	err := s.eventually(ctx, func() error {
+		answer, err := s.proxy(ctx, s.namespace, appName, servicePort)
+		if err != nil {
+			return fmt.Errorf("%w; the API server does not reach pods, so webhooks and aggregated APIs fail as well: see kube-proxy and flannel on the control VMs, and whether UDP port 8472 is open between control VMs and workers", err)
+		}
+		return s.answeredByPod(answer, nil)
+	})
+	return "the API server reaches Service " + appName, err
+}
+
 func (s *suite) checkNodePort(ctx context.Context) (string, error) {
 	service, err := s.client.CoreV1().Services(s.namespace).Get(ctx, nodePortName, metav1.GetOptions{})
 	if err != nil {
@@ -338,4 +350,12 @@ func (e executor) run(ctx context.Context, namespace, pod string, command ...str
 func (e executor) logs(ctx context.Context, namespace, pod string) (string, error) {
 	text, err := e.client.CoreV1().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{}).DoRaw(ctx)
 	return string(text), err
+}
+
+func (e executor) proxy(ctx context.Context, namespace, service string, port int) (string, error) {
+	answer, err := e.client.CoreV1().Services(namespace).ProxyGet("http", service, strconv.Itoa(port), "/", nil).DoRaw(ctx)
+	if err != nil {
+		return "", fmt.Errorf("%w %s", err, bytes.TrimSpace(answer))
+	}
+	return string(answer), nil
 }

@@ -13,6 +13,7 @@
 //	""    pods, events          list
 //	""    services              create, delete, get, list
 //	""    pods/log              get
+//	""    services/proxy        get
 //	""    pods/exec             create, get
 //	apps  deployments           create, get
 //
@@ -71,6 +72,7 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 		client: client,
 		exec:   executor{restConfig, client}.run,
 		logs:   executor{restConfig, client}.logs,
+		proxy:  executor{restConfig, client}.proxy,
 		fetch:  fetch.Get,
 		report: &report{output: output},
 		limits: defaultLimits,
@@ -87,6 +89,8 @@ type suite struct {
 	exec func(ctx context.Context, namespace, pod string, command ...string) (string, error)
 	// logs returns the log of a pod.
 	logs func(ctx context.Context, namespace, pod string) (string, error)
+	// proxy gets the path / of a Service through the API server.
+	proxy func(ctx context.Context, namespace, service string, port int) (string, error)
 	// fetch gets a URL from where the run takes place.
 	fetch  func(ctx context.Context, url string) (string, error)
 	report *report
@@ -129,6 +133,7 @@ func (s *suite) checks() []check {
 		{"DNS", []string{checkExec}, each, s.checkDNS},
 		{"pod to pod", []string{checkExec}, each, s.checkPodToPod},
 		{"service", []string{checkExec}, each, s.checkService},
+		{"API to service", []string{checkPods}, each, s.checkServiceProxy},
 		{"node port", []string{checkNodes, checkExec}, each, s.checkNodePort},
 	}
 	if s.config.LoadBalancer.Enabled {

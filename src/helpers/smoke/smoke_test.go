@@ -165,6 +165,12 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 		}
 		return "msg=listening hostname=" + pod, nil
 	}
+	s.proxy = func(ctx context.Context, _, _ string, _ int) (string, error) {
+		if w.broken == "proxy" {
+			return "", errors.New("context deadline exceeded")
+		}
+		return s.fetch(ctx, "")
+	}
 	s.fetch = func(ctx context.Context, _ string) (string, error) {
 		pods, err := s.listPods(ctx)
 		if err != nil || len(pods) == 0 {
@@ -235,9 +241,10 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		message string
 	}{
 		"healthy":          {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
-		"image":            {"pull", []string{"pods", "logs", "exec", "DNS", "pod to pod", "service", "node port", "load balancer classic", "load balancer nlb"}, "ImagePullBackOff no such host"},
+		"image":            {"pull", []string{"pods", "logs", "exec", "DNS", "pod to pod", "service", "API to service", "node port", "load balancer classic", "load balancer nlb"}, "ImagePullBackOff no such host"},
 		"DNS":              {"dns", []string{"DNS"}, "lookup kubernetes.default"},
 		"no load balancer": {"load balancer", []string{"load balancer classic", "load balancer nlb"}, "has no load balancer yet"},
+		"pod network":      {"proxy", []string{"API to service"}, "UDP port 8472"},
 		"exec":             {"exec", []string{"logs", "exec", "DNS", "pod to pod", "service", "node port"}, "does not accept the kubelet's serving certificate"},
 	}
 	for name, test := range tests {

@@ -16,7 +16,7 @@ await() { # WHAT COMMAND…: repeats the command until it succeeds, for two minu
   echo "$what after ${SECONDS} s"
 }
 kubectl() { "$packages/kubernetes/bin/kubectl" "$@"; }
-ctr() { "$packages/containerd/bin/ctr" --address /var/vcap/sys/run/containerd/containerd.sock --namespace k8s.io "$@"; }
+ctr() { "$packages/containerd/bin/ctr" --address /run/containerd/containerd.sock --namespace k8s.io "$@"; }
 etcd_listens() { : </dev/tcp/127.0.0.1/2379; }
 import_images() {
   await containerd ctr version

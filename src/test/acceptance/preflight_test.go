@@ -98,7 +98,7 @@ func (l *lab) checkLoadBalancer(t *testing.T, kind string) {
 // of each kind are created, respond and are deleted, the errand checks every VM, and AWS denies nothing.
 func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	l := own(t)
-	l.ops = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
+	l.ops = workerOps
 	l.vars = []string{"worker_instances=1"}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))

@@ -15,7 +15,7 @@ import (
 )
 
 // workerOps are the ops-files that add workers to a lab.
-var workerOps = []string{"ops-files/scale-workers.yml", "ops-files/lab-workers.yml"}
+var workerOps = []string{"ops-files/scale-workers.yml"}
 
 // TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
@@ -117,10 +117,7 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 	t.Helper()
 	machines := map[string]machine{}
 	for _, instance := range instances {
-		var identity node.Identity
-		if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
-			t.Fatal(err)
-		}
+		identity := l.identity(t, instance)
 		waitFor(t, time.Minute, instance+" is a node", func() error {
 			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
 			if err != nil {
@@ -273,7 +270,7 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 // that root uses.
 func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
-	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /var/vcap/sys/run/flannel "+
+	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /run/containerd /var/vcap/sys/run/flannel "+
 		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/join_secret "+
 		"/var/vcap/jobs/kube-proxy/config/client.key")
 	for _, line := range strings.Split(out, "\n") {
@@ -290,12 +287,14 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 // during a rolling update, and a lost control VM comes back as the same etcd member.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml"}, workerOps, []string{"worker_instances=1"}
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{"worker_instances=1"}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
-	l.nodes(t, 1)
+	l.nodes(t, 4)
 	l.checkMembers(t, 3)
+	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
+	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
 
 	t.Run("rolling update", func(t *testing.T) {
 		failed := l.requests(t, func() {
@@ -339,6 +338,49 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
 	})
+}
+
+// checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on the worker.
+func (l *lab) checkControlNodes(t *testing.T) {
+	const role = "node-role.kubernetes.io/control-plane"
+	get := func(arguments ...string) string {
+		t.Helper()
+		return l.mustKubectl(t, "", append([]string{"get"}, arguments...)...)
+	}
+	groups := `jsonpath={range .items[*]}{.metadata.labels.bosh\.io/instance-group}:{.spec.taints[*].key} {end}`
+	if got, want := get("nodes", "-l", role, "-o", groups), strings.TrimSpace(strings.Repeat("control:"+role+" ", 3)); got != want {
+		t.Errorf("the nodes with the role are %q, want %q", got, want)
+	}
+	if got := get("nodes", "-l", "!"+role, "-o", groups); got != "worker:" {
+		t.Errorf("the other nodes are %q, want one worker without a taint", got)
+	}
+	worker := get("nodes", "-l", "!"+role, "-o", "jsonpath={.items[*].metadata.name}")
+	for _, node := range strings.Fields(get("pods", "-n", "kube-system", "-o", "jsonpath={.items[*].spec.nodeName}")) {
+		if node != worker {
+			t.Errorf("CoreDNS runs on %s, want the worker %s", node, worker)
+		}
+	}
+
+	name := l.identity(t, "control/1").Name
+	l.mustKubectl(t, "", "delete", "node", name)
+	l.ssh(t, "control/1", "/var/vcap/jobs/kubelet/bin/ctl", "stop") // monit starts kubelet again, which registers the Node
+	waitFor(t, 2*time.Minute, name+" has its role again", func() error {
+		out, err := l.kubectl(t, "", "get", "nodes", "-l", role, "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key}{"\n"}{end}`)
+		if err != nil || !strings.Contains(out, name+" "+role+"\n") {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// identity is what the preflight has found out about an instance.
+func (l *lab) identity(t *testing.T, instance string) node.Identity {
+	t.Helper()
+	var identity node.Identity
+	if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
+		t.Fatal(err)
+	}
+	return identity
 }
 
 // checkMembers expects every etcd member to be healthy and to list all of them, and returns the list.

@@ -61,6 +61,9 @@ var everything = map[string]values{
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
+	"node-labeler": {
+		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
+	},
 	"containerd": {
 		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{
 			"config_path": "/etc/containerd/certs.d", "ca": "registry CA",

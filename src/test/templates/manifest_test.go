@@ -2,6 +2,7 @@ package templates
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -162,6 +163,67 @@ func TestManifestRenders(t *testing.T) {
 		"single vm and two workers on aws": {ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}},
 	} {
 		t.Run(name, func(t *testing.T) { plan(t, d) })
+	}
+}
+
+// API servers reach pods and Services only from nodes. Control VMs have what workers have, a taint that keeps pods away, and the
+// label that keeps load balancers away.
+func TestControlVMsAreNodes(t *testing.T) {
+	for name, ops := range map[string][]string{"production": nil, "on AWS": {"aws.yml"}} {
+		t.Run(name, func(t *testing.T) {
+			p := plan(t, deployment{ops: ops})
+			control := group(t, p, "control")
+			for _, job := range group(t, p, "worker").Jobs {
+				file(t, control, job.Job.Name, "monit")
+			}
+			config := decode[values](t, file(t, control, "kubelet", "config/config.json"))
+			if got := fmt.Sprint(config["registerWithTaints"]); got != "[map[effect:NoSchedule key:"+roleLabel+"]]" {
+				t.Errorf("control VMs register with the taints %s", got)
+			}
+			labels := decode[values](t, file(t, control, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+			if _, excluded := labels[excludeLabel]; !excluded {
+				t.Errorf("control VMs are targets of load balancers: %v", labels)
+			}
+			labeler := decode[values](t, file(t, control, "node-labeler", "config/flags.json"))["flags"].(values)
+			if got := fmt.Sprint(labeler["label"]); got != "map["+roleLabel+":]" {
+				t.Errorf("node-labeler sets %s", got)
+			}
+			for _, name := range nodeGroups {
+				cni := decode[values](t, file(t, group(t, p, name), "containerd", "config/cni.conflist.template"))
+				if cni["plugins"] == nil {
+					t.Errorf("%s: containerd's CNI configuration is %v", name, cni)
+				}
+			}
+		})
+	}
+}
+
+// A control VM must not wait for its node before the next VM completes the quorum of etcd, a worker must always wait.
+func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
+	p := plan(t, deployment{})
+	for _, name := range nodeGroups {
+		for _, job := range []string{"kubelet", "flannel"} {
+			want := map[string]int{"control": 3, "worker": 0}[name]
+			script := string(file(t, group(t, p, name), job, "bin/post-start"))
+			if got := strings.Count(script, "--etcd-member="); got != want {
+				t.Errorf("%s: post-start of %s has %d etcd members, want %d:\n%s", name, job, got, want, script)
+			}
+		}
+	}
+}
+
+// The first control VM with a quorum applies the addons of a new cluster, the last one those of a new release.
+func TestAddonsAreAppliedByTheLastControlVMOrInANewCluster(t *testing.T) {
+	for _, instance := range group(t, plan(t, deployment{}), "control").Instances {
+		for _, rendered := range instance.Rendered {
+			if rendered.Name != "kubernetes-addons" {
+				continue
+			}
+			script := string(rendered.Files["bin/post-start"])
+			if got, want := strings.Contains(script, "--if-new"), instance.Instance.Index != 2; got != want || strings.Count(script, "--etcd-member=") != 3 {
+				t.Errorf("%s: --if-new is %v, want %v, with 3 members in\n%s", instance.Instance, got, want, script)
+			}
+		}
 	}
 }
 

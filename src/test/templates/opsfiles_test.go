@@ -53,8 +53,12 @@ var opsCases = map[string]struct {
 		if len(control.Instances) != 1 {
 			t.Errorf("%d control VMs, want 1", len(control.Instances))
 		}
-		for _, job := range group(t, p, "worker").Jobs {
-			file(t, control, job.Job.Name, "monit")
+		if taints := decode[values](t, file(t, control, "kubelet", "config/config.json"))["registerWithTaints"]; taints != nil {
+			t.Errorf("the VM has the taints %v, so pods would not run on it", taints)
+		}
+		labels := decode[values](t, file(t, control, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+		if _, excluded := labels[excludeLabel]; excluded {
+			t.Errorf("the VM is no target of load balancers: %v", labels)
 		}
 		dns := string(file(t, control, "kubernetes-addons", "config/manifests/30-coredns.yml"))
 		if !strings.Contains(dns, "\n  replicas: 1\n") || strings.Contains(dns, "PodDisruptionBudget") {
@@ -103,41 +107,27 @@ var opsCases = map[string]struct {
 		ops:  []string{"aws.yml", "add-proxy.yml"},
 		vars: []string{"http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129", "no_proxy=[10.0.0.0/8, .corp.example]"},
 	}, func(t *testing.T, p *director.Plan) {
-		worker := group(t, p, "worker")
-		environment := decode[values](t, file(t, worker, "containerd", "config/flags.json"))["environment"].(values)
-		for name, want := range map[string]string{
-			"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
-		} {
-			if environment[name] != want {
-				t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)
-			}
-		}
-		providers := fmt.Sprint(decode[values](t, file(t, worker, "kubelet", "config/credential-providers.json"))["providers"])
-		for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
-			if !strings.Contains(providers, want) {
-				t.Errorf("the credential provider lacks %s: %s", want, providers)
-			}
-		}
-		kubelet := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
-		if kubelet["HTTPS_PROXY"] != nil {
-			t.Errorf("kubelet would connect to the API through the proxy: %v", kubelet)
+		for _, name := range nodeGroups {
+			checkProxy(t, group(t, p, name))
 		}
 	}},
 	"set-registry-mirror.yml": {deployment{
 		ops:  []string{"set-registry-mirror.yml"},
 		vars: []string{"registry_host=docker.io", "registry_mirror=https://mirror.example", "registry_ca=registry CA"},
 	}, func(t *testing.T, p *director.Plan) {
-		worker := group(t, p, "worker")
-		script := string(file(t, worker, "containerd", "bin/write-registry-hosts"))
-		if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
-			t.Errorf("the mirror is not in %s", script)
-		}
-		if ca := string(file(t, worker, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
-			t.Errorf("the CA is %q", ca)
-		}
-		flags := decode[values](t, file(t, worker, "containerd", "config/flags.json"))
-		if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
-			t.Errorf("SSL_CERT_DIR is %v", dirs)
+		for _, name := range nodeGroups {
+			g := group(t, p, name)
+			script := string(file(t, g, "containerd", "bin/write-registry-hosts"))
+			if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
+				t.Errorf("the mirror is not in %s", script)
+			}
+			if ca := string(file(t, g, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
+				t.Errorf("the CA is %q", ca)
+			}
+			flags := decode[values](t, file(t, g, "containerd", "config/flags.json"))
+			if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
+				t.Errorf("SSL_CERT_DIR is %v", dirs)
+			}
 		}
 	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
@@ -183,16 +173,46 @@ var opsCases = map[string]struct {
 		deployment{ops: []string{"add-api-name.yml"}, vars: []string{"api_name=203.0.113.10"}, regenerate: "tls_kube_apiserver"},
 		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
 	},
-	"lab.yml": {deployment{ops: []string{"aws.yml", "single-vm.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
-		checkLabNode(t, group(t, p, "control"))
+	"lab.yml": {deployment{ops: []string{"aws.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			checkLabNode(t, group(t, p, name))
+		}
 		environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
 		if !strings.Contains(environment, "export AWS_ENDPOINT_URL=http://10.7.0.1:4566\n") {
 			t.Errorf("the preflight's environment is %q", environment)
 		}
 	}},
-	"lab-workers.yml": {deployment{ops: []string{"aws.yml", "lab-workers.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
-		checkLabNode(t, group(t, p, "worker"))
-	}},
+}
+
+// nodeGroups are the instance groups of the manifest. All of their VMs are nodes.
+var nodeGroups = []string{"control", "worker"}
+
+const (
+	roleLabel    = "node-role.kubernetes.io/control-plane"
+	excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
+)
+
+// checkProxy checks what add-proxy.yml sets on nodes.
+func checkProxy(t *testing.T, g *director.InstanceGroup) {
+	t.Helper()
+	environment := decode[values](t, file(t, g, "containerd", "config/flags.json"))["environment"].(values)
+	for name, want := range map[string]string{
+		"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
+	} {
+		if environment[name] != want {
+			t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)
+		}
+	}
+	providers := fmt.Sprint(decode[values](t, file(t, g, "kubelet", "config/credential-providers.json"))["providers"])
+	for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
+		if !strings.Contains(providers, want) {
+			t.Errorf("the credential provider lacks %s: %s", want, providers)
+		}
+	}
+	kubelet := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
+	if kubelet["HTTPS_PROXY"] != nil {
+		t.Errorf("kubelet would connect to the API through the proxy: %v", kubelet)
+	}
 }
 
 var poolVars = []string{

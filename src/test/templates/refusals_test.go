@@ -77,6 +77,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
+		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
+		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
+		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
@@ -231,17 +234,5 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 	if got := string(files["config/environment"]); got != "export A=b\\ c\n" {
 		t.Errorf("environment is %q", got)
-	}
-}
-
-// Each deploy applies the addons once, on the control VM that it updates last.
-func TestLastControlVMAppliesTheAddons(t *testing.T) {
-	for index, want := range map[int]bool{0: false, 1: false, 2: true} {
-		in := inputFor(t, "kubernetes-addons")
-		in.Spec = values{"index": index}
-		script := string(mustRender(t, "kubernetes-addons", in)["bin/post-start"])
-		if got := strings.Contains(script, "apply-addons"); got != want {
-			t.Errorf("index %d applies them: %v, want %v", index, got, want)
-		}
 	}
 }

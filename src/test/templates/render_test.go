@@ -201,6 +201,7 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
+	"node-labeler":      {"tls": values{"client": certificate("client")}},
 	"containerd":        {},
 	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
 	"kube-proxy":        {"tls": values{"client": certificate("client")}},
