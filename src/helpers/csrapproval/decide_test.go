@@ -255,7 +255,7 @@ func TestDecideDeniesRequestWithInvalidSignature(t *testing.T) {
 	}
 }
 
-type brokenNodes struct{ nodeList }
+type brokenNodes struct{}
 
 func (brokenNodes) Get(context.Context, string) (*corev1.Node, error) {
 	return nil, errors.New("connection refused")

@@ -187,8 +187,8 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		return withStatus(http.StatusConflict, "Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node when it finds the previous VM gone; "+
 			"if it does not, see the log of the job cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s", machine.Node, id, machine.ProviderID)
 	}
-	if nodeobject.CheckReady(holder, false) != nil {
-		return nil
+	if notReady := nodeobject.CheckReady(holder, false); notReady != nil {
+		return nil //nolint:nilerr // a Node that is not Ready belongs to no living VM
 	}
 	for _, address := range holder.Status.Addresses {
 		if (address.Type == corev1.NodeInternalIP) && !machine.Has(address.Address) {

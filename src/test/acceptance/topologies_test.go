@@ -46,6 +46,10 @@ func TestControlAndTwoWorkers(t *testing.T) {
 			l.checkRootsFiles(t, instance)
 		}
 	})
+	t.Run("a VM joins as itself only", func(t *testing.T) {
+		l.checkOnlyItself(t, "worker/0", "worker/1")
+		l.checkOnlyItself(t, "worker/0", "control/0")
+	})
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 }
