@@ -22,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -181,8 +182,11 @@ func (c *Controller) forget(object any) {
 	}
 }
 
-// concerns reports whether this controller decides requests for that signer.
+// concerns reports whether this controller decides the request. First client certificates are requested, and approved, by package join.
 func concerns(request *certificatesv1.CertificateSigningRequest) bool {
+	if request.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return strings.HasPrefix(request.Spec.Username, nodeUserPrefix)
+	}
 	return purposes[request.Spec.SignerName] != ""
 }
 

@@ -252,6 +252,23 @@ func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 	return *lease.Spec.HolderIdentity
 }
 
+func TestConcerns(t *testing.T) {
+	joining := renewalOf("node-a")
+	joining.user = "system:kubelet-csr-approver"
+	other := renewalOf("node-a")
+	other.signer = certificatesv1.KubeAPIServerClientSignerName
+	for name, test := range map[string]struct {
+		ask  ask
+		want bool
+	}{
+		"serving": {kubeletOf("node-a"), true}, "renewal": {renewalOf("node-a"), true}, "join": {joining, false}, "another signer": {other, false},
+	} {
+		if got := concerns(test.ask.request(t)); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 func TestPendingRequests(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) *certificatesv1.CertificateSigningRequest {
 		return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{
