@@ -130,7 +130,8 @@ bench-size: release bench-tool ## Measure the tarball against the bare upstream 
 	@$(BUILD)/bin/bench size
 bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
 	@$(BUILD)/bin/bench deploy
-bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once against EC2's throttling
+bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once against EC2's throttling, and its advice for 1,000 broken accounts
 	@$(BUILD)/bin/bench preflight
+	@cd src/helpers/cloud/aws && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin ./cmd/bench

@@ -3,10 +3,12 @@
 set -euo pipefail
 
 wanted=(
+  awscli                                             # runs the commands that the preflight advises, in tests
   ca-certificates curl jq                            # tools of scripts and people
   gcc libc6-dev libseccomp-dev pkg-config            # runc, flannel and pause have parts in C
   ruby                                               # ERB, in which BOSH templates are written
   monit                                              # supervises processes on VMs, the lab's too
+  systemd                                            # a VM of the lab has its programs, and substitutes what needs the daemon
   conntrack e2fsprogs ethtool iproute2 iptables kmod nftables socat util-linux # what kubelet, kube-proxy and flannel call
   shellcheck                                         # make lint
   xz-utils                                           # packs the release's packages

@@ -37,6 +37,8 @@ type cloudSettings struct {
 	Cluster string `json:"cluster"`
 	// CloudRoutes is whether the cloud controller manages pod routes, for which its role needs more permissions.
 	CloudRoutes bool `json:"cloud_routes,omitempty"`
+	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
+	CloudConfig string `json:"cloud_config,omitempty"`
 }
 
 // world returns the account that the simulator starts with. The roles of its VMs have the policies that operators attach, and
@@ -44,7 +46,7 @@ type cloudSettings struct {
 func (c cloudSettings) world(number int) (*awssim.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
-		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, CloudRoutes: c.CloudRoutes})
+		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.CloudRoutes, CloudConfig: []byte(c.CloudConfig)})
 		if err != nil {
 			return nil, fmt.Errorf("policy of the role %s: %w", role, err)
 		}
@@ -64,7 +66,7 @@ func (s *session) writeCloudSettings() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes()})
+	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes(), CloudConfig: s.cloudConfig()})
 	if err != nil {
 		return err
 	}
@@ -81,6 +83,18 @@ func (s *session) clusterName() string {
 		}
 	}
 	return clusterName
+}
+
+// cloudConfig returns the cloud controller's configuration file in the deployment.
+func (s *session) cloudConfig() string {
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			if config, ok := dig(job.Properties, "config").(string); ok && job.Job.Name == "cloud-provider" {
+				return config
+			}
+		}
+	}
+	return ""
 }
 
 // cloudRoutes reports whether the deployment's cloud controller manages pod routes.

@@ -72,6 +72,9 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	if err := s.ensureCloud(ctx, s.director.Progress); err != nil {
 		return false, err
 	}
+	if err := s.ensureAPIBalancer(ctx); err != nil {
+		return false, err
+	}
 	touched, err := s.director.Deploy(ctx, s.plan, options)
 	if err != nil {
 		return false, s.explain(err)

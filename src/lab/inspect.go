@@ -4,15 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
 )
@@ -64,7 +69,7 @@ func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) 
 		return 0, err
 	}
 	if !v.Alive() {
-		return 0, fmt.Errorf("the VM of %s is not running; `bin/lab up` makes it again", i)
+		return 0, fmt.Errorf("the VM of %s is not running; `bin/lab reboot` boots it, `bin/lab up` creates another", i)
 	}
 	if len(argv) == 0 {
 		argv = []string{"bash", "-l"}
@@ -143,7 +148,7 @@ func logFiles(root, job string) ([]string, error) {
 	return names, nil
 }
 
-// Kill ends an instance's VM at once, as when a machine loses power. The next `up` makes another.
+// Kill ends an instance's VM at once, as when a machine loses power. The next `up` creates another one.
 func (l *Lab) Kill(ctx context.Context, name string) error {
 	i, v, err := l.instance(name)
 	if err != nil {
@@ -152,8 +157,72 @@ func (l *Lab) Kill(ctx context.Context, name string) error {
 	if err := v.Kill(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab up` or `bin/lab recreate` makes another, with the same disk\n", i)
+	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another one with the same persistent disk\n", i)
 	return nil
+}
+
+// Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is no name. Disks
+// are kept, and no pre-start runs.
+func (l *Lab) Reboot(ctx context.Context, names []string) error {
+	machines, err := l.machines(names)
+	if err != nil {
+		return err
+	}
+	progress := l.progress()
+	for _, phase := range []struct {
+		name string
+		do   func(context.Context, *vm.VM) error
+	}{
+		{"Powering off", func(ctx context.Context, v *vm.VM) error { return v.Kill(ctx) }},
+		{"Powering on", agent.Boot},
+	} {
+		var group errgroup.Group
+		for _, v := range machines {
+			group.Go(func() error {
+				task := progress.Begin(phase.name, v.Spec.Name)
+				err := phase.do(ctx, v)
+				task.End(err)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(l.Out, "\nRebooted %d VMs; monit starts their processes.\n", len(machines))
+	return nil
+}
+
+// machines returns the VMs of the instances that a name means, all if there is no name.
+func (l *Lab) machines(names []string) ([]*vm.VM, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	machines := map[string]*vm.VM{}
+	for _, name := range names {
+		found, err := store.State.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found {
+			if i.VM == nil {
+				continue
+			}
+			v, err := vm.Open(l.Dir, i.VM.Name)
+			if err != nil {
+				return nil, fmt.Errorf("instance %s: %w", i, err)
+			}
+			machines[i.VM.Name] = v
+		}
+	}
+	if len(machines) == 0 {
+		return nil, errors.New("none of the instances has a VM")
+	}
+	return slices.Collect(maps.Values(machines)), nil
 }
 
 // replace turns this process into the command.

@@ -2,11 +2,14 @@ package lab
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/vm"
 )
 
 // names is what the cloud process needs in order to answer DNS queries about the deployment. The Director writes it whenever
@@ -71,6 +74,31 @@ func (l *Lab) publish(plan *director.Plan) error {
 	}
 	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
+	}
+	return l.setSearchDomains(n)
+}
+
+// setSearchDomains makes the aliases search domains of every VM, as bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release,
+// src/bosh-dns/dns/manager/systemd_resolved_manager.go).
+func (l *Lab) setSearchDomains(n names) error {
+	domains := []string{director.RootDomain}
+	for _, a := range n.Aliases {
+		domains = append(domains, strings.TrimPrefix(a.Domain, "_."))
+	}
+	for _, i := range n.Instances {
+		if i.VM == "" {
+			continue
+		}
+		v, err := vm.Open(l.Dir, i.VM)
+		if errors.Is(err, vm.ErrNotFound) {
+			continue // killed; the next deploy creates it again
+		}
+		if err == nil {
+			err = v.SetSearchDomains(domains)
+		}
+		if err != nil {
+			return fmt.Errorf("publishing names: %w", err)
+		}
 	}
 	return nil
 }

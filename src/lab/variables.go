@@ -25,6 +25,7 @@ func defaultVariables(n network.Network) map[string]any {
 		"vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
 		"control_instance_profile": "kubernetes-control", "worker_instance_profile": "kubernetes-worker",
 		"dns_servers":           []any{n.Gateway().String()},
+		"api_target_group":      apiTargetGroup,
 		"aws_endpoint_url":      APIURL(n),
 		"aws_metadata_endpoint": "http://" + network.Metadata.String(),
 	}

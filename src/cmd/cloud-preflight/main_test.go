@@ -94,7 +94,7 @@ func TestPasses(t *testing.T) {
 		Verdict       string `json:"verdict"`
 		Results       []any  `json:"results"`
 	}
-	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 2 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
+	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 3 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
 		t.Errorf("report %+v, %v", decoded, err)
 	}
 	lines, err := os.ReadFile(log)

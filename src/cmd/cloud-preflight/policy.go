@@ -12,12 +12,16 @@ import (
 
 func newPolicyCommand() *cobra.Command {
 	var o aws.PolicyOptions
-	var role string
+	var role, config string
 	command := &cobra.Command{
 		Use:   "iam-policy --role control|worker --cluster NAME",
 		Short: "Print the IAM policy that machines with a role require",
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.Role = preflight.Role(role)
+			var err error
+			if o.CloudConfig, err = readCloudConfig(config); err != nil {
+				return err
+			}
 			policy, err := aws.NewPolicy(o)
 			if err != nil {
 				return cli.Usagef("%w", err)
@@ -25,6 +29,9 @@ func newPolicyCommand() *cobra.Command {
 			content, err := policy.JSON()
 			if err != nil {
 				return err
+			}
+			if o.Role == preflight.Control && o.VPC == "" && !o.WideOpen {
+				fmt.Fprintln(command.ErrOrStderr(), "cloud-preflight: without --vpc this policy allows creating security groups in all VPCs of the account")
 			}
 			if o.WideOpen {
 				fmt.Fprintln(command.ErrOrStderr(), "cloud-preflight: this policy allows everything: use it for experiments, not for production")
@@ -38,6 +45,9 @@ func newPolicyCommand() *cobra.Command {
 	flags.StringVar(&o.Cluster, "cluster", "", "`NAME` of the cluster; the policy is restricted to its tag")
 	flags.StringVar(&o.Partition, "partition", "aws", "aws, aws-cn or aws-us-gov")
 	flags.StringVar(&o.RoleName, "role-name", "", "`NAME` of the IAM role, which can then ask IAM about itself (default kubernetes-ROLE)")
+	flags.StringVar(&o.VPC, "vpc", "", "`ID` of the only VPC in which security groups may be created (default all)")
+	flags.StringVar(&config, "cloud-config", "", "the cloud controller's configuration `FILE` (property config of the job cloud-provider), which adds and removes permissions")
+	flags.BoolVar(&o.AssumedRole, "assumed-role", false, "print the policy of the role in the configuration's RoleARN, in place of the one of the instance profile")
 	flags.BoolVar(&o.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
 	flags.BoolVar(&o.WideOpen, "wide-open", false, "allow everything in EC2, load balancers and ECR: for experiments, not for production")
 	return command

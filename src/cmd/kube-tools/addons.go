@@ -19,11 +19,11 @@ func applyAddons() *cobra.Command {
 	path := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
 	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
 	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
-	ifNew := command.Flags().Bool("if-new", false, "do nothing if the manifests of any release were applied before")
+	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		options := addons.Options{Dir: *dir, IfNew: *ifNew, EtcdMembers: members(), Timeout: *timeout}
+		options := addons.Options{Dir: *dir, KeepObsolete: *keepObsolete, EtcdMembers: members(), Timeout: *timeout}
 		if *images != "" {
 			loaded, err := addons.LoadImages(*images)
 			if err != nil {

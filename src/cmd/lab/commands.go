@@ -28,7 +28,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
 		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
 		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
-		p.stop(), p.kill(),
+		p.stop(), p.kill(), p.reboot(),
 	)
 	return root
 }
@@ -52,7 +52,7 @@ Secrets and certificates that the manifest defines in 'variables' are generated 
 	f.StringArrayVarP(&input.Vars, "var", "v", nil, "set a variable, `NAME=VALUE`; can be repeated")
 	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
 	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
-	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml"},
+	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml", "manifests/cloud-config/aws-api-load-balancer.yml"},
 		"`file` with a cloud config, merged if repeated")
 	f.StringVar(&input.Release, "release", ".build/release/kubernetes.tgz", "`file` with the release tarball")
 	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")
@@ -219,5 +219,19 @@ func (p *program) kill() *cobra.Command {
 			return 0, l.Kill(ctx, arguments[0])
 		}),
 		ValidArgsFunction: p.completeInstance,
+	}
+}
+
+func (p *program) reboot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reboot [INSTANCE...]",
+		Short: "Power off the VMs of all instances or some at the same time, and power them on again",
+		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the network are gone. As under
+a Director no pre-start runs: monit starts the processes.`,
+		Example: "  lab reboot\n  lab reboot control/0 worker/1",
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Reboot(ctx, arguments)
+		}),
+		ValidArgsFunction: p.completeInstances,
 	}
 }

@@ -102,6 +102,7 @@ func TestInstancesAreCompleted(t *testing.T) {
 		{[]string{"ssh", ""}, "control/0 worker/1"},
 		{[]string{"kill", ""}, "control/0 worker/1"},
 		{[]string{"recreate", ""}, "control/0 worker/1"},
+		{[]string{"reboot", "control/0", ""}, "control/0 worker/1"},
 		{[]string{"ssh", "control/0", ""}, ""},
 		{[]string{"logs", ""}, "control/0 worker/1"},
 		{[]string{"logs", "control/0", ""}, "etcd kubelet"},

@@ -87,6 +87,11 @@ func (p *program) completeInstance(_ *cobra.Command, arguments []string, _ strin
 	return p.completions((*lab.Lab).InstanceNames)
 }
 
+// completeInstances completes every argument.
+func (p *program) completeInstances(_ *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return p.completions((*lab.Lab).InstanceNames)
+}
+
 // completeInstanceAndJob completes the first argument and the second.
 func (p *program) completeInstanceAndJob(c *cobra.Command, arguments []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(arguments) == 1 {

@@ -59,11 +59,11 @@ type Options struct {
 	Dir string
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
-	// IfNew makes Apply do nothing if all objects of an earlier Apply, of any manifests, were applied.
-	IfNew bool
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
 	// them accept connections.
 	EtcdMembers []string
+	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
+	KeepObsolete bool
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
 }
@@ -80,7 +80,8 @@ func (r Result) String() string {
 	return fmt.Sprintf("%d created, %d changed, %d unchanged, %d pruned, %d kept", r.Created, r.Changed, r.Unchanged, r.Pruned, r.Kept)
 }
 
-// Apply makes the cluster match the manifests. It is idempotent, and safe to run again after any failure.
+// Apply makes the cluster match the manifests. It is idempotent, safe to run again after any failure, and waits for another Apply that
+// runs at the same time.
 func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.Logger) (Result, error) {
 	return apply(ctx, config, options, inventoryName, log)
 }
@@ -103,23 +104,22 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 	if err := a.waitForAPI(ctx, options.EtcdMembers); err != nil {
 		return Result{}, err
 	}
-	if options.IfNew {
-		earlier, err := a.readInventory(ctx, inventory)
-		if err != nil {
-			return Result{}, err
-		}
-		if earlier.complete() {
-			log.Info("nothing to do: the cluster is not new")
-			return Result{}, nil
-		}
-	}
 	if err := a.validate(ctx, objects); err != nil {
 		return Result{}, fmt.Errorf("nothing was changed, because:\n%w", err)
 	}
-	if a.inventory, err = a.readInventory(ctx, inventory); err != nil {
-		return Result{}, err
-	}
-	if err := a.applyAndPrune(ctx, objects); err != nil {
+	a.keepObsolete = options.KeepObsolete
+	err = poll.Until(ctx, retryInterval, func(ctx context.Context) error {
+		a.result = Result{}
+		a.inventory, err = a.readInventory(ctx, inventory)
+		if err == nil {
+			err = a.applyAndPrune(ctx, objects)
+		}
+		if err != nil && !errors.Is(err, errOtherApply) {
+			return poll.Permanent(err)
+		}
+		return err
+	})
+	if err != nil {
 		return a.result, err
 	}
 	log.Info("manifests applied", "result", a.result.String())
@@ -134,6 +134,8 @@ type applier struct {
 	log       *slog.Logger
 	inventory *inventory
 	result    Result
+
+	keepObsolete bool
 }
 
 func newApplier(config *rest.Config, log *slog.Logger) (*applier, error) {
@@ -165,7 +167,7 @@ func (a *applier) applyAndPrune(ctx context.Context, objects []Object) error {
 		return err
 	}
 	failure := a.applyAll(ctx, objects)
-	if failure == nil {
+	if failure == nil && !a.keepObsolete {
 		failure = a.prune(ctx, objects)
 	}
 	// After a failure too, since applied objects have a UID now. It has its own timeout because ctx may have ended.

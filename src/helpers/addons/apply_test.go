@@ -77,6 +77,8 @@ type bench struct {
 	config  *rest.Config
 	client  kubernetes.Interface
 	dynamic dynamic.Interface
+
+	keepObsolete bool
 }
 
 func (b bench) apply(inventory string, files map[string]string) (Result, error) {
@@ -86,7 +88,7 @@ func (b bench) apply(inventory string, files map[string]string) (Result, error) 
 func (b bench) applyWith(config *rest.Config, inventory string, files map[string]string) (Result, error) {
 	b.t.Helper()
 	return apply(context.Background(), config, Options{
-		Dir: directory(b.t, files), Images: Images{"addon": "example/addon:1"}, Timeout: 30 * time.Second,
+		Dir: directory(b.t, files), Images: Images{"addon": "example/addon:1"}, KeepObsolete: b.keepObsolete, Timeout: 30 * time.Second,
 	}, inventory, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
 }
 
@@ -161,10 +163,10 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"keeps a definition with custom resources":                  definitionKept,
 		"keeps annotated objects and data":                          dataKept,
 		"stops if the inventory cannot be read":                     brokenInventory,
-		"detects a concurrent apply":                                concurrent,
+		"starts again after a concurrent apply":                     concurrent,
+		"deletes nothing while others are to be updated":            obsolete,
 		"waits for an unavailable API server":                       unavailable,
 		"explains immutable fields":                                 immutable,
-		"does nothing twice in a new cluster":                       ifNew,
 	}
 	for _, name := range slices.Sorted(maps.Keys(cases)) {
 		t.Run(name, func(t *testing.T) {
@@ -206,33 +208,6 @@ func everything(b bench) {
 	}
 	if !b.exists("rbac.authorization.k8s.io", "v1", "clusterroles", "", "addon") {
 		b.t.Error("an object of the manifests was pruned")
-	}
-}
-
-// ifNew: an apply that was interrupted is completed, one that succeeded is not repeated.
-func ifNew(b bench) {
-	apply := func(files map[string]string) Result {
-		b.t.Helper()
-		result, err := apply(context.Background(), b.config, Options{Dir: directory(b.t, files), IfNew: true, Timeout: 30 * time.Second}, "inventory-new", slog.New(slog.DiscardHandler))
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		return result
-	}
-	first := map[string]string{"a.yaml": configMap("default", "first", "one")}
-	if got := apply(first); got != (Result{Created: 1}) {
-		b.t.Errorf("in a new cluster: %s", got)
-	}
-	second := map[string]string{"b.yaml": configMap("default", "second", "one")}
-	if got := apply(second); got != (Result{}) || b.configMap("default", "second") || !b.configMap("default", "first") {
-		b.t.Errorf("afterwards: %s", got)
-	}
-	incomplete := `{"data": {"objects.json": "[{\"kind\": \"ConfigMap\", \"namespace\": \"default\", \"name\": \"second\"}]"}}`
-	if _, err := b.client.CoreV1().ConfigMaps("kube-system").Patch(context.Background(), "inventory-new", "application/merge-patch+json", []byte(incomplete), metav1.PatchOptions{}); err != nil {
-		b.t.Fatal(err)
-	}
-	if got := apply(second); got != (Result{Created: 1}) {
-		b.t.Errorf("after an interrupted apply: %s", got)
 	}
 }
 
@@ -425,12 +400,30 @@ func concurrent(b bench) {
 			return next.RoundTrip(r)
 		})
 	})
-	_, err := b.applyWith(disturbed, "inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-c", "x")})
-	if err == nil || !strings.Contains(err.Error(), "another apply is running") {
-		b.t.Errorf("got %v", err)
+	third := map[string]string{"a.yaml": configMap("default", "twice-c", "x")}
+	if got, err := b.applyWith(disturbed, "inventory-twice", third); err != nil || got != (Result{Created: 1, Pruned: 1}) {
+		b.t.Errorf("got %v, %v; want it to start again after the other", got, err)
 	}
-	if b.configMap("default", "twice-c") {
-		b.t.Error("both have applied")
+	if b.configMap("default", "twice-b") || !b.configMap("default", "twice-c") {
+		b.t.Error("the inventory lost what the other apply had created")
+	}
+}
+
+// obsolete applies as VMs of a control plane do that are updated one after the other: nothing is deleted before the last one.
+func obsolete(b bench) {
+	b.must("inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x")}, Result{Created: 1})
+	newer := map[string]string{"a.yaml": configMap("default", "skew-new", "x")}
+	for _, want := range []Result{{Created: 1}, {Unchanged: 1}} {
+		b.keepObsolete = true
+		b.must("inventory-skew", newer, want)
+		if !b.configMap("default", "skew-old") {
+			b.t.Fatal("deleted although it was to be kept")
+		}
+	}
+	b.keepObsolete = false
+	b.must("inventory-skew", newer, Result{Unchanged: 1, Pruned: 1})
+	if b.configMap("default", "skew-old") {
+		b.t.Error("not deleted")
 	}
 }
 

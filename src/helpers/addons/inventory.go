@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -23,6 +24,9 @@ const (
 	inventoryName      = "kubernetes-bosh-release-addons"
 	inventoryKey       = "objects.json"
 )
+
+// errOtherApply means that another Apply has changed the inventory since this one has read it.
+var errOtherApply = errors.New("another apply is running")
 
 // entry is one object that was applied or is about to be.
 type entry struct {
@@ -71,16 +75,6 @@ func (a *applier) readInventory(ctx context.Context, name string) (*inventory, e
 	return i, nil
 }
 
-// complete reports whether everything in a stored inventory was applied.
-func (i *inventory) complete() bool {
-	for _, e := range i.entries {
-		if e.UID == "" {
-			return false
-		}
-	}
-	return len(i.entries) > 0
-}
-
 // read gets the stored ConfigMap; a missing one is no error.
 func (i *inventory) read(ctx context.Context) error {
 	err := i.retry(ctx, func() (err error) {
@@ -114,7 +108,7 @@ func (i *inventory) write(ctx context.Context) error {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		// Either another apply was faster, or this repeats a request that succeeded and whose response was lost.
 		if again := i.read(ctx); again != nil || !i.holds(text) {
-			return fmt.Errorf("inventory ConfigMap %s/%s was changed meanwhile: another apply is running; run this one again when it has finished: %w", inventoryNamespace, i.name, err)
+			return fmt.Errorf("inventory ConfigMap %s/%s was changed meanwhile: %w: %w", inventoryNamespace, i.name, errOtherApply, err)
 		}
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"kubernetes-release/internal/atomicfile"
 )
 
 // Problems lists everything that keeps a process from being started.
@@ -35,6 +37,7 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	problems := l.checkCertificates(config, log)
 	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
+	problems = append(problems, l.missingCgroup(config)...)
 	if config.Pidfile != "" { // start starts it, not bpm
 		if _, err := l.scoped(config.Process, nil); err != nil {
 			problems = append(problems, err.Error())
@@ -53,10 +56,31 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	return nil
 }
 
+// metricsName is the file, next to a configuration, with the expiry of its certificates in Prometheus' text format, for the textfile
+// collector of node_exporter, which reads all files *.prom of the directories that it is given. It disappears with the job.
+const metricsName = "certificates.prom"
+
+// writeMetrics writes when the certificates expire. Everybody can read it, like the certificates of the API's port.
+func writeMetrics(config *Config, expiry map[string]time.Time) error {
+	if len(expiry) == 0 {
+		return nil
+	}
+	const name = "kubernetes_bosh_certificate_not_after_timestamp_seconds"
+	text := fmt.Sprintf("# HELP %s Time at which a certificate of a BOSH job expires.\n# TYPE %s gauge\n", name, name)
+	for _, property := range slices.Sorted(maps.Keys(expiry)) {
+		text += fmt.Sprintf("%s{process=%q,property=%q} %d\n", name, config.Process, property, expiry[property].Unix())
+	}
+	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text), 0o644)
+}
+
 func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string {
 	var problems []string
+	expiry := map[string]time.Time{}
 	for _, certificate := range config.Certificates {
 		report := certificate.Check(l.Now())
+		if !report.NotAfter.IsZero() {
+			expiry[certificate.Property] = report.NotAfter
+		}
 		for _, warning := range report.Warnings {
 			log.Warn(warning)
 		}
@@ -68,6 +92,9 @@ func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string 
 				problems = append(problems, problem)
 			}
 		}
+	}
+	if err := writeMetrics(config, expiry); err != nil {
+		log.Warn("the expiry of certificates cannot be written for monitoring", "error", err)
 	}
 	return problems
 }
@@ -105,6 +132,18 @@ func missingPrograms(config *Config) []string {
 		}
 	}
 	return problems
+}
+
+// missingCgroup reports a VM without cgroup v2. The file exists in the root of its hierarchy only, which kubelet expects there
+// (cgroups.Mode of opencontainers/cgroups, utils.go, asks for the type of the file system).
+func (l *Launcher) missingCgroup(config *Config) []string {
+	if config.CgroupV2 == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(l.root, "/sys/fs/cgroup/cgroup.controllers")); err == nil {
+		return nil
+	}
+	return []string{"the VM has cgroup v1, but " + config.Process + " requires cgroup v2 at /sys/fs/cgroup: " + config.CgroupV2}
 }
 
 func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {

@@ -69,6 +69,8 @@ type Config struct {
 	// Programs are commands that the process runs from its PATH: name to what it needs the command for, and what to do
 	// on a machine that does not have it.
 	Programs map[string]string `json:"programs"`
+	// CgroupV2 is what to do on a VM with cgroup v1, if the process requires version 2; check refuses such a VM then.
+	CgroupV2 string `json:"cgroup_v2"`
 	// FlagCheck is how check checks the flags: "help" (the default) runs the program with its flags and --help, and, if it
 	// has that flag, with --version; "none" does not run it.
 	FlagCheck string `json:"flag_check"`

@@ -65,7 +65,7 @@ func TestReportOrder(t *testing.T) {
 
 func TestJSONSchema(t *testing.T) {
 	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{{Check: "id", Title: "t", Status: Failed,
-		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Fix: []string{"a && b <c>"}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
+		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Fix: []Fix{{"t", []string{"a && b <c>"}}}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -74,9 +74,9 @@ func TestJSONSchema(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	_ = json.Unmarshal([]byte(`{"schema_version": 2, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
+	_ = json.Unmarshal([]byte(`{"schema_version": 3, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
 		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
-		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": ["a && b <c>"]}]}]}`), &want)
+		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`), &want)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s", b.String())
 	}
@@ -88,7 +88,7 @@ func TestJSONSchema(t *testing.T) {
 func TestTextGolden(t *testing.T) {
 	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{
 		{Check: "first", Title: "all is well", Status: Passed, Note: "seen"},
-		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Fix: []string{"aws fix", "set it"}}}},
+		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Fix: []Fix{{"run", []string{"aws fix"}}, {Text: "or set it"}}}}},
 	}, time.Now(), 1200*time.Millisecond)
 	r.Machine = "i-1"
 	var b bytes.Buffer
@@ -103,8 +103,9 @@ FAIL second-check: i-1
   wanted: w
   found:  f
   why:    y.
-  fix:    aws fix
-  or:     set it
+  fix:    run
+          aws fix
+          or set it
 `
 	if b.String() != want {
 		t.Errorf("got\n%swant\n%s", b.String(), want)
@@ -116,7 +117,7 @@ FAIL second-check: i-1
 		t.Errorf("machine with an unknown id: %s", b.String())
 	}
 	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
-		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []string{"x"}}}})
+		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []Fix{{Text: "x"}}}}})
 	b.Reset()
 	Printer{Short: true}.Table(&b, r)
 	if out := b.String(); strings.Contains(out, "first") || !strings.Contains(out, "  pass  1 check\n") || !strings.Contains(out, "é…\n") {
@@ -135,12 +136,12 @@ FAIL second-check: i-1
 }
 
 func TestRedact(t *testing.T) {
-	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Fix: []string{"secret-key-123"}}}}}, time.Now(), 0)
+	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Fix: []Fix{{"secret-key-123", []string{"secret-key-123"}}}}}}}, time.Now(), 0)
 	r.Explanations = []Explanation{{Lines: []string{"secret-key-123"}}}
 	r.Redact("secret-key-123", "", "e")
 	var b bytes.Buffer
 	_ = r.WriteJSON(&b)
-	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 4 || !strings.Contains(b.String(), "the [redacted]") {
+	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 5 || !strings.Contains(b.String(), "the [redacted]") {
 		t.Errorf("%s", b.String())
 	}
 }

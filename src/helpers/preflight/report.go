@@ -14,7 +14,7 @@ import (
 
 // SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its meaning,
 // not when one is added.
-const SchemaVersion = 2
+const SchemaVersion = 3
 
 // Status is the result of one check.
 type Status string
@@ -30,6 +30,15 @@ const (
 	Skipped Status = "skip"
 )
 
+// Fix is a step or a way to resolve a problem.
+type Fix struct {
+	// Text says what the commands do, or, if there are none, what to do.
+	Text string `json:"text"`
+	// Commands are complete lines for a shell, in order. Values that only the operator knows are set first, by lines such as
+	// cidr=CIDR_BLOCK whose value is to be replaced.
+	Commands []string `json:"commands,omitempty"`
+}
+
 // Finding is one problem.
 type Finding struct {
 	// Resource has the problem, named as in the cloud's own tools (an instance id, a list of subnet ids, an action).
@@ -38,8 +47,9 @@ type Finding struct {
 	Found    string `json:"found"`
 	// Why says in one sentence what will not work.
 	Why string `json:"why"`
-	// Fix holds the commands or settings that resolve the problem; usually any one of them is enough.
-	Fix []string `json:"fix"`
+	// Fix lists what resolves the problem. The first entry does so on the running system; the texts of the others say when they
+	// are to be used.
+	Fix []Fix `json:"fix"`
 	// Advisory findings only warn, unless the operator has overridden the check's severity.
 	Advisory bool `json:"-"`
 	// Eventual findings may disappear by themselves within the retry window.
@@ -185,7 +195,11 @@ func (r *Report) Redact(secrets ...string) {
 			f := &result.Findings[j]
 			f.Resource, f.Wanted, f.Found, f.Why = clean(f.Resource), clean(f.Wanted), clean(f.Found), clean(f.Why)
 			for k := range f.Fix {
-				f.Fix[k] = clean(f.Fix[k])
+				fix := &f.Fix[k]
+				fix.Text = clean(fix.Text)
+				for l := range fix.Commands {
+					fix.Commands[l] = clean(fix.Commands[l])
+				}
 			}
 		}
 	}

@@ -129,6 +129,7 @@ func plural(n int, noun string) string {
 // Findings writes every finding in full; if there are failures, warnings get one line each. Failures come last, the most
 // important one first, because a Director shows the end of what a script wrote. Without findings nothing is written.
 func (p Printer) Findings(w io.Writer, r *Report) {
+	shown := map[string]string{}
 	for _, status := range []Status{Warned, Failed} {
 		if n := r.Count(status); n > 0 && status == Failed {
 			machine := strings.TrimSpace(string(r.Role) + " " + r.Machine) // the id may be unknown
@@ -140,7 +141,7 @@ func (p Printer) Findings(w io.Writer, r *Report) {
 			case status == Warned && r.Count(Failed) > 0:
 				p.brief(w, result)
 			default:
-				p.findings(w, result)
+				p.findings(w, result, shown)
 			}
 		}
 	}
@@ -153,7 +154,9 @@ func (p Printer) brief(w io.Writer, r Result) {
 	}
 }
 
-func (p Printer) findings(w io.Writer, r Result) {
+// findings writes the findings of one check in full. Commands that are already shown are not repeated: shown maps them to the
+// check whose finding has them.
+func (p Printer) findings(w io.Writer, r Result, shown map[string]string) {
 	for _, f := range r.Findings {
 		label := strings.ToUpper(string(r.Status))
 		if p.Color {
@@ -164,9 +167,20 @@ func (p Printer) findings(w io.Writer, r Result) {
 		for i, fix := range f.Fix {
 			lead := "fix:"
 			if i > 0 {
-				lead = "or:"
+				lead = "" // the text starts with "or" or "also"
 			}
-			fmt.Fprintf(w, "  %-7s %s\n", lead, p.paint(bold, fix))
+			fmt.Fprintf(w, "  %-7s %s\n", lead, fix.Text)
+			lines := strings.Join(fix.Commands, "\n")
+			if earlier := shown[lines]; earlier != "" {
+				fmt.Fprintf(w, "          (the commands are shown above, for %s)\n", earlier)
+				continue
+			}
+			if len(fix.Commands) > 0 {
+				shown[lines] = r.Check
+			}
+			for _, line := range fix.Commands {
+				fmt.Fprintf(w, "          %s\n", p.paint(bold, line))
+			}
 		}
 	}
 }

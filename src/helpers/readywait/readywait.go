@@ -40,21 +40,21 @@ type Options struct {
 // of etcd is possible, and an error with the last problem when the timeout has passed.
 func Wait(ctx context.Context, options Options, output io.Writer) error {
 	started := time.Now()
-	print := func(format string, arguments ...any) { _, _ = fmt.Fprintf(output, format+"\n", arguments...) }
+	say := func(format string, arguments ...any) { _, _ = fmt.Fprintf(output, format+"\n", arguments...) }
 	report := func(elapsed time.Duration, problem error) {
-		print("Waiting for %s of at most %s: %v", elapsed.Round(time.Second), options.Timeout, problem)
+		say("Waiting for %s of at most %s: %v", elapsed.Round(time.Second), options.Timeout, problem)
 	}
 	check := poll.Reported(0, progressInterval, report, options.check)
 	err := poll.Within(ctx, options.Timeout, interval, UnlessNoQuorum(options.Members, check))
 	var none *NoQuorumError
 	switch {
 	case errors.As(err, &none):
-		print("Not waiting: %v", none)
+		say("Not waiting: %v", none)
 		return nil
 	case err != nil:
 		return fmt.Errorf("not ready: %w", err)
 	}
-	print("Ready after %s.", time.Since(started).Round(time.Second))
+	say("Ready after %s.", time.Since(started).Round(time.Second))
 	return nil
 }
 

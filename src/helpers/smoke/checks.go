@@ -3,6 +3,7 @@ package smoke
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -354,8 +355,9 @@ func (e executor) logs(ctx context.Context, namespace, pod string) (string, erro
 
 func (e executor) proxy(ctx context.Context, namespace, service string, port int) (string, error) {
 	answer, err := e.client.CoreV1().Services(namespace).ProxyGet("http", service, strconv.Itoa(port), "/", nil).DoRaw(ctx)
-	if err != nil {
-		return "", fmt.Errorf("%w %s", err, bytes.TrimSpace(answer))
+	var status metav1.Status
+	if err != nil && json.Unmarshal(answer, &status) == nil && status.Message != "" {
+		return "", errors.New(status.Message) // the reason, which the error does not have
 	}
-	return string(answer), nil
+	return string(answer), err
 }

@@ -17,6 +17,8 @@
 //	""    pods/exec             create, get
 //	apps  deployments           create, get
 //
+//	networking.k8s.io  networkpolicies  create, list
+//
 // and /readyz, which every authenticated user can read.
 package smoke
 
@@ -55,9 +57,9 @@ const (
 )
 
 // limits are the timeouts of a run's steps.
-type limits struct{ check, loadBalancer, cleanup time.Duration }
+type limits struct{ check, loadBalancer, policy, cleanup time.Duration }
 
-var defaultLimits = limits{check: 3 * time.Minute, loadBalancer: 5 * time.Minute, cleanup: 5 * time.Minute}
+var defaultLimits = limits{check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 15 * time.Second, cleanup: 5 * time.Minute}
 
 // Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left behind.
 func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.Writer) error {
@@ -150,6 +152,7 @@ func (s *suite) run(ctx context.Context) error {
 	defer cancel()
 	s.removeLeftovers(timed)
 	failed := s.runChecks(timed)
+	s.noteNetworkPolicies(timed)
 
 	// An interrupted run cleans up too, since load balancers cost money.
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.limits.cleanup)

@@ -158,7 +158,7 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 	config := Config{Kubeconfig: "unused", Domain: "cluster.local", Timeout: duration.Duration(10 * time.Minute), image: "example/smoke-test:1",
 		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}}}
 	s := &suite{config: config, client: w.client, exec: w.exec, report: &report{output: output}, prefix: w.prefix,
-		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, cleanup: 5 * time.Minute}}
+		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, policy: time.Second, cleanup: 5 * time.Minute}}
 	s.logs = func(_ context.Context, _, pod string) (string, error) {
 		if w.broken == "exec" {
 			return "", errors.New("remote error: tls: internal error")

@@ -13,7 +13,8 @@ import (
 // its state in the VM.
 type Agent interface {
 	// Apply installs rendered jobs and compiled packages, removes those that only an earlier spec names, and keeps the spec for
-	// Start. It starts nothing, and monit is configured only by Start, as with bosh-agent.
+	// Start. It starts nothing, and leaves monit without services until Start, as bosh-agent does. Like Start it reloads monit, which
+	// ends every process that is in the control group of monit's unit.
 	Apply(ctx context.Context, s ApplySpec) error
 
 	// RunScript runs bin/NAME (pre-start, post-start, post-deploy, pre-stop or post-stop) of every job that has it, in parallel,
@@ -26,18 +27,18 @@ type Agent interface {
 	RunErrand(ctx context.Context, job string, stdout, stderr io.Writer) (exitCode int, err error)
 
 	// Drain runs every job's bin/drain in parallel and waits as long as each prints: if it prints n >= 0, for n seconds; if n < 0,
-	// the script is called again after -n seconds.
+	// the script is called again after -n seconds. The exit code does not matter.
 	Drain(ctx context.Context, env map[string]string) error
 
 	// Start configures monit for the applied jobs and tells it to start the services of group vcap. It does not wait until they
 	// run; State reports that.
 	Start(ctx context.Context) error
 
-	// Stop stops the services of group vcap and waits until none has a process.
+	// Stop stops the services of group vcap and waits until none has a process, at most five minutes.
 	Stop(ctx context.Context) error
 
-	// Unmonitor tells monit to stop monitoring the services of group vcap, as the Director does before it drains them, so that a
-	// process that exits while it drains is not restarted.
+	// Unmonitor tells monit to stop monitoring the services of group vcap, as bosh-agent does before it drains them, so that a
+	// process that exits while it drains is not restarted. It does not wait until monit has done so.
 	Unmonitor(ctx context.Context) error
 
 	// State returns the state of the VM's processes, from monit.

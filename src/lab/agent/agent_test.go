@@ -137,6 +137,32 @@ func TestJobsStartInTheManifestsOrder(t *testing.T) {
 	}
 }
 
+// TestBootStartsProcessesWithoutPreStart: after a reboot monit starts what it monitored, and the job's packages are there.
+func TestBootStartsProcessesWithoutPreStart(t *testing.T) {
+	v, a := newVM(t)
+	job := sleeper(t, "a", "j1", map[string]string{
+		"bin/pre-start": "#!/bin/sh\necho again >> /var/vcap/store/pre-start\n",
+		// The directory of pidfiles is on a tmpfs.
+		"bin/ctl": "#!/bin/sh\nmkdir -p /var/vcap/sys/run/a\ncat /var/vcap/packages/tool/tool >> /var/vcap/store/start\n" + strings.ReplaceAll(strings.TrimPrefix(sleeperCtl, "#!/bin/sh\n"), "NAME", "a"),
+	})
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}, Packages: []Package{{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"tool": "tool\n"})}}}))
+	must(t, a.RunScript(t.Context(), "pre-start", nil))
+	start(t, a)
+	must(t, v.Kill(t.Context()))
+	must(t, Boot(t.Context(), v))
+	eventually.Succeeds(t, time.Minute, "monit starts the job", func() error {
+		state, err := a.State(t.Context())
+		if err == nil && (state.State != Running || len(state.Processes) != 1) {
+			err = fmt.Errorf("%+v", state)
+		}
+		return err
+	})
+	if got := sh(t, v, "cat /var/vcap/store/pre-start /var/vcap/store/start; readlink /proc/$(cat /var/vcap/sys/run/a/a.pid)/exe"); got != "again\ntool\ntool\n/usr/bin/sleep" {
+		t.Errorf("after the reboot: %q", got)
+	}
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}})) // which unmounts the package
+}
+
 func TestProcessesStartStopAndFail(t *testing.T) {
 	v, a := newVM(t)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", nil), sleeper(t, "b", "j1", nil)}}))
@@ -146,18 +172,19 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	if state.State != Running || len(state.Processes) != 2 || state.Processes[0].PID == 0 {
 		t.Errorf("after Start: %+v", state)
 	}
-	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -c -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup || true"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n0" {
+	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup | cut -d: -f3"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n/system.slice/monit.service" {
 		t.Errorf("in the VM: %q", got)
 	}
-	pid := sh(t, v, "cat /var/vcap/sys/run/a/a.pid")
-	start(t, a) // again, with nothing changed
-	if again := sh(t, v, "cat /var/vcap/sys/run/a/a.pid"); again != pid {
-		t.Errorf("a second Start restarted a running process: %s became %s", pid, again)
-	}
-
 	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
-	sh(t, v, "kill "+pid)
+	eventually.Succeeds(t, 20*time.Second, "monit has unmonitored all", func() error {
+		state, err := a.State(t.Context())
+		if err == nil && !strings.HasPrefix(state.Problem(), "b, a are failing (not monitored)") && !strings.HasPrefix(state.Problem(), "a, b are failing (not monitored)") {
+			err = errors.New(state.Problem())
+		}
+		return err
+	})
+	sh(t, v, "kill $(cat /var/vcap/sys/run/a/a.pid)")
 	time.Sleep(2500 * time.Millisecond) // longer than monit's cycle
 	if state, err = a.State(t.Context()); err != nil || state.State != Failing {
 		t.Errorf("unmonitored: %+v, %v", state, err)
@@ -184,6 +211,49 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	start(t, a)
 	if state, err = a.State(t.Context()); err != nil || len(state.Processes) != 1 || state.Processes[0].Name != "b" {
 		t.Errorf("after job a was removed: %+v, %v", state, err)
+	}
+}
+
+// TestReloadEndsWhatIsInMonitsUnit: a process that job a has left behind in monit's control group is ended by each reload, one in a scope
+// of its own lives on.
+func TestReloadEndsWhatIsInMonitsUnit(t *testing.T) {
+	v, a := newVM(t)
+	spec := ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/ctl": `#!/bin/sh
+case $1 in
+start)
+  setsid sleep 1001 > /dev/null 2>&1 & echo $! > /tmp/left-behind
+  setsid systemd-run --scope --quiet --unit=bosh-x-1.scope --property=Delegate=yes -- sleep 1002 > /dev/null 2>&1 & echo $! > /tmp/scoped
+  setsid systemd-run --description="no unit" --scope -- sleep 1003 > /dev/null 2>&1 & echo $! > /tmp/unnamed
+  setsid sleep 1000 > /dev/null 2>&1 & echo $! > /var/vcap/sys/run/a/a.pid ;;
+stop) kill $(cat /var/vcap/sys/run/a/a.pid); rm -f /var/vcap/sys/run/a/a.pid ;;
+esac
+`})}}
+	must(t, a.Apply(t.Context(), spec))
+	start(t, a)
+	alive := func() string {
+		return sh(t, v, "for f in left-behind scoped unnamed; do if kill -0 $(cat /tmp/$f) 2> /dev/null; then echo $f; fi; done")
+	}
+	eventually.Succeeds(t, 20*time.Second, "the processes are in their scopes", func() error {
+		if got := sh(t, v, "for f in scoped unnamed; do grep -o '/bosh-x-1.*\\|/run-.*' /proc/$(cat /tmp/$f)/cgroup | sed 's/[0-9]*.scope/N.scope/'; done"); got != "/bosh-x-N.scope\n/run-N.scope" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	must(t, a.Stop(t.Context()))
+	if got := alive(); got != "left-behind\nscoped\nunnamed" {
+		t.Errorf("after Stop: %q", got)
+	}
+	must(t, a.Apply(t.Context(), spec))
+	eventually.Succeeds(t, 10*time.Second, "only the scopes live on", func() error {
+		if got := alive(); got != "scoped\nunnamed" {
+			return errors.New(got)
+		}
+		return nil
+	})
+	sh(t, v, "kill $(cat /tmp/scoped) $(cat /tmp/unnamed)")
+	start(t, a)
+	if state, err := a.State(t.Context()); err != nil || state.State != Running || len(state.Processes) != 1 {
+		t.Errorf("after Apply and Start: %+v, %v", state, err)
 	}
 }
 
@@ -288,7 +358,7 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
-		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\n"}),
+		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\nexit 3\n"}),
 	}}))
 	begun := time.Now()
 	must(t, a.Drain(t.Context(), map[string]string{"BOSH_JOB_NEXT_STATE": "{}"}))
@@ -299,9 +369,9 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 		t.Errorf("calls: %q", got)
 	}
 
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\n"})}}))
-	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) {
-		t.Errorf("got %v, want an error that quotes the output", err)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\nexit 3\n"})}}))
+	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) || !strings.Contains(err.Error(), "exited with 3") {
+		t.Errorf("got %v, want an error with the output and the exit code", err)
 	}
 }
 
@@ -342,6 +412,30 @@ func TestStateFromMonitStatus(t *testing.T) {
 	} {
 		if got := (monitStatus{Services: c.services}).state(c.stopped); got.State != c.want {
 			t.Errorf("%s: got %+v, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+func TestStopGivesUpAtAnError(t *testing.T) {
+	for _, c := range []struct {
+		what             string
+		service          monitService
+		pending, errored bool
+	}{
+		{"running", monitService{Type: 3, Name: "a", Monitor: 1, PID: 9}, false, false},
+		{"to be unmonitored", monitService{Type: 3, Name: "a", Monitor: 1, PID: 9, PendingAction: 5}, true, false},
+		{"failing without a message", monitService{Type: 3, Name: "a", Status: 512}, false, false},
+		{"errored", monitService{Type: 3, Name: "a", Status: 512, Message: "failed to stop"}, false, true},
+		{"system", monitService{Type: 5, Name: "a", Status: 512, Message: "loaded", PendingAction: 1}, false, false},
+	} {
+		status := monitStatus{Services: []monitService{c.service}}
+		for name, got := range map[string]struct {
+			err  error
+			want bool
+		}{"pending": {status.pending(), c.pending}, "errored": {status.errored(), c.errored}} {
+			if (got.err != nil) != got.want || got.err != nil && !strings.HasSuffix(got.err.Error(), " a") {
+				t.Errorf("%s: %s is %v, want an error that names the service: %t", c.what, name, got.err, got.want)
+			}
 		}
 	}
 }

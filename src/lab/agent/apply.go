@@ -77,6 +77,10 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err := s.check(); err != nil {
 		return err
 	}
+	// As bosh-agent does (agent/applier/concrete_applier.go, Apply), monit is reloaded without services, which Start adds again.
+	if err := h.writeMonitFiles(nil); err != nil {
+		return err
+	}
 	for _, step := range []func(ApplySpec) error{h.installJobs, h.installPackages, h.createJobDirs, h.removeOthers, h.writeInstance} {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -89,7 +93,10 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(h.vm.HostPath(specFile), content, 0o600)
+	if err := atomicfile.Write(h.vm.HostPath(specFile), content, 0o600); err != nil {
+		return err
+	}
+	return h.reloadMonit(ctx)
 }
 
 // spec reads the spec that Apply has kept. It is empty before the first Apply.
@@ -182,6 +189,21 @@ func (h *host) installPackages(s ApplySpec) error {
 		}
 	}
 	return nil
+}
+
+// Boot boots a VM that does not run, with its packages, which on a stemcell are files of the ephemeral disk. As after a reboot under a
+// Director, monit starts the processes; no lifecycle script runs.
+func Boot(ctx context.Context, v *vm.VM) error {
+	h := &host{vm: v}
+	s, err := h.spec()
+	if err != nil {
+		return err
+	}
+	var packages []vm.Mount
+	for _, p := range s.Packages {
+		packages = append(packages, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)})
+	}
+	return v.Boot(ctx, packages)
 }
 
 func (h *host) mountPackage(source, target string) error {

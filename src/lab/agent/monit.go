@@ -37,7 +37,7 @@ var (
 const (
 	pollInterval  = 20 * time.Millisecond
 	reloadTimeout = 30 * time.Second
-	stopTimeout   = 10 * time.Minute
+	stopTimeout   = 5 * time.Minute
 	stopRepeat    = 60 * time.Second
 	statusTimeout = 10 * time.Second
 	allServices   = "vcap" // the group that bosh-agent starts and stops
@@ -221,12 +221,18 @@ func (h *host) Start(ctx context.Context) error {
 	return h.monit(ctx, "-g", allServices, "start")
 }
 
-// Stop implements Agent.
+// Stop implements Agent. As bosh-agent does (jobsupervisor/monit_job_supervisor.go, StopAndWait) it first waits until monit has done what it
+// was told before, and gives up after five minutes or when monit reports an error of a service.
 func (h *host) Stop(ctx context.Context) error {
-	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, fmt.Errorf("the services have not stopped after %s", stopTimeout))
 	defer cancel()
-	status, err := h.status(ctx)
-	if err != nil {
+	var status monitStatus
+	if err := h.poll(ctx, func(ctx context.Context) (err error) {
+		if status, err = h.status(ctx); err == nil {
+			err = status.pending()
+		}
+		return err
+	}); err != nil {
 		return err
 	}
 	if err := atomicfile.Write(h.vm.HostPath(stoppedFile), nil, 0o600); err != nil {
@@ -248,21 +254,64 @@ func (h *host) Stop(ctx context.Context) error {
 	if err := stop(); err != nil {
 		return err
 	}
-	allStopped := func(s State) bool {
-		for _, p := range s.Processes {
-			if p.State != Stopped {
-				return false
-			}
-		}
-		return len(h.livePIDs()) == 0
-	}
-	if err := h.await(ctx, allStopped, stop); err != nil {
+	if err := h.awaitStopped(ctx, stop); err != nil {
 		for service, pid := range h.livePIDs() {
 			err = fmt.Errorf("%w; %s still runs as process %d", err, service, pid)
 		}
 		return err
 	}
 	return nil
+}
+
+// awaitStopped waits until no service has a process. It calls again once a minute: monit drops a request that arrives while it is busy
+// with the same service.
+func (h *host) awaitStopped(ctx context.Context, again func() error) error {
+	repeat := time.Now().Add(stopRepeat)
+	return h.poll(ctx, func(ctx context.Context) error {
+		if time.Now().After(repeat) {
+			if err := again(); err != nil {
+				return poll.Permanent(err)
+			}
+			repeat = time.Now().Add(stopRepeat)
+		}
+		status, err := h.status(ctx)
+		if err != nil {
+			return err
+		}
+		if err := status.errored(); err != nil {
+			return poll.Permanent(fmt.Errorf("stopping the services: %w", err))
+		}
+		state := status.state(true)
+		if slices.ContainsFunc(state.Processes, func(p Process) bool { return p.State != Stopped }) || len(h.livePIDs()) > 0 {
+			return notDone(state)
+		}
+		return nil
+	})
+}
+
+// pending is an error that names the services for which monit still has something to do.
+func (s monitStatus) pending() error {
+	return s.problem("monit has not finished with", func(service monitService) bool { return service.PendingAction != 0 })
+}
+
+// errored is an error that names the services of which monit reports an error.
+func (s monitStatus) errored() error {
+	return s.problem("monit reports errors of", func(service monitService) bool {
+		return service.Status != 0 && strings.TrimSpace(service.Message) != ""
+	})
+}
+
+func (s monitStatus) problem(what string, has func(monitService) bool) error {
+	var names []string
+	for _, service := range s.Services {
+		if service.Type != typeSystem && has(service) {
+			names = append(names, service.Name)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %s", what, strings.Join(names, ", "))
 }
 
 // monitorLive makes monit monitor those unmonitored services again that have a process. The stemcell's monit 5.2 runs the stop program
@@ -279,15 +328,13 @@ func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 			}
 		}
 	}
-	monitored := func(s State) bool {
-		for _, p := range s.Processes {
-			if pending[p.Name] && p.PID == 0 {
-				return false
-			}
+	return h.poll(ctx, func(ctx context.Context) error {
+		state, err := h.State(ctx)
+		if err == nil && slices.ContainsFunc(state.Processes, func(p Process) bool { return pending[p.Name] && p.PID == 0 }) {
+			err = notDone(state)
 		}
-		return true
-	}
-	return h.await(ctx, monitored, nil)
+		return err
+	})
 }
 
 // processCheck matches the name and pidfile of a process in a monit file.
@@ -334,38 +381,13 @@ func runningPID(pidfile string) int {
 	return pid
 }
 
-// Unmonitor implements Agent.
+// Unmonitor implements Agent. Like bosh-agent it does not wait until monit has done it.
 func (h *host) Unmonitor(ctx context.Context) error {
 	status, err := h.status(ctx)
 	if err != nil || len(status.state(true).Processes) == 0 {
 		return err
 	}
-	if err := h.monit(ctx, "-g", allServices, "unmonitor"); err != nil {
-		return err
-	}
-	return h.awaitUnmonitored(ctx)
-}
-
-// awaitUnmonitored waits until monit reports that it monitors no process, because Stop depends on monit's reports.
-func (h *host) awaitUnmonitored(ctx context.Context) error {
-	ctx, cancel := withDefaultTimeout(ctx, stopTimeout)
-	defer cancel()
-	return h.poll(ctx, func(ctx context.Context) error {
-		status, err := h.status(ctx)
-		if err != nil {
-			return err
-		}
-		var monitored []string
-		for _, s := range status.Services {
-			if s.Type == typeProcess && s.Monitor != monitorNot {
-				monitored = append(monitored, s.Name)
-			}
-		}
-		if len(monitored) > 0 {
-			return fmt.Errorf("monit still monitors %s", strings.Join(monitored, ", "))
-		}
-		return nil
-	})
+	return h.monit(ctx, "-g", allServices, "unmonitor")
 }
 
 // poll repeats check at short intervals; the error names the VM.
@@ -376,35 +398,9 @@ func (h *host) poll(ctx context.Context, check func(context.Context) error) erro
 	return nil
 }
 
-// await polls until done returns true. If again is not nil, it is called once a minute: monit drops a request that arrives while it is
-// busy with the same service.
-func (h *host) await(ctx context.Context, done func(State) bool, again func() error) error {
-	repeat := time.Now().Add(stopRepeat)
-	return h.poll(ctx, func(ctx context.Context) error {
-		if again != nil && time.Now().After(repeat) {
-			if err := again(); err != nil {
-				return poll.Permanent(err)
-			}
-			repeat = time.Now().Add(stopRepeat)
-		}
-		state, err := h.State(ctx)
-		if err == nil && !done(state) {
-			err = notDone(state)
-		}
-		return err
-	})
-}
-
 // notDone says which processes are not in the expected state, and which logs to read.
 func notDone(s State) error {
 	return fmt.Errorf("%s; read %s and %s in the VM", cmp.Or(s.Problem(), "monit reports no process with a problem"), bosh.DefaultRoot.Log("JOB"), vm.MonitLog)
-}
-
-func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d)
 }
 
 // monit runs monit's command line in the VM.
@@ -433,18 +429,25 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	if err := h.writeMonitFiles(files); err != nil {
 		return 0, err
 	}
-	generation, err := h.newGeneration()
-	if err != nil {
-		return 0, err
-	}
-	// monit exits when it reloads files that it cannot parse, so they are checked first.
+	// monit cannot start with files that it cannot parse, so they are checked first.
 	if err := h.monit(ctx, "-t"); err != nil {
 		return 0, fmt.Errorf("the jobs' monit files: %w", errors.Join(err, h.writeMonitFiles(nil)))
 	}
-	if err := h.monit(ctx, "reload"); err != nil {
-		return 0, err
+	return len(files), h.reloadMonit(ctx)
+}
+
+// reloadMonit does what bosh-agent does on a stemcell with systemd (jobsupervisor/monit_job_supervisor.go, Reload, and servicemanager/
+// systemd_service_manager.go): "systemctl kill monit", after which systemd starts monit again. The signal reaches every process in the
+// control group of monit's unit, so also what monit has started, unless it has moved to a group of its own.
+func (h *host) reloadMonit(ctx context.Context) error {
+	generation, err := h.newGeneration()
+	if err != nil {
+		return err
 	}
-	return len(files), h.awaitGeneration(ctx, generation)
+	if err := h.vm.KillMonit(); err != nil {
+		return fmt.Errorf("reloading monit: %w", err)
+	}
+	return h.awaitGeneration(ctx, generation)
 }
 
 // monitFiles returns the files under the names that bosh-agent gives them: NNNN_JOB.monitrc for a job's monit, and

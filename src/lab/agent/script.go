@@ -209,17 +209,19 @@ func (h *host) Drain(ctx context.Context, env map[string]string) error {
 	})
 }
 
-// drain calls a drain script until it does not ask to be called again. The first argument tells the script which call it is.
+// drain calls a drain script until it does not ask to be called again. The first argument tells the script which call it is. As with
+// bosh-agent (agent/script/drain/concrete_script.go, runOnce) only the output counts, not the exit code.
 func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.Writer) error {
 	for state := "job_shutdown"; ; state = "job_check_status" {
 		var out bytes.Buffer
 		argv := []string{scriptFile(j.Name, "drain"), state, "hash_unchanged"}
-		if err := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: log}); err != nil {
-			return err
+		exit := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: log})
+		if failed := (*vm.ExitError)(nil); exit != nil && !errors.As(exit, &failed) {
+			return exit
 		}
 		wait, again, err := parseDrainOutput(out.String())
 		if err != nil {
-			return err
+			return errors.Join(exit, err)
 		}
 		select {
 		case <-ctx.Done():

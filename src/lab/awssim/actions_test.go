@@ -156,6 +156,9 @@ func TestActions(t *testing.T) {
 			}
 			return *out.Arn + " " + *out.Account, nil
 		}, want: "arn:aws:iam::123456789012:user/operator 123456789012"},
+		{action: "sts:AssumeRole", call: func(ctx context.Context) (any, error) {
+			return c.sts.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"), RoleSessionName: aws.String("test")})
+		}, code: "AccessDenied"}, // its trust policy has only EC2
 		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
 			out, err := c.iam.SimulatePrincipalPolicy(ctx, &iam.SimulatePrincipalPolicyInput{
 				PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"), ActionNames: []string{"ec2:DescribeSubnets", "ec2:CreateTags"},
@@ -206,6 +209,9 @@ func TestActions(t *testing.T) {
 	instanceStory(t, covered, c, b)
 	classicStory(t, covered, c)
 	networkStory(t, covered, c)
+	routingStory(t, covered, c)
+	profileStory(t, covered, c)
+	policyStory(t, covered, c)
 
 	var forgotten []string
 	for _, action := range awssim.Actions() {

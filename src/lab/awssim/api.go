@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,6 +136,7 @@ type call struct {
 	dryRun    bool
 	now       time.Time
 	permitted bool
+	required  []string // IAM actions whose permission was checked
 }
 
 // target is a resource that an action uses, as IAM sees it.
@@ -154,6 +156,9 @@ func (c *call) allow(targets ...target) error {
 // allowAction is allow for an action that the request implies, such as ec2:CreateTags.
 func (c *call) allowAction(action string, targets ...target) error {
 	c.permitted = true
+	if !slices.Contains(c.required, action) {
+		c.required = append(c.required, action)
+	}
 	for _, t := range targets {
 		decision := iam.Evaluate(c.principal.Policies, iam.Request{Action: action, Resource: t.arn, Context: c.conditionContext(t)})
 		if decision != iam.Allowed {
@@ -330,6 +335,7 @@ func (s *Simulator) perform(r *http.Request, svc *service, auth authorization, a
 		form.Del("DryRun")
 	}
 	result, err := op.run(c, form)
+	entry.Permissions = c.required
 	if err == nil && op.changes {
 		err = s.commit()
 	}

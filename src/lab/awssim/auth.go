@@ -1,6 +1,7 @@
 package awssim
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base32"
@@ -26,6 +27,7 @@ type sealed struct {
 	Purpose  string `json:"p"` // metadata or session
 	Instance string `json:"i"`
 	Role     string `json:"r,omitempty"`
+	Session  string `json:"s,omitempty"` // name of an assumed role's session; default the instance's id
 	Issued   int64  `json:"t"`
 	Expires  int64  `json:"e"`
 }
@@ -85,6 +87,7 @@ func (w *World) sessionKey(token string) (id, secret string) {
 // principal is the identity that makes a request.
 type principal struct {
 	ARN, UserID string
+	Role        string // name
 	Instance    string // for roles of instances
 	Policies    []iam.Policy
 }
@@ -180,14 +183,13 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 		return nil, "", errExpired
 	}
 	p := &principal{
-		ARN:      w.arn("sts", "", "assumed-role/"+claims.Role+"/"+claims.Instance),
-		UserID:   w.uniqueID("AROA", claims.Role) + ":" + claims.Instance,
+		ARN:      w.arn("sts", "", "assumed-role/"+claims.Role+"/"+cmp.Or(claims.Session, claims.Instance)),
+		UserID:   w.uniqueID("AROA", claims.Role) + ":" + cmp.Or(claims.Session, claims.Instance),
 		Instance: claims.Instance,
+		Role:     claims.Role,
 	}
 	if role := find(w.Roles, claims.Role); role != nil {
-		for _, policy := range role.Policies {
-			p.Policies = append(p.Policies, policy)
-		}
+		p.Policies = w.policiesOf(role)
 	}
 	return p, secret, nil
 }

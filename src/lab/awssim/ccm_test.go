@@ -62,11 +62,9 @@ func TestCloudControllerManager(t *testing.T) {
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	log := startCCM(t, ccm, b, api.Kubeconfig("ccm", "system:masters"))
+	logged(t, startCCM(t, ccm, b, api.Kubeconfig("ccm", "system:masters"), "--configure-cloud-routes=false"))
 	t.Cleanup(func() {
 		if t.Failed() {
-			end, err := tail.File(log, 0, 64<<10, 40)
-			t.Logf("cloud controller's log: %v\n%s", err, end)
 			for _, c := range b.sim.Calls("") {
 				if c.Code != "" && c.Service != "metadata" {
 					t.Logf("%s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
@@ -131,15 +129,31 @@ func ccmWorld() *awssim.World {
 	return world
 }
 
-func startCCM(t *testing.T, binary string, b *bed, kubeconfig string) (log string) {
+// logged shows the end of the cloud controller's log if the test fails.
+func logged(t *testing.T, log string) {
+	t.Cleanup(func() {
+		if t.Failed() {
+			end, err := tail.File(log, 0, 4<<20, 20_000)
+			var lines []string
+			for line := range strings.Lines(end) { // of routes there is one every few seconds
+				if !strings.Contains(line, "batch") && !strings.Contains(line, "route_controller") {
+					lines = append(lines, line)
+				}
+			}
+			t.Logf("cloud controller's log: %v\n%s", err, strings.Join(lines[max(0, len(lines)-40):], ""))
+		}
+	})
+}
+
+func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...string) (log string) {
 	t.Helper()
 	log = filepath.Join(t.TempDir(), "ccm.log")
 	output, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(binary, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-		"--configure-cloud-routes=false", "--leader-elect=false", "--cluster-name="+cluster, "--secure-port=0", "--v=2")
+	command := exec.Command(binary, append(flags, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig, "--leader-elect=false", "--cluster-name="+cluster, "--secure-port=0", "--v=2")...)
 	command.Env = []string{"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir()}
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -229,6 +229,9 @@ func (c *call) instanceView(i *Instance) instanceView {
 		return v
 	}
 	v.PrivateDNSName, v.Address = c.privateDNSName(i.Address), i.Address.String()
+	if vpc := find(c.VPCs, subnet.VPC); vpc != nil && vpc.NoDNSHostnames {
+		v.PrivateDNSName = ""
+	}
 	v.Subnet, v.VPC = i.Subnet, subnet.VPC
 	v.Groups = c.groupViews(i.SecurityGroups)
 	if i.InstanceProfile != "" {
@@ -581,13 +584,13 @@ type terminateInstancesOutput struct {
 	Instances []stateChangeView `xml:"instancesSet>item"`
 }
 
-// instance finds an instance for a changing action and checks the permission.
-func (c *call) instance(id string) (*Instance, error) {
+// instance finds an instance for a changing action and checks the permission, with additional condition keys.
+func (c *call) instance(id string, context map[string][]string) (*Instance, error) {
 	if err := checkInstanceID(id); err != nil {
 		return nil, err
 	}
 	i := find(c.Instances, id)
-	subject := target{arn: c.ec2ARN("instance", id)}
+	subject := target{arn: c.ec2ARN("instance", id), context: context}
 	if i != nil {
 		subject.tags = i.Tags
 	}
@@ -603,7 +606,7 @@ func (c *call) instance(id string) (*Instance, error) {
 func (c *call) terminateInstances(in terminateInstancesInput) (*terminateInstancesOutput, error) {
 	var instances []*Instance
 	for _, id := range in.InstanceId {
-		i, err := c.instance(id)
+		i, err := c.instance(id, nil)
 		if err != nil {
 			return nil, err
 		}
@@ -634,8 +637,20 @@ type modifyInstanceAttributeInput struct {
 	Value           string
 }
 
+// attributeContext has the condition keys ec2:Attribute and ec2:Attribute/NAME of the attribute that a request changes.
+func (in modifyInstanceAttributeInput) attributeContext() map[string][]string {
+	name, value := in.Attribute, in.Value
+	switch {
+	case in.SourceDestCheck.Value != nil:
+		name, value = "SourceDestCheck", strconv.FormatBool(*in.SourceDestCheck.Value)
+	case len(in.GroupId) > 0:
+		return map[string][]string{"ec2:Attribute": {"GroupSet"}}
+	}
+	return map[string][]string{"ec2:Attribute": {name}, "ec2:Attribute/" + name: {value}}
+}
+
 func (c *call) modifyInstanceAttribute(in modifyInstanceAttributeInput) (*done, error) {
-	i, err := c.instance(in.InstanceId)
+	i, err := c.instance(in.InstanceId, in.attributeContext())
 	if err != nil {
 		return nil, err
 	}
@@ -677,7 +692,7 @@ type modifyInstanceMetadataOptionsOutput struct {
 }
 
 func (c *call) modifyInstanceMetadataOptions(in modifyInstanceMetadataOptionsInput) (*modifyInstanceMetadataOptionsOutput, error) {
-	i, err := c.instance(in.InstanceId)
+	i, err := c.instance(in.InstanceId, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -63,6 +63,9 @@ func (c *call) describeAvailabilityZones(in describeAvailabilityZonesInput) (*de
 	return out, err
 }
 
+// dhcpOptions is the id of every VPC's DHCP options.
+const dhcpOptions = "dopt-0a0b0c0d0e0f00001"
+
 type vpcView struct {
 	ID              string `xml:"vpcId"`
 	Owner           string `xml:"ownerId"`
@@ -98,7 +101,7 @@ func (c *call) describeVpcs(in describeVpcsInput) (*describeVpcsOutput, error) {
 	part, next, err := paginate(selected, in.page, 5, 1000)
 	out := &describeVpcsOutput{NextToken: next}
 	for _, v := range part {
-		out.VPCs = append(out.VPCs, vpcView{v.ID, c.Account, "available", v.CIDR.String(), "dopt-0a0b0c0d0e0f00001", "default", false, v.Tags.list()})
+		out.VPCs = append(out.VPCs, vpcView{v.ID, c.Account, "available", v.CIDR.String(), dhcpOptions, "default", false, v.Tags.list()})
 	}
 	return out, err
 }
@@ -145,12 +148,16 @@ func (c *call) describeSubnets(in describeSubnetsInput) (*describeSubnetsOutput,
 	part, next, err := paginate(selected, in.page, 5, 1000)
 	out := &describeSubnetsOutput{NextToken: next}
 	for _, s := range part {
-		out.Subnets = append(out.Subnets, subnetView{
-			ID: s.ID, ARN: c.ec2ARN("subnet", s.ID), State: "available", Owner: c.Account, VPC: s.VPC, CIDR: s.CIDR.String(), FreeAddresses: c.freeAddresses(s),
-			AvailabilityZone: s.AvailabilityZone, AvailabilityZoneID: c.zoneID(s.AvailabilityZone), Tags: s.Tags.list(),
-		})
+		out.Subnets = append(out.Subnets, c.subnetView(s))
 	}
 	return out, err
+}
+
+func (c *call) subnetView(s *Subnet) subnetView {
+	return subnetView{
+		ID: s.ID, ARN: c.ec2ARN("subnet", s.ID), State: "available", Owner: c.Account, VPC: s.VPC, CIDR: s.CIDR.String(), FreeAddresses: c.freeAddresses(s),
+		AvailabilityZone: s.AvailabilityZone, AvailabilityZoneID: c.zoneID(s.AvailabilityZone), Tags: s.Tags.list(),
+	}
 }
 
 func (w *World) freeAddresses(s *Subnet) int {
@@ -257,7 +264,7 @@ func (c *call) routeTableView(t *RouteTable) routeTableView {
 		v.Associations = append(v.Associations, associationView{ID: "rtbassoc-" + suffix, Table: t.ID, Main: true, State: "associated"})
 	}
 	for _, s := range t.Subnets {
-		v.Associations = append(v.Associations, associationView{ID: "rtbassoc-" + s[len("subnet-"):], Table: t.ID, Subnet: s, State: "associated"})
+		v.Associations = append(v.Associations, associationView{ID: associationOf(s), Table: t.ID, Subnet: s, State: "associated"})
 	}
 	for _, r := range t.Routes {
 		view := routeView{Destination: r.Destination, Gateway: r.Gateway, NAT: r.NAT, Instance: r.Instance, State: "active", Origin: "CreateRoute"}
@@ -320,6 +327,9 @@ func (c *call) createRoute(in routeInput) (*done, error) {
 	}
 	if in.GatewayId == "" && in.NatGatewayId == "" && in.InstanceId == "" {
 		return nil, errorf("InvalidParameterCombination", "A route needs exactly one target")
+	}
+	if err := c.checkGateway(t, in.GatewayId); err != nil {
+		return nil, err
 	}
 	if err := c.begin(); err != nil {
 		return nil, err

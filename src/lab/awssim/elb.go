@@ -188,6 +188,9 @@ func (c *call) elbCreate(in elbCreateInput) (*elbCreateOutput, error) {
 	if err := c.allowTagsOnCreate("elasticloadbalancing:AddTags", "elasticloadbalancing:CreateAction", arn, tags); err != nil {
 		return nil, err
 	}
+	if err := c.allowFirst(); err != nil {
+		return nil, err
+	}
 	scheme := in.Scheme
 	if scheme == "" {
 		scheme = "internet-facing"
@@ -225,6 +228,7 @@ func (c *call) elbCreate(in elbCreateInput) (*elbCreateOutput, error) {
 	}
 	l.DNSName = c.balancerDNSName(l.Name, scheme, true)
 	c.ClassicLoadBalancers = append(c.ClassicLoadBalancers, l)
+	c.Settings.NoServiceLinkedRole = false
 	return &elbCreateOutput{l.DNSName}, nil
 }
 

@@ -196,3 +196,22 @@ func isCode(err error, code string) bool {
 	var e *wire.Error
 	return errors.As(err, &e) && e.Code == code
 }
+
+// allowFirst checks, for the first load balancer of an account, the permissions that creating the service-linked role takes. AWS
+// names them one at a time in AccessDenied errors of CreateLoadBalancer (kubernetes/cloud-provider-aws pull request 59 and
+// eksctl-io/eksctl issue 2570).
+func (c *call) allowFirst() error {
+	if !c.Settings.NoServiceLinkedRole {
+		return nil
+	}
+	for _, action := range []string{"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways"} {
+		if err := c.allowAction(action, target{arn: "*"}); err != nil {
+			return err
+		}
+	}
+	const service = "elasticloadbalancing.amazonaws.com"
+	return c.allowAction("iam:CreateServiceLinkedRole", target{
+		arn:     c.arn("iam", "", "role/aws-service-role/"+service+"/AWSServiceRoleForElasticLoadBalancing"),
+		context: map[string][]string{"iam:AWSServiceName": {service}},
+	})
+}

@@ -153,6 +153,9 @@ func (c *call) v2Create(in v2CreateInput) (*v2LoadBalancers, error) {
 	if err := c.allowCreate("loadbalancer/net/"+in.Name, tags); err != nil {
 		return nil, err
 	}
+	if err := c.allowFirst(); err != nil {
+		return nil, err
+	}
 	if err := checkLoadBalancerName(in.Name); err != nil {
 		return nil, err
 	}
@@ -186,6 +189,7 @@ func (c *call) v2Create(in v2CreateInput) (*v2LoadBalancers, error) {
 	}
 	l.ARN, l.DNSName = c.v2ARN("loadbalancer/net/"+l.Name), c.balancerDNSName(l.Name, scheme, false)
 	c.LoadBalancers = append(c.LoadBalancers, l)
+	c.Settings.NoServiceLinkedRole = false
 	view := c.v2View(l)
 	view.State.Code = "provisioning"
 	return &v2LoadBalancers{LoadBalancers: []v2LoadBalancer{view}}, nil

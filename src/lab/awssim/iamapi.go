@@ -18,6 +18,13 @@ var iamOperations = map[string]operation{
 		}
 		return c.simulatePrincipalPolicy(in)
 	}},
+	"AddRoleToInstanceProfile": changing((*call).addRoleToInstanceProfile),
+	"AttachRolePolicy":         changing((*call).attachRolePolicy),
+	"CreatePolicy":             changing((*call).createPolicy),
+	"ListAttachedRolePolicies": listing((*call).listAttachedRolePolicies),
+	"ListRolePolicies":         listing((*call).listRolePolicies),
+	"PutRolePolicy":            changing((*call).putRolePolicy),
+	"UpdateAssumeRolePolicy":   changing((*call).updateAssumeRolePolicy),
 	"GetRole": {run: func(c *call, form url.Values) (any, error) {
 		var in struct{ RoleName string }
 		if err := wire.Decode(form, wire.Query, &in); err != nil {
@@ -31,6 +38,7 @@ type getRoleOutput struct{ Role roleDescription }
 
 type roleDescription struct {
 	Path, RoleName, RoleId, Arn string
+	AssumeRolePolicyDocument    string // URL-encoded
 }
 
 // getRole describes a role. As on AWS, a principal without permission does not learn whether the role exists.
@@ -46,7 +54,7 @@ func (c *call) getRole(name string) (*getRoleOutput, error) {
 	if role == nil {
 		return nil, errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
 	}
-	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn}}, nil
+	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn, url.QueryEscape(c.trustPolicy(role))}}, nil
 }
 
 // roleARN is the ARN of a role with its path.
@@ -95,9 +103,7 @@ func (c *call) simulatePrincipalPolicy(in simulatePrincipalPolicyInput) (*simula
 	for _, role := range c.Roles {
 		if c.roleARN(role) == in.PolicySourceArn {
 			known = true
-			for _, p := range role.Policies {
-				policies = append(policies, p)
-			}
+			policies = append(policies, c.policiesOf(&role)...)
 		}
 	}
 	if !known {

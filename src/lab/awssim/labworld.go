@@ -11,10 +11,11 @@ import (
 
 // Ids of the lab's world, the same in every lab.
 const (
-	LabVPC           = "vpc-0a0b0c0d0e0f00001"
-	LabSecurityGroup = "sg-0a0b0c0d0e0f00001"
-	LabAccount       = "123456789012"
-	LabRegion        = "us-east-1"
+	LabVPC             = "vpc-0a0b0c0d0e0f00001"
+	LabSecurityGroup   = "sg-0a0b0c0d0e0f00001"
+	LabInternetGateway = "igw-0a0b0c0d0e0f00001"
+	LabAccount         = "123456789012"
+	LabRegion          = "us-east-1"
 	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator accepts them.
 	LabAccessKeyID     = "AKIALABLABLABLABLAB0"
 	LabSecretAccessKey = "lab/lab/lab/lab/lab/lab/lab/lab/lab/lab0"
@@ -66,8 +67,9 @@ func NewLabWorld(o LabOptions) *World {
 		Settings: Settings{
 			HealthCheckInterval: Duration(time.Second),
 		},
-		StaticKeys: []StaticKey{{AccessKeyID: LabAccessKeyID, SecretAccessKey: LabSecretAccessKey, User: "operator", Policies: []iam.Policy{allow("*")}}},
-		VPCs:       []VPC{{ID: LabVPC, CIDR: o.Network, Tags: Tags{"Name": "lab"}}},
+		StaticKeys:       []StaticKey{{AccessKeyID: LabAccessKeyID, SecretAccessKey: LabSecretAccessKey, User: "operator", Policies: []iam.Policy{allow("*")}}},
+		VPCs:             []VPC{{ID: LabVPC, CIDR: o.Network, Tags: Tags{"Name": "lab"}}},
+		InternetGateways: []InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
 		SecurityGroups: []SecurityGroup{{
 			ID: LabSecurityGroup, Name: "kubernetes-nodes", Description: "Nodes of the Kubernetes cluster", VPC: LabVPC,
 			Ingress: []Rule{{Protocol: "-1", Group: LabSecurityGroup}},
@@ -85,7 +87,7 @@ func NewLabWorld(o LabOptions) *World {
 	}
 	local := Route{Destination: o.Network.String(), Gateway: "local"}
 	nodes := RouteTable{ID: "rtb-0a0b0c0d0e0f00001", VPC: LabVPC, Main: true, Routes: []Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: Tags{"Name": "nodes"}}
-	public := RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []Route{local, {Destination: "0.0.0.0/0", Gateway: "igw-0a0b0c0d0e0f00001"}}, Tags: Tags{"Name": "public"}}
+	public := RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}}, Tags: Tags{"Name": "public"}}
 	for i, zone := range []string{"a", "b", "c"} {
 		add := func(id, name, role string, cidr netip.Prefix) {
 			tags := clusterTags(id)

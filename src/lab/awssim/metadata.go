@@ -293,8 +293,12 @@ func (w *World) addIAM(tree map[string]metadataResponse, i *Instance, now time.T
 		return
 	}
 	leaf := "meta-data/iam/security-credentials/" + profile.Role
-	if i.CredentialStatus != "" && i.CredentialStatus != "Success" {
-		tree[leaf] = document(map[string]string{"Code": i.CredentialStatus, "Message": "EC2 cannot assume the role " + profile.Role + ".", "LastUpdated": now.Format(stamp)})
+	status := i.CredentialStatus
+	if role := find(w.Roles, profile.Role); role.Untrusted {
+		status = "AssumeRoleUnauthorizedAccess"
+	}
+	if status != "" && status != "Success" {
+		tree[leaf] = document(map[string]string{"Code": status, "Message": "EC2 cannot assume the role " + profile.Role + ".", "LastUpdated": now.Format(stamp)})
 		return
 	}
 	c := w.roleCredentials(i, profile.Role, now)

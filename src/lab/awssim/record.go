@@ -18,9 +18,10 @@ type Call struct {
 	Service      string            `json:"service"` // ec2, elb, elbv2, sts, metadata
 	Action       string            `json:"action"`  // for metadata: the method and path
 	Params       map[string]string `json:"params,omitempty"`
-	Principal    string            `json:"principal,omitempty"` // ARN
-	Instance     string            `json:"instance,omitempty"`  // that the credentials or metadata belong to
-	Source       string            `json:"source"`              // address
+	Principal    string            `json:"principal,omitempty"`   // ARN
+	Permissions  []string          `json:"permissions,omitempty"` // IAM actions that the call requires, such as ec2:CreateTags
+	Instance     string            `json:"instance,omitempty"`    // that the credentials or metadata belong to
+	Source       string            `json:"source"`                // address
 	DryRun       bool              `json:"dry_run,omitempty"`
 	Status       int               `json:"status"`
 	Code         string            `json:"code,omitempty"`  // error code

@@ -8,6 +8,7 @@ import (
 
 // stsOperations is the table of STS's actions.
 var stsOperations = map[string]operation{
+	"AssumeRole": assumeRoleOperation,
 	// It requires no permission, and no policy can deny it.
 	"GetCallerIdentity": {run: func(c *call, form url.Values) (any, error) {
 		var none struct{}

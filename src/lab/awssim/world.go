@@ -27,10 +27,13 @@ type World struct {
 	StaticKeys []StaticKey `json:"static_keys,omitempty"`
 
 	VPCs             []VPC             `json:"vpcs,omitempty"`
+	InternetGateways []InternetGateway `json:"internet_gateways,omitempty"`
+	VPCEndpoints     []VPCEndpoint     `json:"vpc_endpoints,omitempty"`
 	Subnets          []Subnet          `json:"subnets,omitempty"`
 	RouteTables      []RouteTable      `json:"route_tables,omitempty"`
 	SecurityGroups   []SecurityGroup   `json:"security_groups,omitempty"`
 	Roles            []Role            `json:"roles,omitempty"`
+	ManagedPolicies  []ManagedPolicy   `json:"managed_policies,omitempty"`
 	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
 	Instances        []Instance        `json:"instances,omitempty"`
 
@@ -58,6 +61,9 @@ type Settings struct {
 	Throttle []ThrottleRule `json:"throttle,omitempty"`
 	// Latency delays actions; the first rule whose pattern matches an action applies.
 	Latency []LatencyRule `json:"latency,omitempty"`
+	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
+	// the role of the load balancer service.
+	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
 	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
 	ClockOffset Duration `json:"clock_offset,omitzero"`
 }
@@ -94,6 +100,26 @@ type VPC struct {
 	ID   string       `json:"id"`
 	CIDR netip.Prefix `json:"cidr"`
 	Tags Tags         `json:"tags,omitempty"`
+	// NoDNSHostnames turns off the attribute enableDnsHostnames: instances have no private DNS names.
+	NoDNSHostnames bool `json:"no_dns_hostnames,omitempty"`
+}
+
+// InternetGateway connects at most one VPC to the internet.
+type InternetGateway struct {
+	ID  string `json:"id"`
+	VPC string `json:"vpc,omitempty"`
+}
+
+// VPCEndpoint is stored, but forwards nothing.
+type VPCEndpoint struct {
+	ID             string   `json:"id"`
+	VPC            string   `json:"vpc"`
+	Type           string   `json:"type"` // Interface or Gateway
+	Service        string   `json:"service"`
+	Subnets        []string `json:"subnets,omitempty"`
+	SecurityGroups []string `json:"security_groups,omitempty"`
+	RouteTables    []string `json:"route_tables,omitempty"`
+	PrivateDNS     bool     `json:"private_dns,omitempty"`
 }
 
 // Subnet lies in one availability zone.
@@ -148,9 +174,15 @@ type Rule struct {
 
 // Role is an IAM role that instances can assume.
 type Role struct {
-	Name     string                `json:"name"`
-	Path     string                `json:"path,omitempty"`     // such as /team/; default /
-	Policies map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // such as /team/; default /
+	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then need no
+	// permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
+	TrustedBy []string              `json:"trusted_by,omitempty"`
+	Policies  map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+	Attached  []string              `json:"attached,omitempty"` // ARNs of managed policies
+	// Untrusted is true if the role's trust policy does not let EC2 assume it.
+	Untrusted bool `json:"untrusted,omitempty"`
 }
 
 // SetPolicy replaces all policies of a role with the policy document.
@@ -165,6 +197,12 @@ func (w *World) SetPolicy(role string, document []byte) error {
 	}
 	r.Policies = map[string]iam.Policy{"kubernetes": policy}
 	return nil
+}
+
+// ManagedPolicy is a policy that can be attached to roles.
+type ManagedPolicy struct {
+	ARN      string     `json:"arn"`
+	Document iam.Policy `json:"document"`
 }
 
 // InstanceProfile gives instances a role. An empty Role is the common mistake of a profile without a role.
@@ -366,6 +404,9 @@ func (v *validation) err() error {
 type resource interface{ key() string }
 
 func (v VPC) key() string                 { return v.ID }
+func (g InternetGateway) key() string     { return g.ID }
+func (e VPCEndpoint) key() string         { return e.ID }
+func (p ManagedPolicy) key() string       { return p.ARN }
 func (s Subnet) key() string              { return s.ID }
 func (t RouteTable) key() string          { return t.ID }
 func (g SecurityGroup) key() string       { return g.ID }

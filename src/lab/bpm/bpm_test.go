@@ -174,8 +174,8 @@ func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 	}
 	begun := time.Now()
 	expect(t, v, "bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat /var/vcap/sys/log/stubborn/first.stdout.log", "INT\nQUIT")
-	if d := time.Since(begun); d < 20*time.Second || d > 30*time.Second {
-		t.Errorf("stopping a process that ignores signals took %s, want a little over 20s", d)
+	if d := time.Since(begun); d < 15*time.Second || d > 19*time.Second {
+		t.Errorf("stopping a process that ignores signals took %s, want a little over 15s", d)
 	}
 }
 

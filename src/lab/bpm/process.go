@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	stopTimeout = 20 * time.Second // from the shutdown signal to QUIT
-	quitTimeout = 2 * time.Second  // from QUIT to KILL
+	stopTimeout = 15 * time.Second // from the shutdown signal to QUIT: bpm-release, src/bpm/commands/stop.go, DefaultStopTimeout
+	quitTimeout = 2 * time.Second  // from QUIT to KILL: src/bpm/runc/lifecycle/lifecycle.go, ContainerSigQuitGracePeriod
 	stopPoll    = 10 * time.Millisecond
 	hookTimeout = 30 * time.Second
 	defaultUser = "vcap"
@@ -299,7 +299,7 @@ func (p *Process) openLog(stream string, a account) (*os.File, error) {
 	return file, nil
 }
 
-// Stop sends the process its shutdown signal, 20 seconds later QUIT, which makes Go and Java programs print their stacks, and then
+// Stop sends the process its shutdown signal, 15 seconds later QUIT, which makes Go and Java programs print their stacks, and then
 // KILL. It is no error if the process is not running.
 func (p *Process) Stop() error {
 	release, err := p.lock()

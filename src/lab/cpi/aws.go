@@ -9,17 +9,24 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
+	elbtypes "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	"github.com/aws/smithy-go"
 )
 
-// AWS is a Cloud that talks to EC2.
-type AWS struct{ client *ec2.Client }
+// AWS is a Cloud that talks to EC2 and Elastic Load Balancing.
+type AWS struct {
+	client    *ec2.Client
+	balancers *elb.Client
+}
 
-// NewAWS returns a client of the EC2 API at endpoint with an operator's static key.
+// NewAWS returns a client of the APIs at endpoint with an operator's static key.
 func NewAWS(endpoint, region, keyID, secret string) *AWS {
-	return &AWS{ec2.New(ec2.Options{
-		BaseEndpoint: &endpoint, Region: region, Credentials: credentials.NewStaticCredentialsProvider(keyID, secret, ""),
-	})}
+	key := credentials.NewStaticCredentialsProvider(keyID, secret, "")
+	return &AWS{
+		client:    ec2.New(ec2.Options{BaseEndpoint: &endpoint, Region: region, Credentials: key}),
+		balancers: elb.New(elb.Options{BaseEndpoint: &endpoint, Region: region, Credentials: key}),
+	}
 }
 
 // Launch implements Cloud. Tags are set by the launch itself, so that the instance never exists without them.
@@ -50,6 +57,18 @@ func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
 		return "", fmt.Errorf("RunInstances returned %d instances; expected 1", len(output.Instances))
 	}
 	return aws.ToString(output.Instances[0].InstanceId), nil
+}
+
+// Register implements Cloud. The port is that of the target group.
+func (a *AWS) Register(ctx context.Context, id, targetGroup string) error {
+	output, err := a.balancers.DescribeTargetGroups(ctx, &elb.DescribeTargetGroupsInput{Names: []string{targetGroup}})
+	if err != nil {
+		return err
+	}
+	_, err = a.balancers.RegisterTargets(ctx, &elb.RegisterTargetsInput{
+		TargetGroupArn: output.TargetGroups[0].TargetGroupArn, Targets: []elbtypes.TargetDescription{{Id: &id}},
+	})
+	return err
 }
 
 // Terminate implements Cloud.

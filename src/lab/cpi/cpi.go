@@ -27,12 +27,16 @@ type Launch struct {
 	TokensRequired bool
 	HopLimit       int
 	Tags           map[string]string
+	// TargetGroups are the names of the load balancers' target groups that the instance is registered with.
+	TargetGroups []string
 }
 
 // Cloud is the part of the cloud's API that the CPI uses.
 type Cloud interface {
 	// Launch launches an instance and returns its id.
 	Launch(ctx context.Context, l Launch) (string, error)
+	// Register registers an instance with the target group of that name.
+	Register(ctx context.Context, id, targetGroup string) error
 	// Terminate terminates an instance, if it exists.
 	Terminate(ctx context.Context, id string) error
 	// Tag adds tags. Like BOSH's CPI it removes none.
@@ -63,6 +67,13 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 	instance, err := c.Cloud.Launch(ctx, launch)
 	if err != nil {
 		return "", fmt.Errorf("launching the instance: %w", err)
+	}
+	// The CPI registers before the VM has booted (create in instance_manager.rb and lb_target_group.rb of bosh-aws-cpi-release). It never
+	// deregisters: AWS does when the instance is terminated.
+	for _, group := range launch.TargetGroups {
+		if err := c.Cloud.Register(ctx, instance, group); err != nil {
+			return "", errors.Join(fmt.Errorf("registering the instance with target group '%s': %w", group, err), c.Cloud.Terminate(context.WithoutCancel(ctx), instance))
+		}
 	}
 	machine := vm.Spec{
 		Name: spec.Name, StateDir: c.StateDir, Network: c.Network, Address: spec.Instance.Address,
@@ -117,6 +128,7 @@ func launchOf(spec director.VMSpec) (Launch, error) {
 	l.InstanceType = p.text("instance_type")
 	l.AvailabilityZone = p.text("availability_zone")
 	l.InstanceProfile = p.text("iam_instance_profile")
+	l.TargetGroups = p.list("lb_target_groups")
 	options := properties{p.table("metadata_options"), nil}
 	l.TokensRequired = options.text("http_tokens") == "required"
 	l.HopLimit = options.number("http_put_response_hop_limit")

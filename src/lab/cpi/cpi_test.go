@@ -3,10 +3,12 @@ package cpi_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,6 +33,8 @@ type account struct {
 	mutex     sync.Mutex
 	instances map[string]cpi.Launch
 	count     int
+	// registered are the ids of instances that were registered with the target group api, the only one.
+	registered []string
 }
 
 func (a *account) Launch(_ context.Context, l cpi.Launch) (string, error) {
@@ -40,6 +44,14 @@ func (a *account) Launch(_ context.Context, l cpi.Launch) (string, error) {
 	id := fmt.Sprintf("i-%d", a.count)
 	a.instances[id] = l
 	return id, nil
+}
+
+func (a *account) Register(_ context.Context, id, targetGroup string) error {
+	if targetGroup != "api" {
+		return errors.New("no such group")
+	}
+	a.registered = append(a.registered, id)
+	return nil
 }
 
 func (a *account) Terminate(_ context.Context, id string) error {
@@ -231,6 +243,24 @@ func TestDeployOnRealVMs(t *testing.T) {
 	}
 	w.deploy(tarball, director.Options{}, smaller)
 	w.on("db", 1, "sh", "-c", "kill -0 $(cat /var/vcap/sys/run/db/db.pid)")
+}
+
+// An instance that cannot be registered with its load balancer is terminated; the VM is not booted.
+func TestRegistersWithTargetGroups(t *testing.T) {
+	cloud := &account{instances: map[string]cpi.Launch{}}
+	c := &cpi.CPI{StateDir: t.TempDir(), Cloud: cloud}
+	spec := director.VMSpec{
+		Name: "x", Instance: director.Instance{ID: "1", Address: netip.MustParseAddr("10.0.0.5")},
+		NetworkProperties: map[string]any{"subnet": "subnet-1"},
+		CloudProperties:   map[string]any{"lb_target_groups": []any{"api", "typo"}},
+	}
+	_, err := c.CreateVM(context.Background(), spec)
+	if err == nil || !strings.Contains(err.Error(), "target group 'typo': no such group") {
+		t.Errorf("error %v", err)
+	}
+	if !slices.Equal(cloud.registered, []string{"i-1"}) || len(cloud.instances) != 0 {
+		t.Errorf("registered %q, left behind %v", cloud.registered, cloud.instances)
+	}
 }
 
 func TestRefusesInvalidCloudProperties(t *testing.T) {

@@ -1,6 +1,7 @@
 package director
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -375,24 +376,35 @@ func emptiest(zones []string, quota map[string]int, keep []*Instance, places []p
 }
 
 // elect marks one instance of the group as bootstrap: the one that has been so far, otherwise the one with the lowest index. It sorts the
-// instances in the order of updates: the bootstrap instance first, then the others by index.
+// instances in the order of updates (bosh, src/bosh-director/lib/bosh/director/deployment_plan/instance_plan_sorter.rb): the bootstrap
+// instance, the others of its AZ, those without an AZ, and those of other AZs by the AZ's name; in each of these by id.
 func (g *InstanceGroup) elect() {
 	if len(g.Instances) == 0 {
 		return
 	}
-	sort.Slice(g.Instances, func(a, b int) bool { return g.Instances[a].Instance.Index < g.Instances[b].Instance.Index })
-	chosen := 0
-	for n, planned := range g.Instances {
-		if planned.Instance.Bootstrap {
-			chosen = n
-			break
-		}
+	bootstrap := slices.MinFunc(g.Instances, func(a, b *InstancePlan) int {
+		return cmp.Or(last(!a.Instance.Bootstrap)-last(!b.Instance.Bootstrap), a.Instance.Index-b.Instance.Index)
+	}).Instance
+	for _, planned := range g.Instances {
+		planned.Instance.Bootstrap = planned.Instance == bootstrap
 	}
-	for n, planned := range g.Instances {
-		planned.Instance.Bootstrap = n == chosen
+	slices.SortFunc(g.Instances, func(a, b *InstancePlan) int {
+		x, y := a.Instance, b.Instance
+		return cmp.Or(
+			last(!x.Bootstrap)-last(!y.Bootstrap),
+			last(x.AZ != bootstrap.AZ)-last(y.AZ != bootstrap.AZ),
+			cmp.Compare(x.AZ, y.AZ), // no AZ is "", which precedes every name
+			cmp.Compare(x.ID, y.ID),
+		)
+	})
+}
+
+// last is a number by which those that are sorted last follow the others.
+func last(sorted bool) int {
+	if sorted {
+		return 1
 	}
-	first := g.Instances[chosen]
-	g.Instances = append([]*InstancePlan{first}, slices.Delete(slices.Clone(g.Instances), chosen, chosen+1)...)
+	return 0
 }
 
 func lowestFree(used map[int]bool) int {

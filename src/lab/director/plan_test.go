@@ -191,3 +191,32 @@ func TestLaterCloudPropertiesReplaceEarlierOnes(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// TestOrderOfUpdates: the bootstrap instance, its AZ, no AZ, other AZs by name; by id in each.
+func TestOrderOfUpdates(t *testing.T) {
+	group := &InstanceGroup{}
+	for n, text := range []string{"9 z2", "8 z1", "7 -", "6 z3", "5 z2", "4 z1", "3 -", "2 z2", "1 z3"} {
+		id, az, _ := strings.Cut(text, " ")
+		i := &Instance{ID: id, AZ: strings.TrimPrefix(az, "-"), Index: n}
+		group.Instances = append(group.Instances, &InstancePlan{Instance: i})
+	}
+	order := func() string {
+		group.elect()
+		var ids string
+		for n, planned := range group.Instances {
+			ids += planned.Instance.ID
+			if planned.Instance.Bootstrap != (n == 0) {
+				t.Errorf("instance %s: bootstrap is %t", planned.Instance.ID, planned.Instance.Bootstrap)
+			}
+		}
+		return ids
+	}
+	if got, want := order(), "925"+"37"+"48"+"16"; got != want {
+		t.Errorf("instances are updated in the order %s, want %s", got, want)
+	}
+	group.Instances[0].Instance.Bootstrap = false
+	group.Instances[7].Instance.Bootstrap = true // id 1 in z3, although others have a lower index
+	if got, want := order(), "16"+"37"+"48"+"259"; got != want {
+		t.Errorf("with another bootstrap instance: %s, want %s", got, want)
+	}
+}

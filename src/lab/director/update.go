@@ -213,7 +213,7 @@ func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[st
 		return fmt.Errorf("drain: %w", err)
 	}
 	task.Step("stopping jobs")
-	if err := withLimit(ctx, stopLimit, a.Stop); err != nil {
+	if err := a.Stop(ctx); err != nil {
 		return fmt.Errorf("stopping jobs: %w", err)
 	}
 	task.Step("executing post-stop")
@@ -224,7 +224,6 @@ func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[st
 const (
 	scriptLimit = 30 * time.Minute
 	drainLimit  = time.Hour
-	stopLimit   = 10 * time.Minute
 )
 
 func script(ctx context.Context, a agent.Agent, name string, env map[string]string) error {

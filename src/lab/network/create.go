@@ -199,6 +199,10 @@ func HardwareAddress(address netip.Addr) net.HardwareAddr {
 	return net.HardwareAddr{0x06, 0x4c, b[0], b[1], b[2], b[3]}
 }
 
+// ContainerStub is an address of the loopback interface at which containers reach a stemcell's systemd-resolved (bosh-linux-stemcell-builder,
+// stages/bosh_systemd_resolved/assets).
+var ContainerStub = netip.MustParseAddr("169.254.0.53")
+
 // Attach connects a process's network namespace to the bridge: eth0 with address, loopback up, default route via the gateway.
 func (n Network) Attach(pid int, address netip.Addr) error {
 	if !n.Prefix().Contains(address) {
@@ -210,6 +214,9 @@ func (n Network) Attach(pid int, address netip.Addr) error {
 	}
 	return Do(namespace, func() error {
 		if err := up("lo"); err != nil {
+			return err
+		}
+		if err := addAddress("lo", netip.PrefixFrom(ContainerStub, 32)); err != nil {
 			return err
 		}
 		if err := addAddress("eth0", netip.PrefixFrom(address, n.Prefix().Bits())); err != nil {

@@ -77,28 +77,59 @@ func (v *VM) create(ctx context.Context) error {
 	if err := populateRoot(v.Spec); err != nil {
 		return fmt.Errorf("populating its root directory: %w", err)
 	}
-	if err := v.Spec.createCgroups(); err != nil {
-		return err
-	}
 	if v.Spec.PersistentDisk != "" {
 		if err := os.MkdirAll(v.Spec.PersistentDisk, 0o755); err != nil {
 			return fmt.Errorf("persistent disk: %w", err)
 		}
+	}
+	return v.boot(ctx, nil)
+}
+
+// Mount is a directory of the host that a VM has on its ephemeral disk, read-only.
+type Mount struct {
+	Source string `json:"source"` // on the host, absolute
+	Target string `json:"target"` // in the VM
+}
+
+// Boot boots a VM that does not run, as when a machine is powered on: its disks are as they were, and what was only in memory is gone:
+// processes, tmpfs, control groups, and everything in the network namespace (interfaces, addresses, packet filters, settings).
+// What the agent had mounted on the ephemeral disk is mounted again before monit starts.
+func (v *VM) Boot(ctx context.Context, mounts []Mount) error {
+	if v.record.initRuns() {
+		return fmt.Errorf("VM %s is running (init is process %d)", v.Spec.Name, v.record.PID)
+	}
+	v.record.PID, v.record.Started, v.record.Ready = 0, 0, false
+	if err := v.record.save(); err != nil {
+		return err
+	}
+	if err := v.Spec.removeCgroups(ctx); err != nil {
+		return fmt.Errorf("VM %s: %w", v.Spec.Name, err)
+	}
+	if err := v.boot(ctx, mounts); err != nil {
+		return fmt.Errorf("booting VM %s: %w", v.Spec.Name, err)
+	}
+	return nil
+}
+
+// boot starts init, with control groups and network, and waits until it is ready.
+func (v *VM) boot(ctx context.Context, mounts []Mount) error {
+	if err := v.Spec.createCgroups(); err != nil {
+		return err
 	}
 	child, err := startInit(v.Spec)
 	if err != nil {
 		return err
 	}
 	defer child.close()
-	if err := v.boot(ctx, child); err != nil {
+	if err := v.instruct(ctx, child, mounts); err != nil {
 		_ = child.cmd.Process.Kill()
 		return fmt.Errorf("%w\n%s", err, consoleTail(v.Spec))
 	}
 	return nil
 }
 
-// boot sends init its spec once its control groups and network exist, and waits until it is ready.
-func (v *VM) boot(ctx context.Context, child *initProcess) error {
+// instruct sends init its instructions once its control groups and network exist, and waits until it is ready.
+func (v *VM) instruct(ctx context.Context, child *initProcess, mounts []Mount) error {
 	init, err := process.Read(child.cmd.Process.Pid)
 	if err != nil {
 		return fmt.Errorf("init: %w", err)
@@ -113,7 +144,7 @@ func (v *VM) boot(ctx context.Context, child *initProcess) error {
 	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address); err != nil {
 		return err
 	}
-	if err := child.sendSpec(v.Spec); err != nil {
+	if err := child.send(instructions{v.Spec, mounts}); err != nil {
 		return err
 	}
 	if err := child.awaitReady(ctx); err != nil {
@@ -126,11 +157,11 @@ func (v *VM) boot(ctx context.Context, child *initProcess) error {
 // initProcess is a started init with the pipes by which it is controlled until the VM has booted.
 type initProcess struct {
 	cmd    *exec.Cmd
-	spec   *os.File // init reads its Spec from it, and exits if it is closed without one
+	spec   *os.File // init reads its instructions from it, and exits if it is closed without any
 	status *os.File // init writes "ready" or an error to it
 }
 
-// startInit starts this executable as init of new namespaces, where it waits for its Spec.
+// startInit starts this executable as init of new namespaces, where it waits for its instructions.
 func startInit(spec Spec) (*initProcess, error) {
 	specOut, specIn, err := os.Pipe()
 	if err != nil {
@@ -170,13 +201,19 @@ func startInit(spec Spec) (*initProcess, error) {
 	return &initProcess{cmd: cmd, spec: specIn, status: status}, nil
 }
 
-func (p *initProcess) sendSpec(spec Spec) error {
-	content, err := json.Marshal(spec)
+// instructions are what init needs to know.
+type instructions struct {
+	Spec   Spec    `json:"spec"`
+	Mounts []Mount `json:"mounts,omitempty"`
+}
+
+func (p *initProcess) send(i instructions) error {
+	content, err := json.Marshal(i)
 	if err != nil {
 		return err
 	}
 	if _, err := p.spec.Write(append(content, '\n')); err != nil {
-		return fmt.Errorf("sending init its spec: %w", err)
+		return fmt.Errorf("sending init its instructions: %w", err)
 	}
 	return nil
 }
@@ -215,7 +252,7 @@ func consoleTail(s Spec) string {
 }
 
 // Shutdown makes the VM's init stop monit and all processes (SIGTERM, and SIGKILL ten seconds later) and waits until it has exited, as
-// when a machine is powered down. The VM's files are kept; it can only be destroyed afterwards.
+// when a machine is powered down. The VM's files are kept; it can be booted or destroyed afterwards.
 func (v *VM) Shutdown(ctx context.Context) error {
 	if !v.record.initRuns() {
 		return nil

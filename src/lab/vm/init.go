@@ -31,7 +31,8 @@ const (
 	specFD       = 3
 	statusFD     = 4
 	stopTimeout  = 10 * time.Second
-	restartPause = time.Second
+	// systemd's default (RestartSec); monit's unit has Restart=always (bosh-linux-stemcell-builder, stages/bosh_monit/assets/monit.service).
+	restartPause = 100 * time.Millisecond
 )
 
 // MonitPort is where a VM's monit listens, on the VM's loopback address.
@@ -73,7 +74,7 @@ func MaybeRunInit() {
 	}
 }
 
-// initMain is a VM's init: it reads its Spec from file descriptor 3, mounts the VM's filesystems, writes "ready" to descriptor 4, and
+// initMain is a VM's init: it reads its instructions from file descriptor 3, mounts the VM's filesystems, writes "ready" to descriptor 4, and
 // then keeps monit running and reaps children until SIGTERM. It returns the exit code. It must be called on the main goroutine.
 func initMain() int {
 	log := logging.New(os.Stderr)
@@ -89,16 +90,21 @@ func initMain() int {
 		return 1 // the creator of this VM has exited
 	}
 	_ = specPipe.Close()
-	var spec Spec
-	if err := json.Unmarshal([]byte(line), &spec); err != nil {
-		return fail(log, status, fmt.Errorf("decoding the spec: %w", err))
+	var i instructions
+	if err := json.Unmarshal([]byte(line), &i); err != nil {
+		return fail(log, status, fmt.Errorf("decoding the instructions: %w", err))
 	}
-	if err := setUp(spec); err != nil {
+	spec := i.Spec
+	units, err := setUp(spec, i.Mounts)
+	if err != nil {
 		return fail(log, status, err)
+	}
+	if err := startResolver(spec.Network.Gateway(), log); err != nil {
+		return fail(log, status, fmt.Errorf("starting the resolver: %w", err))
 	}
 	debug.SetGCPercent(20) // init has little to do from here on, so memory matters more than speed
 
-	s := &supervisor{log: log, signals: make(chan os.Signal, 64)}
+	s := &supervisor{log: log, units: units, signals: make(chan os.Signal, 64)}
 	signal.Notify(s.signals, unix.SIGCHLD, unix.SIGTERM, unix.SIGINT, unix.SIGPWR)
 	if err := s.startMonit(); err != nil {
 		return fail(log, status, err)
@@ -120,39 +126,74 @@ func fail(log *slog.Logger, status *os.File, err error) int {
 	return 1
 }
 
-// setUp sets up the namespaces that init was started in as the VM.
-func setUp(spec Spec) error {
+// setUp sets up the namespaces that init was started in as the VM, and returns the hierarchy of systemd's units.
+func setUp(spec Spec, mounts []Mount) (hierarchy, error) {
 	trees, err := hierarchies() // before the host's mounts are removed
 	if err != nil {
-		return err
+		return hierarchy{}, err
 	}
 	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all processes.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return fmt.Errorf("creating a cgroup namespace: %w", err)
+		return hierarchy{}, fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
 	if err := unix.Sethostname([]byte(spec.hostname())); err != nil {
-		return fmt.Errorf("setting the host name: %w", err)
+		return hierarchy{}, fmt.Errorf("setting the host name: %w", err)
 	}
-	if err := mountAll(spec, trees); err != nil {
-		return err
+	if err := mountAll(spec, mounts, trees); err != nil {
+		return hierarchy{}, err
+	}
+	if err := setKernelDefaults(); err != nil {
+		return hierarchy{}, err
 	}
 	unix.Umask(0o022)
 	name, _ := unix.BytePtrFromString(initArgument) // instead of "exe", the name of the link by which it was started
 	if err := unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0); err != nil {
-		return fmt.Errorf("naming init: %w", err)
+		return hierarchy{}, fmt.Errorf("naming init: %w", err)
 	}
-	return os.WriteFile(SystemMonitrc, nil, 0o600)
+	units, err := unitTree(trees)
+	return units, errors.Join(err, os.WriteFile(SystemMonitrc, nil, 0o600))
+}
+
+// kernelDefaults are settings of the network namespace as a stemcell boots with them (bosh-linux-stemcell-builder, stages/bosh_sysctl/assets/
+// 60-bosh-sysctl.conf); a new namespace has the host's. Those for bridged packets do not exist on a stemcell until br_netfilter is loaded,
+// and have no effect before.
+var kernelDefaults = map[string]string{
+	"net/ipv4/ip_forward":                 "0",
+	"net/ipv4/conf/all/rp_filter":         "1",
+	"net/ipv4/conf/default/rp_filter":     "1",
+	"net/ipv6/conf/all/disable_ipv6":      "1",
+	"net/ipv6/conf/default/disable_ipv6":  "1",
+	"net/bridge/bridge-nf-call-iptables":  "0",
+	"net/bridge/bridge-nf-call-ip6tables": "0",
+}
+
+func setKernelDefaults() error {
+	for name, value := range kernelDefaults {
+		file, err := os.OpenFile("/proc/sys/"+name, os.O_WRONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // not in this kernel
+		}
+		if err == nil {
+			_, err = file.WriteString(value)
+			err = errors.Join(err, file.Close())
+		}
+		if err != nil {
+			return fmt.Errorf("setting %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // supervisor keeps monit running and reaps processes.
 type supervisor struct {
 	log     *slog.Logger
 	signals chan os.Signal
+	units   hierarchy
 	monit   int // PID, 0 if it does not run
 }
 
 func (s *supervisor) startMonit() error {
-	pid, err := syscall.ForkExec("/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
+	pid, err := startInUnit(s.units, "/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
 		Files: []uintptr{openNull(), 1, 2},
@@ -259,7 +300,7 @@ func (s *supervisor) awaitChildren(limit time.Duration, done func() bool) {
 func noOtherProcess() bool { return errors.Is(unix.Kill(-1, 0), unix.ESRCH) }
 
 // mountAll creates the VM's mounts and makes them the root of this process.
-func mountAll(spec Spec, trees []hierarchy) error {
+func mountAll(spec Spec, mounts []Mount, trees []hierarchy) error {
 	root := spec.root()
 	// Keep the following mounts from propagating to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
@@ -277,6 +318,9 @@ func mountAll(spec Spec, trees []hierarchy) error {
 	if err := mountCgroups(root, trees); err != nil {
 		return err
 	}
+	if err := playSystemd(root, trees); err != nil {
+		return err
+	}
 	if err := createDevices(root); err != nil {
 		return err
 	}
@@ -285,6 +329,11 @@ func mountAll(spec Spec, trees []hierarchy) error {
 	}
 	if spec.PersistentDisk != "" {
 		if err := bind(spec.PersistentDisk, root, bosh.DefaultRoot.Path("store")); err != nil {
+			return err
+		}
+	}
+	for _, m := range mounts {
+		if err := bindReadOnly(m.Source, root, m.Target); err != nil {
 			return err
 		}
 	}
@@ -304,12 +353,20 @@ func bindSystem(root string) error {
 		if err != nil || !info.IsDir() {
 			continue // a link into /usr, or not on this host
 		}
-		if err := bind("/"+name, root, name); err != nil {
+		if err := bindReadOnly("/"+name, root, name); err != nil {
 			return err
 		}
-		if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(root, name), unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
-			return fmt.Errorf("making /%s read-only: %w", name, err)
-		}
+	}
+	return nil
+}
+
+// bindReadOnly is bind, with all mounts of the directory read-only.
+func bindReadOnly(source, root, target string) error {
+	if err := bind(source, root, target); err != nil {
+		return err
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(root, target), unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		return fmt.Errorf("making %s read-only: %w", target, err)
 	}
 	return nil
 }
@@ -343,8 +400,9 @@ func mountKernelFilesystems(root string) error {
 		{"/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
 		{"/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
 		{"/dev/mqueue", "mqueue", safe, ""},
-		// bosh-agent mounts a tmpfs of this size there.
-		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, fmt.Sprintf("size=16m,mode=755,gid=%d", VcapGID)},
+		// As bosh-agent does (setupRunDir in platform/linux_platform.go): 16 MB unless env.bosh.run_dir.tmpfs_size is set, with the
+		// kernel's mode for a tmpfs, of root and vcap.
+		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", 0, fmt.Sprintf("size=16m,mode=1777,gid=%d", VcapGID)},
 	} {
 		target := filepath.Join(root, m.target)
 		if err := os.MkdirAll(target, 0o755); err != nil {

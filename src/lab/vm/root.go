@@ -152,7 +152,6 @@ func writeEtc(spec Spec) error {
 	for name, f := range map[string]etcFile{
 		"hostname":      {0o644, spec.hostname() + "\n"},
 		"hosts":         {0o644, fmt.Sprintf("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n", spec.Address, names)},
-		"resolv.conf":   {0o644, fmt.Sprintf("nameserver %s\noptions timeout:2 attempts:3\n", spec.Network.Gateway())},
 		"machine-id":    {0o444, hex.EncodeToString(id) + "\n"},
 		"fstab":         {0o644, ""},
 		"passwd":        {0o644, systemAccounts(string(passwd)) + fmt.Sprintf("vcap:x:%d:%d:BOSH jobs:/home/vcap:/bin/bash\n", VcapUID, VcapGID)},
@@ -163,6 +162,9 @@ func writeEtc(spec Spec) error {
 		if err := writeFile(filepath.Join(spec.root(), "etc", name), f.content, f.mode); err != nil {
 			return err
 		}
+	}
+	if err := writeResolvConf(spec, nil); err != nil {
+		return err
 	}
 	return writeFile(filepath.Join(spec.root(), MonitUserFile), monitUser+":"+hex.EncodeToString(password)+"\n", 0o600)
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/tail"
+	"kubernetes-release/lab/awssim"
 )
 
 // labCluster is the cluster's name in the lab.
@@ -24,6 +25,7 @@ const labCluster = "lab"
 // cloudCall is an entry in the AWS simulator's record of calls.
 type cloudCall struct {
 	Service, Action, Code, Principal string
+	Permissions                      []string
 	DryRun                           bool `json:"dry_run"`
 }
 
@@ -58,7 +60,7 @@ func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 func (l *lab) enforce(t *testing.T) {
 	t.Helper()
 	for _, role := range []string{"control", "worker"} {
-		policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster).Output()
+		policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
 		if err != nil {
 			t.Fatalf("iam-policy: %v", err)
 		}

@@ -1,10 +1,12 @@
 package docs
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -44,24 +46,39 @@ func checkCommand(t *testing.T, words []string) {
 	case "bin/lab", ".lab/bin/kubectl":
 		// run by the acceptance tests
 	case "bosh":
-		checkBosh(t, words[1:])
+		checkBosh(t, words[1:], nil)
 	default:
 		t.Errorf("no test checks the command %q", words[0])
 	}
 }
 
-// checkBosh interpolates what a bosh command deploys, strictly, and checks that every file it names exists.
-func checkBosh(t *testing.T, words []string) {
+// checkBosh interpolates what a bosh command deploys, strictly, and checks that every file it names exists or is shown: the content
+// of files that the document has operators write, by name. An ellipsis stands for the other options of a deployment.
+func checkBosh(t *testing.T, words []string, shown map[string]string) {
 	var manifest string
 	var ops []string
 	vars := template.StaticVariables{}
+	if slices.Contains(words, "…") {
+		vars["cluster_name"] = "prod"
+	}
 	for i := 0; i < len(words); i++ {
 		switch word := words[i]; {
-		case word == "-d" || word == "-l":
+		case word == "-d":
 			i++
+		case word == "-l":
+			i++
+			values := map[string]any{}
+			if err := yaml.Unmarshal([]byte(shown[words[i]]), &values); err != nil {
+				t.Errorf("%s: %v", words[i], err)
+			}
+			maps.Copy(vars, values)
 		case word == "-o":
 			i++
-			ops = append(ops, words[i])
+			text, ok := shown[words[i]]
+			if !ok {
+				text = read(t, words[i])
+			}
+			ops = append(ops, text)
 		case word == "-v":
 			i++
 			name, value, _ := strings.Cut(words[i], "=")
@@ -84,12 +101,12 @@ func interpolate(t *testing.T, manifest string, opsFiles []string, vars template
 	var all patch.Ops
 	for _, f := range opsFiles {
 		var defs []patch.OpDefinition
-		if err := yaml.Unmarshal([]byte(read(t, f)), &defs); err != nil {
-			t.Fatalf("%s: %v", f, err)
+		if err := yaml.Unmarshal([]byte(f), &defs); err != nil {
+			t.Fatalf("%v in\n%s", err, f)
 		}
 		ops, err := patch.NewOpsFromDefinitions(defs)
 		if err != nil {
-			t.Fatalf("%s: %v", f, err)
+			t.Fatalf("%v in\n%s", err, f)
 		}
 		all = append(all, ops)
 	}
@@ -97,18 +114,18 @@ func interpolate(t *testing.T, manifest string, opsFiles []string, vars template
 	content := template.NewTemplate([]byte(read(t, manifest)))
 	merged, err := content.Evaluate(vars, all, template.EvaluateOpts{})
 	if err != nil {
-		t.Fatalf("%s with %v: %v", manifest, opsFiles, err)
+		t.Fatalf("%s: %v", manifest, err)
 	}
 	generated := struct {
 		Variables []struct{ Name string }
 	}{}
 	if err := yaml.Unmarshal(merged, &generated); err != nil {
-		t.Fatalf("%s with %v: %v", manifest, opsFiles, err)
+		t.Fatalf("%s: %v", manifest, err)
 	}
 	for _, v := range generated.Variables {
 		vars[v.Name] = map[any]any{"ca": "generated", "certificate": "generated", "private_key": "generated", "public_key": "generated"}
 	}
 	if _, err := content.Evaluate(vars, all, template.EvaluateOpts{ExpectAllKeys: true}); err != nil {
-		t.Errorf("%s with %v: %v", manifest, opsFiles, err)
+		t.Errorf("%s: %v", manifest, err)
 	}
 }

@@ -46,8 +46,9 @@ var reservedFlags = map[string][]string{
 	"kubelet": {
 		"address", "anonymous-auth", "authentication-token-webhook", "authorization-mode", "cgroup-driver", "cgroup-root",
 		"client-ca-file", "cluster-dns", "cluster-domain", "container-runtime-endpoint", "eviction-hard", "eviction-soft",
-		"eviction-soft-grace-period", "fail-swap-on", "kube-reserved", "max-pods", "protect-kernel-defaults", "read-only-port",
-		"register-with-taints", "resolv-conf", "rotate-certificates", "seccomp-default", "system-reserved",
+		"eviction-soft-grace-period", "fail-swap-on", "kube-reserved", "max-pods", "pod-max-pids", "protect-kernel-defaults",
+		"read-only-port", "register-with-taints", "resolv-conf", "rotate-certificates", "seccomp-default", "system-reserved",
+		"tls-cipher-suites", "tls-min-version",
 	},
 }
 

@@ -20,6 +20,8 @@ import (
 // everything sets each property of each job to a value other than its default, which TestEveryPropertyIsTestedAndDescribed checks.
 var everything = map[string]values{
 	"etcd": {
+		"metrics":             values{"bind_address": "0.0.0.0"},
+		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
 		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
 	},
@@ -27,9 +29,11 @@ var everything = map[string]values{
 		"cluster": values{
 			"domain": "k8s.example", "pod_cidr": "172.20.0.0/14", "service_cidr": "172.24.0.0/16", "dns_ip": "172.24.0.53",
 		},
-		"api":             values{"port": 8443},
-		"tls":             values{"min_version": "VersionTLS13"},
-		"service_account": values{"public_keys": []any{"public key 2", "public key 1"}},
+		"api": values{"port": 8443},
+		"tls": values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
+		"service_account": values{
+			"public_keys": []any{"public key 2", "public key 1"}, "jwks_uri": "https://keys.example/jwks", "extend_token_expiration": true,
+		},
 		"encryption": values{
 			"keys": []any{
 				values{"name": "key2", "secret": "vutsrqponmlkjihgfedcba9876543210"},
@@ -39,9 +43,17 @@ var everything = map[string]values{
 		},
 		"authentication": values{
 			"anonymous_paths": []any{"/readyz"},
-			"jwt":             []any{values{"issuer": values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}}}},
+			"jwt": []any{values{
+				"issuer":              values{"url": "https://issuer.example", "audiences": []any{"kubernetes"}},
+				"claimMappings":       values{"username": values{"claim": "email", "prefix": "oidc:"}},
+				"userValidationRules": []any{values{"expression": "!user.username.startsWith('system:')"}},
+			}},
 		},
-		"admission":                       values{"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass"}},
+		"admission": values{
+			"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
+			"config": values{"EventRateLimit": values{"kind": "Configuration"}},
+		},
+		"pod_security":                    values{"enforce": "restricted", "audit": "baseline", "warn": "privileged", "exempt_namespaces": []any{"kube-system", "csi"}},
 		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},
@@ -49,15 +61,18 @@ var everything = map[string]values{
 		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "goaway-chance": 0.001, "enable-logs-handler": nil},
 	},
 	"kube-controller-manager": {
-		"api": values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"api":     values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
 		"log_level": 4, "extra_args": values{"node-monitor-grace-period": "40s"},
 	},
 	"kube-scheduler": {
-		"api": values{"host": "api.example"}, "config": values{"percentageOfNodesToScore": 50}, "log_level": 4,
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"api":     values{"host": "api.example"}, "config": values{"percentageOfNodesToScore": 50}, "log_level": 4,
 		"extra_args": values{"vmodule": "schedule_one=5"},
 	},
 	"cloud-controller-manager": {
-		"api": values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"api":     values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
@@ -78,7 +93,8 @@ var everything = map[string]values{
 		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {
-		"api": values{"host": "api.example"}, "mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}, "log_level": 4,
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"api":     values{"host": "api.example"}, "mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}, "log_level": 4,
 		"extra_args": values{"vmodule": "proxier=4"},
 	},
 	"flannel": {

@@ -23,9 +23,9 @@ networks:
 - name: kubernetes
   type: manual
   subnets:
-  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2]}
-  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2]}
-  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2]}
+  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
+  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
+  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
 compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernetes}
 `
 
@@ -33,6 +33,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
+	// files are ops-files elsewhere, applied last.
+	files []string
 	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
 	regenerate string
 }
@@ -54,7 +56,7 @@ func (d deployment) source(t testing.TB) manifest.Source {
 	}
 	return manifest.Source{
 		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
-		OpsFiles: opsPaths(d.ops),
+		OpsFiles: append(opsPaths(d.ops), d.files...),
 		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
 		Store:    variables,
 	}
@@ -207,21 +209,6 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 			script := string(file(t, group(t, p, name), job, "bin/post-start"))
 			if got := strings.Count(script, "--etcd-member="); got != want {
 				t.Errorf("%s: post-start of %s has %d etcd members, want %d:\n%s", name, job, got, want, script)
-			}
-		}
-	}
-}
-
-// The first control VM with a quorum applies the addons of a new cluster, the last one those of a new release.
-func TestAddonsAreAppliedByTheLastControlVMOrInANewCluster(t *testing.T) {
-	for _, instance := range group(t, plan(t, deployment{}), "control").Instances {
-		for _, rendered := range instance.Rendered {
-			if rendered.Name != "kubernetes-addons" {
-				continue
-			}
-			script := string(rendered.Files["bin/post-start"])
-			if got, want := strings.Contains(script, "--if-new"), instance.Instance.Index != 2; got != want || strings.Count(script, "--etcd-member=") != 3 {
-				t.Errorf("%s: --if-new is %v, want %v, with 3 members in\n%s", instance.Instance, got, want, script)
 			}
 		}
 	}

@@ -118,6 +118,56 @@ func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 	}
 }
 
+// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next pre-start.
+func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	root := t.TempDir()
+	files := map[string][]byte{
+		"packages/helpers/bin/kube-launcher":            []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
+		"jobs/kubelet/config/token":                     nil,
+		"jobs/kubelet/config/bootstrap-kubeconfig.json": nil,
+		"jobs/kubelet/config/home/.docker/config.json":  nil,
+		"sys/run/kubelet/x":                             nil,
+	}
+	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
+		files["jobs/kubelet/bin/"+script] = bytes.ReplaceAll(scripts["bin/"+script], []byte("/var/vcap"), []byte(root))
+	}
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leaving := filepath.Join(root, "sys/run/kubelet/leaving")
+	if err := os.Symlink("/etc/passwd", leaving); err != nil { // as vcap could do
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ command, calls string }{
+		{"ctl start", "start\n"},
+		{"pre-stop", ""}, // the VM is going to be deleted
+		{"ctl stop", "stop\n"},
+		{"ctl start", ""},
+		{"pre-start", "check\n"}, // it was not deleted
+		{"ctl start", "start\n"},
+	} {
+		if err := os.RemoveAll(filepath.Join(root, "calls")); err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(step.command)
+		command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", words[0]), words[1:]...)
+		command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BOSH_VM_NEXT_STATE=delete", "BOSH_DEPLOYMENT_NEXT_STATE=keep"}
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", step.command, err, output)
+		}
+		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
+			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
+		}
+	}
+}
+
 // flannel is ready when it has written its subnet file since it started.
 func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 	script := mustRender(t, "flannel", inputFor(t, "flannel"))["bin/ready"]

@@ -17,8 +17,10 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 	modules, settings := map[string]bool{}, map[string]string{}
 	for _, job := range nodeJobs {
 		files := mustRender(t, job, inputFor(t, job))
+		// A reboot removes kubelet's marker file, as pre-start does.
+		prestart := strings.ReplaceAll(string(files["bin/pre-start"]), "/var/vcap/sys/run/kubelet/leaving", "")
 		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/sys/run/"} {
-			if strings.Contains(string(files["bin/pre-start"]), word) {
+			if strings.Contains(prestart, word) {
 				t.Errorf("%s: pre-start uses %s, which a reboot undoes", job, word)
 			}
 		}

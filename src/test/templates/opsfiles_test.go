@@ -130,6 +130,58 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"expose-metrics.yml": {deployment{ops: []string{"expose-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		for job, want := range map[string]values{
+			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
+			"etcd": {"listen-metrics-urls": "http://0.0.0.0:2381"},
+		} {
+			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
+			for flag, value := range want {
+				if flags[flag] != value {
+					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
+				}
+			}
+		}
+	}},
+	"set-registry-credentials.yml": {deployment{
+		ops:  []string{"set-registry-credentials.yml"},
+		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		// Docker Hub has a key of its own.
+		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
+		if got := decode[values](t, file(t, worker, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
+			t.Errorf("kubelet reads %v, want %v", got, want)
+		}
+		environment := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
+		if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
+			t.Errorf("kubelet's home directory is %v", environment["HOME"])
+		}
+	}},
+	"set-audit-policy.yml": {deployment{
+		ops:  []string{"set-audit-policy.yml"},
+		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
+	}, func(t *testing.T, p *director.Plan) {
+		policy := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/audit-policy.json"))
+		if got := fmt.Sprint(policy["rules"], policy["omitStages"]); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
+			t.Errorf("the audit policy is %v", policy)
+		}
+	}},
+	"set-pod-security-defaults.yml": {deployment{
+		ops:  []string{"set-pod-security-defaults.yml"},
+		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},
+	}, func(t *testing.T, p *director.Plan) {
+		plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
+		configuration := plugins[0].(values)["configuration"].(values)
+		defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
+		if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" || defaults["audit"] != "privileged" {
+			t.Errorf("the defaults are %v", defaults)
+		}
+		if got := fmt.Sprint(exemptions["namespaces"]); got != "[kube-system storage]" {
+			t.Errorf("the exempt namespaces are %s", got)
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)

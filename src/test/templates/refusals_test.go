@@ -15,6 +15,19 @@ import (
 // and what is allowed.
 func TestInvalidPropertiesAreRefused(t *testing.T) {
 	cluster := func(properties values) values { return values{"cluster": properties} }
+	jwt := func(change func(authenticator values)) values {
+		authenticator := values{
+			"issuer":        values{"url": "https://login.example", "audiences": []any{"kubernetes"}},
+			"claimMappings": values{"username": values{"claim": "email", "prefix": "oidc:"}, "groups": values{"expression": "claims.groups"}},
+		}
+		change(authenticator)
+		return values{"authentication": values{"jwt": []any{authenticator}}}
+	}
+	issuer := func(key string, value any) values {
+		return jwt(func(a values) { a["issuer"].(values)[key] = value })
+	}
+	auditPolicy := func(policy values) values { return values{"audit": values{"policy": policy}} }
+	suites := func(names ...string) values { return values{"tls": values{"cipher_suites": names}} }
 	cases := []struct {
 		name, job string
 		given     values
@@ -59,7 +72,53 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"role with its path", "kubelet-csr-approver", values{"join": values{"roles": []any{"team/node"}}}, []string{`join.roles is ["team/node"]`, "without their path"}},
 		{"approving controller", "kube-controller-manager", values{"controllers": []any{"*", "csrapproving"}}, []string{"certificatesigningrequest-approving-controller must stay off"}},
 		{"static tokens", "kube-apiserver", values{"extra_args": values{"token-auth-file": "/tokens"}}, []string{"token-auth-file", "never expire"}},
+		{"audit policy without rules", "kube-apiserver", auditPolicy(values{"rules": []any{}}), []string{"audit.policy.rules is []", "at least one"}},
+		{"audit policy that is a list", "kube-apiserver", values{"audit": values{"policy": []any{}}}, []string{"audit.policy is []", "map of rules, omitStages"}},
+		{"audit rule without a level", "kube-apiserver", auditPolicy(values{"rules": []any{values{"verbs": []any{"get"}}}}), []string{"audit.policy.rules[0].level is nil", "None, Metadata, Request, RequestResponse"}},
+		{"misspelled condition of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
+			values{"level": "Metadata"}, values{"level": "None", "userGroup": []any{"system:nodes"}},
+		}}), []string{`audit.policy.rules[1] has the field "userGroup"`, "userGroups"}},
+		{"audit rule with a string for a list", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "None", "users": "me"}}}), []string{`rules[0].users is "me"`, "list of strings"}},
+		{"unknown stage", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "Metadata"}}, "omitStages": []any{"Response"}}), []string{`audit.policy.omitStages is ["Response"]`, "ResponseComplete"}},
+		{"misspelled resource of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
+			values{"level": "None", "resources": []any{values{"resource": []any{"leases"}}}},
+		}}), []string{`rules[0].resources[0] has the field "resource"`, "resourceNames"}},
+		{"unknown TLS version", "kube-apiserver", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
+		{"suite with CBC", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_128_CBC_SHA", "AES_256_GCM_SHA384"}},
+		{"suites without the one of HTTP/2", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), []string{"tls.cipher_suites is", "which HTTP/2 requires"}},
+		{"unknown TLS version of etcd", "etcd", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
+		{"suite with CBC in etcd", "etcd", suites("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_256_GCM_SHA384"}},
+		{"keys without TLS", "kube-apiserver", values{"service_account": values{"jwks_uri": "http://keys.example/jwks"}}, []string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"}},
+		{"token lifetime that is a word", "kube-apiserver", values{"service_account": values{"extend_token_expiration": "no"}}, []string{`service_account.extend_token_expiration is "no"`, "true or false"}},
+		{"no NodeRestriction", "kube-apiserver", values{"admission": values{"disable": []any{"NodeRestriction"}}}, []string{"admission.disable holds NodeRestriction"}},
+		{"PodSecurity in two places", "kube-apiserver", values{"admission": values{"config": values{"PodSecurity": values{}}}}, []string{"admission.config holds PodSecurity", "pod_security"}},
+		{"configuration that is a list", "kube-apiserver", values{"admission": values{"config": values{"EventRateLimit": []any{}}}}, []string{"admission.config is", "map of admission plugin"}},
+		{"unknown Pod Security Standard", "kube-apiserver", values{"pod_security": values{"enforce": "default"}}, []string{`pod_security.enforce is "default"`, "privileged, baseline, restricted"}},
+		{"exempt pattern", "kube-apiserver", values{"pod_security": values{"exempt_namespaces": []any{"kube-*"}}}, []string{`pod_security.exempt_namespaces is ["kube-*"]`, "names of namespaces"}},
+		{"no processes in a pod", "kubelet", values{"pod_pids_limit": 0}, []string{"pod_pids_limit is 0", "1 or more, or -1"}},
 		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
+		{"sign-in that is no list", "kube-apiserver", values{"authentication": values{"jwt": values{}}}, []string{"authentication.jwt is {}", "a list of JWT authenticators"}},
+		{"issuer without TLS", "kube-apiserver", issuer("url", "http://login.example"), []string{`authentication.jwt[0].issuer.url is "http://login.example"`, "an https URL"}},
+		{"issuer without a scheme", "kube-apiserver", issuer("url", "login.example"), []string{`issuer.url is "login.example"`, "an https URL"}},
+		{"issuer with a query", "kube-apiserver", issuer("url", "https://login.example?tenant=1"), []string{"https://login.example?tenant=1", "query"}},
+		{"issuer of service accounts", "kube-apiserver", issuer("url", "https://kubernetes.default.svc.cluster.local"), []string{"issuer.url", "service account tokens"}},
+		{"discovery without TLS", "kube-apiserver", issuer("discoveryURL", "http://x"), []string{`issuer.discoveryURL is "http://x"`}},
+		{"issuer twice", "kube-apiserver", func() values {
+			v := issuer("url", "https://login.example")
+			list := v["authentication"].(values)["jwt"].([]any)
+			return values{"authentication": values{"jwt": append(list, list[0])}}
+		}(), []string{"authentication.jwt[1].issuer.url", "can be in the list once"}},
+		{"misspelled field of an issuer", "kube-apiserver", issuer("audience", []any{"x"}), []string{"authentication.jwt[0].issuer", "audience is unknown", "audiences, audienceMatchPolicy"}},
+		{"no audience", "kube-apiserver", issuer("audiences", []any{}), []string{"issuer.audiences is []", "at least one client id"}},
+		{"audience that is no list", "kube-apiserver", issuer("audiences", "kubernetes"), []string{`issuer.audiences is "kubernetes"`, "a list"}},
+		{"two audiences", "kube-apiserver", issuer("audiences", []any{"a", "b"}), []string{"issuer.audienceMatchPolicy", "MatchAny"}},
+		{"CA that is a path", "kube-apiserver", issuer("certificateAuthority", "/etc/ca.pem"), []string{`certificateAuthority is "/etc/ca.pem"`, "PEM"}},
+		{"sign-in without names", "kube-apiserver", jwt(func(a values) { delete(a, "claimMappings") }), []string{"authentication.jwt[0].claimMappings is nil", "username"}},
+		{"sign-in without a user name", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values), "username") }), []string{"claimMappings.username is nil"}},
+		{"name without a prefix", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values)["username"].(values), "prefix") }), []string{"claimMappings.username", `claim requires prefix, such as "oidc:"`}},
+		{"claim and expression", "kube-apiserver", jwt(func(a values) { a["claimMappings"].(values)["groups"].(values)["claim"] = "groups" }), []string{"claimMappings.groups", "exactly one of claim and expression"}},
+		{"rule without an expression", "kube-apiserver", jwt(func(a values) { a["userValidationRules"] = []any{values{"message": "no"}} }), []string{"userValidationRules[0]", "expression is required"}},
+		{"rules of claims", "kube-apiserver", jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }), []string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"}},
 		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
 		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
 		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
@@ -73,6 +132,10 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"mirror without a scheme", "containerd", values{"registry": values{"mirrors": values{"docker.io": []any{"mirror.example"}}}}, []string{`docker.io: ["mirror.example"]`, "https://mirror.example"}},
 		{"mirrors and their directory", "containerd", values{"registry": values{"config_path": "/etc/mirrors", "mirrors": values{"docker.io": []any{"https://mirror.example"}}}}, []string{"registry.mirrors and registry.config_path are both set"}},
 		{"mirrors are a string", "containerd", values{"registry": values{"mirrors": values{"docker.io": "https://mirror.example"}}}, []string{"docker.io", "list of URLs"}},
+		{"credentials for a URL", "kubelet", values{"registry_credentials": values{"https://registry.example": values{"username": "a", "password": "b"}}}, []string{`registry_credentials holds "https://registry.example"`, "without a scheme"}},
+		{"credentials without a password", "kubelet", values{"registry_credentials": values{"registry.example": values{"username": "a"}}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
+		{"credentials in one string", "kubelet", values{"registry_credentials": values{"registry.example": "a:b"}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
+		{"credentials as a list", "kubelet", values{"registry_credentials": []any{}}, []string{"registry_credentials must be a map"}},
 		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
@@ -80,6 +143,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
 		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
 		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
+		{"metrics of a host name", "kube-scheduler", values{"metrics": values{"bind_address": "localhost"}}, []string{`metrics.bind_address is "localhost"`, "127.0.0.1", "0.0.0.0"}},
+		{"metrics with a port", "etcd", values{"metrics": values{"bind_address": "0.0.0.0:9000"}}, []string{`metrics.bind_address is "0.0.0.0:9000"`}},
+		{"metrics nowhere", "kube-controller-manager", values{"metrics": values{"bind_address": ""}}, []string{`metrics.bind_address is ""`}},
+		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
+		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
+		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
@@ -234,5 +303,34 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 	if got := string(files["config/environment"]); got != "export A=b\\ c\n" {
 		t.Errorf("environment is %q", got)
+	}
+}
+
+// Whatever the order of updates, every control VM applies the addons, and only the end of the deploy deletes what is obsolete.
+func TestAddonsDependOnNoOrder(t *testing.T) {
+	for name, test := range map[string]struct {
+		vms                 int
+		spec                values
+		start, deploy       []string
+		notStart, notDeploy string // what the scripts must not have
+	}{
+		"single VM": {1, values{"index": 0, "bootstrap": true}, []string{"apply-addons \\"}, nil, "keep-obsolete", "apply-addons"},
+		"bootstrap": {3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-member="}, []string{"apply-addons \\"}, "wait-ready", "keep-obsolete"},
+		"other VM":  {3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-member="}, nil, "wait-ready", "apply-addons"},
+	} {
+		in := inputFor(t, "kubernetes-addons")
+		in.Spec, in.Instances = test.spec, test.vms
+		files := mustRender(t, "kubernetes-addons", in)
+		for script, want := range map[string][]string{"post-start": test.start, "post-deploy": test.deploy} {
+			text := string(files["bin/"+script])
+			for _, part := range want {
+				if !strings.Contains(text, part) {
+					t.Errorf("%s: %s lacks %q:\n%s", name, script, part, text)
+				}
+			}
+			if not := map[string]string{"post-start": test.notStart, "post-deploy": test.notDeploy}[script]; not != "" && strings.Contains(text, not) {
+				t.Errorf("%s: %s has %q:\n%s", name, script, not, text)
+			}
+		}
 	}
 }

@@ -25,6 +25,8 @@ type input struct {
 	Links map[string]values `yaml:"links"`
 	// Spec overrides properties of the instance.
 	Spec values `yaml:"spec"`
+	// Instances is how many instances each link has; 0 means all.
+	Instances int `yaml:"instances"`
 }
 
 func jobNames(t testing.TB) []string {
@@ -70,6 +72,7 @@ func clusterLink() values {
 			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
 		},
 		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
+		"tls": values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 	}
 }
 
@@ -127,10 +130,13 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	}
 	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444}}}
 	maps.Copy(given, r.in.Links)
-	links := values{}
+	links, linked := values{}, instances
+	if r.in.Instances > 0 {
+		linked = instances[:r.in.Instances]
+	}
 	for _, consume := range job.Consumes {
 		if link, ok := given[consume.Name]; ok {
-			links[consume.Name] = values{"properties": link, "instances": instances, "domain": "control.kubernetes.kubernetes.bosh"}
+			links[consume.Name] = values{"properties": link, "instances": linked, "domain": "control.kubernetes.kubernetes.bosh"}
 		}
 	}
 	spec := instanceSpec()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -31,6 +34,7 @@ type api struct {
 	elb      *elb.Client
 	elbv2    *elbv2.Client
 	iam      *iam.Client
+	sts      *sts.Client
 	http     *http.Client
 	recorder *recorder
 	log      func(msg string, args ...any)
@@ -81,18 +85,15 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// newAPI returns clients for a region that sign with the credentials that the function returns. Endpoints come from
-// the SDK's environment variables; its files are not read, so that only the instance's role can be used.
-func newAPI(ctx context.Context, region string, current func() roleCredentials, r *recorder) (*api, error) {
+// newAPI returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the SDK's
+// environment variables; its files are not read, so that only the instance's role can be used.
+func newAPI(ctx context.Context, region string, current awssdk.CredentialsProvider, overrides []serviceOverride, r *recorder) (*api, error) {
 	client := awshttp.NewBuildableClient().WithTimeout(callTimeout).
 		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithRegion(region),
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
-			c := current()
-			return awssdk.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.Token, Source: "instance metadata"}, nil
-		})),
+		config.WithCredentialsProvider(current),
 		config.WithRetryer(func() awssdk.Retryer { return awssdk.NopRetryer{} }), // this package retries by itself
 		config.WithHTTPClient(client),
 		config.WithAPIOptions([]func(*middleware.Stack) error{r.record}),
@@ -105,7 +106,65 @@ func newAPI(ctx context.Context, region string, current func() roleCredentials, 
 	}
 	own := ownClient(client)
 	cfg.HTTPClient = own
-	return &api{http: own, ec2: ec2.NewFromConfig(cfg), elb: elb.NewFromConfig(cfg), elbv2: elbv2.NewFromConfig(cfg), iam: iam.NewFromConfig(cfg), recorder: r}, nil
+	result := &api{http: own, iam: iam.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg), recorder: r}
+	var forEC2 []func(*ec2.Options)
+	var forELB []func(*elb.Options)
+	var forELBv2 []func(*elbv2.Options)
+	for _, o := range overrides { // as GetEC2EndpointOpts and GetCustomEC2Resolver in cloud-provider-aws
+		switch {
+		case o.Region != region:
+		case o.Service == ec2.ServiceID:
+			forEC2 = append(forEC2, ec2.WithSigV4SigningName(o.SigningName), ec2.WithSigV4SigningRegion(o.SigningRegion), func(e *ec2.Options) { e.BaseEndpoint = &o.URL })
+		case o.Service == elb.ServiceID:
+			forELB = append(forELB, elb.WithSigV4SigningName(o.SigningName), elb.WithSigV4SigningRegion(o.SigningRegion), func(e *elb.Options) { e.BaseEndpoint = &o.URL })
+		case o.Service == elbv2.ServiceID:
+			forELBv2 = append(forELBv2, elbv2.WithSigV4SigningName(o.SigningName), elbv2.WithSigV4SigningRegion(o.SigningRegion), func(e *elbv2.Options) { e.BaseEndpoint = &o.URL })
+		}
+	}
+	result.ec2, result.elb, result.elbv2 = ec2.NewFromConfig(cfg, forEC2...), elb.NewFromConfig(cfg, forELB...), elbv2.NewFromConfig(cfg, forELBv2...)
+	return result, nil
+}
+
+// connect creates the clients, which authenticate as the role that the cloud controller uses.
+func (g *gatherer) connect(ctx context.Context) error {
+	f := g.facts
+	client := func(credentials awssdk.CredentialsProvider) (*api, error) {
+		a, err := newAPI(ctx, f.region(), credentials, f.overrides(), g.recorder)
+		if err == nil {
+			a.pace, a.log = newPace(g.provider.now, g.provider.throttleSpan()), g.log
+		}
+		return a, err
+	}
+	own, err := client(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil }))
+	if err != nil || !f.assumesRole() {
+		g.api = own
+		return err
+	}
+	role := own.role(f.conf.RoleARN, f.conf.SourceARN)
+	assumed, err := call(ctx, own, assumeAction, role.Retrieve)
+	if f.assumeErr = err; err != nil {
+		return notAsked("the cloud controller cannot assume its role (see assumed-role)")
+	}
+	g.mu.Lock()
+	g.secrets = append(g.secrets, assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
+	g.mu.Unlock()
+	g.api, err = client(role)
+	return err
+}
+
+// role returns the credentials of another role, which are requested with the same headers as by the cloud controller, because a trust
+// policy may require them (NewStsClient in cloud-provider-aws).
+func (a *api) role(roleARN, sourceARN string) *awssdk.CredentialsCache {
+	account := ""
+	if parts := strings.Split(roleARN, ":"); len(parts) > 4 {
+		account = parts[4]
+	}
+	headers := []func(*middleware.Stack) error{smithyhttp.SetHeaderValue("x-amz-source-account", account)}
+	if sourceARN != "" {
+		headers = append(headers, smithyhttp.SetHeaderValue("x-amz-source-arn", sourceARN))
+	}
+	client := sts.New(a.sts.Options(), func(o *sts.Options) { o.APIOptions = append(o.APIOptions, headers...) })
+	return awssdk.NewCredentialsCache(stscreds.NewAssumeRoleProvider(client, roleARN, func(o *stscreds.AssumeRoleOptions) { o.RoleSessionName = "cloud-preflight" }))
 }
 
 // recorder counts calls, compares the time in the answers with the local clock and verifies that they are the API's.

@@ -56,6 +56,9 @@ func newInstance(i types.Instance) *instance {
 		for _, a := range n.PrivateIpAddresses {
 			converted.Addresses = append(converted.Addresses, awssdk.ToString(a.PrivateIpAddress))
 		}
+		for _, a := range n.Ipv6Addresses {
+			converted.IPv6 = append(converted.IPv6, awssdk.ToString(a.Ipv6Address))
+		}
 		result.Interfaces = append(result.Interfaces, converted)
 	}
 	if i.MetadataOptions != nil {
@@ -123,14 +126,16 @@ func (a *api) describeRouteTables(ctx context.Context, filterName, value string)
 }
 
 func newRouteTable(t types.RouteTable) routeTable {
-	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags)}
+	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags), Associations: map[string]string{}}
 	for _, association := range t.Associations {
 		result.Main = result.Main || awssdk.ToBool(association.Main)
 		if id := awssdk.ToString(association.SubnetId); id != "" {
 			result.Subnets = append(result.Subnets, id)
+			result.Associations[id] = awssdk.ToString(association.RouteTableAssociationId)
 		}
 	}
 	for _, route := range t.Routes {
+		result.HasDefault = result.HasDefault || awssdk.ToString(route.DestinationCidrBlock) == anyAddress
 		if id := awssdk.ToString(route.GatewayId); id != "" {
 			result.Gateways = append(result.Gateways, id)
 		}
@@ -161,7 +166,7 @@ func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup
 	}
 	var groups []securityGroup
 	for _, g := range out.SecurityGroups {
-		groups = append(groups, securityGroup{ID: awssdk.ToString(g.GroupId), Tags: newTags(g.Tags)})
+		groups = append(groups, newSecurityGroup(g))
 	}
 	for _, id := range ids {
 		if !slices.ContainsFunc(groups, func(g securityGroup) bool { return g.ID == id }) {
@@ -169,6 +174,25 @@ func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup
 		}
 	}
 	return groups, nil
+}
+
+func newSecurityGroup(g types.SecurityGroup) securityGroup {
+	result := securityGroup{ID: awssdk.ToString(g.GroupId), VPC: awssdk.ToString(g.VpcId), Tags: newTags(g.Tags)}
+	for _, p := range g.IpPermissions {
+		rule := ingressRule{From: int(awssdk.ToInt32(p.FromPort)), To: int(awssdk.ToInt32(p.ToPort)), Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0}
+		switch awssdk.ToString(p.IpProtocol) {
+		case "-1":
+			rule.From, rule.To = 0, 65535
+		case "tcp", "6":
+		default:
+			continue
+		}
+		for _, pair := range p.UserIdGroupPairs {
+			rule.Groups = append(rule.Groups, awssdk.ToString(pair.GroupId))
+		}
+		result.Ingress = append(result.Ingress, rule)
+	}
+	return result
 }
 
 func filter(name string, values ...string) types.Filter {
@@ -237,13 +261,6 @@ func (a *api) tryRevokeIngress(ctx context.Context, group string) error {
 	})
 }
 
-func (a *api) tryDeleteSecurityGroup(ctx context.Context, group string) error {
-	return a.dryRun(ctx, "ec2:DeleteSecurityGroup", func(ctx context.Context) error {
-		_, err := a.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{DryRun: awssdk.Bool(true), GroupId: awssdk.String(group)})
-		return err
-	})
-}
-
 func (a *api) tryDescribeTopology(ctx context.Context, instance string) error {
 	return a.dryRun(ctx, "ec2:DescribeInstanceTopology", func(ctx context.Context) error {
 		_, err := a.ec2.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{DryRun: awssdk.Bool(true), InstanceIds: []string{instance}})
@@ -255,6 +272,15 @@ func (a *api) tryDisableSourceDestCheck(ctx context.Context, instance string) er
 	return a.dryRun(ctx, "ec2:ModifyInstanceAttribute", func(ctx context.Context) error {
 		_, err := a.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{
 			DryRun: awssdk.Bool(true), InstanceId: awssdk.String(instance), SourceDestCheck: &types.AttributeBooleanValue{Value: awssdk.Bool(false)}})
+		return err
+	})
+}
+
+// tryCreateRoute tests writing to a route table. The destination is a documentation network (RFC 5737), which no table routes.
+func (a *api) tryCreateRoute(ctx context.Context, table, instance string) error {
+	return a.dryRun(ctx, "ec2:CreateRoute", func(ctx context.Context) error {
+		_, err := a.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{
+			DryRun: awssdk.Bool(true), RouteTableId: awssdk.String(table), InstanceId: awssdk.String(instance), DestinationCidrBlock: awssdk.String("192.0.2.0/24")})
 		return err
 	})
 }

@@ -40,6 +40,7 @@ const (
 	sectionPrivate     = "private-clusters"
 	sectionRenaming    = "renaming-a-cluster"
 	sectionOverview    = "overview"
+	sectionConfig      = "cloud-controller-configuration"
 )
 
 // checks are all checks, the most important first: a check whose failure makes others impossible comes before them.
@@ -66,7 +67,7 @@ var checks = []check{
 	{
 		id: "role-credentials", title: "AWS accepts the credentials of the instance's role", severity: preflight.Fail, roles: both, section: sectionPolicies,
 		needs: fromCredentials | fromEC2, run: checkCredentials,
-		fix: "Add a role that trusts ec2.amazonaws.com to the instance profile (`aws iam add-role-to-instance-profile`).",
+		fix: "Add a role that trusts EC2 to the instance profile (`aws iam add-role-to-instance-profile`, `aws iam update-assume-role-policy`).",
 	},
 	{
 		id: "clock", title: "the clock agrees with AWS", severity: preflight.Fail, warnsIf: "up to 4.5 minutes of difference", roles: both, section: sectionOverview,
@@ -82,6 +83,16 @@ var checks = []check{
 		id: "ec2-read-permissions", title: "the role has the permissions that the checks use", severity: preflight.Fail, roles: both, section: sectionPolicies,
 		needs: fromCredentials | fromEC2, run: checkReadPermissions,
 		fix: "Attach the generated policy (`cloud-preflight iam-policy`).",
+	},
+	{
+		id: "assumed-role", title: "the cloud controller can assume the configured role", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		needs: fromCredentials | fromEC2, run: checkAssumedRole,
+		fix: "For `RoleARN` in the property `config`: attach both generated policies, and let the role trust the one of the instance profile.",
+	},
+	{
+		id: "cloud-config-scope", title: "the configuration names this instance's region and VPC", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		warnsIf: "the cloud controller ignores a key", needs: fromMetadata | fromInstance | fromSubnets, run: checkConfigScope,
+		fix: "Remove `Zone`, `Region`, `VPC` and `SubnetID` from the property `config`: the cloud controller takes them from its instance.",
 	},
 	{
 		id: "instance-role", title: "the instance has the configured instance profile", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
@@ -121,12 +132,12 @@ var checks = []check{
 	{
 		id: "public-subnet-route", title: "there is a subnet for internet-facing load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
 		warnsIf: "there is one, but another subnet with `kubernetes.io/role/elb` has no public route", needs: fromVPC, run: onChoice(false, checkPublicRoute),
-		fix: "Add a route to an internet gateway to the public subnets' route table; for a cluster without internet-facing load balancers turn the check off.",
+		fix: "Route the public subnets to an internet gateway, in a route table that no private subnet uses; for a cluster without internet-facing load balancers turn the check off.",
 	},
 	{
 		id: "internal-subnets", title: "there is a subnet for internal load balancers", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
 		needs: fromVPC, run: onChoice(true, checkInternalSubnets),
-		fix: "Tag a subnet for the cluster.",
+		fix: "Tag a subnet in a regular zone for the cluster.",
 	},
 	{
 		id: "tagged-security-groups", title: "at most one of the instance's security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
@@ -137,6 +148,16 @@ var checks = []check{
 		id: "untagged-security-groups", title: "one of several security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
 		needs: fromInstance | fromGroups, run: checkUntaggedGroups,
 		fix: "Tag one of the instance's security groups.",
+	},
+	{
+		id: "load-balancer-security-group", title: "the configured security group of load balancers exists", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
+		needs: fromGroups, run: checkBalancersGroup,
+		fix: "Correct `ElbSecurityGroup` in the property `config`.",
+	},
+	{
+		id: "node-ports", title: "load balancers can connect to the node", severity: preflight.Warn, roles: both, section: sectionConfig,
+		needs: fromGroups, run: checkNodePorts,
+		fix: "With `DisableSecurityGroupIngress` in the property `config`: open the nodes' security group to load balancers.",
 	},
 	{
 		id: "security-group-permissions", title: "the role can manage security groups", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
@@ -174,10 +195,15 @@ var checks = []check{
 		fix: "`bosh recreate`: the VM's network settings do not match the instance.",
 	},
 	{
+		id: "node-ip-families", title: "the instance has addresses of the configured families", severity: preflight.Fail, roles: both, section: sectionConfig,
+		needs: fromMetadata | fromInstance, run: checkIPFamilies,
+		fix: "Correct `NodeIPFamilies` in the property `config`.",
+	},
+	{
 		id: "source-dest-check", title: "the source/destination check allows the pod network's packets", severity: preflight.Fail, roles: both, section: sectionCloudConfig,
 		warnsIf: "`configure_cloud_routes` is set: the cloud controller turns it off itself", advisory: func(f *facts) bool { return f.request.ConfigureCloudRoutes },
 		needs: fromInstance, run: checkSourceDest,
-		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-instance-attribute --no-source-dest-check`.",
+		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-network-interface-attribute --no-source-dest-check`.",
 	},
 	{
 		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,

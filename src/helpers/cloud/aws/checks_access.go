@@ -22,7 +22,7 @@ func checkClusterName(f *facts) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: fmt.Sprintf("cluster %q", clip(f.cluster())), Wanted: "a name that can end the tag key " + TagPrefix + "NAME", Found: err.Error(),
 			Why: "The tag would be truncated or rejected, and no resource could be found by it.",
-			Fix: []string{"set the variable cluster_name (property cluster.name) to a shorter or simpler name"},
+			Fix: []preflight.Fix{byHand("set the variable cluster_name (property cluster.name) to a shorter or simpler name")},
 		})
 	}
 	return passed("%s", f.tagKey())
@@ -34,14 +34,14 @@ func checkCloudConfig(f *facts) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: file, Wanted: "only keys and values that the cloud controller manager supports", Found: f.confErr.Error(),
 			Why: "The cloud controller ignores unknown keys, and fails to start with wrong values.",
-			Fix: []string{"correct the property config of the job cloud-provider"},
+			Fix: []preflight.Fix{byHand("correct the property config of the job cloud-provider")},
 		})
 	}
 	if id := f.conf.ClusterID; id != "" && id != f.cluster() {
 		return found(preflight.Finding{
 			Resource: file, Wanted: fmt.Sprintf("KubernetesClusterID = %s, or none", f.cluster()), Found: fmt.Sprintf("KubernetesClusterID = %s", clip(id)),
 			Why: "The cloud controller would manage the resources of another cluster.",
-			Fix: []string{"remove KubernetesClusterID from the property config of the job cloud-provider; the name is set by cluster.name only"},
+			Fix: []preflight.Fix{byHand("remove KubernetesClusterID from the property config of the job cloud-provider; the name is set by cluster.name only")},
 		})
 	}
 	if file == "" {
@@ -55,7 +55,7 @@ func checkMetadata(f *facts) preflight.Outcome {
 	if !errors.As(f.metadataErr, &fault) && fault == nil {
 		return f.slowMetadata()
 	}
-	const request = "curl -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
+	const request = "curl --silent --show-error --max-time 5 --output /dev/null --write-out '%{http_code}\\n' -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
 	finding := preflight.Finding{
 		Resource: "instance metadata", Wanted: "answers to IMDSv2 requests", Found: fault.found,
 		Why:      "The instance's identity and the role's credentials come from there; kubelet and the cloud controller cannot work without them.",
@@ -63,21 +63,22 @@ func checkMetadata(f *facts) preflight.Outcome {
 	}
 	switch fault.kind {
 	case faultDisabled:
-		finding.Fix = []string{
-			"aws ec2 modify-instance-metadata-options --instance-id INSTANCE --http-endpoint enabled --http-tokens required",
+		finding.Fix = []preflight.Fix{
+			byCommand("turn instance metadata on for the instance with this machine's address", f.findInstance(),
+				f.aws("ec2", "modify-instance-metadata-options", "--instance-id", expand("instance"), "--http-endpoint", "enabled", "--http-tokens", "required")),
 			f.inExtension("metadata_options: {http_endpoint: enabled, http_tokens: required}")}
 	case faultNoReply:
-		finding.Fix = []string{
-			"aws ec2 modify-instance-metadata-options --instance-id INSTANCE --http-put-response-hop-limit 2  (with a hop limit of 1 replies to containers are dropped; processes of the VM itself are not affected)",
-			"on the VM, check for a firewall or proxy in front of 169.254.169.254: " + request}
+		finding.Fix = []preflight.Fix{
+			byCommand("on the VM, check for a firewall or proxy in front of 169.254.169.254; this prints 200 if there is none", request),
+			byHand("or, if this program runs in a container, run it on the host: with a hop limit of 1 replies to containers are dropped")}
 	case faultSwitchedOff:
-		finding.Fix = []string{"remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider"}
+		finding.Fix = []preflight.Fix{byHand("remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider")}
 	case faultNoTokens:
-		finding.Fix = []string{"check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; IMDSv1 is not used"}
+		finding.Fix = []preflight.Fix{byHand("check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; IMDSv1 is not used")}
 	default:
-		finding.Fix = []string{
-			"on the VM: " + request + ", then check routes and firewall rules for 169.254.169.254",
-			"if this VM is not on AWS, deploy without ops-files/aws.yml"}
+		finding.Fix = []preflight.Fix{
+			byCommand("on the VM, check routes and firewall rules for 169.254.169.254; this prints 200 if they are right", request),
+			byHand("or, if this VM is not on AWS, deploy without ops-files/aws.yml")}
 	}
 	return found(finding)
 }
@@ -90,7 +91,7 @@ func (f *facts) slowMetadata() preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: "instance metadata", Wanted: fmt.Sprintf("answers within %v", f.slowReply), Found: fmt.Sprintf("half of the answers take %v or longer", f.medianReply.Round(10*time.Millisecond)),
 		Why:      "The AWS SDK in the cloud controller and in kubelet's credential provider does not wait longer, and fails after three attempts.",
-		Fix:      []string{"on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that read instance metadata"},
+		Fix:      []preflight.Fix{byHand("on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that read instance metadata")},
 		Advisory: true,
 	})
 }
@@ -112,14 +113,17 @@ func checkProfile(f *facts) preflight.Outcome {
 	if f.profileErr != nil {
 		seen = f.profileErr.Error()
 	}
-	wanted := cmp.Or(f.request.InstanceProfile, "PROFILE")
+	wanted := cmp.Or(f.request.InstanceProfile, f.wantedProfile())
+	fix := []preflight.Fix{
+		byCommand("associate the instance profile", f.aws("ec2", "associate-iam-instance-profile", "--instance-id", f.instanceID(), "--iam-instance-profile", profileArgument(wanted))),
+		f.inExtension("iam_instance_profile: " + wanted)}
+	if f.profileErr != nil { // there is one, but without a role
+		fix = []preflight.Fix{f.addRole()}
+	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "an instance profile", Found: seen,
 		Why:      "Without a profile there are no credentials: the cloud controller cannot start, and images in ECR cannot be pulled.",
-		Eventual: true,
-		Fix: []string{
-			fmt.Sprintf("aws ec2 associate-iam-instance-profile --region %s --instance-id %s --iam-instance-profile Name=%s", f.region(), f.instanceID(), wanted),
-			f.inExtension("iam_instance_profile: "+wanted) + ", so that recreated VMs have it as well"},
+		Eventual: true, Fix: fix,
 	})
 }
 
@@ -134,14 +138,10 @@ func checkCredentials(f *facts) preflight.Outcome {
 		return skipped("there is no instance profile (see instance-profile)")
 	}
 	if f.credentialsErr != nil {
-		name := f.profileName()
 		return found(preflight.Finding{
-			Resource: f.profile, Wanted: "an instance profile with a role that EC2 can assume, and credentials that have not expired", Found: f.credentialsErr.Error(),
+			Resource: cmp.Or(f.profile, f.instanceID()), Wanted: "an instance profile with a role that EC2 can assume, and credentials that have not expired", Found: f.credentialsErr.Error(),
 			Why:      "Without credentials the cloud controller cannot start.",
-			Eventual: true,
-			Fix: []string{
-				fmt.Sprintf("aws iam get-instance-profile --instance-profile-name %s, and if it has no role: aws iam add-role-to-instance-profile --instance-profile-name %s --role-name ROLE", name, name),
-				"the role's trust policy must allow the service ec2.amazonaws.com the action sts:AssumeRole: aws iam get-role --role-name ROLE"},
+			Eventual: true, Fix: []preflight.Fix{f.fixCredentials()},
 		})
 	}
 	for _, a := range f.answers() {
@@ -150,9 +150,9 @@ func checkCredentials(f *facts) preflight.Outcome {
 				Resource: "role " + f.credentials.Role, Wanted: "credentials that AWS accepts", Found: a.action + ": " + describe(a.err),
 				Why:      "AWS would reject every call of the cloud controller.",
 				Eventual: true,
-				Fix: []string{
-					fmt.Sprintf("aws iam get-role --role-name %s; if the role was deleted or recreated with the same name, associate the instance profile again", f.credentials.Role),
-					"make sure that no organization policy or VPC endpoint policy rejects the account"},
+				Fix: []preflight.Fix{
+					f.replaceProfile("associate the instance profile again, because the role may have been deleted or recreated with the same name", cmp.Or(f.profile, f.wantedProfile())),
+					byHand("or make sure that no policy of the organization or of a VPC endpoint rejects the account")},
 			})
 		}
 	}
@@ -185,6 +185,9 @@ func (f *facts) answers() []answer {
 	for _, p := range f.probes {
 		list = append(list, answer{action: p.action, err: p.err, isProbe: true})
 	}
+	if f.assumesRole() {
+		list = append(list, answer{action: assumeAction, err: f.assumeErr})
+	}
 	return list
 }
 
@@ -216,7 +219,9 @@ func checkClock(f *facts) preflight.Outcome {
 		Resource: f.instanceID(), Wanted: "a clock within 30 s of AWS's", Found: fmt.Sprintf("%v %s AWS's%s", skew.Round(time.Second), direction, rejected),
 		Why:      "AWS rejects requests whose signature is more than five minutes off, and the cluster's certificates and tokens are validated with this clock.",
 		Advisory: skew < skewLimit && rejected == "",
-		Fix:      []string{"on the VM: chronyc tracking; the stemcell's time server is set by env.ntp of the Director, on AWS 169.254.169.123 is always available"},
+		Fix: []preflight.Fix{
+			byCommand("on the VM, see where its time comes from", "chronyc tracking", "chronyc sources"),
+			byHand("also set the stemcell's time servers with env.ntp of the Director; on AWS 169.254.169.123 is always available")},
 	})
 }
 
@@ -268,9 +273,7 @@ func checkEC2Endpoint(f *facts) preflight.Outcome {
 		Resource: "ec2." + f.region(), Wanted: "answers from the EC2 API in " + f.region(), Found: strings.Join(failures, "; "),
 		Why:      "The cloud controller would fail on the same calls.",
 		Eventual: true,
-		Fix: []string{
-			"no such host, timeout or connection refused: the subnet requires a route to the internet or a VPC endpoint: " + f.endpointCommand("ec2"),
-			"errors of the service or throttling: see the AWS Health Dashboard, then deploy again, with a longer preflight.retry_window if calls were throttled"},
+		Fix:      f.fixEndpoint("ec2"),
 	})
 }
 
@@ -283,7 +286,7 @@ func checkReadPermissions(f *facts) preflight.Outcome {
 		}
 		asked++
 		if classify(a.err) == classDenied {
-			findings = append(findings, f.denied(deniedAction(a.err, a.action), "role "+f.credentials.Role, a.err))
+			findings = append(findings, f.denied(deniedAction(a.err, a.action), "role "+f.roleName(), a.err))
 		}
 	}
 	if asked == 0 {
@@ -294,9 +297,13 @@ func checkReadPermissions(f *facts) preflight.Outcome {
 
 // denied is the finding of a permission that the role lacks.
 func (f *facts) denied(action, resource string, err error) preflight.Finding {
+	fix := f.fixPolicy()
+	if strings.Contains(err.Error(), "explicit deny") {
+		fix = []preflight.Fix{f.fixDeny()}
+	}
 	return preflight.Finding{
-		Resource: action, Wanted: fmt.Sprintf("allowed for role %s on %s", f.credentials.Role, strings.TrimPrefix(resource, "role ")), Found: describe(err),
-		Why: whyPermission(action), Eventual: true, Fix: f.fixPolicy(), Advisory: slices.Contains(rarelyUsed, action),
+		Resource: action, Wanted: fmt.Sprintf("allowed for role %s on %s", f.roleName(), strings.TrimPrefix(resource, "role ")), Found: describe(err),
+		Why: whyPermission(action), Eventual: true, Fix: fix, Advisory: slices.Contains(rarelyUsed, action),
 	}
 }
 
@@ -315,9 +322,9 @@ func checkInstanceRole(f *facts) preflight.Outcome {
 		Resource: f.instanceID(), Wanted: "instance profile " + f.request.InstanceProfile, Found: "instance profile " + name,
 		Why:      "The role of another profile lacks permissions that this machine requires, or has permissions that it must not have.",
 		Eventual: true,
-		Fix: []string{
-			f.inExtension("iam_instance_profile: "+f.request.InstanceProfile) + ", then deploy again",
-			fmt.Sprintf("aws ec2 describe-iam-instance-profile-associations --region %s --filters Name=instance-id,Values=%s shows the association to pass to aws ec2 replace-iam-instance-profile-association", f.region(), f.instanceID())},
+		Fix: []preflight.Fix{
+			f.replaceProfile("associate the configured instance profile", f.request.InstanceProfile),
+			f.inExtension("iam_instance_profile: " + f.request.InstanceProfile)},
 	})
 }
 
@@ -343,9 +350,9 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			allowed = append(allowed, p.covers...)
 		case classDenied:
 			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
-			if strings.HasPrefix(p.resource, "sg-") && !f.isOwnGroup(p.resource) {
+			if strings.HasPrefix(p.resource, "sg-") && !f.group(p.resource).has(f.tagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
-				finding.Fix = append([]string{f.tagCommand(p.resource)}, finding.Fix...)
+				finding.Fix = f.tagFirst(p.resource, finding.Fix)
 			}
 			if !slices.ContainsFunc(findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource }) {
 				findings = append(findings, finding)
@@ -386,7 +393,7 @@ func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
 			return found(preflight.Finding{
 				Resource: "elasticloadbalancing." + f.region(), Wanted: "answers from the load balancer APIs", Found: p.resource + ": " + describe(p.err),
 				Why: "Services of type LoadBalancer would stay pending.", Eventual: true,
-				Fix: []string{f.endpointCommand("elasticloadbalancing") + ", or a route to the internet"},
+				Fix: f.fixEndpoint("elasticloadbalancing"),
 			})
 		}
 	}
@@ -406,8 +413,8 @@ func checkRegistry(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.registryHost, Wanted: "a connection", Found: rootMessage(f.registryErr),
 		Why: "Images in the account's ECR repositories cannot be pulled; the release's own images need no registry.",
-		Fix: []string{
-			f.endpointCommand("ecr.api") + " (also ecr.dkr, and a gateway endpoint for s3)",
-			"if no image comes from ECR, set preflight.checks: {registry-endpoint: off}"},
+		Fix: []preflight.Fix{
+			byCommand(endpointText, append(f.endpoint("ecr.api", "ecr.dkr"), f.storageEndpoint()...)...),
+			checkOff("if no image comes from ECR", "registry-endpoint")},
 	})
 }

@@ -20,7 +20,8 @@ func checkInstanceKnown(f *facts) preflight.Outcome {
 			Resource: f.instanceID(), Wanted: "EC2 to describe the instance", Found: describe(f.instanceErr),
 			Why:      "The cloud controller would treat the node as deleted.",
 			Eventual: true,
-			Fix:      []string{fmt.Sprintf("aws ec2 describe-instances --region %s --instance-ids %s: if it is there, deploy again; if not, the API endpoint belongs to another account or region (see the property environment)", f.region(), f.instanceID())},
+			Fix: []preflight.Fix{byCommand("look whether EC2 shows the instance now; if so, deploy again, otherwise the API endpoint belongs to another account or region (see the property environment)",
+				f.aws("ec2", "describe-instances", "--instance-ids", f.instanceID()))},
 		})
 	case f.instanceErr != nil:
 		return f.instanceMissing()
@@ -50,10 +51,30 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: f.instance.Tags.found(),
 		Why:      f.whyInstanceTags(),
 		Eventual: true,
-		Fix: []string{
-			f.tagCommand(f.instanceID()),
-			fmt.Sprintf("in the manifest, so that recreated VMs have it as well: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
+		Fix: []preflight.Fix{
+			f.tagInstance(),
+			byHand("also, so that recreated VMs have it, in the manifest: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
 	})
+}
+
+// tagInstance makes the instance this cluster's. It removes other clusters' tags, because an instance can have only one.
+func (f *facts) tagInstance() preflight.Fix {
+	var others []string
+	for _, name := range f.instance.Tags.clusters() {
+		others = append(others, TagPrefix+name)
+	}
+	if value, ok := f.instance.Tags[legacyTag]; ok && value != f.cluster() {
+		others = append(others, legacyTag)
+	}
+	tag := f.tagCommand(f.instanceID())
+	switch {
+	case len(others) > 0:
+		return byCommand("replace the other cluster's tag by this cluster's", f.untagCommand([]string{f.instanceID()}, others...), tag)
+	case f.instance.Tags.count() >= tagLimit:
+		return byCommand(fmt.Sprintf("replace a tag that is not needed by the cluster's, because the instance has %d", tagLimit),
+			f.aws("ec2", "delete-tags", "--resources", f.instanceID(), "--tags", "Key="+expand("key")), tag)
+	}
+	return byCommand("add the cluster's tag", tag)
 }
 
 // whyInstanceTags explains what the cloud controller does with the instance's tags if they are not the cluster's only. On a
@@ -65,7 +86,7 @@ func (f *facts) whyInstanceTags() string {
 		names = append(names, name)
 	}
 	switch {
-	case f.controllerReadsNoTags() && t.belongTo(f.cluster()):
+	case t.belongTo(f.cluster()) && (f.controllerReadsNoTags() || len(names) == 1):
 		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other controllers do not."
 	case f.controllerReadsNoTags():
 		return "The cloud controller silently omits instances without the tag from load balancers."
@@ -73,8 +94,6 @@ func (f *facts) whyInstanceTags() string {
 		return "The cloud controller does not start on an instance without the tag."
 	case len(names) > 1:
 		return "The cloud controller does not start on an instance whose tags name different clusters."
-	case names[0] == f.cluster():
-		return "The cloud controller would tag new resources with " + legacyTag + " only, which the generated policies do not allow."
 	}
 	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
 }
@@ -100,9 +119,9 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "one tag that starts with " + TagPrefix, Found: "tags of the " + quoteClusters(ids), Why: why, Eventual: true,
-		Fix: []string{
-			f.untagCommand([]string{f.instanceID()}, keys...),
-			fmt.Sprintf("bosh recreate, which creates an instance without the tag of %s", quoteClusters(others))},
+		Fix: []preflight.Fix{
+			byCommand("remove the tag of "+quoteClusters(others), f.untagCommand([]string{f.instanceID()}, keys...)),
+			byHand("or recreate the VM (bosh recreate), which creates an instance without it")},
 	})
 }
 
@@ -118,7 +137,7 @@ func checkLegacyTag(f *facts) preflight.Outcome {
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()), Found: fmt.Sprintf("%s=%s", legacyTag, clip(value)),
 		Why:      f.whyLegacyTag(),
 		Eventual: true,
-		Fix:      []string{f.untagCommand([]string{f.instanceID()}, legacyTag)},
+		Fix:      []preflight.Fix{byCommand("remove the old tag", f.untagCommand([]string{f.instanceID()}, legacyTag))},
 	})
 }
 
@@ -133,19 +152,14 @@ func checkTagLimit(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	n := 0
-	for _, key := range f.instance.Tags.keys() {
-		if !strings.HasPrefix(key, "aws:") {
-			n++
-		}
-	}
+	n := f.instance.Tags.count()
 	if n < tagLimit {
 		return passed("%d of %d", n, tagLimit)
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: fmt.Sprintf("fewer than %d tags", tagLimit), Found: fmt.Sprintf("%d tags", n),
 		Why: "AWS rejects additional tags, and BOSH only logs that: a tag of the manifest may be missing on the next VM.",
-		Fix: []string{"remove tags from the manifest or the runtime config, then bosh recreate"},
+		Fix: []preflight.Fix{byHand("remove tags from the manifest or the runtime config, then recreate the VM (bosh recreate)")},
 	})
 }
 
@@ -186,7 +200,7 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		Resource: strings.Join(tagged, ", "), Wanted: "one security group of the instance with the tag " + f.tagKey(), Found: fmt.Sprintf("%d have it", len(tagged)),
 		Why:      "The cloud controller does not know which one to open for load balancers (Multiple tagged security groups found).",
 		Eventual: true,
-		Fix:      []string{f.keepTagOnFirst(tagged)},
+		Fix:      []preflight.Fix{f.keepTagOnOne(tagged)},
 	})
 }
 
@@ -203,8 +217,41 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s on exactly one of them", f.tagKey()), Found: "none is tagged",
 		Why:      "The cloud controller does not know which one to open for load balancers (Multiple untagged security groups found).",
-		Eventual: true, Fix: []string{f.tagCommand(untagged[0])},
+		Eventual: true, Fix: []preflight.Fix{byCommand("add the tag to the group that nodes receive traffic through", f.tagCommand(f.untaggedGroup(untagged)))},
 	})
+}
+
+// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: the first that has the current tag, if there is one.
+func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
+	all := map[string]tags{}
+	kept := ""
+	for _, id := range tagged {
+		all[id] = f.group(id)
+		if kept == "" && all[id].has(f.tagKey()) {
+			kept = id
+		}
+	}
+	return f.keepTagOn(cmp.Or(kept, tagged[0]), all)
+}
+
+// untaggedGroup is the group to tag: one that is not another cluster's, if there is one.
+func (f *facts) untaggedGroup(untagged []string) string {
+	for _, id := range untagged {
+		if len(f.group(id).clusters()) == 0 {
+			return id
+		}
+	}
+	return untagged[0]
+}
+
+// group returns the tags of a security group.
+func (f *facts) group(id string) tags {
+	for _, g := range f.groups {
+		if g.ID == id {
+			return g.Tags
+		}
+	}
+	return nil
 }
 
 func checkNodeName(f *facts) preflight.Outcome {
@@ -220,13 +267,17 @@ func checkNodeName(f *facts) preflight.Outcome {
 			Resource: f.instanceID(), Wanted: "a private DNS name", Found: "none",
 			Why:      "The cloud controller sets the node's host name from it.",
 			Eventual: true,
-			Fix:      []string{fmt.Sprintf("aws ec2 modify-vpc-attribute --region %s --vpc-id %s --enable-dns-hostnames", f.region(), cmp.Or(f.vpcID(), "VPC"))},
+			Fix: []preflight.Fix{byCommand("let EC2 give names to the instances of the VPC",
+				f.aws("ec2", "modify-vpc-attribute", "--vpc-id", word(f.vpcID(), "vpc"), "--enable-dns-support"),
+				f.aws("ec2", "modify-vpc-attribute", "--vpc-id", word(f.vpcID(), "vpc"), "--enable-dns-hostnames"))},
 		})
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "the node name to be the private DNS name " + name, Found: "instance metadata says " + f.metadata.Hostname,
 		Why: "kubelet would register with a name that the cloud controller does not expect; the node is still found by its provider id, but the names in certificates and addresses differ.",
-		Fix: []string{fmt.Sprintf("aws ec2 describe-dhcp-options --region %s: use one domain-name in the VPC's DHCP options, then bosh recreate", f.region())},
+		Fix: []preflight.Fix{byCommand("use one domain-name in the VPC's DHCP options, then recreate the VM (bosh recreate); to see the options:",
+			assign("options", f.query("Vpcs[0].DhcpOptionsId", "ec2", "describe-vpcs", "--vpc-ids", word(f.vpcID(), "vpc"))),
+			f.aws("ec2", "describe-dhcp-options", "--dhcp-options-ids", expand("options")))},
 	})
 }
 
@@ -241,7 +292,7 @@ func checkNodeAddress(f *facts) preflight.Outcome {
 			return found(preflight.Finding{
 				Resource: f.instanceID(), Wanted: "address " + address + " on one of the instance's interfaces", Found: strings.Join(known, ", "),
 				Why: "kubelet's --node-ip must be one of the instance's addresses in EC2, or the node stays uninitialized.",
-				Fix: []string{"bosh recreate the VM: its network settings do not match the instance"},
+				Fix: []preflight.Fix{byHand("recreate the VM (bosh recreate), because its network settings do not match the instance")},
 			})
 		}
 	}
@@ -255,7 +306,7 @@ func checkNodeAddress(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "address " + address + " on an interface of this machine", Found: joinAddresses(f.local),
 		Why: "kubelet rejects a node address that no local interface has.",
-		Fix: []string{"compare the networks of the instance group in the manifest with the instance's primary interface; bosh recreate the VM"},
+		Fix: []preflight.Fix{byHand("compare the networks of the instance group in the manifest with the instance's primary interface, then recreate the VM (bosh recreate)")},
 	})
 }
 
@@ -291,10 +342,20 @@ func checkSourceDest(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "the source/destination check off", Found: "on: " + cmp.Or(strings.Join(on, ", "), "the instance"),
 		Why: "AWS drops packets with pod addresses while it is on.",
-		Fix: []string{
-			fmt.Sprintf("aws ec2 modify-instance-attribute --region %s --instance-id %s --no-source-dest-check", f.region(), f.instanceID()),
-			f.inExtension("source_dest_check: false")},
+		Fix: []preflight.Fix{f.disableSourceDestCheck(on), f.inExtension("source_dest_check: false")},
 	})
+}
+
+// disableSourceDestCheck turns the check off on the given interfaces: EC2 refuses the same for an instance with several.
+func (f *facts) disableSourceDestCheck(interfaces []string) preflight.Fix {
+	var lines []string
+	for _, id := range interfaces {
+		lines = append(lines, f.aws("ec2", "modify-network-interface-attribute", "--network-interface-id", id, "--no-source-dest-check"))
+	}
+	if len(lines) == 0 {
+		lines = []string{f.aws("ec2", "modify-instance-attribute", "--instance-id", f.instanceID(), "--no-source-dest-check")}
+	}
+	return byCommand("turn the check off", lines...)
 }
 
 // checkStaleNode compares the Node object with the instance. Only a kubelet that has joined can read it.
@@ -319,7 +380,9 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: "node " + name, Wanted: "provider id " + want, Found: f.nodeProviderID,
 		Why: "A Node keeps the provider id of the instance that it was created for: load balancers target that instance, and the Node is deleted together with it.",
-		Fix: []string{fmt.Sprintf("kubectl delete node %s, then on the VM: monit restart kubelet, which registers the node again", name)},
+		Fix: []preflight.Fix{
+			byCommand("delete the Node", line("kubectl", "delete", "node", name)),
+			byCommand("also, then on the VM, let kubelet register the node again", "/var/vcap/bosh/bin/monit restart kubelet")},
 	})
 }
 
@@ -333,7 +396,7 @@ func checkTagValues(f *facts) preflight.Outcome {
 		findings = append(findings, preflight.Finding{
 			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
 			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
-			Fix: []string{f.tagCommand(id)},
+			Fix: []preflight.Fix{byCommand("set the value", f.tagCommand(id))},
 		})
 	}
 	if f.instance == nil && len(f.subnets) == 0 {
@@ -367,9 +430,9 @@ func checkHopLimit(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit", Found: fmt.Sprint(limit),
 		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your own.",
-		Fix: []string{
-			fmt.Sprintf("aws ec2 modify-instance-metadata-options --region %s --instance-id %s --http-put-response-hop-limit 2", f.region(), f.instanceID()),
+		Fix: []preflight.Fix{
+			byCommand("raise the hop limit, which lets pods read the role's credentials", f.aws("ec2", "modify-instance-metadata-options", "--instance-id", f.instanceID(), "--http-put-response-hop-limit", "2")),
 			f.inExtension("metadata_options: {http_put_response_hop_limit: 2}"),
-			"if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the role's credentials away from pods"},
+			byHand("or, if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the role's credentials away from pods")},
 	})
 }

@@ -34,7 +34,8 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: cmp.Or(id, "the node's subnet"), Wanted: "EC2 to describe the subnet that the instance is in", Found: seen,
 			Why: "Load balancers cannot be connected to nodes in a subnet that is not visible.", Eventual: true,
-			Fix: []string{fmt.Sprintf("aws ec2 describe-subnets --region %s --subnet-ids %s; and make sure that VPC in the cloud controller's configuration, if set, is the instance's own", f.region(), cmp.Or(id, "SUBNET"))},
+			Fix: []preflight.Fix{byCommand("make sure that VPC in the cloud controller's configuration, if set, is that of the instance's subnet, which this shows",
+				f.query("Subnets[0].VpcId", "ec2", "describe-subnets", "--subnet-ids", word(id, "subnet")))},
 		})
 	}
 	if s.Tags.belongTo(f.cluster()) {
@@ -43,7 +44,7 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: id, Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: s.Tags.found(),
 		Why:      "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, and this one no longer does once another cluster tags it.",
-		Eventual: true, Fix: []string{f.tagCommand(id)},
+		Eventual: true, Fix: []preflight.Fix{f.tagForCluster(id)},
 	})
 }
 
@@ -84,7 +85,7 @@ func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: strings.Join(choice.Unrouted, ", "), Wanted: "a route table of its own, or a main one in the VPC", Found: "no route table applies",
 			Why: "The cloud controller cannot create any load balancer if one subnet has no route table.",
-			Fix: []string{fmt.Sprintf("aws ec2 associate-route-table --region %s --subnet-id %s --route-table-id TABLE", f.region(), choice.Unrouted[0])},
+			Fix: []preflight.Fix{f.routeWithinVPC(choice.Unrouted)},
 		})
 	}
 	// A subnet that is tagged for load balancers and has no public route was meant to have one.
@@ -103,9 +104,51 @@ func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: cmp.Or(strings.Join(intended, ", "), f.vpcID()),
 		Wanted:   "a subnet tagged for the cluster or for none, whose route table has a route to an internet gateway", Found: f.routesFound(intended),
-		Why: "The cloud controller would not find any suitable subnet for an internet-facing load balancer.", Fix: f.fixPublicRoute(intended),
+		Why: "The cloud controller would not find any suitable subnet for an internet-facing load balancer.", Fix: f.fixPublicRoute(intended, len(choice.Zones) > 0),
 		Advisory: len(choice.Zones) > 0,
 	})
+}
+
+// routeWithinVPC gives subnets without any route table one that only has routes within the VPC.
+func (f *facts) routeWithinVPC(subnets []string) preflight.Fix {
+	lines := []string{f.newTable()}
+	for _, id := range subnets {
+		lines = append(lines, f.associate(id, expand("table")))
+	}
+	return byCommand("create a route table for these subnets, which only has routes within the VPC", lines...)
+}
+
+// tagForInternal makes a subnet eligible for internal load balancers: the instance's own if that is in a regular zone.
+func (f *facts) tagForInternal() preflight.Fix {
+	best := ""
+	for _, s := range f.subnets {
+		if f.vpc().isRegular(s.Zone) && (best == "" || s.ID == f.subnetID() || s.ID < best && best != f.subnetID()) {
+			best = s.ID
+		}
+	}
+	if best == "" {
+		return byHand("create a subnet in a zone of the type %s, and tag it: internal load balancers cannot be in other zones", regularZone)
+	}
+	return f.tagForCluster(best)
+}
+
+// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to.
+func (f *facts) fixRouteTable() preflight.Fix {
+	all := map[string]tags{}
+	kept := ""
+	if t := f.vpc().tableOf(f.subnetID()); t != nil {
+		kept = t.ID
+	}
+	for _, t := range f.routeTables {
+		all[t.ID] = t.Tags
+	}
+	if len(all) == 0 {
+		return byCommand("add the cluster's tag to the route table of the nodes' subnet", f.tagCommand(word(kept, "table")))
+	}
+	if _, tagged := all[kept]; !tagged {
+		kept = sortedIDs(all)[0]
+	}
+	return f.keepTagOn(kept, all)
 }
 
 // routesFound describes what is there instead of a public route for the subnets that should have one.
@@ -114,16 +157,6 @@ func (f *facts) routesFound(intended []string) string {
 		return fmt.Sprintf("tag %s, but no route to an internet gateway", publicRoleTag)
 	}
 	return fmt.Sprintf("none of %d subnets can be used", len(f.subnets))
-}
-
-func (f *facts) fixPublicRoute(intended []string) []string {
-	const off = "for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {public-subnet-route: off}"
-	if len(intended) > 0 {
-		if table := f.vpc().tableOf(intended[0]); table != nil {
-			return []string{fmt.Sprintf("aws ec2 create-route --region %s --route-table-id %s --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID", f.region(), table.ID), off}
-		}
-	}
-	return []string{fmt.Sprintf("aws ec2 create-route --region %s --route-table-id TABLE --destination-cidr-block 0.0.0.0/0 --gateway-id igw-ID, for the table of the subnets that should be public", f.region()), off}
 }
 
 func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
@@ -149,7 +182,7 @@ func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: seen,
 		Why:      "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is no longer used once another cluster tags it.",
-		Eventual: true, Fix: []string{f.tagCommand(untagged...)},
+		Eventual: true, Fix: []preflight.Fix{f.tagForCluster(untagged...)},
 	})
 }
 
@@ -160,7 +193,7 @@ func checkInternalSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.vpcID(), Wanted: "a subnet tagged for the cluster or for none, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
 		Why:      "The cloud controller would not find any suitable subnet for an internal load balancer.",
-		Eventual: true, Fix: []string{f.tagCommand(cmp.Or(f.subnetID(), "SUBNET"))},
+		Eventual: true, Fix: []preflight.Fix{f.tagForInternal()},
 	})
 }
 
@@ -191,7 +224,7 @@ func checkForeignSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(lost, ", "), Wanted: fmt.Sprintf("tag %s, or another public subnet in the zone", f.tagKey()), Found: "tagged only for other clusters",
 		Why: "Internet-facing load balancers of this cluster are not attached to these zones.",
-		Fix: []string{f.tagCommand(lost...)},
+		Fix: []preflight.Fix{f.tagForCluster(lost...)},
 	})
 }
 
@@ -213,12 +246,11 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 		return passed("")
 	}
 	slices.Sort(zones)
+	zones = slices.Compact(zones)
 	return found(preflight.Finding{
-		Resource: strings.Join(slices.Compact(zones), ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
+		Resource: strings.Join(zones, ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
 		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes there.",
-		Fix: []string{
-			"create a subnet in the zone whose route table has a route to an internet gateway, and tag it: " + f.tagCommand("SUBNET"),
-			"for a cluster with internal load balancers only, set the job cloud-provider's property preflight.checks: {node-zone-public-subnet: off}"},
+		Fix: []preflight.Fix{f.newPublicSubnets(zones...), checkOff("for a cluster with internal load balancers only", "node-zone-public-subnet")},
 	})
 }
 
@@ -240,7 +272,7 @@ func checkSubnetChoice(f *facts, choice subnetChoice) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: strings.Join(zones, ", "), Wanted: "one subnet in each zone with the tag " + role, Found: "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
 		Why: "A new subnet with a lower id would silently be used for new load balancers.",
-		Fix: []string{tagCommand(f.region(), role, "1", chosen...)},
+		Fix: []preflight.Fix{byCommand("reserve these subnets", f.addTag(role, "1", chosen...))},
 	})
 }
 
@@ -259,13 +291,13 @@ func checkRouteTable(f *facts) preflight.Outcome {
 	if len(ids) == 1 {
 		return passed("%s", ids[0])
 	}
-	seen, fix := "none", f.tagCommand("TABLE")
+	seen := "none"
 	if len(ids) > 1 {
-		seen, fix = strings.Join(ids, ", "), f.keepTagOnFirst(ids)
+		seen = strings.Join(ids, ", ")
 	}
 	return found(preflight.Finding{
 		Resource: "route tables", Wanted: "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region", Found: seen,
 		Why:      "The cloud controller does not know which table to write pod routes to.",
-		Eventual: true, Fix: []string{fix, "set RouteTableID in the property config of the job cloud-provider"},
+		Eventual: true, Fix: []preflight.Fix{f.fixRouteTable(), byHand("or set RouteTableID in the property config of the job cloud-provider")},
 	})
 }

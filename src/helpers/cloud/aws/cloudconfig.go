@@ -14,17 +14,54 @@ import (
 
 // cloudConfig is the part of the cloud controller manager's configuration file that the checks use.
 type cloudConfig struct {
-	ClusterID            string // KubernetesClusterID, else KubernetesClusterTag
-	Region               string
-	VPC                  string
-	SubnetID             string
-	RouteTableID         string
-	ElbSecurityGroup     string
-	RoleARN              string
-	NoIngressManagement  bool   // DisableSecurityGroupIngress
-	legacyClusterID      string // KubernetesClusterTag
-	overridesLoadBalance bool
+	ClusterID           string // KubernetesClusterID, else KubernetesClusterTag
+	Zone                string
+	SourceARN           string
+	NodeIPFamilies      []string // empty: ipv4
+	Overrides           []serviceOverride
+	Region              string
+	VPC                 string
+	SubnetID            string
+	RouteTableID        string
+	ElbSecurityGroup    string
+	RoleARN             string
+	NoIngressManagement bool   // DisableSecurityGroupIngress
+	legacyClusterID     string // KubernetesClusterTag
 }
+
+// serviceOverride is the endpoint of one of AWS' services in one region.
+type serviceOverride struct {
+	Service, Region, URL, SigningRegion, SigningName string
+}
+
+// region is the one that the cloud controller calls: that of Zone, or Region (getRegionFromMetadata in cloud-provider-aws); "" if
+// instance metadata decides.
+func (c cloudConfig) region() string {
+	if c.Zone != "" {
+		return zoneRegion.FindString(c.Zone)
+	}
+	return c.Region
+}
+
+// zoneRegion matches the region in the name of a zone (azToRegion in cloud-provider-aws).
+var zoneRegion = regexp.MustCompile(`^([a-zA-Z]+-)+[0-9]+`)
+
+// isElsewhere reports whether the cloud controller does not look up the instance that it runs on, but uses the VPC and the subnet of
+// the configuration; it ignores them otherwise (newAWSCloud2 in cloud-provider-aws).
+func (c cloudConfig) isElsewhere() bool {
+	return c.VPC != "" && (c.SubnetID != "" || c.RoleARN != "") && c.ClusterID != ""
+}
+
+// controllerVPC is the VPC that the cloud controller uses on an instance in the given one.
+func (c cloudConfig) controllerVPC(own string) string {
+	if c.isElsewhere() {
+		return c.VPC
+	}
+	return own
+}
+
+// roleName is the name of the role in RoleARN, without its path.
+func (c cloudConfig) roleName() string { return c.RoleARN[strings.LastIndex(c.RoleARN, "/")+1:] }
 
 // valueKind checks the value of a key.
 type valueKind func(value string) error
@@ -78,11 +115,25 @@ func form(prefix string) valueKind {
 	}
 }
 
+func zoneName(value string) error {
+	if zoneRegion.FindString(value) == "" {
+		return errors.New("is not a zone such as us-east-1a")
+	}
+	return nil
+}
+
+func roleARN(value string) error {
+	if parts := strings.Split(value, ":"); len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") {
+		return errors.New("is not the ARN of a role, such as arn:aws:iam::123456789012:role/cloud-controller")
+	}
+	return nil
+}
+
 // globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 supports. It silently ignores all others.
 var (
 	globalKeys = map[string]valueKind{
-		"Zone": anyText, "Region": anyText, "VPC": form("vpc-"), "SubnetID": form("subnet-"), "RouteTableID": form("rtb-"),
-		"RoleARN": form("arn:"), "SourceARN": form("arn:"), "KubernetesClusterTag": anyText, "KubernetesClusterID": anyText,
+		"Zone": zoneName, "Region": anyText, "VPC": form("vpc-"), "SubnetID": form("subnet-"), "RouteTableID": form("rtb-"),
+		"RoleARN": roleARN, "SourceARN": form("arn:"), "KubernetesClusterTag": anyText, "KubernetesClusterID": anyText,
 		"DisableSecurityGroupIngress": boolean, "ElbSecurityGroup": form("sg-"), "NodeIPFamilies": oneOf("ipv4", "ipv6"),
 		"ClusterServiceLoadBalancerHealthProbeMode":       oneOf("Shared", "ServiceNodePort"),
 		"ClusterServiceSharedLoadBalancerHealthProbePort": port,
@@ -91,7 +142,7 @@ var (
 		"NLBSecurityGroupMode":                            oneOf("Managed"),
 	}
 	overrideKeys = map[string]valueKind{
-		"Service": oneOf("EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "STS"),
+		"Service": oneOf("EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "ec2imds"),
 		"Region":  anyText, "URL": form("http"), "SigningRegion": anyText, "SigningMethod": anyText, "SigningName": anyText,
 	}
 	requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
@@ -102,7 +153,7 @@ var (
 func parseCloudConfig(content []byte) (*cloudConfig, error) {
 	entries, problems := scanCloudConfig(string(content))
 	result := &cloudConfig{}
-	overrides := map[string]map[string]bool{}
+	overrides := map[string]map[string]string{}
 	var order []string
 	for _, e := range entries {
 		keys, section := globalKeys, "Global"
@@ -110,7 +161,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		case strings.EqualFold(e.section, "ServiceOverride"):
 			keys, section = overrideKeys, "ServiceOverride"
 			if overrides[e.subsection] == nil {
-				overrides[e.subsection] = map[string]bool{}
+				overrides[e.subsection] = map[string]string{}
 				order = append(order, e.subsection)
 			}
 		case !strings.EqualFold(e.section, "Global"):
@@ -136,8 +187,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		if section == "Global" {
 			result.set(key, e.value)
 		} else {
-			overrides[e.subsection][key] = true
-			result.overridesLoadBalance = result.overridesLoadBalance || (key == "Service" && strings.HasPrefix(e.value, "Elastic"))
+			overrides[e.subsection][key] = e.value
 		}
 	}
 	result.ClusterID = cmp.Or(result.ClusterID, result.legacyClusterID)
@@ -145,11 +195,17 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		problems = append(problems, fmt.Sprintf("KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not start", clip(result.legacyClusterID), clip(result.ClusterID)))
 	}
 	for _, name := range order {
+		o := overrides[name]
 		for _, key := range requiredOverrideKeys {
-			if !overrides[name][key] {
+			if o[key] == "" {
 				problems = append(problems, fmt.Sprintf("[ServiceOverride %q] lacks a valid %s", clip(name), key))
 			}
 		}
+		same := func(other serviceOverride) bool { return other.Service == o["Service"] && other.Region == o["Region"] }
+		if o["Service"] != "" && slices.ContainsFunc(result.Overrides, same) {
+			problems = append(problems, fmt.Sprintf("[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not start", clip(name), o["Service"], clip(o["Region"])))
+		}
+		result.Overrides = append(result.Overrides, serviceOverride{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]})
 	}
 	if len(problems) > 0 {
 		return result, errors.New(strings.Join(problems, "; "))
@@ -163,6 +219,12 @@ func (c *cloudConfig) set(key, value string) {
 		c.ClusterID = value
 	case "KubernetesClusterTag":
 		c.legacyClusterID = value
+	case "Zone":
+		c.Zone = value
+	case "SourceARN":
+		c.SourceARN = value
+	case "NodeIPFamilies":
+		c.NodeIPFamilies = append(c.NodeIPFamilies, value)
 	case "Region":
 		c.Region = value
 	case "VPC":

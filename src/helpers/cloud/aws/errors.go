@@ -68,7 +68,7 @@ func wouldBeAllowed(err error) bool {
 		return false
 	}
 	switch code := apiError.ErrorCode(); code {
-	case "DryRunOperation", "DependencyViolation", "InvalidGroup.Duplicate":
+	case "DryRunOperation", "DependencyViolation", "InvalidGroup.Duplicate", "RouteAlreadyExists":
 		return true
 	default:
 		return strings.HasPrefix(code, "InvalidPermission.")

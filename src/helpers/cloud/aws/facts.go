@@ -42,10 +42,11 @@ var sourceActions = map[source][]string{
 
 // facts is the information that one round has gathered. A source that failed has its error here, and its value is empty.
 type facts struct {
-	request preflight.Config
-	conf    *cloudConfig // never nil
-	confErr error
-	now     time.Time
+	request  preflight.Config
+	conf     *cloudConfig // never nil
+	confErr  error
+	confText []byte
+	now      time.Time
 
 	metadata       instanceMetadata
 	metadataErr    error
@@ -67,6 +68,9 @@ type facts struct {
 	groups       []securityGroup
 	groupsErr    error
 	probes       []probe
+	assumeErr    error          // of assuming the role that the cloud controller is configured to use
+	balancers    *securityGroup // ElbSecurityGroup
+	balancersErr error
 	policies     *policyAnswers
 	policiesErr  error
 	routeTables  []routeTable // for cloud routes: those with the cluster's tag or the configured id
@@ -88,18 +92,24 @@ func (f *facts) tagKey() string     { return TagPrefix + f.request.Cluster }
 func (f *facts) isControl() bool    { return f.request.Role == preflight.Control }
 func (f *facts) instanceID() string { return f.metadata.InstanceID }
 
-// region is the one that calls go to.
+// region is the one that calls go to: that of the cloud controller on a control VM.
 func (f *facts) region() string {
-	if f.conf.Region != "" {
-		return f.conf.Region
+	if region := f.conf.region(); f.isControl() && region != "" {
+		return region
 	}
 	return f.metadata.Region
 }
 
+// vpcID is the VPC of the instance, or on a control VM the one that the cloud controller uses.
 func (f *facts) vpcID() string {
+	if f.isControl() {
+		return f.conf.controllerVPC(f.ownVPC())
+	}
+	return f.ownVPC()
+}
+
+func (f *facts) ownVPC() string {
 	switch {
-	case f.conf.VPC != "":
-		return f.conf.VPC
 	case f.metadata.VPC != "":
 		return f.metadata.VPC
 	case f.instance != nil:
@@ -123,7 +133,11 @@ func (f *facts) groupIDs() []string {
 }
 
 func (f *facts) vpc() vpc {
-	return vpc{cluster: f.cluster(), ownSubnet: f.subnetID(), subnets: f.subnets, tables: f.tables, zones: f.zones}
+	own := f.subnetID()
+	if f.conf.isElsewhere() {
+		own = f.conf.SubnetID
+	}
+	return vpc{cluster: f.cluster(), ownSubnet: own, subnets: f.subnets, tables: f.tables, zones: f.zones}
 }
 
 // subnet returns one of the subnets that were described, or nil.

@@ -131,13 +131,10 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		return
 	}
 	if g.api == nil {
-		a, err := newAPI(ctx, f.region(), g.currentCredentials, g.recorder)
-		if err != nil {
+		if err := g.connect(ctx); err != nil {
 			g.giveUp(wanted, err)
 			return
 		}
-		a.pace, a.log = newPace(g.provider.now, g.provider.throttleSpan()), g.log
-		g.api = a
 		if g.provider.BeforeCalls != nil {
 			g.provider.BeforeCalls()
 		}
@@ -154,6 +151,10 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		f.groups, f.groupsErr = g.describeGroups(ctx, f.groupIDs())
 		wanted &^= fromGroups
 	}
+	// Pod routes are tested on the table that the cloud controller writes them to.
+	if ask(fromRouteTables, preflight.Control) && f.request.ConfigureCloudRoutes {
+		f.routeTables, f.routesErr = g.describeClusterTables(ctx)
+	}
 	tasks := []func() error{}
 	add := func(when bool, task func()) {
 		if when {
@@ -165,16 +166,10 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	add(ask(fromInstance), func() { f.instance, f.instanceErr = g.api.describeInstance(ctx, f.instanceID()) })
 	add(ask(fromSubnets), func() { f.subnets, f.subnetsErr = g.describeSubnets(ctx, vpcID, subnetID) })
 	add(ask(fromRouteTables, preflight.Control), func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) })
-	add(ask(fromRouteTables, preflight.Control) && f.request.ConfigureCloudRoutes, func() {
-		if f.conf.RouteTableID != "" {
-			f.routeTables, f.routesErr = g.describeRouteTables(ctx, "route-table-id", f.conf.RouteTableID)
-			return
-		}
-		f.routeTables, f.routesErr = g.describeRouteTables(ctx, "tag-key", f.tagKey())
-	})
+	add(ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "", func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) })
 	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
 	// A worker with one group needs no call: the cloud controller uses that group, tagged or not.
-	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
+	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(fromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
 		f.probes = make([]probe, len(probes))
@@ -184,6 +179,30 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	}
 	add(ask(fromPolicies) && (f.isControl() || f.request.Thorough), func() { f.policies, f.policiesErr = g.askPolicies(ctx) })
 	_ = inParallel(tasks...)
+}
+
+// overrides are the endpoints that the configuration replaces. Only the cloud controller reads them.
+func (f *facts) overrides() []serviceOverride {
+	if !f.isControl() {
+		return nil
+	}
+	return f.conf.Overrides
+}
+
+// describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
+func (g *gatherer) describeClusterTables(ctx context.Context) ([]routeTable, error) {
+	if id := g.facts.conf.RouteTableID; id != "" {
+		return g.describeRouteTables(ctx, "route-table-id", id)
+	}
+	return g.describeRouteTables(ctx, "tag-key", g.facts.tagKey())
+}
+
+func (g *gatherer) describeBalancersGroup(ctx context.Context) (*securityGroup, error) {
+	groups, err := g.api.describeGroups(ctx, []string{g.facts.conf.ElbSecurityGroup})
+	if err != nil {
+		return nil, err
+	}
+	return &groups[0], nil
 }
 
 // needsInstanceFirst reports whether instance metadata lacks an id that other calls require.
@@ -202,6 +221,9 @@ func (g *gatherer) giveUp(wanted source, err error) {
 	}
 	if wanted&fromRouteTables != 0 {
 		f.routesErr = err
+	}
+	if wanted&fromGroups != 0 {
+		f.balancersErr = err
 	}
 	if wanted&fromProbes != 0 {
 		f.probes = nil

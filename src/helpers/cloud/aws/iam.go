@@ -2,6 +2,7 @@ package aws
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -10,16 +11,19 @@ import (
 	"kubernetes-release/helpers/preflight"
 )
 
-// scope is what a permission is restricted to.
+// scope is what a permission is restricted to. The condition keys are those that AWS' service authorization reference lists for the
+// actions.
 type scope int
 
 const (
 	// anything: describe calls cannot be restricted.
 	anything scope = iota
-	// creates resources with the cluster's tag (aws:RequestTag).
+	// creates resources with the cluster's tag and the value owned (aws:RequestTag).
 	creates
 	// changes resources that have the cluster's tag (aws:ResourceTag).
 	changes
+	// changesOwn changes only what has the value owned, which the cloud controller has created.
+	changesOwn
 	// tagsNew tags resources while they are created, and no others (CreateAction).
 	tagsNew
 	// serviceLinked creates the service-linked role of the load balancer service, once per account.
@@ -28,6 +32,14 @@ const (
 	itself
 	// inVPC is the VPC that a resource is created in, which has no cluster's tag.
 	inVPC
+	// writesRoutes is the configured route table, or the ones with the cluster's tag.
+	writesRoutes
+	// sourceDestOff turns the source/destination check of the cluster's instances off, and changes no other attribute (ec2:Attribute).
+	sourceDestOff
+	// publicRegistry gets tokens for Amazon ECR Public, and for no other service (sts:AWSServiceName).
+	publicRegistry
+	// otherRole is the role that the cloud controller is configured to assume.
+	otherRole
 )
 
 // permission is one row of the table that policies and checks are derived from.
@@ -37,75 +49,135 @@ type permission struct {
 	scope     scope
 	resources []string // ARNs after "arn:PARTITION:"; empty: *
 	why       string
-	routes    bool // required only with cloud routes
-	rare      bool // most clusters work without it
+	holder    holder
+	when      func(policyNeeds) bool // nil: always
+	rare      bool                   // most clusters work without it
 }
 
+// holder is the role of a control VM that needs a permission if the cloud controller assumes another role.
+type holder int
+
+const (
+	controllers holder = iota // the one that the cloud controller assumes
+	machines                  // the one of the instance profile, which kubelet uses
+	eachRole
+)
+
+// policyNeeds is what the permissions of machines depend on.
+type policyNeeds struct {
+	role   preflight.Role
+	routes bool
+	conf   cloudConfig
+}
+
+// includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud controller assumes.
+func (n policyNeeds) includes(p permission) (own, assumed bool) {
+	if !slices.Contains(p.roles, n.role) || p.when != nil && !p.when(n) {
+		return false, false
+	}
+	if n.role != preflight.Control || n.conf.RoleARN == "" {
+		return p.scope != otherRole, false
+	}
+	return p.holder != controllers, p.holder != machines
+}
+
+// needs reports whether a row applies to either role.
+func (n policyNeeds) needs(p permission) bool {
+	own, assumed := n.includes(p)
+	return own || assumed
+}
+
+// Conditions of rows.
+func withRoutes(n policyNeeds) bool { return n.routes }
+
+// createsGroups: with ElbSecurityGroup the cloud controller neither creates nor deletes a group (buildELBSecurityGroupList and
+// buildSecurityGroupsToDelete in cloud-provider-aws), and does not change that group's rules (addSecurityGroupIngress).
+func createsGroups(n policyNeeds) bool { return n.conf.ElbSecurityGroup == "" }
+
+// opensNodes: with DisableSecurityGroupIngress the groups of nodes keep their rules (updateInstanceSecurityGroupsForLoadBalancer and
+// updateInstanceSecurityGroupsForNLB).
+func opensNodes(n policyNeeds) bool { return !n.conf.NoIngressManagement }
+
 // permissions is the table of all calls of the cloud controller manager 1.37, kubelet's credential provider and these
-// checks.
+// checks. evidence.go has, for each action, where it was seen or which source calls it.
 var permissions = buildPermissions()
 
 func buildPermissions() []permission {
 	var table []permission
-	add := func(roles []preflight.Role, s scope, resources []string, why string, actions ...string) {
-		for _, a := range actions {
-			table = append(table, permission{action: a, roles: roles, scope: s, resources: resources, why: why})
+	row := func(p permission, actions ...string) {
+		for _, p.action = range actions {
+			table = append(table, p)
 		}
+	}
+	control := func(s scope, resources []string, why string, actions ...string) {
+		row(permission{roles: controlOnly, scope: s, resources: resources, why: why}, actions...)
 	}
 	group := []string{"ec2:*:*:security-group/*"}
 	loadBalancer := []string{"elasticloadbalancing:*:*:loadbalancer/*"}
 	target := []string{"elasticloadbalancing:*:*:targetgroup/*"}
 	listener := []string{"elasticloadbalancing:*:*:loadbalancer/*", "elasticloadbalancing:*:*:listener/*"}
 
-	add(both, anything, nil, "The cloud controller does not start without it, and the checks read the cluster's tag with it.", "ec2:DescribeInstances")
-	add(both, anything, nil, "The cloud controller finds the subnets of load balancers with it.", "ec2:DescribeSubnets")
-	add(both, anything, nil, "The cloud controller finds the security group that it opens for load balancers with it.", "ec2:DescribeSecurityGroups")
-	add(controlOnly, anything, nil, "The cloud controller distinguishes public from private subnets with it.", "ec2:DescribeRouteTables")
-	add(controlOnly, anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is created.", "ec2:DescribeAvailabilityZones")
-	add(controlOnly, anything, nil, "Nodes of some instance types get topology labels from it; if it is denied they have no such labels.", "ec2:DescribeInstanceTopology")
-	add(controlOnly, creates, group, "The cloud controller creates the security groups of load balancers with it.", "ec2:CreateSecurityGroup")
-	add(controlOnly, inVPC, []string{"ec2:*:*:vpc/*"}, "The cloud controller creates the security groups of load balancers with it.", "ec2:CreateSecurityGroup")
-	add(controlOnly, tagsNew, group, "The cloud controller tags the security groups of load balancers with it.", "ec2:CreateTags")
-	add(controlOnly, changes, group, "The cloud controller allows traffic to nodes and load balancers, and revokes that, with it.",
-		"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:DeleteSecurityGroup")
-	for _, a := range []string{"ec2:CreateRoute", "ec2:DeleteRoute"} {
-		table = append(table, permission{a, controlOnly, changes, []string{"ec2:*:*:route-table/*"}, "The cloud controller writes pod routes with it.", true, false})
+	row(permission{roles: both, holder: eachRole, why: "The cloud controller does not start without it, and the checks read the cluster's tag with it."}, "ec2:DescribeInstances")
+	row(permission{roles: both, why: "The cloud controller finds the subnets of load balancers with it."}, "ec2:DescribeSubnets")
+	row(permission{roles: both, why: "The cloud controller finds the security group that it opens for load balancers with it."}, "ec2:DescribeSecurityGroups")
+	control(anything, nil, "The cloud controller distinguishes public from private subnets with it.", "ec2:DescribeRouteTables")
+	control(anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is created.", "ec2:DescribeAvailabilityZones")
+	control(anything, nil, "Nodes of some instance types get topology labels from it; if it is denied they have no such labels.", "ec2:DescribeInstanceTopology")
+	control(anything, nil, "AWS requires it of whoever creates the first load balancer of an account.", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways")
+
+	const createGroup = "The cloud controller creates the security groups of load balancers with it."
+	groups := func(s scope, resources []string, why string, when func(policyNeeds) bool, actions ...string) {
+		row(permission{roles: controlOnly, scope: s, resources: resources, why: why, when: when}, actions...)
 	}
-	table = append(table, permission{"ec2:ModifyInstanceAttribute", controlOnly, changes, []string{"ec2:*:*:instance/*"}, "The cloud controller turns the source/destination check off with it, for pod routes.", true, false})
+	groups(creates, group, createGroup, createsGroups, "ec2:CreateSecurityGroup")
+	groups(inVPC, []string{"ec2:*:*:vpc/*"}, createGroup, createsGroups, "ec2:CreateSecurityGroup")
+	groups(tagsNew, group, "The cloud controller tags the security groups of load balancers with it.", createsGroups, "ec2:CreateTags")
+	groups(changesOwn, group, "The cloud controller deletes the security groups of load balancers with it.", createsGroups, "ec2:DeleteSecurityGroup")
+	const openGroup = "The cloud controller allows traffic to nodes and load balancers, and revokes that, with it."
+	groups(changes, group, openGroup, opensNodes, "ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
+	groups(changesOwn, group, openGroup, func(n policyNeeds) bool { return !opensNodes(n) && createsGroups(n) }, "ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
+
+	groups(writesRoutes, []string{"ec2:*:*:route-table/*"}, "The cloud controller writes pod routes with it.", withRoutes, "ec2:CreateRoute", "ec2:DeleteRoute")
+	groups(sourceDestOff, []string{"ec2:*:*:instance/*"}, "The cloud controller turns the source/destination check off with it, for pod routes.", withRoutes, "ec2:ModifyInstanceAttribute")
 
 	const balance = "elasticloadbalancing:"
 	describe := "The cloud controller finds load balancers with it."
 	for _, a := range []string{"LoadBalancers", "LoadBalancerAttributes", "LoadBalancerPolicies", "Listeners", "TargetGroups", "TargetGroupAttributes", "TargetHealth"} {
-		add(controlOnly, anything, nil, describe, balance+"Describe"+a)
+		control(anything, nil, describe, balance+"Describe"+a)
 	}
-	add(controlOnly, creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
+	control(creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
 	// The resource of this action is the load balancer, which exists already.
-	add(controlOnly, changes, loadBalancer, "The cloud controller adds ports to network load balancers with it.", balance+"CreateListener")
-	add(controlOnly, tagsNew, append(slices.Clone(listener), target...), "The cloud controller tags load balancers with it.", balance+"AddTags")
-	add(controlOnly, changes, loadBalancer, "The cloud controller updates classic load balancers with it.",
+	control(changesOwn, loadBalancer, "The cloud controller adds ports to network load balancers with it.", balance+"CreateListener")
+	control(tagsNew, append(slices.Clone(listener), target...), "The cloud controller tags load balancers with it.", balance+"AddTags")
+	control(changesOwn, loadBalancer, "The cloud controller updates classic load balancers with it.",
 		balance+"AddTags", balance+"ApplySecurityGroupsToLoadBalancer", balance+"AttachLoadBalancerToSubnets", balance+"ConfigureHealthCheck",
 		balance+"CreateLoadBalancerListeners", balance+"CreateLoadBalancerPolicy", balance+"DeleteLoadBalancer", balance+"DeleteLoadBalancerListeners",
 		balance+"DeregisterInstancesFromLoadBalancer", balance+"DetachLoadBalancerFromSubnets", balance+"ModifyLoadBalancerAttributes",
 		balance+"RegisterInstancesWithLoadBalancer", balance+"SetLoadBalancerPoliciesForBackendServer", balance+"SetLoadBalancerPoliciesOfListener", balance+"SetSecurityGroups")
-	add(controlOnly, changes, append(slices.Clone(listener), target...), "The cloud controller updates network load balancers with it.",
+	control(changesOwn, append(slices.Clone(listener), target...), "The cloud controller updates network load balancers with it.",
 		balance+"DeleteListener", balance+"DeleteTargetGroup", balance+"DeregisterTargets", balance+"ModifyListener", balance+"ModifyTargetGroup",
 		balance+"ModifyTargetGroupAttributes", balance+"RegisterTargets")
-	add(controlOnly, serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
+	control(serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
 		"The first load balancer of an account requires it.", "iam:CreateServiceLinkedRole")
 
-	add(both, anything, nil, "kubelet pulls images from ECR with it.", "ecr:GetAuthorizationToken", "ecr:BatchCheckLayerAvailability", "ecr:GetDownloadUrlForLayer",
-		"ecr:GetRepositoryPolicy", "ecr:DescribeRepositories", "ecr:ListImages", "ecr:BatchGetImage")
-	add(both, itself, nil, "The checks ask IAM with it about permissions that cannot be tested without using them, such as creating a load balancer.", simulateAction)
-	add(both, itself, nil, "The checks find the path of the role's name with it, if it has one.", findRoleAction)
+	const pull = "kubelet pulls images from ECR with it."
+	row(permission{roles: both, holder: machines, why: pull}, "ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
+	row(permission{roles: both, holder: machines, why: "kubelet pulls images from public.ecr.aws with it, instead of anonymously."}, "ecr-public:GetAuthorizationToken")
+	row(permission{roles: both, holder: machines, scope: publicRegistry, why: "kubelet pulls images from public.ecr.aws with it, instead of anonymously."}, "sts:GetServiceBearerToken")
+
+	row(permission{roles: controlOnly, holder: machines, scope: otherRole, why: "The cloud controller makes all its calls as the role in RoleARN."}, assumeAction)
+	row(permission{roles: both, scope: itself, why: "The checks ask IAM with it about permissions that cannot be tested without using them, such as creating a load balancer."}, simulateAction)
+	row(permission{roles: both, scope: itself, why: "The checks find the path of the role's name with it, if it has one."}, findRoleAction)
 	for i := range table {
-		table[i].rare = slices.Contains(rarelyUsed, table[i].action) || strings.HasPrefix(table[i].action, "ecr:")
+		service, _, _ := strings.Cut(table[i].action, ":")
+		table[i].rare = slices.Contains(rarelyUsed, table[i].action) || strings.HasPrefix(service, "ecr")
 	}
 	return table
 }
 
 // rarelyUsed are the actions that only some clusters call: topology labels of some instance types, the first load balancer
 // of an account, the proxy protocol.
-var rarelyUsed = []string{"ec2:DescribeInstanceTopology", "iam:CreateServiceLinkedRole", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
+var rarelyUsed = []string{"ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
 	"elasticloadbalancing:CreateLoadBalancerPolicy", "elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer", "elasticloadbalancing:SetLoadBalancerPoliciesOfListener"}
 
 // whyPermission explains what an action is required for.
@@ -122,9 +194,13 @@ func whyPermission(action string) string {
 // Actions returns the actions that a machine with this role requires, sorted and without duplicates, optionally with
 // those of cloud routes.
 func Actions(role preflight.Role, cloudRoutes bool) []string {
+	return policyNeeds{role: role, routes: cloudRoutes}.actions()
+}
+
+func (n policyNeeds) actions() []string {
 	var actions []string
 	for _, p := range permissions {
-		if slices.Contains(p.roles, role) && (cloudRoutes || !p.routes) {
+		if n.needs(p) {
 			actions = append(actions, p.action)
 		}
 	}
@@ -148,21 +224,17 @@ func partitionOf(region string) partition {
 	return partitions[0]
 }
 
-func (p partition) flag() string {
-	if p.name == "aws" {
-		return ""
-	}
-	return " --partition " + p.name
-}
-
 // PolicyOptions selects a policy.
 type PolicyOptions struct {
 	Role        preflight.Role
 	Cluster     string
 	Partition   string // aws (also if empty), aws-cn or aws-us-gov
+	VPC         string // id of the only VPC in which security groups may be created; empty: any
 	CloudRoutes bool   // with the permissions of the route controller
-	RoleName    string // of the IAM role that gets the policy; defaults to kubernetes-ROLE
+	RoleName    string // of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
 	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
+	CloudConfig []byte // the cloud controller's configuration file, which adds and removes permissions
+	AssumedRole bool   // the policy of the role in the configuration's RoleARN, in place of the one of the instance profile
 }
 
 // Policy is an IAM policy document.
@@ -214,20 +286,38 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	if err := ValidateClusterName(o.Cluster); err != nil {
 		return Policy{}, err
 	}
+	conf, err := parseCloudConfig(o.CloudConfig)
+	if err != nil {
+		return Policy{}, fmt.Errorf("cloud controller's configuration: %w", err)
+	}
+	if o.AssumedRole && (conf.RoleARN == "" || o.Role != preflight.Control) {
+		return Policy{}, errors.New("only a cloud controller with RoleARN in its configuration, on control machines, assumes a role")
+	}
 	if o.RoleName == "" {
 		o.RoleName = DefaultRoleName(o.Role)
+		if o.AssumedRole {
+			o.RoleName = conf.roleName()
+		}
 	}
 	if !roleNameForm.MatchString(o.RoleName) {
 		return Policy{}, fmt.Errorf("role name %q is not 1 to 64 letters, digits or + = , . @ _ -", o.RoleName)
 	}
+	if o.VPC == "" {
+		o.VPC = conf.controllerVPC("")
+	}
+	if o.VPC != "" && !vpcForm.MatchString(o.VPC) {
+		return Policy{}, fmt.Errorf("VPC %q is not an id such as vpc-0123456789abcdef0", o.VPC)
+	}
+	needs := policyNeeds{role: o.Role, routes: o.CloudRoutes, conf: *conf}
 	policy := Policy{Version: policyVersion}
 	index := map[string]int{}
 	for _, p := range permissions {
-		if !slices.Contains(p.roles, o.Role) || p.routes && !o.CloudRoutes {
+		own, assumed := needs.includes(p)
+		if o.AssumedRole && !assumed || !o.AssumedRole && !own || p.isPublicRegistry() && o.Partition != "aws" {
 			continue
 		}
 		service, _, _ := strings.Cut(p.action, ":")
-		statement := p.statement(service, o)
+		statement := p.statement(service, o, conf)
 		key := statement.Sid + strings.Join(statement.Resource, ",")
 		at, ok := index[key]
 		if !ok {
@@ -250,14 +340,22 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	return policy, nil
 }
 
-var roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
+var (
+	roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
+	vpcForm      = regexp.MustCompile(`^vpc-[0-9a-f]+$`)
+)
+
+// isPublicRegistry reports whether a row is for public.ecr.aws, which only the partition aws has.
+func (p permission) isPublicRegistry() bool {
+	return p.scope == publicRegistry || strings.HasPrefix(p.action, "ecr-public:")
+}
 
 // DefaultRoleName is the name of the IAM role of machines with a role, unless the operator chooses another.
 func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string(role) }
 
 const policyVersion = "2012-10-17"
 
-var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "iam": "Iam"}
+var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "ecr-public": "EcrPublic", "iam": "Iam", "sts": "Sts"}
 
 // createActions are the actions that tag a service's new resources.
 var createActions = map[string][]string{
@@ -265,7 +363,7 @@ var createActions = map[string][]string{
 	"elasticloadbalancing": {"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"},
 }
 
-func (p permission) statement(service string, o PolicyOptions) Statement {
+func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig) Statement {
 	s := Statement{Effect: "Allow", Action: []string{p.action}, Resource: []string{"*"}}
 	if len(p.resources) > 0 {
 		s.Resource = nil
@@ -274,34 +372,59 @@ func (p permission) statement(service string, o PolicyOptions) Statement {
 		}
 	}
 	name := serviceNames[service]
-	tagIs := func(kind string) map[string]map[string][]string {
-		return map[string]map[string][]string{"StringEquals": {kind + "/" + TagPrefix + o.Cluster: {"owned", "shared"}}}
+	equals := func(key string, values ...string) map[string]map[string][]string {
+		return map[string]map[string][]string{"StringEquals": {key: values}}
 	}
+	tag := TagPrefix + o.Cluster
 	switch p.scope {
 	case anything:
 		s.Sid = name + "Read"
-		if service == "ecr" {
+		if strings.HasPrefix(service, "ecr") {
 			s.Sid = name + "Pull"
 		}
 	case creates:
 		s.Sid = name + "CreateTagged"
-		s.Condition = tagIs("aws:RequestTag")
+		s.Condition = equals("aws:RequestTag/"+tag, "owned")
 	case changes:
+		s.Sid = name + "ChangeTagged"
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+	case changesOwn:
 		s.Sid = name + "ChangeOwn"
-		s.Condition = tagIs("aws:ResourceTag")
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned")
 	case tagsNew:
 		s.Sid = name + "TagNew"
-		s.Condition = tagIs("aws:RequestTag")
+		s.Condition = equals("aws:RequestTag/"+tag, "owned")
 		s.Condition["StringEquals"][service+":CreateAction"] = createActions[service]
 	case serviceLinked:
 		s.Sid = name + "ServiceLinkedRole"
-		s.Condition = map[string]map[string][]string{"StringEquals": {"iam:AWSServiceName": {"elasticloadbalancing.amazonaws.com"}}}
+		s.Condition = equals("iam:AWSServiceName", "elasticloadbalancing.amazonaws.com")
 	case itself:
 		s.Sid = name + "AskAboutItself"
 		// The name of a role is unique in an account, whatever its path.
 		s.Resource = []string{"arn:" + o.Partition + ":iam::*:role/" + o.RoleName, "arn:" + o.Partition + ":iam::*:role/*/" + o.RoleName}
 	case inVPC:
 		s.Sid = name + "CreateInVpc"
+		if o.VPC != "" {
+			s.Resource = []string{"arn:" + o.Partition + ":ec2:*:*:vpc/" + o.VPC}
+		}
+	case writesRoutes:
+		s.Sid = name + "WriteRoutes"
+		if conf.RouteTableID != "" {
+			s.Resource = []string{"arn:" + o.Partition + ":ec2:*:*:route-table/" + conf.RouteTableID}
+			break
+		}
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+	case sourceDestOff:
+		s.Sid = name + "SourceDestCheckOff"
+		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
+		// EC2 uses the attribute's name and value as the request spells them, so both are compared without case.
+		s.Condition["StringEqualsIgnoreCase"] = map[string][]string{"ec2:Attribute/SourceDestCheck": {"false"}}
+	case publicRegistry:
+		s.Sid = name + "PublicRegistry"
+		s.Condition = equals("sts:AWSServiceName", "ecr-public.amazonaws.com")
+	case otherRole:
+		s.Sid = name + "AssumeCloudControllersRole"
+		s.Resource = []string{conf.RoleARN}
 	}
 	return s
 }

@@ -62,6 +62,11 @@ type roleCredentials struct {
 	Expires         time.Time
 }
 
+// sdk converts the credentials to the SDK's type.
+func (c roleCredentials) sdk() awssdk.Credentials {
+	return awssdk.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.Token, Source: "instance metadata"}
+}
+
 // String hides the secrets from anything that formats the value.
 func (c roleCredentials) String() string { return "credentials of role " + c.Role }
 
@@ -407,7 +412,7 @@ func (c *metadataClient) profile(ctx context.Context) (string, error) {
 	return arn, nil
 }
 
-// credentials returns those of the instance's role. The error is a *metadataFault.
+// credentials returns those of the instance's role, or only its name if they cannot be used. The error is a *metadataFault.
 func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCredentials, error) {
 	list, err := c.get(ctx, "meta-data/iam/security-credentials/")
 	if err != nil {
@@ -420,11 +425,11 @@ func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCr
 	}
 	content, err := c.get(ctx, "meta-data/iam/security-credentials/"+role)
 	if err != nil {
-		return roleCredentials{}, err
+		return roleCredentials{Role: role}, err
 	}
 	credentials, err := parseCredentials(role, content, now)
 	if err != nil {
-		return roleCredentials{}, &metadataFault{faultMalformed, err.Error()}
+		return roleCredentials{Role: role}, &metadataFault{faultMalformed, err.Error()}
 	}
 	return credentials, nil
 }

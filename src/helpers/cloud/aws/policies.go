@@ -23,7 +23,11 @@ import (
 const (
 	simulateAction = "iam:SimulatePrincipalPolicy"
 	findRoleAction = "iam:GetRole"
+	assumeAction   = "sts:AssumeRole"
 )
+
+// deniedByPolicy is the decision about an action that a policy denies explicitly.
+const deniedByPolicy = "a policy denies it"
 
 // policyAnswers are what the role's policies allow.
 type policyAnswers struct {
@@ -35,22 +39,53 @@ type policyAnswers struct {
 	ownKeys []string
 }
 
-// account returns the partition and the account in the ARN of the instance profile.
-func (f *facts) account() (partition, account string, known bool) {
-	parts := strings.Split(f.profile, ":")
-	if len(parts) < 6 {
-		return "", "", false
-	}
-	return parts[1], parts[4], true
+// identity is a role that makes calls from this machine: the instance profile's, or the one that the cloud controller assumes.
+type identity struct {
+	api                *api
+	partition, account string
+	role               string // name
+	path               string // if it is known
+	assumed            bool
 }
 
-// policyQuestions derives the questions about the role from the table of permissions.
-func (f *facts) policyQuestions(roleARN string) []question {
-	partition, account, _ := f.account()
+func (i identity) arn() string {
+	return fmt.Sprintf("arn:%s:iam::%s:role%s%s", i.partition, i.account, cmp.Or(i.path, "/"), i.role)
+}
+
+// machineIdentity is the role of the instance profile; known is false if its account is not.
+func (f *facts) machineIdentity() (i identity, known bool) {
+	parts := strings.Split(f.profile, ":")
+	if len(parts) < 6 || f.credentials.Role == "" {
+		return identity{}, false
+	}
+	return identity{partition: parts[1], account: parts[4], role: f.credentials.Role}, true
+}
+
+// assumedIdentity is the role in the configuration's RoleARN.
+func (f *facts) assumedIdentity() identity {
+	parts := strings.Split(f.conf.RoleARN, ":")
+	if len(parts) < 6 {
+		return identity{assumed: true, role: f.conf.roleName()}
+	}
+	path := strings.TrimSuffix(strings.TrimPrefix(parts[5], "role"), f.conf.roleName())
+	return identity{partition: parts[1], account: parts[4], role: f.conf.roleName(), path: path, assumed: true}
+}
+
+// assumesRole reports whether the cloud controller on this machine makes its calls as another role.
+func (f *facts) assumesRole() bool { return f.isControl() && f.conf.RoleARN != "" }
+
+// needs is what the machine's permissions depend on.
+func (f *facts) needs() policyNeeds {
+	return policyNeeds{role: f.request.Role, routes: f.request.ConfigureCloudRoutes, conf: *f.conf}
+}
+
+// policyQuestions derives the questions about a role from the table of permissions.
+func (f *facts) policyQuestions(asked identity) []question {
 	var questions []question
 	index := map[string]int{}
 	for _, p := range permissions {
-		if !slices.Contains(p.roles, f.request.Role) || p.routes && !f.request.ConfigureCloudRoutes || p.action == simulateAction {
+		own, assumed := f.needs().includes(p)
+		if asked.assumed && !assumed || !asked.assumed && !own || p.action == simulateAction || p.isPublicRegistry() && asked.partition != "aws" {
 			continue
 		}
 		service, _, _ := strings.Cut(p.action, ":")
@@ -64,10 +99,15 @@ func (f *facts) policyQuestions(roleARN string) []question {
 			index[key] = at
 			questions = append(questions, question{context: p.context(service, f.tagKey())})
 			for _, r := range p.resources {
-				questions[at].resources = append(questions[at].resources, f.exampleARNs(partition, account, r)...)
+				questions[at].resources = append(questions[at].resources, f.exampleARNs(asked.partition, asked.account, r)...)
 			}
-			if p.scope == itself {
-				questions[at].resources = []string{roleARN}
+			switch p.scope {
+			case itself:
+				questions[at].resources = []string{asked.arn()}
+			case otherRole:
+				questions[at].resources = []string{f.conf.RoleARN}
+			case writesRoutes:
+				questions[at].context = f.tableContext()
 			}
 		}
 		questions[at].actions = append(questions[at].actions, p.action)
@@ -77,25 +117,57 @@ func (f *facts) policyQuestions(roleARN string) []question {
 
 // context returns the values of the condition keys in the permission's statement.
 func (p permission) context(service, tagKey string) map[string]string {
+	resourceTag := map[string]string{"aws:ResourceTag/" + tagKey: "owned", service + ":ResourceTag/" + tagKey: "owned"}
 	switch p.scope {
 	case creates:
 		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey}
-	case changes:
-		return map[string]string{"aws:ResourceTag/" + tagKey: "owned", service + ":ResourceTag/" + tagKey: "owned"}
+	case changes, changesOwn:
+		return resourceTag
+	case sourceDestOff:
+		resourceTag["ec2:Attribute"], resourceTag["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
+		return resourceTag
 	case tagsNew:
 		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey, service + ":CreateAction": createActions[service][0]}
 	case serviceLinked:
 		return map[string]string{"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}
+	case publicRegistry:
+		return map[string]string{"sts:AWSServiceName": "ecr-public.amazonaws.com"}
 	}
 	return nil
+}
+
+// tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which decide whether a
+// policy allows that.
+func (f *facts) tableContext() map[string]string {
+	t := tags{f.tagKey(): "shared"} // until it is known
+	if table := f.clusterTable(); table != nil {
+		t = table.Tags
+	}
+	context := map[string]string{}
+	for key, value := range t {
+		context["aws:ResourceTag/"+key], context["ec2:ResourceTag/"+key] = value, value
+	}
+	return context
+}
+
+// clusterTable is the route table that the cloud controller writes pod routes to, or nil if it cannot choose one.
+func (f *facts) clusterTable() *routeTable {
+	if len(f.routeTables) != 1 {
+		return nil
+	}
+	return &f.routeTables[0]
 }
 
 // exampleARNs returns resources that match a row of the table. They need not exist: their names have the form of those that
 // the cloud controller creates.
 func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	const name = "a0123456789abcdef0123456789abcdef"
+	table := "rtb-0123456789abcdef0"
+	if t := f.clusterTable(); t != nil {
+		table = t.ID
+	}
 	examples := map[string][]string{
-		"security-group": {"sg-0123456789abcdef0"}, "vpc": {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {"rtb-0123456789abcdef0"},
+		"security-group": {"sg-0123456789abcdef0"}, "vpc": {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {table},
 		"instance": {cmp.Or(f.instanceID(), "i-0123456789abcdef0")}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
 		"targetgroup": {"k8s-default-web-0123456789/0123456789abcdef"}, "listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
 	}
@@ -118,32 +190,44 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	return arns
 }
 
-// askPolicies asks all questions: the first one alone, because the others are pointless if IAM rejects it. Most roles have
-// no path; only if IAM does not find the role without one, or denies the question, the path is looked up.
+// askPolicies asks IAM about the permissions of the instance profile's role, or of the one that the cloud controller assumes.
 func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
-	partition, account, known := g.facts.account()
-	role := g.facts.credentials.Role
-	if !known || role == "" {
+	asked, known := g.facts.machineIdentity()
+	if g.facts.assumesRole() {
+		asked, known = g.facts.assumedIdentity(), true
+	}
+	if !known {
 		return nil, notAsked("the account and the role are unknown")
 	}
-	roleARN := fmt.Sprintf("arn:%s:iam::%s:role/%s", partition, account, role)
-	questions := g.facts.policyQuestions(roleARN)
-	first, err := g.api.simulatePolicy(ctx, roleARN, questions[0])
-	if isNoRole(err) || classify(err) == classDenied {
-		if withPath := g.api.roleARN(ctx, role); withPath != "" && withPath != roleARN {
-			roleARN = withPath
-			questions = g.facts.policyQuestions(roleARN)
-			first, err = g.api.simulatePolicy(ctx, roleARN, questions[0])
+	asked.api = g.api
+	answers := &policyAnswers{denied: map[string]string{}, unknown: map[string]string{}, allowed: map[string]bool{}}
+	if err := g.askAbout(ctx, asked, answers); err != nil {
+		return nil, err
+	}
+	return answers, nil
+}
+
+// askAbout asks all questions about a role: the first one alone, because the others are pointless if IAM rejects it. Most roles have
+// no path; only if IAM does not find the role without one, or denies the question, the path is looked up.
+func (g *gatherer) askAbout(ctx context.Context, asked identity, answers *policyAnswers) error {
+	questions := g.facts.policyQuestions(asked)
+	first, err := asked.api.simulatePolicy(ctx, asked.arn(), questions[0])
+	if asked.path == "" && (isNoRole(err) || classify(err) == classDenied) {
+		withPath := asked.api.roleARN(ctx, asked.role)
+		if _, path, ok := strings.Cut(strings.TrimSuffix(withPath, asked.role), ":role"); ok && path != "/" {
+			asked.path = path
+			questions = g.facts.policyQuestions(asked)
+			first, err = asked.api.simulatePolicy(ctx, asked.arn(), questions[0])
 		}
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
-	answers := &policyAnswers{denied: map[string]string{}, unknown: map[string]string{}, allowed: map[string]bool{}, ownKeys: conditionKeys(questions)}
+	answers.ownKeys = conditionKeys(questions)
 	answers.add(questions[0].actions, first)
 	var mu sync.Mutex
 	ask := func(q question) error {
-		results, err := g.api.simulatePolicy(ctx, roleARN, q)
+		results, err := asked.api.simulatePolicy(ctx, asked.arn(), q)
 		if err != nil {
 			return err
 		}
@@ -156,10 +240,7 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	for _, q := range questions[1:] {
 		tasks = append(tasks, func() error { return ask(q) })
 	}
-	if err := inParallel(tasks...); err != nil {
-		return nil, err
-	}
-	return answers, nil
+	return inParallel(tasks...)
 }
 
 // conditionKeys are all condition keys that questions have values for.
@@ -199,7 +280,7 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 			slices.Sort(missing)
 			a.unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
 		case explicit:
-			a.denied[action] = "a policy denies it"
+			a.denied[action] = deniedByPolicy
 		default:
 			a.denied[action] = "no policy of the role allows it in this form"
 		}
@@ -219,9 +300,9 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 		return skipped("IAM was not asked"), true
 	}
 	return found(preflight.Finding{
-		Resource: "role " + f.credentials.Role, Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
+		Resource: "role " + f.roleName(), Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
 		Why:      "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(f.untested(selected), ", ") + ".",
-		Fix:      append(f.fixPolicy(), "make sure that the role has these permissions, and turn the check off"),
+		Fix:      append(f.fixPolicy(), byHand("or make sure that the role has these permissions, and turn the check off")),
 		Advisory: true,
 	}), true
 }
@@ -230,7 +311,7 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 func (f *facts) whyNoPolicies() string {
 	switch {
 	case isNoRole(f.policiesErr):
-		return fmt.Sprintf("IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy does)", f.credentials.Role, findRoleAction)
+		return fmt.Sprintf("IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy does)", f.roleName(), findRoleAction)
 	case classify(f.policiesErr) == classDenied:
 		return fmt.Sprintf("the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)", simulateAction)
 	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
@@ -244,7 +325,9 @@ func (f *facts) untested(selected func(permission) bool) []string {
 	var actions []string
 	tested := f.tested()
 	for _, p := range permissions {
-		if slices.Contains(p.roles, f.request.Role) && !tested[p.action] && selected(p) {
+		own, assumed := f.needs().includes(p)
+		asked := own && !f.assumesRole() || assumed // of the role of the instance profile only AssumeRole matters then, which is tested
+		if asked && !tested[p.action] && selected(p) && !(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
 			actions = append(actions, p.action)
 		}
 	}
@@ -277,11 +360,14 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 	for _, action := range f.untested(selected) {
 		p := permissionFor(action, f.request.Role)
 		finding := preflight.Finding{
-			Resource: action, Wanted: "allowed for role " + f.credentials.Role + p.inWords(f.tagKey()), Found: f.policies.denied[action],
+			Resource: action, Wanted: "allowed for role " + f.roleName() + p.inWords(f.tagKey()), Found: f.policies.denied[action],
 			Why: p.why, Advisory: p.rare, Eventual: true, Fix: f.fixPolicy(),
 		}
 		switch {
 		case f.policies.denied[action] != "":
+			if f.policies.denied[action] == deniedByPolicy {
+				finding.Fix = []preflight.Fix{f.fixDeny()}
+			}
 			findings = join(findings, finding)
 		case f.policies.allowed[action]:
 			allowed++
@@ -342,7 +428,7 @@ func checkOtherPermissions(f *facts) preflight.Outcome {
 		return tested
 	}
 	selected := func(p permission) bool {
-		return !isLoadBalancing(p) && p.scope != itself && (!p.routes || f.request.ConfigureCloudRoutes)
+		return !isLoadBalancing(p) && p.scope != itself
 	}
 	if outcome, done := f.withoutPolicies(selected); done {
 		return outcome

@@ -19,8 +19,9 @@ func (p probe) run(ctx context.Context) probe {
 }
 
 // permissionProbes are the calls that test permissions without changing anything: DryRun for EC2, and describe calls for
-// the load balancers, whose APIs do not support DryRun. To keep the number of calls the same with cloud routes, a deployment
-// then leaves ec2:RevokeSecurityGroupIngress to what IAM answers.
+// the load balancers, whose APIs do not support DryRun. With cloud routes, a deployment leaves ec2:RevokeSecurityGroupIngress to what
+// IAM answers, to limit the number of calls. Deleting a security group is never tested: the policy only allows it for those of load
+// balancers, which do not exist yet.
 func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 	f := g.facts
 	var probes []probe
@@ -40,9 +41,9 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 		if !f.conf.NoIngressManagement && (!f.request.ConfigureCloudRoutes || f.request.Thorough) {
 			add("security-group-permissions", group, func(ctx context.Context) error { return g.api.tryRevokeIngress(ctx, group) }, "ec2:RevokeSecurityGroupIngress")
 		}
-		if f.request.Thorough {
-			add("security-group-permissions", group, func(ctx context.Context) error { return g.api.tryDeleteSecurityGroup(ctx, group) }, "ec2:DeleteSecurityGroup")
-		}
+	}
+	if table := f.clusterTable(); table != nil && f.request.ConfigureCloudRoutes {
+		add("other-permissions", table.ID, func(ctx context.Context) error { return g.api.tryCreateRoute(ctx, table.ID, f.instanceID()) }, "ec2:CreateRoute")
 	}
 	if f.request.Thorough {
 		id := f.instanceID()

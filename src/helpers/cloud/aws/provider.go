@@ -88,6 +88,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {
+		g.facts.confText = request.CloudConfig
 		g.facts.conf, g.facts.confErr = parseCloudConfig(request.CloudConfig)
 	}
 	defer func() {
@@ -160,6 +161,7 @@ func (r *run) rounds(ctx context.Context) {
 		unknown := notAsked(noMetadata)
 		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
 		r.gatherer.giveUp(everything, unknown)
+		r.gatherer.facts.local, r.gatherer.facts.localErr = r.provider.localAddresses()
 		r.check()
 		return
 	}

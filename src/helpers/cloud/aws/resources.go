@@ -37,6 +37,7 @@ func (i instance) addresses() []string {
 type networkInterface struct {
 	ID              string
 	Addresses       []string // private
+	IPv6            []string
 	SourceDestCheck bool
 }
 
@@ -46,23 +47,43 @@ type subnet struct {
 }
 
 type routeTable struct {
-	ID       string
-	Main     bool     // applies to the subnets that have no table of their own
-	Subnets  []string // ids of those that it is the table of
-	Gateways []string // targets of its routes, such as local, igw-… and nat-…
-	Tags     tags
+	ID           string
+	Main         bool              // applies to the subnets that have no table of their own
+	Subnets      []string          // ids of those that it is the table of
+	Associations map[string]string // ids of its associations by subnet
+	Gateways     []string          // targets of its routes, such as local, igw-… and nat-…
+	HasDefault   bool              // has a route for 0.0.0.0/0
+	Tags         tags
+}
+
+// internetGateway is the id of the internet gateway that the table has a route to, or "".
+func (t routeTable) internetGateway() string {
+	for _, id := range t.Gateways {
+		if strings.HasPrefix(id, "igw") {
+			return id
+		}
+	}
+	return ""
 }
 
 // isPublic reports whether the table has a route to an internet gateway.
 func (t routeTable) isPublic() bool {
-	return slices.ContainsFunc(t.Gateways, func(id string) bool { return strings.HasPrefix(id, "igw") })
+	return t.internetGateway() != ""
 }
 
 type zone struct{ Name, Type string }
 
 type securityGroup struct {
-	ID   string
-	Tags tags
+	ID, VPC string
+	Tags    tags
+	Ingress []ingressRule
+}
+
+// ingressRule allows traffic to a range of TCP ports, or to all, from sources outside of the group.
+type ingressRule struct {
+	From, To int
+	Groups   []string
+	Anywhere bool // also from addresses
 }
 
 // evaluation is IAM's answer about one action on one resource.

@@ -53,6 +53,17 @@ type tags map[string]string
 // keys of the tags, sorted.
 func (t tags) keys() []string { return slices.Sorted(maps.Keys(t)) }
 
+// count is how many tags count towards AWS's limit.
+func (t tags) count() int {
+	n := 0
+	for key := range t {
+		if !strings.HasPrefix(key, "aws:") {
+			n++
+		}
+	}
+	return n
+}
+
 func (t tags) has(key string) bool {
 	_, ok := t[key]
 	return ok

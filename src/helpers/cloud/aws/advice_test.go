@@ -1,0 +1,543 @@
+package aws
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/lab/awssim"
+	"kubernetes-release/lab/awssim/iam"
+)
+
+// answersAnything is an API that accepts every request, so that only the AWS CLI judges the commands.
+var answersAnything = sync.OnceValue(func() string {
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		action := r.FormValue("Action")
+		fmt.Fprintf(w, "<%sResponse><%[1]sResult><Policy><Arn>arn:aws:iam::123456789012:policy/p</Arn></Policy></%[1]sResult></%[1]sResponse>", action)
+	})).URL
+})
+
+var alreadyPasted sync.Map
+
+// pasted lets bash and the AWS CLI parse the commands of all fixes in a report.
+func pasted(t *testing.T, r *preflight.Report) {
+	t.Helper()
+	for _, result := range r.Results {
+		for _, f := range result.Findings {
+			var lines []string
+			for _, fix := range f.Fix {
+				if fix.Text == "" || strings.Contains(fix.Text, "\n") {
+					t.Errorf("%s: a fix has the text %q", result.Check, fix.Text)
+				}
+				lines = append(lines, fix.Commands...)
+			}
+			if _, done := alreadyPasted.LoadOrStore(strings.Join(lines, "\n"), true); done || len(lines) == 0 {
+				continue
+			}
+			parses(t, lines)
+			if err := cli(t).paste(answersAnything(), lines, strings.ToLower); err != nil {
+				t.Errorf("%s: %v", result.Check, err)
+			}
+		}
+	}
+}
+
+// account is a right account that a test breaks.
+type account struct {
+	world  *awssim.World
+	self   int // index of the instance that runs the preflight
+	config preflight.Config
+	random *rand.Rand
+}
+
+func (a *account) instance() *awssim.Instance { return &a.world.Instances[a.self] }
+func (a *account) key() string                { return TagPrefix + a.config.Cluster }
+
+// role is that of the instance's profile.
+func (a *account) role() *awssim.Role { return find(a.world.Roles, DefaultRoleName(a.config.Role)) }
+
+func find(roles []awssim.Role, name string) *awssim.Role {
+	at := slices.IndexFunc(roles, func(r awssim.Role) bool { return r.Name == name })
+	return &roles[at]
+}
+
+// Tables of the lab's world.
+const nodesTable, publicTable = 0, 1
+
+// breaks are the ways to break an account that commands can fix. Each changes the world or what the deployment requires of it.
+var breaks = map[string]func(*account){
+	"no instance tag":                func(a *account) { delete(a.instance().Tags, a.key()) },
+	"another cluster's tag":          func(a *account) { a.instance().Tags[TagPrefix+"other (it's)"] = "shared" },
+	"another cluster's tag only":     func(a *account) { a.instance().Tags = awssim.Tags{TagPrefix + "old name": "shared"} },
+	"another cluster's old tag":      func(a *account) { a.instance().Tags[legacyTag] = "other" },
+	"a wrong value":                  func(a *account) { a.instance().Tags[a.key()] = "yes" },
+	"untagged node subnet":           func(a *account) { delete(a.world.Subnets[0].Tags, a.key()) },
+	"foreign node subnet":            func(a *account) { a.retag(0, "other") },
+	"untagged public subnet":         func(a *account) { delete(a.world.Subnets[1+2*a.random.IntN(3)].Tags, a.key()) },
+	"foreign public subnet":          func(a *account) { a.retag(1+2*a.random.IntN(3), "other") },
+	"all public subnets are foreign": func(a *account) { a.retag(1, "o"); a.retag(3, "o"); a.retag(5, "o") },
+	"all subnets are foreign":        func(a *account) { a.retagAll("other") },
+	"no role tags":                   func(a *account) { a.dropTag(publicRoleTag) },
+	"no internal role tags":          func(a *account) { a.dropTag(internalRoleTag) },
+	"role tag on the node subnet":    func(a *account) { a.world.Subnets[0].Tags[publicRoleTag] = "1" },
+	"no route to the internet": func(a *account) {
+		a.world.RouteTables[publicTable].Routes = a.world.RouteTables[publicTable].Routes[:1]
+	},
+	"a NAT route in the public table": func(a *account) { a.natInPublic() },
+	"public subnets in the main table": func(a *account) {
+		a.world.RouteTables[publicTable].Subnets = slices.Clone(a.world.RouteTables[publicTable].Subnets[:a.random.IntN(3)])
+	},
+	"public subnets with the nodes' table": func(a *account) {
+		tables := a.world.RouteTables
+		tables[nodesTable].Subnets = append(tables[nodesTable].Subnets, tables[publicTable].Subnets...)
+		tables[publicTable].Subnets = nil
+	},
+	"no internet gateway": func(a *account) {
+		a.world.InternetGateways = nil
+		a.world.RouteTables[publicTable].Routes = a.world.RouteTables[publicTable].Routes[:1]
+	},
+	"untagged security group": func(a *account) { delete(a.world.SecurityGroups[0].Tags, a.key()) },
+	"two tagged security groups": func(a *account) {
+		a.addGroup(awssim.Tags{a.key(): "shared"})
+	},
+	"two groups, one with the old tag": func(a *account) { a.addGroup(awssim.Tags{legacyTag: a.config.Cluster}) },
+	"two untagged security groups": func(a *account) {
+		a.addGroup(awssim.Tags{TagPrefix + "other": "shared"})
+		delete(a.world.SecurityGroups[0].Tags, a.key())
+	},
+	"no policy":              func(a *account) { a.role().Policies = nil },
+	"a statement is missing": func(a *account) { a.dropStatement() },
+	"an action is missing":   func(a *account) { a.dropAction() },
+	"no instance profile":    func(a *account) { a.instance().InstanceProfile = "" },
+	"the other profile": func(a *account) {
+		a.instance().InstanceProfile = DefaultRoleName(map[preflight.Role]preflight.Role{preflight.Control: preflight.Worker, preflight.Worker: preflight.Control}[a.config.Role])
+	},
+	"a profile without a role": func(a *account) {
+		for i := range a.world.InstanceProfiles {
+			if a.world.InstanceProfiles[i].Name == DefaultRoleName(a.config.Role) {
+				a.world.InstanceProfiles[i].Role = ""
+			}
+		}
+	},
+	"EC2 cannot assume the role": func(a *account) { a.role().Untrusted = true },
+	"credentials fail":           func(a *account) { a.instance().CredentialStatus = "Failed" },
+	"metadata is off":            func(a *account) { a.instance().Metadata.HTTPEndpoint = "disabled" },
+	"pods need metadata": func(a *account) {
+		a.instance().Metadata.HopLimit = 1
+		a.config.Checks = map[string]preflight.Severity{"metadata-hop-limit": preflight.Fail}
+	},
+	"source/destination check": func(a *account) {
+		on := true
+		a.instance().SourceDestCheck = &on
+		a.config.UnencapsulatedPodNetwork = true
+	},
+	"no DNS host names": func(a *account) { a.world.VPCs[0].NoDNSHostnames = true },
+	"no tagged route table": func(a *account) {
+		delete(a.world.RouteTables[nodesTable].Tags, a.key())
+		a.config.ConfigureCloudRoutes = true
+	},
+	"two tagged route tables": func(a *account) {
+		a.world.RouteTables[publicTable].Tags[a.key()] = "shared"
+		a.config.ConfigureCloudRoutes = true
+	},
+}
+
+func (a *account) retag(subnet int, cluster string) {
+	tags := a.world.Subnets[subnet].Tags
+	delete(tags, a.key())
+	tags[TagPrefix+cluster] = "shared"
+}
+
+func (a *account) retagAll(cluster string) {
+	for i := range a.world.Subnets {
+		a.retag(i, cluster)
+	}
+}
+
+func (a *account) dropTag(key string) {
+	for i := range a.world.Subnets {
+		delete(a.world.Subnets[i].Tags, key)
+	}
+}
+
+func (a *account) natInPublic() {
+	t := &a.world.RouteTables[publicTable]
+	t.Routes = []awssim.Route{t.Routes[0], {Destination: anyAddress, NAT: "nat-0a0b0c0d0e0f00001"}}
+}
+
+func (a *account) addGroup(tags awssim.Tags) {
+	const id = "sg-00000000000000002"
+	if slices.Contains(a.instance().SecurityGroups, id) {
+		return
+	}
+	a.world.SecurityGroups = append(a.world.SecurityGroups, awssim.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags})
+	a.instance().SecurityGroups = append(a.instance().SecurityGroups, id)
+}
+
+func (a *account) dropStatement() {
+	if policy, ok := a.role().Policies[InlinePolicyName]; ok && len(policy.Statement) > 1 {
+		at := a.random.IntN(len(policy.Statement))
+		policy.Statement = slices.Delete(slices.Clone(policy.Statement), at, at+1)
+		a.role().Policies[InlinePolicyName] = policy
+	}
+}
+
+func (a *account) dropAction() {
+	if policy, ok := a.role().Policies[InlinePolicyName]; ok {
+		policy.Statement = slices.Clone(policy.Statement)
+		s := &policy.Statement[a.random.IntN(len(policy.Statement))]
+		if len(s.Action) > 1 {
+			at := a.random.IntN(len(s.Action))
+			s.Action = slices.Delete(slices.Clone(s.Action), at, at+1)
+		}
+		a.role().Policies[InlinePolicyName] = policy
+	}
+}
+
+// clusterNames include names that shells and the AWS CLI's shorthand syntax do not take as they are.
+var clusterNames = []string{"prod", "my cluster", "a=b,c", "über", strings.Repeat("n", maxClusterName), "x/y:z@1+2"}
+
+// regions are one of each partition.
+var regions = map[string]string{"us-east-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
+
+// rightAccount is an account that passes.
+func rightAccount(t testing.TB, random *rand.Rand) *account {
+	t.Helper()
+	names := slices.DeleteFunc(slices.Clone(clusterNames), func(name string) bool { return ValidateClusterName(name) != nil })
+	a := &account{random: random, config: testConfig(both[random.IntN(2)])}
+	a.config.Cluster = names[random.IntN(len(names))]
+	a.config.ConfigureCloudRoutes = a.config.Role == preflight.Control && random.IntN(2) == 0
+	a.config.Thorough = random.IntN(2) == 0
+	a.world = labWorld(a.config.Cluster)
+	region := slices.Sorted(maps.Keys(regions))[random.IntN(len(regions))]
+	a.world.Region, a.world.Partition = region, regions[region]
+	for i := range a.world.Subnets {
+		zone := &a.world.Subnets[i].AvailabilityZone
+		*zone = region + (*zone)[len(*zone)-1:]
+	}
+	i := simulatedInstance(1, a.config.Role)
+	off := false
+	i.SourceDestCheck, i.Tags = &off, awssim.Tags{a.key(): "shared"}
+	other := simulatedInstance(2, preflight.Worker)
+	other.Tags = awssim.Tags{a.key(): "shared"}
+	a.world.Instances = []awssim.Instance{i, other}
+	a.world.RouteTables[nodesTable].Tags[a.key()] = "shared"
+	for n := range a.world.Roles {
+		role := &a.world.Roles[n]
+		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: a.config.Cluster, Partition: a.world.Partition, VPC: awssim.LabVPC, CloudRoutes: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var parsed iam.Policy
+		if err := json.Unmarshal([]byte(policy.compact()), &parsed); err != nil {
+			t.Fatal(err)
+		}
+		role.Policies = map[string]iam.Policy{InlinePolicyName: parsed}
+	}
+	return a
+}
+
+func (a *account) copyOfWorld(t testing.TB) *awssim.World {
+	t.Helper()
+	content, err := json.Marshal(a.world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := awssim.ParseWorld(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// masks are the checks without which others have nothing to go by: what else is wrong is in the next report.
+var masks = []string{"metadata-service", "instance-profile", "role-credentials", "instance-role", "ec2-read-permissions"}
+
+var (
+	adviceSeed     = flag.String("advice-seed", "", "check the advice for the account with this seed only")
+	adviceFirst    = flag.Uint64("advice-first", 0, "seed of the first random account")
+	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 200, or 40 in short mode")
+)
+
+// foundFailures are seeds whose accounts showed faults.
+var foundFailures = []uint64{
+	126, // public subnets got a route, but not the cluster's tag
+	272, // a security group had only the old tag, which the policies do not accept
+}
+
+// TestAdviceLeadsToAPass breaks right accounts in one to four ways, runs the commands of the report, and wants the next report to
+// be without failures, and nothing to be open that was not before.
+func TestAdviceLeadsToAPass(t *testing.T) {
+	var seeds []uint64
+	switch {
+	case *adviceSeed != "":
+		seed, err := strconv.ParseUint(*adviceSeed, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = []uint64{seed}
+	default:
+		seeds = slices.Clone(foundFailures)
+		accounts := *adviceAccounts
+		switch {
+		case accounts != 0:
+		case testing.Short():
+			accounts = 40
+		default:
+			accounts = 200
+		}
+		for n := range accounts {
+			seeds = append(seeds, *adviceFirst+uint64(n))
+		}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { checkAdvice(t, seed) })
+	}
+	if !t.Failed() {
+		t.Logf("the commands of the preflight's report lead to a pass in %d of %[1]d random accounts", len(seeds))
+	}
+}
+
+func checkAdvice(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 8))
+	a := rightAccount(t, random)
+	right := a.copyOfWorld(t)
+	names := slices.Sorted(maps.Keys(breaks))
+	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	names = names[:1+random.IntN(4)]
+	for _, name := range names {
+		breaks[name](a)
+	}
+	broken := a.copyOfWorld(t)
+	sim := simulateWorld(t, a.world)
+	var history strings.Builder
+	defer func() {
+		if t.Failed() {
+			t.Logf("to repeat: go test ./helpers/cloud/aws -run TestAdviceLeadsToAPass -advice-seed %d\n%s, cluster %q in %s: %s\n%s",
+				seed, a.config.Role, a.config.Cluster, a.world.Region, strings.Join(names, "; "), history.String())
+		}
+	}()
+	report := func() *preflight.Report {
+		r := sim.run(t, sim.World().Instances[a.self], a.config.Role, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		fmt.Fprintf(&history, "%s\n", text(r))
+		return r
+	}
+	r := report()
+	for round := 1; ; round++ {
+		masked := slices.ContainsFunc(masks, func(id string) bool { return result(r, id).Status == preflight.Failed })
+		for _, fix := range fixesOf(r) {
+			if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), fix.Commands, sim.operatorKnows()); err != nil {
+				t.Errorf("%s: %v", fix.Text, err)
+				return
+			}
+		}
+		r = report()
+		if r.Verdict == preflight.VerdictPassed {
+			break
+		}
+		if !masked || round == len(masks) {
+			t.Errorf("after round %d of fixes, the preflight still fails", round)
+			return
+		}
+	}
+	nothingOpened(t, right, broken, sim.World())
+}
+
+// operatorKnows returns the values of placeholders.
+func (s simulated) operatorKnows() func(string) string {
+	network := 200
+	return func(placeholder string) string {
+		switch placeholder {
+		case "CIDR_BLOCK":
+			for ; ; network++ {
+				block := fmt.Sprintf("127.77.%d.0/24", network)
+				if !slices.ContainsFunc(s.World().Subnets, func(subnet awssim.Subnet) bool { return subnet.CIDR.String() == block }) {
+					network++
+					return block
+				}
+			}
+		case "REGION":
+			return s.World().Region
+		}
+		return placeholder
+	}
+}
+
+// nothingOpened compares an account with the right one, and with the broken one what others use.
+func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
+	t.Helper()
+	for _, s := range right.Subnets {
+		if isPublic(now, s.ID) && !isPublic(right, s.ID) {
+			t.Errorf("%s has got a route to the internet", s.ID)
+		}
+	}
+	for _, table := range now.RouteTables {
+		if table.Main && slices.ContainsFunc(table.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") }) {
+			t.Errorf("the main route table %s has got a route to the internet", table.ID)
+		}
+	}
+	for _, g := range now.SecurityGroups {
+		for _, old := range broken.SecurityGroups {
+			if g.ID == old.ID && !(reflect.DeepEqual(g.Ingress, old.Ingress) && reflect.DeepEqual(g.Egress, old.Egress)) {
+				t.Errorf("the rules of %s have changed", g.ID)
+			}
+		}
+	}
+	for _, role := range now.Roles {
+		old := find(right.Roles, role.Name)
+		got, want := policyText(role), policyText(*old)
+		if was := policyText(*find(broken.Roles, role.Name)); got != want && got != was && !narrower(role, *old) {
+			t.Errorf("the policies of %s are\n%s\nwant\n%s", role.Name, got, want)
+		}
+		if role.Untrusted {
+			t.Errorf("EC2 cannot assume %s", role.Name)
+		}
+	}
+	for _, i := range now.Instances {
+		if i.Metadata.HTTPTokens != "required" {
+			t.Errorf("%s allows IMDSv1", i.ID)
+		}
+	}
+	for n, s := range broken.Subnets {
+		for key := range s.Tags {
+			if strings.HasPrefix(key, TagPrefix) && now.Subnets[n].Tags[key] == "" {
+				t.Errorf("%s has lost the tag %s", s.ID, key)
+			}
+		}
+	}
+}
+
+// narrower reports whether each statement of a role's policies is one of another role's.
+func narrower(role, than awssim.Role) bool {
+	if len(role.Policies) > 1 || len(role.Attached) > 0 {
+		return false
+	}
+	for _, s := range role.Policies[InlinePolicyName].Statement {
+		if !slices.ContainsFunc(than.Policies[InlinePolicyName].Statement, func(o iam.Statement) bool { return reflect.DeepEqual(withoutSid(s), withoutSid(o)) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func withoutSid(s iam.Statement) iam.Statement {
+	s.Sid = ""
+	return s
+}
+
+func policyText(r awssim.Role) string {
+	content, _ := json.Marshal(r.Policies)
+	return string(content) + strings.Join(r.Attached, " ")
+}
+
+// isPublic reports whether the route table that applies to a subnet leads to an internet gateway.
+func isPublic(w *awssim.World, subnet string) bool {
+	var main, own *awssim.RouteTable
+	for i := range w.RouteTables {
+		if w.RouteTables[i].Main {
+			main = &w.RouteTables[i]
+		}
+		if slices.Contains(w.RouteTables[i].Subnets, subnet) {
+			own = &w.RouteTables[i]
+		}
+	}
+	if own == nil {
+		own = main
+	}
+	return own != nil && slices.ContainsFunc(own.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
+}
+
+// TestRightAccountsPass: the accounts that TestAdviceLeadsToAPass breaks are right.
+func TestRightAccountsPass(t *testing.T) {
+	for seed := range uint64(12) {
+		a := rightAccount(t, rand.New(rand.NewPCG(seed, 8)))
+		sim := simulateWorld(t, a.world)
+		r := sim.run(t, a.world.Instances[a.self], a.config.Role, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
+		}
+	}
+}
+
+// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads to a pass.
+func TestCrowdedRole(t *testing.T) {
+	for _, cluster := range []string{"prod", strings.Repeat("n", maxClusterName)} {
+		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
+		a.config = testConfig(preflight.Control)
+		a.config.Cluster = cluster
+		a.world = labWorld(cluster)
+		i := simulatedInstance(1, preflight.Control)
+		i.Tags = awssim.Tags{a.key(): "shared"}
+		a.world.Instances = []awssim.Instance{i}
+		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
+		a.role().Policies = map[string]iam.Policy{"other": filler}
+		sim := simulateWorld(t, a.world)
+		run := func() *preflight.Report {
+			return sim.run(t, i, preflight.Control, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		}
+		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
+		first := fixes[0].Commands
+		if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), first, sim.operatorKnows()); err == nil || !strings.Contains(err.Error(), "LimitExceeded") {
+			t.Errorf("%d characters: put-role-policy: %v", len(cluster), err)
+		}
+		// The alternative uses variables of the first fix.
+		if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
+			t.Error(err)
+		}
+		if r := run(); r.Verdict != preflight.VerdictPassed {
+			t.Errorf("%d characters:\n%s", len(cluster), text(r))
+		}
+		if names := slices.Sorted(maps.Keys(find(sim.World().Roles, a.role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
+			t.Errorf("inline policies %v", names)
+		}
+	}
+}
+
+// TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to them.
+func TestEndpointFixes(t *testing.T) {
+	for region, partition := range regions {
+		world := labWorld("prod")
+		world.Region, world.Partition = region, partition
+		for i := range world.Subnets {
+			zone := &world.Subnets[i].AvailabilityZone
+			*zone = region + (*zone)[len(*zone)-1:]
+		}
+		sim := simulateWorld(t, world)
+		f := &facts{conf: &cloudConfig{}, request: testConfig(preflight.Worker),
+			metadata: instanceMetadata{Region: region, VPC: awssim.LabVPC, Subnet: awssim.LabNodeSubnet(1), Groups: []string{awssim.LabSecurityGroup}}}
+		for _, lines := range [][]string{f.endpoint("ec2"), f.endpoint("elasticloadbalancing"), append(f.endpoint("ecr.api", "ecr.dkr"), f.storageEndpoint()...)} {
+			if err := cli(t).paste(os.Getenv("AWS_ENDPOINT_URL"), lines, sim.operatorKnows()); err != nil {
+				t.Errorf("%s: %v", region, err)
+			}
+		}
+		now := sim.World()
+		if len(now.VPCEndpoints) != 5 {
+			t.Errorf("%s: %d endpoints", region, len(now.VPCEndpoints))
+		}
+		for _, e := range now.VPCEndpoints {
+			if e.Type == "Gateway" {
+				if !slices.Equal(e.RouteTables, []string{world.RouteTables[nodesTable].ID}) {
+					t.Errorf("%s: the endpoint for S3 is in the route tables %v", region, e.RouteTables)
+				}
+				continue
+			}
+			at := slices.IndexFunc(now.SecurityGroups, func(g awssim.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
+			want := []awssim.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
+			if at < 0 || !reflect.DeepEqual(now.SecurityGroups[at].Ingress, want) || !e.PrivateDNS {
+				t.Errorf("%s: %+v does not let exactly the nodes connect", region, e)
+			}
+		}
+	}
+}

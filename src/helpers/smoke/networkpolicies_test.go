@@ -1,0 +1,52 @@
+package smoke
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "only-web"}}
+	for _, test := range []struct {
+		name     string
+		objects  []runtime.Object
+		enforced bool
+		want     string
+	}{
+		{"no policies", nil, false, ""},
+		{"policies that nothing enforces", []runtime.Object{policy}, false, "1 exist, such as team/only-web, and the pod network enforces none of them"},
+		{"enforced policies", []runtime.Object{policy}, true, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var output bytes.Buffer
+			s := &suite{
+				client: fake.NewClientset(test.objects...), namespace: "smoke-tests-1", pods: make([]corev1.Pod, replicas),
+				report: &report{output: &output}, limits: limits{policy: time.Millisecond},
+			}
+			s.exec = func(ctx context.Context, namespace, _ string, _ ...string) (string, error) {
+				own, err := s.client.NetworkingV1().NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return "", err
+				}
+				if test.enforced && len(own.Items) > 0 {
+					return "", errors.New("connection timed out")
+				}
+				return "web\n", nil
+			}
+			s.noteNetworkPolicies(t.Context())
+			if got := output.String(); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+				t.Errorf("the report is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
