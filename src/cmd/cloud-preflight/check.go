@@ -18,6 +18,7 @@ import (
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/internal/logging"
+	"kubernetes-release/internal/rootfile"
 )
 
 // Exit codes other than 0, which means that no check failed.
@@ -184,7 +185,7 @@ func openLog(path string, stderr io.Writer) (*slog.Logger, func(), error) {
 	if path == "" {
 		return logging.New(stderr), func() {}, nil
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
+	f, err := rootfile.Append(path, 0o640)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open log: %w", err)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"log/slog"
 	"time"
 
@@ -8,6 +9,8 @@ import (
 
 	"kubernetes-release/helpers/node"
 	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/internal/logging"
+	"kubernetes-release/internal/rootfile"
 )
 
 const nodeUsage = "file with the node's configuration, a job's config/node.json"
@@ -40,12 +43,34 @@ func deleteNode() *cobra.Command {
 	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete")
 	path := requirePath(command, "node", nodeUsage)
 	timeout := timeoutFlag(command, 10*time.Second, "how long to try")
+	logFile := command.Flags().String("log", "", "`FILE` to append the log to, in addition to standard error")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		identity, err := node.Load(*path)
-		if err != nil {
-			return err
+		log, closeLog := alsoTo(*logFile, command.ErrOrStderr())
+		defer closeLog()
+		err := func() error {
+			identity, err := node.Load(*path)
+			if err != nil {
+				return err
+			}
+			return nodeobject.Delete(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log)
+		}()
+		if err != nil && *logFile != "" {
+			log.Error("the Node is not deleted", "error", err)
 		}
-		return nodeobject.Delete(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, slog.Default())
+		return err
 	}
 	return command
+}
+
+// alsoTo returns a logger that writes to a file too. If the file cannot be opened, it logs that, and the work goes on.
+func alsoTo(path string, stderr io.Writer) (*slog.Logger, func()) {
+	if path == "" {
+		return slog.Default(), func() {}
+	}
+	file, err := rootfile.Append(path, 0o640)
+	if err != nil {
+		slog.Warn("logging to standard error only", "error", err)
+		return slog.Default(), func() {}
+	}
+	return logging.New(io.MultiWriter(stderr, file)), func() { _ = file.Close() }
 }

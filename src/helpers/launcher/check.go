@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -34,7 +35,8 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 		return err
 	}
 	log := logger(l.Stderr, config.Process)
-	problems := l.checkCertificates(config, log)
+	problems := protectionProblems(config)
+	problems = append(problems, l.checkCertificates(config, log)...)
 	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
 	problems = append(problems, l.missingCgroup(config)...)
@@ -71,6 +73,28 @@ func writeMetrics(config *Config, expiry map[string]time.Time) error {
 		text += fmt.Sprintf("%s{process=%q,property=%q} %d\n", name, config.Process, property, expiry[property].Unix())
 	}
 	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text), 0o644)
+}
+
+// protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own errors monit
+// discards.
+func protectionProblems(config *Config) []string {
+	if config.Pidfile == "" {
+		return nil
+	}
+	err := config.protect()
+	if err == nil && config.LogDir != "" {
+		for _, stream := range []string{"stdout", "stderr"} {
+			file, openErr := openLog(config.logFile(stream))
+			if openErr == nil {
+				openErr = file.Close()
+			}
+			err = errors.Join(err, openErr)
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return problemsOf(err)
 }
 
 func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/tail"
 )
 
@@ -37,7 +38,8 @@ func (l *Launcher) Start(ctx context.Context, path string) error {
 	if config.Pidfile == "" || config.LogDir == "" {
 		return inFile(config.path, errors.New("start requires pidfile and log_dir: set both"))
 	}
-	if err := os.MkdirAll(config.LogDir, 0o755); err != nil {
+	// The log first, in which every other problem is found.
+	if err := rootfile.Protect(config.LogDir); err != nil {
 		return fmt.Errorf("%s: %w", config.Process, err)
 	}
 	d := &daemon{launcher: l, config: config}
@@ -102,9 +104,7 @@ func (d *daemon) openLogs() error {
 	return nil
 }
 
-func openLog(path string) (*os.File, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o640)
-}
+func openLog(path string) (*os.File, error) { return rootfile.Append(path, 0o640) }
 
 func (d *daemon) closeLogs() {
 	_ = d.stdout.Close()

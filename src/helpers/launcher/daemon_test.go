@@ -19,10 +19,10 @@ func (b *bench) stopAtEnd() {
 	b.t.Cleanup(func() { b.launch("stop") })
 }
 
-func (b *bench) circumstances() circumstances {
+func (b *bench) circumstances(path string) circumstances {
 	b.t.Helper()
 	var c circumstances
-	if err := json.Unmarshal([]byte(b.read("report.json")), &c); err != nil {
+	if err := json.Unmarshal([]byte(b.read(path)), &c); err != nil {
 		b.t.Fatal(err)
 	}
 	return c
@@ -39,7 +39,7 @@ func TestStartAndStop(t *testing.T) {
 	})
 	b.stopAtEnd()
 	b.must("start")
-	c := b.circumstances() // exists, because start waited for it
+	c := b.circumstances("report.json") // exists, because start waited for it
 	if c.PID != b.pid() || !alive(c.PID) {
 		t.Errorf("pidfile says %d, the process is %d", b.pid(), c.PID)
 	}
@@ -96,7 +96,7 @@ func TestStartLeavesNothingBehindWhenNotReady(t *testing.T) {
 		"stop_timeout": "300ms",
 	})
 	b.refuses("start", "not ready", "exit status 4: no pause image", "fake.stderr.log", "SIGKILL")
-	if pid := b.circumstances().PID; alive(pid) {
+	if pid := b.circumstances("report.json").PID; alive(pid) {
 		t.Errorf("process %d was left behind", pid)
 	}
 	if _, err := os.Stat(b.path("run/fake.pid")); !os.IsNotExist(err) {
@@ -122,7 +122,7 @@ func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
 	if err := start.Wait(); err == nil {
 		t.Error("an interrupted start succeeded")
 	}
-	if pid := b.circumstances().PID; alive(pid) {
+	if pid := b.circumstances("report.json").PID; alive(pid) {
 		t.Errorf("process %d was left behind", pid)
 	}
 }
@@ -199,7 +199,7 @@ func TestPidfileOfAnotherProcess(t *testing.T) {
 			lay()
 			b.stopAtEnd()
 			b.must("start")
-			if b.pid() == pid || b.pid() != b.circumstances().PID {
+			if b.pid() == pid || b.pid() != b.circumstances("report.json").PID {
 				t.Errorf("start treated process %d as its own", pid)
 			}
 			if !alive(pid) {
@@ -326,7 +326,7 @@ func TestLimits(t *testing.T) {
 			})
 			b.stopAtEnd()
 			b.must("start")
-			got := b.circumstances().NoFile
+			got := b.circumstances("report.json").NoFile
 			if test.want != 0 && got != test.want {
 				t.Errorf("%d open files allowed, want %d", got, test.want)
 			}
@@ -351,7 +351,7 @@ func TestExecKeepsThePid(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
 	eventually.Succeeds(t, 10*time.Second, "report of the process", func() error { _, err := os.Stat(b.path("report.json")); return err })
-	c := b.circumstances()
+	c := b.circumstances("report.json")
 	if c.PID != command.Process.Pid {
 		t.Errorf("pid %d, want %d", c.PID, command.Process.Pid)
 	}

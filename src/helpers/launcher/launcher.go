@@ -86,6 +86,9 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	}
 	log.Info("starting", "command", shellescape.QuoteCommand(line))
 	applyLimits(config.limits, log)
+	if err := config.confine(log); err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
 	err = syscall.Exec(config.Executable, line, environment)
 	if errors.Is(err, syscall.E2BIG) {
 		return fmt.Errorf("%s: the command line with its environment is too long for the kernel (%d arguments): %w", config.Executable, len(line), err)

@@ -128,6 +128,9 @@ type circumstances struct {
 	Environment  []string
 	Stdin, Dir   string
 	NoFile       uint64
+	// Status is /proc/self/status. Writable are the directories of --write in which it could create a file.
+	Status   string
+	Writable []string
 }
 
 // execMain execs itself from another thread than the first, as often as its argument says, and then waits for the end of its input.
@@ -152,6 +155,7 @@ func execMain() {
 func daemonMain() {
 	flags := pflag.NewFlagSet("fake-daemon", pflag.ExitOnError)
 	report := flags.String("report", "", "file to write")
+	write := flags.StringSlice("write", nil, "directories to write to")
 	after := flags.Duration("after", 0, "time before the report")
 	fail := flags.Bool("fail", false, "exit with status 7")
 	stubborn := flags.Bool("stubborn", false, "ignore SIGTERM")
@@ -173,7 +177,7 @@ func daemonMain() {
 	}
 	time.Sleep(*after)
 	if *report != "" {
-		writeCircumstances(*report)
+		writeCircumstances(*report, *write)
 	}
 	for range terminate {
 		if !*stubborn {
@@ -182,13 +186,20 @@ func daemonMain() {
 	}
 }
 
-func writeCircumstances(path string) {
+func writeCircumstances(path string, directories []string) {
+	var writable []string
+	for _, dir := range directories {
+		if err := os.WriteFile(filepath.Join(dir, "written"), nil, 0o600); err == nil {
+			writable = append(writable, dir)
+		}
+	}
+	status, _ := os.ReadFile("/proc/self/status")
 	session, _, _ := syscall.RawSyscall(syscall.SYS_GETSID, 0, 0, 0)
 	stdin, _ := os.Readlink("/proc/self/fd/0")
 	dir, _ := os.Getwd()
 	var limit syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
-	content, err := json.Marshal(circumstances{PID: os.Getpid(), Session: int(session), Arguments: os.Args[1:], Environment: os.Environ(), Stdin: stdin, Dir: dir, NoFile: limit.Cur})
+	content, err := json.Marshal(circumstances{PID: os.Getpid(), Session: int(session), Arguments: os.Args[1:], Environment: os.Environ(), Stdin: stdin, Dir: dir, NoFile: limit.Cur, Status: string(status), Writable: writable})
 	if err == nil {
 		err = atomicfile.Write(path, content, 0o644)
 	}

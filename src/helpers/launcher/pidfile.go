@@ -12,9 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/filelock"
 	"kubernetes-release/internal/process"
+	"kubernetes-release/internal/rootfile"
 )
 
 // lockTimeout is how long start and stop wait for each other; both hold the lock for a moment only.
@@ -119,10 +119,10 @@ func (c *Config) writePidfile(pid int) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(c.birthFile(), append(content, '\n'), 0o644); err != nil {
+	if err := rootfile.Write(c.birthFile(), append(content, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write pidfile: %w", err)
 	}
-	if err := atomicfile.Write(c.Pidfile, fmt.Appendf(nil, "%d\n", pid), 0o644); err != nil {
+	if err := rootfile.Write(c.Pidfile, fmt.Appendf(nil, "%d\n", pid), 0o644); err != nil {
 		return fmt.Errorf("write pidfile: %w", err)
 	}
 	return nil

@@ -14,9 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"kubernetes-release/helpers/resolvconf"
+	"kubernetes-release/internal/rootfile"
 )
 
 // modprobeTimeout is how long the kernel modules of one process can take to load.
@@ -34,10 +33,8 @@ type Directory struct {
 // prepare brings the VM into the state that the process requires. It belongs to each start and not to pre-start: after a reboot
 // monit starts the processes without pre-start, with an empty /var/vcap/sys/run and the kernel's own settings.
 func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger) error {
-	for _, directory := range config.Directories {
-		if err := directory.create(); err != nil {
-			return err
-		}
+	if err := config.protect(); err != nil {
+		return err
 	}
 	missing := l.loadModules(ctx, config.KernelModules, log)
 	if err := l.applySysctls(config.sysctls, missing); err != nil {
@@ -52,19 +49,21 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 	return nil
 }
 
-// create creates the directory, or takes it from vcap, to whom the agent gives the directories of jobs (bosh-agent,
-// agent/applier/models/job.go). It does not follow a link that vcap may have put in its place.
-func (d Directory) create() error {
-	if err := os.MkdirAll(d.Path, d.mode); err != nil {
-		return fmt.Errorf("create directory: %w", err)
+// protect makes files of a process that runs as root root's own, before any of them is used. The agent gives the group vcap the
+// job's rendered files to read (bosh-agent, agent/applier/jobs/owner_fix.go) and its directories for logs, run files and data to
+// write to (agent/applier/models/job.go).
+func (c *Config) protect() error {
+	var problems []error
+	if c.PrivateDir != "" {
+		problems = append(problems, rootfile.Seal(c.PrivateDir))
 	}
-	fd, err := unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("directory %s: %w; it must be a directory and not a link: remove it", d.Path, err)
+	if c.LogDir != "" {
+		problems = append(problems, rootfile.Protect(c.LogDir))
 	}
-	directory := os.NewFile(uintptr(fd), d.Path)
-	defer func() { _ = directory.Close() }()
-	return errors.Join(directory.Chown(os.Geteuid(), os.Getegid()), directory.Chmod(d.mode))
+	for _, directory := range c.Directories {
+		problems = append(problems, rootfile.Claim(directory.Path, directory.mode))
+	}
+	return errors.Join(problems...)
 }
 
 // loadModules returns the modules that could not be loaded. That is no error, because a kernel can have their function built in;

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -114,9 +115,11 @@ func TestStartRefusesAVMThatCannotBePrepared(t *testing.T) {
 			want:  []string{"kernel setting kernel.a is", "cannot be set to 7", "os-conf", "kernel setting kernel.b must be 8"},
 		},
 		"link in place of a directory": {
-			change: func(b *bench) error { return os.Symlink("/tmp", b.path("data")) },
-			extra:  map[string]any{"directories": []any{map[string]any{"path": "DIR/data", "mode": "0755"}}},
-			want:   []string{"/data", "not a link"},
+			change: func(b *bench) error {
+				return errors.Join(os.Mkdir(b.path("outside"), 0o700), os.Symlink(b.path("outside"), b.path("data")))
+			},
+			extra: map[string]any{"directories": []any{map[string]any{"path": "DIR/data", "mode": "0755"}}},
+			want:  []string{"/data", "it is a symbolic link"},
 		},
 		"no name server": {
 			change: func(b *bench) error {
@@ -147,5 +150,92 @@ func TestStartRefusesAVMThatCannotBePrepared(t *testing.T) {
 				t.Errorf("pidfile: %v", err)
 			}
 		})
+	}
+}
+
+// TestStartIsNotLedElsewhere plays a user who can write to the directories that the agent has created for the job.
+func TestStartIsNotLedElsewhere(t *testing.T) {
+	for name, test := range map[string]struct {
+		plant func(b *bench) error
+		want  string
+	}{
+		"link instead of the log":             {func(b *bench) error { return os.Symlink(b.path("outside/evil"), b.path("log/fake.stdout.log")) }, "fake.stdout.log: it is a symbolic link"},
+		"hard link instead of the log":        {func(b *bench) error { return os.Link(b.path("outside/shadow"), b.path("log/fake.stderr.log")) }, "fake.stderr.log: it is a hard link"},
+		"pipe instead of the log":             {func(b *bench) error { return syscall.Mkfifo(b.path("log/fake.stderr.log"), 0o666) }, "fake.stderr.log: it is a pipe"},
+		"link instead of the log directory":   {func(b *bench) error { return replace(b.path("log"), b.path("outside")) }, "log: it is a symbolic link"},
+		"link instead of the run directory":   {func(b *bench) error { return replace(b.path("run"), b.path("outside")) }, "run: it is a symbolic link"},
+		"link instead of the pidfile":         {func(b *bench) error { return plantAs(b.path("run/fake.pid"), b.path("outside/shadow")) }, "run/fake.pid belongs to the user"},
+		"link instead of the lock":            {func(b *bench) error { return plantAs(b.path("run/fake.pid.lock"), b.path("outside/shadow")) }, "run/fake.pid.lock belongs to the user"},
+		"link instead of a state directory":   {func(b *bench) error { return plantAs(b.path("data/pki"), b.path("outside")) }, "data/pki belongs to the user"},
+		"link instead of the resolver's file": {func(b *bench) error { return plantAs(b.path("data/resolv.conf"), b.path("outside/shadow")) }, "data/resolv.conf belongs to the user"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if os.Geteuid() != 0 {
+				t.Skip("requires root to play another user")
+			}
+			b := newBench(t)
+			environment := b.vm()
+			b.lay("outside/shadow", "root's")
+			for _, dir := range []string{"log", "run", "data"} {
+				if err := errors.Join(os.Mkdir(b.path(dir), 0o770), os.Chown(b.path(dir), 0, 1000), os.Chmod(b.path(dir), 0o770)); err != nil { //nolint:gosec // as the agent has it
+					t.Fatal(err)
+				}
+			}
+			if err := test.plant(b); err != nil {
+				t.Fatal(err)
+			}
+			b.config("fake-daemon", map[string]any{
+				"directories":   []any{map[string]any{"path": b.path("run"), "mode": "0755"}, map[string]any{"path": b.path("data"), "mode": "0750"}},
+				"resolver_file": b.path("data/resolv.conf"),
+			})
+			for _, command := range []string{"check", "start", "stop"} {
+				status, output := b.launch(command, environment...)
+				if command == "stop" && strings.HasPrefix(test.want, "fake.") {
+					continue // it does without the log
+				}
+				if status != 1 {
+					t.Errorf("%s: exit status %d", command, status)
+				}
+				contains(t, output, test.want)
+			}
+			entries, err := os.ReadDir(b.path("outside"))
+			if err != nil || len(entries) != 1 || b.read("outside/shadow") != "root's" {
+				t.Errorf("outside: %v, %v", entries, err)
+			}
+		})
+	}
+}
+
+// replace puts a link in the place of a directory.
+func replace(path, target string) error {
+	return errors.Join(os.Remove(path), os.Symlink(target, path))
+}
+
+// plantAs makes a link that belongs to another user.
+func plantAs(path, target string) error {
+	return errors.Join(os.Symlink(target, path), os.Lchown(path, 1000, 1000))
+}
+
+// TestPrivateDirectory: the agent lets the group vcap read what a job renders, its key among it.
+func TestPrivateDirectory(t *testing.T) {
+	b := newBench(t)
+	b.lay("job/config/client.key", "secret")
+	for _, path := range []string{"job", "job/config"} {
+		if err := os.Chmod(b.path(path), 0o750); err != nil { //nolint:gosec // as the agent has it
+			t.Fatal(err)
+		}
+	}
+	b.config("fake-daemon", map[string]any{"private_dir": b.path("job"), "flag_check": "none"})
+	b.stopAtEnd()
+	for _, command := range []string{"check", "start"} {
+		if err := os.Chmod(b.path("job/config/client.key"), 0o640); err != nil { //nolint:gosec // as the agent has it
+			t.Fatal(err)
+		}
+		b.must(command)
+		for path, want := range map[string]os.FileMode{"job": 0o700, "job/config": 0o700, "job/config/client.key": 0o600} {
+			if info, err := os.Stat(b.path(path)); err != nil || info.Mode().Perm() != want {
+				t.Errorf("%s: %s has mode %v (%v), want %o", command, path, info.Mode(), err, want)
+			}
+		}
 	}
 }

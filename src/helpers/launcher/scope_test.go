@@ -42,7 +42,7 @@ func TestStartsInAScope(t *testing.T) {
 		if status, output := b.launch("start", environment...); status != 0 {
 			t.Fatalf("exit status %d:\n%s", status, output)
 		}
-		c := b.circumstances()
+		c := b.circumstances("report.json")
 		if c.PID != b.pid() || c.Session != c.PID || !alive(c.PID) {
 			t.Errorf("pidfile says %d, the process is %d in session %d", b.pid(), c.PID, c.Session)
 		}

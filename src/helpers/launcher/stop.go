@@ -22,6 +22,9 @@ func (l *Launcher) Stop(ctx context.Context, path string) error {
 	if config.Pidfile == "" {
 		return inFile(config.path, errors.New("stop requires pidfile: set it"))
 	}
+	if err := config.protect(); err != nil { // the process to stop must be named by a file of root's
+		return fmt.Errorf("%s did not stop: %w", config.Process, err)
+	}
 	log, closeLog := config.stopLog(l.Stderr)
 	defer closeLog()
 	if err := l.stopRunning(ctx, config, log); err != nil {

@@ -78,6 +78,7 @@ func (c *Config) validate() error {
 	v.absolute("executable", c.Executable)
 	v.absoluteOrEmpty("log_dir", c.LogDir)
 	v.absoluteOrEmpty("pidfile", c.Pidfile)
+	v.absoluteOrEmpty("private_dir", c.PrivateDir)
 	v.absoluteOrEmpty("node", c.Node)
 	v.positive("check_timeout", c.CheckTimeout)
 	v.positive("stop_timeout", c.StopTimeout)
@@ -92,6 +93,7 @@ func (c *Config) validate() error {
 	c.validateFlags(&v)
 	c.validateEnvironment(&v)
 	c.validateLimits(&v)
+	c.validateConfinement(&v)
 	c.validatePreparation(&v)
 	for _, name := range slices.Sorted(maps.Keys(c.Programs)) {
 		if name == "" || strings.ContainsRune(name, '/') {

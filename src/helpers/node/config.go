@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/strictjson"
 )
 
@@ -36,14 +37,18 @@ func Load(path string) (Identity, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return Identity{}, fmt.Errorf("%w; the pre-start script of the job cloud-provider writes this file: see its log, cloud-provider/pre-start.stderr.log", err)
 	}
+	if errors.Is(err, rootfile.ErrUntrusted) {
+		return Identity{}, fmt.Errorf("%w; run the pre-start script of the job cloud-provider, which writes the file anew and takes its directory", err)
+	}
 	return id, err
 }
 
 // LoadForCheck is Load for pre-start scripts. The job cloud-provider's own pre-start script may run at the same time: where it
-// has not written the identity file yet, LoadForCheck returns the identity without the cloud's part, and detected is false.
+// has not written the identity file yet, or not yet taken its directory from vcap, LoadForCheck returns the identity without the
+// cloud's part, and detected is false.
 func LoadForCheck(path string) (id Identity, detected bool, err error) {
 	id, err = Load(path)
-	if !errors.Is(err, fs.ErrNotExist) {
+	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, rootfile.ErrUntrusted) {
 		return id, err == nil, err
 	}
 	c, configErr := readConfig(path)

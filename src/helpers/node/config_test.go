@@ -2,10 +2,13 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"kubernetes-release/internal/rootfile"
 )
 
 func writeConfig(t *testing.T, content map[string]any) string {
@@ -100,5 +103,32 @@ func TestLoadRefuses(t *testing.T) {
 	absent := filepath.Join(t.TempDir(), "absent.json")
 	if _, _, err := LoadForCheck(absent); err == nil || !strings.Contains(err.Error(), absent) {
 		t.Errorf("error = %v, want the name of the missing file", err)
+	}
+}
+
+// TestAnotherUserCannotNameTheNode: the agent creates the directory of the identity file so that vcap can write to it.
+func TestAnotherUserCannotNameTheNode(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "cloud-provider")
+	file := filepath.Join(dir, "node.json")
+	path := writeConfig(t, map[string]any{"instance_group": "worker", "instance_id": "0a1b2c3d-4e5f", "address": "10.0.0.4", "identity_file": file})
+	if err := errors.Join(os.Mkdir(dir, 0o770), os.Chmod(dir, 0o770), os.WriteFile(file, []byte(`{"name": "control-0", "address": "10.0.0.1"}`), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); !errors.Is(err, rootfile.ErrUntrusted) || !strings.Contains(err.Error(), "pre-start script of the job cloud-provider") {
+		t.Errorf("error = %v", err)
+	}
+	// In pre-start, that of cloud-provider may not have taken the directory yet.
+	if got, detected, err := LoadForCheck(path); err != nil || detected || got.Name != "worker-0a1b2c3d" {
+		t.Errorf("LoadForCheck = %+v, %v, %v", got, detected, err)
+	}
+	want := Identity{Name: "ip-10-0-0-4.ec2.internal", Address: "10.0.0.4"}
+	if err := Write(file, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Load(path); err != nil || got != want {
+		t.Errorf("Load = %+v, %v; want %+v", got, err, want)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("directory: %v (%v), want mode 0750", info.Mode(), err)
 	}
 }

@@ -8,9 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"regexp"
 
-	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/internal/strictjson"
 )
 
@@ -46,8 +47,8 @@ func (id Identity) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret.
-// It creates missing parent directories.
+// Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret. It creates missing
+// parent directories, and takes from all users but root the permission to write to the file's directory: Read believes root only.
 func Write(path string, id Identity) error {
 	if err := id.Validate(); err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)
@@ -56,18 +57,26 @@ func Write(path string, id Identity) error {
 	if err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)
 	}
-	if err := atomicfile.Write(path, append(content, '\n'), 0o644); err != nil {
+	if err := rootfile.Protect(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("node identity: %w", err)
+	}
+	if err := rootfile.Write(path, append(content, '\n'), 0o644); err != nil {
 		return fmt.Errorf("node identity: %w", err)
 	}
 	return nil
 }
 
-// Read reads what Write stored. It refuses unknown keys and identities that Validate refuses; errors name the file, and wrap
-// fs.ErrNotExist where there is none.
+// Read reads what Write stored. It refuses unknown keys and identities that Validate refuses, and a file that anybody but root could
+// have written: root's daemons take the node's name and address from it. Errors name the file, and wrap fs.ErrNotExist where there
+// is none and rootfile.ErrUntrusted where another user could have written it.
 func Read(path string) (Identity, error) {
 	var id Identity
-	if err := strictjson.ReadFile(path, &id); err != nil {
+	content, err := rootfile.Read(path)
+	if err != nil {
 		return Identity{}, fmt.Errorf("node identity: %w", err)
+	}
+	if err := strictjson.Unmarshal(content, &id); err != nil {
+		return Identity{}, fmt.Errorf("node identity: %s: %w", path, err)
 	}
 	if err := id.Validate(); err != nil {
 		return Identity{}, fmt.Errorf("node identity %s: %w", path, err)

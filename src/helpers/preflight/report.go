@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/node"
-	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/rootfile"
 )
 
 // SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its meaning,
@@ -220,7 +220,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteFile replaces the file at path by the JSON report (mode 0644; it contains no secret).
 func (r *Report) WriteFile(path string) error {
-	if err := atomicfile.WriteFrom(path, 0o644, r.WriteJSON); err != nil {
+	if err := rootfile.WriteFrom(path, 0o644, r.WriteJSON); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/rootfile"
 )
 
 // StemcellStub is where the stemcell's systemd-resolved also listens, for containers: an address of the loopback interface that
@@ -48,7 +48,7 @@ func Write(root, path string) error {
 	for _, server := range servers {
 		fmt.Fprintf(&content, "nameserver %s\n", server)
 	}
-	return atomicfile.Write(path, []byte(content.String()), 0o644)
+	return rootfile.Write(path, []byte(content.String()), 0o644)
 }
 
 func localAddresses() ([]netip.Addr, error) {

@@ -1,7 +1,6 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -14,14 +13,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -31,9 +28,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
-	"github.com/google/go-containerregistry/pkg/v1/random"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/lab/awssim"
@@ -332,112 +326,4 @@ func (l *lab) serve(t *testing.T, handler http.Handler) (url, certificate string
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
 	return "https://" + listener.Addr().String(), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-// privateRegistry is an image registry that requires a password.
-type privateRegistry struct{ host, image, ca string }
-
-const registryUser, registryPassword = "puller", "correct horse"
-
-// newPrivateRegistry returns a registry with one image.
-func (l *lab) newPrivateRegistry(t *testing.T) *privateRegistry {
-	t.Helper()
-	content := map[string][]byte{}
-	image, err := random.Image(1024, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	layers, err := image.Layers()
-	if err != nil {
-		t.Fatal(err)
-	}
-	add := func(digest v1.Hash, reader io.ReadCloser, err error) {
-		t.Helper()
-		var data []byte
-		if err == nil {
-			data, err = io.ReadAll(reader)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content[digest.String()] = data
-	}
-	layerDigest, err := layers[0].Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	layer, err := layers[0].Compressed()
-	add(layerDigest, layer, err)
-	config, err := partial.ConfigLayer(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	configDigest, err := config.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := config.Uncompressed()
-	add(configDigest, text, err)
-	manifest, err := image.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := image.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[digest.String()], content["1"] = manifest, manifest
-
-	url, ca := l.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, found := content[path.Base(r.URL.Path)]
-		user, password, _ := r.BasicAuth()
-		switch {
-		case user != registryUser || password != registryPassword:
-			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
-			w.WriteHeader(http.StatusUnauthorized)
-		case !found:
-			w.WriteHeader(http.StatusNotFound)
-		default:
-			if strings.Contains(r.URL.Path, "/manifests/") {
-				w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
-				w.Header().Set("Docker-Content-Digest", digest.String())
-			}
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
-		}
-	}))
-	host := strings.TrimPrefix(url, "https://")
-	return &privateRegistry{host: host, image: host + "/team/image:1", ca: ca}
-}
-
-// ops returns the ops-files with which workers pull from the registry, and their variables.
-func (p *privateRegistry) ops(t *testing.T) (ops, vars []string) {
-	t.Helper()
-	text, err := json.Marshal([]any{map[string]any{
-		"type": "replace", "path": "/instance_groups/name=worker/jobs/name=containerd/properties?/registry?/ca", "value": p.ca,
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(t.TempDir(), "registry-ca.yml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return []string{"ops-files/set-registry-credentials.yml", file},
-		[]string{"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword}
-}
-
-// checkPull pulls the registry's image in a pod without an image pull secret. The image holds nothing that could run.
-func (l *lab) checkPull(t *testing.T, p *privateRegistry) {
-	l.mustKubectl(t, "", "run", "private", "--image="+p.image, "--restart=Never")
-	waitFor(t, time.Minute, "pull from the private registry", func() error {
-		out, err := l.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name=private", "-o", `jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)
-		if err == nil && !strings.Contains(out, "Pulled Successfully pulled image") {
-			err = errors.New("not pulled")
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
-	l.mustKubectl(t, "", "delete", "pod", "private", "--wait=false")
 }

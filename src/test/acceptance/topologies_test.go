@@ -297,8 +297,6 @@ func TestThreeControlVMs(t *testing.T) {
 	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
 	outside, issuer := l.newLaptop(t), l.newIssuer(t)
 	oidc := issuer.ops(t)
-	private := l.newPrivateRegistry(t)
-	privateOps, privateVars := private.ops(t)
 	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
 
 	t.Run("rolling update", func(t *testing.T) {
@@ -324,7 +322,6 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Fatalf("kill: %v\n%s", err, out)
 		}
 		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-meanwhile")
-		l.ops, l.vars = append(l.ops, privateOps...), append(l.vars, privateVars...) // the same deploy changes workers
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 		}
@@ -334,7 +331,6 @@ func TestThreeControlVMs(t *testing.T) {
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 		l.waitForTargets(t, 3)
 	})
-	t.Run("private registry", func(t *testing.T) { l.checkPull(t, private) })
 	t.Run("fewer control VMs", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}

@@ -123,6 +123,9 @@ func TestInsideNamespaces(t *testing.T) {
 		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
 		{"system:smoke-tests", "", "create", "deployments", true},
 		{"system:smoke-tests", "", "create", "clusterrolebindings", false},
+		{"system:smoke-tests", "", "get", "secrets", false},
+		{"ada", "kubernetes.bosh.io:cluster-admins", "create", "clusterrolebindings", true},
+		{"ada", "kubernetes.bosh.io:administrators", "create", "clusterrolebindings", false},
 	} {
 		resource, subresource, _ := strings.Cut(question.resource, "/")
 		arguments := []string{"auth", "can-i", question.verb, resource, "--subresource=" + subresource, "--as=" + question.as}
@@ -156,7 +159,7 @@ func becomeVM(t *testing.T, dir string) {
 	}
 	must(syscall.Mount("", "/", "", syscall.MS_PRIVATE|syscall.MS_REC, ""))
 	must(syscall.Mount("proc", "/proc", "proc", 0, ""))
-	must(syscall.Mount("var", "/var", "tmpfs", 0, ""))
+	must(syscall.Mount("var", "/var", "tmpfs", 0, "mode=0755"))
 	for _, sub := range []string{"store/etcd", "data", "sys/log/kube-apiserver", "sys/run"} {
 		must(os.MkdirAll(filepath.Join(dir, sub), 0o700))
 	}
@@ -258,7 +261,7 @@ func applyAddons(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
-			_, err := kubectl("apply", "--server-side", "--validate=strict", "-f", path)
+			_, err := kubectl("--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json", "apply", "--server-side", "--validate=strict", "-f", path)
 			return err
 		})
 	}

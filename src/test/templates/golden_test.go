@@ -108,7 +108,7 @@ var everything = map[string]values{
 		"preflight":                  values{"mode": "warn", "checks": values{"public-subnet-cluster-tag": "off"}, "retry_window": "5s", "instance_profile": "control"},
 	},
 	"kubernetes-addons": {
-		"api": values{"host": "api.example"}, "timeout": "1m",
+		"api": values{"host": "api.example"}, "timeout": "1m", "administrator_groups": []any{"platform-team"},
 		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
 		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
 	},

@@ -143,7 +143,7 @@ func TestKubeconfigForTheOperator(t *testing.T) {
 			if _, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData); err != nil {
 				t.Error(err)
 			}
-			if subject := parseCertificate(t, user.ClientCertificateData).Subject; subject.CommonName != "kubernetes-admin" || !slices.Equal(subject.Organization, []string{"system:masters"}) {
+			if subject := parseCertificate(t, user.ClientCertificateData).Subject; subject.CommonName != "kubernetes-admin" || !slices.Equal(subject.Organization, []string{"kubernetes.bosh.io:cluster-admins"}) {
 				t.Errorf("the user is %s", subject)
 			}
 		})

@@ -51,7 +51,7 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 // record how they are called.
 func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const deleted = "ctl stop\nkube-tools delete-node --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
+	const deleted = "ctl stop\nkube-tools delete-node --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
 		status                   string // exit status of our programs
@@ -123,11 +123,10 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
 	root := t.TempDir()
 	files := map[string][]byte{
-		"packages/helpers/bin/kube-launcher":            []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
-		"jobs/kubelet/config/token":                     nil,
-		"jobs/kubelet/config/bootstrap-kubeconfig.json": nil,
-		"jobs/kubelet/config/home/.docker/config.json":  nil,
-		"sys/run/kubelet/x":                             nil,
+		"packages/helpers/bin/kube-launcher":           []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
+		"jobs/kubelet/config/join_secret":              nil,
+		"jobs/kubelet/config/home/.docker/config.json": nil,
+		"sys/run/kubelet/x":                            nil,
 	}
 	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
 		files["jobs/kubelet/bin/"+script] = bytes.ReplaceAll(scripts["bin/"+script], []byte("/var/vcap"), []byte(root))

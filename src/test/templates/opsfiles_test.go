@@ -148,15 +148,17 @@ var opsCases = map[string]struct {
 		ops:  []string{"set-registry-credentials.yml"},
 		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
 	}, func(t *testing.T, p *director.Plan) {
-		worker := group(t, p, "worker")
 		// Docker Hub has a key of its own.
 		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
-		if got := decode[values](t, file(t, worker, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
-			t.Errorf("kubelet reads %v, want %v", got, want)
-		}
-		environment := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["environment"].(values)
-		if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
-			t.Errorf("kubelet's home directory is %v", environment["HOME"])
+		for _, name := range []string{"control", "worker"} {
+			g := group(t, p, name)
+			if got := decode[values](t, file(t, g, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: kubelet reads %v, want %v", name, got, want)
+			}
+			environment := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
+			if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
+				t.Errorf("%s: kubelet's home directory is %v", name, environment["HOME"])
+			}
 		}
 	}},
 	"set-audit-policy.yml": {deployment{

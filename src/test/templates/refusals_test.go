@@ -154,11 +154,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
 		{"unknown preflight mode", "cloud-provider", values{"preflight": values{"mode": "on"}}, []string{`preflight.mode is "on"`, "enforce, warn, off"}},
 		{"unknown severity", "cloud-provider", values{"preflight": values{"checks": values{"x": "error"}}}, []string{`x: "error"`, "fail, warn, off"}},
-		{"unknown check", "cloud-provider", values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}}, []string{"preflight.checks holds instance-tag: known checks are clock, cloud-config", "instance-cluster-tag"}},
+		{"unknown check", "cloud-provider", values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}}, []string{"preflight.checks holds instance-tag: known checks are assumed-role, clock, cloud-config", "instance-cluster-tag"}},
 		{"unknown provider", "cloud-provider", values{"type": "awz"}, []string{`type is "awz"`, "allowed are aws, azure", "leave this job out"}},
 		{"no provider", "cloud-provider", values{"type": ""}, []string{`type is ""`, "leave this job out"}},
 		{"bad variable name", "cloud-provider", values{"environment": values{"A B": "x"}}, []string{"environment holds A B"}},
 		{"unknown load balancer", "smoke-tests", values{"load_balancer": values{"types": []any{"alb"}}}, []string{"holds alb", "default, classic, nlb"}},
+		{"everybody is administrator", "kubernetes-addons", values{"administrator_groups": []any{"system:authenticated"}}, []string{"administrator_groups", "system:authenticated"}},
 		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
 	}
 	requests := make([]request, 0, len(cases))
