@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/util/certificate"
 
 	"kubernetes-release/helpers/node"
-	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
 )
 
 // pairName is the name of the files in which kubelet keeps its client certificate (kubernetes pkg/kubelet/certificate/kubelet.go).
@@ -55,7 +55,7 @@ type Client struct {
 // Join makes sure that the kubelet can authenticate to the API: it gets a certificate, unless there is one that is still valid, and
 // writes the kubeconfig. It tries until the timeout ends, as control VMs may start later than this one.
 func (c *Client) Join(ctx context.Context) error {
-	if err := os.MkdirAll(c.CertificateDir, 0o700); err != nil {
+	if err := rootfile.Claim(c.CertificateDir, 0o700); err != nil {
 		return fmt.Errorf("certificates of kubelet: %w", err)
 	}
 	store, err := certificate.NewFileStore(pairName, c.CertificateDir, c.CertificateDir, "", "")
@@ -80,7 +80,7 @@ func (c *Client) forgetSecret() error {
 	if c.SecretFile == "" {
 		return nil
 	}
-	if err := os.Truncate(c.SecretFile, 0); err != nil {
+	if err := rootfile.Write(c.SecretFile, nil, 0o600); err != nil {
 		return fmt.Errorf("remove the secret of the deployment: %w", err)
 	}
 	return nil
@@ -208,5 +208,5 @@ func (c *Client) writeKubeconfig(pair string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(c.Kubeconfig, content, 0o600)
+	return rootfile.Write(c.Kubeconfig, content, 0o600)
 }
