@@ -72,6 +72,9 @@ type Config struct {
 	ResolverFile string            `json:"resolver_file"`
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
+	// Setup is a command, with its arguments, that must succeed after the waits before the process starts. It has the process's
+	// environment, and must limit its time itself.
+	Setup []string `json:"setup"`
 	// Programs are commands that the process runs from its PATH: name to what it needs the command for, and what to do
 	// on a machine that does not have it.
 	Programs map[string]string `json:"programs"`
@@ -100,6 +103,8 @@ type Config struct {
 
 // Wait is a condition that must hold before the process starts.
 type Wait struct {
+	// File is the path of a file that must exist; instead of the URL.
+	File string `json:"file"`
 	// URL must answer with a status 2xx; with AccessReview or StaleNode only its scheme and host matter.
 	URL string `json:"url"`
 	// CA is the path of the bundle that the server's certificate must chain to; defaults to the VM's own CAs.

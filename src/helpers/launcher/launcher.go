@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -74,8 +75,11 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 			return fmt.Errorf("%s does not start: %w", config.Process, err)
 		}
 	}
-	line := config.commandLine(config.flags(id))
 	environment := config.environment(id, os.Environ())
+	if err := l.setUp(ctx, config.Setup, environment); err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
+	line := config.commandLine(config.flags(id))
 	signal.Reset(syscall.SIGTERM, syscall.SIGINT) // from here on a signal stops the process immediately, and none is lost
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s does not start: interrupted", config.Process)
@@ -90,6 +94,21 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		return fmt.Errorf("%s: the command line with its environment is too long for the kernel (%d arguments): %w", config.Executable, len(line), err)
 	}
 	return fmt.Errorf("%s cannot be run: %w", config.Executable, err)
+}
+
+// setUp runs the command of Config.Setup; its output is part of the process's log.
+func (l *Launcher) setUp(ctx context.Context, line, environment []string) error {
+	if len(line) == 0 {
+		return nil
+	}
+	command := exec.CommandContext(ctx, line[0], line[1:]...)
+	command.Env = environment
+	command.Stdout, command.Stderr = l.Stderr, l.Stderr
+	killGroup(command)
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s: %w", shellescape.QuoteCommand(line), err)
+	}
+	return nil
 }
 
 // executable returns why a file cannot be run, or nil.

@@ -109,6 +109,9 @@ func (c *Config) validate() error {
 			v.problem("wait_for[%d].stale_node: node is missing, which names the Node", i)
 		}
 	}
+	if len(c.Setup) > 0 {
+		v.absolute("setup[0]", c.Setup[0])
+	}
 	if c.Ready != nil {
 		v.ready(*c.Ready)
 	}
@@ -219,6 +222,14 @@ func (v *validation) certificate(key string, c pki.Certificate) {
 }
 
 func (v *validation) wait(key string, w Wait) {
+	v.positive(key+".timeout", w.Timeout)
+	if w.File != "" {
+		v.absolute(key+".file", w.File)
+		if w.URL != "" {
+			v.problem("%s: file and url are two conditions: add one entry for each", key)
+		}
+		return
+	}
 	address, err := url.Parse(w.URL)
 	if err != nil || address.Host == "" || (address.Scheme != "https" && address.Scheme != "http") {
 		v.problem("%s.url is %q: set a URL such as https://host:6443/readyz", key, w.URL)
@@ -234,7 +245,6 @@ func (v *validation) wait(key string, w Wait) {
 	if w.AccessReview != nil && w.StaleNode {
 		v.problem("%s: access_review and stale_node are two conditions: add one entry for each", key)
 	}
-	v.positive(key+".timeout", w.Timeout)
 	v.absoluteOrEmpty(key+".ca", w.CA)
 	v.absoluteOrEmpty(key+".certificate", w.Certificate)
 	v.absoluteOrEmpty(key+".private_key", w.PrivateKey)

@@ -22,6 +22,9 @@ func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog
 			return nil
 		}
 	}
+	if w.File != "" {
+		return l.waitForFile(ctx, w, log)
+	}
 	if w.StaleNode && id.ProviderID == "" {
 		return nil // without a cloud provider every VM has the same provider ID, none
 	}
@@ -56,5 +59,18 @@ func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog
 		return fmt.Errorf("wait for %s from %s: %w", purpose, w.URL, err)
 	}
 	log.Info("no longer waiting", "url", w.URL, "for", purpose, "waited", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+func (l *Launcher) waitForFile(ctx context.Context, w Wait, log *slog.Logger) error {
+	err := poll.Within(ctx, w.Timeout.Std(), l.poll, poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
+		log.Info("waiting", "file", w.File, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout, "last_error", err)
+	}, func(context.Context) error {
+		_, err := os.Stat(w.File)
+		return err
+	}))
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", w.File, err)
+	}
 	return nil
 }

@@ -147,3 +147,46 @@ func TestInterruptedWait(t *testing.T) {
 		t.Errorf("error = %v", err)
 	}
 }
+
+func TestWaitForFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	l := testLauncher()
+	err := l.wait(t.Context(), Wait{File: path, Timeout: timeout(20 * time.Millisecond)}, node.Identity{}, logger(io.Discard, "x"))
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("absent file: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- l.wait(t.Context(), Wait{File: path, Timeout: timeout(time.Minute)}, node.Identity{}, logger(io.Discard, "x"))
+	}()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("file that appears: %v", err)
+	}
+}
+
+func TestSetUp(t *testing.T) {
+	l := testLauncher()
+	var log strings.Builder
+	l.Stderr = &log
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "echo $WHO joined"}, []string{"WHO=node-a"}); err != nil || log.String() != "node-a joined\n" {
+		t.Errorf("%v, log %q", err, log.String())
+	}
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "exit 3"}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a command that fails: %v", err)
+	}
+	if err := l.setUp(t.Context(), nil, nil); err != nil {
+		t.Errorf("no command: %v", err)
+	}
+	for content, want := range map[string]string{
+		`"setup": ["kube-tools"]`:                                          `setup[0] is "kube-tools": set an absolute path`,
+		`"wait_for": [{"file": "kubeconfig"}]`:                             `wait_for[0].file is "kubeconfig"`,
+		`"wait_for": [{"file": "/kubeconfig", "url": "https://api:6443"}]`: "file and url are two conditions",
+	} {
+		if _, err := Parse([]byte(`{"process": "x", "executable": "/x", ` + content + `}`)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}

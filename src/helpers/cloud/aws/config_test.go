@@ -70,7 +70,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		"VPC and SubnetID": {
 			conf:  "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
 			check: "cloud-config-scope", found: awssim.LabVPC,
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.VPCs = append(w.VPCs, awssim.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
 				w.Subnets = append(w.Subnets, awssim.Subnet{ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a", CIDR: netip.MustParsePrefix("127.78.0.0/20")})
 				w.Instances[0].Subnet, w.Instances[0].Address, w.Instances[0].SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
