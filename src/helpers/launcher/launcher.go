@@ -43,13 +43,11 @@ type Launcher struct {
 	poll, progress time.Duration
 	// settle is how long start watches a process that has no ready command, to notice one that exits immediately.
 	settle time.Duration
-	// permissionTimeout is how long a wait for a stale Node tolerates that it has no permission to read the Node.
-	permissionTimeout time.Duration
 }
 
 // New returns a Launcher for this machine.
 func New(stderr io.Writer) *Launcher {
-	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond, permissionTimeout: time.Minute}
+	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond}
 }
 
 func logger(w io.Writer, process string) *slog.Logger {
@@ -71,7 +69,7 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}
 	for _, w := range config.WaitFor {
-		if err := l.wait(ctx, w, id, log); err != nil {
+		if err := l.wait(ctx, w, log); err != nil {
 			return fmt.Errorf("%s does not start: %w", config.Process, err)
 		}
 	}

@@ -9,30 +9,20 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/apiclient"
-	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/poll"
 )
 
 // wait blocks until the condition holds, and logs from time to time why it does not hold yet. It gives up after the
 // condition's timeout, with the last reason, and immediately if its files cannot be used.
-func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog.Logger) error {
-	if w.UnlessExists != "" {
-		if _, err := os.Stat(w.UnlessExists); err == nil {
-			log.Info("not waiting: the file that makes it unnecessary exists", "url", w.URL, "file", w.UnlessExists)
-			return nil
-		}
-	}
+func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	if w.File != "" {
 		return l.waitForFile(ctx, w, log)
-	}
-	if w.StaleNode && id.ProviderID == "" {
-		return nil // without a cloud provider every VM has the same provider ID, none
 	}
 	address, err := url.Parse(w.URL)
 	if err != nil {
 		return err
 	}
-	client, err := apiclient.New(address.Scheme+"://"+address.Host, apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey, TokenFile: w.TokenFile})
+	client, err := apiclient.New(address.Scheme+"://"+address.Host, apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey})
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", w.URL, err)
 	}
@@ -42,13 +32,9 @@ func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog
 		_, err := client.Get(ctx, address.RequestURI())
 		return err
 	}
-	switch {
-	case w.AccessReview != nil:
+	if w.AccessReview != nil {
 		purpose = "permission to " + w.AccessReview.String()
 		check = func(ctx context.Context) error { return client.CheckAccess(ctx, *w.AccessReview) }
-	case w.StaleNode:
-		purpose = "no Node " + id.Name + " of a previous VM"
-		check = l.tolerateNoPermission(log, func(ctx context.Context) error { return checkStaleNode(ctx, client, id) })
 	}
 
 	started := time.Now()

@@ -120,7 +120,7 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "unknown vm_extension", ops: inGroup("vm_extensions/-", "lb"),
-		want: []string{"Instance group 'control' references an unknown vm extension 'lb'", "Known vm extensions are: kubernetes-control, kubernetes-worker"},
+		want: []string{"Instance group 'control' references an unknown vm extension 'lb'", "Known vm extensions are: kubernetes-api-load-balancer-lab, kubernetes-control, kubernetes-worker"},
 	},
 	{
 		name: "unknown disk type", ops: inGroup("persistent_disk_type", "big"),
