@@ -122,6 +122,11 @@ test-lab: release lab ## Run the tests with real programs and VMs, then deploy i
 	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
+.PHONY: cis
+cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
+	@ci/go-build.sh cis $(BUILD)/bin ./cmd/cis
+	@ci/cis.sh
+
 .PHONY: bench bench-size bench-deploy bench-preflight bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (20 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
 	@$(BUILD)/bin/bench size deploy preflight $(if $(filter 1,$(BENCH_CLONE)),clone)

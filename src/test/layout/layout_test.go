@@ -21,6 +21,7 @@ var mayImport = map[string][]string{
 	"cmd/kube-tools":      {"helpers/", "internal/"},
 	"cmd/smoke-server":    {"helpers/", "internal/"},
 	"cmd/components":      {"release/", "internal/"},
+	"cmd/cis":             {"test/", "internal/"},
 	"cmd/release":         {"release/", "internal/"},
 	"cmd/gobuild":         {"release/", "internal/"},
 	"cmd/pictures":        {"test/", "internal/"},
