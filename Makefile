@@ -123,14 +123,14 @@ test-lab: release lab ## Run the tests with real programs and VMs, then deploy i
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
 .PHONY: bench bench-size bench-deploy bench-preflight bench-tool
-bench: release lab bench-tool ## Measure all; prints ratios (20 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
+bench: release lab bench-tool ## Measure all; prints ratios (30 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
 	@$(BUILD)/bin/bench size deploy preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
 bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
 	@$(BUILD)/bin/bench deploy
-bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once against EC2's throttling, and its advice for 1,000 broken accounts
+bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
 	@$(BUILD)/bin/bench preflight
 	@cd src/helpers/cloud/aws && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:

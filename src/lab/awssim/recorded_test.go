@@ -69,6 +69,9 @@ func (r *ccmRun) collect() {
 		if c.Code == "InvalidAction" || c.Code == "UnknownParameter" || c.Code == "ValidationError" {
 			r.t.Errorf("the simulator does not have %s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
 		}
+		if c.Code == "DuplicatePolicyName" { // the controller would repeat the change later and later
+			r.t.Errorf("%s %v failed: %s", c.Action, c.Params, c.Code)
+		}
 	}
 }
 

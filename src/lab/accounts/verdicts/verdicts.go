@@ -4,6 +4,7 @@ package verdicts
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -156,12 +158,13 @@ func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, w
 		if err != nil {
 			return score, fmt.Errorf("account %d: %w", seed, err)
 		}
+		var problems []accounts.Problem
+		var modelErr error
+		var model sync.WaitGroup
+		model.Go(func() { problems, modelErr = a.Problems(ctx) })
 		r, err := j.Preflight(ctx, a)
-		if err != nil {
-			return score, fmt.Errorf("account %d (%v): %w", seed, a, err)
-		}
-		problems, err := a.Problems(ctx)
-		if err != nil {
+		model.Wait()
+		if err := errors.Join(err, modelErr); err != nil {
 			return score, fmt.Errorf("account %d (%v): %w", seed, a, err)
 		}
 		if r.Verdict == preflight.VerdictFailed {
