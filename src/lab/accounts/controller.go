@@ -28,8 +28,9 @@ import (
 
 // Problem is something that does not work in an account.
 type Problem struct {
-	Action string // IAM action that is denied, or ""
-	Text   string
+	Action   string // IAM action that is denied, or ""
+	Required bool   // the release requires it; a cloud controller can do without
+	Text     string
 }
 
 func (p Problem) String() string { return strings.TrimSpace(p.Action + " " + p.Text) }
@@ -55,7 +56,7 @@ func (a *Account) Problems(ctx context.Context) ([]Problem, error) {
 func (a *Account) unmet() (problems []Problem) {
 	missing := func(unmet bool, text string) {
 		if unmet {
-			problems = append(problems, Problem{Text: text})
+			problems = append(problems, Problem{Text: text, Required: true})
 		}
 	}
 	i := a.instance()
@@ -259,6 +260,7 @@ func (c *controller) chooseSubnets(subnets []types.Subnet, tables []types.RouteT
 		ids = append(ids, aws.ToString(s.SubnetId))
 		if !internal && !c.ours(s.Tags) {
 			c.fail("the public subnet %s has no tag", aws.ToString(s.SubnetId))
+			c.problem.Required = true
 		}
 	}
 	if len(ids) == 0 {

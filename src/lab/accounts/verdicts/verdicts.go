@@ -79,6 +79,19 @@ func (j *Judge) Close() {
 	}
 }
 
+// use lets the servers answer for a simulator, and instance metadata for the account's instance.
+func (j *Judge) use(sim *awssim.Simulator, a *accounts.Account) {
+	source := netip.AddrPortFrom(a.World.Instances[a.Self].Address, 1024).String()
+	answer := sim.MetadataServer().Handler
+	var metadata http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = source
+		answer.ServeHTTP(w, r)
+	})
+	api := sim.Handler()
+	j.metadataNow.Store(&metadata)
+	j.apiNow.Store(&api)
+}
+
 // Preflight returns the report of the account's instance.
 func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.Report, error) {
 	sim, err := awssim.New(a.World, awssim.Options{})
@@ -86,15 +99,8 @@ func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.
 		return nil, err
 	}
 	defer func() { _ = sim.Close() }()
+	j.use(sim, a)
 	address := a.World.Instances[a.Self].Address
-	answer := sim.MetadataServer().Handler
-	var metadata http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = netip.AddrPortFrom(address, 1024).String()
-		answer.ServeHTTP(w, r)
-	})
-	api := sim.Handler()
-	j.metadataNow.Store(&metadata)
-	j.apiNow.Store(&api)
 	provider := &aws.Provider{
 		MetadataEndpoint: j.metadata.URL, Reachable: func(string) error { return nil },
 		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{address}, nil },
