@@ -132,6 +132,9 @@ bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand
 	@$(BUILD)/bin/bench deploy
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
 	@$(BUILD)/bin/bench preflight
+	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/lab/accounts/verdicts && \
+	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \
+	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
 	@cd src/helpers/cloud/aws && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin ./cmd/bench
