@@ -55,7 +55,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 	}{
 		"RouteTableID": {
 			conf: "RouteTableID = " + table, check: "other-permissions", found: "ec2:CreateRoute",
-			without: func(t *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RouteTableID, no such table": {
 			conf: "RouteTableID = " + table, check: "cloud-routes-table", found: "none",
@@ -63,14 +63,14 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"VPC of another one's policy": {
 			conf: "RouteTableID = " + table, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.Roles[0].Policies = enforced(t, PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"})
 			},
 		},
 		"VPC and SubnetID": {
 			conf:  "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
 			check: "cloud-config-scope", found: awssim.LabVPC,
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.VPCs = append(w.VPCs, awssim.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
 				w.Subnets = append(w.Subnets, awssim.Subnet{ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a", CIDR: netip.MustParsePrefix("127.78.0.0/20")})
 				w.Instances[0].Subnet, w.Instances[0].Address, w.Instances[0].SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
@@ -115,7 +115,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"RoleARN, permission to assume": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(t *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RoleARN, permissions of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions", found: "ec2:DescribeInstances",
@@ -123,7 +123,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"RoleARN, load balancers of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions", found: "no policy",
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.Roles[2].Policies = enforced(t, PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
 					CloudConfig: []byte("[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
 			},

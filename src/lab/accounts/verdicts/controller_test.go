@@ -1,6 +1,7 @@
 package verdicts
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -71,19 +72,19 @@ func compareWithReal(t *testing.T, binary string, a *accounts.Account) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	real := runReal(t, binary, j, a)
-	details := fmt.Sprintf("%v\nin the calls of the cloud controller: %v\nthe real one: %v\n%s", a, problems, real, text(report))
+	fault := runReal(t, binary, j, a)
+	details := fmt.Sprintf("%v\nin the calls of the cloud controller: %v\nthe real one: %v\n%s", a, problems, fault, text(report))
 	if why := Wrong(report, problems); why != "" {
 		t.Errorf("%s: %s", why, details)
 	}
 	doesWithout := func(p accounts.Problem) bool { return p.Required || p.Action != "" } // an update may need what creation does not
 	switch {
-	case real != nil && len(problems) == 0:
+	case fault != nil && len(problems) == 0:
 		t.Errorf("the real cloud controller fails: %s", details)
-	case real == nil && slices.ContainsFunc(problems, func(p accounts.Problem) bool { return !doesWithout(p) }):
+	case fault == nil && slices.ContainsFunc(problems, func(p accounts.Problem) bool { return !doesWithout(p) }):
 		t.Errorf("the real cloud controller works: %s", details)
 	}
-	return real == nil
+	return fault == nil
 }
 
 // realRun is a cloud controller manager in an account.
@@ -177,9 +178,9 @@ func (r *realRun) objects(t *testing.T) {
 // outcome reports whether the cloud controller has done everything, or has failed; otherwise the error is what is not done yet.
 func (r *realRun) outcome(t *testing.T) (done bool, err error) {
 	select {
-	case <-r.exited:
+	case err := <-r.exited:
 		end, _ := tail.File(r.log, 0, 1<<20, 2000)
-		return true, errors.New("the cloud controller has exited: " + end)
+		return true, fmt.Errorf("the cloud controller has exited: %w: %s", cmp.Or(err, errors.New("exit status 0")), end)
 	default:
 	}
 	for _, c := range r.sim.Calls("") {
