@@ -1,28 +1,45 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csrapproval"
+	"kubernetes-release/helpers/join"
 	"kubernetes-release/helpers/kubeconfig"
 )
 
 func approveKubeletCSRs() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "approve-kubelet-csrs",
-		Short: "Approve the serving certificates of kubelets until stopped",
+		Short: "Let VMs join as nodes and approve the certificates of kubelets until stopped",
 	}
 	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
+	configPath := requirePath(command, "config", "JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		hostname, err := os.Hostname()
 		if err != nil {
 			return err
+		}
+		settings, err := join.LoadServer(*configPath)
+		if err != nil {
+			return err
+		}
+		authority, err := newAuthority(settings)
+		if err != nil {
+			return err
+		}
+		certificate, err := tls.LoadX509KeyPair(settings.Certificate, settings.PrivateKey)
+		if err != nil {
+			return fmt.Errorf("certificate %s with private key %s: %w", settings.Certificate, settings.PrivateKey, err)
 		}
 		config, err := kubeconfig.Load(*path)
 		if err != nil {
@@ -34,7 +51,17 @@ func approveKubeletCSRs() *cobra.Command {
 		}
 		// The random part is needed: in containers, two VMs may have the same host name, and both would lead.
 		identity := fmt.Sprintf("%s_%s", hostname, uuid.NewUUID())
-		return csrapproval.RunElected(command.Context(), client, identity, slog.Default())
+		listener, err := net.Listen("tcp", settings.Listen)
+		if err != nil {
+			return err
+		}
+		// Every instance lets VMs join; one of them approves.
+		group, ctx := errgroup.WithContext(command.Context())
+		group.Go(func() error {
+			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate)
+		})
+		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
+		return group.Wait()
 	}
 	return command
 }

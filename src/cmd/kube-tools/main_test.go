@@ -26,11 +26,11 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, completion, delete-node, keep-node-labels, smoke-test, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, completion, delete-node, join, keep-node-labels, smoke-test, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
-		"no kubeconfig":        {[]string{"approve-kubelet-csrs"}, `"kubeconfig" not set`},
+		"no kubeconfig":        {[]string{"approve-kubelet-csrs", "--config", "x"}, `"kubeconfig" not set`},
 		"empty kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
 		"no directory":         {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir" not set`},
 		"no label":             {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
@@ -63,7 +63,8 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		arguments []string
 		file      string
 	}{
-		"kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig", missing}, missing},
+		"kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken}, broken},
+		"join":           {[]string{"join", "--config", missing}, missing},
 		"images":         {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
 		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"node to delete": {[]string{"delete-node", "--kubeconfig", missing, "--node", broken}, broken},

@@ -82,34 +82,6 @@ func TestGetReturnsTheStatus(t *testing.T) {
 	}
 }
 
-func TestToken(t *testing.T) {
-	address, ca := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") != "Bearer new" {
-			w.WriteHeader(http.StatusUnauthorized)
-		}
-	})
-	token := writeFile(t, "old\n")
-	client, err := New(address, Credentials{CA: ca, TokenFile: token})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Get(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), "does not accept the token in "+token) {
-		t.Errorf("refused token: %v", err)
-	}
-	if err := os.WriteFile(token, []byte("new\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Get(t.Context(), "/"); err != nil {
-		t.Errorf("rotated token: %v", err)
-	}
-	if err := os.Remove(token); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Get(t.Context(), "/"); err == nil || !strings.Contains(err.Error(), token) {
-		t.Errorf("missing token: %v", err)
-	}
-}
-
 func TestNewRefusesBrokenFiles(t *testing.T) {
 	empty := writeFile(t, "")
 	for name, credentials := range map[string]Credentials{

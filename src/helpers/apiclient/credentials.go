@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 )
 
@@ -19,8 +18,6 @@ type Credentials struct {
 	CA string
 	// Certificate and PrivateKey are the client certificate.
 	Certificate, PrivateKey string
-	// TokenFile holds a bearer token. It is read for each request, because tokens are rotated.
-	TokenFile string
 }
 
 // New returns a client that uses no proxy and follows no redirect. A CA or a certificate that cannot be read is an error.
@@ -44,28 +41,10 @@ func New(server string, credentials Credentials) (*Client, error) {
 		config.Certificates = []tls.Certificate{pair}
 	}
 	return &Client{Server: server, credentials: credentials, HTTP: &http.Client{
-		Transport:     &transport{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}, credentials: credentials},
+		Transport:     &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true},
 		Timeout:       requestTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil
-}
-
-// transport adds the bearer token to requests.
-type transport struct {
-	*http.Transport
-	credentials Credentials
-}
-
-func (t *transport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if t.credentials.TokenFile != "" {
-		token, err := os.ReadFile(t.credentials.TokenFile)
-		if err != nil {
-			return nil, err
-		}
-		request = request.Clone(request.Context())
-		request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
-	}
-	return t.Transport.RoundTrip(request)
 }
 
 // explain adds to a refusal of the credentials which ones they are.
@@ -73,8 +52,6 @@ func (c Credentials) explain(refusal *StatusError) error {
 	switch {
 	case refusal.StatusCode != http.StatusUnauthorized:
 		return refusal
-	case c.TokenFile != "":
-		return fmt.Errorf("the server does not accept the token in %s: %w", c.TokenFile, refusal)
 	case c.Certificate != "":
 		return fmt.Errorf("the server does not accept the client certificate %s: %w", c.Certificate, refusal)
 	}

@@ -26,6 +26,16 @@ type Provider interface {
 	Preflight(ctx context.Context, request Request) (*Outcome, error)
 }
 
+// Attester is a Provider whose machines can prove to others which machine they are, so that nodes join without a shared secret.
+type Attester interface {
+	Provider
+	// NewProver returns what creates proofs on a machine of the cluster.
+	NewProver(cluster string) node.Prover
+	// NewAuthority returns what verifies them on another machine of the cluster. The roles are those that nodes can have in the
+	// cloud in addition to the ones that the provider can find out.
+	NewAuthority(cluster string, roles []string) node.Authority
+}
+
 // Request is one run.
 type Request struct {
 	Config preflight.Config

@@ -1,15 +1,16 @@
-// Package csrapproval approves the serving certificates of kubelets.
+// Package csrapproval approves the certificates of kubelets: the serving certificate (serverTLSBootstrap), and each renewal of the client
+// certificate.
 //
-// A kubelet with serverTLSBootstrap requests its serving certificate with a CertificateSigningRequest for the signer
-// kubernetes.io/kubelet-serving. Kubernetes signs such a request only after it has been approved, and leaves the approval to
-// the cluster, which knows the names and addresses that a node may claim: here, those of its own Node object (see Decide).
+// A kubelet requests them with CertificateSigningRequests for the signers kubernetes.io/kubelet-serving and
+// kubernetes.io/kube-apiserver-client-kubelet. Kubernetes signs such a request only after it has been approved. The approving
+// controller of kube-controller-manager, which believes what a node says, is off; this one asks the cloud or BOSH (see Decide).
 //
-// The identity that runs the controller needs exactly these permissions:
+// The identity that runs the controller, and the endpoint of package join, needs exactly these permissions:
 //
 //	ClusterRole
-//	  certificates.k8s.io  certificatesigningrequests            get, list, watch
+//	  certificates.k8s.io  certificatesigningrequests            create (to join), get, list, watch
 //	  certificates.k8s.io  certificatesigningrequests/approval   update
-//	  certificates.k8s.io  signers, resourceNames [kubernetes.io/kubelet-serving]   approve
+//	  certificates.k8s.io  signers, resourceNames [kubernetes.io/kubelet-serving, kubernetes.io/kube-apiserver-client-kubelet]   approve
 //	  ""                   nodes                                 get, list, watch
 //	  events.k8s.io        events                                create, patch      (in namespace default, where Events of cluster-scoped objects are)
 //	Role in the namespace of the lease (kube-system)
@@ -21,6 +22,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,14 +30,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -48,6 +48,8 @@ const (
 	// changes, so the backoff only matters after a lost watch.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
+	// decideTimeout limits one decision, which asks the cloud or bosh-dns.
+	decideTimeout = time.Minute
 	// resync is how often all requests are checked again, in case an update was lost.
 	resync = 10 * time.Minute
 )
@@ -55,11 +57,11 @@ const (
 // Controller watches requests and Nodes, and decides each request as soon as it can.
 type Controller struct {
 	client   kubernetes.Interface
+	machines Machines
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[string]
 	recorder events.EventRecorder
 	requests certificateslisters.CertificateSigningRequestLister
-	nodes    corelisters.NodeLister
 	// startInformers feeds the queue and returns when the caches are filled.
 	startInformers func(ctx context.Context) error
 
@@ -69,21 +71,20 @@ type Controller struct {
 }
 
 // New returns a controller; Run starts it.
-func New(client kubernetes.Interface, log *slog.Logger) *Controller {
+func New(client kubernetes.Interface, machines Machines, log *slog.Logger) *Controller {
 	c := &Controller{
-		client: client,
-		log:    log,
+		client:   client,
+		machines: machines,
+		log:      log,
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)),
 		reported: map[types.UID]string{},
 	}
-	requestFactory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector("spec.signerName", certificatesv1.KubeletServingSignerName).String()
-	}))
+	requestFactory := informers.NewSharedInformerFactory(client, resync)
 	nodeFactory := informers.NewSharedInformerFactory(client, resync)
 	requests := requestFactory.Certificates().V1().CertificateSigningRequests()
 	nodes := nodeFactory.Core().V1().Nodes()
-	c.requests, c.nodes = requests.Lister(), nodes.Lister()
+	c.requests = requests.Lister()
 	requestsInformer, nodesInformer := requests.Informer(), nodes.Informer()
 	c.startInformers = func(ctx context.Context) error {
 		if err := c.watch(requestsInformer, nodesInformer); err != nil {
@@ -115,7 +116,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		return err
 	}
-	c.log.Info("watching certificate requests of kubelets", "signer", certificatesv1.KubeletServingSignerName)
+	c.log.Info("watching certificate requests of kubelets")
 	go func() {
 		<-ctx.Done()
 		c.queue.ShutDown()
@@ -150,11 +151,11 @@ func (c *Controller) watch(requests, nodes cache.SharedIndexInformer) error {
 func nodeChanged(before, after any) bool {
 	old, okOld := before.(*corev1.Node)
 	current, okCurrent := after.(*corev1.Node)
-	return okOld && okCurrent && (describe(old) != describe(current) || ready(old) != ready(current))
+	return okOld && okCurrent && (describe(old) != describe(current))
 }
 
 func (c *Controller) enqueue(object any) {
-	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok && pending(request) {
+	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok && concerns(request) && pending(request) {
 		c.queue.Add(request.Name)
 	}
 }
@@ -179,6 +180,14 @@ func (c *Controller) forget(object any) {
 		defer c.mu.Unlock()
 		delete(c.reported, request.UID)
 	}
+}
+
+// concerns reports whether this controller decides the request. First client certificates are requested, and approved, by package join.
+func concerns(request *certificatesv1.CertificateSigningRequest) bool {
+	if request.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName {
+		return strings.HasPrefix(request.Spec.Username, nodeUserPrefix)
+	}
+	return purposes[request.Spec.SignerName] != ""
 }
 
 // pending reports whether the request is still undecided.
@@ -222,14 +231,12 @@ func (c *Controller) decide(ctx context.Context, name string) (again bool, err e
 	if err != nil {
 		return false, err
 	}
-	if !pending(request) || request.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+	if !pending(request) || !concerns(request) {
 		return false, nil
 	}
-	decision, err := Decide(request, cachedNodes{c.nodes})
-	if err == nil && decision.Action == Approve {
-		// The cache may be stale, and an approval cannot be revoked: decide again with the live Node.
-		decision, err = Decide(request, liveNode{cachedNodes{c.nodes}, ctx, c.client})
-	}
+	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
+	defer cancel()
+	decision, err := Decide(ctx, request, c, c.machines)
 	if err != nil {
 		return false, err
 	}
@@ -280,33 +287,14 @@ func (c *Controller) update(ctx context.Context, request *certificatesv1.Certifi
 	return nil
 }
 
-// cachedNodes reads Nodes from the cache of the informer.
-type cachedNodes struct{ lister corelisters.NodeLister }
-
-func (n cachedNodes) Get(name string) (*corev1.Node, error) {
-	node, err := n.lister.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	return node, err
-}
-
-func (n cachedNodes) All() ([]*corev1.Node, error) { return n.lister.List(labels.Everything()) }
-
-// liveNode reads the requester's Node from the API server.
-type liveNode struct {
-	cachedNodes
-	ctx    context.Context
-	client kubernetes.Interface
-}
-
-func (n liveNode) Get(name string) (*corev1.Node, error) {
-	node, err := n.client.CoreV1().Nodes().Get(n.ctx, name, metav1.GetOptions{})
+// Get implements Nodes. It does not use a cache, which may be stale: an approval cannot be revoked.
+func (c *Controller) Get(ctx context.Context, name string) (*corev1.Node, error) {
+	object, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read Node %s: %w", name, err)
 	}
-	return node, nil
+	return object, nil
 }

@@ -32,9 +32,9 @@ func permissions(user string) []any {
 	inDefault := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceDefault}
 	return []any{
 		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"get", "list", "watch"}},
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get", "list", "watch"}},
 			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving"}, Verbs: []string{"approve"}},
+			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}, Verbs: []string{"approve"}},
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 		}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: controllerName}},
@@ -74,7 +74,7 @@ func grant(t *testing.T, admin kubernetes.Interface, objects []any) {
 func setAddresses(t *testing.T, admin kubernetes.Interface, name string, isReady bool, addresses ...corev1.NodeAddress) {
 	t.Helper()
 	ctx, nodes := context.Background(), admin.CoreV1().Nodes()
-	object := node(name, isReady, addresses...)
+	object := registered(name, isReady, addresses...)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		current, err := nodes.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -114,6 +114,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	defer cancel()
 	setAddresses(t, admin, "node-a", true, internalIP("10.0.0.1"))
 	setAddresses(t, admin, "node-b", true, internalIP("10.0.0.2"))
+	machines := machineList{"node-a": vm("node-a", "10.0.0.1"), "node-b": vm("node-b", "10.0.0.2"), "node-late": vm("node-late", "10.0.0.3")}
 
 	send := func(a ask) string {
 		t.Helper()
@@ -142,13 +143,21 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	withURI := kubeletOf("node-a", "10.0.0.1")
 	withURI.uris = []string{"https://kubernetes.default.svc"}
 
+	stolen := renewalOf("node-a")
+	stolen.name = "system:node:node-b"
+	_, err = cluster.ClientFor(stolen.user, "system:nodes").CertificatesV1().CertificateSigningRequests().Create(ctx, stolen.request(t), metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("another node's client certificate: got %v, want it forbidden by NodeRestriction", err)
+	}
+
 	requests := map[string]struct{ name, want string }{
-		"own address":            {send(kubeletOf("node-a", "10.0.0.1")), "Approved: NamesOfNode"},
+		"renewal":                {send(renewalOf("node-a")), "Approved: RenewalOfNode"},
+		"own address":            {send(kubeletOf("node-a", "10.0.0.1")), "Approved: NamesOfMachine"},
 		"another node's address": {send(kubeletOf("node-a", "10.0.0.2")), "pending"},
 		"administrators' group":  {send(forged), "Denied: ForgedRequest"},
 		"URI":                    {send(withURI), "Denied: ForgedRequest"},
 		"not a node":             {send(byAdmin), "pending"},
-		"node without addresses": {send(kubeletOf("node-late", "10.0.0.3")), "pending"},
+		"node without Node":      {send(kubeletOf("node-late", "10.0.0.3")), "pending"},
 	}
 
 	const user = "system:kubelet-csr-approver"
@@ -156,12 +165,12 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ended := make(chan error, 2)
 	first, stopFirst := context.WithCancel(ctx)
-	go func() { ended <- RunElected(first, approver, "one", log) }()
+	go func() { ended <- RunElected(first, approver, machines, "one", log) }()
 	// As in a new cluster, the permissions are granted after the controller has started.
 	time.Sleep(500 * time.Millisecond)
 	grant(t, admin, permissions(user))
 
-	for _, name := range []string{"own address", "administrators' group", "URI"} {
+	for _, name := range []string{"own address", "renewal", "administrators' group", "URI"} {
 		eventually.Succeeds(t, timeout, "decision on "+name, func() error {
 			if state(t, admin, requests[name].name) == "pending" {
 				return errors.New("still pending")
@@ -194,24 +203,23 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		return err
 	})
 
-	// The Node registers without its address, which the cloud controller sets a moment later.
-	setAddresses(t, admin, "node-late", false)
+	// The Node registers after it sent the request.
 	setAddresses(t, admin, "node-late", false, internalIP("10.0.0.3"))
 	approved := func(what, name string) {
 		t.Helper()
 		eventually.Succeeds(t, timeout, what, func() error {
-			if got := state(t, admin, name); got != "Approved: NamesOfNode" {
+			if got := state(t, admin, name); got != "Approved: NamesOfMachine" {
 				return errors.New(got)
 			}
 			return nil
 		})
 	}
-	approved("approval after the address was set", requests["node without addresses"].name)
+	approved("approval after the Node registered", requests["node without Node"].name)
 
 	// Another candidate waits, and takes over when the first releases the lease.
 	second, stopSecond := context.WithCancel(ctx)
 	go func() {
-		ended <- RunElected(second, approver, "two", log)
+		ended <- RunElected(second, approver, machines, "two", log)
 	}()
 	stopFirst()
 	if err := <-ended; err != nil {
@@ -242,6 +250,23 @@ func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 		return ""
 	}
 	return *lease.Spec.HolderIdentity
+}
+
+func TestConcerns(t *testing.T) {
+	joining := renewalOf("node-a")
+	joining.user = "system:kubelet-csr-approver"
+	other := renewalOf("node-a")
+	other.signer = certificatesv1.KubeAPIServerClientSignerName
+	for name, test := range map[string]struct {
+		ask  ask
+		want bool
+	}{
+		"serving": {kubeletOf("node-a"), true}, "renewal": {renewalOf("node-a"), true}, "join": {joining, false}, "another signer": {other, false},
+	} {
+		if got := concerns(test.ask.request(t)); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
 }
 
 func TestPendingRequests(t *testing.T) {

@@ -1,18 +1,18 @@
 package csrapproval
 
 import (
+	"context"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/helpers/join"
+	"kubernetes-release/helpers/node"
 )
 
 const (
@@ -20,10 +20,11 @@ const (
 	nodesGroup     = "system:nodes"
 )
 
-// allowedUsages are the usages that a kubelet requests for its serving certificate. With an ECDSA key it omits key
-// encipherment.
-var allowedUsages = []certificatesv1.KeyUsage{
-	certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth,
+// purposes are the certificates that a kubelet requests, by signer, with the usage that makes them what they are. A kubelet also
+// requests digital signature and, unless the key is ECDSA, key encipherment.
+var purposes = map[string]certificatesv1.KeyUsage{
+	certificatesv1.KubeletServingSignerName:             certificatesv1.UsageServerAuth,
+	certificatesv1.KubeAPIServerClientKubeletSignerName: certificatesv1.UsageClientAuth,
 }
 
 // Action is what happens to a certificate request.
@@ -64,57 +65,64 @@ type Decision struct {
 // Nodes gives access to the Nodes of the cluster.
 type Nodes interface {
 	// Get returns the Node with this name, or nil if it does not exist.
-	Get(name string) (*corev1.Node, error)
-	// All returns every Node.
-	All() ([]*corev1.Node, error)
+	Get(ctx context.Context, name string) (*corev1.Node, error)
 }
 
-// Decide decides one request for the serving certificate of a kubelet.
+// Machines gives access to what others than the nodes themselves know of their VMs; see node.Authority.
+type Machines interface {
+	Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error)
+}
+
+// Decide decides one request of a kubelet for its serving certificate, or for the renewal of its client certificate. The first client
+// certificate comes from package join.
 //
 // A request is denied if a node requests something that no kubelet requests: another subject than its own, other usages, URIs
-// or e-mail addresses, or a signature that does not match the key. No change of the Node can make such a request valid.
-// A request for names and addresses that the Node does not have stays pending, because the cloud-controller-manager sets
-// them shortly after the kubelet has sent the request. Requests of users other than nodes are left to people.
+// or e-mail addresses, or a signature that does not match the key. Nothing can make such a request valid.
+// A request for names and addresses that the node's VM does not have stays pending, because what others know of a VM can be late.
+// So does one of a node whose VM is gone: a certificate that was taken from it cannot be renewed. A node can write its own status,
+// so that no name and no address is believed because it is there. Requests of users other than nodes are left to people.
 //
-// A node can write its own status. Therefore an address that another Ready Node has too is not approved: one of the two
-// reports a wrong address. Nodes that are not Ready are ignored, since a recreated VM may get the address of the previous one.
-//
-// An error means that Nodes could not be read.
-func Decide(request *certificatesv1.CertificateSigningRequest, nodes Nodes) (Decision, error) {
+// An error means that Nodes or VMs could not be read.
+func Decide(ctx context.Context, request *certificatesv1.CertificateSigningRequest, nodes Nodes, machines Machines) (Decision, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodesGroup) {
 		return pendingForPerson("RequesterNotANode", fmt.Sprintf("requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand if it is legitimate",
 			request.Spec.Username, request.Spec.Groups, nodeUserPrefix, nodesGroup)), nil
 	}
-	parsed, err := parse(request.Spec.Request)
+	parsed, err := join.ParseRequest(request.Spec.Request)
 	if err != nil {
 		return deny("MalformedRequest", err.Error()), nil
 	}
 	if problem := forged(request, parsed); problem != "" {
 		return deny("ForgedRequest", problem), nil
 	}
-	if len(parsed.DNSNames)+len(parsed.IPAddresses) == 0 {
+	serving := request.Spec.SignerName == certificatesv1.KubeletServingSignerName
+	if serving && len(requestedNames(parsed)) == 0 {
 		return pendingForPerson("NoNames", "contains no DNS name and no address; a serving certificate requires at least one"), nil
 	}
-	node, err := nodes.Get(name)
+	object, err := nodes.Get(ctx, name)
 	if err != nil {
 		return Decision{}, err
 	}
-	if node == nil {
+	if object == nil {
 		return pendingForNode("NodeNotFound", fmt.Sprintf("Node %q does not exist yet", name)), nil
 	}
-	if foreign := foreignNames(parsed, node); len(foreign) > 0 {
-		return pendingForNode("NamesNotOfNode", fmt.Sprintf("contains %s, which Node %s does not have; its names and addresses: %s",
-			strings.Join(foreign, ", "), name, describe(node))), nil
+	machine, err := machines.Find(ctx, name, object.Labels)
+	var refusal *node.Refusal
+	if errors.As(err, &refusal) {
+		return pendingForNode("MachineNotFound", fmt.Sprintf("the VM of Node %s is not known: %s", name, refusal.Reason)), nil
 	}
-	all, err := nodes.All()
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
 	}
-	if contested := contestedNames(parsed, node, all); len(contested) > 0 {
-		return pendingForNode("AddressOfAnotherNode", "contains "+strings.Join(contested, ", ")+"; delete the Node that reports a wrong address"), nil
+	if foreign := foreignNames(parsed, machine); len(foreign) > 0 {
+		return pendingForNode("NamesNotOfMachine", fmt.Sprintf("contains %s, which the VM of Node %s, %s, does not have; it has %s, %v",
+			strings.Join(foreign, ", "), name, machine.ID, strings.Join(append([]string{machine.Node}, machine.DNSNames...), ", "), machine.Addresses)), nil
 	}
-	return Decision{Action: Approve, Reason: "NamesOfNode", Message: fmt.Sprintf("all names and addresses belong to Node %s: %s", name, strings.Join(requestedNames(parsed), ", "))}, nil
+	if !serving {
+		return Decision{Action: Approve, Reason: "RenewalOfNode", Message: fmt.Sprintf("Node %s renews its client certificate, and its VM, %s, exists", name, machine.ID)}, nil
+	}
+	return Decision{Action: Approve, Reason: "NamesOfMachine", Message: fmt.Sprintf("all names and addresses belong to the VM of Node %s, %s: %s", name, machine.ID, strings.Join(requestedNames(parsed), ", "))}, nil
 }
 
 // pendingForPerson leaves a request to a person, pendingForNode until its Node has changed.
@@ -128,24 +136,6 @@ func deny(reason, message string) Decision {
 	return Decision{Action: Deny, Reason: reason, Message: message}
 }
 
-func parse(request []byte) (*x509.CertificateRequest, error) {
-	block, rest := pem.Decode(request)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("the request is not a PEM block of type CERTIFICATE REQUEST")
-	}
-	if len(strings.TrimSpace(string(rest))) > 0 {
-		return nil, errors.New("the request has data after its PEM block")
-	}
-	parsed, err := x509.ParseCertificateRequest(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("the request cannot be parsed: %w", err)
-	}
-	if err := parsed.CheckSignature(); err != nil {
-		return nil, fmt.Errorf("the request is not signed with its own key: %w", err)
-	}
-	return parsed, nil
-}
-
 // forged describes the part of a request that no kubelet would send, or returns "".
 func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest) string {
 	if parsed.Subject.CommonName != request.Spec.Username {
@@ -154,13 +144,18 @@ func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.Cert
 	if !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}) {
 		return fmt.Sprintf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
 	}
+	purpose := purposes[request.Spec.SignerName]
+	allowed := []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, purpose}
 	for _, usage := range request.Spec.Usages {
-		if !slices.Contains(allowedUsages, usage) {
-			return fmt.Sprintf("usage %q is not one of %q", usage, allowedUsages)
+		if !slices.Contains(allowed, usage) {
+			return fmt.Sprintf("usage %q is not one of %q", usage, allowed)
 		}
 	}
-	if !slices.Contains(request.Spec.Usages, certificatesv1.UsageServerAuth) {
-		return fmt.Sprintf("usages %q lack %q", request.Spec.Usages, certificatesv1.UsageServerAuth)
+	if !slices.Contains(request.Spec.Usages, purpose) {
+		return fmt.Sprintf("usages %q lack %q", request.Spec.Usages, purpose)
+	}
+	if names := requestedNames(parsed); purpose == certificatesv1.UsageClientAuth && len(names) > 0 {
+		return fmt.Sprintf("contains the name %q; a client certificate has none", names[0])
 	}
 	if len(parsed.URIs) > 0 {
 		return fmt.Sprintf("contains the URI %q; none is allowed", parsed.URIs[0])
@@ -171,31 +166,9 @@ func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.Cert
 	return ""
 }
 
-// foreignNames returns the names and addresses of a request that the Node does not have.
-func foreignNames(parsed *x509.CertificateRequest, node *corev1.Node) []string {
-	var foreign []string
-	for _, name := range requestedNames(parsed) {
-		if !strings.EqualFold(name, node.Name) && !hasAddress(node, name) {
-			foreign = append(foreign, name)
-		}
-	}
-	return foreign
-}
-
-// contestedNames describes each requested name or address that another Ready Node has too.
-func contestedNames(parsed *x509.CertificateRequest, node *corev1.Node, all []*corev1.Node) []string {
-	var contested []string
-	for _, other := range all {
-		if other.Name == node.Name || !ready(other) {
-			continue
-		}
-		for _, name := range requestedNames(parsed) {
-			if strings.EqualFold(name, other.Name) || hasAddress(other, name) {
-				contested = append(contested, fmt.Sprintf("%s, which the Ready Node %s has too", name, other.Name))
-			}
-		}
-	}
-	return contested
+// foreignNames returns the names and addresses of a request that the VM does not have.
+func foreignNames(parsed *x509.CertificateRequest, machine node.Machine) []string {
+	return slices.DeleteFunc(requestedNames(parsed), machine.Has)
 }
 
 // requestedNames returns all DNS names and addresses of a request.
@@ -207,23 +180,7 @@ func requestedNames(parsed *x509.CertificateRequest) []string {
 	return names
 }
 
-// hasAddress reports whether a DNS name, or an IP address in any notation, is in the Node's status.
-func hasAddress(node *corev1.Node, name string) bool {
-	ip := net.ParseIP(name)
-	for _, address := range node.Status.Addresses {
-		if ip != nil && ip.Equal(net.ParseIP(address.Address)) {
-			return true
-		}
-		if ip == nil && strings.EqualFold(name, address.Address) {
-			return true
-		}
-	}
-	return false
-}
-
-func ready(node *corev1.Node) bool { return nodeobject.CheckReady(node, false) == nil }
-
-// describe lists a Node's names and addresses for a message.
+// describe lists what of a Node can change a decision.
 func describe(node *corev1.Node) string {
 	names := []string{node.Name}
 	for _, address := range node.Status.Addresses {

@@ -1,6 +1,7 @@
 package csrapproval
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -9,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"net"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,6 +18,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/helpers/node"
 )
 
 // ask describes a certificate request. request sets the empty fields to the values of a real kubelet.
@@ -30,10 +34,19 @@ type ask struct {
 	emails    []string
 	usages    []certificatesv1.KeyUsage
 	raw       []byte
+	signer    string
 }
 
 func kubeletOf(node string, addresses ...string) ask {
 	return ask{user: "system:node:" + node, name: "system:node:" + node, dns: []string{node}, addresses: addresses}
+}
+
+// renewalOf is a kubelet's request for its next client certificate.
+func renewalOf(node string) ask {
+	return ask{
+		user: "system:node:" + node, name: "system:node:" + node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+	}
 }
 
 func (a ask) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
@@ -44,6 +57,9 @@ func (a ask) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	if a.orgs == nil {
 		a.orgs = []string{"system:nodes"}
 	}
+	if a.signer == "" {
+		a.signer = certificatesv1.KubeletServingSignerName
+	}
 	if a.usages == nil {
 		a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 	}
@@ -53,7 +69,7 @@ func (a ask) request(t *testing.T) *certificatesv1.CertificateSigningRequest {
 	return &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "csr-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: a.raw, SignerName: certificatesv1.KubeletServingSignerName, Usages: a.usages, Username: a.user, Groups: a.groups,
+			Request: a.raw, SignerName: a.signer, Usages: a.usages, Username: a.user, Groups: a.groups,
 		},
 	}
 }
@@ -88,7 +104,7 @@ func (a ask) pem(t *testing.T) []byte {
 
 type nodeList []*corev1.Node
 
-func (n nodeList) Get(name string) (*corev1.Node, error) {
+func (n nodeList) Get(_ context.Context, name string) (*corev1.Node, error) {
 	for _, node := range n {
 		if node.Name == name {
 			return node, nil
@@ -97,9 +113,26 @@ func (n nodeList) Get(name string) (*corev1.Node, error) {
 	return nil, nil
 }
 
-func (n nodeList) All() ([]*corev1.Node, error) { return n, nil }
+// machineList is what the cloud or BOSH knows, by the name of the node.
+type machineList map[string]node.Machine
 
-func node(name string, isReady bool, addresses ...corev1.NodeAddress) *corev1.Node {
+func (m machineList) Find(_ context.Context, name string, _ map[string]string) (node.Machine, error) {
+	machine, ok := m[name]
+	if !ok {
+		return machine, &node.Refusal{Reason: "no such instance"}
+	}
+	return machine, nil
+}
+
+func vm(name string, addresses ...string) node.Machine {
+	machine := node.Machine{ID: "i-" + name, Node: name}
+	for _, address := range addresses {
+		machine.Addresses = append(machine.Addresses, netip.MustParseAddr(address))
+	}
+	return machine
+}
+
+func registered(name string, isReady bool, addresses ...corev1.NodeAddress) *corev1.Node {
 	status := corev1.ConditionFalse
 	if isReady {
 		status = corev1.ConditionTrue
@@ -119,16 +152,23 @@ func internalIP(address string) corev1.NodeAddress {
 
 func TestDecide(t *testing.T) {
 	nodes := nodeList{
-		node("node-a", false, internalIP("10.0.0.1"), internalIP("fd00::1"),
-			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"},
-			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "ip-10-0-0-1.ec2.internal"}),
-		node("node-b", true, internalIP("10.0.0.2"), internalIP("10.0.0.9")),
-		node("node-new", false),
-		node("node-false", true, internalIP("10.0.0.9")),
-		node("node-old", false, internalIP("10.0.0.1")),
+		registered("node-a", false, internalIP("10.0.0.1")),
+		registered("node-b", true, internalIP("10.0.0.2")),
+		// A node can write whatever it wants to its own status.
+		registered("node-liar", true, internalIP("10.0.0.3"), corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "10.0.0.2"},
+			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "kubernetes.default.svc"}),
+		registered("node-gone", true, internalIP("10.0.0.4")),
 	}
+	first := vm("node-a", "10.0.0.1", "fd00::1", "203.0.113.1")
+	first.DNSNames = []string{"ip-10-0-0-1.ec2.internal"}
+	machines := machineList{"node-a": first, "node-b": vm("node-b", "10.0.0.2"), "node-liar": vm("node-liar", "10.0.0.3"), "node-new": vm("node-new", "10.0.0.7")}
 	with := func(change func(*ask)) ask {
 		a := kubeletOf("node-a", "10.0.0.1")
+		change(&a)
+		return a
+	}
+	renewed := func(change func(*ask)) ask {
+		a := renewalOf("node-a")
 		change(&a)
 		return a
 	}
@@ -139,31 +179,43 @@ func TestDecide(t *testing.T) {
 		message string
 		retry   bool
 	}{
-		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), action: Approve, reason: "NamesOfNode"},
+		"own name and address": {ask: kubeletOf("node-a", "10.0.0.1"), action: Approve, reason: "NamesOfMachine"},
 		"all own names and addresses": {ask: with(func(a *ask) {
 			a.dns = []string{"node-a", "IP-10-0-0-1.ec2.internal"}
 			a.addresses = []string{"10.0.0.1", "203.0.113.1", "fd00:0::1"}
-		}), action: Approve, reason: "NamesOfNode"},
-		"address only": {ask: with(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfNode"},
+		}), action: Approve, reason: "NamesOfMachine"},
+		"address only": {ask: with(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfMachine"},
 		"key encipherment too": {ask: with(func(a *ask) {
 			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
-		}), action: Approve, reason: "NamesOfNode"},
+		}), action: Approve, reason: "NamesOfMachine"},
 
-		"address not set yet":                   {ask: kubeletOf("node-new", "10.0.0.7"), reason: "NamesNotOfNode", message: "contains 10.0.0.7, which Node node-new does not have", retry: true},
-		"another node's address":                {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfNode", message: "10.0.0.2", retry: true},
-		"another node's name":                   {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfNode", message: "node-b", retry: true},
-		"API server's name":                     {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfNode", message: "kubernetes.default.svc", retry: true},
-		"address of another node in own status": {ask: kubeletOf("node-false", "10.0.0.9"), reason: "AddressOfAnotherNode", message: "Node node-b", retry: true},
-		"no such node":                          {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `Node "node-z" does not exist`, retry: true},
-		"no names":                              {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
-		"an administrator's request":            {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
-		"a node's user without group":           {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
-		"a node's user without name":            {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
-		"the bootstrap token's identity":        {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
+		"another node's address":                         {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfMachine", message: "10.0.0.2", retry: true},
+		"another node's name":                            {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfMachine", message: "node-b", retry: true},
+		"API server's name":                              {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfMachine", message: "kubernetes.default.svc", retry: true},
+		"another VM's address, forged in the own status": {ask: kubeletOf("node-liar", "10.0.0.2"), reason: "NamesNotOfMachine", message: "10.0.0.2, which the VM of Node node-liar, i-node-liar, does not have", retry: true},
+		"the API server's name, forged in the own status": {ask: with(func(a *ask) {
+			a.user, a.name = "system:node:node-liar", "system:node:node-liar"
+			a.dns = []string{"kubernetes.default.svc"}
+		}), reason: "NamesNotOfMachine", retry: true},
+		"VM gone":                        {ask: kubeletOf("node-gone", "10.0.0.4"), reason: "MachineNotFound", message: "no such instance", retry: true},
+		"no such node":                   {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `Node "node-z" does not exist`, retry: true},
+		"no names":                       {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
+		"an administrator's request":     {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
+		"a node's user without group":    {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
+		"a node's user without name":     {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
+		"the bootstrap token's identity": {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
 
-		"another node's subject": {ask: with(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
-		"administrators' group":  {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
-		"no group":               {ask: with(func(a *ask) { a.orgs = []string{} }), action: Deny, reason: "ForgedRequest", message: "organizations"},
+		"renewal":                      {ask: renewalOf("node-a"), action: Approve, reason: "RenewalOfNode"},
+		"renewal, VM gone":             {ask: renewalOf("node-gone"), reason: "MachineNotFound", retry: true},
+		"renewal before it registered": {ask: renewalOf("node-new"), reason: "NodeNotFound", retry: true},
+		"renewal for another node":     {ask: renewed(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
+		"renewal by another user":      {ask: renewed(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode"},
+		"renewal for a server":         {ask: renewed(func(a *ask) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) }), action: Deny, reason: "ForgedRequest", message: "server auth"},
+		"renewal with a name":          {ask: renewed(func(a *ask) { a.dns = []string{"node-a"} }), action: Deny, reason: "ForgedRequest", message: "a client certificate has none"},
+		"renewal with more groups":     {ask: renewed(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
+		"another node's subject":       {ask: with(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
+		"administrators' group":        {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
+		"no group":                     {ask: with(func(a *ask) { a.orgs = []string{} }), action: Deny, reason: "ForgedRequest", message: "organizations"},
 		"client usage": {ask: with(func(a *ask) {
 			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
 		}), action: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
@@ -175,7 +227,7 @@ func TestDecide(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got, err := Decide(test.ask.request(t), nodes)
+			got, err := Decide(t.Context(), test.ask.request(t), nodes, machines)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -194,7 +246,7 @@ func TestDecideDeniesRequestWithInvalidSignature(t *testing.T) {
 	block, _ := pem.Decode(request.Spec.Request)
 	block.Bytes[len(block.Bytes)-1] ^= 1
 	request.Spec.Request = pem.EncodeToMemory(block)
-	got, err := Decide(request, nodeList{})
+	got, err := Decide(t.Context(), request, nodeList{}, machineList{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,12 +255,24 @@ func TestDecideDeniesRequestWithInvalidSignature(t *testing.T) {
 	}
 }
 
-type brokenNodes struct{ nodeList }
+type brokenNodes struct{}
 
-func (brokenNodes) Get(string) (*corev1.Node, error) { return nil, errors.New("connection refused") }
+func (brokenNodes) Get(context.Context, string) (*corev1.Node, error) {
+	return nil, errors.New("connection refused")
+}
 
-func TestDecideFailsIfNodesCannotBeRead(t *testing.T) {
-	if _, err := Decide(kubeletOf("node-a", "10.0.0.1").request(t), brokenNodes{}); err == nil {
+type brokenCloud struct{}
+
+func (brokenCloud) Find(context.Context, string, map[string]string) (node.Machine, error) {
+	return node.Machine{}, errors.New("throttled")
+}
+
+func TestDecideFailsIfNodesOrVMsCannotBeRead(t *testing.T) {
+	request := kubeletOf("node-a", "10.0.0.1").request(t)
+	if _, err := Decide(t.Context(), request, brokenNodes{}, machineList{}); err == nil {
 		t.Error("want an error, so that the request is checked again")
+	}
+	if _, err := Decide(t.Context(), request, nodeList{registered("node-a", true)}, brokenCloud{}); err == nil || !strings.Contains(err.Error(), "throttled") {
+		t.Errorf("got %v, want an error, so that the request is checked again", err)
 	}
 }

@@ -18,11 +18,10 @@ import (
 
 // Timeouts of a process whose configuration sets none. Jobs render a timeout only where their process requires another.
 const (
-	defaultCheckTimeout     = 30 * time.Second
-	defaultWaitTimeout      = 10 * time.Minute
-	defaultStaleNodeTimeout = 5 * time.Minute
-	defaultReadyTimeout     = 90 * time.Second
-	defaultStopTimeout      = 30 * time.Second
+	defaultCheckTimeout = 30 * time.Second
+	defaultWaitTimeout  = 10 * time.Minute
+	defaultReadyTimeout = 90 * time.Second
+	defaultStopTimeout  = 30 * time.Second
 )
 
 // extraArgsName is the file next to a configuration that holds the operator's own flags.
@@ -45,7 +44,7 @@ type Config struct {
 	Environment map[string]Scalar `json:"environment"`
 	// NodeEnvironment is to Environment what NodeFlags is to Flags.
 	NodeEnvironment map[string]string `json:"node_environment"`
-	// Node is the path of the job's config/node.json, see node.Load; required by NodeFlags, NodeEnvironment and stale_node.
+	// Node is the path of the job's config/node.json, see node.Load; required by NodeFlags and NodeEnvironment.
 	Node string `json:"node"`
 	// Limits are resource limits: core, memlock, nofile, nproc or stack to a whole number or "unlimited", soft and hard alike.
 	// The process starts even if the machine refuses one; that is logged.
@@ -72,6 +71,9 @@ type Config struct {
 	ResolverFile string            `json:"resolver_file"`
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
+	// Setup is a command, with its arguments, that must succeed after the waits before the process starts. It has the process's
+	// environment, and must limit its time itself.
+	Setup []string `json:"setup"`
 	// Programs are commands that the process runs from its PATH: name to what it needs the command for, and what to do
 	// on a machine that does not have it.
 	Programs map[string]string `json:"programs"`
@@ -100,24 +102,20 @@ type Config struct {
 
 // Wait is a condition that must hold before the process starts.
 type Wait struct {
-	// URL must answer with a status 2xx; with AccessReview or StaleNode only its scheme and host matter.
+	// File is the path of a file that must exist; instead of the URL.
+	File string `json:"file"`
+	// URL must answer with a status 2xx; with AccessReview only its scheme and host matter.
 	URL string `json:"url"`
 	// CA is the path of the bundle that the server's certificate must chain to; defaults to the VM's own CAs.
 	CA string `json:"ca"`
 	// Certificate and PrivateKey are the paths of a client certificate.
 	Certificate string `json:"certificate"`
 	PrivateKey  string `json:"private_key"`
-	// TokenFile is the path of a file with a bearer token.
-	TokenFile string `json:"token_file"`
 	// AccessReview waits until the client has this permission. Then the API server is up, it accepts the credentials, and the
 	// roles that the process needs are bound.
 	AccessReview *apiclient.Access `json:"access_review"`
-	// StaleNode waits while the Node with this VM's name belongs to a previous VM.
-	StaleNode bool `json:"stale_node"`
-	// Timeout defaults to 10m, and to 5m with StaleNode.
+	// Timeout defaults to 10m.
 	Timeout *duration.Duration `json:"timeout"`
-	// UnlessExists is the path of a file that makes the wait unnecessary.
-	UnlessExists string `json:"unless_exists"`
 }
 
 // Ready is a command that start repeats until it succeeds.
@@ -184,9 +182,6 @@ func (c *Config) setDefaults() {
 	setDefault(&c.CheckTimeout, defaultCheckTimeout)
 	setDefault(&c.StopTimeout, defaultStopTimeout)
 	for i := range c.WaitFor {
-		if c.WaitFor[i].StaleNode {
-			setDefault(&c.WaitFor[i].Timeout, defaultStaleNodeTimeout)
-		}
 		setDefault(&c.WaitFor[i].Timeout, defaultWaitTimeout)
 	}
 	if c.Ready != nil {

@@ -52,8 +52,7 @@ func TestParseRefuses(t *testing.T) {
 		"directories":        {`{` + minimal + `, "resolver_file": "r", "directories": [{"path": "x", "mode": "0755"}, {"path": "/x", "mode": "0775"}, {"path": "/x"}, {"path": "/x", "mode": "01755"}]}`, []string{`resolver_file is "r"`, `directories[0].path is "x"`, `directories[1].mode is "0775"`, `directories[2].mode is ""`, `directories[3].mode is "01755"`}},
 		"flag check":         {`{` + minimal + `, "flag_check": "maybe"}`, []string{`flag_check is "maybe": allowed are help and none`}},
 		"certificate":        {`{` + minimal + `, "certificates": [{"usage": "sever"}]}`, []string{"certificates[0]", `usage is "sever"`}},
-		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "token_file": "/t"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together", "access_review: verb and resource"}},
-		"stale node":         {`{` + minimal + `, "wait_for": [{"url": "https://x", "access_review": {"verb": "get", "resource": "x"}, "stale_node": true}]}`, []string{"wait_for[0]: access_review and stale_node are two conditions", "wait_for[0].stale_node: node is missing"}},
+		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "ca": "/ca"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together", "access_review: verb and resource"}},
 		"ready without prog": {`{` + minimal + `, "ready": {}}`, []string{"ready.command is empty"}},
 		"large":              {strings.Repeat(" ", strictjson.MaxSize+1), []string{"larger than 1048576"}},
 	} {
@@ -143,7 +142,7 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestDefaultTimeouts(t *testing.T) {
-	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "stale_node": true}, {"url": "https://x/", "stale_node": true, "timeout": "1s"}]}`))
+	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +150,7 @@ func TestDefaultTimeouts(t *testing.T) {
 	for _, w := range config.WaitFor {
 		got = append(got, w.Timeout.String())
 	}
-	if want := []string{"30s", "30s", "1m30s", "10m0s", "5m0s", "1s"}; !slices.Equal(got, want) {
+	if want := []string{"30s", "30s", "1m30s", "10m0s", "1s"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

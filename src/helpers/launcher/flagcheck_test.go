@@ -63,9 +63,9 @@ func TestCheckListsEverything(t *testing.T) {
 	b.config("fake-pflag", map[string]any{
 		"flags":        map[string]any{"max-pod": 1},
 		"certificates": []any{map[string]any{"property": "tls.kubelet", "certificate": b.path("absent.pem"), "usage": "client"}},
-		"wait_for":     []any{map[string]any{"url": "https://x/", "token_file": b.write("token", "")}},
+		"wait_for":     []any{map[string]any{"url": "https://x/", "ca": b.write("ca", "")}},
 	})
-	b.refuses("check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"), "wait_for[0].token_file: file "+b.path("token")+" is empty", "--max-pods")
+	b.refuses("check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"), "wait_for[0].ca: file "+b.path("ca")+" is empty", "--max-pods")
 }
 
 func TestCheckFindsTheCommandsOfTheProcess(t *testing.T) {

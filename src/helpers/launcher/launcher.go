@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"time"
@@ -42,13 +43,11 @@ type Launcher struct {
 	poll, progress time.Duration
 	// settle is how long start watches a process that has no ready command, to notice one that exits immediately.
 	settle time.Duration
-	// permissionTimeout is how long a wait for a stale Node tolerates that it has no permission to read the Node.
-	permissionTimeout time.Duration
 }
 
 // New returns a Launcher for this machine.
 func New(stderr io.Writer) *Launcher {
-	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond, permissionTimeout: time.Minute}
+	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond}
 }
 
 func logger(w io.Writer, process string) *slog.Logger {
@@ -70,12 +69,15 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}
 	for _, w := range config.WaitFor {
-		if err := l.wait(ctx, w, id, log); err != nil {
+		if err := l.wait(ctx, w, log); err != nil {
 			return fmt.Errorf("%s does not start: %w", config.Process, err)
 		}
 	}
-	line := config.commandLine(config.flags(id))
 	environment := config.environment(id, os.Environ())
+	if err := l.setUp(ctx, config.Setup, environment); err != nil {
+		return fmt.Errorf("%s does not start: %w", config.Process, err)
+	}
+	line := config.commandLine(config.flags(id))
 	signal.Reset(syscall.SIGTERM, syscall.SIGINT) // from here on a signal stops the process immediately, and none is lost
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s does not start: interrupted", config.Process)
@@ -90,6 +92,21 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		return fmt.Errorf("%s: the command line with its environment is too long for the kernel (%d arguments): %w", config.Executable, len(line), err)
 	}
 	return fmt.Errorf("%s cannot be run: %w", config.Executable, err)
+}
+
+// setUp runs the command of Config.Setup; its output is part of the process's log.
+func (l *Launcher) setUp(ctx context.Context, line, environment []string) error {
+	if len(line) == 0 {
+		return nil
+	}
+	command := exec.CommandContext(ctx, line[0], line[1:]...)
+	command.Env = environment
+	command.Stdout, command.Stderr = l.Stderr, l.Stderr
+	killGroup(command)
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("%s: %w", shellescape.QuoteCommand(line), err)
+	}
+	return nil
 }
 
 // executable returns why a file cannot be run, or nil.

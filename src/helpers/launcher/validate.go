@@ -105,9 +105,9 @@ func (c *Config) validate() error {
 	}
 	for i, w := range c.WaitFor {
 		v.wait(fmt.Sprintf("wait_for[%d]", i), w)
-		if w.StaleNode && c.Node == "" {
-			v.problem("wait_for[%d].stale_node: node is missing, which names the Node", i)
-		}
+	}
+	if len(c.Setup) > 0 {
+		v.absolute("setup[0]", c.Setup[0])
 	}
 	if c.Ready != nil {
 		v.ready(*c.Ready)
@@ -219,11 +219,19 @@ func (v *validation) certificate(key string, c pki.Certificate) {
 }
 
 func (v *validation) wait(key string, w Wait) {
+	v.positive(key+".timeout", w.Timeout)
+	if w.File != "" {
+		v.absolute(key+".file", w.File)
+		if w.URL != "" {
+			v.problem("%s: file and url are two conditions: add one entry for each", key)
+		}
+		return
+	}
 	address, err := url.Parse(w.URL)
 	if err != nil || address.Host == "" || (address.Scheme != "https" && address.Scheme != "http") {
 		v.problem("%s.url is %q: set a URL such as https://host:6443/readyz", key, w.URL)
-	} else if address.Scheme == "http" && (w.TokenFile != "" || w.CA != "" || w.Certificate != "") {
-		v.problem("%s.url is %q: token_file, ca and certificate require https", key, w.URL)
+	} else if address.Scheme == "http" && (w.CA != "" || w.Certificate != "") {
+		v.problem("%s.url is %q: ca and certificate require https", key, w.URL)
 	}
 	if (w.Certificate == "") != (w.PrivateKey == "") {
 		v.problem("%s: certificate and private_key belong together: set both or neither", key)
@@ -231,15 +239,9 @@ func (v *validation) wait(key string, w Wait) {
 	if w.AccessReview != nil && (w.AccessReview.Verb == "" || w.AccessReview.Resource == "") {
 		v.problem("%s.access_review: verb and resource are required", key)
 	}
-	if w.AccessReview != nil && w.StaleNode {
-		v.problem("%s: access_review and stale_node are two conditions: add one entry for each", key)
-	}
-	v.positive(key+".timeout", w.Timeout)
 	v.absoluteOrEmpty(key+".ca", w.CA)
 	v.absoluteOrEmpty(key+".certificate", w.Certificate)
 	v.absoluteOrEmpty(key+".private_key", w.PrivateKey)
-	v.absoluteOrEmpty(key+".token_file", w.TokenFile)
-	v.absoluteOrEmpty(key+".unless_exists", w.UnlessExists)
 }
 
 func (v *validation) ready(r Ready) {

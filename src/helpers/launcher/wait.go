@@ -9,27 +9,20 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/apiclient"
-	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/poll"
 )
 
 // wait blocks until the condition holds, and logs from time to time why it does not hold yet. It gives up after the
 // condition's timeout, with the last reason, and immediately if its files cannot be used.
-func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog.Logger) error {
-	if w.UnlessExists != "" {
-		if _, err := os.Stat(w.UnlessExists); err == nil {
-			log.Info("not waiting: the file that makes it unnecessary exists", "url", w.URL, "file", w.UnlessExists)
-			return nil
-		}
-	}
-	if w.StaleNode && id.ProviderID == "" {
-		return nil // without a cloud provider every VM has the same provider ID, none
+func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
+	if w.File != "" {
+		return l.waitForFile(ctx, w, log)
 	}
 	address, err := url.Parse(w.URL)
 	if err != nil {
 		return err
 	}
-	client, err := apiclient.New(address.Scheme+"://"+address.Host, apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey, TokenFile: w.TokenFile})
+	client, err := apiclient.New(address.Scheme+"://"+address.Host, apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey})
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", w.URL, err)
 	}
@@ -39,13 +32,9 @@ func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog
 		_, err := client.Get(ctx, address.RequestURI())
 		return err
 	}
-	switch {
-	case w.AccessReview != nil:
+	if w.AccessReview != nil {
 		purpose = "permission to " + w.AccessReview.String()
 		check = func(ctx context.Context) error { return client.CheckAccess(ctx, *w.AccessReview) }
-	case w.StaleNode:
-		purpose = "no Node " + id.Name + " of a previous VM"
-		check = l.tolerateNoPermission(log, func(ctx context.Context) error { return checkStaleNode(ctx, client, id) })
 	}
 
 	started := time.Now()
@@ -56,5 +45,18 @@ func (l *Launcher) wait(ctx context.Context, w Wait, id node.Identity, log *slog
 		return fmt.Errorf("wait for %s from %s: %w", purpose, w.URL, err)
 	}
 	log.Info("no longer waiting", "url", w.URL, "for", purpose, "waited", time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+func (l *Launcher) waitForFile(ctx context.Context, w Wait, log *slog.Logger) error {
+	err := poll.Within(ctx, w.Timeout.Std(), l.poll, poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
+		log.Info("waiting", "file", w.File, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout, "last_error", err)
+	}, func(context.Context) error {
+		_, err := os.Stat(w.File)
+		return err
+	}))
+	if err != nil {
+		return fmt.Errorf("wait for %s: %w", w.File, err)
+	}
 	return nil
 }

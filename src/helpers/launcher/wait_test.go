@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"kubernetes-release/helpers/apiclient"
-	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/duration"
 )
 
@@ -57,7 +56,7 @@ func TestWaitUntilItAnswers(t *testing.T) {
 		}
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, node.Identity{}, logger(&lines, "x"))
+	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, logger(&lines, "x"))
 	if err != nil || calls.Load() != 4 {
 		t.Errorf("wait = %v after %d calls", err, calls.Load())
 	}
@@ -65,31 +64,21 @@ func TestWaitUntilItAnswers(t *testing.T) {
 }
 
 func TestWaitForAccess(t *testing.T) {
-	token := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(token, []byte("secret-token\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	var calls atomic.Int32
 	address, ca := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost || r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
 			t.Errorf("%s %s", r.Method, r.URL.Path)
 		}
-		if r.Header.Get("Authorization") != "Bearer secret-token" {
-			t.Errorf("authorization %q", r.Header.Get("Authorization"))
-		}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SelfSubjectAccessReview", "status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"}})
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, TokenFile: token, Timeout: timeout(time.Minute),
-		AccessReview: &apiclient.Access{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, node.Identity{}, logger(&lines, "x"))
+	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute),
+		AccessReview: &apiclient.Access{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, logger(&lines, "x"))
 	if err != nil || calls.Load() != 3 {
 		t.Errorf("%v after %d requests", err, calls.Load())
 	}
 	contains(t, lines.String(), "no permission (yet) to create certificatesigningrequests.certificates.k8s.io: no role binding")
-	if strings.Contains(lines.String(), "secret-token") {
-		t.Error("the log contains the token")
-	}
 }
 
 func TestWaitTimesOut(t *testing.T) {
@@ -105,17 +94,11 @@ func TestWaitTimesOut(t *testing.T) {
 		http.Error(w, "etcd is not there", http.StatusServiceUnavailable)
 	})
 	defer close(release)
-	err := testLauncher().wait(t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, node.Identity{}, logger(io.Discard, "x"))
+	err := testLauncher().wait(t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, logger(io.Discard, "x"))
 	if err == nil {
 		t.Fatal("no error")
 	}
 	contains(t, err.Error(), address, "timed out after 2s", "503 Service Unavailable: etcd is not there")
-}
-
-func TestWaitUnlessExists(t *testing.T) {
-	if err := testLauncher().wait(t.Context(), Wait{URL: "https://127.0.0.1:1/", UnlessExists: "/dev/null"}, node.Identity{}, logger(io.Discard, "x")); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestWaitRefusesBrokenFiles(t *testing.T) {
@@ -132,7 +115,7 @@ func TestWaitRefusesBrokenFiles(t *testing.T) {
 			wait.URL = "https://127.0.0.1:1/"
 			wait.Timeout = timeout(time.Minute)
 			started := time.Now()
-			if err := testLauncher().wait(t.Context(), wait, node.Identity{}, logger(io.Discard, "x")); err == nil || time.Since(started) > 5*time.Second {
+			if err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "x")); err == nil || time.Since(started) > 5*time.Second {
 				t.Errorf("error = %v after %s", err, time.Since(started))
 			}
 		})
@@ -142,8 +125,51 @@ func TestWaitRefusesBrokenFiles(t *testing.T) {
 func TestInterruptedWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	err := testLauncher().wait(ctx, Wait{URL: "http://127.0.0.1:1/", Timeout: timeout(time.Minute)}, node.Identity{}, logger(io.Discard, "x"))
+	err := testLauncher().wait(ctx, Wait{URL: "http://127.0.0.1:1/", Timeout: timeout(time.Minute)}, logger(io.Discard, "x"))
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("error = %v", err)
+	}
+}
+
+func TestWaitForFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	l := testLauncher()
+	err := l.wait(t.Context(), Wait{File: path, Timeout: timeout(20 * time.Millisecond)}, logger(io.Discard, "x"))
+	if err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("absent file: %v", err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- l.wait(t.Context(), Wait{File: path, Timeout: timeout(time.Minute)}, logger(io.Discard, "x"))
+	}()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("file that appears: %v", err)
+	}
+}
+
+func TestSetUp(t *testing.T) {
+	l := testLauncher()
+	var log strings.Builder
+	l.Stderr = &log
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "echo $WHO joined"}, []string{"WHO=node-a"}); err != nil || log.String() != "node-a joined\n" {
+		t.Errorf("%v, log %q", err, log.String())
+	}
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "exit 3"}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+		t.Errorf("a command that fails: %v", err)
+	}
+	if err := l.setUp(t.Context(), nil, nil); err != nil {
+		t.Errorf("no command: %v", err)
+	}
+	for content, want := range map[string]string{
+		`"setup": ["kube-tools"]`:                                          `setup[0] is "kube-tools": set an absolute path`,
+		`"wait_for": [{"file": "kubeconfig"}]`:                             `wait_for[0].file is "kubeconfig"`,
+		`"wait_for": [{"file": "/kubeconfig", "url": "https://api:6443"}]`: "file and url are two conditions",
+	} {
+		if _, err := Parse([]byte(`{"process": "x", "executable": "/x", ` + content + `}`)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
 	}
 }

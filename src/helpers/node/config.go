@@ -84,9 +84,14 @@ func readConfig(path string) (config, error) {
 
 var outsideName = regexp.MustCompile(`[^a-z0-9.-]+`)
 
-// identity is what BOSH knows of the VM, without a cloud provider. Eight digits of the instance ID keep the name short; they
-// stay the same when BOSH recreates the VM.
+// identity is what BOSH knows of the VM, without a cloud provider.
 func (c config) identity() Identity {
-	name := strings.ToLower(c.InstanceGroup + "-" + c.InstanceID[:min(8, len(c.InstanceID))])
-	return Identity{Name: outsideName.ReplaceAllString(name, "-"), Address: c.Address}
+	return Identity{Name: BOSHName(c.InstanceGroup, c.InstanceID), Address: c.Address}
+}
+
+// BOSHName is the name of a node without a cloud provider. Eight digits of the instance ID keep the name short; they stay the same
+// when BOSH recreates the VM.
+func BOSHName(instanceGroup, instanceID string) string {
+	name := strings.ToLower(instanceGroup + "-" + instanceID[:min(8, len(instanceID))])
+	return outsideName.ReplaceAllString(name, "-")
 }

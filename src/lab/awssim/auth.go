@@ -144,6 +144,12 @@ func (s *Simulator) authenticate(r *http.Request, a authorization, body []byte) 
 	if err != nil {
 		return nil, err
 	}
+	// AWS requires that every header of its own is signed.
+	for name := range r.Header {
+		if name := strings.ToLower(name); strings.HasPrefix(name, "x-amz-") && !slices.Contains(a.signedHeaders, name) {
+			return nil, errSignature
+		}
+	}
 	date, err := time.Parse("20060102T150405Z", r.Header.Get("X-Amz-Date"))
 	switch {
 	case err != nil || date.Format("20060102") != a.date:

@@ -37,9 +37,8 @@ await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json g
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
 begin kube-controller-manager kube-scheduler kubelet-csr-approver kube-proxy
-# kubelet, the cloud controller manager and flannel exit if they lack permissions.
-await "rights of nodes" kubectl --kubeconfig $jobs/kubelet/config/bootstrap-kubeconfig.json auth can-i create certificatesigningrequests.certificates.k8s.io
-begin kubelet
+begin kubelet # joins as soon as it can
+# The cloud controller manager and flannel exit if they lack permissions.
 await addons kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json --namespace kube-system get deployment coredns
 begin cloud-controller-manager flannel
 wait

@@ -325,9 +325,9 @@ func writeScripts(dir string, commands []command) error {
 func awaitNames(ctx context.Context, v *vm.VM) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	const script = `host=$(sed -n 's|.*"server": "https://\([^:"]*\).*|\1|p' "$1")
+	const script = `host=$(sed -n 's|.*"api_server": "https://\([^:"]*\).*|\1|p' "$1")
 until getent hosts "$host" >/dev/null; do sleep 0.1; done`
-	_, err := inVM(ctx, v, script, bosh.DefaultRoot.Job("kubelet", "config/bootstrap-kubeconfig.json"))
+	_, err := inVM(ctx, v, script, bosh.DefaultRoot.Job("kubelet", "config/join.json"))
 	return err
 }
 

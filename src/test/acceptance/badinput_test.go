@@ -55,8 +55,8 @@ func inGroup(path, value string) string {
 // renderRefusals are refused before a VM exists.
 var renderRefusals = []badInput{
 	{
-		name: "missing property", ops: "- {type: remove, path: /instance_groups/name=control/jobs/name=kubelet/properties/bootstrap_token}\n",
-		want: []string{"instance group 'control'", "job 'kubelet'", "Can't find property '[\"bootstrap_token\"]'"}, // the Director's message
+		name: "missing property", ops: "- {type: remove, path: /instance_groups/name=control/jobs/name=kubelet/properties/tls/ca}\n",
+		want: []string{"instance group 'control'", "job 'kubelet'", "Can't find property '[\"tls.ca\"]'"}, // the Director's message
 	},
 	{
 		name: "misspelled property", ops: jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
@@ -120,7 +120,7 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "unknown vm_extension", ops: inGroup("vm_extensions/-", "lb"),
-		want: []string{"Instance group 'control' references an unknown vm extension 'lb'", "Known vm extensions are: kubernetes-control, kubernetes-worker"},
+		want: []string{"Instance group 'control' references an unknown vm extension 'lb'", "Known vm extensions are: kubernetes-api-load-balancer-lab, kubernetes-control, kubernetes-worker"},
 	},
 	{
 		name: "unknown disk type", ops: inGroup("persistent_disk_type", "big"),
@@ -264,7 +264,7 @@ func preStartRefusals(t *testing.T) []badInput {
 		{
 			name: "key of another certificate",
 			ops: jobProperty("kube-proxy", "tls/client", object(map[string]string{
-				"ca": "((tls_kube_proxy.ca))", "certificate": "((tls_kube_proxy.certificate))", "private_key": "((tls_flannel.private_key))",
+				"ca": "((tls_kube_proxy.ca))", "certificate": "((tls_kube_proxy.certificate))", "private_key": "((tls_kube_scheduler.private_key))",
 			})),
 			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not match"},
 		},

@@ -46,6 +46,10 @@ func TestControlAndTwoWorkers(t *testing.T) {
 			l.checkRootsFiles(t, instance)
 		}
 	})
+	t.Run("a VM joins as itself only", func(t *testing.T) {
+		l.checkOnlyItself(t, "worker/0", "worker/1")
+		l.checkOnlyItself(t, "worker/0", "control/0")
+	})
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
@@ -265,9 +269,8 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
 	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /run/containerd /var/vcap/sys/run/flannel "+
-		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/token /var/vcap/jobs/kubelet/config/bootstrap-kubeconfig.json "+
-		"/var/vcap/jobs/kubelet/config/home/.docker/config.json "+
-		"/var/vcap/jobs/flannel/config/client.key /var/vcap/jobs/kube-proxy/config/client.key")
+		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/join_secret /var/vcap/jobs/kubelet/config/home/.docker/config.json "+
+		"/var/vcap/jobs/kube-proxy/config/client.key")
 	for _, line := range strings.Split(out, "\n") {
 		path, rest, _ := strings.Cut(line, " ")
 		owner, mode, _ := strings.Cut(rest, " ")

@@ -112,13 +112,13 @@ func TestInsideNamespaces(t *testing.T) {
 		as, group, verb, resource string
 		want                      bool
 	}{
-		{"kubelet-bootstrap", "system:bootstrappers", "create", "certificatesigningrequests", true},
-		{"kubelet-bootstrap", "system:bootstrappers", "list", "secrets", false},
-		{"kubelet-bootstrap", "system:bootstrappers", "get", "nodes", true},
-		{"kubelet-bootstrap", "system:bootstrappers", "list", "nodes", false},
+		{"kubelet-bootstrap", "system:bootstrappers", "create", "certificatesigningrequests", false},
+		{"kubelet-bootstrap", "system:bootstrappers", "get", "nodes", false},
 		{"system:node:worker", "system:nodes", "delete", "nodes", true},
-		{"system:flannel", "", "patch", "nodes/status", true},
-		{"system:flannel", "", "delete", "nodes", false},
+		{"system:node:worker", "system:nodes", "watch", "nodes", true}, // flannel
+		{"system:flannel", "", "watch", "nodes", true},
+		{"system:flannel", "", "patch", "nodes/status", false},
+		{"system:kubelet-csr-approver", "", "create", "certificatesigningrequests", true},
 		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},
 		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
 		{"system:smoke-tests", "", "create", "deployments", true},
@@ -267,18 +267,13 @@ func applyAddons(t *testing.T) {
 	}
 }
 
-// checkTokens checks that the API refuses requests without credentials and accepts no token but the bootstrap token.
+// checkTokens checks that the API refuses requests without credentials, and static tokens.
 func checkTokens(t *testing.T) {
 	t.Helper()
-	token, err := os.ReadFile("/var/vcap/jobs/kubelet/config/token")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, c := range []struct{ name, header, path, want string }{
 		{"no credentials", "", "/version", "401"},
 		{"wrong token", "Authorization: Bearer wrong-token-0123456789", "/version", "401"},
-		{"bootstrap token", "Authorization: Bearer " + strings.TrimSpace(string(token)), "/version", "200"},
-		{"bootstrap token, secrets", "Authorization: Bearer " + strings.TrimSpace(string(token)), "/api/v1/secrets", "403"},
+		{"the secret with which VMs join", "Authorization: Bearer " + required["kubelet"]["join"].(values)["secret"].(string), "/version", "401"},
 	} {
 		arguments := []string{"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/kubelet/config/ca.pem"}
 		if c.header != "" {

@@ -75,7 +75,7 @@ var everything = map[string]values{
 		"api":     values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
-	"kubelet-csr-approver": {"api": values{"host": "api.example"}},
+	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
 	"node-labeler": {
 		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
 	},

@@ -135,14 +135,14 @@ func checkPlaceholders(t testing.TB, d deployment) {
 
 func TestVariableForAWholeMapIsRefused(t *testing.T) {
 	const parts = `client:
-          ca: ((tls_flannel.ca))
-          certificate: ((tls_flannel.certificate))
-          private_key: ((tls_flannel.private_key))`
-	text := strings.Replace(readManifest(t), parts, "client: ((tls_flannel))", 1)
+          ca: ((tls_kube_proxy.ca))
+          certificate: ((tls_kube_proxy.certificate))
+          private_key: ((tls_kube_proxy.private_key))`
+	text := strings.Replace(readManifest(t), parts, "client: ((tls_kube_proxy))", 1)
 	err := director.CheckPlaceholders("kubernetes.yml", []byte(text), releases(t))
 	want := "Property 'tls.client.ca' expects a hash, but received 'String'"
-	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "job 'flannel'") {
-		t.Errorf("got %v, want %q for job flannel", err, want)
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "job 'kube-proxy'") {
+		t.Errorf("got %v, want %q for job kube-proxy", err, want)
 	}
 }
 

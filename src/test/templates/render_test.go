@@ -81,6 +81,7 @@ func instanceSpec() values {
 		"deployment": "kubernetes", "name": "control", "job": values{"name": "control"},
 		"id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "z1", "bootstrap": true,
 		"address": "3c5e8f1a-0000-4000-8000-000000000001.control.kubernetes.kubernetes.bosh", "ip": "10.0.16.4",
+		"networks": values{"default": values{"ip": "10.0.16.4"}}, "dns_domain_name": "bosh",
 	}
 }
 
@@ -127,7 +128,7 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	if err != nil {
 		return render.Job{}, err
 	}
-	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}}
+	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444}}}
 	maps.Copy(given, r.in.Links)
 	links, linked := values{}, instances
 	if r.in.Instances > 0 {
@@ -191,7 +192,6 @@ var required = map[string]values{
 			"front_proxy_client": certificate("front proxy client"),
 		},
 		"service_account": values{"private_key": "service account key", "public_keys": []any{"service account public key"}},
-		"bootstrap_token": "bootstrap-token-0123456789",
 		"encryption":      values{"keys": []any{values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"}}},
 	},
 	"kube-controller-manager": {
@@ -203,17 +203,20 @@ var required = map[string]values{
 	},
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
-	"kubelet-csr-approver":     {"tls": values{"client": certificate("client")}},
-	"node-labeler":             {"tls": values{"client": certificate("client")}},
-	"containerd":               {},
-	"kubelet":                  {"tls": values{"ca": "kubernetes ca"}, "bootstrap_token": "bootstrap-token-0123456789"},
-	"kube-proxy":               {"tls": values{"client": certificate("client")}},
-	"flannel":                  {"tls": values{"client": certificate("client")}},
-	"cloud-provider":           {"type": "aws", "role": "control"},
-	"cloud-preflight":          {},
-	"kubernetes-addons":        {"tls": values{"client": certificate("client")}},
-	"smoke-tests":              {"tls": values{"client": certificate("client")}},
-	"kubectl":                  {"tls": values{"client": certificate("client")}},
+	"kubelet-csr-approver": {
+		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
+		"tls":  values{"client": certificate("client"), "server": certificate("server")},
+	},
+	"node-labeler":      {"tls": values{"client": certificate("client")}},
+	"containerd":        {},
+	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
+	"kube-proxy":        {"tls": values{"client": certificate("client")}},
+	"flannel":           {},
+	"cloud-provider":    {"type": "aws", "role": "control"},
+	"cloud-preflight":   {},
+	"kubernetes-addons": {"tls": values{"client": certificate("client")}},
+	"smoke-tests":       {"tls": values{"client": certificate("client")}},
+	"kubectl":           {"tls": values{"client": certificate("client")}},
 }
 
 // inputFor is the minimal input of a job: required properties, and links that are not optional.

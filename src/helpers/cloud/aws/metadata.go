@@ -43,12 +43,15 @@ type instanceMetadata struct {
 func (m instanceMetadata) identity() node.Identity {
 	return node.Identity{
 		Name:       m.Hostname,
-		ProviderID: fmt.Sprintf("aws:///%s/%s", m.Zone, m.InstanceID),
+		ProviderID: providerID(m.Zone, m.InstanceID),
 		Address:    m.Address,
 		Region:     m.Region,
 		Zone:       m.Zone,
 	}
 }
+
+// providerID is the cloud controller manager's ID of an instance.
+func providerID(zone, instance string) string { return fmt.Sprintf("aws:///%s/%s", zone, instance) }
 
 // roleCredentials are temporary credentials of the instance's role. They are never written anywhere.
 type roleCredentials struct {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/helpers/cloud"
+	"kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/join"
+	"kubernetes-release/helpers/node"
+)
+
+// attesters are the clouds in which machines can prove their identity.
+var attesters = []cloud.Attester{&aws.Provider{}}
+
+// attester returns that of a cloud, or nil.
+func attester(provider string) cloud.Attester {
+	for _, a := range attesters {
+		if a.Name() == provider {
+			return a
+		}
+	}
+	return nil
+}
+
+// joinInterval is the time between two attempts to join.
+const joinInterval = 2 * time.Second
+
+func joinCluster() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "join",
+		Short: "Get the kubelet's first client certificate, unless it has one",
+	}
+	path := requirePath(command, "config", "JSON file with this VM and the endpoint, config/join.json of the job kubelet")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		config, err := join.LoadClient(*path)
+		if err != nil {
+			return err
+		}
+		identity, err := node.Load(config.Node)
+		if err != nil {
+			return err
+		}
+		client := &join.Client{
+			URL: config.URL, CA: config.CA, APIServer: config.APIServer, Node: identity.Name, SecretFile: config.SecretFile,
+			CertificateDir: config.CertificateDir, Kubeconfig: config.Kubeconfig,
+			Timeout: config.Timeout.Std(), Interval: joinInterval, Log: slog.Default(), Now: time.Now,
+		}
+		if a := attester(config.Provider); a != nil {
+			client.Prover = a.NewProver(config.Cluster)
+		} else {
+			client.Prover = join.InstanceProver{Instance: config.Instance, SecretFile: config.SecretFile}
+		}
+		return client.Join(command.Context())
+	}
+	return command
+}
+
+// newAuthority returns what knows the machines of a cluster.
+func newAuthority(config join.ServerConfig) (node.Authority, error) {
+	if a := attester(config.Provider); a != nil {
+		return a.NewAuthority(config.Cluster, config.Roles), nil
+	}
+	if config.Deployment.SecretFile == "" {
+		return nil, fmt.Errorf("cloud provider %q cannot prove the identity of machines, and deployment.secret_file is empty", config.Provider)
+	}
+	return &config.Deployment, nil
+}

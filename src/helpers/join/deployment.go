@@ -1,0 +1,172 @@
+package join
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"regexp"
+	"strings"
+
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/strictjson"
+)
+
+// Without a cloud in which a machine can prove its identity, BOSH is asked: bosh-dns knows the address of each instance, and a request
+// must come from it. The secret of the deployment keeps out the pods of that instance, whose connections come from the same address.
+
+// Instance identifies an instance of the deployment.
+type Instance struct {
+	Group   string `json:"instance_group"`
+	ID      string `json:"instance_id"`
+	Network string `json:"network"`
+}
+
+// deploymentProof is an instance's claim, with a MAC of the certificate request.
+type deploymentProof struct {
+	Instance
+	MAC string `json:"mac"`
+}
+
+// mac also covers the claim.
+func (i Instance) mac(secret, certificateRequest []byte) []byte {
+	h := hmac.New(sha256.New, secret)
+	for _, part := range [][]byte{[]byte(i.Group), []byte(i.ID), []byte(i.Network), certificateRequest} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	return h.Sum(nil)
+}
+
+// InstanceProver implements node.Prover.
+type InstanceProver struct {
+	Instance
+	// SecretFile is the path of the file with the deployment's secret. It is emptied when the VM has joined.
+	SecretFile string
+}
+
+// Prove implements node.Prover.
+func (p InstanceProver) Prove(_ context.Context, certificateRequest []byte) (json.RawMessage, error) {
+	secret, err := readSecret(p.SecretFile)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(deploymentProof{p.Instance, hex.EncodeToString(p.mac(secret, certificateRequest))})
+}
+
+func readSecret(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("secret of the deployment: %w", err)
+	}
+	secret := bytes.TrimSpace(content)
+	if len(secret) == 0 {
+		return nil, fmt.Errorf("%s is empty: the secret is removed when a VM has joined; recreate the VM to join again (bosh recreate)", path)
+	}
+	return secret, nil
+}
+
+// Labels of the Nodes of instances, which kubelet sets.
+const (
+	groupLabel   = "bosh.io/instance-group"
+	idLabel      = "bosh.io/instance-id"
+	networkLabel = "bosh.io/network"
+)
+
+// Deployment implements node.Authority for the instances of a deployment.
+type Deployment struct {
+	// Name and Domain are the parts of bosh-dns' names of instances, ID.GROUP.NETWORK.NAME.DOMAIN.
+	Name   string `json:"name"`
+	Domain string `json:"domain"`
+	// Networks are those of this VM, for Nodes without a label.
+	Networks []string `json:"networks"`
+	// SecretFile is the path of the file with the deployment's secret.
+	SecretFile string `json:"secret_file"`
+	// Lookup resolves a name; defaults to the VM's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error) `json:"-"`
+}
+
+// Admit implements node.Authority.
+func (d *Deployment) Admit(ctx context.Context, application node.Application) (node.Machine, error) {
+	var proof deploymentProof
+	if err := strictjson.Unmarshal(application.Proof, &proof); err != nil {
+		return node.Machine{}, &node.Refusal{Reason: "the proof cannot be read: " + err.Error()}
+	}
+	secret, err := readSecret(d.SecretFile)
+	if err != nil {
+		return node.Machine{}, err
+	}
+	mac, err := hex.DecodeString(proof.MAC)
+	if err != nil || !hmac.Equal(mac, proof.mac(secret, application.Request)) {
+		return node.Machine{}, &node.Refusal{Reason: "the proof is not made with the secret of this deployment, or not for this certificate request"}
+	}
+	machine, err := d.machine(ctx, proof.Instance)
+	if err != nil {
+		return machine, err
+	}
+	if !machine.Has(application.Peer.String()) {
+		return machine, &node.Refusal{Reason: fmt.Sprintf("the request comes from %s, and %s has the address %v in BOSH", application.Peer, machine.ID, machine.Addresses)}
+	}
+	return machine, nil
+}
+
+// Find implements node.Authority. A node can set its own labels when it registers, so they must fit its name: this leaves only
+// instances whose IDs begin with the same eight digits.
+func (d *Deployment) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
+	instance := Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
+	if got := node.BOSHName(instance.Group, instance.ID); got != name {
+		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf("Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group, idLabel, instance.ID, got)}
+	}
+	networks := d.Networks
+	if instance.Network != "" {
+		networks = []string{instance.Network}
+	}
+	err := error(&node.Refusal{Reason: "no network is known for Node " + name})
+	for _, network := range networks {
+		instance.Network = network
+		var machine node.Machine
+		if machine, err = d.machine(ctx, instance); err == nil {
+			return machine, nil
+		}
+	}
+	return node.Machine{}, err
+}
+
+var (
+	instanceID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+	boshName   = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+)
+
+// machine asks bosh-dns for the address of an instance.
+func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, error) {
+	if !instanceID.MatchString(i.ID) || !boshName.MatchString(i.Group) || !boshName.MatchString(i.Network) {
+		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf("instance group %q, instance ID %q or network %q is malformed", i.Group, i.ID, i.Network)}
+	}
+	machine := node.Machine{ID: i.Group + "/" + i.ID, Node: node.BOSHName(i.Group, i.ID)}
+	host := strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(d.Name), d.Domain}, ".")
+	lookup := d.Lookup
+	if lookup == nil {
+		lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name+".")
+		}
+	}
+	addresses, err := lookup(ctx, host)
+	var unknown *net.DNSError
+	if errors.As(err, &unknown) && unknown.IsNotFound {
+		return machine, &node.Refusal{Reason: fmt.Sprintf("BOSH knows no instance %s in network %s of deployment %s: bosh-dns has no %s", machine.ID, i.Network, d.Name, host)}
+	}
+	if err != nil {
+		return machine, fmt.Errorf("ask bosh-dns for the address of %s: %w", machine.ID, err)
+	}
+	machine.Addresses = addresses
+	return machine, nil
+}
+
+// canonical turns a name into a DNS label as the Director does (canonicalizer.rb in bosh-director's dns).
+func canonical(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

@@ -1,0 +1,243 @@
+package join
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/strictjson"
+)
+
+const (
+	// requestTimeout limits one request, signTimeout the wait for kube-controller-manager in it.
+	requestTimeout = time.Minute
+	signTimeout    = 30 * time.Second
+	signInterval   = 200 * time.Millisecond
+	// maxConcurrent limits how much unauthenticated clients can make the server do at a time.
+	maxConcurrent = 16
+)
+
+// Server is the endpoint at which VMs join. Every answer is logged, with who asked for what.
+type Server struct {
+	Client    kubernetes.Interface
+	Authority node.Authority
+	Log       *slog.Logger
+
+	slots chan struct{}
+}
+
+// NewServer returns a server that admits the machines that the authority knows.
+func NewServer(client kubernetes.Interface, authority node.Authority, log *slog.Logger) *Server {
+	return &Server{Client: client, Authority: authority, Log: log, slots: make(chan struct{}, maxConcurrent)}
+}
+
+// Serve serves until ctx ends, which is no error.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, certificate tls.Certificate) error {
+	server := &http.Server{
+		Handler:           s,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       10 * time.Second,
+		WriteTimeout:      requestTimeout + 10*time.Second,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes, which anyone can cause
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.ServeTLS(listener, "", "") }()
+	s.Log.Info("nodes can join", "address", listener.Addr().String())
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return server.Close()
+	}
+}
+
+// statusError is an error with the status of its response.
+type statusError struct {
+	status int
+	err    error
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
+
+func withStatus(status int, format string, arguments ...any) error {
+	return &statusError{status, fmt.Errorf(format, arguments...)}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	audit := s.Log.With("peer", r.RemoteAddr)
+	certificate, err := s.serve(ctx, w, r, &audit)
+	if err == nil {
+		audit.Info("join admitted")
+		write(w, http.StatusOK, response{Certificate: string(certificate)})
+		return
+	}
+	status := http.StatusServiceUnavailable
+	var known *statusError
+	var refusal *node.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		status = http.StatusForbidden
+	case errors.As(err, &known):
+		status = known.status
+	}
+	message := "join refused"
+	if status == http.StatusServiceUnavailable {
+		message = "join failed"
+	}
+	audit.Warn(message, "status", status, "reason", err.Error())
+	write(w, status, response{Error: err.Error()})
+}
+
+func write(w http.ResponseWriter, status int, body response) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// serve returns the certificate. It adds to the audit log what it learns of the request.
+func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, audit **slog.Logger) ([]byte, error) {
+	if r.URL.Path != Path || r.URL.RawQuery != "" {
+		return nil, withStatus(http.StatusNotFound, "only %s exists", Path)
+	}
+	if r.Method != http.MethodPost {
+		return nil, withStatus(http.StatusMethodNotAllowed, "method %s; only POST is allowed", r.Method)
+	}
+	select {
+	case s.slots <- struct{}{}:
+		defer func() { <-s.slots }()
+	default:
+		return nil, withStatus(http.StatusTooManyRequests, "%d requests are being served; try again", maxConcurrent)
+	}
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return nil, withStatus(http.StatusInternalServerError, "address of the client: %w", err)
+	}
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		return nil, withStatus(http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes: %w", maxRequest, err)
+	}
+	var body request
+	if err := strictjson.Unmarshal(content, &body); err != nil {
+		return nil, withStatus(http.StatusBadRequest, "the request cannot be read: %w", err)
+	}
+	parsed, err := ParseRequest([]byte(body.CertificateRequest))
+	if err != nil {
+		return nil, withStatus(http.StatusBadRequest, "certificate request: %w", err)
+	}
+	*audit = (*audit).With("user", parsed.Subject.CommonName)
+	name, err := NodeOf(parsed)
+	if err != nil {
+		return nil, withStatus(http.StatusForbidden, "certificate request: %w", err)
+	}
+	machine, err := s.Authority.Admit(ctx, node.Application{Request: []byte(body.CertificateRequest), Proof: body.Proof, Peer: peer.Addr().Unmap()})
+	if machine.ID != "" {
+		*audit = (*audit).With("machine", machine.ID, "node", machine.Node)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if name != machine.Node {
+		return nil, withStatus(http.StatusForbidden, "this machine, %s, can only join as node %s, and not as %s", machine.ID, machine.Node, name)
+	}
+	if err := s.checkHolder(ctx, machine); err != nil {
+		return nil, err
+	}
+	return s.sign(ctx, machine, []byte(body.CertificateRequest))
+}
+
+// checkHolder refuses the name of a node that another machine still has. A new VM with the address of a previous one has its name
+// too. If the new VM's kubelet took over the Node of the previous VM, it would lose it when the cloud-controller-manager deletes it.
+func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
+	holder, err := s.Client.CoreV1().Nodes().Get(ctx, machine.Node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read Node %s: %w", machine.Node, err)
+	}
+	if id := holder.Spec.ProviderID; id != "" && machine.ProviderID != "" {
+		if id == machine.ProviderID {
+			return nil
+		}
+		return withStatus(http.StatusConflict, "Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node when it finds the previous VM gone; "+
+			"if it does not, see the log of the job cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s", machine.Node, id, machine.ProviderID)
+	}
+	if notReady := nodeobject.CheckReady(holder, false); notReady != nil {
+		return nil //nolint:nilerr // a Node that is not Ready belongs to no living VM
+	}
+	for _, address := range holder.Status.Addresses {
+		if (address.Type == corev1.NodeInternalIP) && !machine.Has(address.Address) {
+			return withStatus(http.StatusConflict, "Node %s is Ready with the address %s, which is not of this VM, %s: another VM has this name; delete its Node when it is gone: kubectl delete node %[1]s",
+				machine.Node, address.Address, machine.ID)
+		}
+	}
+	return nil
+}
+
+// sign has the request approved and signed.
+func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequest []byte) ([]byte, error) {
+	requests := s.Client.CertificatesV1().CertificateSigningRequests()
+	created, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request:    certificateRequest,
+			SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+			Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("create the certificate request in the API: %w", err)
+	}
+	created.Status.Conditions = append(created.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
+		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "MachineProvedItsIdentity",
+		Message: fmt.Sprintf("requested by machine %s, which is node %s", machine.ID, machine.Node),
+	})
+	if _, err := requests.UpdateApproval(ctx, created.Name, created, metav1.UpdateOptions{}); err != nil {
+		return nil, fmt.Errorf("approve the certificate request: %w", err)
+	}
+	var certificate []byte
+	err = poll.Within(ctx, signTimeout, signInterval, func(ctx context.Context) error {
+		current, err := requests.Get(ctx, created.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, condition := range current.Status.Conditions {
+			if condition.Type == certificatesv1.CertificateFailed || condition.Type == certificatesv1.CertificateDenied {
+				return poll.Permanent(fmt.Errorf("%s: %s", strings.ToLower(string(condition.Type)), condition.Message))
+			}
+		}
+		if certificate = current.Status.Certificate; len(certificate) == 0 {
+			return errors.New("not signed yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for kube-controller-manager to sign the certificate request %s: %w", created.Name, err)
+	}
+	return certificate, nil
+}
