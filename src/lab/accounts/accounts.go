@@ -74,7 +74,8 @@ var breaks = map[string]func(*Account){
 	},
 	"a NAT route in the public table": func(a *Account) { a.natInPublic() },
 	"public subnets in the main table": func(a *Account) {
-		a.World.RouteTables[PublicTable].Subnets = slices.Clone(a.World.RouteTables[PublicTable].Subnets[:a.random.IntN(3)])
+		subnets := a.World.RouteTables[PublicTable].Subnets
+		a.World.RouteTables[PublicTable].Subnets = slices.Clone(subnets[:min(a.random.IntN(3), len(subnets))])
 	},
 	"public subnets with the nodes' table": func(a *Account) {
 		tables := a.World.RouteTables

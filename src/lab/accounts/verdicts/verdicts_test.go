@@ -63,3 +63,12 @@ func TestWrongVerdictsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// TestBreaksCombine: each break is possible after each other one. Seed 5230 takes the public subnets' table away first.
+func TestBreaksCombine(t *testing.T) {
+	for _, seed := range []uint64{5230, 5231, 5233} {
+		if _, err := Account(seed); err != nil {
+			t.Errorf("%d: %v", seed, err)
+		}
+	}
+}
