@@ -14,7 +14,7 @@ const long = `Measure the release and print ratios, which are also kept in .buil
   size       the tarball against the bare upstream programs
   deploy     a deploy in the lab against the same programs started by hand, and the memory of what was deployed
   clone      make up in a fresh clone against go build of the components (an hour)
-  preflight  the preflights of 1,000 workers against EC2's token bucket, simulated (three minutes)
+  preflight  the preflights of 1,000 workers against EC2's token bucket, and its verdicts about 10,000 random accounts, simulated (15 minutes)
 
 All but preflight require the release and the lab (make release lab). A missed aim is not an error.`
 

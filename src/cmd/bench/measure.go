@@ -55,7 +55,12 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 		deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out}
 		return deploys.Measure(ctx)
 	case "preflight":
-		return bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
+		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
+		if err != nil {
+			return nil, err
+		}
+		verdicts, err := bench.Verdicts{Out: out}.Measure(ctx)
+		return append(figures, verdicts), err
 	default:
 		figure, err := bench.Clone(ctx, root, out)
 		return []bench.Figure{figure}, err

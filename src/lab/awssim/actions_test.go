@@ -519,6 +519,14 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
 				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}}}))
 		}, want: "<nil>"},
+		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
+			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}}}))
+		}, want: "<nil>"},
+		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
+			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
+				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("false")}}}))
+		}, code: "DuplicatePolicyName"},
 		{action: "elb:SetLoadBalancerPoliciesForBackendServer", call: func(ctx context.Context) (any, error) {
 			return none(c.elb.SetLoadBalancerPoliciesForBackendServer(ctx, &elb.SetLoadBalancerPoliciesForBackendServerInput{LoadBalancerName: name, InstancePort: aws.Int32(30443), PolicyNames: []string{"proxy"}}))
 		}, want: "<nil>"},

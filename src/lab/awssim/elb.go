@@ -3,6 +3,7 @@ package awssim
 import (
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -700,13 +701,19 @@ func (c *call) elbCreatePolicy(in elbCreatePolicyInput) (*nothing, error) {
 	if err != nil {
 		return nil, err
 	}
-	if slices.ContainsFunc(l.Policies, func(p ClassicPolicy) bool { return p.Name == in.PolicyName }) {
+	policy := ClassicPolicy{in.PolicyName, in.PolicyTypeName, in.PolicyAttributes}
+	if at := slices.IndexFunc(l.Policies, func(p ClassicPolicy) bool { return p.Name == in.PolicyName }); at >= 0 {
+		// The cloud controller creates the policy at each change of a Service, and relies on success if it has not changed
+		// (ensureLoadBalancer in aws_loadbalancer.go of cloud-provider-aws).
+		if reflect.DeepEqual(l.Policies[at], policy) {
+			return nil, nil
+		}
 		return nil, errorf("DuplicatePolicyName", "Policy %s already exists for load balancer %s", in.PolicyName, l.Name)
 	}
 	if !slices.Contains([]string{"ProxyProtocolPolicyType", "SSLNegotiationPolicyType", "PublicKeyPolicyType", "BackendServerAuthenticationPolicyType"}, in.PolicyTypeName) {
 		return nil, errorf("PolicyTypeNotFound", "There is no policy type named %s", in.PolicyTypeName)
 	}
-	l.Policies = append(l.Policies, ClassicPolicy{in.PolicyName, in.PolicyTypeName, in.PolicyAttributes})
+	l.Policies = append(l.Policies, policy)
 	return nil, nil
 }
 

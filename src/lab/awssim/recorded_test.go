@@ -69,6 +69,9 @@ func (r *ccmRun) collect() {
 		if c.Code == "InvalidAction" || c.Code == "UnknownParameter" || c.Code == "ValidationError" {
 			r.t.Errorf("the simulator does not have %s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
 		}
+		if c.Code == "DuplicatePolicyName" { // the controller tries again after a pause that doubles
+			r.t.Errorf("%s %v failed: %s", c.Action, c.Params, c.Code)
+		}
 	}
 }
 
@@ -195,13 +198,19 @@ func TestRecordedCloudController(t *testing.T) {
 
 	r.node("node-b", workerID, "10.200.1.0/24")
 	elb("RegisterTargets")
-	eventually.Succeeds(t, time.Minute, "two targets", func() error {
-		for _, group := range r.b.sim.World().TargetGroups {
-			if len(group.Targets) == 2 {
-				return nil
+	eventually.Succeeds(t, time.Minute, "both nodes behind both load balancers", func() error { // otherwise there is nothing to deregister
+		w := r.b.sim.World()
+		for _, balancer := range w.ClassicLoadBalancers {
+			if len(balancer.Instances) != 2 {
+				return fmt.Errorf("%s has the instances %v", balancer.Name, balancer.Instances)
 			}
 		}
-		return fmt.Errorf("not yet")
+		for _, group := range w.TargetGroups {
+			if len(group.Targets) != 2 {
+				return fmt.Errorf("%s has %d targets", group.Name, len(group.Targets))
+			}
+		}
+		return nil
 	})
 	if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node-b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

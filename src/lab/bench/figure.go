@@ -23,6 +23,7 @@ const (
 	Seconds Unit = "s"
 	Bytes   Unit = "bytes"
 	Calls   Unit = "calls"
+	Count   Unit = "count"
 )
 
 // format formats a value for people.
@@ -32,6 +33,8 @@ func (u Unit) format(value float64) string {
 		return components.Size(int64(value))
 	case Calls:
 		return fmt.Sprintf("%.2f calls", value)
+	case Count:
+		return fmt.Sprintf("%.0f", value)
 	}
 	return fmt.Sprintf("%.1f s", value)
 }

@@ -32,7 +32,12 @@ const (
 	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large crowd, relative to one in a small crowd. As long as
 	// this is bounded, the calls of the whole crowd grow linearly.
 	PreflightCallsAim = 4
+	// PreflightVerdictsAim is the maximum of accounts for each that is judged right: no verdict is wrong.
+	PreflightVerdictsAim = 1
 )
+
+// randomAccounts is how many random accounts are judged.
+const randomAccounts = 10_000
 
 // EC2's token bucket. Each action has one per account and region.
 const (

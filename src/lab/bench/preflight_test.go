@@ -47,3 +47,15 @@ func TestWorkersThatDoNotPassAreAnError(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestVerdictsFigure(t *testing.T) {
+	var out strings.Builder
+	figure, err := Verdicts{Accounts: 8, Out: &out}.Measure(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	figure = Finish([]Figure{figure})[0]
+	if !figure.Met || figure.Ours != 8 || figure.Base != 8 || !strings.Contains(out.String(), "8 of 8 random accounts judged right") {
+		t.Errorf("%+v\n%s", figure, out.String())
+	}
+}

@@ -11,12 +11,14 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/awssim"
+	"kubernetes-release/lab/awssim/iam"
 )
 
 // labCluster is the cluster's name in the lab.
@@ -127,7 +129,11 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 		l.checkLoadBalancer(t, kind)
 	}
 	used := map[string]int{}
-	for _, c := range l.calls(t) {
+	calls := l.calls(t)
+	for _, problem := range beyond(calls, l.policyActions(t), recordedActions(t)) {
+		t.Error(problem)
+	}
+	for _, c := range calls {
 		used[c.Service+":"+c.Action]++
 		if c.Code == "UnauthorizedOperation" || c.Code == "AccessDenied" {
 			t.Errorf("%s:%s was denied to %s", c.Service, c.Action, c.Principal)
@@ -141,6 +147,86 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	t.Logf("calls under the generated policies: %v", used)
 
 	t.Run("errand", func(t *testing.T) { l.errandChecksEveryVM(t) })
+}
+
+// policyActions are the actions that the generated policies of all roles allow.
+func (l *lab) policyActions(t *testing.T) map[string]bool {
+	t.Helper()
+	actions := map[string]bool{}
+	for _, role := range []string{"control", "worker"} {
+		document, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
+		if err != nil {
+			t.Fatalf("iam-policy: %v", err)
+		}
+		var policy iam.Policy
+		if err := json.Unmarshal(document, &policy); err != nil {
+			t.Fatal(err)
+		}
+		for _, statement := range policy.Statement {
+			for _, action := range statement.Action {
+				actions[action] = true
+			}
+		}
+	}
+	return actions
+}
+
+// recordedActions is the record that the policies are derived from.
+func recordedActions(t *testing.T) map[string]bool {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(repo, "src/helpers/cloud/aws/testdata/recorded-actions.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var programs map[string][]string
+	if err := json.Unmarshal(content, &programs); err != nil {
+		t.Fatal(err)
+	}
+	recorded := map[string]bool{}
+	for _, actions := range programs {
+		for _, action := range actions {
+			recorded[action] = true
+		}
+	}
+	return recorded
+}
+
+// beyond lists the permissions of calls that the policies do not contain, or that are not in the record: then the record is
+// incomplete, or the action has a reason (helpers/cloud/aws/evidence_test.go) that is no longer true.
+func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
+	var problems []string
+	for _, c := range calls {
+		for _, action := range c.Permissions {
+			for where, actions := range map[string]map[string]bool{"in the generated policies": policies, "in recorded-actions.json": recorded} {
+				if problem := fmt.Sprintf("%s:%s of %s requires %s, which is not %s", c.Service, c.Action, c.Principal, action, where); !actions[action] && !slices.Contains(problems, problem) {
+					problems = append(problems, problem)
+				}
+			}
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// TestCallsBeyondTheRecordAreFound: it needs no lab.
+func TestCallsBeyondTheRecordAreFound(t *testing.T) {
+	if recorded := recordedActions(t); !recorded["elasticloadbalancing:CreateLoadBalancer"] || !recorded["iam:SimulatePrincipalPolicy"] {
+		t.Errorf("the record has %v", recorded)
+	}
+	call := cloudCall{Service: "ec2", Action: "CreateVolume", Principal: "role", Permissions: []string{"ec2:CreateVolume"}}
+	volume := map[string]bool{"ec2:CreateVolume": true}
+	for name, test := range map[string]struct {
+		policies, recorded map[string]bool
+		want               []string
+	}{
+		"known":               {volume, volume, nil},
+		"not recorded":        {volume, nil, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is not in recorded-actions.json"}},
+		"not in the policies": {nil, volume, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is not in the generated policies"}},
+	} {
+		if got := beyond([]cloudCall{call, call}, test.policies, test.recorded); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
 }
 
 // preflightReport is the part of the errand's report that the test reads.

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/lab/accounts"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/awssim/iam"
 )
@@ -54,204 +55,25 @@ func pasted(t *testing.T, r *preflight.Report) {
 	}
 }
 
-// account is a right account that a test breaks.
-type account struct {
-	world  *awssim.World
-	self   int // index of the instance that runs the preflight
-	config preflight.Config
-	random *rand.Rand
-}
-
-func (a *account) instance() *awssim.Instance { return &a.world.Instances[a.self] }
-func (a *account) key() string                { return TagPrefix + a.config.Cluster }
-
-// role is that of the instance's profile.
-func (a *account) role() *awssim.Role { return find(a.world.Roles, DefaultRoleName(a.config.Role)) }
-
-func find(roles []awssim.Role, name string) *awssim.Role {
-	at := slices.IndexFunc(roles, func(r awssim.Role) bool { return r.Name == name })
-	return &roles[at]
-}
-
-// Tables of the lab's world.
-const nodesTable, publicTable = 0, 1
-
-// breaks are the ways to break an account that commands can fix. Each changes the world or what the deployment requires of it.
-var breaks = map[string]func(*account){
-	"no instance tag":                func(a *account) { delete(a.instance().Tags, a.key()) },
-	"another cluster's tag":          func(a *account) { a.instance().Tags[TagPrefix+"other (it's)"] = "shared" },
-	"another cluster's tag only":     func(a *account) { a.instance().Tags = awssim.Tags{TagPrefix + "old name": "shared"} },
-	"another cluster's old tag":      func(a *account) { a.instance().Tags[legacyTag] = "other" },
-	"a wrong value":                  func(a *account) { a.instance().Tags[a.key()] = "yes" },
-	"untagged node subnet":           func(a *account) { delete(a.world.Subnets[0].Tags, a.key()) },
-	"foreign node subnet":            func(a *account) { a.retag(0, "other") },
-	"untagged public subnet":         func(a *account) { delete(a.world.Subnets[1+2*a.random.IntN(3)].Tags, a.key()) },
-	"foreign public subnet":          func(a *account) { a.retag(1+2*a.random.IntN(3), "other") },
-	"all public subnets are foreign": func(a *account) { a.retag(1, "o"); a.retag(3, "o"); a.retag(5, "o") },
-	"all subnets are foreign":        func(a *account) { a.retagAll("other") },
-	"no role tags":                   func(a *account) { a.dropTag(publicRoleTag) },
-	"no internal role tags":          func(a *account) { a.dropTag(internalRoleTag) },
-	"role tag on the node subnet":    func(a *account) { a.world.Subnets[0].Tags[publicRoleTag] = "1" },
-	"no route to the internet": func(a *account) {
-		a.world.RouteTables[publicTable].Routes = a.world.RouteTables[publicTable].Routes[:1]
-	},
-	"a NAT route in the public table": func(a *account) { a.natInPublic() },
-	"public subnets in the main table": func(a *account) {
-		a.world.RouteTables[publicTable].Subnets = slices.Clone(a.world.RouteTables[publicTable].Subnets[:a.random.IntN(3)])
-	},
-	"public subnets with the nodes' table": func(a *account) {
-		tables := a.world.RouteTables
-		tables[nodesTable].Subnets = append(tables[nodesTable].Subnets, tables[publicTable].Subnets...)
-		tables[publicTable].Subnets = nil
-	},
-	"no internet gateway": func(a *account) {
-		a.world.InternetGateways = nil
-		a.world.RouteTables[publicTable].Routes = a.world.RouteTables[publicTable].Routes[:1]
-	},
-	"untagged security group": func(a *account) { delete(a.world.SecurityGroups[0].Tags, a.key()) },
-	"two tagged security groups": func(a *account) {
-		a.addGroup(awssim.Tags{a.key(): "shared"})
-	},
-	"two groups, one with the old tag": func(a *account) { a.addGroup(awssim.Tags{legacyTag: a.config.Cluster}) },
-	"two untagged security groups": func(a *account) {
-		a.addGroup(awssim.Tags{TagPrefix + "other": "shared"})
-		delete(a.world.SecurityGroups[0].Tags, a.key())
-	},
-	"no policy":              func(a *account) { a.role().Policies = nil },
-	"a statement is missing": func(a *account) { a.dropStatement() },
-	"an action is missing":   func(a *account) { a.dropAction() },
-	"no instance profile":    func(a *account) { a.instance().InstanceProfile = "" },
-	"the other profile": func(a *account) {
-		a.instance().InstanceProfile = DefaultRoleName(map[preflight.Role]preflight.Role{preflight.Control: preflight.Worker, preflight.Worker: preflight.Control}[a.config.Role])
-	},
-	"a profile without a role": func(a *account) {
-		for i := range a.world.InstanceProfiles {
-			if a.world.InstanceProfiles[i].Name == DefaultRoleName(a.config.Role) {
-				a.world.InstanceProfiles[i].Role = ""
-			}
-		}
-	},
-	"EC2 cannot assume the role": func(a *account) { a.role().Untrusted = true },
-	"credentials fail":           func(a *account) { a.instance().CredentialStatus = "Failed" },
-	"metadata is off":            func(a *account) { a.instance().Metadata.HTTPEndpoint = "disabled" },
-	"pods need metadata": func(a *account) {
-		a.instance().Metadata.HopLimit = 1
-		a.config.Checks = map[string]preflight.Severity{"metadata-hop-limit": preflight.Fail}
-	},
-	"source/destination check": func(a *account) {
-		on := true
-		a.instance().SourceDestCheck = &on
-		a.config.UnencapsulatedPodNetwork = true
-	},
-	"no DNS host names": func(a *account) { a.world.VPCs[0].NoDNSHostnames = true },
-	"no tagged route table": func(a *account) {
-		delete(a.world.RouteTables[nodesTable].Tags, a.key())
-		a.config.ConfigureCloudRoutes = true
-	},
-	"two tagged route tables": func(a *account) {
-		a.world.RouteTables[publicTable].Tags[a.key()] = "shared"
-		a.config.ConfigureCloudRoutes = true
-	},
-}
-
-func (a *account) retag(subnet int, cluster string) {
-	tags := a.world.Subnets[subnet].Tags
-	delete(tags, a.key())
-	tags[TagPrefix+cluster] = "shared"
-}
-
-func (a *account) retagAll(cluster string) {
-	for i := range a.world.Subnets {
-		a.retag(i, cluster)
-	}
-}
-
-func (a *account) dropTag(key string) {
-	for i := range a.world.Subnets {
-		delete(a.world.Subnets[i].Tags, key)
-	}
-}
-
-func (a *account) natInPublic() {
-	t := &a.world.RouteTables[publicTable]
-	t.Routes = []awssim.Route{t.Routes[0], {Destination: anyAddress, NAT: "nat-0a0b0c0d0e0f00001"}}
-}
-
-func (a *account) addGroup(tags awssim.Tags) {
-	const id = "sg-00000000000000002"
-	if slices.Contains(a.instance().SecurityGroups, id) {
-		return
-	}
-	a.world.SecurityGroups = append(a.world.SecurityGroups, awssim.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags})
-	a.instance().SecurityGroups = append(a.instance().SecurityGroups, id)
-}
-
-func (a *account) dropStatement() {
-	if policy, ok := a.role().Policies[InlinePolicyName]; ok && len(policy.Statement) > 1 {
-		at := a.random.IntN(len(policy.Statement))
-		policy.Statement = slices.Delete(slices.Clone(policy.Statement), at, at+1)
-		a.role().Policies[InlinePolicyName] = policy
-	}
-}
-
-func (a *account) dropAction() {
-	if policy, ok := a.role().Policies[InlinePolicyName]; ok {
-		policy.Statement = slices.Clone(policy.Statement)
-		s := &policy.Statement[a.random.IntN(len(policy.Statement))]
-		if len(s.Action) > 1 {
-			at := a.random.IntN(len(s.Action))
-			s.Action = slices.Delete(slices.Clone(s.Action), at, at+1)
-		}
-		a.role().Policies[InlinePolicyName] = policy
-	}
-}
-
-// clusterNames include names that shells and the AWS CLI's shorthand syntax do not take as they are.
-var clusterNames = []string{"prod", "my cluster", "a=b,c", "über", strings.Repeat("n", maxClusterName), "x/y:z@1+2"}
-
-// regions are one of each partition.
-var regions = map[string]string{"us-east-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
-
 // rightAccount is an account that passes.
-func rightAccount(t testing.TB, random *rand.Rand) *account {
+func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
 	t.Helper()
-	names := slices.DeleteFunc(slices.Clone(clusterNames), func(name string) bool { return ValidateClusterName(name) != nil })
-	a := &account{random: random, config: testConfig(both[random.IntN(2)])}
-	a.config.Cluster = names[random.IntN(len(names))]
-	a.config.ConfigureCloudRoutes = a.config.Role == preflight.Control && random.IntN(2) == 0
-	a.config.Thorough = random.IntN(2) == 0
-	a.world = labWorld(a.config.Cluster)
-	region := slices.Sorted(maps.Keys(regions))[random.IntN(len(regions))]
-	a.world.Region, a.world.Partition = region, regions[region]
-	for i := range a.world.Subnets {
-		zone := &a.world.Subnets[i].AvailabilityZone
-		*zone = region + (*zone)[len(*zone)-1:]
-	}
-	i := simulatedInstance(1, a.config.Role)
-	off := false
-	i.SourceDestCheck, i.Tags = &off, awssim.Tags{a.key(): "shared"}
-	other := simulatedInstance(2, preflight.Worker)
-	other.Tags = awssim.Tags{a.key(): "shared"}
-	a.world.Instances = []awssim.Instance{i, other}
-	a.world.RouteTables[nodesTable].Tags[a.key()] = "shared"
-	for n := range a.world.Roles {
-		role := &a.world.Roles[n]
-		policy, err := NewPolicy(PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: a.config.Cluster, Partition: a.world.Partition, VPC: awssim.LabVPC, CloudRoutes: true})
+	a, err := accounts.New(random, func(role preflight.Role, cluster, partition string) ([]byte, error) {
+		policy, err := NewPolicy(PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true})
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
-		var parsed iam.Policy
-		if err := json.Unmarshal([]byte(policy.compact()), &parsed); err != nil {
-			t.Fatal(err)
-		}
-		role.Policies = map[string]iam.Policy{InlinePolicyName: parsed}
+		return []byte(policy.compact()), nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return a
 }
 
-func (a *account) copyOfWorld(t testing.TB) *awssim.World {
+func copyOfWorld(t testing.TB, a *accounts.Account) *awssim.World {
 	t.Helper()
-	content, err := json.Marshal(a.world)
+	content, err := json.Marshal(a.World)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -313,24 +135,19 @@ func TestAdviceLeadsToAPass(t *testing.T) {
 func checkAdvice(t *testing.T, seed uint64) {
 	random := rand.New(rand.NewPCG(seed, 8))
 	a := rightAccount(t, random)
-	right := a.copyOfWorld(t)
-	names := slices.Sorted(maps.Keys(breaks))
-	random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
-	names = names[:1+random.IntN(4)]
-	for _, name := range names {
-		breaks[name](a)
-	}
-	broken := a.copyOfWorld(t)
-	sim := simulateWorld(t, a.world)
+	right := copyOfWorld(t, a)
+	a.Break()
+	broken := copyOfWorld(t, a)
+	sim := simulateWorld(t, a.World)
 	var history strings.Builder
 	defer func() {
 		if t.Failed() {
-			t.Logf("to repeat: go test ./helpers/cloud/aws -run TestAdviceLeadsToAPass -advice-seed %d\n%s, cluster %q in %s: %s\n%s",
-				seed, a.config.Role, a.config.Cluster, a.world.Region, strings.Join(names, "; "), history.String())
+			t.Logf("to repeat: go test ./helpers/cloud/aws -run TestAdviceLeadsToAPass -advice-seed %d\n%s\n%s",
+				seed, a, history.String())
 		}
 	}()
 	report := func() *preflight.Report {
-		r := sim.run(t, sim.World().Instances[a.self], a.config.Role, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		r := sim.run(t, sim.World().Instances[a.Self], a.Config.Role, func(_ *Provider, c *preflight.Config) { *c = a.Config })
 		fmt.Fprintf(&history, "%s\n", text(r))
 		return r
 	}
@@ -396,9 +213,9 @@ func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
 		}
 	}
 	for _, role := range now.Roles {
-		old := find(right.Roles, role.Name)
+		old := accounts.Find(right.Roles, role.Name)
 		got, want := policyText(role), policyText(*old)
-		if was := policyText(*find(broken.Roles, role.Name)); got != want && got != was && !narrower(role, *old) {
+		if was := policyText(*accounts.Find(broken.Roles, role.Name)); got != want && got != was && !narrower(role, *old) {
 			t.Errorf("the policies of %s are\n%s\nwant\n%s", role.Name, got, want)
 		}
 		if role.Untrusted {
@@ -463,8 +280,8 @@ func isPublic(w *awssim.World, subnet string) bool {
 func TestRightAccountsPass(t *testing.T) {
 	for seed := range uint64(12) {
 		a := rightAccount(t, rand.New(rand.NewPCG(seed, 8)))
-		sim := simulateWorld(t, a.world)
-		r := sim.run(t, a.world.Instances[a.self], a.config.Role, func(_ *Provider, c *preflight.Config) { *c = a.config })
+		sim := simulateWorld(t, a.World)
+		r := sim.run(t, a.World.Instances[a.Self], a.Config.Role, func(_ *Provider, c *preflight.Config) { *c = a.Config })
 		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
 		}
@@ -475,17 +292,17 @@ func TestRightAccountsPass(t *testing.T) {
 func TestCrowdedRole(t *testing.T) {
 	for _, cluster := range []string{"prod", strings.Repeat("n", maxClusterName)} {
 		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
-		a.config = testConfig(preflight.Control)
-		a.config.Cluster = cluster
-		a.world = labWorld(cluster)
+		a.Config = testConfig(preflight.Control)
+		a.Config.Cluster = cluster
+		a.World = labWorld(cluster)
 		i := simulatedInstance(1, preflight.Control)
-		i.Tags = awssim.Tags{a.key(): "shared"}
-		a.world.Instances = []awssim.Instance{i}
+		i.Tags = awssim.Tags{TagPrefix + cluster: "shared"}
+		a.World.Instances = []awssim.Instance{i}
 		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
-		a.role().Policies = map[string]iam.Policy{"other": filler}
-		sim := simulateWorld(t, a.world)
+		a.Role().Policies = map[string]iam.Policy{"other": filler}
+		sim := simulateWorld(t, a.World)
 		run := func() *preflight.Report {
-			return sim.run(t, i, preflight.Control, func(_ *Provider, c *preflight.Config) { *c = a.config })
+			return sim.run(t, i, preflight.Control, func(_ *Provider, c *preflight.Config) { *c = a.Config })
 		}
 		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
 		first := fixes[0].Commands
@@ -499,7 +316,7 @@ func TestCrowdedRole(t *testing.T) {
 		if r := run(); r.Verdict != preflight.VerdictPassed {
 			t.Errorf("%d characters:\n%s", len(cluster), text(r))
 		}
-		if names := slices.Sorted(maps.Keys(find(sim.World().Roles, a.role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
+		if names := slices.Sorted(maps.Keys(accounts.Find(sim.World().Roles, a.Role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
 			t.Errorf("inline policies %v", names)
 		}
 	}
@@ -507,13 +324,9 @@ func TestCrowdedRole(t *testing.T) {
 
 // TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to them.
 func TestEndpointFixes(t *testing.T) {
-	for region, partition := range regions {
+	for region := range accounts.Regions {
 		world := labWorld("prod")
-		world.Region, world.Partition = region, partition
-		for i := range world.Subnets {
-			zone := &world.Subnets[i].AvailabilityZone
-			*zone = region + (*zone)[len(*zone)-1:]
-		}
+		accounts.MoveTo(world, region)
 		sim := simulateWorld(t, world)
 		f := &facts{conf: &cloudConfig{}, request: testConfig(preflight.Worker),
 			metadata: instanceMetadata{Region: region, VPC: awssim.LabVPC, Subnet: awssim.LabNodeSubnet(1), Groups: []string{awssim.LabSecurityGroup}}}
@@ -528,7 +341,7 @@ func TestEndpointFixes(t *testing.T) {
 		}
 		for _, e := range now.VPCEndpoints {
 			if e.Type == "Gateway" {
-				if !slices.Equal(e.RouteTables, []string{world.RouteTables[nodesTable].ID}) {
+				if !slices.Equal(e.RouteTables, []string{world.RouteTables[accounts.NodesTable].ID}) {
 					t.Errorf("%s: the endpoint for S3 is in the route tables %v", region, e.RouteTables)
 				}
 				continue

@@ -55,7 +55,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 	}{
 		"RouteTableID": {
 			conf: "RouteTableID = " + table, check: "other-permissions", found: "ec2:CreateRoute",
-			without: func(t *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RouteTableID, no such table": {
 			conf: "RouteTableID = " + table, check: "cloud-routes-table", found: "none",
@@ -63,7 +63,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"VPC of another one's policy": {
 			conf: "RouteTableID = " + table, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.Roles[0].Policies = enforced(t, PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"})
 			},
 		},
@@ -115,7 +115,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"RoleARN, permission to assume": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(t *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RoleARN, permissions of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions", found: "ec2:DescribeInstances",
@@ -123,7 +123,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		},
 		"RoleARN, load balancers of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions", found: "no policy",
-			without: func(t *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *awssim.World) {
 				w.Roles[2].Policies = enforced(t, PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
 					CloudConfig: []byte("[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
 			},

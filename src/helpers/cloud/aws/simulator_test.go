@@ -21,6 +21,7 @@ import (
 
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/lab/accounts"
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/awssim/iam"
 )
@@ -40,9 +41,7 @@ func simulate(t testing.TB, change func(*awssim.World)) simulated {
 	return simulateWorld(t, world)
 }
 
-func labWorld(cluster string) *awssim.World {
-	return awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: cluster})
-}
+func labWorld(cluster string) *awssim.World { return accounts.World(cluster) }
 
 // simulateWorld starts the simulator and points the SDK at it.
 func simulateWorld(t testing.TB, world *awssim.World) simulated {
@@ -84,11 +83,7 @@ func (s simulated) metadataFor(t testing.TB, address netip.Addr) string {
 
 // simulatedInstance returns the nth instance, in the first zone.
 func simulatedInstance(n int, role preflight.Role) awssim.Instance {
-	return awssim.Instance{
-		ID: fmt.Sprintf("i-%017x", n), Subnet: awssim.LabNodeSubnet(1), Address: netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
-		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-" + string(role),
-		Tags: awssim.Tags{"kubernetes.io/cluster/prod": "shared"},
-	}
+	return accounts.Instance(n, role, "prod")
 }
 
 func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, change func(*Provider, *preflight.Config)) *preflight.Report {
