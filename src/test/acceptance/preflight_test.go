@@ -234,10 +234,7 @@ type preflightReport struct {
 	Verdict string
 	Results []struct {
 		Check, Status string
-		Findings      []struct {
-			Resource string
-			Fix      []string
-		}
+		Findings      []struct{ Resource string }
 	}
 }
 
