@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -123,7 +124,6 @@ func checkAudit(t *testing.T) {
 		{"node lists all secrets", node, "GET", "/api/v1/secrets", "", 403, true},
 		{"node watches all secrets", node, "GET", "/api/v1/secrets?watch=1", "", 403, true},
 		{"node reads another node's config map", node, "GET", "/api/v1/namespaces/default/configmaps/open", "", 403, true},
-		{"node reads another node", node, "GET", "/api/v1/nodes/worker-2", "", 403, true},
 		{"node reads a lease outside its namespace", node, "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", "", 403, true},
 		{"node reads events", node, "GET", "/api/v1/events", "", 403, true},
 		{"controller manager reads a secret", component("kube-controller-manager"), "GET", "/api/v1/namespaces/default/secrets/hidden", "", 200, true},
@@ -181,7 +181,9 @@ func checkAudit(t *testing.T) {
 		}
 	}
 	for _, event := range events {
-		if event.User.Username == "system:apiserver" && event.Verb == "get" ||
+		// An API server that starts compares the default roles with those of the cluster: access to RBAC is always logged.
+		ownRead := event.User.Username == "system:apiserver" && event.Verb == "get" && !strings.Contains(event.ObjectRef.Resource, "role")
+		if ownRead ||
 			event.User.Username == "system:kube-controller-manager" && event.Verb == "update" && event.ObjectRef.Resource == "leases" {
 			t.Errorf("noise is in the audit log: %v", event)
 		}

@@ -35,7 +35,10 @@ func TestControlPlaneRuns(t *testing.T) {
 		t.Skip("only root can create namespaces")
 	}
 	dir := t.TempDir()
-	p := plan(t, deployment{ops: []string{"single-vm.yml", "aws.yml"}})
+	p := plan(t, deployment{
+		ops:  []string{"single-vm.yml", "aws.yml", "lab.yml"}, // which allows cgroup v1
+		vars: labVars,
+	})
 	control := group(t, p, "control")
 	for _, job := range control.Instances[0].Rendered {
 		writeAll(t, filepath.Join(dir, "jobs", job.Name), job.Files)
