@@ -386,16 +386,21 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	})
 }
 
+// checkTagValues fails for an instance that the cloud controller changes, since the generated policies name the values.
 func checkTagValues(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
-	examine := func(id string, t tags) {
+	examine := func(id string, t tags, changed bool) {
 		value, ok := t[f.tagKey()]
 		if !ok || value == "shared" || value == "owned" {
 			return
 		}
+		why := "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value."
+		if changed {
+			why = "The role's policy allows the cloud controller to turn the source/destination check of instances off only if the tag has one of these values, and pod routes require that."
+		}
 		findings = append(findings, preflight.Finding{
 			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
-			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
+			Why: why, Advisory: !changed,
 			Fix: []preflight.Fix{byCommand("set the value", f.tagCommand(id))},
 		})
 	}
@@ -403,10 +408,10 @@ func checkTagValues(f *facts) preflight.Outcome {
 		return f.instanceMissing()
 	}
 	if f.instance != nil {
-		examine(f.instanceID(), f.instance.Tags)
+		examine(f.instanceID(), f.instance.Tags, f.request.ConfigureCloudRoutes)
 	}
 	for _, s := range f.subnets {
-		examine(s.ID, s.Tags)
+		examine(s.ID, s.Tags, false)
 	}
 	return preflight.Outcome{Findings: findings}
 }
