@@ -151,7 +151,11 @@ func (c *controller) run() *Problem {
 		c.vpc = aws.ToString(c.self.VpcId)
 	}
 	subnets := call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)}).Subnets
-	groups := call(c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups, &ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)}).SecurityGroups
+	var groups []types.SecurityGroup
+	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to choose from.
+	if c.account.Config.Role == preflight.Control || len(c.self.SecurityGroups) > 1 {
+		groups = call(c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups, &ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)}).SecurityGroups
+	}
 	nodes := c.nodeGroup(groups)
 	if c.account.Config.Role == preflight.Control {
 		c.identify()
