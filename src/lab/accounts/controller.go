@@ -152,8 +152,9 @@ func (c *controller) run() *Problem {
 	}
 	subnets := call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)}).Subnets
 	var groups []types.SecurityGroup
-	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to choose from.
-	if c.account.Config.Role == preflight.Control || len(c.self.SecurityGroups) > 1 {
+	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to choose from, or
+	// in a thorough run.
+	if c.account.Config.Role == preflight.Control || len(c.self.SecurityGroups) > 1 || c.account.Config.Thorough {
 		groups = call(c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups, &ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)}).SecurityGroups
 	}
 	nodes := c.nodeGroup(groups)

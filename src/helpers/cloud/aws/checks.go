@@ -221,9 +221,8 @@ var checks = []check{
 		fix: "Use fewer than 50 tags in the manifest and the runtime config.",
 	},
 	{
-		id: "cluster-tag-value", title: "cluster tags have the value owned or shared", severity: preflight.Fail, roles: both, section: sectionTags,
-		warnsIf: "`configure_cloud_routes` is not set, or it is the tag of a subnet",
-		needs:   fromInstance | fromSubnets, run: checkTagValues,
+		id: "cluster-tag-value", title: "cluster tags have the value owned or shared", severity: preflight.Warn, roles: both, section: sectionTags,
+		needs: fromInstance | fromSubnets, run: checkTagValues,
 		fix: "Set the tag's value to `shared`.",
 	},
 	{

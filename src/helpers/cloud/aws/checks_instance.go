@@ -386,21 +386,16 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	})
 }
 
-// checkTagValues fails for an instance that the cloud controller changes, since the generated policies name the values.
 func checkTagValues(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
-	examine := func(id string, t tags, changed bool) {
+	examine := func(id string, t tags) {
 		value, ok := t[f.tagKey()]
 		if !ok || value == "shared" || value == "owned" {
 			return
 		}
-		why := "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value."
-		if changed {
-			why = "The role's policy allows the cloud controller to turn the source/destination check of instances off only if the tag has one of these values, and pod routes require that."
-		}
 		findings = append(findings, preflight.Finding{
 			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
-			Why: why, Advisory: !changed,
+			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
 			Fix: []preflight.Fix{byCommand("set the value", f.tagCommand(id))},
 		})
 	}
@@ -408,10 +403,10 @@ func checkTagValues(f *facts) preflight.Outcome {
 		return f.instanceMissing()
 	}
 	if f.instance != nil {
-		examine(f.instanceID(), f.instance.Tags, f.request.ConfigureCloudRoutes)
+		examine(f.instanceID(), f.instance.Tags)
 	}
 	for _, s := range f.subnets {
-		examine(s.ID, s.Tags, false)
+		examine(s.ID, s.Tags)
 	}
 	return preflight.Outcome{Findings: findings}
 }

@@ -416,9 +416,11 @@ func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig
 		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
 	case sourceDestOff:
 		s.Sid = name + "SourceDestCheckOff"
-		s.Condition = equals("aws:ResourceTag/"+tag, "owned", "shared")
-		// EC2 uses the attribute's name and value as the request spells them, so both are compared without case.
-		s.Condition["StringEqualsIgnoreCase"] = map[string][]string{"ec2:Attribute/SourceDestCheck": {"false"}}
+		s.Condition = map[string]map[string][]string{
+			"Null": {"aws:ResourceTag/" + tag: {"false"}}, // the tag with any value makes an instance the cluster's
+			// EC2 uses the attribute's name and value as the request spells them, so both are compared without case.
+			"StringEqualsIgnoreCase": {"ec2:Attribute/SourceDestCheck": {"false"}},
+		}
 	case publicRegistry:
 		s.Sid = name + "PublicRegistry"
 		s.Condition = equals("sts:AWSServiceName", "ecr-public.amazonaws.com")
