@@ -432,9 +432,8 @@ func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 }
 
 // checkPrivateRegistry pulls an image in a pod without an image pull secret. The image holds nothing that could run.
-func (l *lab) checkPrivateRegistry(t *testing.T) {
-	private := l.newPrivateRegistry(t)
-	private.deploy(t, l)
+func (l *lab) checkPrivateRegistry(t *testing.T, private *privateRegistry) {
+	t.Helper()
 	l.mustKubectl(t, "", "run", "private", "--image="+private.image, "--restart=Never")
 	waitFor(t, time.Minute, "pull from the private registry", func() error {
 		out, err := l.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name=private", "-o", `jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)

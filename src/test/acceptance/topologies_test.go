@@ -46,7 +46,6 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
-	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t) })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
@@ -58,7 +57,11 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		l.checkOnlyItself(t, "worker/0", "worker/1")
 		l.checkOnlyItself(t, "worker/0", "control/0")
 	})
+	// Before the first restart of the only API server, which refuses requests until it has read the roles.
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
+	private := l.newPrivateRegistry(t)
+	private.deploy(t, l) // not in the subtest, because later deploys need the files too
+	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t, private) })
 	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
