@@ -47,13 +47,18 @@ func Choose() (Network, error) {
 	return Network{}, fmt.Errorf("no free network: every 10.N.0.0/16 with N from %d to %d overlaps a route or interface of this machine (see `ip route`, `ip addr`)", minNumber, maxNumber)
 }
 
-// free reports whether no interface, namespace or route of the host, except the default route, conflicts with the network.
+// free reports whether no interface, namespace or route of the host, except the default route, conflicts with the network, and no
+// control group is left of a lab with this number that was killed.
 func (n Network) free() (bool, error) {
 	if _, err := os.Lstat(n.NamespacePath()); err == nil {
 		return false, nil
 	}
 	if _, err := netlink.LinkByName(n.HostInterface()); err == nil {
 		return false, nil
+	}
+	groups, err := CgroupDirs(n)
+	if err != nil || len(groups) > 0 {
+		return false, err
 	}
 	conflict, err := n.conflict()
 	return conflict == "" && err == nil, err

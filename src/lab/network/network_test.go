@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,25 @@ func TestChooseReservesTheNetwork(t *testing.T) {
 	}
 	if left, err := Leftovers(one, ""); err != nil || len(left) != 0 {
 		t.Errorf("left after Destroy: %q, %v", left, err)
+	}
+}
+
+func TestChooseSkipsNetworksWithControlGroupsLeft(t *testing.T) {
+	killed := testNetwork(t)
+	hierarchy := "/sys/fs/cgroup" // version 2 has one
+	if _, err := os.Stat("/sys/fs/cgroup/pids"); err == nil {
+		hierarchy = "/sys/fs/cgroup/pids"
+	}
+	group := filepath.Join(hierarchy, CgroupName(killed))
+	if err := os.Mkdir(group, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(group) })
+	if err := killed.Destroy(); err != nil {
+		t.Fatal(err)
+	}
+	if n := testNetwork(t); n == killed {
+		t.Errorf("network %d was chosen although %s exists", n.Number, group)
 	}
 }
 
