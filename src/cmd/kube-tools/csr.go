@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csrapproval"
 	"kubernetes-release/helpers/join"
@@ -41,11 +40,7 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("certificate %s with private key %s: %w", settings.Certificate, settings.PrivateKey, err)
 		}
-		config, err := kubeconfig.Load(*path)
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
+		client, err := kubeconfig.Client(*path)
 		if err != nil {
 			return err
 		}

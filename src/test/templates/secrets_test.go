@@ -58,7 +58,7 @@ var secrets = map[string]struct {
 const secret = "SECRET-0123456789abcdefghijklmno"
 
 // secretKeys are the last parts of the names of properties that hold secrets.
-var secretKeys = []string{"private_key", "secret", "bootstrap_token"}
+var secretKeys = []string{"private_key", "secret"}
 
 // withSecrets replaces the values of secret properties.
 func withSecrets(value any) any {
