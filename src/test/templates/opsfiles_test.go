@@ -170,6 +170,15 @@ var opsCases = map[string]struct {
 			t.Errorf("the audit policy is %v", policy)
 		}
 	}},
+	"withhold-bootstrap-certificate.yml": {deployment{ops: []string{"withhold-bootstrap-certificate.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		if key := strings.TrimSpace(string(file(t, control, "kubernetes-addons", "config/bootstrap.key"))); key != "" {
+			t.Errorf("the key is still there: %s", key)
+		}
+		if script := string(file(t, control, "kubernetes-addons", "bin/post-start")); strings.Contains(script, "--bootstrap") {
+			t.Errorf("post-start uses it:\n%s", script)
+		}
+	}},
 	"set-pod-security-defaults.yml": {deployment{
 		ops:  []string{"set-pod-security-defaults.yml"},
 		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},

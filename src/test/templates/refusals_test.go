@@ -160,6 +160,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"bad variable name", "cloud-provider", values{"environment": values{"A B": "x"}}, []string{"environment holds A B"}},
 		{"unknown load balancer", "smoke-tests", values{"load_balancer": values{"types": []any{"alb"}}}, []string{"holds alb", "default, classic, nlb"}},
 		{"everybody is administrator", "kubernetes-addons", values{"administrator_groups": []any{"system:authenticated"}}, []string{"administrator_groups", "system:authenticated"}},
+		{"bootstrap certificate without key", "kubernetes-addons", values{"tls": values{"bootstrap": values{"certificate": "x"}}}, []string{"tls.bootstrap has only certificate", "or neither"}},
 		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
 	}
 	requests := make([]request, 0, len(cases))
