@@ -288,7 +288,7 @@ func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
 	t.Helper()
 	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
 	labels := kubelet["flags"].(values)["node-labels"].(values)
-	if labels["accelerator"] != "nvidia-l4" || labels["bosh.io/instance-group"] != "worker-gpu" {
+	if labels["accelerator"] != "nvidia-l4" {
 		t.Errorf("node labels are %v", labels)
 	}
 	taints := decode[values](t, file(t, pool, "kubelet", "config/config.json"))["registerWithTaints"]
