@@ -6,6 +6,10 @@ import (
 	"sync"
 	"time"
 
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
 	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/poll"
 )
@@ -47,6 +51,13 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		}
 		registry <- g.provider.reachable(ctx, registryEndpoint(f.metadata.Region))
 	}()
+	tokens := make(chan struct{})
+	go func() {
+		defer close(tokens)
+		if wanted&fromTokenService != 0 && f.metadataErr == nil {
+			g.gatherTokenService(ctx)
+		}
+	}()
 	node := make(chan struct{})
 	go func() {
 		defer close(node)
@@ -58,12 +69,35 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		g.gatherEC2(ctx, wanted)
 	}
 	<-node
+	<-tokens
 	if err := <-registry; wanted&fromRegistry != 0 {
 		f.registryErr = err
 	}
 	f.skew, f.skewKnown = g.recorder.clockSkew()
 	f.medianReply = g.metadata.replies.median()
 	f.local, f.localErr = g.provider.localAddresses()
+}
+
+// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK chooses.
+func (g *gatherer) gatherTokenService(ctx context.Context) {
+	f := g.facts
+	if f.credentialsErr != nil {
+		return
+	}
+	// As a session of the job does, and not with the endpoints that the cloud controller is configured to use.
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(f.metadata.Region), config.WithSharedConfigFiles([]string{}),
+		config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil })))
+	if err != nil {
+		f.tokenErr = err
+		return
+	}
+	endpoint, err := stsEndpoint(ctx, sts.NewFromConfig(cfg))
+	if err != nil {
+		f.tokenErr = err
+		return
+	}
+	f.tokenHost, f.tokenErr = hostPort(endpoint), g.provider.reachable(ctx, endpoint)
 }
 
 // gatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:
