@@ -256,7 +256,7 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	get := func(url string, login *authn.Basic) *http.Response {
+	get := func(url string, login *authn.Basic) (status int, location string, body []byte) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		if err != nil {
@@ -269,19 +269,18 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = response.Body.Close() })
-		return response
+		defer func() { _ = response.Body.Close() }()
+		if body, err = io.ReadAll(response.Body); err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, response.Header.Get("Location"), body
 	}
 	login := r.token(r.instanceRole(workerID))
-	response := get("https://"+r.image.Context().RegistryStr()+"/v2/team/web/blobs/"+digest.String(), &login)
-	location := response.Header.Get("Location")
-	if response.StatusCode != http.StatusTemporaryRedirect || !strings.HasPrefix(location, "https://prod-us-east-1-starport-layer-bucket.s3.us-east-1.amazonaws.com/") {
-		t.Fatalf("%s to %q, want a redirect to S3", response.Status, location)
+	status, location, _ := get("https://"+r.image.Context().RegistryStr()+"/v2/team/web/blobs/"+digest.String(), &login)
+	if status != http.StatusTemporaryRedirect || !strings.HasPrefix(location, "https://prod-us-east-1-starport-layer-bucket.s3.us-east-1.amazonaws.com/") {
+		t.Fatalf("%d to %q, want a redirect to S3", status, location)
 	}
-	got, err := io.ReadAll(get(location, nil).Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, got := get(location, nil)
 	content, err := layers[0].Compressed()
 	if err != nil {
 		t.Fatal(err)
@@ -289,8 +288,8 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 	if want, _ := io.ReadAll(content); !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes that differ from the layer's %d", len(got), len(want))
 	}
-	if response := get(strings.Replace(location, "X-Amz-Signature=", "X-Amz-Signature=x", 1), nil); response.StatusCode != http.StatusForbidden {
-		t.Errorf("with another signature: %s", response.Status)
+	if status, _, _ := get(strings.Replace(location, "X-Amz-Signature=", "X-Amz-Signature=x", 1), nil); status != http.StatusForbidden {
+		t.Errorf("with another signature: %d", status)
 	}
 }
 
