@@ -184,6 +184,15 @@ var opsCases = map[string]struct {
 			t.Errorf("the exempt namespaces are %s", got)
 		}
 	}},
+	"dev-release.yml": {deployment{
+		ops: []string{"dev-release.yml"}, vars: []string{"release_version=dev", "release_url=file:///tmp/kubernetes.tgz"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, release := range p.Manifest.Releases {
+			if pinned := release.Version == "dev" && release.URL == "file:///tmp/kubernetes.tgz"; pinned != (release.Name == "kubernetes") {
+				t.Errorf("release %s has version %s and URL %q", release.Name, release.Version, release.URL)
+			}
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
