@@ -64,6 +64,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
+		{"active encryption key that does not exist", "kube-apiserver", values{"encryption": values{"active_key": "key2"}}, []string{`encryption.active_key is "key2"`, `one of ["key1"]`}},
+		{"unknown backend", "flannel", values{"backend": "host-gw"}, []string{`backend is "host-gw"`, "vxlan or alloc"}},
 		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
 		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
 		{"short join secret", "kubelet", values{"join": values{"secret": "short"}}, []string{"join.secret has 5 characters", "at least 16"}},
