@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -698,6 +699,42 @@ func TestExampleVariables(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
+var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
+
+// TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the notes in the README
+// ask for. The result is what a Director receives.
+func TestOpsFilesCombine(t *testing.T) {
+	// Those that others must follow come first.
+	rank := func(name string) int {
+		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml"}, name)
+	}
+	names := opsFiles(t)
+	for i, first := range names {
+		for _, second := range names[i+1:] {
+			all := append(slices.Clone(opsCases[first].ops), opsCases[second].ops...)
+			slices.SortFunc(all, func(a, b string) int {
+				// Without a rank an ops-file is applied last.
+				return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
+			})
+			d := deployment{ops: slices.Compact(all)}
+			source := d.source(t)
+			for _, name := range d.ops {
+				if path := filepath.Join(root, "ops-files", "example-vars", name); exists(path) {
+					source.VarsFiles = append(source.VarsFiles, path)
+				}
+			}
+			text, err := manifest.AsReceived(source)
+			if err == nil {
+				_, err = manifest.Decode(source.Path, text)
+			}
+			if refused := slices.Contains(exclusive, [2]string{first, second}); (err != nil) != refused {
+				t.Errorf("%v: %v, want an error: %t", d.ops, err, refused)
+			}
+		}
 	}
 }
 
