@@ -6,10 +6,6 @@ import (
 	"sync"
 	"time"
 
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
-
 	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/poll"
 )
@@ -84,15 +80,7 @@ func (g *gatherer) gatherTokenService(ctx context.Context) {
 	if f.credentialsErr != nil {
 		return
 	}
-	// As a session of the job does, and not with the endpoints that the cloud controller is configured to use.
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(f.metadata.Region), config.WithSharedConfigFiles([]string{}),
-		config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil })))
-	if err != nil {
-		f.tokenErr = err
-		return
-	}
-	endpoint, err := stsEndpoint(ctx, sts.NewFromConfig(cfg))
+	endpoint, err := tokenServiceEndpoint(ctx, f.metadata.Region, g.currentCredentials)
 	if err != nil {
 		f.tokenErr = err
 		return
