@@ -211,7 +211,16 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 		return "", err
 	}
 	part.Say("fetching modules")
-	total, err := b.fetch(ctx, c, part)
+	sources, err := os.MkdirTemp("", "merged-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(sources) }()
+	merged, err := b.merge(ctx, c, sources)
+	if err != nil {
+		return "", err
+	}
+	total, err := b.fetch(ctx, c, merged, part)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +228,9 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return "", err
 	}
+	c.Variables = merged.with(c.Variables)
 	arguments := append([]string{"build", "-v", "-o", work + string(filepath.Separator)}, c.goFlags(version)...)
+	arguments = append(arguments, merged.flags()...)
 	for _, binary := range c.Binaries {
 		arguments = append(arguments, binary.Package)
 	}
@@ -288,8 +299,8 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 }
 
 // fetch downloads the modules of a component's packages and returns the number of packages.
-func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (int, error) {
-	arguments := []string{"list", "-deps"}
+func (b Builder) fetch(ctx context.Context, c Component, merged *overlay, part *progress.Part) (int, error) {
+	arguments := append([]string{"list", "-deps"}, merged.flags()...)
 	if len(c.Tags) > 0 {
 		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
 	}

@@ -20,6 +20,9 @@ type Component struct {
 	Module string
 	// Binaries are the programs.
 	Binaries []Binary
+	// Merged, if set, are the programs that the only binary consists of, whose package is then "."; it runs the one by whose name it
+	// is called, see Links.
+	Merged []Binary `json:",omitempty"`
 	// Tags are Go build tags.
 	Tags []string
 	// Cgo is true if parts of it are C code, which is linked statically with Libraries.
@@ -52,6 +55,15 @@ var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
 }
 
+// sidecars are the controllers that connect any CSI driver to Kubernetes. They share most of their packages, so they are one binary.
+var sidecars = []Binary{
+	{"csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"},
+	{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"},
+	{"csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"},
+	{"csi-snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"},
+	{"snapshot-controller", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"},
+}
+
 // All lists the components in the order of their builds, first the one that shares the most packages with others.
 func All() []Component {
 	return []Component{
@@ -73,6 +85,22 @@ func All() []Component {
 				"k8s.io/component-base/version.gitVersion": "{version}",
 				"main.gitVersion":                          "{version}",
 			},
+		},
+		{
+			Name: "aws-ebs-csi-driver", Pin: "aws-ebs-csi-driver", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
+			Binaries: []Binary{{"aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver/cmd"}},
+			Tags:     []string{"grpcnotrace"}, // as for cloud-provider-aws
+			Variables: map[string]string{
+				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/driver.driverVersion": "{version}",
+				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/cloud.driverVersion":  "{version}",
+			},
+		},
+		{
+			Name: "csi-sidecars", Pin: "csi-sidecars", Module: "github.com/kubernetes-csi/external-provisioner/v6",
+			Binaries: []Binary{{"csi-sidecars", "."}},
+			Merged:   sidecars,
+			Links:    names(sidecars),
+			Tags:     []string{"grpcnotrace"},
 		},
 		{
 			Name: "containerd", Pin: "containerd", Module: "github.com/containerd/containerd/v2",
@@ -130,6 +158,14 @@ func All() []Component {
 			Libraries:    []string{"libc6-dev"},
 		},
 	}
+}
+
+func names(programs []Binary) []string {
+	var found []string
+	for _, program := range programs {
+		found = append(found, program.Name)
+	}
+	return found
 }
 
 // Names returns the names of all components.
