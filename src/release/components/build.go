@@ -176,6 +176,9 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if record.Libraries, err = libraryVersions(ctx, c.Libraries); err != nil {
 		return err
 	}
+	if err := b.copyManifests(ctx, c, filepath.Join(work, "manifests")); err != nil {
+		return err
+	}
 	for _, link := range c.Links {
 		if err := os.Symlink(c.Binaries[0].Name, filepath.Join(work, "bin", link)); err != nil {
 			return err
@@ -244,6 +247,29 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 		}
 	}
 	return version, os.Remove(work)
+}
+
+// copyManifests copies a component's manifests from their modules to a folder.
+func (b Builder) copyManifests(ctx context.Context, c Component, folder string) error {
+	for _, manifests := range c.Manifests {
+		output, err := execute.Output(b.goCommand(ctx, c, "list", "-m", "-f", "{{.Dir}}", manifests.Module))
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		for _, file := range manifests.Files {
+			content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(output)), file))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error includes the

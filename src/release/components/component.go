@@ -36,10 +36,19 @@ type Component struct {
 	Variables map[string]string
 	// Links are additional names of the first binary.
 	Links []string
+	// Manifests are files of modules that the programs require, such as CustomResourceDefinitions. They are copied to manifests/.
+	Manifests []Manifests `json:",omitempty"`
 	// CSource, if set, is a C file in Module; the only binary is compiled from it, without a Go build.
 	CSource string
 	// CVersionFile is a Makefile in Module with the line TAG ?= VERSION, the C program's own version.
 	CVersionFile string
+}
+
+// Manifests are files of a module that the pin requires.
+type Manifests struct {
+	Module string
+	// Files are paths in the module; their base names must differ.
+	Files []string
 }
 
 // Binary is one program of a component.
@@ -101,6 +110,11 @@ func All() []Component {
 			Merged:   sidecars,
 			Links:    names(sidecars),
 			Tags:     []string{"grpcnotrace"},
+			Manifests: []Manifests{{"github.com/kubernetes-csi/external-snapshotter/client/v8", []string{
+				"config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml",
+				"config/crd/snapshot.storage.k8s.io_volumesnapshotcontents.yaml",
+				"config/crd/snapshot.storage.k8s.io_volumesnapshots.yaml",
+			}}},
 		},
 		{
 			Name: "containerd", Pin: "containerd", Module: "github.com/containerd/containerd/v2",

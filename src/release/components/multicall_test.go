@@ -51,8 +51,10 @@ func main() {
 	file("up/cmd/hello/greeting.go", "package main\n\nfunc greeting() string { return \"hello\" }\n")
 	file("up/cmd/hello/greeting_test.go", "package main\n\nnot Go\n")
 	file("up/cmd/bye/main.go", strings.NewReplacer("FLAG", `"flag"`, "flags.", "flag.", "DEFAULT", "moon", "greeting()", `"bye"`).Replace(program))
+	file("up/config/widget.yaml", "kind: Widget\n")
 	c := Component{
-		Name: "both", Pin: "both", Module: "example.invalid/up", Binaries: []Binary{{"both", "."}},
+		Manifests: []Manifests{{"example.invalid/up", []string{"config/widget.yaml"}}},
+		Name:      "both", Pin: "both", Module: "example.invalid/up", Binaries: []Binary{{"both", "."}},
 		Merged: []Binary{{"hello", "example.invalid/up/cmd/hello"}, {"bye", "example.invalid/up/cmd/bye"}}, Links: []string{"hello", "bye"},
 	}
 	b := Builder{Source: source, Output: output, Log: io.Discard, Environment: []string{"GOFLAGS=-mod=mod", "GOPROXY=off"}}
@@ -74,5 +76,8 @@ func main() {
 		if !strings.HasPrefix(string(text), want) {
 			t.Errorf("%s prints %q, want %q", command, text, want)
 		}
+	}
+	if got := testfiles.Read(t, filepath.Join(output, "both", "manifests", "widget.yaml")); string(got) != "kind: Widget\n" {
+		t.Errorf("the manifest is %q", got)
 	}
 }
