@@ -372,7 +372,7 @@ func (c *call) newVolume(in createVolumeInput, tags Tags) (v Volume, err error) 
 		s := find(c.Snapshots, in.SnapshotId)
 		switch {
 		case s == nil:
-			return v, errorf("InvalidSnapshot.NotFound", "The snapshot '%s' does not exist.", in.SnapshotId)
+			return v, snapshotNotFound(in.SnapshotId)
 		case s.State != snapshotCompleted:
 			return v, errorf("IncorrectState", "The snapshot '%s' is not 'completed'.", s.ID)
 		case in.Size != 0 && in.Size < s.Size:
@@ -389,6 +389,7 @@ func (c *call) newVolume(in createVolumeInput, tags Tags) (v Volume, err error) 
 	}
 	err = shape.check()
 	v.setShape(shape)
+	c.encrypt(&v)
 	return v, err
 }
 
@@ -455,9 +456,9 @@ type attachVolumeInput struct {
 	EbsCardIndex                 int
 }
 
-// maxAttachments is the limit of an instance whose type shares it between volumes, network interfaces and instance store
-// (volumeLimits in pkg/cloud/limits of the EBS CSI driver), less its network interface and its root volume.
-const maxAttachments = 28 - 2
+// attachmentLimit is how many volumes an instance with one network interface can have besides its root volume (getVolumesLimit in
+// pkg/driver/node.go of the EBS CSI driver).
+func attachmentLimit(i *Instance) int { return typeLimits(i.Type).volumes - 1 }
 
 func (c *call) attachVolume(in attachVolumeInput) (*volumeAttachmentView, error) {
 	v, err := c.volume(in.VolumeId)
@@ -498,8 +499,8 @@ func (c *call) checkAttach(v *Volume, i *Instance, device string) error {
 		return errorf("InvalidParameterValue", "Value (%s) for parameter device is invalid. %s is not a valid EBS device name.", device, device)
 	case device == rootDevice || slices.ContainsFunc(devices, func(d deviceView) bool { return d.Name == device }):
 		return errorf("InvalidParameterValue", "Invalid value '%s' for unixDevice. Attachment point %s is already in use", device, device)
-	case len(devices) >= maxAttachments:
-		return errorf("AttachmentLimitExceeded", "Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type, len(devices), maxAttachments)
+	case len(devices) >= attachmentLimit(i):
+		return errorf("AttachmentLimitExceeded", "Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type, len(devices), attachmentLimit(i))
 	}
 	return nil
 }

@@ -68,6 +68,8 @@ type Volume struct {
 	Tags             Tags      `json:"tags,omitempty"`
 
 	State string `json:"state"`
+	// Doomed is true for a volume that disappears instead of becoming available.
+	Doomed bool `json:"doomed,omitempty"`
 	// Due is when the state creating or deleting ends.
 	Due          time.Time     `json:"due,omitzero"`
 	Attachments  []Attachment  `json:"attachments,omitempty"`
@@ -194,6 +196,10 @@ func (s *Simulator) settle() {
 func (s *Simulator) settleVolume(v *Volume, now time.Time) (changed bool) {
 	if v.State == volumeCreating && !now.Before(v.Due) {
 		v.State, changed = volumeAvailable, true
+		if v.Doomed {
+			s.troubles.report(s.log, v.ID, s.options.Disks.Remove(v.ID))
+			v.State = volumeDeleting // for no time
+		}
 	}
 	for i := range v.Attachments {
 		changed = s.settleAttachment(v, &v.Attachments[i], now) || changed

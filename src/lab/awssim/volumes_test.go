@@ -200,6 +200,9 @@ func volumeStory(t *testing.T, covered map[string]bool) {
 	v.wantEvents("forced", "detach 10 true")
 	v.disks.busy = false
 
+	modificationStory(t, v)
+	snapshotStory(t, v)
+
 	wantCode(t, "delete", v.remove(id), "")
 	v.wantState("delete", id, "deleting")
 	v.wantEvents("deleted", "remove vol")
@@ -450,4 +453,188 @@ func TestVolumePermissions(t *testing.T) {
 	wantCode(t, "delete another's volume", remove, "UnauthorizedOperation")
 	_, err = own.ec2.CreateTags(t.Context(), &ec2.CreateTagsInput{Resources: []string{foreign}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}}})
 	wantCode(t, "take another's volume by a tag", err, "UnauthorizedOperation")
+}
+
+// modification is the state of a volume's latest modification with sizes and types.
+func (v *volumes) modification(id string) string {
+	v.covered["ec2:DescribeVolumesModifications"] = true
+	out, err := v.ec2.DescribeVolumesModifications(v.t.Context(), &ec2.DescribeVolumesModificationsInput{VolumeIds: []string{id}})
+	if err != nil {
+		return code(err)
+	}
+	m := out.VolumesModifications[0]
+	return fmt.Sprint(m.ModificationState, " ", *m.OriginalSize, m.OriginalVolumeType, " ", *m.TargetSize, m.TargetVolumeType)
+}
+
+func (v *volumes) modify(in ec2.ModifyVolumeInput) error {
+	v.covered["ec2:ModifyVolume"] = true
+	_, err := v.ec2.ModifyVolume(v.t.Context(), &in)
+	return err
+}
+
+func modificationStory(t *testing.T, v *volumes) {
+	t.Helper()
+	id := v.volume()
+	wantModification := func(when, want string) {
+		t.Helper()
+		if got := v.modification(id); got != want {
+			t.Errorf("%s: got %q, want %q", when, got, want)
+		}
+	}
+	size := func() string {
+		out, err := v.ec2.DescribeVolumes(t.Context(), &ec2.DescribeVolumesInput{VolumeIds: []string{id}})
+		if err != nil {
+			return code(err)
+		}
+		return fmt.Sprint(*out.Volumes[0].Size, out.Volumes[0].VolumeType, aws.ToInt32(out.Volumes[0].Iops))
+	}
+	grow := ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(20)}
+	v.disks.take()
+	wantModification("never modified", "InvalidVolumeModification.NotFound")
+	wantCode(t, "shrink", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(9)}), "InvalidParameterValue")
+	wantCode(t, "too large", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(65537)}), "InvalidParameterValue")
+	wantCode(t, "grow", v.modify(grow), "")
+	wantModification("grow", "modifying 10gp3 20gp3")
+	wantCode(t, "grow while modifying", v.modify(grow), "IncorrectModificationState")
+	if got := size(); got != "10gp33000" {
+		t.Errorf("while modifying: %s", got)
+	}
+	v.clock.advance(time.Second)
+	wantModification("effective", "optimizing 10gp3 20gp3")
+	if got := size(); got != "20gp33000" {
+		t.Errorf("while optimizing: %s", got)
+	}
+	v.wantEvents("grown", "resize 20")
+	wantCode(t, "grow while optimizing", v.modify(grow), "IncorrectModificationState")
+	v.clock.advance(2 * time.Second)
+	wantModification("completed", "completed 10gp3 20gp3")
+	wantCode(t, "grow again", v.modify(grow), "VolumeModificationRateExceeded")
+	v.clock.advance(6 * time.Hour)
+	wantCode(t, "another type", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, VolumeType: "io2", Iops: aws.Int32(200)}), "")
+	v.clock.advance(time.Second)
+	wantModification("another type", "optimizing 20gp3 20io2")
+	if got := size(); got != "20io2200" {
+		t.Errorf("another type: %s", got)
+	}
+	v.covered["ec2:DescribeVolumeStatus"] = true
+	status, err := v.ec2.DescribeVolumeStatus(t.Context(), &ec2.DescribeVolumeStatusInput{VolumeIds: []string{id}})
+	wantCode(t, "status", err, "")
+	if status != nil && *status.VolumeStatuses[0].VolumeStatus.Details[2].Status != "completed" {
+		t.Errorf("status: %v", status.VolumeStatuses[0].VolumeStatus.Details)
+	}
+	v.disks.take()
+}
+
+func snapshotStory(t *testing.T, v *volumes) {
+	t.Helper()
+	for _, action := range []string{"CreateSnapshot", "DescribeSnapshots", "DeleteSnapshot"} {
+		v.covered["ec2:"+action] = true
+	}
+	ctx, id := t.Context(), v.volume()
+	create := func() (*ec2.CreateSnapshotOutput, error) {
+		return v.ec2.CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &id, TagSpecifications: []ec2types.TagSpecification{
+			{ResourceType: ec2types.ResourceTypeSnapshot, Tags: []ec2types.Tag{{Key: aws.String("CSIVolumeSnapshotName"), Value: aws.String("one")}}},
+		}})
+	}
+	v.disks.take()
+	s, err := create()
+	wantCode(t, "snapshot", err, "")
+	v.wantEvents("snapshot", "snapshot")
+	_, err = create()
+	wantCode(t, "too early", err, "SnapshotCreationPerVolumeRateExceeded")
+	from := ec2.CreateVolumeInput{SnapshotId: s.SnapshotId, VolumeType: "gp3"}
+	_, err = v.create(from)
+	wantCode(t, "restore while pending", err, "IncorrectState")
+	find := func(in ec2.DescribeSnapshotsInput) string {
+		out, err := v.ec2.DescribeSnapshots(ctx, &in)
+		if err != nil || len(out.Snapshots) == 0 {
+			return code(err)
+		}
+		return fmt.Sprint(out.Snapshots[0].State, *out.Snapshots[0].VolumeSize)
+	}
+	byName := ec2.DescribeSnapshotsInput{Filters: ec2Filter("tag:CSIVolumeSnapshotName", "one"), MaxResults: aws.Int32(0)}
+	if got := find(byName); got != "pending10" {
+		t.Errorf("by name: %q", got)
+	}
+	v.clock.advance(time.Second)
+	if got := find(ec2.DescribeSnapshotsInput{SnapshotIds: []string{*s.SnapshotId}}); got != "completed10" {
+		t.Errorf("by id: %q", got)
+	}
+	from.Size = aws.Int32(9)
+	_, err = v.create(from)
+	wantCode(t, "restore to a smaller one", err, "InvalidParameterValue")
+	from.Size = nil
+	_, err = v.create(from)
+	wantCode(t, "restore", err, "")
+	v.wantEvents("restore", "create 10 from a snapshot")
+	remove := func() error {
+		_, err := v.ec2.DeleteSnapshot(ctx, &ec2.DeleteSnapshotInput{SnapshotId: s.SnapshotId})
+		return err
+	}
+	wantCode(t, "delete", remove(), "")
+	wantCode(t, "delete again", remove(), "InvalidSnapshot.NotFound")
+	if got := find(ec2.DescribeSnapshotsInput{SnapshotIds: []string{*s.SnapshotId}}); got != "InvalidSnapshot.NotFound" {
+		t.Errorf("deleted: %q", got)
+	}
+	v.wantEvents("deleted", "remove snap")
+	encryptionStory(t, v)
+}
+
+func encryptionStory(t *testing.T, v *volumes) {
+	t.Helper()
+	for _, action := range []string{"GetEbsEncryptionByDefault", "GetEbsDefaultKmsKeyId", "DescribeInstanceTypes"} {
+		v.covered["ec2:"+action] = true
+	}
+	byDefault, err := v.ec2.GetEbsEncryptionByDefault(t.Context(), &ec2.GetEbsEncryptionByDefaultInput{})
+	wantCode(t, "encryption by default", err, "")
+	key, err := v.ec2.GetEbsDefaultKmsKeyId(t.Context(), &ec2.GetEbsDefaultKmsKeyIdInput{})
+	wantCode(t, "default key", err, "")
+	if *byDefault.EbsEncryptionByDefault || *key.KmsKeyId != "arn:aws:kms:us-east-1:123456789012:alias/aws/ebs" {
+		t.Errorf("encryption: %v with %s", *byDefault.EbsEncryptionByDefault, *key.KmsKeyId)
+	}
+	kinds, err := v.ec2.DescribeInstanceTypes(t.Context(), &ec2.DescribeInstanceTypesInput{InstanceTypes: []ec2types.InstanceType{"m5.large"}})
+	wantCode(t, "types", err, "")
+	if ebs := kinds.InstanceTypes[0].EbsInfo; *ebs.MaximumEbsAttachments != 27 || ebs.AttachmentLimitType != "shared" {
+		t.Errorf("m5.large: %d %s", *ebs.MaximumEbsAttachments, ebs.AttachmentLimitType)
+	}
+}
+
+// TestVolumeWithAnUnusableKeyDisappears: CreateVolume succeeds, and the volume is gone when the driver looks for it.
+func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
+	const key = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+	const policy = `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":["ec2:*"%s],"Resource":"*"}]}`
+	for what, c := range map[string]struct {
+		allowed, key string
+		byDefault    bool
+		want         string
+	}{
+		"the key of AWS":                {"", "alias/aws/ebs", false, "available"},
+		"a key without permission":      {"", key, false, "InvalidVolume.NotFound"},
+		"half of the permissions":       {`,"kms:CreateGrant"`, key, false, "InvalidVolume.NotFound"},
+		"a key with permission":         {`,"kms:*"`, key, false, "available"},
+		"by its alias":                  {`,"kms:*"`, "alias/storage", false, "available"},
+		"no such key":                   {`,"kms:*"`, "alias/other", false, "InvalidVolume.NotFound"},
+		"by default":                    {`,"kms:*"`, "", true, "available"},
+		"by default, not permitted":     {"", "", true, "InvalidVolume.NotFound"},
+		"not encrypted, not by default": {"", "", false, "available"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			v := startVolumes(t, func(w *awssim.World) {
+				w.KMSKeys = []awssim.KMSKey{{ARN: key, Alias: "alias/storage"}}
+				w.Encryption = awssim.Encryption{ByDefault: c.byDefault, DefaultKey: key}
+				if err := w.SetPolicy("kubernetes-control", fmt.Appendf(nil, policy, c.allowed)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			in := ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", AvailabilityZone: aws.String("us-east-1a"), Encrypted: aws.Bool(c.key != "")}
+			if c.key != "" {
+				in.KmsKeyId = &c.key
+			}
+			out, err := newClientsAt(v.instanceRole(controlID), v.clock.now).ec2.CreateVolume(t.Context(), &in)
+			wantCode(t, "create", err, "")
+			v.wantState("create", *out.VolumeId, "creating")
+			v.clock.advance(time.Second)
+			v.wantState("created", *out.VolumeId, c.want)
+		})
+	}
 }

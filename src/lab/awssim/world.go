@@ -39,6 +39,9 @@ type World struct {
 
 	Volumes   []Volume   `json:"volumes,omitempty"`
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
+	// Encryption is the account's encryption of new volumes, with KMSKeys besides the key of AWS.
+	Encryption Encryption `json:"encryption,omitzero"`
+	KMSKeys    []KMSKey   `json:"kms_keys,omitempty"`
 	// ClientTokens are those of CreateVolume that EC2 remembers.
 	ClientTokens []ClientToken `json:"client_tokens,omitempty"`
 
