@@ -20,6 +20,7 @@ import (
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/volume"
 )
 
 // HealthPath returns 200 on the port of the API as soon as the cloud process is ready.
@@ -140,7 +141,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		return fmt.Errorf("creating the simulated cloud: %w", err)
 	}
 	simulator, err := awssim.New(world, awssim.Options{
-		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Plumbing: plumbing{l.Network}, Log: log,
+		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Plumbing: plumbing{l.Network}, Disks: volume.Store{StateDir: l.Dir}, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
