@@ -56,13 +56,12 @@ func (b Builder) Packages() []Package {
 		}
 		return p
 	}
-	sidecars := of("csi-sidecars", "csi-sidecars")
-	sidecars.Trees = append(sidecars.Trees, archive.Tree{Dir: b.path("components", "csi-sidecars", "manifests"), Prefix: "manifests"})
+	csi := of("csi", "csi")
+	csi.Trees = append(csi.Trees, archive.Tree{Dir: b.path("components", "csi", "manifests"), Prefix: "manifests"})
 	return []Package{
 		of("kubernetes", "kubernetes"),
 		of("cloud-provider-aws", "cloud-provider-aws"),
-		of("aws-ebs-csi-driver", "aws-ebs-csi-driver"),
-		sidecars,
+		csi,
 		of("containerd", "containerd", "runc"),
 		of("etcd", "etcd"),
 		of("flannel", "flannel"),

@@ -64,8 +64,10 @@ var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
 }
 
-// sidecars are the controllers that connect any CSI driver to Kubernetes. They share most of their packages, so they are one binary.
-var sidecars = []Binary{
+// csiPrograms are the EBS CSI driver, and the sidecars: controllers that connect any driver to Kubernetes. They share most of their
+// packages, and as one binary take half the space.
+var csiPrograms = []Binary{
+	{"aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver/cmd"},
 	{"csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"},
 	{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"},
 	{"csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"},
@@ -96,20 +98,15 @@ func All() []Component {
 			},
 		},
 		{
-			Name: "aws-ebs-csi-driver", Pin: "aws-ebs-csi-driver", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
-			Binaries: []Binary{{"aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver/cmd"}},
-			Tags:     []string{"grpcnotrace"}, // as for cloud-provider-aws
+			Name: "csi", Pin: "csi", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
+			Binaries: []Binary{{"csi", "."}},
+			Merged:   csiPrograms,
+			Links:    names(csiPrograms),
+			Tags:     []string{"grpcnotrace"},
 			Variables: map[string]string{
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/driver.driverVersion": "{version}",
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/cloud.driverVersion":  "{version}",
 			},
-		},
-		{
-			Name: "csi-sidecars", Pin: "csi-sidecars", Module: "github.com/kubernetes-csi/external-provisioner/v6",
-			Binaries: []Binary{{"csi-sidecars", "."}},
-			Merged:   sidecars,
-			Links:    names(sidecars),
-			Tags:     []string{"grpcnotrace"},
 			Manifests: []Manifests{{"github.com/kubernetes-csi/external-snapshotter/client/v8", []string{
 				"config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml",
 				"config/crd/snapshot.storage.k8s.io_volumesnapshotcontents.yaml",
