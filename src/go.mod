@@ -154,7 +154,7 @@ require (
 	google.golang.org/api v0.290.0 // indirect
 	google.golang.org/genproto v0.0.0-20260724162435-b2f20204f0df // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20260724162435-b2f20204f0df // indirect
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20260724162435-b2f20204f0df // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260526163538-3dc84a4a5aaa // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	gotest.tools/v3 v3.5.2 // indirect
@@ -165,6 +165,12 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
 )
 
-// bosh-cli's test helpers ask for it. Without it the helpers that jobs run are compiled of the very packages that Kubernetes
-// is compiled of, 366 of them from the build cache.
-exclude github.com/go-logr/logr v1.4.4
+// bosh-cli's test helpers and storage clients ask for these. Without them the helpers that jobs run are compiled of the very packages
+// that Kubernetes is compiled of, most of them from the build cache.
+exclude (
+	github.com/go-logr/logr v1.4.4
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260630182238-925bb5da69e7
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260706201446-f0a921348800
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260720155508-bb71a54f79dc
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20260724162435-b2f20204f0df
+)
