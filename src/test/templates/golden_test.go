@@ -133,7 +133,10 @@ var everything = map[string]values{
 var routesLink = map[string]values{"cloud-routes": {"configure_cloud_routes": true}}
 
 // storageLink is that of the EBS CSI controllers.
-var storageLink = map[string]values{"storage": {"storage_classes": []any{}}}
+var storageLink = map[string]values{"storage": {"storage_classes": []any{
+	values{"name": "gp3"},
+	values{"name": "fast", "zones": []any{"eu-central-1a"}, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
+}}}
 
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
