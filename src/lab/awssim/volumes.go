@@ -78,13 +78,12 @@ type Volume struct {
 
 // Attachment is a volume's attachment to an instance.
 type Attachment struct {
-	Instance            string    `json:"instance"`
-	Device              string    `json:"device"`
-	State               string    `json:"state"`
-	Time                time.Time `json:"time"`         // of the call of AttachVolume
-	Due                 time.Time `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
-	Force               bool      `json:"force,omitempty"`
-	DeleteOnTermination bool      `json:"delete_on_termination,omitempty"`
+	Instance string    `json:"instance"`
+	Device   string    `json:"device"`
+	State    string    `json:"state"`
+	Time     time.Time `json:"time"`         // of the call of AttachVolume
+	Due      time.Time `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
+	Force    bool      `json:"force,omitempty"`
 }
 
 // Modification is a volume's latest change of size, type or performance.
@@ -266,7 +265,7 @@ func (v *Volume) setShape(s VolumeShape) {
 	v.Type, v.Size, v.IOPS, v.Throughput, v.MultiAttach = s.Type, s.Size, s.IOPS, s.Throughput, s.MultiAttach
 }
 
-// releaseVolumes detaches the volumes of a terminated instance, and deletes those that end with it.
+// releaseVolumes detaches the volumes of a terminated instance.
 func (c *call) releaseVolumes(instance string) {
 	for i := range c.Volumes {
 		v := &c.Volumes[i]
