@@ -755,3 +755,18 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 		})
 	}
 }
+
+func TestWorldRefusesWrongVolumes(t *testing.T) {
+	for want, change := range map[string]func(*awssim.World){
+		"attach -1s; must be positive":          func(w *awssim.World) { w.Settings.Volumes.Attach = awssim.Duration(-time.Second) },
+		`id "disk-1"; must start with vol-`:     func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "disk-1", Size: 1}} },
+		"vol-1: size 0; must be at least 1 GiB": func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "vol-1"}} },
+		`snapshots: duplicate id "snap-1"`:      func(w *awssim.World) { w.Snapshots = []awssim.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}} },
+	} {
+		world := testWorld(t)
+		change(world)
+		if _, err := awssim.New(world, awssim.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
