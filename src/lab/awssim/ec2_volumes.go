@@ -47,8 +47,8 @@ func (s *VolumeShape) check() error {
 		return errorf("UnknownVolumeType", "Unsupported volume type '%s' for volume creation.", s.Type)
 	}
 	t := volumeTypes[i]
-	if s.MultiAttach && s.Type != "io1" && s.Type != "io2" {
-		return errorf("InvalidParameterCombination", "The parameter multiAttachEnabled is not supported for %s volumes.", t.name)
+	if s.MultiAttach {
+		return errorf("UnsupportedOperation", "awssim does not simulate volumes that are attached to several instances.")
 	}
 	if err := t.checkIOPS(s); err != nil {
 		return err
@@ -480,12 +480,11 @@ func (c *call) attachVolume(in attachVolumeInput) (*volumeAttachmentView, error)
 }
 
 func (c *call) checkAttach(v *Volume, i *Instance, device string) error {
-	attached := slices.ContainsFunc(v.Attachments, func(a Attachment) bool { return a.Instance == i.ID })
 	devices, limit := c.deviceViews(i), typeLimits(i.Type).volumes
 	switch {
-	case attached, v.State == volumeInUse && !v.MultiAttach:
+	case v.State == volumeInUse:
 		return errorf("VolumeInUse", "%s is already attached to an instance", v.ID)
-	case v.State != volumeAvailable && v.State != volumeInUse:
+	case v.State != volumeAvailable:
 		return errorf("IncorrectState", "Volume '%s' is not 'available'.", v.ID)
 	case i.State != Running && i.State != Stopped:
 		return errorf("IncorrectState", "Instance '%s' is not 'running'.", i.ID)

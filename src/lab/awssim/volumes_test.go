@@ -410,6 +410,7 @@ func TestCreateVolumeChecksLimits(t *testing.T) {
 		{"zone by id", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZoneId: aws.String("use1-az2")}, ""},
 		{"both", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"), AvailabilityZoneId: aws.String("use1-az1")}, "InvalidParameterCombination"},
 		{"key without encryption", ec2.CreateVolumeInput{Size: aws.Int32(1), KmsKeyId: aws.String("alias/a")}, "InvalidParameterDependency"},
+		{"several instances", ec2.CreateVolumeInput{Size: aws.Int32(4), VolumeType: "io2", Iops: aws.Int32(100), MultiAttachEnabled: aws.Bool(true)}, "UnsupportedOperation"},
 		{"dry run", ec2.CreateVolumeInput{Size: aws.Int32(1), DryRun: aws.Bool(true)}, "DryRunOperation"},
 		{"no such snapshot", ec2.CreateVolumeInput{Size: aws.Int32(1), SnapshotId: aws.String("snap-00000000000000fff")}, "InvalidSnapshot.NotFound"},
 	} {
