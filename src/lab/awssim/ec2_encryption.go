@@ -87,7 +87,8 @@ func (c *call) getDefaultKey(struct{}) (*defaultKeyOutput, error) {
 	return &defaultKeyOutput{c.defaultKey()}, nil
 }
 
-// instanceType has what EC2 says about a type's attachments (DescribeInstanceTypes; the table in pkg/cloud/limits of the EBS CSI driver).
+// instanceType has what EC2 says about a type's attachments (DescribeInstanceTypes; the table in pkg/cloud/limits of the EBS CSI driver,
+// whose getVolumesLimit in pkg/driver/node.go counts the root volume, and does not count the first network interface).
 type instanceType struct {
 	name    string
 	volumes int

@@ -246,7 +246,7 @@ func (c *call) instanceView(i *Instance) instanceView {
 	nic.AvailabilityZone, nic.Tags = "", nil
 	nic.Attachment.Instance = ""
 	v.Interfaces = []interfaceView{nic}
-	v.Devices = c.deviceViews(i.ID)
+	v.Devices = c.deviceViews(i)
 	return v
 }
 

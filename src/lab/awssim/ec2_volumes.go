@@ -47,8 +47,8 @@ func (s *VolumeShape) check() error {
 		return errorf("UnknownVolumeType", "Unsupported volume type '%s' for volume creation.", s.Type)
 	}
 	t := volumeTypes[i]
-	if s.MultiAttach && s.Type != "io1" && s.Type != "io2" {
-		return errorf("InvalidParameterCombination", "The parameter multiAttachEnabled is not supported for %s volumes.", t.name)
+	if s.MultiAttach {
+		return errorf("UnsupportedOperation", "awssim does not simulate volumes that are attached to several instances.")
 	}
 	if err := t.checkIOPS(s); err != nil {
 		return err
@@ -132,7 +132,7 @@ type volumeAttachmentView struct {
 	Device              string `xml:"device"`
 	State               string `xml:"status"`
 	Time                string `xml:"attachTime"`
-	DeleteOnTermination bool   `xml:"deleteOnTermination"`
+	DeleteOnTermination bool   `xml:"deleteOnTermination"` // false for what AttachVolume attaches
 }
 
 type volumeView struct {
@@ -166,7 +166,7 @@ func (c *call) volumeView(v *Volume) volumeView {
 }
 
 func (v *Volume) attachmentView(a *Attachment) volumeAttachmentView {
-	return volumeAttachmentView{v.ID, a.Instance, a.Device, a.State, formatTime(a.Time), a.DeleteOnTermination}
+	return volumeAttachmentView{v.ID, a.Instance, a.Device, a.State, formatTime(a.Time), false}
 }
 
 // deviceView is an element of an instance's block device mapping.
@@ -180,15 +180,18 @@ type deviceView struct {
 	} `xml:"ebs"`
 }
 
-func (c *call) deviceViews(instance string) []deviceView {
-	var views []deviceView
-	for i := range c.Volumes {
-		for _, a := range c.Volumes[i].Attachments {
-			if a.Instance != instance {
+// deviceViews are the root volume, which exists only here, and the attached volumes.
+func (c *call) deviceViews(i *Instance) []deviceView {
+	root := deviceView{Name: rootDevice}
+	root.EBS.Volume, root.EBS.Status, root.EBS.Time, root.EBS.DeleteOnTermination = "vol-"+i.ID[len("i-"):], attachmentAttached, formatTime(i.LaunchTime), true
+	views := []deviceView{root}
+	for k := range c.Volumes {
+		for _, a := range c.Volumes[k].Attachments {
+			if a.Instance != i.ID {
 				continue
 			}
 			view := deviceView{Name: a.Device}
-			view.EBS.Volume, view.EBS.Status, view.EBS.Time, view.EBS.DeleteOnTermination = c.Volumes[i].ID, a.State, formatTime(a.Time), a.DeleteOnTermination
+			view.EBS.Volume, view.EBS.Status, view.EBS.Time = c.Volumes[k].ID, a.State, formatTime(a.Time)
 			views = append(views, view)
 		}
 	}
@@ -274,11 +277,10 @@ func (c *call) volumeAttributes(v *Volume) (attributes, Tags) {
 	return attributes{
 		"volume-id": one(v.ID), "status": one(v.State), "volume-type": one(v.Type), "size": one(strconv.Itoa(v.Size)), "snapshot-id": one(v.Snapshot),
 		"availability-zone": one(v.AvailabilityZone), "encrypted": one(strconv.FormatBool(v.Encrypted)), "create-time": one(formatTime(v.Created)),
-		"multi-attach-enabled":             one(strconv.FormatBool(v.MultiAttach)),
-		"attachment.instance-id":           attachments(func(a Attachment) string { return a.Instance }),
-		"attachment.device":                attachments(func(a Attachment) string { return a.Device }),
-		"attachment.status":                attachments(func(a Attachment) string { return a.State }),
-		"attachment.delete-on-termination": attachments(func(a Attachment) string { return strconv.FormatBool(a.DeleteOnTermination) }),
+		"multi-attach-enabled":   one(strconv.FormatBool(v.MultiAttach)),
+		"attachment.instance-id": attachments(func(a Attachment) string { return a.Instance }),
+		"attachment.device":      attachments(func(a Attachment) string { return a.Device }),
+		"attachment.status":      attachments(func(a Attachment) string { return a.State }),
 	}, v.Tags
 }
 
@@ -456,10 +458,6 @@ type attachVolumeInput struct {
 	EbsCardIndex                 int
 }
 
-// attachmentLimit is how many volumes an instance with one network interface can have besides its root volume (getVolumesLimit in
-// pkg/driver/node.go of the EBS CSI driver).
-func attachmentLimit(i *Instance) int { return typeLimits(i.Type).volumes - 1 }
-
 func (c *call) attachVolume(in attachVolumeInput) (*volumeAttachmentView, error) {
 	v, err := c.volume(in.VolumeId)
 	if err != nil {
@@ -482,12 +480,11 @@ func (c *call) attachVolume(in attachVolumeInput) (*volumeAttachmentView, error)
 }
 
 func (c *call) checkAttach(v *Volume, i *Instance, device string) error {
-	attached := slices.ContainsFunc(v.Attachments, func(a Attachment) bool { return a.Instance == i.ID })
-	devices := c.deviceViews(i.ID)
+	devices, limit := c.deviceViews(i), typeLimits(i.Type).volumes
 	switch {
-	case attached, v.State == volumeInUse && !v.MultiAttach:
+	case v.State == volumeInUse:
 		return errorf("VolumeInUse", "%s is already attached to an instance", v.ID)
-	case v.State != volumeAvailable && v.State != volumeInUse:
+	case v.State != volumeAvailable:
 		return errorf("IncorrectState", "Volume '%s' is not 'available'.", v.ID)
 	case i.State != Running && i.State != Stopped:
 		return errorf("IncorrectState", "Instance '%s' is not 'running'.", i.ID)
@@ -497,10 +494,10 @@ func (c *call) checkAttach(v *Volume, i *Instance, device string) error {
 		return errorf("MissingParameter", "The request must contain the parameter device")
 	case !strings.HasPrefix(device, "/dev/sd") && !strings.HasPrefix(device, "/dev/xvd"):
 		return errorf("InvalidParameterValue", "Value (%s) for parameter device is invalid. %s is not a valid EBS device name.", device, device)
-	case device == rootDevice || slices.ContainsFunc(devices, func(d deviceView) bool { return d.Name == device }):
+	case slices.ContainsFunc(devices, func(d deviceView) bool { return d.Name == device }):
 		return errorf("InvalidParameterValue", "Invalid value '%s' for unixDevice. Attachment point %s is already in use", device, device)
-	case len(devices) >= attachmentLimit(i):
-		return errorf("AttachmentLimitExceeded", "Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type, len(devices), attachmentLimit(i))
+	case len(devices) >= limit:
+		return errorf("AttachmentLimitExceeded", "Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type, len(devices), limit)
 	}
 	return nil
 }

@@ -78,13 +78,12 @@ type Volume struct {
 
 // Attachment is a volume's attachment to an instance.
 type Attachment struct {
-	Instance            string    `json:"instance"`
-	Device              string    `json:"device"`
-	State               string    `json:"state"`
-	Time                time.Time `json:"time"`         // of the call of AttachVolume
-	Due                 time.Time `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
-	Force               bool      `json:"force,omitempty"`
-	DeleteOnTermination bool      `json:"delete_on_termination,omitempty"`
+	Instance string    `json:"instance"`
+	Device   string    `json:"device"`
+	State    string    `json:"state"`
+	Time     time.Time `json:"time"`         // of the call of AttachVolume
+	Due      time.Time `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
+	Force    bool      `json:"force,omitempty"`
 }
 
 // Modification is a volume's latest change of size, type or performance.
@@ -137,16 +136,38 @@ type VolumeDelays struct {
 	Snapshots     Duration `json:"snapshots,omitzero"`
 }
 
+// volumeDelay is a delay with its default.
+type volumeDelay struct {
+	name  string
+	field *Duration
+	value time.Duration
+}
+
+func (d *VolumeDelays) list() []volumeDelay {
+	return []volumeDelay{
+		{"create", &d.Create, 500 * time.Millisecond}, {"attach", &d.Attach, time.Second}, {"detach", &d.Detach, time.Second},
+		{"delete", &d.Delete, 500 * time.Millisecond}, {"modify", &d.Modify, time.Second}, {"optimize", &d.Optimize, 2 * time.Second},
+		{"snapshot", &d.Snapshot, time.Second}, {"modifications", &d.Modifications, 6 * time.Hour}, {"snapshots", &d.Snapshots, 15 * time.Second},
+	}
+}
+
 func (d *VolumeDelays) setDefaults() {
-	for _, s := range []struct {
-		field *Duration
-		value time.Duration
-	}{
-		{&d.Create, 500 * time.Millisecond}, {&d.Attach, time.Second}, {&d.Detach, time.Second}, {&d.Delete, 500 * time.Millisecond},
-		{&d.Modify, time.Second}, {&d.Optimize, 2 * time.Second}, {&d.Snapshot, time.Second},
-		{&d.Modifications, 6 * time.Hour}, {&d.Snapshots, 15 * time.Second},
-	} {
-		*s.field = cmp.Or(*s.field, Duration(s.value))
+	for _, delay := range d.list() {
+		*delay.field = cmp.Or(*delay.field, Duration(delay.value))
+	}
+}
+
+// validateVolumes checks what a world file or the admin API can get wrong.
+func (w *World) validateVolumes(v *validation) {
+	for _, delay := range w.Settings.Volumes.list() {
+		v.check(*delay.field > 0, "settings: volumes: %s %v; must be positive, since EC2 always takes some time", delay.name, time.Duration(*delay.field))
+	}
+	for _, volume := range w.Volumes {
+		v.id("volumes", volume.ID, "vol-")
+		v.check(volume.Size > 0, "volumes: %s: size %d; must be at least 1 GiB", volume.ID, volume.Size)
+	}
+	for _, s := range w.Snapshots {
+		v.id("snapshots", s.ID, "snap-")
 	}
 }
 
@@ -266,7 +287,7 @@ func (v *Volume) setShape(s VolumeShape) {
 	v.Type, v.Size, v.IOPS, v.Throughput, v.MultiAttach = s.Type, s.Size, s.IOPS, s.Throughput, s.MultiAttach
 }
 
-// releaseVolumes detaches the volumes of a terminated instance, and deletes those that end with it.
+// releaseVolumes detaches the volumes of a terminated instance.
 func (c *call) releaseVolumes(instance string) {
 	for i := range c.Volumes {
 		v := &c.Volumes[i]

@@ -15,6 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
+	cloudaws "kubernetes-release/helpers/cloud/aws"
+	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/lab/awssim"
 )
 
@@ -183,7 +185,7 @@ func volumeStory(t *testing.T, covered map[string]bool) {
 	v.clock.advance(time.Second)
 	v.wantState("attached", id, "in-use attached "+device)
 	v.wantEvents("attached", "attach 10")
-	if got := v.mapping(controlID); got != device+" "+id+" attached" {
+	if got := v.mapping(controlID); got != "/dev/sda1 vol-0000000000000c001 attached, "+device+" "+id+" attached" {
 		t.Errorf("the instance's block devices: %q", got)
 	}
 
@@ -408,11 +410,127 @@ func TestCreateVolumeChecksLimits(t *testing.T) {
 		{"zone by id", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZoneId: aws.String("use1-az2")}, ""},
 		{"both", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"), AvailabilityZoneId: aws.String("use1-az1")}, "InvalidParameterCombination"},
 		{"key without encryption", ec2.CreateVolumeInput{Size: aws.Int32(1), KmsKeyId: aws.String("alias/a")}, "InvalidParameterDependency"},
+		{"several instances", ec2.CreateVolumeInput{Size: aws.Int32(4), VolumeType: "io2", Iops: aws.Int32(100), MultiAttachEnabled: aws.Bool(true)}, "UnsupportedOperation"},
 		{"dry run", ec2.CreateVolumeInput{Size: aws.Int32(1), DryRun: aws.Bool(true)}, "DryRunOperation"},
 		{"no such snapshot", ec2.CreateVolumeInput{Size: aws.Int32(1), SnapshotId: aws.String("snap-00000000000000fff")}, "InvalidSnapshot.NotFound"},
 	} {
 		_, err := v.create(c.in)
 		wantCode(t, c.what, err, c.code)
+	}
+}
+
+// TestVolumeCallsWithFaults: what makes EC2's other calls fail or wait applies to those for volumes too.
+func TestVolumeCallsWithFaults(t *testing.T) {
+	v := startVolumes(t, func(w *awssim.World) {
+		w.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:AttachVolume", Burst: 1, Rate: 1}}
+	})
+	inject := func(f awssim.Fault) {
+		t.Helper()
+		f.Count = 1
+		if err := v.sim.InjectFault(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func() (string, error) {
+		return v.create(ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", ClientToken: aws.String("one")})
+	}
+	inject(awssim.Fault{Action: "ec2:CreateVolume", Kind: awssim.FaultError, Code: "InsufficientVolumeCapacity", Status: 500})
+	_, err := create()
+	wantCode(t, "fails", err, "InsufficientVolumeCapacity")
+	v.wantEvents("fails", "")
+	inject(awssim.Fault{Action: "ec2:CreateVolume", Kind: awssim.FaultTruncate})
+	if _, err := create(); err == nil {
+		t.Error("an answer that was broken off was understood")
+	}
+	v.wantEvents("the answer is lost", "create 1")
+	id, err := create()
+	wantCode(t, "again", err, "")
+	v.wantEvents("again, the same volume", "")
+	v.clock.advance(time.Second)
+	wantCode(t, "attach", v.attach(id, controlID, device), "")
+	wantCode(t, "throttled", v.attach(id, controlID, device), "RequestLimitExceeded")
+	v.clock.advance(time.Second)
+	wantCode(t, "not throttled any more", v.attach(id, controlID, device), "VolumeInUse")
+}
+
+// TestGeneratedPolicyOfStorage plays, with the credentials of a control VM, an attacker who wants other volumes and instances.
+func TestGeneratedPolicyOfStorage(t *testing.T) {
+	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := policy.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := startVolumes(t, func(w *awssim.World) {
+		if err := w.SetPolicy("kubernetes-control", content); err != nil {
+			t.Fatal(err)
+		}
+	})
+	foreign, shared, own := v.volume(), v.volume(), v.volume()
+	tag := func(id, value string) {
+		_, err := v.ec2.CreateTags(t.Context(), &ec2.CreateTagsInput{Resources: []string{id}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: &value}}})
+		wantCode(t, "tag", err, "")
+	}
+	tag(shared, "shared")
+	tag(own, "owned")
+	role := newClientsAt(v.instanceRole(controlID), v.clock.now).ec2
+	ctx, dry := t.Context(), aws.Bool(true)
+	tags := func(kind ec2types.ResourceType, key string) []ec2types.TagSpecification {
+		return []ec2types.TagSpecification{{ResourceType: kind, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}}}
+	}
+	attach := func(volume, instance string) error {
+		_, err := role.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: aws.String(device), DryRun: dry})
+		return err
+	}
+	remove := func(volume string) error {
+		_, err := role.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &volume, DryRun: dry})
+		return err
+	}
+	create := func(key string) error {
+		_, err := role.CreateVolume(ctx, &ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"), TagSpecifications: tags(ec2types.ResourceTypeVolume, key), DryRun: dry})
+		return err
+	}
+	snapshot := func(volume, key string) error {
+		_, err := role.CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &volume, TagSpecifications: tags(ec2types.ResourceTypeSnapshot, key), DryRun: dry})
+		return err
+	}
+	modify := func(volume string) error {
+		_, err := role.ModifyVolume(ctx, &ec2.ModifyVolumeInput{VolumeId: &volume, Size: aws.Int32(20), DryRun: dry})
+		return err
+	}
+	take := func(volume string) error {
+		_, err := role.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{volume}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}}, DryRun: dry})
+		return err
+	}
+	for _, step := range []struct {
+		name   string
+		denied bool
+		err    error
+	}{
+		{"attach an own volume to a node", false, attach(own, workerID)},
+		{"attach a shared volume to a node", false, attach(shared, workerID)},
+		{"attach a foreign volume", true, attach(foreign, workerID)},
+		{"attach to a foreign instance", true, attach(own, bareID)},
+		{"delete an own volume", false, remove(own)},
+		{"delete a shared volume", true, remove(shared)},
+		{"delete a foreign volume", true, remove(foreign)},
+		{"create a volume", false, create(clusterTag)},
+		{"create a volume of another cluster", true, create("kubernetes.io/cluster/other")},
+		{"copy an own volume", false, snapshot(own, clusterTag)},
+		{"copy a foreign volume", true, snapshot(foreign, clusterTag)},
+		{"copy to another cluster", true, snapshot(own, "kubernetes.io/cluster/other")},
+		{"grow a shared volume", false, modify(shared)},
+		{"grow a foreign volume", true, modify(foreign)},
+		{"take a foreign volume by a tag", true, take(foreign)},
+		{"take a shared volume by a tag", true, take(shared)},
+	} {
+		want := "DryRunOperation"
+		if step.denied {
+			want = "UnauthorizedOperation"
+		}
+		wantCode(t, step.name, step.err, want)
 	}
 }
 
@@ -636,5 +754,20 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 			v.clock.advance(time.Second)
 			v.wantState("created", *out.VolumeId, c.want)
 		})
+	}
+}
+
+func TestWorldRefusesWrongVolumes(t *testing.T) {
+	for want, change := range map[string]func(*awssim.World){
+		"attach -1s; must be positive":          func(w *awssim.World) { w.Settings.Volumes.Attach = awssim.Duration(-time.Second) },
+		`id "disk-1"; must start with vol-`:     func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "disk-1", Size: 1}} },
+		"vol-1: size 0; must be at least 1 GiB": func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "vol-1"}} },
+		`snapshots: duplicate id "snap-1"`:      func(w *awssim.World) { w.Snapshots = []awssim.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}} },
+	} {
+		world := testWorld(t)
+		change(world)
+		if _, err := awssim.New(world, awssim.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
 	}
 }

@@ -357,6 +357,7 @@ func (w *World) Validate() error {
 	for _, p := range w.InstanceProfiles {
 		v.check(p.Role == "" || find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name, p.Role)
 	}
+	w.validateVolumes(&v)
 	addresses := map[netip.Addr]string{}
 	for _, i := range w.Instances {
 		w.validateInstance(&v, i, addresses)
