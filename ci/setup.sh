@@ -9,7 +9,7 @@ wanted=(
   ruby                                               # ERB, in which BOSH templates are written
   monit                                              # supervises processes on VMs, the lab's too
   systemd                                            # a VM of the lab has its programs, and substitutes what needs the daemon
-  conntrack e2fsprogs ethtool iproute2 iptables kmod nftables socat util-linux # what kubelet, kube-proxy and flannel call
+  conntrack e2fsprogs ethtool iproute2 iptables kmod nftables socat util-linux xfsprogs # what programs of nodes call
   shellcheck                                         # make lint
   xz-utils                                           # packs the release's packages
 )

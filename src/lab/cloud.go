@@ -21,6 +21,7 @@ import (
 	"kubernetes-release/lab/cpi"
 	"kubernetes-release/lab/dns"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/volume"
 )
 
 // HealthPath returns 200 on the port of the API as soon as the cloud process is ready.
@@ -38,6 +39,8 @@ type cloudSettings struct {
 	Cluster string `json:"cluster"`
 	// CloudRoutes is whether the cloud controller manages pod routes, for which its role needs more permissions.
 	CloudRoutes bool `json:"cloud_routes,omitempty"`
+	// Storage is whether the EBS CSI driver runs, which uses the role of the control VMs.
+	Storage bool `json:"storage,omitempty"`
 	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
 	CloudConfig string `json:"cloud_config,omitempty"`
 }
@@ -47,7 +50,7 @@ type cloudSettings struct {
 func (c cloudSettings) world(number int) (*awssim.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
-		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.CloudRoutes, CloudConfig: []byte(c.CloudConfig)})
+		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.CloudRoutes, Storage: c.Storage, CloudConfig: []byte(c.CloudConfig)})
 		if err != nil {
 			return nil, fmt.Errorf("policy of the role %s: %w", role, err)
 		}
@@ -67,7 +70,7 @@ func (s *session) writeCloudSettings() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes(), CloudConfig: s.cloudConfig()})
+	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes(), Storage: s.storage(), CloudConfig: s.cloudConfig()})
 	if err != nil {
 		return err
 	}
@@ -110,6 +113,18 @@ func (s *session) cloudRoutes() bool {
 	return false
 }
 
+// storage reports whether the deployment has the EBS CSI driver.
+func (s *session) storage() bool {
+	for _, group := range s.plan.Groups {
+		for _, job := range group.Jobs {
+			if job.Job.Name == "ebs-csi-controller" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // cloud returns the CPI's client of the simulated cloud.
 func (l *Lab) cloud() cpi.Cloud {
 	return cpi.NewAWS(APIURL(l.Network), awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
@@ -141,7 +156,8 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		return fmt.Errorf("creating the simulated cloud: %w", err)
 	}
 	simulator, err := awssim.New(world, awssim.Options{
-		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Registry: l.Network.Gateway(), Plumbing: plumbing{l.Network}, Log: log,
+		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Registry: l.Network.Gateway(), Plumbing: plumbing{l.Network},
+		Disks: volume.Store{StateDir: l.Dir}, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)

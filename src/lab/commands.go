@@ -15,6 +15,7 @@ import (
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/vm"
+	"kubernetes-release/lab/volume"
 )
 
 // Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the errand, unless
@@ -208,7 +209,7 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 	if _, running := l.runningCloud(); running {
 		removed = append(removed, "the cloud process")
 	}
-	problems = append(problems, l.stopCloud(ctx))
+	problems = append(problems, l.stopCloud(ctx), volume.Store{StateDir: l.Dir}.Release())
 	if l.Network.Exists() {
 		removed = append(removed, fmt.Sprintf("network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(), l.Network.HostInterface()))
 	}

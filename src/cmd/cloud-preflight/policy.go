@@ -49,6 +49,8 @@ func newPolicyCommand() *cobra.Command {
 	flags.StringVar(&config, "cloud-config", "", "the cloud controller's configuration `FILE` (property config of the job cloud-provider), which adds and removes permissions")
 	flags.BoolVar(&o.AssumedRole, "assumed-role", false, "print the policy of the role in the configuration's RoleARN, in place of the one of the instance profile")
 	flags.BoolVar(&o.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
+	flags.BoolVar(&o.Storage, "storage", false, "include the permissions of the EBS CSI driver, on control machines")
+	flags.StringSliceVar(&o.Keys, "key", nil, "`ARN` of a customer managed key that volumes are encrypted with; can be repeated")
 	flags.BoolVar(&o.WideOpen, "wide-open", false, "allow everything in EC2, load balancers and ECR: for experiments, not for production")
 	return command
 }

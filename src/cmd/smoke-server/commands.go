@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -65,6 +66,38 @@ func hostname() *cobra.Command {
 				return err
 			}
 			_, err = fmt.Fprintln(command.OutOrStdout(), name)
+			return err
+		},
+	}
+}
+
+func store() *cobra.Command {
+	return &cobra.Command{
+		Use:   "store FILE TEXT",
+		Short: "Write a text to a file, and wait until it is on the disk",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, arguments []string) error {
+			file, err := os.Create(arguments[0])
+			if err != nil {
+				return err
+			}
+			_, err = file.WriteString(arguments[1])
+			return errors.Join(err, file.Sync(), file.Close())
+		},
+	}
+}
+
+func show() *cobra.Command {
+	return &cobra.Command{
+		Use:   "show FILE",
+		Short: "Print a file",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			text, err := os.ReadFile(arguments[0])
+			if err != nil {
+				return err
+			}
+			_, err = command.OutOrStdout().Write(text)
 			return err
 		},
 	}

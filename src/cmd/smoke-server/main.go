@@ -33,6 +33,6 @@ func newCommand() *cobra.Command {
 			return serve(command.Context(), listener, lingerTime)
 		},
 	}
-	root.AddCommand(resolve(), get(), hostname())
+	root.AddCommand(resolve(), get(), hostname(), store(), show())
 	return root
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +55,8 @@ const (
 
 // Options of Apply.
 type Options struct {
-	// Dir is the directory of the manifests.
-	Dir string
+	// Dirs are the directories of the manifests.
+	Dirs []string
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
@@ -92,7 +93,7 @@ func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.
 func apply(ctx context.Context, config *rest.Config, options Options, inventory string, log *slog.Logger) (Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("timeout of %s exceeded", options.Timeout))
 	defer cancel()
-	objects, err := Load(options.Dir, options.Images)
+	objects, err := Load(options.Dirs, options.Images)
 	if err != nil {
 		return Result{}, err
 	}
@@ -272,7 +273,8 @@ func sameContent(a, b *unstructured.Unstructured) bool {
 
 // explain adds a remedy to errors that an operator can fix.
 func explain(err error) error {
-	if apierrors.IsInvalid(err) && (strings.Contains(err.Error(), "immutable") || strings.Contains(err.Error(), "cannot change roleRef")) {
+	immutable := regexp.MustCompile(`immutable|cannot change roleRef|updates to \w+ are forbidden`)
+	if apierrors.IsInvalid(err) && immutable.MatchString(err.Error()) {
 		return fmt.Errorf("%w; the field is immutable: delete the object by hand and apply again", err)
 	}
 	return err

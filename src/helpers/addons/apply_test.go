@@ -88,7 +88,7 @@ func (b bench) apply(inventory string, files map[string]string) (Result, error) 
 func (b bench) applyWith(config *rest.Config, inventory string, files map[string]string) (Result, error) {
 	b.t.Helper()
 	return apply(context.Background(), config, Options{
-		Dir: directory(b.t, files), Images: Images{"addon": "example/addon:1"}, KeepObsolete: b.keepObsolete, Timeout: 30 * time.Second,
+		Dirs: []string{directory(b.t, files)}, Images: Images{"addon": "example/addon:1"}, KeepObsolete: b.keepObsolete, Timeout: 30 * time.Second,
 	}, inventory, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
 }
 
@@ -451,7 +451,7 @@ func unavailable(b bench) {
 
 	absent := rest.CopyConfig(b.config)
 	absent.Host = "https://127.0.0.1:1"
-	_, err := Apply(context.Background(), absent, Options{Dir: directory(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")}), Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
+	_, err := Apply(context.Background(), absent, Options{Dirs: []string{directory(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")})}, Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
 	if err == nil || !strings.Contains(err.Error(), "wait for the API server") || !strings.Contains(err.Error(), "timeout of 1s") || !strings.Contains(err.Error(), "connection refused") {
 		b.t.Errorf("got %v; want the deadline and the last error", err)
 	}

@@ -48,11 +48,26 @@ func (o Object) key() key {
 	return key{o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName()}
 }
 
-// Load reads every *.yaml, *.yml and *.json file of a directory in the order of the names, expands the placeholders of
-// images and splits Lists. The error lists all problems, each with file and document.
+// Load reads every *.yaml, *.yml and *.json file of the directories, of each in the order of the names, expands the placeholders
+// of images and splits Lists. The error lists all problems, each with file and document.
 //
-// A directory without any object is an error: applied, it would delete everything that was applied before.
-func Load(dir string, images Images) ([]Object, error) {
+// A directory without any object is an error: applied, it would delete everything that was applied from it before.
+func Load(dirs []string, images Images) ([]Object, error) {
+	var objects []Object
+	var problems []error
+	for _, dir := range dirs {
+		found, err := loadDir(dir, images)
+		objects = append(objects, found...)
+		problems = append(problems, err)
+	}
+	problems = append(problems, duplicates(objects))
+	if err := errors.Join(problems...); err != nil {
+		return nil, err
+	}
+	return objects, nil
+}
+
+func loadDir(dir string, images Images) ([]Object, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, fmt.Errorf("read manifests: %w", err)
@@ -67,7 +82,6 @@ func Load(dir string, images Images) ([]Object, error) {
 		objects = append(objects, found...)
 		problems = append(problems, err)
 	}
-	problems = append(problems, duplicates(objects))
 	if err := errors.Join(problems...); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ items:
 		"30-c.json":  `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}`,
 		"README.txt": "not a manifest",
 	})
-	objects, err := Load(dir, Images{"dns": "example/dns:1", "pause": "example/pause:2"})
+	objects, err := Load([]string{dir}, Images{"dns": "example/dns:1", "pause": "example/pause:2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Load(directory(t, test.files), Images{"dns": "d", "pause": "p"})
+			_, err := Load([]string{directory(t, test.files)}, Images{"dns": "d", "pause": "p"})
 			if err == nil {
 				t.Fatal("was accepted")
 			}

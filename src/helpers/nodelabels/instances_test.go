@@ -91,7 +91,7 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{Dir: dir, Timeout: time.Minute}, log); err != nil {
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{Dirs: []string{dir}, Timeout: time.Minute}, log); err != nil {
 		t.Fatal(err)
 	}
 	const name = "worker-3c5e8f1a"

@@ -50,6 +50,12 @@ type Config struct {
 	ConfigureCloudRoutes bool `json:"configure_cloud_routes,omitempty"`
 	// UnencapsulatedPodNetwork: packets leave machines with pod addresses, so the cloud must not filter by address.
 	UnencapsulatedPodNetwork bool `json:"unencapsulated_pod_network,omitempty"`
+	// Storage: the EBS CSI driver creates and attaches volumes with the role of control machines.
+	Storage bool `json:"storage,omitempty"`
+	// StorageZones are the availability zones that StorageClasses name.
+	StorageZones []string `json:"storage_zones,omitempty"`
+	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
+	StorageKeys []string `json:"storage_keys,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once the
 	// kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`

@@ -354,6 +354,7 @@ func (s *Simulator) perform(r *http.Request, svc *service, auth authorization, a
 	if !s.buckets.take(s.world.Settings.Throttle, svc.name+":"+entry.Action, s.options.Now()) {
 		return nil, svc.throttled
 	}
+	s.settle()
 	c := &call{World: s.world, sim: s, service: svc, action: entry.Action, principal: who, dryRun: entry.DryRun, now: s.now()}
 	form.Del("Action")
 	form.Del("Version")

@@ -14,6 +14,7 @@
 //   - ec2_*.go, elb*.go, ecr.go, iamapi.go and sts.go have one short function for each action. wire, iam and forward are
 //     the protocols, the policy evaluation and the load balancers' data path.
 //   - registry.go is the registry that clients push images to and pull them from.
+//   - volumes.go are EBS volumes and snapshots, and how they pass from state to state; Disks are their content on the machine.
 //   - metadata.go is instance metadata; admin.go the admin API under /_sim/.
 //
 // # Stateless credentials

@@ -30,25 +30,39 @@ var ec2Operations = map[string]operation{
 	"ReplaceIamInstanceProfileAssociation":   changing((*call).replaceProfileAssociation),
 	"ReplaceRoute":                           changing((*call).replaceRoute),
 	"ReplaceRouteTableAssociation":           changing((*call).replaceRouteTableAssociation),
+	"AttachVolume":                           changing((*call).attachVolume),
 	"AuthorizeSecurityGroupEgress":           changing((*call).authorizeEgress),
 	"AuthorizeSecurityGroupIngress":          changing((*call).authorizeIngress),
 	"CreateRoute":                            changing((*call).createRoute),
 	"CreateSecurityGroup":                    changing((*call).createSecurityGroup),
+	"CreateSnapshot":                         changing((*call).createSnapshot),
 	"CreateTags":                             changing((*call).createTags),
+	"CreateVolume":                           changing((*call).createVolume),
 	"DeleteRoute":                            changing((*call).deleteRoute),
 	"DeleteSecurityGroup":                    changing((*call).deleteSecurityGroup),
+	"DeleteSnapshot":                         changing((*call).deleteSnapshot),
 	"DeleteTags":                             changing((*call).deleteTags),
+	"DeleteVolume":                           changing((*call).deleteVolume),
+	"DetachVolume":                           changing((*call).detachVolume),
 	"DescribeAvailabilityZones":              reading((*call).describeAvailabilityZones),
 	"DescribeInstanceTopology":               reading((*call).describeInstanceTopology),
+	"DescribeInstanceTypes":                  reading((*call).describeInstanceTypes),
 	"DescribeInstances":                      reading((*call).describeInstances),
 	"DescribeNetworkInterfaces":              reading((*call).describeNetworkInterfaces),
 	"DescribeRouteTables":                    reading((*call).describeRouteTables),
 	"DescribeSecurityGroups":                 reading((*call).describeSecurityGroups),
+	"DescribeSnapshots":                      reading((*call).describeSnapshots),
 	"DescribeSubnets":                        reading((*call).describeSubnets),
 	"DescribeTags":                           reading((*call).describeTags),
+	"DescribeVolumeStatus":                   reading((*call).describeVolumeStatus),
+	"DescribeVolumesModifications":           reading((*call).describeVolumesModifications),
+	"DescribeVolumes":                        reading((*call).describeVolumes),
 	"DescribeVpcs":                           reading((*call).describeVpcs),
+	"GetEbsDefaultKmsKeyId":                  reading((*call).getDefaultKey),
+	"GetEbsEncryptionByDefault":              reading((*call).getEncryptionByDefault),
 	"ModifyInstanceAttribute":                changing((*call).modifyInstanceAttribute),
 	"ModifyInstanceMetadataOptions":          changing((*call).modifyInstanceMetadataOptions),
+	"ModifyVolume":                           changing((*call).modifyVolume),
 	"RevokeSecurityGroupEgress":              changing((*call).revokeEgress),
 	"RevokeSecurityGroupIngress":             changing((*call).revokeIngress),
 	"RunInstances":                           changing((*call).runInstances),
@@ -254,7 +268,12 @@ func (c *call) allowTagsOnCreate(action, createActionKey, arn string, tags Tags)
 }
 
 // ec2ARN is the ARN of an EC2 resource.
-func (c *call) ec2ARN(kind, id string) string { return c.arn("ec2", c.Region, kind+"/"+id) }
+func (c *call) ec2ARN(kind, id string) string {
+	if kind == "snapshot" { // snapshots have no account in their ARN
+		return strings.Join([]string{"arn", c.Partition, "ec2", c.Region, "", kind + "/" + id}, ":")
+	}
+	return c.arn("ec2", c.Region, kind+"/"+id)
+}
 
 // taggable finds the tags of any EC2 resource by its id, with the resource's kind in ARNs.
 func (w *World) taggable(id string) (tags *Tags, kind string) {
@@ -280,6 +299,14 @@ func (w *World) taggable(id string) (tags *Tags, kind string) {
 		if v := find(w.VPCs, id); v != nil {
 			return &v.Tags, "vpc"
 		}
+	case "vol":
+		if v := find(w.Volumes, id); v != nil {
+			return &v.Tags, "volume"
+		}
+	case "snap":
+		if s := find(w.Snapshots, id); s != nil {
+			return &s.Tags, "snapshot"
+		}
 	}
 	return nil, ""
 }
@@ -291,6 +318,8 @@ var taggableKinds = map[string]struct{ code, kind, arn string }{
 	"sg":     {"InvalidGroup", "security group", "security-group"},
 	"rtb":    {"InvalidRouteTableID", "routeTable", "route-table"},
 	"vpc":    {"InvalidVpcID", "vpc", "vpc"},
+	"vol":    {"InvalidVolume", "volume", "volume"},
+	"snap":   {"InvalidSnapshot", "snapshot", "snapshot"},
 }
 
 type tagsInput struct {
@@ -426,6 +455,12 @@ func (c *call) describeTags(in page) (*describeTagsOutput, error) {
 	}
 	for _, v := range c.VPCs {
 		add(v.ID)
+	}
+	for _, v := range c.Volumes {
+		add(v.ID)
+	}
+	for _, s := range c.Snapshots {
+		add(s.ID)
 	}
 	selected, err := selectBy(all, in.Filter, func(d *tagDescription) (attributes, Tags) {
 		return attributes{

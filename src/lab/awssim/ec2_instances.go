@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// rootDevice is the device of the root volume of instances from the lab's image.
+const rootDevice = "/dev/sda1"
+
 type stateView struct {
 	Code int    `xml:"code"`
 	Name string `xml:"name"`
@@ -101,6 +104,7 @@ type instanceView struct {
 	Hypervisor      string          `xml:"hypervisor"`
 	Profile         *profileView    `xml:"iamInstanceProfile"`
 	Interfaces      []interfaceView `xml:"networkInterfaceSet>item"`
+	Devices         []deviceView    `xml:"blockDeviceMapping>item"`
 	Metadata        *metadataView   `xml:"metadataOptions"`
 	Tags            []tag           `xml:"tagSet>item"`
 }
@@ -221,7 +225,7 @@ func (c *call) instanceView(i *Instance) instanceView {
 	v := instanceView{
 		ID: i.ID, Image: i.Image, State: viewState(i.State), Type: i.Type, LaunchTime: i.LaunchTime.UTC().Format("2006-01-02T15:04:05.000Z"),
 		Placement:    placementView{AvailabilityZone: subnet.AvailabilityZone, Tenancy: "default"},
-		Architecture: "x86_64", RootDeviceType: "ebs", RootDeviceName: "/dev/sda1", Virtualization: "hvm", Hypervisor: "xen",
+		Architecture: "x86_64", RootDeviceType: "ebs", RootDeviceName: rootDevice, Virtualization: "hvm", Hypervisor: "xen",
 		SourceDestCheck: *i.SourceDestCheck, Tags: i.Tags.list(),
 	}
 	if i.State == Terminated {
@@ -242,6 +246,7 @@ func (c *call) instanceView(i *Instance) instanceView {
 	nic.AvailabilityZone, nic.Tags = "", nil
 	nic.Attachment.Instance = ""
 	v.Interfaces = []interfaceView{nic}
+	v.Devices = c.deviceViews(i)
 	return v
 }
 
@@ -625,6 +630,7 @@ func (c *call) terminateInstances(in terminateInstancesInput) (*terminateInstanc
 			i.State, i.TerminationTime = Terminated, c.now
 		}
 		c.deregisterEverywhere(i.ID)
+		c.releaseVolumes(i.ID)
 	}
 	return out, nil
 }

@@ -322,20 +322,28 @@ func (c *call) createRoute(in routeInput) (*done, error) {
 	if t.route(destination.String()) >= 0 {
 		return nil, errorf("RouteAlreadyExists", "The route identified by %s already exists.", destination)
 	}
+	in.DestinationCidrBlock = destination.String()
+	r, err := c.beginRoute(t, in)
+	if err != nil {
+		return nil, err
+	}
+	t.Routes = append(t.Routes, r)
+	return &done{true}, nil
+}
+
+// beginRoute validates the target of a new route of the table, and begins the change.
+func (c *call) beginRoute(t *RouteTable, in routeInput) (Route, error) {
+	r := Route{Destination: in.DestinationCidrBlock, Gateway: in.GatewayId, NAT: in.NatGatewayId, Instance: in.InstanceId}
 	if in.InstanceId != "" && find(c.Instances, in.InstanceId) == nil {
-		return nil, notFound("InvalidInstanceID", "instance", in.InstanceId)
+		return r, notFound("InvalidInstanceID", "instance", in.InstanceId)
 	}
 	if in.GatewayId == "" && in.NatGatewayId == "" && in.InstanceId == "" {
-		return nil, errorf("InvalidParameterCombination", "A route needs exactly one target")
+		return r, errorf("InvalidParameterCombination", "A route needs exactly one target")
 	}
 	if err := c.checkGateway(t, in.GatewayId); err != nil {
-		return nil, err
+		return r, err
 	}
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	t.Routes = append(t.Routes, Route{Destination: destination.String(), Gateway: in.GatewayId, NAT: in.NatGatewayId, Instance: in.InstanceId})
-	return &done{true}, nil
+	return r, c.begin()
 }
 
 type deleteRouteInput struct {

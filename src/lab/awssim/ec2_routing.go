@@ -207,16 +207,11 @@ func (c *call) replaceRoute(in routeInput) (*done, error) {
 	if i < 0 {
 		return nil, errorf("InvalidParameterValue", "There is no route defined for '%s' in the route table. Use CreateRoute instead.", in.DestinationCidrBlock)
 	}
-	if in.GatewayId == "" && in.NatGatewayId == "" && in.InstanceId == "" {
-		return nil, errorf("InvalidParameterCombination", "A route needs exactly one target")
-	}
-	if err := c.checkGateway(t, in.GatewayId); err != nil {
+	r, err := c.beginRoute(t, in)
+	if err != nil {
 		return nil, err
 	}
-	if err := c.begin(); err != nil {
-		return nil, err
-	}
-	t.Routes[i] = Route{Destination: in.DestinationCidrBlock, Gateway: in.GatewayId, NAT: in.NatGatewayId, Instance: in.InstanceId}
+	t.Routes[i] = r
 	return &done{true}, nil
 }
 

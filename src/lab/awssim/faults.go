@@ -3,6 +3,7 @@ package awssim
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -130,6 +131,23 @@ func reset(w http.ResponseWriter) {
 		_ = tcp.SetLinger(0)
 	}
 	conn.Close()
+}
+
+// troubleBox logs an error once for as long as it lasts.
+type troubleBox struct{ last map[string]string }
+
+func (b *troubleBox) report(log *slog.Logger, id string, err error) {
+	if err == nil {
+		delete(b.last, id)
+		return
+	}
+	if b.last == nil {
+		b.last = map[string]string{}
+	}
+	if b.last[id] != err.Error() {
+		b.last[id] = err.Error()
+		log.Error("volume", "volume", id, "error", err)
+	}
 }
 
 // latency is the configured delay of an action.

@@ -249,6 +249,8 @@ func (w *World) metadataTree(i *Instance, now time.Time) map[string]metadataResp
 		"ami-id": i.Image, "ami-launch-index": "0", "hostname": name, "instance-action": "none", "instance-id": i.ID, "instance-life-cycle": "on-demand",
 		"instance-type": i.Type, "local-hostname": name, "local-ipv4": address, "mac": mac, "reservation-id": "r-" + i.ID[len("i-"):], "security-groups": groups,
 		"placement/availability-zone": subnet.AvailabilityZone, "placement/availability-zone-id": w.zoneID(cmp.Or(subnet.AvailabilityZone, "a")), "placement/region": w.Region,
+		// What is attached later is not shown until the instance is stopped and started.
+		"block-device-mapping/ami": "sda1", "block-device-mapping/root": "/dev/sda1",
 		"services/domain": domain, "services/partition": w.Partition,
 	})
 	add("meta-data/network/interfaces/macs/"+mac+"/", map[string]string{

@@ -26,6 +26,7 @@ type Options struct {
 	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
 	Registry   netip.Addr       // of RegistryHandler, in the region's DNS
 	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
+	Disks      Disks            // holds the volumes' content; nil keeps none
 	Log        *slog.Logger
 	Now        func() time.Time // the clock before World.Settings.ClockOffset
 }
@@ -38,6 +39,9 @@ type Simulator struct {
 	record  *recorder
 	faults  faultBox
 	buckets bucketBox
+	// troubles are the volumes that cannot be attached, detached or resized.
+	troubles troubleBox
+	closing  chan struct{}
 
 	mu    sync.Mutex
 	world *World
@@ -54,6 +58,9 @@ func New(world *World, o Options) (*Simulator, error) {
 	}
 	if o.Plumbing == nil {
 		o.Plumbing = forward.NoPlumbing{}
+	}
+	if o.Disks == nil {
+		o.Disks = noDisks{}
 	}
 	if resumed, err := loadState(o.StateFile); err != nil {
 		return nil, err
@@ -76,12 +83,13 @@ func New(world *World, o Options) (*Simulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world}
+	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world, closing: make(chan struct{})}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.commit(); err != nil {
 		return nil, errors.Join(err, s.engine.Close(), record.close())
 	}
+	go s.settleAlways()
 	return s, nil
 }
 
@@ -96,8 +104,11 @@ func loadState(path string) (*World, error) {
 	return world, err
 }
 
-// Close stops all load balancers and removes their addresses. It keeps the state file.
+// Close stops all load balancers and removes their addresses. It keeps the state file. It must be called once.
 func (s *Simulator) Close() error {
+	close(s.closing)
+	s.mu.Lock() // a last change of a volume is written
+	defer s.mu.Unlock()
 	return errors.Join(s.engine.Close(), s.record.close())
 }
 

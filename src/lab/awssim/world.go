@@ -38,6 +38,14 @@ type World struct {
 	Instances        []Instance        `json:"instances,omitempty"`
 	Repositories     []Repository      `json:"repositories,omitempty"`
 
+	Volumes   []Volume   `json:"volumes,omitempty"`
+	Snapshots []Snapshot `json:"snapshots,omitempty"`
+	// Encryption is the account's encryption of new volumes, with KMSKeys besides the key of AWS.
+	Encryption Encryption `json:"encryption,omitzero"`
+	KMSKeys    []KMSKey   `json:"kms_keys,omitempty"`
+	// ClientTokens are those of CreateVolume that EC2 remembers.
+	ClientTokens []ClientToken `json:"client_tokens,omitempty"`
+
 	// The load balancing APIs create these; world files normally omit them.
 	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
 	LoadBalancers        []LoadBalancer        `json:"load_balancers,omitempty"`
@@ -65,6 +73,8 @@ type Settings struct {
 	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
 	// the role of the load balancer service.
 	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
+	// Volumes are the delays of EBS.
+	Volumes VolumeDelays `json:"volumes,omitzero"`
 	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
 	ClockOffset Duration `json:"clock_offset,omitzero"`
 }
@@ -278,6 +288,7 @@ func (w *World) setDefaults() {
 	if w.Settings.CredentialLifetime == 0 {
 		w.Settings.CredentialLifetime = Duration(6 * time.Hour)
 	}
+	w.Settings.Volumes.setDefaults()
 	for i := range w.Instances {
 		w.Instances[i].setDefaults()
 	}
@@ -346,6 +357,7 @@ func (w *World) Validate() error {
 	for _, p := range w.InstanceProfiles {
 		v.check(p.Role == "" || find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name, p.Role)
 	}
+	w.validateVolumes(&v)
 	addresses := map[netip.Addr]string{}
 	for _, i := range w.Instances {
 		w.validateInstance(&v, i, addresses)

@@ -144,14 +144,21 @@ func (v *VM) instruct(ctx context.Context, child *initProcess, mounts []Mount) e
 	if err := v.Spec.Network.Attach(v.record.PID, v.Spec.Address); err != nil {
 		return err
 	}
-	if err := child.send(instructions{v.Spec, mounts}); err != nil {
+	volumes, err := v.Spec.volumes()
+	if err != nil {
+		return err
+	}
+	if err := child.send(instructions{v.Spec, mounts, volumes}); err != nil {
 		return err
 	}
 	if err := child.awaitReady(ctx); err != nil {
 		return err
 	}
 	v.record.Ready = true
-	return v.record.save()
+	if err := v.record.save(); err != nil {
+		return err
+	}
+	return v.syncVolumes()
 }
 
 // initProcess is a started init with the pipes by which it is controlled until the VM has booted.
@@ -203,8 +210,9 @@ func startInit(spec Spec) (*initProcess, error) {
 
 // instructions are what init needs to know.
 type instructions struct {
-	Spec   Spec    `json:"spec"`
-	Mounts []Mount `json:"mounts,omitempty"`
+	Spec    Spec     `json:"spec"`
+	Mounts  []Mount  `json:"mounts,omitempty"`
+	Volumes []Volume `json:"volumes,omitempty"`
 }
 
 func (p *initProcess) send(i instructions) error {

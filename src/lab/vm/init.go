@@ -95,7 +95,7 @@ func initMain() int {
 		return fail(log, status, fmt.Errorf("decoding the instructions: %w", err))
 	}
 	spec := i.Spec
-	units, err := setUp(spec, i.Mounts)
+	units, err := setUp(i)
 	if err != nil {
 		return fail(log, status, err)
 	}
@@ -127,7 +127,7 @@ func fail(log *slog.Logger, status *os.File, err error) int {
 }
 
 // setUp sets up the namespaces that init was started in as the VM, and returns the hierarchy of systemd's units.
-func setUp(spec Spec, mounts []Mount) (hierarchy, error) {
+func setUp(i instructions) (hierarchy, error) {
 	trees, err := hierarchies() // before the host's mounts are removed
 	if err != nil {
 		return hierarchy{}, err
@@ -136,10 +136,10 @@ func setUp(spec Spec, mounts []Mount) (hierarchy, error) {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return hierarchy{}, fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
-	if err := unix.Sethostname([]byte(spec.hostname())); err != nil {
+	if err := unix.Sethostname([]byte(i.Spec.hostname())); err != nil {
 		return hierarchy{}, fmt.Errorf("setting the host name: %w", err)
 	}
-	if err := mountAll(spec, mounts, trees); err != nil {
+	if err := mountAll(i, trees); err != nil {
 		return hierarchy{}, err
 	}
 	if err := setKernelDefaults(); err != nil {
@@ -300,8 +300,8 @@ func (s *supervisor) awaitChildren(limit time.Duration, done func() bool) {
 func noOtherProcess() bool { return errors.Is(unix.Kill(-1, 0), unix.ESRCH) }
 
 // mountAll creates the VM's mounts and makes them the root of this process.
-func mountAll(spec Spec, mounts []Mount, trees []hierarchy) error {
-	root := spec.root()
+func mountAll(i instructions, trees []hierarchy) error {
+	root := i.Spec.root()
 	// Keep the following mounts from propagating to the host.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -324,18 +324,21 @@ func mountAll(spec Spec, mounts []Mount, trees []hierarchy) error {
 	if err := createDevices(root); err != nil {
 		return err
 	}
+	if err := showVolumes(filepath.Join(root, "dev"), i.Volumes); err != nil {
+		return err
+	}
 	if err := shieldHostSettings(root); err != nil {
 		return err
 	}
 	if err := hideAbsentPrograms(root); err != nil {
 		return err
 	}
-	if spec.PersistentDisk != "" {
-		if err := bind(spec.PersistentDisk, root, bosh.DefaultRoot.Path("store")); err != nil {
+	if disk := i.Spec.PersistentDisk; disk != "" {
+		if err := bind(disk, root, bosh.DefaultRoot.Path("store")); err != nil {
 			return err
 		}
 	}
-	for _, m := range mounts {
+	for _, m := range i.Mounts {
 		if err := bindReadOnly(m.Source, root, m.Target); err != nil {
 			return err
 		}

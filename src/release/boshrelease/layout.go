@@ -56,9 +56,12 @@ func (b Builder) Packages() []Package {
 		}
 		return p
 	}
+	csi := of("csi", "csi")
+	csi.Trees = append(csi.Trees, archive.Tree{Dir: b.path("components", "csi", "manifests"), Prefix: "manifests"})
 	return []Package{
 		of("kubernetes", "kubernetes"),
 		of("cloud-provider-aws", "cloud-provider-aws"),
+		csi,
 		of("containerd", "containerd", "runc"),
 		of("etcd", "etcd"),
 		of("flannel", "flannel"),

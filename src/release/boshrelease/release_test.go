@@ -53,6 +53,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 			}
 			write(".build/components/"+c+"/build.json", `{"name": "`+c+`", "version": "v1.0"`+libraries+`}`)
 			write(".build/components/"+c+"/bin/"+c, "program of "+c)
+			write(".build/components/"+c+"/manifests/"+c+".yaml", "manifest of "+c)
 		}
 	}
 	write(".build/helpers/bin/helper", "helper")

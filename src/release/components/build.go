@@ -176,6 +176,9 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if record.Libraries, err = libraryVersions(ctx, c.Libraries); err != nil {
 		return err
 	}
+	if err := b.copyManifests(ctx, c, filepath.Join(work, "manifests")); err != nil {
+		return err
+	}
 	for _, link := range c.Links {
 		if err := os.Symlink(c.Binaries[0].Name, filepath.Join(work, "bin", link)); err != nil {
 			return err
@@ -211,7 +214,16 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 		return "", err
 	}
 	part.Say("fetching modules")
-	total, err := b.fetch(ctx, c, part)
+	sources, err := os.MkdirTemp("", "merged-")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = os.RemoveAll(sources) }()
+	merged, err := b.merge(ctx, c, sources)
+	if err != nil {
+		return "", err
+	}
+	total, err := b.fetch(ctx, c, merged, part)
 	if err != nil {
 		return "", err
 	}
@@ -219,7 +231,9 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 	if err := os.Mkdir(work, 0o755); err != nil {
 		return "", err
 	}
+	c.Variables = merged.with(c.Variables)
 	arguments := append([]string{"build", "-v", "-o", work + string(filepath.Separator)}, c.goFlags(version)...)
+	arguments = append(arguments, merged.flags()...)
 	for _, binary := range c.Binaries {
 		arguments = append(arguments, binary.Package)
 	}
@@ -233,6 +247,29 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 		}
 	}
 	return version, os.Remove(work)
+}
+
+// copyManifests copies a component's manifests from their modules to a folder.
+func (b Builder) copyManifests(ctx context.Context, c Component, folder string) error {
+	for _, manifests := range c.Manifests {
+		output, err := execute.Output(b.goCommand(ctx, c, "list", "-m", "-f", "{{.Dir}}", manifests.Module))
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		for _, file := range manifests.Files {
+			content, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(output)), file))
+			if err != nil {
+				return err
+			}
+			if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error includes the
@@ -288,8 +325,8 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 }
 
 // fetch downloads the modules of a component's packages and returns the number of packages.
-func (b Builder) fetch(ctx context.Context, c Component, part *progress.Part) (int, error) {
-	arguments := []string{"list", "-deps"}
+func (b Builder) fetch(ctx context.Context, c Component, merged *overlay, part *progress.Part) (int, error) {
+	arguments := append([]string{"list", "-deps"}, merged.flags()...)
 	if len(c.Tags) > 0 {
 		arguments = append(arguments, "-tags", strings.Join(c.Tags, ","))
 	}

@@ -20,6 +20,9 @@ type Component struct {
 	Module string
 	// Binaries are the programs.
 	Binaries []Binary
+	// Merged, if set, are the programs that the only binary consists of, whose package is then "."; it runs the one by whose name it
+	// is called, see Links.
+	Merged []Binary `json:",omitempty"`
 	// Tags are Go build tags.
 	Tags []string
 	// Cgo is true if parts of it are C code, which is linked statically with Libraries.
@@ -33,10 +36,19 @@ type Component struct {
 	Variables map[string]string
 	// Links are additional names of the first binary.
 	Links []string
+	// Manifests are files of modules that the programs require, such as CustomResourceDefinitions. They are copied to manifests/.
+	Manifests []Manifests `json:",omitempty"`
 	// CSource, if set, is a C file in Module; the only binary is compiled from it, without a Go build.
 	CSource string
 	// CVersionFile is a Makefile in Module with the line TAG ?= VERSION, the C program's own version.
 	CVersionFile string
+}
+
+// Manifests are files of a module that the pin requires.
+type Manifests struct {
+	Module string
+	// Files are paths in the module; their base names must differ.
+	Files []string
 }
 
 // Binary is one program of a component.
@@ -50,6 +62,17 @@ type Binary struct {
 // kubernetesPrograms are links to one binary, see src/components/kubernetes.
 var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
+}
+
+// csiPrograms are the EBS CSI driver, and the sidecars: controllers that connect any driver to Kubernetes. They share most of their
+// packages, and as one binary take half the space.
+var csiPrograms = []Binary{
+	{"aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver/cmd"},
+	{"csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"},
+	{"csi-provisioner", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner"},
+	{"csi-resizer", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer"},
+	{"csi-snapshotter", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter"},
+	{"snapshot-controller", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller"},
 }
 
 // All lists the components in the order of their builds, first the one that shares the most packages with others.
@@ -73,6 +96,22 @@ func All() []Component {
 				"k8s.io/component-base/version.gitVersion": "{version}",
 				"main.gitVersion":                          "{version}",
 			},
+		},
+		{
+			Name: "csi", Pin: "csi", Module: "github.com/kubernetes-sigs/aws-ebs-csi-driver",
+			Binaries: []Binary{{"csi", "."}},
+			Merged:   csiPrograms,
+			Links:    names(csiPrograms),
+			Tags:     []string{"grpcnotrace"},
+			Variables: map[string]string{
+				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/driver.driverVersion": "{version}",
+				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/cloud.driverVersion":  "{version}",
+			},
+			Manifests: []Manifests{{"github.com/kubernetes-csi/external-snapshotter/client/v8", []string{
+				"config/crd/snapshot.storage.k8s.io_volumesnapshotclasses.yaml",
+				"config/crd/snapshot.storage.k8s.io_volumesnapshotcontents.yaml",
+				"config/crd/snapshot.storage.k8s.io_volumesnapshots.yaml",
+			}}},
 		},
 		{
 			Name: "containerd", Pin: "containerd", Module: "github.com/containerd/containerd/v2",
@@ -130,6 +169,14 @@ func All() []Component {
 			Libraries:    []string{"libc6-dev"},
 		},
 	}
+}
+
+func names(programs []Binary) []string {
+	var found []string
+	for _, program := range programs {
+		found = append(found, program.Name)
+	}
+	return found
 }
 
 // Names returns the names of all components.

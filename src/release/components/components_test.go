@@ -81,7 +81,7 @@ func TestPins(t *testing.T) {
 		if !slices.ContainsFunc(pin.Require, func(r struct{ Path string }) bool { return r.Path == c.Module }) {
 			t.Errorf("%s: the pin does not require %s", c.Name, c.Module)
 		}
-		for _, binary := range c.Binaries {
+		for _, binary := range slices.Concat(c.Binaries, c.Merged) {
 			listed := slices.ContainsFunc(pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package })
 			if !listed && binary.Package != "." && c.CSource == "" {
 				t.Errorf("%s: the pin does not list %s as a tool, so go mod tidy would remove it", c.Name, binary.Package)

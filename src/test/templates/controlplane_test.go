@@ -44,7 +44,7 @@ func TestControlPlaneRuns(t *testing.T) {
 		writeAll(t, filepath.Join(dir, "jobs", job.Name), job.Files)
 	}
 	packages := map[string]string{"kubernetes": bin, "etcd": filepath.Dir(etcd)}
-	for _, name := range []string{"cloud-provider-aws", "containerd", "flannel"} {
+	for _, name := range []string{"cloud-provider-aws", "containerd", "csi", "flannel"} {
 		// The Makefile builds the other components next to Kubernetes.
 		if built := filepath.Join(bin, "../..", name, "bin"); exists(built) {
 			packages[name] = built
@@ -55,6 +55,11 @@ func TestControlPlaneRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := os.Symlink(from, filepath.Join(dir, "packages", name, "bin")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if csi := packages["csi"]; csi != "" {
+		if err := os.Symlink(filepath.Join(csi, "../manifests"), filepath.Join(dir, "packages/csi/manifests")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -97,7 +102,7 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel",
+		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "ebs-csi-controller", "ebs-csi-node",
 	} {
 		preStart(t, job)
 	}
@@ -124,6 +129,9 @@ func TestInsideNamespaces(t *testing.T) {
 		{"system:kubelet-csr-approver", "", "create", "certificatesigningrequests", true},
 		{"system:kubelet-csr-approver", "", "update", "certificatesigningrequests/approval", true},
 		{"kube-apiserver-kubelet-client", "", "get", "nodes/log", true},
+		{"system:ebs-csi-controller", "", "create", "persistentvolumes", true},
+		{"system:ebs-csi-controller", "", "get", "secrets", false},
+		{"system:ebs-csi-controller", "", "create", "pods", false},
 		{"system:smoke-tests", "", "create", "deployments", true},
 		{"system:smoke-tests", "", "create", "clusterrolebindings", false},
 		{"system:smoke-tests", "", "get", "secrets", false},
@@ -250,7 +258,17 @@ func applyAddons(t *testing.T) {
 	if err != nil || len(manifests) == 0 {
 		t.Fatalf("no manifests: %v", err)
 	}
+	storage, err := filepath.Glob("/var/vcap/jobs/ebs-csi-controller/config/manifests/*.yml")
+	if err != nil || len(storage) == 0 {
+		t.Fatalf("no manifests for storage: %v", err)
+	}
+	definitions, err := filepath.Glob("/var/vcap/packages/csi/manifests/*.yaml")
+	if err != nil || len(definitions) == 0 {
+		t.Logf("without definitions of snapshots: %v", err)
+		storage = slices.DeleteFunc(storage, func(path string) bool { return filepath.Base(path) == "20-driver.yml" })
+	}
 	slices.Sort(manifests)
+	manifests = slices.Concat(definitions, manifests, storage)
 	for _, path := range manifests {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -259,9 +277,10 @@ func applyAddons(t *testing.T) {
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		text = bytes.ReplaceAll(text, []byte("${image:coredns}"), []byte("kubernetes.bosh.io/coredns:0"))
-		if err := os.WriteFile(path, text, 0o600); err != nil {
-			t.Fatal(err)
+		if image := []byte("${image:coredns}"); bytes.Contains(text, image) {
+			if err := os.WriteFile(path, bytes.ReplaceAll(text, image, []byte("kubernetes.bosh.io/coredns:0")), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
 		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
 			_, err := kubectl("--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",

@@ -75,6 +75,17 @@ var everything = map[string]values{
 		"api":     values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
+	"ebs-csi-controller": {
+		"api": values{"host": "api.example"}, "log_level": 5, "extra_tags": values{"team": "platform"},
+		"storage_classes": []any{
+			values{"name": "fast", "type": "io2", "iops": 10000, "fs_type": "xfs", "reclaim_policy": "Retain", "mount_options": []any{"noatime"},
+				"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab", "zones": []any{"eu-central-1a"}},
+			values{"name": "gp3", "iops": 4000, "throughput": 1000, "default": true},
+			values{"name": "plain", "type": "io1", "iops_per_gb": 50, "encrypted": false},
+		},
+		"extra_args": values{"aws-sdk-debug-log": true},
+	},
+	"ebs-csi-node":         {"reserved_volume_attachments": 3, "log_level": 5, "extra_args": values{"legacy-xfs": true}},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
 	"node-labeler": {
 		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
@@ -122,6 +133,12 @@ var everything = map[string]values{
 // routesLink is the link of the cloud controller manager.
 var routesLink = map[string]values{"cloud-routes": {"configure_cloud_routes": true}}
 
+// storageLink is that of the EBS CSI controllers.
+var storageLink = map[string]values{"storage": {"storage_classes": []any{
+	values{"name": "gp3"},
+	values{"name": "fast", "zones": []any{"eu-central-1a"}, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
+}}}
+
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
@@ -130,7 +147,7 @@ func cniLink(t testing.TB) map[string]values {
 
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
-	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink)
+	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
 		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})

@@ -28,6 +28,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 	}
 	auditPolicy := func(policy values) values { return values{"audit": values{"policy": policy}} }
 	suites := func(names ...string) values { return values{"tls": values{"cipher_suites": names}} }
+	class := func(fields values) values {
+		return values{"storage_classes": []any{merge(values{"name": "fast"}, fields)}}
+	}
 	cases := []struct {
 		name, job string
 		given     values
@@ -164,6 +167,39 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"unknown load balancer", "smoke-tests", values{"load_balancer": values{"types": []any{"alb"}}}, []string{"holds alb", "default, classic, nlb"}},
 		{"everybody is administrator", "kubernetes-addons", values{"administrator_groups": []any{"system:authenticated"}}, []string{"administrator_groups", "system:authenticated"}},
 		{"bootstrap certificate without key", "kubernetes-addons", values{"tls": values{"bootstrap": values{"certificate": "x"}}}, []string{"tls.bootstrap has only certificate", "or neither"}},
+		{"a map of classes", "ebs-csi-controller", values{"storage_classes": values{"name": "gp3"}}, []string{"storage_classes is", "list of maps"}},
+		{"class without a name", "ebs-csi-controller", class(values{"name": nil}), []string{"storage_classes[0].name is nil"}},
+		{"name of a class", "ebs-csi-controller", class(values{"name": "Fast"}), []string{`storage_classes[0].name is "Fast"`, "lower-case"}},
+		{"unknown field of a class", "ebs-csi-controller", class(values{"kmsKeyId": "x"}), []string{`storage_classes[0] has the field "kmsKeyId"`, "kms_key_id"}},
+		{"unknown volume type", "ebs-csi-controller", class(values{"type": "gp4"}), []string{`storage_classes[0].type is "gp4"`, "gp3, io2, io1"}},
+		{"iops of gp2", "ebs-csi-controller", class(values{"type": "gp2", "iops": 3000}), []string{"storage_classes[0].iops is 3000", "type gp2", "gp3, io2, io1"}},
+		{"too few iops of gp3", "ebs-csi-controller", class(values{"iops": 2999}), []string{"storage_classes[0].iops is 2999", "3000 to 80000"}},
+		{"too many iops of gp3", "ebs-csi-controller", class(values{"iops": 80001}), []string{"storage_classes[0].iops is 80001", "3000 to 80000"}},
+		{"too many iops of io1", "ebs-csi-controller", class(values{"type": "io1", "iops": 64001}), []string{"storage_classes[0].iops is 64001", "100 to 64000"}},
+		{"too few iops of io2", "ebs-csi-controller", class(values{"type": "io2", "iops": 99}), []string{"storage_classes[0].iops is 99", "100 to 256000"}},
+		{"iops as text", "ebs-csi-controller", class(values{"iops": "4000"}), []string{`storage_classes[0].iops is "4000"`, "whole number"}},
+		{"io1 without iops", "ebs-csi-controller", class(values{"type": "io1"}), []string{"storage_classes[0] lacks iops", "iops or iops_per_gb"}},
+		{"iops twice", "ebs-csi-controller", class(values{"type": "io1", "iops": 100, "iops_per_gb": 50}), []string{"sets iops and iops_per_gb: remove one"}},
+		{"iops_per_gb of io1", "ebs-csi-controller", class(values{"type": "io1", "iops_per_gb": 51}), []string{"storage_classes[0].iops_per_gb is 51", "1 to 50"}},
+		{"iops_per_gb of io2", "ebs-csi-controller", class(values{"type": "io2", "iops_per_gb": 1001}), []string{"storage_classes[0].iops_per_gb is 1001", "1 to 1000"}},
+		{"iops_per_gb of gp3", "ebs-csi-controller", class(values{"iops_per_gb": 501}), []string{"storage_classes[0].iops_per_gb is 501", "1 to 500"}},
+		{"throughput of io2", "ebs-csi-controller", class(values{"type": "io2", "iops": 100, "throughput": 200}), []string{"storage_classes[0].throughput is 200", "use type gp3"}},
+		{"too little throughput", "ebs-csi-controller", class(values{"throughput": 124}), []string{"storage_classes[0].throughput is 124", "125 to 2000"}},
+		{"too much throughput", "ebs-csi-controller", class(values{"iops": 80000, "throughput": 2001}), []string{"storage_classes[0].throughput is 2001", "125 to 2000"}},
+		{"throughput without iops", "ebs-csi-controller", class(values{"throughput": 751}), []string{"storage_classes[0].throughput is 751", "at most 750", "increase iops"}},
+		{"key's ID", "ebs-csi-controller", class(values{"kms_key_id": "1234abcd-12ab-34cd-56ef-1234567890ab"}), []string{"storage_classes[0].kms_key_id is", "ARN of a KMS key"}},
+		{"key without encryption", "ebs-csi-controller", class(values{"encrypted": false, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:alias/x"}), []string{"sets kms_key_id, but encrypted is false"}},
+		{"encryption as text", "ebs-csi-controller", class(values{"encrypted": "true"}), []string{`storage_classes[0].encrypted is "true"`, "true or false"}},
+		{"unknown file system", "ebs-csi-controller", class(values{"fs_type": "btrfs"}), []string{`storage_classes[0].fs_type is "btrfs"`, "ext4, ext3, xfs"}},
+		{"region as zone", "ebs-csi-controller", class(values{"zones": []any{"Frankfurt"}}), []string{"storage_classes[0].zones is", "eu-central-1a"}},
+		{"no zones", "ebs-csi-controller", class(values{"zones": []any{}}), []string{"storage_classes[0].zones is []"}},
+		{"recycled volumes", "ebs-csi-controller", class(values{"reclaim_policy": "Recycle"}), []string{`storage_classes[0].reclaim_policy is "Recycle"`, "Delete, Retain"}},
+		{"mount options as text", "ebs-csi-controller", class(values{"mount_options": "noatime"}), []string{`storage_classes[0].mount_options is "noatime"`, "list of strings"}},
+		{"class twice", "ebs-csi-controller", values{"storage_classes": []any{values{"name": "a"}, values{"name": "a"}}}, []string{`the name "a" twice`}},
+		{"two default classes", "ebs-csi-controller", values{"storage_classes": []any{values{"name": "a", "default": true}, values{"name": "b", "default": true}}}, []string{"the defaults a and b", "only one"}},
+		{"reserved tag", "ebs-csi-controller", values{"extra_tags": values{"kubernetes.io/cluster/prod": "owned"}}, []string{"extra_tags is", "kubernetes.io/*"}},
+		{"comma in a tag", "ebs-csi-controller", values{"extra_tags": values{"teams": "a,b"}}, []string{"extra_tags is", "without commas"}},
+		{"reserved attachments as text", "ebs-csi-node", values{"reserved_volume_attachments": "3"}, []string{`reserved_volume_attachments is "3"`, "0 to 128"}},
 		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
 	}
 	requests := make([]request, 0, len(cases))

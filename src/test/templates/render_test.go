@@ -203,6 +203,8 @@ var required = map[string]values{
 	},
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
+	"ebs-csi-controller":       {"tls": values{"client": certificate("client")}},
+	"ebs-csi-node":             {},
 	"kubelet-csr-approver": {
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},

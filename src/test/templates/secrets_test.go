@@ -37,6 +37,8 @@ var secrets = map[string]struct {
 	"cloud-preflight":          {onlyRoot, nil},
 	"cloud-provider":           {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":               {onlyRoot, []string{"bin/write-registry-hosts", "config/flags.json"}},
+	"ebs-csi-controller":       {groupVcap, []string{"config/client.key", "config/flags.json"}},
+	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
 	"etcd":                     {groupVcap, []string{"config/peer.key", "config/server.key"}},
 	"flannel":                  {onlyRoot, nil},
 	"kube-apiserver": {groupVcap, []string{

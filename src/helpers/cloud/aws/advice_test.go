@@ -59,7 +59,7 @@ func pasted(t *testing.T, r *preflight.Report) {
 func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
 	t.Helper()
 	a, err := accounts.New(random, func(role preflight.Role, cluster, partition string) ([]byte, error) {
-		policy, err := NewPolicy(PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true})
+		policy, err := NewPolicy(PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true, Storage: true})
 		if err != nil {
 			return nil, err
 		}
@@ -68,6 +68,7 @@ func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.Config.Storage = true
 	return a
 }
 

@@ -195,6 +195,75 @@ func newSecurityGroup(g types.SecurityGroup) securityGroup {
 	return result
 }
 
+// encryption returns the account's settings for new volumes.
+func (a *api) encryption(ctx context.Context) (encryption, error) {
+	out, err := call(ctx, a, "ec2:GetEbsEncryptionByDefault", func(ctx context.Context) (*ec2.GetEbsEncryptionByDefaultOutput, error) {
+		return a.ec2.GetEbsEncryptionByDefault(ctx, &ec2.GetEbsEncryptionByDefaultInput{})
+	})
+	if err != nil || !awssdk.ToBool(out.EbsEncryptionByDefault) {
+		return encryption{}, err
+	}
+	key, err := call(ctx, a, "ec2:GetEbsDefaultKmsKeyId", func(ctx context.Context) (*ec2.GetEbsDefaultKmsKeyIdOutput, error) {
+		return a.ec2.GetEbsDefaultKmsKeyId(ctx, &ec2.GetEbsDefaultKmsKeyIdInput{})
+	})
+	if err != nil {
+		return encryption{}, err
+	}
+	return encryption{byDefault: true, key: awssdk.ToString(key.KmsKeyId)}, nil
+}
+
+// describeMachines returns the running instances with the cluster's tag, with the limits of their types.
+func (a *api) describeMachines(ctx context.Context, tagKey string) ([]machine, error) {
+	input := &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag-key", tagKey), filter("instance-state-name", "running")}, MaxResults: awssdk.Int32(1000)}
+	var list []machine
+	kinds := map[types.InstanceType]bool{}
+	for {
+		out, err := call(ctx, a, "ec2:DescribeInstances", func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
+			return a.ec2.DescribeInstances(ctx, input)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, reservation := range out.Reservations {
+			for _, i := range reservation.Instances {
+				list = append(list, machine{id: awssdk.ToString(i.InstanceId), kind: string(i.InstanceType), volumes: len(i.BlockDeviceMappings), interfaces: len(i.NetworkInterfaces)})
+				kinds[i.InstanceType] = true
+			}
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			break
+		}
+		input.NextToken = out.NextToken
+	}
+	delete(kinds, "")
+	if len(kinds) == 0 {
+		return list, nil
+	}
+	return list, a.addLimits(ctx, list, slices.Sorted(maps.Keys(kinds)))
+}
+
+// typePageSize is how many instance types one call can describe.
+const typePageSize = 100
+
+func (a *api) addLimits(ctx context.Context, list []machine, kinds []types.InstanceType) error {
+	for names := range slices.Chunk(kinds, typePageSize) {
+		out, err := call(ctx, a, "ec2:DescribeInstanceTypes", func(ctx context.Context) (*ec2.DescribeInstanceTypesOutput, error) {
+			return a.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{InstanceTypes: names})
+		})
+		if err != nil {
+			return err
+		}
+		for _, t := range out.InstanceTypes {
+			for i := range list {
+				if list[i].kind == string(t.InstanceType) && t.EbsInfo != nil {
+					list[i].limit, list[i].shared = int(awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments)), t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
+				}
+			}
+		}
+	}
+	return nil
+}
+
 func filter(name string, values ...string) types.Filter {
 	return types.Filter{Name: awssdk.String(name), Values: values}
 }
@@ -281,6 +350,16 @@ func (a *api) tryCreateRoute(ctx context.Context, table, instance string) error 
 	return a.dryRun(ctx, "ec2:CreateRoute", func(ctx context.Context) error {
 		_, err := a.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{
 			DryRun: awssdk.Bool(true), RouteTableId: awssdk.String(table), InstanceId: awssdk.String(instance), DestinationCidrBlock: awssdk.String("192.0.2.0/24")})
+		return err
+	})
+}
+
+func (a *api) tryCreateVolume(ctx context.Context, zone, tagKey string) error {
+	return a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
+		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{
+			DryRun: awssdk.Bool(true), AvailabilityZone: awssdk.String(zone), Size: awssdk.Int32(1), VolumeType: types.VolumeTypeGp3,
+			TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeVolume, Tags: []types.Tag{{Key: awssdk.String(tagKey), Value: awssdk.String("owned")}}}},
+		})
 		return err
 	})
 }

@@ -41,6 +41,7 @@ const (
 	sectionRenaming    = "renaming-a-cluster"
 	sectionOverview    = "overview"
 	sectionConfig      = "cloud-controller-configuration"
+	sectionStorage     = "storage"
 )
 
 // checks are all checks, the most important first: a check whose failure makes others impossible comes before them.
@@ -178,6 +179,26 @@ var checks = []check{
 		id: "other-permissions", title: "the role has all other permissions", severity: preflight.Fail, roles: both, section: sectionPolicies,
 		warnsIf: rarelyUsedOnly, needs: fromPolicies | fromProbes, run: checkOtherPermissions,
 		fix: "Attach the generated policy.",
+	},
+	{
+		id: "storage-permissions", title: "the role can create, attach and remove volumes", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
+		warnsIf: "IAM does not answer whether it can", needs: fromPolicies | fromProbes, run: onStorage(checkStoragePermissions),
+		fix: "Attach the generated policy, with `--storage`.",
+	},
+	{
+		id: "storage-keys", title: "the role can use the keys that volumes are encrypted with", severity: preflight.Fail, roles: controlOnly, section: sectionStorage,
+		warnsIf: "a key is named by an alias, or IAM does not answer whether it can", needs: fromStorage | fromPolicies, run: onStorage(checkStorageKeys),
+		fix: "Attach the generated policy, with `--storage` and `--key ARN`; or `aws ec2 reset-ebs-default-kms-key-id`.",
+	},
+	{
+		id: "storage-zones", title: "volumes can be created in the zones of StorageClasses, and attached there", severity: preflight.Fail, roles: controlOnly, section: sectionStorage,
+		warnsIf: "no subnet in the zone has the cluster's tag", needs: fromZones | fromSubnets, run: onStorage(checkStorageZones),
+		fix: "Correct the zones of the StorageClass, or tag the subnets of the nodes there.",
+	},
+	{
+		id: "storage-attachments", title: "every instance of the cluster can attach another volume", severity: preflight.Warn, roles: controlOnly, section: sectionStorage,
+		needs: fromStorage, run: onStorage(checkStorageAttachments),
+		fix: "`aws ec2 detach-volume` for volumes that are not the cluster's, or an `instance_type` with more attachments.",
 	},
 	{
 		id: "load-balancer-endpoint", title: "the load balancer APIs answer", severity: preflight.Fail, roles: controlOnly, section: sectionPrivate,

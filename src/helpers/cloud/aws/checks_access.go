@@ -173,6 +173,9 @@ func (f *facts) ec2Answers() []answer {
 	}
 	if f.isControl() {
 		list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.tablesErr}, answer{action: "ec2:DescribeAvailabilityZones", err: f.zonesErr})
+		if f.storage() {
+			list = append(list, answer{action: "ec2:GetEbsEncryptionByDefault", err: f.encryptionErr}, answer{action: "ec2:DescribeInstanceTypes", err: f.machinesErr})
+		}
 		if f.tablesErr == nil {
 			list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.routesErr})
 		}

@@ -24,13 +24,14 @@ const recordedActions = "testdata/recorded-actions.json"
 
 // reason is why an action is in the table that no program was seen to call.
 type reason struct {
-	file, call string // in the pinned module cloud-provider-aws
+	file, call string // in the pinned module cloud-provider-aws, or for pkg/cloud in aws-ebs-csi-driver
 	because    string
 }
 
 const (
 	ccmLB     = "pkg/providers/v1/aws_loadbalancer.go"
 	pluginECR = "cmd/ecr-credential-provider/main.go"
+	driverEBS = "pkg/cloud/cloud.go"
 )
 
 // reasons are the actions that are not in the record, because the simulator does not have the service, or no test brings the cloud
@@ -47,6 +48,20 @@ var reasons = map[string]reason{
 	"elasticloadbalancing:ModifyListener":                    {ccmLB, "c.elbv2.ModifyListener(", "only if the certificate or the protocol of a port changes"},
 	"elasticloadbalancing:ModifyTargetGroup":                 {ccmLB, "c.elbv2.ModifyTargetGroup(", "only if the health check changes"},
 	"elasticloadbalancing:SetSecurityGroups":                 {ccmLB, "c.elbv2.SetSecurityGroups(", "only if the annotations name other security groups for a network load balancer"},
+	"ec2:AttachVolume":                                       {driverEBS, "c.ec2.AttachVolume(", "only while a claim is used"},
+	"ec2:CreateSnapshot":                                     {driverEBS, "c.ec2.CreateSnapshot(", "only for a VolumeSnapshot"},
+	"ec2:DeleteSnapshot":                                     {driverEBS, "c.ec2.DeleteSnapshot(", "only for a VolumeSnapshot"},
+	"ec2:DeleteVolume":                                       {driverEBS, "c.ec2.DeleteVolume(", "only while a claim is used"},
+	"ec2:DescribeSnapshots":                                  {driverEBS, "svc.DescribeSnapshots(", "only for a VolumeSnapshot"},
+	"ec2:DescribeVolumeStatus":                               {driverEBS, "svc.DescribeVolumeStatus(", "only for a StorageClass with volumeInitializationRate"},
+	"ec2:DescribeVolumes":                                    {driverEBS, "svc.DescribeVolumes(", "only while a claim is used"},
+	"ec2:DescribeVolumesModifications":                       {driverEBS, "svc.DescribeVolumesModifications(", "only for a claim that grows"},
+	"ec2:DetachVolume":                                       {driverEBS, "c.ec2.DetachVolume(", "only while a claim is used"},
+	"ec2:ModifyVolume":                                       {driverEBS, "c.ec2.ModifyVolume(", "only for a claim that grows"},
+	"kms:CreateGrant":                                        {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)"},
+	"kms:Decrypt":                                            {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)"},
+	"kms:DescribeKey":                                        {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)"},
+	"kms:GenerateDataKeyWithoutPlaintext":                    {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)"},
 	findRoleAction:                                           {"", "", "the checks call it for a role whose name has a path (TestRoleWithPath)"},
 	assumeAction:                                             {"pkg/services/aws_sts.go", "sts.NewFromConfig(", "only with RoleARN in the configuration (TestConfigurationAndPolicy)"},
 }
@@ -60,7 +75,7 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 			called[a] = program
 		}
 	}
-	everything := append(policyNeeds{role: preflight.Control, routes: true, conf: cloudConfig{RoleARN: "arn:aws:iam::1:role/x"}}.actions(), Actions(preflight.Worker, true)...)
+	everything := append(policyNeeds{role: preflight.Control, routes: true, storage: true, keys: []string{testStorageKey}, conf: cloudConfig{RoleARN: "arn:aws:iam::1:role/x"}}.actions(), Actions(preflight.Worker, true)...)
 	slices.Sort(everything)
 	everything = slices.Compact(everything)
 	for _, a := range everything {
@@ -84,27 +99,40 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 	}
 }
 
-// TestReasonsNameTheirSource looks the reasons up in the pinned module.
+// TestReasonsNameTheirSource looks the reasons up in the pinned modules.
 func TestReasonsNameTheirSource(t *testing.T) {
-	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/cloud-provider-aws")
-	command.Dir = "../../../components/cloud-provider-aws"
-	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off")
-	out, err := command.Output()
-	dir := strings.TrimSpace(string(out))
-	if err != nil || dir == "" {
-		t.Skip("the source of cloud-provider-aws is not in the module cache; make components downloads it")
+	controller := moduleDir("cloud-provider-aws", "k8s.io/cloud-provider-aws")
+	driver := moduleDir("aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver")
+	if controller == "" && driver == "" {
+		t.Skip("the sources are not in the module cache; make components downloads them")
 	}
 	for action, r := range reasons {
 		if r.because == "" {
 			t.Errorf("%s: no reason", action)
 		}
-		if r.file == "" {
+		dir := controller
+		if r.file == driverEBS {
+			dir = driver
+		}
+		if r.file == "" || dir == "" {
 			continue
 		}
 		if content, err := os.ReadFile(filepath.Join(dir, r.file)); err != nil || !strings.Contains(string(content), r.call) {
 			t.Errorf("%s: %s has no %q: %v", action, r.file, r.call, err)
 		}
 	}
+}
+
+// moduleDir is where a component's module is in the module cache, or "".
+func moduleDir(component, module string) string {
+	command := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module)
+	command.Dir = "../../../components/" + component
+	command.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "GOPROXY=off")
+	out, err := command.Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
 }
 
 func readRecorded(t *testing.T) map[string][]string {
@@ -128,9 +156,12 @@ func TestRecordedPreflight(t *testing.T) {
 		sim := simulate(t, func(w *awssim.World) {
 			w.Instances = []awssim.Instance{i}
 			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+			w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 			generated(t, w)
 		})
-		sim.run(t, i, role, func(_ *Provider, c *preflight.Config) { c.ConfigureCloudRoutes, c.Thorough = true, true })
+		sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
+			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
+		})
 		for _, c := range sim.Calls("") {
 			for _, p := range c.Permissions {
 				seen[p] = true

@@ -25,11 +25,12 @@ const (
 	fromRegistry
 	fromTokenService
 	fromNode
+	fromStorage
 	everything source = 1<<iota - 1
 )
 
 // fromEC2 are the sources that require credentials.
-const fromEC2 = fromInstance | fromSubnets | fromRouteTables | fromZones | fromGroups | fromProbes | fromPolicies
+const fromEC2 = fromInstance | fromSubnets | fromRouteTables | fromZones | fromGroups | fromProbes | fromPolicies | fromStorage
 
 // sourceActions are the permissions that asking a source requires. Probes test permissions instead of requiring them.
 var sourceActions = map[source][]string{
@@ -39,6 +40,7 @@ var sourceActions = map[source][]string{
 	fromZones:       {"ec2:DescribeAvailabilityZones"},
 	fromGroups:      {"ec2:DescribeSecurityGroups"},
 	fromPolicies:    {simulateAction, findRoleAction},
+	fromStorage:     {"ec2:DescribeInstanceTypes", "ec2:DescribeInstances", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }
 
 // facts is the information that one round has gathered. A source that failed has its error here, and its value is empty.
@@ -80,6 +82,11 @@ type facts struct {
 	registryErr  error
 	tokenHost    string // of STS
 	tokenErr     error
+
+	encryption    encryption // of EBS, if there is storage
+	encryptionErr error
+	machines      []machine // the cluster's instances, if there is storage
+	machinesErr   error
 
 	nodeProviderID string // of the Node object
 	nodeErr        error

@@ -51,8 +51,11 @@ type fakeCloud struct {
 	conditions map[string]string // actions denied by a policy with a condition on this key
 	rolePath   string            // of the role's name
 	answers    map[string]fakeAnswer
-	unknown    bool // EC2 does not find the instance
-	empty      bool // 200 without the instance
+	unknown    bool   // EC2 does not find the instance
+	empty      bool   // 200 without the instance
+	defaultKey string // EBS encrypts all volumes with it; "": none
+	volumes    int    // of the instance
+	interfaces int    // of the instance; 0: one
 	throttle   map[string]int
 	dateOffset time.Duration
 
@@ -302,11 +305,20 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		for _, id := range slices.Sorted(mapKeys(f.groups)) {
 			fmt.Fprintf(&groups, "<item><groupId>%s</groupId><groupName>%s</groupName></item>", id, id)
 		}
+		devices := "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat("<item><deviceName>/dev/xvdaa</deviceName></item>", f.volumes) + "</blockDeviceMapping>"
+		more := strings.Repeat("<item><networkInterfaceId>eni-2</networkInterfaceId><sourceDestCheck>true</sourceDestCheck></item>", max(0, f.interfaces-1))
 		return fmt.Sprintf(`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId><privateDnsName>%s</privateDnsName>`+
-			`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s`+
-			`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item></networkInterfaceSet>`+
+			`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
+			`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
 			`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens><httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
-			`</item></instancesSet></item></reservationSet></DescribeInstancesResponse>`, testInstance, f.dnsName, groups.String(), tagSet(f.tags), f.sourceDest, f.hopLimit)
+			`</item></instancesSet></item></reservationSet></DescribeInstancesResponse>`, testInstance, f.dnsName, groups.String(), tagSet(f.tags), devices, f.sourceDest, more, f.hopLimit)
+	case "GetEbsEncryptionByDefault":
+		return fmt.Sprintf("<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault></GetEbsEncryptionByDefaultResponse>", f.defaultKey != "")
+	case "GetEbsDefaultKmsKeyId":
+		return "<GetEbsDefaultKmsKeyIdResponse><kmsKeyId>" + f.defaultKey + "</kmsKeyId></GetEbsDefaultKmsKeyIdResponse>"
+	case "DescribeInstanceTypes":
+		return "<DescribeInstanceTypesResponse><instanceTypeSet><item><instanceType>m5.large</instanceType><ebsInfo><maximumEbsAttachments>27</maximumEbsAttachments>" +
+			"<attachmentLimitType>shared</attachmentLimitType></ebsInfo></item></instanceTypeSet></DescribeInstanceTypesResponse>"
 	case "DescribeSubnets":
 		return f.describeSubnets(r)
 	case "DescribeRouteTables":

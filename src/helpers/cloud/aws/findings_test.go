@@ -231,11 +231,57 @@ var metadataCases = map[string]mistake{
 	"metadata fails":         {worker: true, change: func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 }, check: "metadata-service", status: preflight.Failed, found: []string{"meta-data/local-hostname", "HTTP 500"}},
 }
 
+const testStorageKey = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+
+func storage(c *preflight.Config) { c.Storage = true }
+
+func storageIn(zones ...string) func(*preflight.Config) {
+	return func(c *preflight.Config) { c.Storage, c.StorageZones = true, zones }
+}
+
+func storageWith(keys ...string) func(*preflight.Config) {
+	return func(c *preflight.Config) { c.Storage, c.StorageKeys = true, keys }
+}
+
+func encryptsWith(key string, denied ...string) func(*fakeCloud) {
+	return func(f *fakeCloud) {
+		f.defaultKey = key
+		denies(denied...)(f)
+	}
+}
+
+var storageCases = map[string]mistake{
+	"storage":                      {config: storage, check: "storage-permissions", status: preflight.Passed},
+	"no storage":                   {change: denies("ec2:CreateVolume", "ec2:AttachVolume"), check: "storage-permissions", status: preflight.Skipped, found: nil},
+	"no CreateVolume":              {config: storage, change: denies("ec2:CreateVolume"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateVolume", fix: []string{"--policy-name kubernetes ", "ec2:CreateVolume"}},
+	"no AttachVolume":              {config: storage, change: denies("ec2:AttachVolume"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:AttachVolume"},
+	"no DeleteSnapshot":            {config: storage, change: denies("ec2:DeleteSnapshot"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:DeleteSnapshot"},
+	"storage, IAM cannot be asked": {config: storage, change: denies(simulateAction), check: "storage-permissions", status: preflight.Warned, found: []string{simulateAction}},
+	"no GetEbsEncryptionByDefault": {config: storage, change: denies("ec2:GetEbsEncryptionByDefault"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:GetEbsEncryptionByDefault"},
+	"no DescribeInstanceTypes":     {config: storage, change: denies("ec2:DescribeInstanceTypes"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeInstanceTypes"},
+
+	"no key":                        {config: storage, check: "storage-keys", status: preflight.Passed},
+	"the key of AWS":                {config: storage, change: encryptsWith("arn:aws:kms:us-east-1:123456789012:alias/aws/ebs", "kms:CreateGrant"), check: "storage-keys", status: preflight.Passed},
+	"default key":                   {config: storage, change: encryptsWith(testStorageKey), check: "storage-keys", status: preflight.Passed},
+	"default key, not permitted":    {config: storage, change: encryptsWith(testStorageKey, "kms:CreateGrant"), check: "storage-keys", status: preflight.Failed, resource: "kms:CreateGrant", found: []string{testStorageKey, "all new volumes"}, fix: []string{"kms:GrantIsForAWSResource", testStorageKey}},
+	"configured key, no permission": {config: storageWith("11111111-2222-3333-4444-555555555555"), change: denies("kms:Decrypt"), check: "storage-keys", status: preflight.Failed, resource: "kms:Decrypt", fix: []string{testStorageKey}},
+	"alias":                         {config: storageWith("alias/storage"), check: "storage-keys", status: preflight.Warned, resource: "alias/storage", fix: []string{"aws kms describe-key --region us-east-1 --key-id alias/storage"}},
+	"a key of AWS is configured":    {config: storageWith("alias/aws/ebs"), change: denies("kms:Decrypt"), check: "storage-keys", status: preflight.Passed},
+
+	"zones":              {config: storageIn("us-east-1a", "us-east-1b"), check: "storage-zones", status: preflight.Passed},
+	"no such zone":       {config: storageIn("us-east-1a", "us-east-1z"), check: "storage-zones", status: preflight.Failed, resource: "us-east-1z", found: []string{"us-east-1a, us-east-1b"}},
+	"zone without nodes": {config: storageIn("us-east-1c"), change: func(f *fakeCloud) { f.zones["us-east-1c"] = "availability-zone" }, check: "storage-zones", status: preflight.Warned, resource: "us-east-1c", found: []string{testKey}},
+
+	"26 volumes of 27":              {config: storage, change: func(f *fakeCloud) { f.volumes = 26 }, check: "storage-attachments", status: preflight.Passed},
+	"27 volumes of 27":              {config: storage, change: func(f *fakeCloud) { f.volumes = 27 }, check: "storage-attachments", status: preflight.Warned, resource: testInstance, found: []string{"m5.large can have 27", "27 volumes"}, fix: []string{"Values=" + testInstance, "instance_type"}},
+	"26 volumes and two interfaces": {config: storage, change: func(f *fakeCloud) { f.volumes, f.interfaces = 26, 2 }, check: "storage-attachments", status: preflight.Warned, resource: testInstance, found: []string{"2 network interfaces"}},
+}
+
 // TestFindings makes one change at a time. Every check must report a finding for at least one of them.
 func TestFindings(t *testing.T) {
 	withFinding := map[string]bool{"stale-node": true, "registry-endpoint": true, "sts-endpoint": true} // which have tests of their own
 	ran, total := 0, 0
-	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases, configCases} {
+	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases, configCases, storageCases} {
 		total += len(cases)
 		for name, m := range cases {
 			t.Run(name, func(t *testing.T) {
@@ -360,12 +406,15 @@ func TestOperatorMistakesHaveChecks(t *testing.T) {
 func TestWrongAnswersPassNoCheck(t *testing.T) {
 	// These pass by the configuration alone, or by the time in the answer.
 	independent := []string{"clock", "source-dest-check", "load-balancer-security-group", "node-ports", "assumed-role", "node-ip-families"}
+	independent = append(independent, "storage-zones") // no zones are configured
 	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
 		f := newFake()
-		for _, action := range append(Actions(preflight.Control, true), simulateAction) {
+		for _, action := range (policyNeeds{role: preflight.Control, routes: true, storage: true}).actions() {
 			f.answers[action] = fakeAnswer{200, body}
 		}
-		r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+		config := testConfig(preflight.Control)
+		config.Storage = true
+		r, _ := runAgainst(t, f, config, nil)
 		for _, c := range checks {
 			if got := result(r, c.id); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && got.Status == preflight.Passed && !slices.Contains(independent, c.id) {
 				t.Errorf("%q passes %s: %s", body, c.id, got.Note)
@@ -410,5 +459,32 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 				t.Errorf("%+v; want the reason to contain %q", got.Findings, test.reason)
 			}
 		})
+	}
+}
+
+// TestPolicyOfTheProfileHasStorage: a fix of the instance profile's role must not take the EBS CSI driver's permissions away, which stays
+// with that role when the cloud controller assumes another one.
+func TestPolicyOfTheProfileHasStorage(t *testing.T) {
+	f := &facts{
+		request: testConfig(preflight.Control), conf: &cloudConfig{}, profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
+		credentials: roleCredentials{Role: "kubernetes-control"}, metadata: instanceMetadata{Region: "us-east-1", VPC: "vpc-1"},
+	}
+	f.request.Storage, f.request.StorageKeys = true, []string{testStorageKey}
+	f.confText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
+	f.conf, f.confErr = parseCloudConfig(f.confText)
+	for assumed, want := range map[bool]bool{false: true, true: false} {
+		policy, err := NewPolicy(f.policyOptions(assumed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, action := range []string{"ec2:CreateVolume", "kms:CreateGrant"} {
+			has := slices.ContainsFunc(policy.Statement, func(s Statement) bool { return slices.Contains(s.Action, action) })
+			if has != want {
+				t.Errorf("assumed %v: the policy has %s: %v", assumed, action, has)
+			}
+		}
+	}
+	if got := onStorage(checkStoragePermissions)(f); got.Skip == "" {
+		t.Errorf("with RoleARN the calls are made as another role, so nothing is known: %+v", got)
 	}
 }

@@ -114,7 +114,7 @@ const InlinePolicyName = "kubernetes"
 // controller assumes.
 func (f *facts) policyOptions(assumed bool) PolicyOptions {
 	o := PolicyOptions{
-		Role: f.request.Role, Cluster: f.cluster(), Partition: partitionOf(f.region()).name, CloudRoutes: f.request.ConfigureCloudRoutes, RoleName: f.machineRole(),
+		Role: f.request.Role, Cluster: f.cluster(), Partition: partitionOf(f.region()).name, CloudRoutes: f.request.ConfigureCloudRoutes, Storage: f.request.Storage && f.isControl() && !assumed, Keys: f.keyARNs(), RoleName: f.machineRole(),
 	}
 	if own, known := f.machineIdentity(); known {
 		o.Partition = own.partition

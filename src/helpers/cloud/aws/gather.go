@@ -173,6 +173,10 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		f.groups, f.groupsErr = g.describeGroups(ctx, f.groupIDs())
 		wanted &^= fromGroups
 	}
+	// IAM is asked about the keys that volumes are encrypted with.
+	if ask(fromStorage, preflight.Control) && f.storage() {
+		f.encryption, f.encryptionErr = g.api.encryption(ctx)
+	}
 	// Pod routes are tested on the table that the cloud controller writes them to.
 	if ask(fromRouteTables, preflight.Control) && f.request.ConfigureCloudRoutes {
 		f.routeTables, f.routesErr = g.describeClusterTables(ctx)
@@ -190,6 +194,7 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	add(ask(fromRouteTables, preflight.Control), func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) })
 	add(ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "", func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) })
 	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
+	add(ask(fromStorage, preflight.Control) && f.storage(), func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey()) })
 	// A worker with one group needs no call: the cloud controller uses that group, tagged or not.
 	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(fromProbes, preflight.Control) {
@@ -246,6 +251,9 @@ func (g *gatherer) giveUp(wanted source, err error) {
 	}
 	if wanted&fromGroups != 0 {
 		f.balancersErr = err
+	}
+	if wanted&fromStorage != 0 {
+		f.encryptionErr, f.machinesErr = err, err
 	}
 	if wanted&fromProbes != 0 {
 		f.probes = nil

@@ -40,6 +40,10 @@ const (
 	publicRegistry
 	// otherRole is the role that the cloud controller is configured to assume.
 	otherRole
+	// onNodes are instances with the cluster's tag, whatever its value.
+	onNodes
+	// usesKeys are the customer managed keys of volumes, for EC2 only (kms:ViaService).
+	usesKeys
 )
 
 // permission is one row of the table that policies and checks are derived from.
@@ -51,6 +55,7 @@ type permission struct {
 	why       string
 	holder    holder
 	when      func(policyNeeds) bool // nil: always
+	storage   bool                   // of the EBS CSI driver
 	rare      bool                   // most clusters work without it
 }
 
@@ -65,14 +70,16 @@ const (
 
 // policyNeeds is what the permissions of machines depend on.
 type policyNeeds struct {
-	role   preflight.Role
-	routes bool
-	conf   cloudConfig
+	role    preflight.Role
+	routes  bool
+	storage bool
+	keys    []string // ARNs
+	conf    cloudConfig
 }
 
 // includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud controller assumes.
 func (n policyNeeds) includes(p permission) (own, assumed bool) {
-	if !slices.Contains(p.roles, n.role) || p.when != nil && !p.when(n) {
+	if !slices.Contains(p.roles, n.role) || p.storage && !n.storage || p.when != nil && !p.when(n) {
 		return false, false
 	}
 	if n.role != preflight.Control || n.conf.RoleARN == "" {
@@ -89,6 +96,8 @@ func (n policyNeeds) needs(p permission) bool {
 
 // Conditions of rows.
 func withRoutes(n policyNeeds) bool { return n.routes }
+
+func withKeys(n policyNeeds) bool { return len(n.keys) > 0 }
 
 // createsGroups: with ElbSecurityGroup the cloud controller neither creates nor deletes a group (buildELBSecurityGroupList and
 // buildSecurityGroupsToDelete in cloud-provider-aws), and does not change that group's rules (addSecurityGroupIngress).
@@ -160,6 +169,8 @@ func buildPermissions() []permission {
 	control(serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
 		"The first load balancer of an account requires it.", "iam:CreateServiceLinkedRole")
 
+	table = append(table, storagePermissions()...)
+
 	const pull = "kubelet pulls images from ECR with it."
 	row(permission{roles: both, holder: machines, why: pull}, "ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
 	row(permission{roles: both, holder: machines, why: "kubelet pulls images from public.ecr.aws with it, instead of anonymously."}, "ecr-public:GetAuthorizationToken")
@@ -228,13 +239,15 @@ func partitionOf(region string) partition {
 type PolicyOptions struct {
 	Role        preflight.Role
 	Cluster     string
-	Partition   string // aws (also if empty), aws-cn or aws-us-gov
-	VPC         string // id of the only VPC in which security groups may be created; empty: any
-	CloudRoutes bool   // with the permissions of the route controller
-	RoleName    string // of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
-	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
-	CloudConfig []byte // the cloud controller's configuration file, which adds and removes permissions
-	AssumedRole bool   // the policy of the role in the configuration's RoleARN, in place of the one of the instance profile
+	Partition   string   // aws (also if empty), aws-cn or aws-us-gov
+	VPC         string   // id of the only VPC in which security groups may be created; empty: any
+	CloudRoutes bool     // with the permissions of the route controller
+	Storage     bool     // with the permissions of the EBS CSI driver
+	Keys        []string // ARNs of the customer managed keys that volumes are encrypted with
+	RoleName    string   // of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
+	WideOpen    bool     // ec2:* and elasticloadbalancing:*, for experiments only
+	CloudConfig []byte   // the cloud controller's configuration file, which adds and removes permissions
+	AssumedRole bool     // the policy of the role in the configuration's RoleARN, in place of the one of the instance profile
 }
 
 // Policy is an IAM policy document.
@@ -308,7 +321,12 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	if o.VPC != "" && !vpcForm.MatchString(o.VPC) {
 		return Policy{}, fmt.Errorf("VPC %q is not an id such as vpc-0123456789abcdef0", o.VPC)
 	}
-	needs := policyNeeds{role: o.Role, routes: o.CloudRoutes, conf: *conf}
+	for _, key := range o.Keys {
+		if !keyForm.MatchString(key) {
+			return Policy{}, fmt.Errorf("key %q is not the ARN of a KMS key, such as arn:aws:kms:us-east-1:123456789012:key/ID; IAM policies do not accept aliases", key)
+		}
+	}
+	needs := policyNeeds{role: o.Role, routes: o.CloudRoutes, storage: o.Storage, keys: o.Keys, conf: *conf}
 	policy := Policy{Version: policyVersion}
 	index := map[string]int{}
 	for _, p := range permissions {
@@ -332,6 +350,7 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	for i := range policy.Statement {
 		s := &policy.Statement[i]
 		slices.Sort(s.Action)
+		s.Action = slices.Compact(s.Action)
 		seen[s.Sid]++
 		if n := seen[s.Sid]; n > 1 { // ids must be unique in a document
 			s.Sid = fmt.Sprintf("%s%d", s.Sid, n)
@@ -343,6 +362,7 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 var (
 	roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
 	vpcForm      = regexp.MustCompile(`^vpc-[0-9a-f]+$`)
+	keyForm      = regexp.MustCompile(`^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$`)
 )
 
 // isPublicRegistry reports whether a row is for public.ecr.aws, which only the partition aws has.
@@ -355,12 +375,17 @@ func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string
 
 const policyVersion = "2012-10-17"
 
-var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "ecr-public": "EcrPublic", "iam": "Iam", "sts": "Sts"}
+var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "ecr-public": "EcrPublic", "iam": "Iam", "kms": "Kms", "sts": "Sts"}
 
-// createActions are the actions that tag a service's new resources.
-var createActions = map[string][]string{
-	"ec2":                  {"CreateSecurityGroup"},
-	"elasticloadbalancing": {"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"},
+// createActions are the actions that tag new resources of a row.
+func (p permission) createActions() []string {
+	switch {
+	case p.storage:
+		return []string{"CreateVolume", "CreateSnapshot"}
+	case strings.HasPrefix(p.action, "ec2:"):
+		return []string{"CreateSecurityGroup"}
+	}
+	return []string{"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"}
 }
 
 func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig) Statement {
@@ -394,7 +419,7 @@ func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig
 	case tagsNew:
 		s.Sid = name + "TagNew"
 		s.Condition = equals("aws:RequestTag/"+tag, "owned")
-		s.Condition["StringEquals"][service+":CreateAction"] = createActions[service]
+		s.Condition["StringEquals"][service+":CreateAction"] = p.createActions()
 	case serviceLinked:
 		s.Sid = name + "ServiceLinkedRole"
 		s.Condition = equals("iam:AWSServiceName", "elasticloadbalancing.amazonaws.com")
@@ -420,6 +445,17 @@ func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig
 			"Null": {"aws:ResourceTag/" + tag: {"false"}}, // the tag with any value makes an instance the cluster's
 			// EC2 uses the attribute's name and value as the request spells them, so both are compared without case.
 			"StringEqualsIgnoreCase": {"ec2:Attribute/SourceDestCheck": {"false"}},
+		}
+	case onNodes:
+		s.Sid = name + "AttachToNodes"
+		s.Condition = map[string]map[string][]string{"Null": {"aws:ResourceTag/" + tag: {"false"}}}
+	case usesKeys:
+		s.Sid = name + "UseForVolumes"
+		s.Resource = o.Keys
+		s.Condition = map[string]map[string][]string{"StringLike": {"kms:ViaService": {"ec2.*.amazonaws.com*"}}}
+		if p.action == "kms:CreateGrant" {
+			s.Sid = name + "GrantForVolumes"
+			s.Condition["Bool"] = map[string][]string{"kms:GrantIsForAWSResource": {"true"}}
 		}
 	case publicRegistry:
 		s.Sid = name + "PublicRegistry"

@@ -76,7 +76,7 @@ func (f *facts) assumesRole() bool { return f.isControl() && f.conf.RoleARN != "
 
 // needs is what the machine's permissions depend on.
 func (f *facts) needs() policyNeeds {
-	return policyNeeds{role: f.request.Role, routes: f.request.ConfigureCloudRoutes, conf: *f.conf}
+	return policyNeeds{role: f.request.Role, routes: f.request.ConfigureCloudRoutes, storage: f.storage(), keys: f.keyARNs(), conf: *f.conf}
 }
 
 // policyQuestions derives the questions about a role from the table of permissions.
@@ -89,7 +89,7 @@ func (f *facts) policyQuestions(asked identity) []question {
 			continue
 		}
 		service, _, _ := strings.Cut(p.action, ":")
-		key := fmt.Sprint(p.scope, p.resources)
+		key := fmt.Sprint(p.scope, p.resources, p.storage)
 		if p.scope == tagsNew { // the condition contains the service
 			key += service
 		}
@@ -108,6 +108,9 @@ func (f *facts) policyQuestions(asked identity) []question {
 				questions[at].resources = []string{f.conf.RoleARN}
 			case writesRoutes:
 				questions[at].context = f.tableContext()
+			case usesKeys:
+				questions[at].resources = f.keyARNs()
+				questions[at].context = map[string]string{"kms:ViaService": "ec2." + f.region() + "." + partitionOf(f.region()).domain, "kms:GrantIsForAWSResource": "true"}
 			}
 		}
 		questions[at].actions = append(questions[at].actions, p.action)
@@ -127,7 +130,9 @@ func (p permission) context(service, tagKey string) map[string]string {
 		resourceTag["ec2:Attribute"], resourceTag["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
 		return resourceTag
 	case tagsNew:
-		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey, service + ":CreateAction": createActions[service][0]}
+		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey, service + ":CreateAction": p.createActions()[0]}
+	case onNodes:
+		return map[string]string{"aws:ResourceTag/" + tagKey: "shared", "ec2:ResourceTag/" + tagKey: "shared"}
 	case serviceLinked:
 		return map[string]string{"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}
 	case publicRegistry:
@@ -168,7 +173,7 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	}
 	examples := map[string][]string{
 		"security-group": {"sg-0123456789abcdef0"}, "vpc": {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {table},
-		"instance": {cmp.Or(f.instanceID(), "i-0123456789abcdef0")}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
+		"instance": {cmp.Or(f.instanceID(), "i-0123456789abcdef0")}, "volume": {"vol-0123456789abcdef0"}, "snapshot": {"snap-0123456789abcdef0"}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
 		"targetgroup": {"k8s-default-web-0123456789/0123456789abcdef"}, "listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
 	}
 	parts := strings.SplitN(pattern, ":", 4) // service, region, account, resource
@@ -428,7 +433,7 @@ func checkOtherPermissions(f *facts) preflight.Outcome {
 		return tested
 	}
 	selected := func(p permission) bool {
-		return !isLoadBalancing(p) && p.scope != itself
+		return !isLoadBalancing(p) && !p.storage && p.scope != itself
 	}
 	if outcome, done := f.withoutPolicies(selected); done {
 		return outcome

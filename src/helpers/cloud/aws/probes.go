@@ -45,6 +45,10 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 	if table := f.clusterTable(); table != nil && f.request.ConfigureCloudRoutes {
 		add("other-permissions", table.ID, func(ctx context.Context) error { return g.api.tryCreateRoute(ctx, table.ID, f.instanceID()) }, "ec2:CreateRoute")
 	}
+	if f.storage() {
+		zone := f.metadata.Zone
+		add("storage-permissions", "volumes in "+zone, func(ctx context.Context) error { return g.api.tryCreateVolume(ctx, zone, f.tagKey()) }, "ec2:CreateVolume")
+	}
 	if f.request.Thorough {
 		id := f.instanceID()
 		add("other-permissions", id, func(ctx context.Context) error { return g.api.tryDescribeTopology(ctx, id) }, "ec2:DescribeInstanceTopology")

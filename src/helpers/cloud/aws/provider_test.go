@@ -30,16 +30,25 @@ func text(r *preflight.Report) string {
 
 func TestCorrectAccountPasses(t *testing.T) {
 	for _, test := range []struct {
-		role   preflight.Role
-		budget int
-	}{{preflight.Worker, 2}, {preflight.Control, 8}} {
-		t.Run(string(test.role), func(t *testing.T) {
+		role    preflight.Role
+		storage bool
+		budget  int
+	}{{preflight.Worker, false, 2}, {preflight.Worker, true, 2}, {preflight.Control, false, 8}, {preflight.Control, true, 12}} {
+		t.Run(fmt.Sprintf("%s storage=%v", test.role, test.storage), func(t *testing.T) {
 			f := newFake()
-			r, id := runAgainst(t, f, testConfig(test.role), nil)
+			config := testConfig(test.role)
+			config.Storage = test.storage
+			r, id := runAgainst(t, f, config, nil)
 			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 				t.Errorf("want no findings:\n%s", text(r))
 			}
 			for _, result := range r.Results {
+				if strings.HasPrefix(result.Check, "storage-") && !test.storage {
+					if result.Status != preflight.Skipped {
+						t.Errorf("%s without storage: %s", result.Check, result.Status)
+					}
+					continue
+				}
 				switch result.Check {
 				case "instance-role", "stale-node", "cloud-routes-table":
 				case "other-permissions":
@@ -124,10 +133,11 @@ func TestClosesConnections(t *testing.T) {
 func TestNothingIsChanged(t *testing.T) {
 	f := newFake()
 	c := testConfig(preflight.Control)
-	c.ConfigureCloudRoutes, c.Thorough = true, true
+	c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
+	f.defaultKey = testStorageKey
 	runAgainst(t, f, c, nil)
 	for _, call := range f.calls {
-		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") && !call.dryRun && call.action != simulateAction {
+		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") && !strings.HasPrefix(name, "GetEbs") && !call.dryRun && call.action != simulateAction {
 			t.Errorf("%s was called without DryRun", call.action)
 		}
 	}

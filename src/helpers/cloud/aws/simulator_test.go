@@ -125,7 +125,7 @@ func generated(t testing.TB, w *awssim.World, without ...string) {
 	t.Helper()
 	for i := range w.Roles {
 		role := preflight.Role(strings.TrimPrefix(w.Roles[i].Name, "kubernetes-"))
-		w.Roles[i].Policies = enforced(t, PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, VPC: awssim.LabVPC}, without...)
+		w.Roles[i].Policies = enforced(t, PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, Storage: true, Keys: []string{testStorageKey}, VPC: awssim.LabVPC}, without...)
 	}
 }
 
@@ -155,25 +155,27 @@ func enforced(t testing.TB, o PolicyOptions, without ...string) map[string]iam.P
 // the documented number of calls.
 func TestSimulatedAWS(t *testing.T) {
 	for _, test := range []struct {
-		role             preflight.Role
-		routes, thorough bool
-		calls            int // of EC2, as documented
+		role                      preflight.Role
+		routes, thorough, storage bool
+		calls                     int // of EC2, as documented
 	}{
-		{preflight.Worker, false, false, 2}, {preflight.Worker, true, false, 2}, {preflight.Worker, false, true, 3},
-		{preflight.Control, false, false, 8}, {preflight.Control, true, false, 9}, {preflight.Control, false, true, 9}, {preflight.Control, true, true, 12},
+		{preflight.Worker, false, false, false, 2}, {preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
+		{preflight.Control, false, false, false, 8}, {preflight.Control, true, false, false, 9}, {preflight.Control, false, true, false, 9}, {preflight.Control, true, true, false, 12},
+		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
 	} {
-		t.Run(fmt.Sprintf("%s routes=%v thorough=%v", test.role, test.routes, test.thorough), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage), func(t *testing.T) {
 			i := simulatedInstance(1, test.role)
 			off := false
 			i.SourceDestCheck = &off
 			sim := simulate(t, func(w *awssim.World) {
 				w.Instances = []awssim.Instance{i}
 				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+				w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 				generated(t, w)
 			})
 			before, _ := json.Marshal(sim.World())
 			r := sim.run(t, i, test.role, func(_ *Provider, c *preflight.Config) {
-				c.ConfigureCloudRoutes, c.Thorough = test.routes, test.thorough
+				c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
 			})
 			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 				t.Errorf("want no findings:\n%s", text(r))
@@ -186,10 +188,10 @@ func TestSimulatedAWS(t *testing.T) {
 				t.Errorf("%d EC2 calls, want %d", n, test.calls)
 			}
 			for _, c := range sim.Calls("") {
-				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
+				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !strings.HasPrefix(c.Action, "GetEbs") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
 					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
 				}
-				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !narrowed(c) {
+				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !strings.HasPrefix(c.Action, "GetEbs") && !narrowed(c) {
 					t.Errorf("%s asks for more than the VPC or known ids: %v", c.Action, c.Params)
 				}
 				if c.Status >= 400 && !c.DryRun {
@@ -203,7 +205,7 @@ func TestSimulatedAWS(t *testing.T) {
 // narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.
 func narrowed(c awssim.Call) bool {
 	for name, value := range c.Params {
-		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "InstanceType.1" || name == "AvailabilityZone" || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
 			return true
 		}
 	}
@@ -215,7 +217,7 @@ func narrowed(c awssim.Call) bool {
 func removals(role preflight.Role) [][]string {
 	var sets [][]string
 	together := map[string]int{}
-	for _, action := range Actions(role, true) {
+	for _, action := range (policyNeeds{role: role, routes: true, storage: true, keys: []string{testStorageKey}}).actions() {
 		service, name, _ := strings.Cut(action, ":")
 		at, ok := together[service]
 		switch {
@@ -241,11 +243,12 @@ func TestMissingPermissions(t *testing.T) {
 				sim := simulate(t, func(w *awssim.World) {
 					w.Instances = []awssim.Instance{i}
 					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+					w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 					generated(t, w, actions...)
 				})
 				r := sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
 					// A deployment checks a control VM's permissions; the errand also checks a worker's.
-					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
+					c.ConfigureCloudRoutes, c.Thorough, c.Storage = role == preflight.Control, role == preflight.Worker, true
 				})
 				out := text(r)
 				switch actions[0] {

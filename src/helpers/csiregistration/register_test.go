@@ -1,0 +1,134 @@
+package csiregistration
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/emptypb"
+	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+
+	"kubernetes-release/internal/eventually"
+)
+
+// driver serves Probe of the CSI at a socket, until stop is called.
+func driver(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	server.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "csi.v1.Identity", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{
+			MethodName: "Probe",
+			Handler: func(any, context.Context, func(any) error, grpc.UnaryServerInterceptor) (any, error) {
+				return &emptypb.Empty{}, nil
+			},
+		}},
+	}, nil)
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	return server.Stop
+}
+
+// info asks as kubelet does.
+func info(socket string) (*registration.PluginInfo, error) {
+	connection, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = connection.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	client := registration.NewRegistrationClient(connection)
+	found, err := client.GetInfo(ctx, &registration.InfoRequest{})
+	if err == nil {
+		_, err = client.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{Error: "no topology"})
+	}
+	return found, err
+}
+
+// log is a buffer that several goroutines use.
+type log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *log) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(data)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	p := Plugin{Driver: "ebs.csi.aws.com", Endpoint: filepath.Join(dir, "csi.sock"), Socket: filepath.Join(dir, "registry.sock")}
+	// A process that was killed leaves its socket.
+	if err := os.WriteFile(p.Socket, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var output log
+	serve := func() (stop func() error) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- p.Serve(ctx, slog.New(slog.NewTextHandler(&output, nil))) }()
+		return func() error { cancel(); return <-done }
+	}
+
+	stop := serve()
+	eventually.Succeeds(t, time.Minute, "wait for the driver", func() error {
+		if !strings.Contains(output.String(), "waiting for the driver") {
+			return context.DeadlineExceeded
+		}
+		return nil
+	})
+	if _, err := info(p.Socket); err == nil {
+		t.Error("kubelet can register a driver that does not answer")
+	}
+	stopDriver := driver(t, p.Endpoint)
+	answers := func() {
+		t.Helper()
+		eventually.Succeeds(t, time.Minute, "registration", func() error {
+			got, err := info(p.Socket)
+			if err == nil && (got.Type != "CSIPlugin" || got.Name != p.Driver || got.Endpoint != p.Endpoint || len(got.SupportedVersions) != 1) {
+				t.Fatalf("kubelet is told %v", got)
+			}
+			return err
+		})
+	}
+	answers()
+	if !strings.Contains(output.String(), "no topology") {
+		t.Errorf("the log lacks kubelet's error:\n%s", output.String())
+	}
+	stopDriver()
+	answers()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(p.Socket); err != nil {
+		t.Errorf("kubelet would remove the driver from the node: %v", err)
+	}
+	driver(t, p.Endpoint)
+	stop = serve()
+	answers()
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
+}
