@@ -122,6 +122,10 @@ test-lab: release lab ## Run the tests with real programs and VMs, then deploy i
 	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
 
+.PHONY: soak
+soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
+	@cd src && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./test/acceptance
+
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
 	@ci/go-build.sh cis $(BUILD)/bin ./cmd/cis

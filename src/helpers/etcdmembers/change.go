@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"kubernetes-release/internal/poll"
@@ -32,12 +34,13 @@ func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
 	if err := c.discardLeft(ctx, log); err != nil {
 		return err
 	}
+	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
 		given, err := c.ask(ctx, c.others())
 		if err != nil {
 			return err
 		}
-		given.log(log)
+		logged(given)
 		data, err := c.hasData()
 		if err != nil {
 			return poll.Permanent(err)
@@ -50,6 +53,12 @@ func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
 		}
 		return c.enter(ctx, given, log)
 	})
+}
+
+// heard logs answers of a repeated step once: the reason of a wait tells what has changed.
+func heard(log *slog.Logger) func(answers) {
+	var once sync.Once
+	return func(given answers) { once.Do(func() { given.log(log) }) }
 }
 
 // repeat calls step until it succeeds, returns a poll.Permanent error, or the time is over.
@@ -168,7 +177,17 @@ func (c *Config) discardLeft(ctx context.Context, log *slog.Logger) error {
 			return fmt.Errorf("discard the data of a removed member: %w", err)
 		}
 	}
-	return os.Remove(c.LeftFile)
+	return c.forgetLeft()
+}
+
+// forgetLeft removes the mark in a directory to which vcap may write.
+func (c *Config) forgetLeft() error {
+	root, err := os.OpenRoot(filepath.Dir(c.LeftFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return root.Remove(filepath.Base(c.LeftFile))
 }
 
 // Settle removes members whose instances no longer exist, once this member serves. What it cannot do is logged, and done by the next
@@ -197,12 +216,13 @@ func (c *Config) Settle(ctx context.Context, log *slog.Logger) error {
 // Leave removes the member of an instance that is about to be deleted from the cluster. It fails if it is the last one, or if the others
 // would have no quorum. It passes if no instance answers, including this one: either the cluster is gone, or the operator has stopped it.
 func (c *Config) Leave(ctx context.Context, log *slog.Logger) error {
+	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
 		given, err := c.ask(ctx, c.Instances)
 		if err != nil {
 			return err
 		}
-		given.log(log)
+		logged(given)
 		given = given.given()
 		if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
 			return nil

@@ -43,6 +43,7 @@ type process struct {
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
+	t.Parallel() // most of the time is etcd's, which refuses changes until its members have been connected for five seconds
 	program := os.Getenv("ETCD_BIN")
 	if program == "" {
 		t.Skip("ETCD_BIN is not set: there is no etcd to test with")

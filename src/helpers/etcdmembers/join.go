@@ -33,12 +33,13 @@ type CommandLine func(flags map[string]string) ([]string, error)
 // from other VMs before.
 func (c *Config) Join(ctx context.Context, etcd CommandLine, log *slog.Logger) error {
 	var cluster []Member
+	logged := heard(log)
 	if err := c.repeat(ctx, log, func(ctx context.Context) (err error) {
 		given, err := c.ask(ctx, c.others())
 		if err != nil {
 			return err
 		}
-		given.log(log)
+		logged(given)
 		cluster, err = c.mustJoin(given, log)
 		return err
 	}); err != nil || cluster == nil {

@@ -141,8 +141,8 @@ func (c *Config) lastMember() error {
   instance: %s
   why:      BOSH deletes an instance before it starts another one in its place, in another AZ or instance group; the new one would
             start with an empty cluster.
-  do now:   undo the change that removes the instance (instances, azs, name of the instance group) and deploy; nothing was
-            stopped. To move it, deploy first with more instances, so that others have a copy of the data, and remove this
+  do now:   undo the change that removes the instance (instances, azs, name of the instance group) and deploy;
+            nothing was stopped. To move it, deploy first with more instances, so that others have a copy of the data, and remove this
             one in the next deploy; see %s.
             To delete the instance with all objects, stop it first: bosh stop %s`,
 		c.self(), guide, c.self().Name)
