@@ -65,6 +65,11 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
+	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
+		if got := len(group(t, p, "control").Instances); got != 5 {
+			t.Errorf("%d control VMs, want 5", got)
+		}
+	}},
 	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
 		if n := len(group(t, p, "worker").Instances); n != 5 {
 			t.Errorf("%d workers, want 5", n)
