@@ -26,7 +26,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, completion, delete-node, join, join-etcd, keep-node-labels, leave-etcd, prepare-etcd, settle-etcd, smoke-test, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, completion, delete-node, etcd-snapshot, join, join-etcd, keep-node-labels, leave-etcd, prepare-etcd, settle-etcd, smoke-test, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -41,6 +41,8 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
 		"no config":            {[]string{"smoke-test"}, `"config" not set`},
 		"no members":           {[]string{"prepare-etcd"}, `"config" not set`},
+		"no snapshot":          {[]string{"etcd-snapshot", "restore", "--config", "x"}, `"from" not set`},
+		"unknown step":         {[]string{"etcd-snapshot", "burn"}, `"burn"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

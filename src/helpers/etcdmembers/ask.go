@@ -101,6 +101,18 @@ func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error)
 	return given, ctx.Err()
 }
 
+// Running returns the names of the instances, this one included, on which something listens on the port for members.
+func (c *Config) Running(ctx context.Context) ([]string, error) {
+	given, err := c.ask(ctx, c.Instances)
+	var names []string
+	for _, a := range given {
+		if !errors.Is(a.err, errUnreachable) {
+			names = append(names, a.from.Name)
+		}
+	}
+	return names, err
+}
+
 func (i Identity) tls() (*tls.Config, error) {
 	bundle, err := os.ReadFile(i.CA)
 	if err != nil {

@@ -31,9 +31,6 @@ func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
 	if n := len(c.Instances); n%2 == 0 {
 		log.Warn("an even number of etcd members survives no more failures than one member less; use 1, 3 or 5", "instances", n)
 	}
-	if err := c.discardLeft(ctx, log); err != nil {
-		return err
-	}
 	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
 		given, err := c.ask(ctx, c.others())
@@ -41,6 +38,9 @@ func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
 			return err
 		}
 		logged(given)
+		if err := c.discardLeft(given, log); err != nil {
+			return err
+		}
 		data, err := c.hasData()
 		if err != nil {
 			return poll.Permanent(err)
@@ -154,34 +154,40 @@ func order(last bool) int {
 	return 0
 }
 
-// discardLeft removes the data of a member that has left the cluster because its instance was to be deleted, if the instance was kept
-// after all. It does so only if a running cluster does not list the member.
-func (c *Config) discardLeft(ctx context.Context, log *slog.Logger) error {
-	if _, err := os.Lstat(c.LeftFile); errors.Is(err, os.ErrNotExist) {
+// left reports whether this member must not use its data again.
+func (c *Config) left() bool {
+	_, err := os.Lstat(c.LeftFile)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was to be deleted,
+// but was kept after all, or a snapshot is restored on another instance. It does so only if a running cluster does not list the member,
+// and waits for one.
+func (c *Config) discardLeft(given answers, log *slog.Logger) error {
+	if !c.left() {
 		return nil
 	}
 	if _, err := rootfile.Read(c.LeftFile); err != nil {
-		return err
-	}
-	given, err := c.ask(ctx, c.others())
-	if err != nil {
-		return err
+		return poll.Permanent(err)
 	}
 	given = given.given()
 	if len(given) == 0 {
-		return nil
+		return c.hasLeft()
 	}
 	if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
-		log.Warn("this instance has left the cluster in order to be deleted, but is kept: it joins again, without its old data", "data", c.DataDir)
+		log.Warn("this member has left the cluster: it joins again, without its old data", "data", c.DataDir)
 		if err := c.discardData(); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("discard the data of a removed member: %w", err)
+			return poll.Permanent(fmt.Errorf("discard the data of a removed member: %w", err))
 		}
 	}
-	return c.forgetLeft()
+	if err := c.ForgetLeft(); err != nil {
+		return poll.Permanent(err)
+	}
+	return nil
 }
 
-// forgetLeft removes the mark in a directory to which vcap may write.
-func (c *Config) forgetLeft() error {
+// ForgetLeft removes the mark of a member that must not use its data again, in a directory to which vcap may write.
+func (c *Config) ForgetLeft() error {
 	root, err := os.OpenRoot(filepath.Dir(c.LeftFile))
 	if err != nil {
 		return err

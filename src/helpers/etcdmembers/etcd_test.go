@@ -361,7 +361,7 @@ func TestInterruptedJoin(t *testing.T) {
 	d.members(0, 1)
 	// It leaves, but its instance is kept after all.
 	d.delete(1)
-	fails(t, d.start(1), "the cluster does not list it")
+	fails(t, d.start(1), "has left its cluster")
 	d.update(1)
 	d.members(0, 1)
 }

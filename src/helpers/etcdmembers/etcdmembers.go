@@ -157,6 +157,9 @@ func (c *Config) others() []Instance {
 	return others
 }
 
+// Name is the name of this instance's member.
+func (c *Config) Name() string { return c.self().member() }
+
 // hasData reports whether this member has run before. Like etcd itself, it looks for *.wal files.
 func (c *Config) hasData() (bool, error) {
 	entries, err := os.ReadDir(c.WALDir)

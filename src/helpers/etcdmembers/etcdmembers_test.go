@@ -307,7 +307,7 @@ func TestMemberThatLeftCanReturn(t *testing.T) {
 	}{
 		"removed":         {listed: []int{0, 2}, discarded: true, wantOneChange: true},
 		"not removed yet": {listed: []int{0, 1, 2}},
-		"nobody is asked": {keptMarker: true},
+		"nobody answers":  {keptMarker: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -318,7 +318,14 @@ func TestMemberThatLeftCanReturn(t *testing.T) {
 			if test.listed != nil {
 				b.member(0, test.listed, test.listed)
 			}
-			passes(t, b.config.Prepare(t.Context(), quiet()))
+			err := b.config.Prepare(t.Context(), quiet())
+			if test.keptMarker {
+				fails(t, err, "has left its cluster", "the bootstrap instance first")
+				_, err = b.config.mustJoin(nil, quiet())
+				fails(t, err, "has left its cluster")
+			} else {
+				passes(t, err)
+			}
 			if data, err := b.config.hasData(); err != nil || data == test.discarded {
 				t.Errorf("data: %v %v, want discarded: %v", data, err, test.discarded)
 			}

@@ -54,6 +54,9 @@ func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 	if err != nil {
 		return nil, poll.Permanent(err)
 	}
+	if c.left() {
+		return nil, poll.Permanent(c.hasLeft())
+	}
 	if data {
 		entry, err := c.checkReturning(given)
 		if err != nil {

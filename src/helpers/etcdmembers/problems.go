@@ -54,6 +54,15 @@ func (c *Config) oneCluster(given answers) error {
 	return nil
 }
 
+func (c *Config) hasLeft() error {
+	return fmt.Errorf(`etcd was not started: this member has left its cluster, and must not use its data again.
+  instance: %s
+  why:      the instance was about to be deleted, or a snapshot is restored on another one (mark %s). Another member must
+            answer before the data is discarded, and this instance joins its cluster.
+  do now:   start etcd on the other instances, the bootstrap instance first, then deploy; see %s`,
+		c.self(), c.LeftFile, guide)
+}
+
 func (c *Config) nobodyAnswers() error {
 	return fmt.Errorf(`no other instance runs a member of etcd yet.
   instance: %s, which has no data (no *.wal in %s)

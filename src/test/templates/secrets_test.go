@@ -38,6 +38,7 @@ var secrets = map[string]struct {
 	"cloud-provider":           {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
 	"containerd":               {onlyRoot, []string{"bin/write-registry-hosts", "config/flags.json"}},
 	"etcd":                     {groupVcap, []string{"config/peer.key", "config/server.key"}},
+	"etcd-snapshot":            {onlyRoot, nil},
 	"flannel":                  {onlyRoot, nil},
 	"kube-apiserver": {groupVcap, []string{
 		"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
