@@ -101,9 +101,13 @@ func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error)
 	return given, ctx.Err()
 }
 
-// Running returns the names of the instances, this one included, on which something listens on the port for members.
-func (c *Config) Running(ctx context.Context) ([]string, error) {
-	given, err := c.ask(ctx, c.Instances)
+// Running returns the names of the instances on which something listens on the port for members: of all, or of this one only.
+func (c *Config) Running(ctx context.Context, all bool) ([]string, error) {
+	asked := []Instance{*c.self()}
+	if all {
+		asked = c.Instances
+	}
+	given, err := c.ask(ctx, asked)
 	var names []string
 	for _, a := range given {
 		if !errors.Is(a.err, errUnreachable) {

@@ -167,9 +167,6 @@ func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	if !c.left() {
 		return nil
 	}
-	if _, err := rootfile.Read(c.LeftFile); err != nil {
-		return poll.Permanent(err)
-	}
 	given = given.given()
 	if len(given) == 0 {
 		return c.hasLeft()

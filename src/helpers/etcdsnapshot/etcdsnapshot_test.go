@@ -228,6 +228,14 @@ func TestRestoreOnAnotherInstance(t *testing.T) {
 	snapshot := m.take(0)
 	m.stop()
 	m.config.members.Bootstrap = false
+	// The bootstrap instance runs again already.
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	url := "http://" + listener.Addr().String()
+	m.config.members.Instances = append(m.config.members.Instances, etcdmembers.Instance{Name: "control/id-1", PeerURL: url, ClientURL: url, Address: "127.0.0.1"})
 	before := m.content()
 	if err := m.config.Restore(t.Context(), snapshot, quiet()); err != nil {
 		t.Fatal(err)

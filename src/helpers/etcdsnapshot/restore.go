@@ -27,13 +27,14 @@ const (
 
 // Restore replaces the data of this VM's member by that of a snapshot. On the bootstrap instance the snapshot becomes a new cluster of
 // this member alone; another instance is marked, so that it discards its data and joins that cluster when it is prepared the next time.
-// etcd must be stopped on all instances. Everything is checked, and the new data is complete, before anything is touched.
+// etcd must be stopped on all instances before the first of them is restored. Everything is checked, and the new data is complete, before anything is touched.
 func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) error {
 	info, err := c.Check(ctx, path)
 	if err != nil {
 		return err
 	}
-	running, err := c.members.Running(ctx)
+	// The bootstrap instance serves as soon as it is restored, perhaps before the others are.
+	running, err := c.members.Running(ctx, c.members.Bootstrap)
 	if err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func TestSoakEtcdRestore(t *testing.T) {
 		t.Fatalf("errand: %v\n%s", err, out)
 	}
 	const dir = "/var/vcap/store/etcd/snapshots/"
-	snapshot := l.ssh(t, "control/0", "cat", path.Join(dir, l.ssh(t, "control/0", "sh", "-c", "ls "+dir+" | tail -n 1")))
+	snapshot := l.ssh(t, "control/0", "base64", "-w0", path.Join(dir, l.ssh(t, "control/0", "sh", "-c", "ls "+dir+" | tail -n 1")))
 	l.mustKubectl(t, "", "-n", "default", "delete", "secret", "kept")
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
 
@@ -84,7 +84,7 @@ func TestSoakEtcdRestore(t *testing.T) {
 	})
 }
 
-// checkRestore restores a snapshot on three control VMs and expects its objects on each of them.
+// checkRestore restores a snapshot, in base64, on three control VMs and expects its objects on each of them.
 func (l *lab) checkRestore(t *testing.T, snapshot string) {
 	t.Helper()
 	const artifact, scripts = "/var/vcap/store/restore", "/var/vcap/jobs/etcd/bin/bbr/"
@@ -121,12 +121,12 @@ func (l *lab) checkRestore(t *testing.T, snapshot string) {
 	}
 }
 
-// copyTo writes a file in a VM.
+// copyTo writes a file in a VM; content is in base64.
 func (l *lab) copyTo(t *testing.T, instance, file, content string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	command := l.command(ctx, "ssh", instance, "sh", "-c", "mkdir -p "+path.Dir(file)+" && cat > "+file)
+	command := l.command(ctx, "ssh", instance, "sh", "-c", "mkdir -p "+path.Dir(file)+" && base64 -d > "+file)
 	command.Stdin = strings.NewReader(content)
 	if out, err := output(ctx, command); err != nil {
 		t.Fatalf("copy to %s: %v\n%s", instance, err, out)
