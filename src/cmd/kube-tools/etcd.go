@@ -7,17 +7,31 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/helpers/etcdmembers"
+	"kubernetes-release/helpers/launcher"
 )
 
-func checkEtcdStart() *cobra.Command {
-	return etcdCheck("check-etcd-start", "Fail if etcd must not start on this VM", (*etcdmembers.Config).CheckStart)
+func prepareEtcd() *cobra.Command {
+	return etcdStep("prepare-etcd", "Make this VM a member of the etcd cluster, or fail if etcd must not start on it", (*etcdmembers.Config).Prepare)
 }
 
-func checkEtcdLeave() *cobra.Command {
-	return etcdCheck("check-etcd-leave", "Fail if this VM must not be deleted because the etcd cluster needs it", (*etcdmembers.Config).CheckLeave)
+func settleEtcd() *cobra.Command {
+	return etcdStep("settle-etcd", "Remove etcd members whose VMs no longer exist", (*etcdmembers.Config).Settle)
 }
 
-func etcdCheck(name, short string, check func(*etcdmembers.Config, context.Context, *slog.Logger) error) *cobra.Command {
+func leaveEtcd() *cobra.Command {
+	return etcdStep("leave-etcd", "Remove this VM from the etcd cluster, or fail if the cluster needs it", (*etcdmembers.Config).Leave)
+}
+
+func joinEtcd() *cobra.Command {
+	var flags *string
+	command := etcdStep("join-etcd", "Run etcd without clients until this VM has a vote in the cluster", func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
+		return c.Join(ctx, func(values map[string]string) ([]string, error) { return launcher.CommandLine(*flags, values) }, log)
+	})
+	flags = requirePath(command, "flags", "etcd's flags, config/flags.json of the job etcd")
+	return command
+}
+
+func etcdStep(name, short string, step func(*etcdmembers.Config, context.Context, *slog.Logger) error) *cobra.Command {
 	command := &cobra.Command{Use: name, Short: short}
 	path := requirePath(command, "config", "JSON file with this instance and all instances of the deployment that run etcd")
 	command.RunE = func(command *cobra.Command, _ []string) error {
@@ -25,7 +39,7 @@ func etcdCheck(name, short string, check func(*etcdmembers.Config, context.Conte
 		if err != nil {
 			return err
 		}
-		return check(config, command.Context(), slog.Default())
+		return step(config, command.Context(), slog.Default())
 	}
 	return command
 }

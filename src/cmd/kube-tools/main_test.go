@@ -26,7 +26,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, check-settings, completion, delete-node, join, keep-node-labels, keep-settings, smoke-test, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-settings, completion, delete-node, etcd-snapshot, join, join-etcd, keep-node-labels, keep-settings, leave-etcd, prepare-etcd, settle-etcd, smoke-test, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -40,7 +40,9 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"timeout of zero":      {[]string{"wait-node", "--timeout", "0s"}, "--timeout"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
 		"no config":            {[]string{"smoke-test"}, `"config" not set`},
-		"no members":           {[]string{"check-etcd-start"}, `"config" not set`},
+		"no members":           {[]string{"prepare-etcd"}, `"config" not set`},
+		"no snapshot":          {[]string{"etcd-snapshot", "restore", "--config", "x"}, `"from" not set`},
+		"unknown step":         {[]string{"etcd-snapshot", "burn"}, `"burn"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +71,7 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"node to delete": {[]string{"delete-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
-		"members":        {[]string{"check-etcd-leave", "--config", broken}, broken},
+		"members":        {[]string{"leave-etcd", "--config", broken}, broken},
 		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},
 		"check":          {[]string{"wait-ready", "--check", missing, "--timeout", "1s"}, missing},
 	}

@@ -32,7 +32,7 @@ func TestOwnIdentity(t *testing.T) {
 	run := func(administrator *rest.Config, files map[string]string) (Result, error) {
 		t.Helper()
 		return apply(ctx, own, Options{
-			Dirs: []string{directory(t}, files), Images: Images{"addon": "example/addon:1"}, Administrator: administrator, Timeout: 30 * time.Second,
+			Dirs: []string{directory(t, files)}, Images: Images{"addon": "example/addon:1"}, Administrator: administrator, Timeout: 30 * time.Second,
 		}, inventoryName, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	}
 	expect := func(administrator *rest.Config, files map[string]string, want Result) {

@@ -33,7 +33,9 @@ var errUnreachable = errors.New("cannot be reached")
 
 // answer is the list of members of one instance, or an error.
 type answer struct {
-	from    Instance
+	from Instance
+	// cluster is the ID of the member's cluster.
+	cluster string
 	members []Member
 	err     error
 }
@@ -51,9 +53,22 @@ func (a answers) log(log *slog.Logger) {
 	}
 }
 
+// given returns the answers that are lists.
+func (a answers) given() answers {
+	var given answers
+	for _, x := range a {
+		if x.err == nil {
+			given = append(given, x)
+		}
+	}
+	return given
+}
+
 // lists returns the entry of the member with this peer URL, and whether there is one.
-func (a answer) lists(peerURL string) (Member, bool) {
-	for _, m := range a.members {
+func (a answer) lists(peerURL string) (Member, bool) { return find(a.members, peerURL) }
+
+func find(members []Member, peerURL string) (Member, bool) {
+	for _, m := range members {
 		if slices.Contains(m.PeerURLs, peerURL) {
 			return m, true
 		}
@@ -71,7 +86,7 @@ func list(members []Member) string {
 
 // ask requests the list of members from all instances concurrently.
 func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error) {
-	trust, err := c.tls()
+	trust, err := Identity{CA: c.CA, Certificate: c.Certificate, PrivateKey: c.PrivateKey}.tls()
 	if err != nil {
 		return nil, err
 	}
@@ -79,63 +94,92 @@ func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error)
 	var wait sync.WaitGroup
 	for n, instance := range instances {
 		wait.Go(func() {
-			members, err := instance.members(ctx, trust)
-			given[n] = answer{from: instance, members: members, err: err}
+			given[n] = instance.ask(ctx, trust)
 		})
 	}
 	wait.Wait()
 	return given, ctx.Err()
 }
 
-func (c *Config) tls() (*tls.Config, error) {
-	bundle, err := os.ReadFile(c.CA)
+// Running returns the names of the instances on which something listens on the port for members: of all, or of this one only.
+func (c *Config) Running(ctx context.Context, all bool) ([]string, error) {
+	asked := []Instance{*c.self()}
+	if all {
+		asked = c.Instances
+	}
+	given, err := c.ask(ctx, asked)
+	var names []string
+	for _, a := range given {
+		if !errors.Is(a.err, errUnreachable) {
+			names = append(names, a.from.Name)
+		}
+	}
+	return names, err
+}
+
+func (i Identity) tls() (*tls.Config, error) {
+	bundle, err := os.ReadFile(i.CA)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("ca %s contains no certificate", c.CA)
+		return nil, fmt.Errorf("ca %s contains no certificate", i.CA)
 	}
-	pair, err := tls.LoadX509KeyPair(c.Certificate, c.PrivateKey)
+	pair, err := tls.LoadX509KeyPair(i.Certificate, i.PrivateKey)
 	if err != nil {
-		return nil, fmt.Errorf("certificate %s with private_key %s: %w", c.Certificate, c.PrivateKey, err)
+		return nil, fmt.Errorf("certificate %s with private_key %s: %w", i.Certificate, i.PrivateKey, err)
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// members requests the list from the instance's IP address. The server's certificate must be valid for the name in PeerURL.
-func (i Instance) members(ctx context.Context, trust *tls.Config) ([]Member, error) {
-	peer, err := url.Parse(i.PeerURL)
+// ask requests the list of members.
+func (i Instance) ask(ctx context.Context, trust *tls.Config) answer {
+	client, done := i.client(trust)
+	defer done()
+	response, err := get(ctx, client, i.PeerURL, "members")
 	if err != nil {
-		return nil, err
+		return answer{from: i, err: err}
 	}
-	address := net.JoinHostPort(i.Address, peer.Port())
+	defer func() { _ = response.Body.Close() }()
+	members, err := read(response)
+	return answer{from: i, cluster: response.Header.Get("X-Etcd-Cluster-ID"), members: members, err: err}
+}
+
+// client connects to the instance's IP address, whatever the host of a URL is. The server's certificate must be valid for that host.
+func (i Instance) client(trust *tls.Config) (client *http.Client, done func()) {
 	transport := &http.Transport{
 		TLSClientConfig: trust,
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			_, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, net.JoinHostPort(i.Address, port))
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", errUnreachable, err)
 			}
 			return conn, nil
 		},
 	}
-	defer transport.CloseIdleConnections()
-	client := &http.Client{
+	client = &http.Client{
 		Transport:     transport,
 		Timeout:       answerTimeout,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, peer.JoinPath("members").String(), nil)
+	return client, transport.CloseIdleConnections
+}
+
+func get(ctx context.Context, client *http.Client, base, path string) (*http.Response, error) {
+	target, err := url.JoinPath(base, path)
 	if err != nil {
 		return nil, err
 	}
-	response, err := client.Do(request)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = response.Body.Close() }()
-	return read(response)
+	return client.Do(request)
 }
 
 // read decodes an answer. Anything but a list is an error: it must not be treated as a cluster without this member.

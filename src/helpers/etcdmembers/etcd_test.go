@@ -1,11 +1,9 @@
 package etcdmembers
 
 import (
-	"bytes"
-	"encoding/json"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -29,70 +27,98 @@ const (
 // client has a timeout, since a member without a quorum does not answer.
 var client = &http.Client{Timeout: 5 * time.Second}
 
-// deployment has three instances with real etcd processes, all on the loopback interface.
+// deployment has five instances with real etcd processes, all on the loopback interface.
 type deployment struct {
-	t       *testing.T
-	program string
-	configs []*Config
-	clients []string
-	running []*process
+	t         *testing.T
+	program   string
+	instances []Instance
+	configs   []*Config
+	running   []*process
 }
 
 type process struct {
 	command *exec.Cmd
-	log     string
 	ended   chan struct{}
 }
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
+	t.Parallel() // most of the time is etcd's, which refuses changes until its members have been connected for five seconds
 	program := os.Getenv("ETCD_BIN")
 	if program == "" {
-		t.Skip("ETCD_BIN is not set: there is no etcd to test the checks with")
+		t.Skip("ETCD_BIN is not set: there is no etcd to test with")
 	}
 	ca := newAuthority(t)
-	var instances []Instance
-	d := &deployment{t: t, program: program, running: make([]*process, 3)}
-	for i := range 3 {
-		instances = append(instances, Instance{Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)), Address: "127.0.0.1"})
-		d.clients = append(d.clients, fmt.Sprintf("http://127.0.0.1:%d", unusedPort(t)))
+	d := &deployment{t: t, program: program, running: make([]*process, 5)}
+	for i := range 5 {
+		d.instances = append(d.instances, Instance{
+			Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://127.0.0.1:%d", unusedPort(t)),
+			ClientURL: fmt.Sprintf("http://127.0.0.1:%d", unusedPort(t)), Address: "127.0.0.1",
+		})
 	}
-	for i := range 3 {
+	for i, instance := range d.instances {
 		dir := t.TempDir()
-		config := &Config{Self: instances[i].PeerURL, WALDir: filepath.Join(dir, "data", "member", "wal"), Instances: instances}
+		data := filepath.Join(dir, "data")
+		config := &Config{
+			Self: instance.PeerURL, Bootstrap: i == 0, DataDir: data, WALDir: filepath.Join(data, "member", "wal"), LeftFile: filepath.Join(dir, "left"),
+		}
 		config.CA, config.Certificate, config.PrivateKey = ca.files(t, dir)
+		config.Client = Identity{CA: config.CA, Certificate: config.Certificate, PrivateKey: config.PrivateKey}
 		d.configs = append(d.configs, config)
 	}
 	return d
 }
 
-func (d *deployment) data(n int) string { return filepath.Dir(filepath.Dir(d.configs[n].WALDir)) }
+// planned makes these instances those of the manifest, for the instances that are deployed with it.
+func (d *deployment) planned(n ...int) {
+	for _, i := range n {
+		d.configs[i].Instances = nil
+		for _, j := range n {
+			d.configs[i].Instances = append(d.configs[i].Instances, d.instances[j])
+		}
+	}
+}
 
-// start runs etcd on one instance, as the job does if the deployment has these instances.
-func (d *deployment) start(n int, deployed ...int) *process {
-	d.t.Helper()
-	var cluster []string
-	for _, i := range deployed {
-		cluster = append(cluster, fmt.Sprintf("id-%d=%s", i, d.configs[i].Self))
+// commandLine is what the job's flags are.
+func (d *deployment) commandLine(n int) CommandLine {
+	config, i := d.configs[n], d.instances[n]
+	return func(values map[string]string) ([]string, error) {
+		state := "existing"
+		if config.Bootstrap {
+			state = "new"
+		}
+		flags := map[string]string{
+			"name": i.member(), "data-dir": config.DataDir, "unsafe-no-fsync": "true",
+			"listen-client-urls": i.ClientURL, "advertise-client-urls": i.ClientURL, "listen-peer-urls": i.PeerURL, "initial-advertise-peer-urls": i.PeerURL,
+			"initial-cluster": i.member() + "=" + i.PeerURL, "initial-cluster-state": state, "initial-cluster-token": "test",
+			"peer-cert-file": config.Certificate, "peer-key-file": config.PrivateKey, "peer-trusted-ca-file": config.CA, "peer-client-cert-auth": "true",
+			"log-level": "error",
+		}
+		line := []string{d.program}
+		for name, value := range flags {
+			if given, ok := values[name]; ok {
+				value = given
+			}
+			line = append(line, "--"+name+"="+value)
+		}
+		return line, nil
 	}
-	config := d.configs[n]
-	p := &process{log: filepath.Join(d.t.TempDir(), "log"), ended: make(chan struct{})}
-	output, err := os.Create(p.log)
+}
+
+// start starts an instance as monit does.
+func (d *deployment) start(n int) error {
+	if err := d.configs[n].Join(d.t.Context(), d.commandLine(n), quiet()); err != nil {
+		return err
+	}
+	line, err := d.commandLine(n)(nil)
 	if err != nil {
-		d.t.Fatal(err)
+		return err
 	}
-	p.command = exec.Command(d.program,
-		"--name="+fmt.Sprintf("id-%d", n), "--data-dir="+d.data(n), "--unsafe-no-fsync",
-		"--listen-client-urls="+d.clients[n], "--advertise-client-urls="+d.clients[n],
-		"--listen-peer-urls="+config.Self, "--initial-advertise-peer-urls="+config.Self,
-		"--initial-cluster="+strings.Join(cluster, ","), "--initial-cluster-state=new", "--initial-cluster-token=test",
-		"--peer-cert-file="+config.Certificate, "--peer-key-file="+config.PrivateKey, "--peer-trusted-ca-file="+config.CA, "--peer-client-cert-auth")
-	p.command.Stdout, p.command.Stderr = output, output
+	p := &process{command: exec.Command(line[0], line[1:]...), ended: make(chan struct{})}
+	p.command.Stdout, p.command.Stderr = os.Stdout, os.Stderr
 	p.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	err = p.command.Start()
-	_ = output.Close()
-	if err != nil {
-		d.t.Fatal(err)
+	if err := p.command.Start(); err != nil {
+		return err
 	}
 	go func() {
 		_ = p.command.Wait()
@@ -100,7 +126,7 @@ func (d *deployment) start(n int, deployed ...int) *process {
 	}()
 	d.running[n] = p
 	d.t.Cleanup(p.stop)
-	return p
+	return nil
 }
 
 func (p *process) stop() {
@@ -113,35 +139,55 @@ func (p *process) stop() {
 	}
 }
 
-// startAll starts a cluster of three members like a first deploy: one after the other, each after its check.
-func (d *deployment) startAll() {
+// update updates an instance as the Director does: pre-stop, stop, pre-start, start, post-start.
+func (d *deployment) update(n int) {
 	d.t.Helper()
-	for n := range 3 {
-		if err := d.configs[n].CheckStart(d.t.Context(), quiet()); err != nil {
-			d.t.Fatalf("check of instance %d of a new cluster: %v", n, err)
-		}
-		d.start(n, 0, 1, 2)
-		eventually.Succeeds(d.t, timeout, "the list of member "+d.configs[n].Self, func() error { return d.answers(n) })
+	if p := d.running[n]; p != nil {
+		p.stop()
 	}
-	for n := range 3 {
-		d.healthy(n)
-	}
+	passes(d.t, d.configs[n].Prepare(d.t.Context(), quiet()))
+	passes(d.t, d.start(n))
+	d.healthy(n)
+	passes(d.t, d.configs[n].Settle(d.t.Context(), quiet()))
 }
 
-// answers returns nil if a member sends its list of members, which requires no quorum.
-func (d *deployment) answers(n int) error {
-	given, err := d.configs[n].ask(d.t.Context(), []Instance{*d.configs[n].self()})
-	if err != nil {
-		return err
+// deploy updates instances to a manifest with these instances, one after the other.
+func (d *deployment) deploy(n ...int) {
+	d.t.Helper()
+	d.planned(n...)
+	for _, i := range n {
+		d.update(i)
 	}
-	return given[0].err
+	d.members(n...)
+}
+
+// delete deletes an instance that a manifest no longer has; its own files are those of the last deploy.
+func (d *deployment) delete(n int) {
+	d.t.Helper()
+	passes(d.t, d.configs[n].Leave(d.t.Context(), quiet()))
+	select {
+	case <-d.running[n].ended: // a removed member exits by itself
+	case <-time.After(timeout):
+		d.t.Fatal("etcd still runs, although it was removed")
+	}
+	d.running[n] = nil
+}
+
+// lose stops an instance and removes its disk.
+func (d *deployment) lose(n int) {
+	d.t.Helper()
+	d.running[n].stop()
+	d.running[n] = nil
+	if err := os.RemoveAll(d.configs[n].DataDir); err != nil {
+		d.t.Fatal(err)
+	}
 }
 
 // healthy waits until a member can write, which requires a quorum.
 func (d *deployment) healthy(n int) {
 	d.t.Helper()
 	eventually.Succeeds(d.t, timeout, fmt.Sprintf("health of member %d", n), func() error {
-		response, err := client.Get(d.clients[n] + "/health")
+		response, err := client.Get(d.instances[n].ClientURL + "/health")
 		if err != nil {
 			return err
 		}
@@ -153,160 +199,178 @@ func (d *deployment) healthy(n int) {
 	})
 }
 
-// list returns a member's cluster ID and list of members, from the API for clients.
-func (d *deployment) list(n int) (cluster string, peers []string, err error) {
-	var answer struct {
-		Header struct {
-			ClusterID string `json:"cluster_id"`
-		}
-		Members []struct {
-			ID       string
-			PeerURLs []string
-		}
-	}
-	if err := d.call(n, "cluster/member/list", `{"linearizable": false}`, &answer); err != nil {
-		return "", nil, err
-	}
-	for _, m := range answer.Members {
-		peers = append(peers, m.PeerURLs...)
-	}
-	slices.Sort(peers)
-	return answer.Header.ClusterID, peers, nil
-}
-
-// remove removes a member from the cluster, as etcdctl member remove does.
-func (d *deployment) remove(by, n int) {
-	d.t.Helper()
-	var answer struct {
-		Members []struct {
-			ID       string
-			PeerURLs []string
-		}
-	}
-	if err := d.call(by, "cluster/member/list", `{}`, &answer); err != nil {
+func (d *deployment) api(n int) *api {
+	a, err := d.configs[n].api(d.instances[n])
+	if err != nil {
 		d.t.Fatal(err)
 	}
-	for _, m := range answer.Members {
-		if slices.Contains(m.PeerURLs, d.configs[n].Self) {
-			eventually.Succeeds(d.t, timeout, "removal of member "+m.ID, func() error { // refused in the first seconds, while members find each other
-				return d.call(by, "cluster/member/remove", fmt.Sprintf(`{"ID": %q}`, m.ID), nil)
-			})
-			return
+	d.t.Cleanup(a.done)
+	return a
+}
+
+// members expects these instances to be the members, each of them with a vote, on each of them.
+func (d *deployment) members(n ...int) {
+	d.t.Helper()
+	var want []string
+	for _, i := range n {
+		want = append(want, d.instances[i].PeerURL)
+	}
+	slices.Sort(want)
+	for _, i := range n {
+		members, err := d.api(i).list(d.t.Context())
+		if err != nil {
+			d.t.Fatal(err)
 		}
-	}
-	d.t.Fatalf("member %d is not in %v", n, answer)
-}
-
-func (d *deployment) call(n int, method, request string, into any) error {
-	response, err := client.Post(d.clients[n]+"/v3/"+method, "application/json", strings.NewReader(request))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err
-	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", response.Status, body)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(body, into)
-}
-
-// TestScalingUpWouldSplitEtcd shows that etcd splits when the number of instances changes from one to three, and that the check
-// of both new instances fails before.
-func TestScalingUpWouldSplitEtcd(t *testing.T) {
-	d := newDeployment(t)
-	d.start(0, 0)
-	d.healthy(0)
-	for n := 1; n < 3; n++ {
-		fails(t, d.configs[n].CheckStart(t.Context(), quiet()), "second cluster", "control/id-0 ("+d.configs[0].Self+") lists id-0 (")
-	}
-	// The first instance is updated too, and starts with its data and the flags for three members.
-	d.running[0].stop()
-	passes(t, d.configs[0].CheckStart(t.Context(), quiet()))
-	d.start(0, 0, 1, 2)
-	d.healthy(0)
-	fails(t, d.configs[1].CheckStart(t.Context(), quiet()), "second cluster")
-
-	d.start(1, 0, 1, 2)
-	d.start(2, 0, 1, 2)
-	d.healthy(1)
-	d.healthy(2)
-	d.healthy(0)
-	one, alone, err := d.list(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, three, err := d.list(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if one == other || len(alone) != 1 || len(three) != 3 {
-		t.Errorf("no split: %s of %v, %s of %v; is the check still needed?", one, alone, other, three)
-	}
-}
-
-func TestNewClusterPasses(t *testing.T) {
-	d := newDeployment(t)
-	d.startAll()
-	for n := range 3 {
-		passes(t, d.configs[n].CheckStart(t.Context(), quiet()))
-	}
-}
-
-// TestLostDiskFails compares with etcd itself, whose error requires knowledge of etcd.
-func TestLostDiskFails(t *testing.T) {
-	d := newDeployment(t)
-	d.startAll()
-	d.running[1].stop()
-	if err := os.RemoveAll(d.data(1)); err != nil {
-		t.Fatal(err)
-	}
-	fails(t, d.configs[1].CheckStart(t.Context(), quiet()), "its data is gone", "this instance, control/id-1 (")
-
-	p := d.start(1, 0, 1, 2)
-	select {
-	case <-p.ended:
-	case <-time.After(timeout):
-		t.Fatal("etcd starts a member whose data is gone")
-	}
-	if log, err := os.ReadFile(p.log); err != nil || !bytes.Contains(log, []byte("has already been bootstrapped")) {
-		t.Errorf("etcd has another error (%v):\n%s", err, log)
-	}
-}
-
-// TestOnlyRemovedMembersCanBeDeleted also tests that a removed member cannot return with its data.
-func TestOnlyRemovedMembersCanBeDeleted(t *testing.T) {
-	d := newDeployment(t)
-	d.startAll()
-	fails(t, d.configs[2].CheckLeave(t.Context(), quiet()), "must not be deleted", "remove id-2 from etcd first")
-	d.remove(0, 2)
-	eventually.Succeeds(t, timeout, "lists without the removed member", func() error {
-		for n := range 2 {
-			if _, peers, err := d.list(n); err != nil || len(peers) != 2 {
-				return fmt.Errorf("%v %w", peers, err)
+		var have []string
+		for _, m := range members {
+			have = append(have, m.PeerURLs...)
+			if m.IsLearner {
+				d.t.Errorf("%s has no vote", m)
 			}
 		}
-		return nil
-	})
-	select {
-	case <-d.running[2].ended: // a removed member exits by itself
-	case <-time.After(timeout):
-		t.Fatal("etcd still runs, although it was removed")
+		if slices.Sort(have); !slices.Equal(have, want) {
+			d.t.Errorf("member %d lists %v, want %v", i, have, want)
+		}
 	}
-	passes(t, d.configs[2].CheckLeave(t.Context(), quiet()))
-	fails(t, d.configs[2].CheckStart(t.Context(), quiet()), "the cluster does not list it")
-	fails(t, d.configs[1].CheckLeave(t.Context(), quiet()), "remove id-1 from etcd")
-	d.remove(0, 1)
-	eventually.Succeeds(t, timeout, "a cluster of one", func() error {
-		if _, peers, err := d.list(0); err != nil || len(peers) != 1 {
-			return fmt.Errorf("%v %w", peers, err)
+}
+
+func encoded(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+
+func (d *deployment) put(n int, key string) {
+	d.t.Helper()
+	if err := d.api(n).call(d.t.Context(), "kv/put", map[string]string{"key": encoded(key), "value": encoded(key)}, nil); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func (d *deployment) has(n int, keys ...string) {
+	d.t.Helper()
+	for _, key := range keys {
+		var answer struct{ Count string }
+		if err := d.api(n).call(d.t.Context(), "kv/range", map[string]string{"key": encoded(key)}, &answer); err != nil || answer.Count != "1" {
+			d.t.Errorf("member %d has %q copies of key %s: %v", n, answer.Count, key, err)
+		}
+	}
+}
+
+// TestGrowAndShrink scales 1, 3, 5, 3, 1, and keeps what was written in between.
+func TestGrowAndShrink(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0)
+	d.put(0, "one")
+	d.deploy(0, 1, 2)
+	d.has(2, "one")
+	d.put(1, "three")
+	d.deploy(0, 1, 2, 3, 4)
+	d.put(4, "five")
+	d.delete(1)
+	d.delete(0) // the bootstrap instance, and perhaps the leader
+	d.configs[2].Bootstrap = true
+	d.deploy(2, 3, 4)
+	d.delete(4)
+	d.delete(3)
+	d.deploy(2)
+	d.has(2, "one", "three", "five")
+	fails(t, d.configs[2].Leave(t.Context(), quiet()), "only member")
+	d.has(2, "one")
+}
+
+// TestMoveToAnotherZone replaces each member of three by a new instance. The Director deletes an instance before it starts the new one.
+func TestMoveToAnotherZone(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0, 1, 2)
+	d.put(0, "key")
+	d.delete(1)
+	d.deploy(0, 2, 3)
+	d.has(3, "key")
+}
+
+// TestLostDisk also shows why the start of the process alone does not replace a member.
+func TestLostDisk(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0, 1, 2)
+	d.put(0, "key")
+	d.lose(1)
+	d.put(0, "written meanwhile")
+	fails(t, d.start(1), "its data is gone", "this instance, control/id-1 (", "Otherwise deploy")
+	d.update(1)
+	d.members(0, 1, 2)
+	d.has(1, "key", "written meanwhile")
+}
+
+// TestLostVM scales in after the VM of an instance was lost: nothing ran on it that could have left the cluster.
+func TestLostVM(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0, 1, 2)
+	d.lose(1)
+	d.planned(0, 2)
+	d.configs[2].patience = time.Millisecond
+	fails(t, d.configs[2].Leave(t.Context(), quiet()), "etcd refuses to remove this instance", "unhealthy cluster")
+	d.update(0)
+	d.members(0, 2)
+	if err := os.Remove(d.configs[2].LeftFile); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoQuorumIsRefused loses two of three members.
+func TestNoQuorumIsRefused(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0, 1, 2)
+	d.lose(1)
+	d.lose(2)
+	d.planned(0, 1, 2, 3)
+	for _, i := range []int{0, 1, 3} {
+		d.configs[i].patience = time.Millisecond
+	}
+	fails(t, d.configs[1].Prepare(t.Context(), quiet()), "etcd has no quorum", "control/id-0", "restore a snapshot")
+	fails(t, d.configs[3].Prepare(t.Context(), quiet()), "etcd has no quorum")
+	fails(t, d.start(3), "does not list this instance")
+	fails(t, d.configs[0].Leave(t.Context(), quiet()), "etcd has no quorum")
+}
+
+// TestInterruptedJoin repeats each step after an interruption.
+func TestInterruptedJoin(t *testing.T) {
+	d := newDeployment(t)
+	d.deploy(0)
+	d.planned(0, 1)
+	passes(t, d.configs[1].Prepare(t.Context(), quiet()))
+	passes(t, d.configs[1].Prepare(t.Context(), quiet()))
+	// The VM reboots while it gets its copy: it has data, but no vote.
+	members, err := d.api(0).list(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := d.commandLine(1)(map[string]string{"initial-cluster": d.configs[1].initialCluster(members), "initial-cluster-state": "existing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := startLearner(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, timeout, "a copy", func() error {
+		members, err := d.api(0).list(t.Context())
+		if entry, _ := find(members, d.instances[1].PeerURL); err != nil || !entry.joined() {
+			return fmt.Errorf("%v %w", members, err)
 		}
 		return nil
 	})
-	fails(t, d.configs[0].CheckLeave(t.Context(), quiet()), "only member")
+	l.stop()
+	d.update(1)
+	d.members(0, 1)
+	// It leaves, but its instance is kept after all.
+	d.delete(1)
+	fails(t, d.start(1), "has left its cluster")
+	d.update(1)
+	d.members(0, 1)
+}
+
+// TestInitialCluster joins next to members whose names are known and one that has not joined.
+func TestInitialCluster(t *testing.T) {
+	config := &Config{Self: "https://b", Instances: []Instance{{Name: "control/b-id", PeerURL: "https://b"}}}
+	got := config.initialCluster([]Member{{Name: "a-id", PeerURLs: []string{"https://a"}}, {ID: 1, PeerURLs: []string{"https://b"}}, {ID: 255, PeerURLs: []string{"https://c"}}})
+	if want := strings.Join([]string{"a-id=https://a", "b-id=https://b", "ff=https://c"}, ","); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }

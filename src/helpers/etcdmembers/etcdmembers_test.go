@@ -14,8 +14,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // bench is a deployment of three instances, seen from the second one. Each test defines how the others answer.
@@ -23,14 +26,23 @@ type bench struct {
 	t      *testing.T
 	ca     *authority
 	config *Config
+
+	mutex sync.Mutex
+	// calls are the changes that members were asked for.
+	calls []string
+	// refuse is the reason for which members refuse changes.
+	refuse string
 }
 
 // newBench returns a deployment where no instance answers.
 func newBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
-	b := &bench{t: t, ca: newAuthority(t), config: &Config{WALDir: filepath.Join(dir, "member", "wal")}}
+	b := &bench{t: t, ca: newAuthority(t), config: &Config{
+		DataDir: dir, WALDir: filepath.Join(dir, "member", "wal"), LeftFile: filepath.Join(t.TempDir(), "left"), patience: time.Millisecond,
+	}}
 	b.config.CA, b.config.Certificate, b.config.PrivateKey = b.ca.files(t, dir, "*.etcd.test")
+	b.config.Client = Identity{CA: b.config.CA, Certificate: b.config.Certificate, PrivateKey: b.config.PrivateKey}
 	for i := range 3 {
 		b.config.Instances = append(b.config.Instances, Instance{
 			Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://id-%d.etcd.test:%d", i, unusedPort(t)), Address: "127.0.0.1",
@@ -74,26 +86,73 @@ func (b *bench) serve(n int, settings *tls.Config, handler http.HandlerFunc) {
 	if b.config.Self == i.PeerURL {
 		b.config.Self = url
 	}
-	i.PeerURL = url
+	i.PeerURL, i.ClientURL = url, url
 }
 
-// member runs an instance that lists these instances as members; joined are the indexes of members that have joined.
+// member runs an instance that lists these instances as members; joined are the indexes of members that have joined. Instance i has
+// the ID i+1.
 func (b *bench) member(n int, listed, joined []int) {
 	b.t.Helper()
 	b.serve(n, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/members" || len(r.TLS.PeerCertificates) == 0 {
-			http.NotFound(w, r)
-			return
-		}
 		var members []Member
+		var wire []wireMember
 		for _, i := range listed {
-			members = append(members, Member{Name: fmt.Sprintf("id-%d", i), PeerURLs: []string{b.config.Instances[i].PeerURL}})
+			m := Member{ID: uint64(i + 1), Name: fmt.Sprintf("id-%d", i), PeerURLs: []string{b.url(i)}}
+			if slices.Contains(joined, i) {
+				m.ClientURLs = []string{"https://client"}
+			}
+			members, wire = append(members, m), append(wire, wireMember(m))
 		}
-		for _, i := range joined {
-			members[i].ClientURLs = []string{"https://client"}
+		method, isCall := strings.CutPrefix(r.URL.Path, "/v3/")
+		switch {
+		case len(r.TLS.PeerCertificates) == 0:
+			http.NotFound(w, r)
+		case r.URL.Path == "/members":
+			_ = json.NewEncoder(w).Encode(members)
+		case r.URL.Path == "/metrics":
+			_, _ = io.WriteString(w, `etcd_network_active_peers{Local="1",Remote="2"} 1`+"\n"+`etcd_network_active_peers{Local="1",Remote="63"} 0`+"\n")
+		case method == "cluster/member/list":
+			_ = json.NewEncoder(w).Encode(map[string]any{"members": wire})
+		case method == "maintenance/status":
+			_, _ = io.WriteString(w, `{"leader": "1"}`)
+		case isCall:
+			body, _ := io.ReadAll(r.Body)
+			b.call(w, n, method, string(body))
+		default:
+			http.NotFound(w, r)
 		}
-		_ = json.NewEncoder(w).Encode(members)
 	})
+}
+
+// url is the URL of an instance; 98 is one that the deployment no longer has.
+func (b *bench) url(i int) string {
+	if i >= len(b.config.Instances) {
+		return fmt.Sprintf("https://id-%d.etcd.test:2380", i)
+	}
+	return b.config.Instances[i].PeerURL
+}
+
+// call records a change.
+func (b *bench) call(w http.ResponseWriter, n int, method, body string) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.refuse != "" {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_ = json.NewEncoder(w).Encode(map[string]string{"message": "etcdserver: " + b.refuse})
+		return
+	}
+	for i := range b.config.Instances {
+		body = strings.ReplaceAll(body, b.config.Instances[i].PeerURL, fmt.Sprintf("url-%d", i))
+	}
+	b.calls = append(b.calls, fmt.Sprintf("%d %s %s", n, strings.TrimPrefix(method, "cluster/member/"), body))
+	_, _ = io.WriteString(w, "{}")
+}
+
+func (b *bench) wantCalls(want ...string) {
+	b.t.Helper()
+	if !slices.Equal(b.calls, want) {
+		b.t.Errorf("changes: %q, want %q", b.calls, want)
+	}
 }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -117,33 +176,57 @@ func fails(t *testing.T, err error, want ...string) {
 	}
 }
 
-func TestCheckStart(t *testing.T) {
+func TestPrepare(t *testing.T) {
+	const addSelf = `add {"isLearner":true,"peerURLs":["url-1"]}`
 	for name, test := range map[string]struct {
 		prepare func(*bench)
 		// want is nil if etcd may start.
 		want []string
+		// calls are the changes.
+		calls []string
 	}{
-		"first of a new cluster": {prepare: func(*bench) {}},
+		"first of a new cluster":        {prepare: func(b *bench) { b.config.Bootstrap = true }},
+		"second, and the first is down": {prepare: func(*bench) {}, want: []string{"no other instance runs a member", "only the bootstrap instance", "docs/operations.md"}},
 		"second of a new cluster": {prepare: func(b *bench) {
 			b.member(0, []int{0, 1, 2}, []int{0})
 		}},
 		"next to a cluster of one": {
 			prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) },
-			want: []string{
-				"second cluster", "control/id-0 (https://id-0.etcd.test:", "lists id-0 (https://id-0.etcd.test:", "this instance, control/id-1 (https://id-1.etcd.test:",
-				"no *.wal in ", "set the number of instances back", "docs/operations.md",
-			},
+			calls:   []string{"0 " + addSelf},
 		},
-		"listed by one member and not by another": {
+		"bootstrap instance next to a cluster": {
+			prepare: func(b *bench) { b.config.Bootstrap = true; b.member(2, []int{2}, []int{2}) },
+			calls:   []string{"2 " + addSelf},
+		},
+		"interrupted after it was added": {
+			prepare: func(b *bench) { b.member(0, []int{0, 1}, []int{0}) },
+		},
+		"no quorum": {
+			prepare: func(b *bench) { b.member(0, []int{0, 2}, []int{0, 2}); b.refuse = "unhealthy cluster" },
+			want:    []string{"etcd refuses to add this instance", "unhealthy cluster", "control/id-0", "start the members that are down", "docs/operations.md"},
+		},
+		"refused for good": {
+			prepare: func(b *bench) { b.member(0, []int{0}, []int{0}); b.refuse = "auth"; b.config.patience = time.Hour },
+			want:    []string{"etcd refuses to add this instance: etcdserver: auth"},
+		},
+		"two clusters": {
 			prepare: func(b *bench) {
-				b.member(0, []int{0}, []int{0})
-				b.member(2, []int{0, 1, 2}, nil)
+				for i, cluster := range map[int]string{0: "a", 2: "b"} {
+					b.serve(i, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, _ *http.Request) {
+						w.Header().Set("X-Etcd-Cluster-ID", cluster)
+						_ = json.NewEncoder(w).Encode([]Member{{Name: cluster}})
+					})
+				}
 			},
-			want: []string{"second cluster", "control/id-0"},
+			want: []string{"two different clusters", "control/id-0 (", "lists a", "control/id-2 (", "lists b"},
 		},
 		"lost disk": {
 			prepare: func(b *bench) { b.member(2, []int{0, 1, 2}, []int{0, 1, 2}) },
-			want:    []string{"its data is gone", "control/id-2 (", "bosh attach-disk control/id-1", "already been bootstrapped", "docs/operations.md"},
+			calls:   []string{`2 remove {"ID":"2"}`, "2 " + addSelf},
+		},
+		"next to a member whose VM is gone": {
+			prepare: func(b *bench) { b.member(0, []int{0, 98}, []int{0, 98}) },
+			calls:   []string{`0 remove {"ID":"99"}`, "0 " + addSelf},
 		},
 		"restart":       {prepare: func(b *bench) { b.hasData(); b.member(0, []int{0, 1, 2}, []int{0, 1, 2}) }},
 		"restart alone": {prepare: func(b *bench) { b.hasData() }},
@@ -154,7 +237,7 @@ func TestCheckStart(t *testing.T) {
 		}},
 		"data of a removed member": {
 			prepare: func(b *bench) { b.hasData(); b.member(0, []int{0, 2}, []int{0}) },
-			want:    []string{"the cluster does not list it", "control/id-0 (", "this instance, control/id-1 (", "member_domain"},
+			want:    []string{"the cluster does not list it", "move ", "control/id-0 (", "this instance, control/id-1 (", "member_domain"},
 		},
 		"domain changed": {
 			prepare: func(b *bench) {
@@ -203,7 +286,8 @@ func TestCheckStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			test.prepare(b)
-			err := b.config.CheckStart(t.Context(), quiet())
+			err := b.config.Prepare(t.Context(), quiet())
+			b.wantCalls(test.calls...)
 			if test.want == nil {
 				passes(t, err)
 				return
@@ -213,10 +297,89 @@ func TestCheckStart(t *testing.T) {
 	}
 }
 
-func TestCheckLeave(t *testing.T) {
+// TestMemberThatLeftCanReturn keeps an instance that was about to be deleted.
+func TestMemberThatLeftCanReturn(t *testing.T) {
+	for name, test := range map[string]struct {
+		listed        []int
+		discarded     bool
+		keptMarker    bool
+		wantOneChange bool
+	}{
+		"removed":         {listed: []int{0, 2}, discarded: true, wantOneChange: true},
+		"not removed yet": {listed: []int{0, 1, 2}},
+		"nobody answers":  {keptMarker: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			b.hasData()
+			if err := os.WriteFile(b.config.LeftFile, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if os.Geteuid() == 0 { // as on a VM, where vcap owns etcd's directory
+				if err := os.Chown(filepath.Dir(b.config.LeftFile), 1000, 1000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.listed != nil {
+				b.member(0, test.listed, test.listed)
+			}
+			err := b.config.Prepare(t.Context(), quiet())
+			if test.keptMarker {
+				fails(t, err, "has left its cluster", "the bootstrap instance first")
+				_, err = b.config.mustJoin(nil, quiet())
+				fails(t, err, "has left its cluster")
+			} else {
+				passes(t, err)
+			}
+			if data, err := b.config.hasData(); err != nil || data == test.discarded {
+				t.Errorf("data: %v %v, want discarded: %v", data, err, test.discarded)
+			}
+			if _, err := os.Stat(b.config.LeftFile); (err == nil) != test.keptMarker {
+				t.Errorf("marker: %v", err)
+			}
+			if (len(b.calls) == 1) != test.wantOneChange {
+				t.Errorf("changes: %q", b.calls)
+			}
+		})
+	}
+}
+
+// TestDiscardIsNotLedElsewhere plants a link in the data directory, which belongs to vcap.
+func TestDiscardIsNotLedElsewhere(t *testing.T) {
+	b := newBench(t)
+	elsewhere := t.TempDir()
+	keep := filepath.Join(elsewhere, "wal", "keep.wal")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(keep), 0o700), os.WriteFile(keep, nil, 0o600), os.Symlink(elsewhere, filepath.Join(b.config.DataDir, "member"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.config.discardData(); err == nil {
+		t.Log("the link itself was removed")
+	}
+	if _, err := os.Stat(keep); err != nil {
+		t.Errorf("a file outside of the data directory was removed: %v", err)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	b := newBench(t)
+	b.member(1, []int{0, 1, 98}, []int{0, 1, 98})
+	passes(t, b.config.Settle(t.Context(), quiet()))
+	b.wantCalls(`1 remove {"ID":"99"}`)
+	passes(t, newBench(t).config.Settle(t.Context(), quiet()))
+}
+
+func TestConnectedPeers(t *testing.T) {
+	ids, err := connectedPeers(strings.NewReader("# HELP x\netcd_network_active_peers{Local=\"1\",Remote=\"fd422379fda50e48\"} 1\netcd_network_active_peers{Local=\"1\",Remote=\"2\"} 0\n"))
+	if err != nil || !slices.Equal(ids, []uint64{0xfd422379fda50e48}) {
+		t.Errorf("%x %v", ids, err)
+	}
+}
+
+func TestLeave(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*bench)
 		want    []string
+		calls   []string
 	}{
 		"nobody answers": {prepare: func(*bench) {}},
 		"removed from etcd before": {prepare: func(b *bench) {
@@ -226,11 +389,15 @@ func TestCheckLeave(t *testing.T) {
 		"never a member": {prepare: func(b *bench) { b.member(0, []int{0}, []int{0}) }},
 		"member": {
 			prepare: func(b *bench) { b.member(0, []int{0, 1, 2}, nil) },
-			want:    []string{"must not be deleted", "control/id-0 (", "remove id-1 from etcd first", "nothing was stopped"},
+			calls:   []string{`0 remove {"ID":"2"}`},
 		},
 		"only itself answers": {
 			prepare: func(b *bench) { b.member(1, []int{0, 1, 2}, nil) },
-			want:    []string{"must not be deleted", "control/id-1 ("},
+			calls:   []string{`1 remove {"ID":"2"}`},
+		},
+		"the others would have no quorum": {
+			prepare: func(b *bench) { b.member(0, []int{0, 1, 2}, nil); b.refuse = "unhealthy cluster" },
+			want:    []string{"etcd refuses to remove this instance", "unhealthy cluster", "this instance", "start the members that are down"},
 		},
 		"last member": {
 			prepare: func(b *bench) { b.member(1, []int{1}, nil) },
@@ -243,7 +410,8 @@ func TestCheckLeave(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			test.prepare(b)
-			err := b.config.CheckLeave(t.Context(), quiet())
+			err := b.config.Leave(t.Context(), quiet())
+			b.wantCalls(test.calls...)
 			if test.want == nil {
 				passes(t, err)
 				return
@@ -257,8 +425,8 @@ func TestInterruptedCheckFails(t *testing.T) {
 	b := newBench(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := b.config.CheckStart(ctx, quiet()); !errors.Is(err, context.Canceled) {
-		t.Errorf("CheckStart: %v", err)
+	if err := b.config.Prepare(ctx, quiet()); !errors.Is(err, context.Canceled) {
+		t.Errorf("Prepare: %v", err)
 	}
 }
 
@@ -271,13 +439,13 @@ func TestNamesUnusableFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			file := damage(b.config)
-			fails(t, b.config.CheckStart(t.Context(), quiet()), file)
+			fails(t, b.config.Prepare(t.Context(), quiet()), file)
 		})
 	}
 }
 
 func TestLoad(t *testing.T) {
-	const good = `{"self": "https://a", "wal_dir": "w", "ca": "c", "certificate": "d", "private_key": "k", "instances": [{"name": "n", "peer_url": "https://a", "address": "10.0.0.1"}]}`
+	const good = `{"self": "https://a", "bootstrap": true, "data_dir": "d", "left_file": "l", "client": {"ca": "c", "certificate": "d", "private_key": "k"}, "wal_dir": "w", "ca": "c", "certificate": "d", "private_key": "k", "instances": [{"name": "n", "peer_url": "https://a", "client_url": "https://a", "address": "10.0.0.1"}]}`
 	for name, test := range map[string]struct{ content, want string }{
 		"good":        {good, ""},
 		"unknown key": {strings.Replace(good, "wal_dir", "wal", 1), `"wal"`},

@@ -49,6 +49,19 @@ func (c *Config) commandLine(flags []flag) []string {
 	return line
 }
 
+// CommandLine returns the command line of a configuration with other values for some of its flags, for a helper that runs the program
+// before the process starts.
+func CommandLine(path string, values map[string]string) ([]string, error) {
+	config, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range values {
+		config.Flags[name] = Value{set: true, elements: []string{value}}
+	}
+	return config.commandLine(config.flags(node.Identity{})), nil
+}
+
 // environment returns the inherited environment with the configuration's changes, sorted.
 func (c *Config) environment(id node.Identity, inherited []string) []string {
 	variables := map[string]string{}

@@ -412,18 +412,6 @@ func TestThreeControlVMs(t *testing.T) {
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 		l.waitForTargets(t, 3)
 	})
-	t.Run("fewer control VMs", func(t *testing.T) {
-		members := l.checkMembers(t, 3)
-		fewer := badInput{ops: inGroup("instances", "1"), want: []string{"pre-stop", "job etcd", "must not be deleted", "nothing was stopped", "docs/operations.md"}}
-		out, err := l.with(t, fewer).up()
-		if err == nil {
-			t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
-		}
-		fewer.check(t, out)
-		if after := l.checkMembers(t, 3); after != members {
-			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
-		}
-	})
 }
 
 // checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on the worker.

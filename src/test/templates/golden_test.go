@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"kubernetes-release/helpers/etcdmembers"
+	"kubernetes-release/helpers/etcdsnapshot"
 	"kubernetes-release/helpers/launcher"
 	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/helpers/smoke"
@@ -24,6 +25,8 @@ var everything = map[string]values{
 		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
 		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
+		"snapshots":  values{"interval": "30m", "keep": 10},
+		"bbr":        values{"enabled": false, "backup_one_restore_all": false},
 	},
 	"kube-apiserver": {
 		"cluster": values{
@@ -282,6 +285,14 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			}
 			if _, err := etcdmembers.Load(path); err != nil {
 				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
+			}
+			content = bytes.ReplaceAll(g.files["config/snapshots.json"], []byte("/var/vcap/jobs/etcd/config/members.json"), []byte(path))
+			snapshots := filepath.Join(t.TempDir(), "snapshots.json")
+			if err := os.WriteFile(snapshots, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := etcdsnapshot.Load(snapshots); err != nil {
+				t.Errorf("%s, %s: snapshots.json: %v", g.job, g.name, err)
 			}
 		}
 		if content, ok := g.files["config/preflight.json"]; ok {

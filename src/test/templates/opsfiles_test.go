@@ -63,6 +63,11 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
+	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
+		if got := len(group(t, p, "control").Instances); got != 5 {
+			t.Errorf("%d control VMs, want 5", got)
+		}
+	}},
 	"combined.yml": {deployment{ops: []string{"combined.yml"}}, func(t *testing.T, p *director.Plan) {
 		if control, workers := len(group(t, p, "control").Instances), len(group(t, p, "worker").Instances); control != 3 || workers != 0 {
 			t.Errorf("%d control VMs and %d workers, want 3 and none", control, workers)

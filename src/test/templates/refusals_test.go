@@ -92,6 +92,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"suite with CBC", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_128_CBC_SHA", "AES_256_GCM_SHA384"}},
 		{"suites without the one of HTTP/2", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), []string{"tls.cipher_suites is", "which HTTP/2 requires"}},
 		{"unknown TLS version of etcd", "etcd", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
+		{"snapshots without a unit", "etcd", values{"snapshots": values{"interval": 3600}}, []string{`snapshots.interval is "3600"`, "6h or 30m, or 0"}},
+		{"no snapshot kept", "etcd", values{"snapshots": values{"keep": 0}}, []string{"snapshots.keep is 0", "at least 1"}},
 		{"suite with CBC in etcd", "etcd", suites("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_256_GCM_SHA384"}},
 		{"keys without TLS", "kube-apiserver", values{"service_account": values{"jwks_uri": "http://keys.example/jwks"}}, []string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"}},
 		{"token lifetime that is a word", "kube-apiserver", values{"service_account": values{"extend_token_expiration": "no"}}, []string{`service_account.extend_token_expiration is "no"`, "true or false"}},

@@ -217,6 +217,7 @@ var required = map[string]values{
 	"cloud-provider":    {"type": "aws", "role": "control"},
 	"cloud-preflight":   {},
 	"kubernetes-addons": {"tls": values{"client": certificate("client")}},
+	"etcd-snapshot":     {},
 	"smoke-tests":       {"tls": values{"client": certificate("client")}},
 	"kubectl":           {"tls": values{"client": certificate("client")}},
 }

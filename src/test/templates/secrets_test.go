@@ -40,6 +40,7 @@ var secrets = map[string]struct {
 	"ebs-csi-controller":       {groupVcap, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
 	"etcd":                     {groupVcap, []string{"config/peer.key", "config/server.key"}},
+	"etcd-snapshot":            {onlyRoot, nil},
 	"flannel":                  {onlyRoot, nil},
 	"kube-apiserver": {groupVcap, []string{
 		"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",

@@ -1,0 +1,297 @@
+package etcdmembers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
+)
+
+const (
+	// defaultPatience limits waits for other members, which may be starting: etcd refuses changes until its members have been connected
+	// for five seconds (server/etcdserver/server.go, HealthInterval).
+	defaultPatience = 3 * time.Minute
+	// interval is the time between two attempts, reportEvery between two lines that say what is waited for.
+	interval    = time.Second
+	reportEvery = 10 * time.Second
+)
+
+// Prepare makes the instance one of the cluster's members before anything is started on it. It changes nothing for a member with data,
+// and for the first member of a new cluster.
+func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
+	if n := len(c.Instances); n%2 == 0 {
+		log.Warn("an even number of etcd members survives no more failures than one member less; use 1, 3 or 5", "instances", n)
+	}
+	logged := heard(log)
+	return c.repeat(ctx, log, func(ctx context.Context) error {
+		given, err := c.ask(ctx, c.others())
+		if err != nil {
+			return err
+		}
+		logged(given)
+		if err := c.discardLeft(given, log); err != nil {
+			return err
+		}
+		data, err := c.hasData()
+		if err != nil {
+			return poll.Permanent(err)
+		}
+		if data {
+			if _, err := c.checkReturning(given); err != nil {
+				return poll.Permanent(err)
+			}
+			return nil
+		}
+		return c.enter(ctx, given, log)
+	})
+}
+
+// heard logs answers of a repeated step once: the reason of a wait tells what has changed.
+func heard(log *slog.Logger) func(answers) {
+	var once sync.Once
+	return func(given answers) { once.Do(func() { given.log(log) }) }
+}
+
+// repeat calls step until it succeeds, returns a poll.Permanent error, or the time is over.
+func (c *Config) repeat(ctx context.Context, log *slog.Logger, step func(context.Context) error) error {
+	patience := c.patience
+	if patience == 0 {
+		patience = defaultPatience
+	}
+	report := func(elapsed time.Duration, err error) {
+		log.Info("waiting", "elapsed", elapsed.Round(time.Second), "reason", err)
+	}
+	// The attempt that runs when the time is over is finished, so that its reason is told.
+	attempt := poll.Reported(reportEvery, reportEvery, report, func(context.Context) error { return step(ctx) })
+	return poll.Within(ctx, patience, interval, attempt)
+}
+
+// enter makes an instance without data a member that has not joined yet. Errors of waits are repeated.
+func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) error {
+	for _, a := range given {
+		if a.err != nil && !errors.Is(a.err, errUnreachable) {
+			return poll.Permanent(c.unclear(a))
+		}
+	}
+	given = given.given()
+	if len(given) == 0 {
+		if c.Bootstrap {
+			log.Info("no other member runs; this instance creates a new cluster")
+			return nil
+		}
+		return c.nobodyAnswers()
+	}
+	if err := c.oneCluster(given); err != nil {
+		return poll.Permanent(err)
+	}
+	via, members, err := c.reach(ctx, given)
+	if err != nil {
+		return err
+	}
+	defer via.done()
+	entry, listed := find(members, c.Self)
+	switch {
+	case listed && !entry.joined():
+		log.Info("this instance is a member that has not joined yet", "members", list(members))
+		return nil
+	case listed:
+		log.Warn("the data of this member is gone, its entry is replaced: it gets a new copy from the other members", "entry", entry, "data", c.WALDir)
+		if err := via.remove(ctx, entry.ID); err != nil {
+			return c.refused(via, "remove the entry of the lost disk", members, err)
+		}
+	}
+	removed, err := c.removeGone(ctx, via, members)
+	for _, m := range removed {
+		log.Warn("removed a member that is down and whose instance no longer exists", "member", m)
+	}
+	if err != nil {
+		return c.refused(via, "remove a member whose instance no longer exists", members, err)
+	}
+	if err := via.addLearner(ctx, c.Self); err != nil {
+		return c.refused(via, "add this instance", members, err)
+	}
+	log.Info("added this instance as a learner", "by", via.Name, "members before", list(members))
+	return nil
+}
+
+// reach returns a connection to a member that is no learner and has a quorum, and the list that the quorum agrees on. It tries this
+// instance last.
+func (c *Config) reach(ctx context.Context, given answers) (*api, []Member, error) {
+	var problems []error
+	given = slices.Clone(given.given())
+	slices.SortStableFunc(given, func(a, b answer) int { return order(a.from.PeerURL == c.Self) - order(b.from.PeerURL == c.Self) })
+	for _, a := range given {
+		if own, ok := a.lists(a.from.PeerURL); ok && own.IsLearner {
+			continue
+		}
+		via, err := c.api(a.from)
+		if err != nil {
+			return nil, nil, poll.Permanent(err)
+		}
+		members, err := via.list(ctx)
+		if err == nil {
+			return via, members, nil
+		}
+		via.done()
+		problems = append(problems, fmt.Errorf("%s: %w", a.from, err))
+	}
+	return nil, nil, c.noQuorum(given, errors.Join(problems...))
+}
+
+func order(last bool) int {
+	if last {
+		return 1
+	}
+	return 0
+}
+
+// left reports whether this member must not use its data again.
+func (c *Config) left() bool {
+	_, err := os.Lstat(c.LeftFile)
+	return !errors.Is(err, os.ErrNotExist)
+}
+
+// discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was to be deleted,
+// but was kept after all, or a snapshot is restored on another instance. It does so only if a running cluster does not list the member,
+// and waits for one.
+func (c *Config) discardLeft(given answers, log *slog.Logger) error {
+	if !c.left() {
+		return nil
+	}
+	given = given.given()
+	if len(given) == 0 {
+		return c.hasLeft()
+	}
+	if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
+		log.Warn("this member has left the cluster: it joins again, without its old data", "data", c.DataDir)
+		if err := c.discardData(); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return poll.Permanent(fmt.Errorf("discard the data of a removed member: %w", err))
+		}
+	}
+	if err := c.ForgetLeft(); err != nil {
+		return poll.Permanent(err)
+	}
+	return nil
+}
+
+// ForgetLeft removes the mark of a member that must not use its data again, in a directory to which vcap may write.
+func (c *Config) ForgetLeft() error {
+	root, err := os.OpenRoot(filepath.Dir(c.LeftFile))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	return root.Remove(filepath.Base(c.LeftFile))
+}
+
+// Settle removes members whose instances no longer exist, once this member serves. What it cannot do is logged, and done by the next
+// deploy: entries that are left over are no reason to stop this one.
+func (c *Config) Settle(ctx context.Context, log *slog.Logger) error {
+	own, err := c.api(*c.self())
+	if err != nil {
+		return err
+	}
+	defer own.done()
+	members, err := own.list(ctx)
+	if err != nil {
+		log.Info("no list of members that a quorum agrees on; nothing is removed", "reason", err)
+		return nil
+	}
+	removed, err := c.removeGone(ctx, own, members)
+	for _, m := range removed {
+		log.Warn("removed a member that is down and whose instance no longer exists", "member", m)
+	}
+	if err != nil {
+		log.Warn("members whose instances no longer exist are left", "reason", err)
+	}
+	return nil
+}
+
+// Leave removes the member of an instance that is about to be deleted from the cluster. It fails if it is the last one, or if the others
+// would have no quorum. It passes if no instance answers, including this one: either the cluster is gone, or the operator has stopped it.
+func (c *Config) Leave(ctx context.Context, log *slog.Logger) error {
+	logged := heard(log)
+	return c.repeat(ctx, log, func(ctx context.Context) error {
+		given, err := c.ask(ctx, c.Instances)
+		if err != nil {
+			return err
+		}
+		logged(given)
+		given = given.given()
+		if !slices.ContainsFunc(given, func(a answer) bool { _, listed := a.lists(c.Self); return listed }) {
+			return nil
+		}
+		return c.leave(ctx, given, log)
+	})
+}
+
+func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) error {
+	via, members, err := c.reach(ctx, given)
+	if err != nil {
+		return err
+	}
+	defer via.done()
+	entry, listed := find(members, c.Self)
+	if !listed {
+		return nil
+	}
+	var remaining []Member
+	for _, m := range members {
+		if m.ID != entry.ID && !m.IsLearner {
+			remaining = append(remaining, m)
+		}
+	}
+	if len(remaining) == 0 {
+		return poll.Permanent(c.lastMember())
+	}
+	if err := c.handOver(ctx, via, entry, given, remaining); err != nil {
+		log.Warn("the leadership is not handed over; the other members elect a leader", "reason", err)
+	}
+	if err := rootfile.Write(c.LeftFile, []byte(entry.String()+"\n"), 0o600); err != nil {
+		return poll.Permanent(err)
+	}
+	if err := via.remove(ctx, entry.ID); err != nil {
+		return c.refused(via, "remove this instance", members, err)
+	}
+	log.Info("removed this instance from the cluster", "by", via.Name, "remaining", list(remaining))
+	return nil
+}
+
+// handOver makes another member the leader, if this one is. The others would otherwise notice its absence only by a timeout.
+func (c *Config) handOver(ctx context.Context, via *api, entry Member, given answers, remaining []Member) error {
+	leader, err := via.leader(ctx)
+	if err != nil || leader != entry.ID {
+		return err
+	}
+	for _, m := range remaining {
+		if !slices.ContainsFunc(given, func(a answer) bool { return slices.Contains(m.PeerURLs, a.from.PeerURL) }) {
+			continue
+		}
+		own, err := c.api(*c.self())
+		if err != nil {
+			return err
+		}
+		defer own.done()
+		return own.handOver(ctx, m.ID)
+	}
+	return errors.New("no other member answers")
+}
+
+// temporary reports whether etcd may accept the same request later.
+func temporary(err error) bool {
+	var refused *refusal
+	if !errors.As(err, &refused) {
+		return true
+	}
+	return slices.ContainsFunc([]string{refusedUnhealthy, refusedNotStarted, refusedTooMany, refusedLeaderGone, refusedTimeout, refusedPeerURLBusy, refusedNotFound},
+		func(reason string) bool { return strings.Contains(refused.reason, reason) })
+}

@@ -1,0 +1,125 @@
+package etcdsnapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"kubernetes-release/internal/poll"
+)
+
+const (
+	prefix, suffix = "etcd-", ".db"
+	// stamp is the time in the name of a snapshot, which sorts by age.
+	stamp = "20060102T150405Z"
+	// retryInterval is the time between two attempts of a scheduled snapshot.
+	retryInterval = time.Minute
+)
+
+// Run takes a snapshot whenever the newest one is older than the interval, until ctx ends. Snapshots that fail are logged and repeated.
+func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
+	for {
+		wait, err := c.due(time.Now())
+		if err == nil && wait <= 0 {
+			_, err = c.Take(ctx, time.Now(), log)
+			wait = c.Interval.Std()
+		}
+		if err != nil {
+			log.Error("no snapshot", "error", err, "next attempt in", retryInterval)
+			wait = retryInterval
+		}
+		if err := poll.Sleep(ctx, wait); err != nil {
+			return nil
+		}
+	}
+}
+
+// due returns the time until the next snapshot.
+func (c *Config) due(now time.Time) (time.Duration, error) {
+	names, err := c.list()
+	if err != nil || len(names) == 0 {
+		return 0, err
+	}
+	newest, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(names[len(names)-1], prefix), suffix))
+	if err != nil || newest.After(now) {
+		return 0, nil // a name that was not written here, or the clock was set back
+	}
+	return newest.Add(c.Interval.Std()).Sub(now), nil
+}
+
+// list returns the names of the snapshots, the oldest first.
+func (c *Config) list() ([]string, error) {
+	entries, err := os.ReadDir(c.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) && strings.HasSuffix(e.Name(), suffix) {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// Take writes a snapshot to the directory and removes the oldest ones that are too many, and returns the path of the new one. It
+// takes none that would fill the disk: etcd, which has the same disk, would stop.
+func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (string, error) {
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(c.Dir)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = root.Close() }()
+	if err := c.space(); err != nil {
+		return "", err
+	}
+	name := prefix + now.UTC().Format(stamp) + suffix
+	path := filepath.Join(c.Dir, name)
+	info, err := c.Save(ctx, path)
+	if err != nil {
+		_ = root.Remove(name)
+		_ = root.Remove(name + ".part") // etcdctl's, until the snapshot is complete
+		return "", err
+	}
+	log.Info("snapshot taken", "path", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version)
+	names, err := c.list()
+	if err != nil {
+		return path, err
+	}
+	for len(names) > c.Keep {
+		if err := root.Remove(names[0]); err != nil {
+			return path, err
+		}
+		log.Info("old snapshot removed", "name", names[0])
+		names = names[1:]
+	}
+	return path, nil
+}
+
+// space fails if the disk has less room than twice the size of the database.
+func (c *Config) space() error {
+	stat, err := os.Stat(filepath.Join(c.members.DataDir, "member", "snap", "db"))
+	if err != nil {
+		return err
+	}
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(c.Dir, &disk); err != nil {
+		return err
+	}
+	if free := int64(disk.Bavail) * disk.Bsize; free < 2*stat.Size() { //nolint:unconvert // the type of Bsize depends on the architecture
+		return fmt.Errorf("%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of etcd; lower snapshots.keep or enlarge the persistent disk",
+			c.Dir, free, stat.Size())
+	}
+	return nil
+}
