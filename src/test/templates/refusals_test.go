@@ -64,6 +64,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
+		{"negative delay", "kube-apiserver", values{"api": values{"shutdown_delay": -1}}, []string{"api.shutdown_delay is -1", "0 to 300"}},
+		{"delay with a unit", "kube-apiserver", values{"api": values{"shutdown_delay": "5s"}}, []string{`api.shutdown_delay is "5s"`, "number of seconds"}},
+		{"chance above the API server's limit", "kube-apiserver", values{"api": values{"goaway_chance": 0.03}}, []string{"api.goaway_chance is 0.03", "0 to 0.02"}},
 		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
 		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
 		{"short join secret", "kubelet", values{"join": values{"secret": "short"}}, []string{"join.secret has 5 characters", "at least 16"}},
