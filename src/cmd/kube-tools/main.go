@@ -27,7 +27,8 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		approveKubeletCSRs(), joinCluster(), applyAddons(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), checkEtcdStart(), checkEtcdLeave(),
-		stopProcess(), moveEtcdLeader(),
+		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
+		checkAPIServerVersion(), checkKubeletVersion(),
 	)
 	return root
 }

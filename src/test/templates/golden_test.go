@@ -90,6 +90,7 @@ var everything = map[string]values{
 	},
 	"kubelet": merge(fullKubelet, values{
 		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
+		"drain":      values{"timeout": "1h", "policy": "fail", "load_balancer_delay": "1m30s"},
 		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {
