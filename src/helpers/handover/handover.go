@@ -49,7 +49,7 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 	stat, err := process.Living(pid)
 	if err != nil {
 		log.Info("the process does not run", "job", job, "pid", pid)
-		return nil
+		return nil //nolint:nilerr // it has ended
 	}
 	started, signals := time.Now(), 0
 	log.Info("stopping", "job", job, "pid", pid, "timeout", options.Timeout)
