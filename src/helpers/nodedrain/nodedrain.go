@@ -112,14 +112,20 @@ func (d *drain) run(ctx context.Context) error {
 		d.log.Info("not evicting pods: without a kubelet they would never end", "reason", err)
 		return nil
 	}
-	if !d.VMDeleted {
-		if elsewhere, err := d.elsewhere(ctx); err != nil || !elsewhere {
-			d.log.Info("not evicting pods: the VM stays, and no other node could run them", "error", err)
-			return err
-		}
+	elsewhere, err := d.elsewhere(ctx)
+	if err != nil {
+		return err
+	}
+	if !elsewhere && !d.VMDeleted {
+		d.log.Info("not evicting pods: the VM stays, and no other node could run them")
+		return nil
 	}
 	if err := d.retry(ctx, func(ctx context.Context) error { return retire(ctx, d.client, d.Node, d.log) }); err != nil {
 		return err
+	}
+	if !elsewhere {
+		d.log.Info("ending pods in spite of budgets: the VM is deleted, and no other node could run them")
+		return d.force(ctx)
 	}
 	left := d.until(ctx, d.Timeout, d.empty)
 	if errors.Is(left, errAPIGone) || ctx.Err() != nil {

@@ -310,11 +310,12 @@ func testNowhere(w *world) {
 	w.cordon("b", true)
 	defer w.cordon("b", false)
 	w.pod("web", nil)
+	w.budget("web", 1)
 	w.must(w.drain(Options{}))
 	if got := w.pods(); got != "web" || w.a().Spec.Unschedulable {
 		w.Errorf("left: %q: pods of the only node must survive a restart", got)
 	}
-	w.must(w.drain(Options{VMDeleted: true}))
+	w.must(w.drain(Options{VMDeleted: true, Timeout: time.Hour})) // no budget could ever permit it
 	if got := w.pods(); got != "" {
 		w.Errorf("left: %q", got)
 	}
