@@ -54,6 +54,9 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 	case "deploy":
 		deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out}
 		return deploys.Measure(ctx)
+	case "updates":
+		updates := bench.Updates{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
+		return updates.Measure(ctx)
 	case "preflight":
 		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
 		if err != nil {

@@ -27,6 +27,8 @@ func newCommand() *cobra.Command {
 	}
 	root.AddCommand(
 		approveKubeletCSRs(), joinCluster(), applyAddons(), registerCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(),
+		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
+		checkAPIServerVersion(), checkKubeletVersion(),
 	)
 	return root
 }

@@ -26,7 +26,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-settings, completion, delete-node, etcd-snapshot, join, join-etcd, keep-node-labels, keep-settings, leave-etcd, prepare-etcd, settle-etcd, smoke-test, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-kubelet-version, check-settings, completion, delete-node, drain-node, etcd-snapshot, join, join-etcd, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, register-csi-driver, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -112,6 +112,39 @@ func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
 	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member=127.23.80.1", "--timeout=4s")
 	if code != 1 || !strings.Contains(stderr, "1 of 1 etcd members answer") || !strings.Contains(stderr, "starting") {
 		t.Errorf("got exit code %d and %q", code, stderr)
+	}
+}
+
+// TestVersionSkew plays an upgrade that skips a minor version, with a stand-in of the API server that prints a version.
+func TestVersionSkew(t *testing.T) {
+	dir := t.TempDir()
+	record := filepath.Join(dir, "store", "version")
+	program := func(version string) string {
+		path := filepath.Join(dir, version)
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho Kubernetes "+version+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	check := func(version string) (int, string) {
+		code, _, stderr := run(t, "check-apiserver-version", "--program", program(version), "--record", record, "--server=https://127.0.0.1:1",
+			"--ca", filepath.Join(dir, "ca"), "--certificate=x", "--private-key=x")
+		return code, stderr
+	}
+	for _, step := range []struct {
+		version, before string
+		want            int
+	}{
+		{"v1.37.0", "", 0},
+		{"v1.39.0", "v1.37.0", 1},
+		{"v1.37.4", "v1.37.0", 0},
+		{"v1.38.0", "v1.37.4", 0},
+		{"v1.36.0", "v1.38.0", 1},
+		{"v1.39.0", "v1.38.0", 0},
+	} {
+		if code, stderr := check(step.version); code != step.want || code != 0 && !strings.Contains(stderr, step.version+" cannot follow "+step.before) {
+			t.Errorf("%s after %q: got exit code %d and %q, want %d", step.version, step.before, code, stderr, step.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"time"
@@ -43,22 +44,13 @@ func deleteNode() *cobra.Command {
 	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete")
 	path := requirePath(command, "node", nodeUsage)
 	timeout := timeoutFlag(command, 10*time.Second, "how long to try")
-	logFile := command.Flags().String("log", "", "`FILE` to append the log to, in addition to standard error")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		log, closeLog := alsoTo(*logFile, command.ErrOrStderr())
-		defer closeLog()
-		err := func() error {
-			identity, err := node.Load(*path)
-			if err != nil {
-				return err
-			}
-			return nodeobject.Delete(command.Context(), nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log)
-		}()
-		if err != nil && *logFile != "" {
-			log.Error("the Node is not deleted", "error", err)
+	logged(command, "the Node is not deleted", func(ctx context.Context, log *slog.Logger) error {
+		identity, err := node.Load(*path)
+		if err != nil {
+			return err
 		}
-		return err
-	}
+		return nodeobject.Delete(ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log)
+	})
 	return command
 }
 

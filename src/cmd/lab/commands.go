@@ -24,7 +24,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 	root.PersistentFlags().BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
 	root.AddCommand(
 		p.up(), p.down(), p.errand(), p.cloud(), // the deployment
-		p.status(), p.ssh(), p.logs(), p.client(), // access to it
+		p.status(), p.ssh(), p.logs(), p.client(), p.probe(), // access to it
 		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
 		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
 		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
@@ -175,6 +175,24 @@ COMMAND belongs to it, so flags of the lab go before it.`,
 		RunE:    p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) }),
 	}
 	c.Flags().SetInterspersed(false)
+	return c
+}
+
+func (p *program) probe() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "probe INSTANCE",
+		Short: "Read, write and watch from an instance until interrupted, and report failures",
+		Long: `Uses the API from an instance until interrupted (Ctrl-C): 20 reads and 10 writes a second and a watch, by the API's name, on a connection
+that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without a successful one.`,
+		Example: "  lab probe worker/0",
+		Args:    cobra.ExactArgs(1),
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Probe(ctx, arguments[0], asJSON)
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, on one line")
 	return c
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strings"
@@ -108,6 +109,8 @@ func (s *Server) resolve(q dns.Question) (rcode int, answers []dns.RR) {
 				answers = append(answers, record)
 			}
 		}
+		// In any order, as bosh-dns does (Resolve in src/bosh-dns/dns/server/records/dnsresolver/local_domain.go).
+		rand.Shuffle(len(answers), func(i, j int) { answers[i], answers[j] = answers[j], answers[i] })
 		return dns.RcodeSuccess, answers
 	}
 	return dns.RcodeNameError, nil

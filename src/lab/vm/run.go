@@ -208,17 +208,22 @@ func (s Spec) joinThread(trees []hierarchy) error {
 	return nil
 }
 
-// DialContext connects to an address from the VM's network namespace, for http.Transport.
+// DialContext connects to an address from the VM's network namespace, for http.Transport. Names are resolved as in the VM.
 func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Conn, err error) {
 	if !v.record.initRuns() {
 		return nil, errNotRunning
 	}
 	err = network.Do(fmt.Sprintf("/proc/%d/ns/net", v.record.PID), func() error {
-		var d net.Dialer
+		d := net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: v.dialResolver}}
 		conn, err = d.DialContext(ctx, kind, address)
 		return err
 	})
 	return conn, err
+}
+
+// dialResolver connects to the VM's name server, not to the machine's.
+func (v *VM) dialResolver(ctx context.Context, kind, _ string) (net.Conn, error) {
+	return v.DialContext(ctx, kind, net.JoinHostPort(stubAddress.String(), strconv.Itoa(dnsPort)))
 }
 
 func environment(o RunOptions) []string {

@@ -40,7 +40,10 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 	if out, err := l.run(deployTimeout, "restart", "worker/0"); err != nil {
 		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
 	}
-	l.checkReplaced(t, machines, l.machines(t, instances))
+	if log := l.ssh(t, "worker/0", "cat", "/var/vcap/sys/log/kubelet/drain.stderr.log"); !strings.Contains(log, "node is drained") {
+		t.Errorf("worker/0 was not drained:\n%s", log)
+	}
+	l.checkReplaced(t, machines, l.machines(t, instances)) // back in service, too: without the taint of a cordoned node
 	if after := l.containersOf(t, namespace); after != pods {
 		t.Errorf("restarting worker/0 restarted containers; before:\n%s\nafter:\n%s", pods, after)
 	}

@@ -32,7 +32,7 @@ var everything = map[string]values{
 		"cluster": values{
 			"domain": "k8s.example", "pod_cidr": "172.20.0.0/14", "service_cidr": "172.24.0.0/16", "dns_ip": "172.24.0.53",
 		},
-		"api": values{"port": 8443},
+		"api": values{"port": 8443, "goaway_chance": 0.002, "shutdown_delay": 30},
 		"tls": values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"service_account": values{
 			"public_keys": []any{"public key 2", "public key 1"}, "jwks_uri": "https://keys.example/jwks", "extend_token_expiration": true,
@@ -61,7 +61,7 @@ var everything = map[string]values{
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},
 		"log_level":                       4,
-		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "goaway-chance": 0.001, "enable-logs-handler": nil},
+		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "max-requests-inflight": 200, "enable-logs-handler": nil},
 	},
 	"kube-controller-manager": {
 		"metrics": values{"bind_address": "0.0.0.0"},
@@ -104,6 +104,7 @@ var everything = map[string]values{
 	},
 	"kubelet": merge(fullKubelet, values{
 		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
+		"drain":      values{"timeout": "1h", "policy": "fail", "load_balancer_delay": "1m30s"},
 		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {

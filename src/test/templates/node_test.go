@@ -2,6 +2,7 @@ package templates
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,24 +48,31 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 	}
 }
 
-// TestKubeletDeletesItsNodeWithTheVM runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
+// TestKubeletDrain runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
 // record how they are called.
-func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
+func TestKubeletDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const deleted = "ctl stop\nkube-tools delete-node --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json\n"
+	const arguments = " --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json"
+	drained := func(deleted bool) string {
+		return fmt.Sprintf("kube-tools drain-node%s --timeout=10m --policy=force --load-balancer-delay=20s --vm-deleted=%t\n", arguments, deleted)
+	}
+	const deletes = "ctl stop\nkube-tools delete-node" + arguments + "\n"
+	deleted := drained(true) + deletes
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
 		status                   string // exit status of our programs
 		without                  string // a directory that is missing
 		calls                    string
+		fails                    bool // drain writes no number, which fails the deploy
 	}{
-		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0"},
+		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0", calls: drained(false)},
 		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
 		"scaled down":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
 		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
-		"Node cannot be deleted":    {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: deleted},
-		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet"},
-		"old Director":              {status: "0"},
+		"tools are missing":         {vm: "delete", instance: "keep", deployment: "keep", status: "127", calls: deleted},
+		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet", calls: drained(false)},
+		"deadline of policy fail":   {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: drained(true), fails: true},
+		"old Director":              {status: "0", calls: drained(false)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -94,7 +102,7 @@ func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 				command.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, environment...)
 				var output bytes.Buffer
 				command.Stdout = &output
-				if err := command.Run(); err != nil {
+				if err := command.Run(); err != nil && !test.fails {
 					t.Errorf("%s: %v, which fails the deploy", script, err)
 				}
 				return output.String()
@@ -104,8 +112,15 @@ func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 			} else {
 				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
 			}
-			if output := run("drain"); output != "0\n" {
-				t.Errorf("drain wrote %q: the Director accepts a number only", output)
+			want := "0\n"
+			if test.fails {
+				want = ""
+			}
+			if output := run("drain"); output != want {
+				t.Errorf("drain wrote %q, want %q: the agent accepts a number only", output, want)
+			}
+			if _, err := os.Stat(filepath.Join(root, "sys/run/kubelet/leaving")); err == nil && test.fails {
+				t.Error("the marker is left, with which kubelet does not start")
 			}
 			calls, err := os.ReadFile(filepath.Join(root, "calls"))
 			if err != nil && !os.IsNotExist(err) {
@@ -115,6 +130,52 @@ func TestKubeletDeletesItsNodeWithTheVM(t *testing.T) {
 				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
 			}
 		})
+	}
+}
+
+// TestControlVMsHandOver runs the drain scripts of a control VM with a fake of our program that fails. They must not fail the deploy,
+// and with a single API server, only etcd's runs it: nothing can take over, and other drain scripts need the API.
+func TestControlVMsHandOver(t *testing.T) {
+	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
+	for job, arguments := range map[string]string{
+		"etcd":                     "move-etcd-leader" + log + " --ca=ROOT/jobs/etcd/config/server_ca.pem --certificate=ROOT/jobs/etcd/config/server.pem --private-key=ROOT/jobs/etcd/config/server.key",
+		"kube-apiserver":           "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
+		"kube-controller-manager":  "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+	} {
+		for name, instances := range map[string]int{"three": 3, "one": 1} {
+			t.Run(job+"/"+name, func(t *testing.T) {
+				root := t.TempDir()
+				in := inputFor(t, job).linked(awsLink)
+				in.Instances = instances
+				drain := filepath.Join(root, "drain")
+				tools := filepath.Join(root, "packages/helpers/bin/kube-tools")
+				script := strings.ReplaceAll(string(mustRender(t, job, in)["bin/drain"]), "/var/vcap", root)
+				for path, content := range map[string]string{drain: script, tools: "#!/bin/bash\necho noise\necho \"$*\" >>" + root + "/calls\nexit 1\n"} {
+					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				output, err := exec.Command(drain, "job_shutdown", "hash_unchanged").Output()
+				if err != nil || string(output) != "0\n" {
+					t.Errorf("drain wrote %q (%v): the agent accepts a number only", output, err)
+				}
+				calls, err := os.ReadFile(filepath.Join(root, "calls"))
+				if err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				want := strings.ReplaceAll(arguments, "JOB", job) + "\n"
+				if instances == 1 && job != "etcd" {
+					want = ""
+				}
+				if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != want {
+					t.Errorf("called %q, want %q", got, want)
+				}
+			})
+		}
 	}
 }
 

@@ -18,7 +18,8 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 	for _, job := range nodeJobs {
 		files := mustRender(t, job, inputFor(t, job))
 		// A reboot removes kubelet's marker file, as pre-start does.
-		prestart := strings.ReplaceAll(string(files["bin/pre-start"]), "/var/vcap/sys/run/kubelet/leaving", "")
+		markers := strings.NewReplacer("/var/vcap/sys/run/kubelet/leaving", "", "/var/vcap/sys/run/kubelet/undeployed", "")
+		prestart := markers.Replace(string(files["bin/pre-start"]))
 		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/sys/run/"} {
 			if strings.Contains(prestart, word) {
 				t.Errorf("%s: pre-start uses %s, which a reboot undoes", job, word)

@@ -152,6 +152,14 @@ var opsCases = map[string]struct {
 			t.Errorf("%d workers, want 5", n)
 		}
 	}},
+	"set-worker-max-in-flight.yml": {deployment{ops: []string{"set-worker-max-in-flight.yml", "scale-workers.yml"}, vars: []string{"worker_max_in_flight=25%", "worker_instances=9"}}, func(t *testing.T, p *director.Plan) {
+		if n := group(t, p, "worker").Spec.Update.MaxInFlight.Of(9, 1); n != 2 {
+			t.Errorf("%d of 9 workers at the same time, want 2", n)
+		}
+		if n := group(t, p, "control").Spec.Update.MaxInFlight.Of(3, 1); n != 1 {
+			t.Errorf("%d control VMs at the same time, want 1", n)
+		}
+	}},
 	"add-worker-pool.yml": {deployment{ops: []string{"add-worker-pool.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
 		pool := group(t, p, "worker-gpu")
 		if len(pool.Instances) != 2 || pool.Spec.VMType != "kubernetes-worker" {

@@ -1,0 +1,370 @@
+package nodedrain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/test/kubetest"
+)
+
+// world is a real API server with two nodes, on which pods run as far as the API knows: a fake kubelet ends those that are deleted.
+type world struct {
+	*testing.T
+	admin   kubernetes.Interface
+	kubelet kubernetes.Interface // of node "a"
+	log     bytes.Buffer
+}
+
+func newWorld(t *testing.T) *world {
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
+	w := &world{T: t, admin: cluster.Admin(), kubelet: cluster.ClientFor("system:node:a", "system:nodes")}
+	// As the job kubernetes-addons grants it.
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "drain"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
+	}}
+	_, err := w.admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	w.must(err)
+	_, err = w.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "drain"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "drain"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	w.node("a")
+	w.node("b")
+	go w.endDeletedPods()
+	return w
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) node(name string) {
+	w.Helper()
+	node, err := w.admin.CoreV1().Nodes().Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	w.must(err)
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	node.ResourceVersion = "" // the controller manager changes it too
+	_, err = w.admin.CoreV1().Nodes().UpdateStatus(w.Context(), node, metav1.UpdateOptions{})
+	w.must(err)
+	eventually.Succeeds(w.T, 30*time.Second, "a node without taints", func() error { // which the controller manager removes
+		node, err := w.admin.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+		if err == nil && !accepts(node) {
+			err = errors.New("it does not accept pods")
+		}
+		return err
+	})
+}
+
+// endDeletedPods removes the pods with a deletion time, as kubelets do when the containers have ended. Pods with the label
+// "hangs" do not end.
+func (w *world) endDeletedPods() {
+	for w.Context().Err() == nil {
+		list, err := w.admin.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{LabelSelector: "!hangs"})
+		if err == nil {
+			for _, pod := range list.Items {
+				if pod.DeletionTimestamp != nil {
+					_ = w.admin.CoreV1().Pods("default").Delete(w.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+				}
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// pod creates a pod that runs on node a.
+func (w *world) pod(name string, change func(*corev1.Pod)) {
+	w.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "example.com/v1", Kind: "Owner", Name: "owner", UID: "1", Controller: new(true)},
+		}},
+		Spec: corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false)},
+	}
+	if change != nil {
+		change(pod)
+	}
+	var created *corev1.Pod
+	eventually.Succeeds(w.T, 30*time.Second, "pod "+name, func() (err error) { // the service account of the namespace is created late
+		created, err = w.admin.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
+		return err
+	})
+	created.Status.Phase = corev1.PodRunning
+	created.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	_, err := w.admin.CoreV1().Pods("default").UpdateStatus(w.Context(), created, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+// budget protects the pods of a label: minAvailable of them must run.
+func (w *world) budget(app string, minAvailable int) {
+	w.Helper()
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: policyv1.PodDisruptionBudgetSpec{
+		MinAvailable: new(intstr.FromInt(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+	}}
+	_, err := w.admin.PolicyV1().PodDisruptionBudgets("default").Create(w.Context(), budget, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// pods returns the names of the pods of node a.
+func (w *world) pods() string {
+	w.Helper()
+	list, err := w.admin.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{})
+	w.must(err)
+	var names []string
+	for _, pod := range list.Items {
+		names = append(names, pod.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func (w *world) a() *corev1.Node {
+	w.Helper()
+	node, err := w.admin.CoreV1().Nodes().Get(w.Context(), "a", metav1.GetOptions{})
+	w.must(err)
+	return node
+}
+
+func (w *world) drain(options Options) error {
+	options.Node, options.Interval = "a", 100*time.Millisecond
+	if options.Timeout == 0 {
+		options.Timeout = time.Minute
+	}
+	return Drain(w.Context(), w.kubelet, options, slog.New(slog.NewTextHandler(&w.log, nil)))
+}
+
+// clean removes what a test has left.
+func (w *world) clean() {
+	w.Helper()
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	w.must(w.admin.PolicyV1().PodDisruptionBudgets("default").DeleteCollection(w.Context(), now, metav1.ListOptions{}))
+	w.must(w.admin.CoreV1().Pods("default").DeleteCollection(w.Context(), now, metav1.ListOptions{}))
+	w.must(w.admin.StorageV1().VolumeAttachments().DeleteCollection(w.Context(), now, metav1.ListOptions{}))
+	w.must(Restore(w.Context(), w.admin, "a", slog.New(slog.DiscardHandler)))
+	w.log.Reset()
+}
+
+func TestDrain(t *testing.T) {
+	w := newWorld(t)
+	for name, test := range map[string]func(*world){
+		"pods leave, DaemonSets stay":          testPodsLeave,
+		"a pod without a controller":           testUnmanagedPod,
+		"a budget is honored until it permits": testBudget,
+		"deadline: force":                      testForce,
+		"deadline: fail":                       testFail,
+		"volumes are detached":                 testVolumes,
+		"an operator's cordon stays":           testCordon,
+		"nowhere to go":                        testNowhere,
+		"load balancers":                       testLoadBalancers,
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The world's own T is the outer one, as its API server is.
+			inner := &world{T: t, admin: w.admin, kubelet: w.kubelet}
+			inner.clean()
+			test(inner)
+			if t.Failed() {
+				t.Log(inner.log.String())
+			}
+		})
+	}
+}
+
+func testPodsLeave(w *world) {
+	w.pod("web", nil)
+	w.pod("done", nil)
+	w.pod("daemon", func(pod *corev1.Pod) {
+		pod.OwnerReferences[0].Kind = "DaemonSet" // of a made-up group, or the garbage collector would look for it
+	})
+	w.must(w.drain(Options{}))
+	if got := w.pods(); got != "daemon" {
+		w.Errorf("left: %q", got)
+	}
+	node := w.a()
+	if _, out := node.Labels[corev1.LabelNodeExcludeBalancers]; !out || !node.Spec.Unschedulable {
+		w.Errorf("the node is still in service: %v %v", node.Labels, node.Spec)
+	}
+	w.must(w.drain(Options{})) // again, before it was restored
+	w.must(Restore(w.Context(), w.kubelet, "a", slog.New(slog.DiscardHandler)))
+	node = w.a()
+	if _, out := node.Labels[corev1.LabelNodeExcludeBalancers]; out || node.Spec.Unschedulable || len(node.Annotations[drainedBy]) > 0 {
+		w.Errorf("the node is not in service: %v %v %v", node.Labels, node.Spec, node.Annotations)
+	}
+}
+
+func testUnmanagedPod(w *world) {
+	w.pod("alone", func(pod *corev1.Pod) { pod.OwnerReferences = nil })
+	w.must(w.drain(Options{}))
+	if got := w.pods(); got != "alone" {
+		w.Errorf("left: %q: a pod that nobody creates again must survive a restart", got)
+	}
+	w.must(w.drain(Options{VMDeleted: true}))
+	if got := w.pods(); got != "" {
+		w.Errorf("left: %q", got)
+	}
+}
+
+func testBudget(w *world) {
+	w.pod("guarded", nil)
+	w.budget("guarded", 1)
+	drained := make(chan error, 1)
+	go func() { drained <- w.drain(Options{}) }()
+	eventually.Succeeds(w.T, 30*time.Second, "a cordoned node", func() error {
+		if !w.a().Spec.Unschedulable {
+			return errors.New("it is schedulable")
+		}
+		return nil
+	})
+	w.pod("other", func(pod *corev1.Pod) { pod.Labels["app"] = "guarded"; pod.Spec.NodeName = "b" }) // started elsewhere
+	w.must(<-drained)
+	if got := w.pods(); got != "other" {
+		w.Errorf("left: %q", got)
+	}
+}
+
+func testForce(w *world) {
+	w.pod("guarded", nil)
+	w.budget("guarded", 1)
+	w.must(w.drain(Options{Timeout: 2 * time.Second, Force: true}))
+	if got := w.pods(); got != "" {
+		w.Errorf("left: %q", got)
+	}
+}
+
+func testFail(w *world) {
+	w.pod("guarded", nil)
+	w.pod("free", nil)
+	w.budget("guarded", 1)
+	err := w.drain(Options{Timeout: 2 * time.Second})
+	var deadline *DeadlineError
+	if !errors.As(err, &deadline) || !strings.Contains(err.Error(), "guarded") || !strings.Contains(err.Error(), "drain.timeout") {
+		w.Errorf("got %v", err)
+	}
+	if got := w.pods(); got != "guarded" {
+		w.Errorf("left: %q", got)
+	}
+	if w.a().Spec.Unschedulable {
+		w.Error("the node stays out of service")
+	}
+}
+
+func testVolumes(w *world) {
+	w.pod("database", nil)
+	for name, node := range map[string]string{"of-a": "a", "of-b": "b"} {
+		_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       storagev1.VolumeAttachmentSpec{Attacher: "example.com", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}},
+		}, metav1.CreateOptions{})
+		w.must(err)
+	}
+	err := w.drain(Options{Timeout: 2 * time.Second})
+	if err == nil || !strings.Contains(err.Error(), "of-a") || strings.Contains(err.Error(), "of-b") {
+		w.Errorf("got %v", err)
+	}
+	time.AfterFunc(time.Second, func() { // the controller of the driver
+		_ = w.admin.StorageV1().VolumeAttachments().Delete(w.Context(), "of-a", metav1.DeleteOptions{})
+	})
+	w.must(w.drain(Options{}))
+}
+
+func testCordon(w *world) {
+	w.cordon("a", true)
+	defer w.cordon("a", false)
+	w.must(w.drain(Options{}))
+	w.must(Restore(w.Context(), w.kubelet, "a", slog.New(slog.DiscardHandler)))
+	if !w.a().Spec.Unschedulable {
+		w.Error("the operator's cordon is gone")
+	}
+}
+
+// cordon is kubectl cordon and uncordon.
+func (w *world) cordon(name string, on bool) {
+	w.Helper()
+	patch := fmt.Sprintf(`{"spec": {"unschedulable": %t}}`, on)
+	_, err := w.admin.CoreV1().Nodes().Patch(context.WithoutCancel(w.Context()), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	w.must(err)
+}
+
+func testNowhere(w *world) {
+	w.cordon("b", true)
+	defer w.cordon("b", false)
+	w.pod("web", nil)
+	w.budget("web", 1)
+	w.must(w.drain(Options{}))
+	if got := w.pods(); got != "web" || w.a().Spec.Unschedulable {
+		w.Errorf("left: %q: pods of the only node must survive a restart", got)
+	}
+	w.must(w.drain(Options{VMDeleted: true, Timeout: time.Hour})) // no budget could ever permit it
+	if got := w.pods(); got != "" {
+		w.Errorf("left: %q", got)
+	}
+}
+
+func testLoadBalancers(w *world) {
+	_, err := w.admin.CoreV1().Services("default").Create(w.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "balanced"},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	w.must(err)
+	begun := time.Now()
+	w.must(w.drain(Options{LoadBalancerDelay: 2 * time.Second}))
+	if took := time.Since(begun); took < 2*time.Second {
+		w.Errorf("drained after %s, while load balancers still send requests", took)
+	}
+}
+
+// TestEndsWithoutAPI drains while the API does not answer, answers only errors, and knows no such Node.
+func TestEndsWithoutAPI(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer func(http.ResponseWriter, *http.Request)
+		want   string
+	}{
+		"gone":         {nil, "has not answered"},
+		"shuts down":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }, "has not answered"},
+		"unknown Node": {http.NotFound, "nothing to drain"},
+		"no rights":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, "kubernetes-addons"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(test.answer))
+			defer server.Close()
+			if test.answer == nil {
+				server.Close()
+			}
+			client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL, QPS: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var log bytes.Buffer
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			options := Options{Node: "a", Timeout: time.Hour, VMDeleted: true, APITimeout: 300 * time.Millisecond, Interval: 50 * time.Millisecond}
+			if err := Drain(ctx, client, options, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+				t.Errorf("the drain fails: %v", err)
+			}
+			if ctx.Err() != nil || !strings.Contains(log.String(), test.want) {
+				t.Errorf("logged:\n%s\nwant %q", &log, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,84 @@
+package apiprobe
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"kubernetes-release/test/kubetest"
+)
+
+// TestCountsFailures puts a proxy before a real API server: it refuses some writes, ends watches, and answers no read for a second.
+func TestCountsFailures(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	upstream := cluster.AdminConfig()
+	target, err := url.Parse(upstream.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(upstream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writes, watches atomic.Int32
+	var begun atomic.Int64
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodPost && writes.Add(1)%5 == 0:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "shutting down", http.StatusTooManyRequests)
+			return
+		case r.URL.Query().Get("watch") != "":
+			if watches.Add(1) == 2 {
+				http.Error(w, "no watches", http.StatusServiceUnavailable)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), 700*time.Millisecond)
+			defer cancel()
+			r = r.WithContext(ctx)
+		case r.Method == http.MethodGet && begun.Load() != 0:
+			if since := time.Since(time.UnixMilli(begun.Load())); since > time.Second && since < 2*time.Second {
+				time.Sleep(2*time.Second - since)
+			}
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	report, err := Run(ctx, &rest.Config{Host: server.URL}, func() {
+		begun.Store(time.Now().UnixMilli())
+		time.AfterFunc(3*time.Second, cancel)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", report)
+	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 || !strings.Contains(report.Writes.Errors[0], "too many requests") {
+		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
+	}
+	if report.Reads.Failed != 0 || time.Duration(report.Reads.LongestGap) < 900*time.Millisecond {
+		t.Errorf("%d reads failed, longest gap %s; want 0 and a second", report.Reads.Failed, text(report.Reads.LongestGap))
+	}
+	if report.Watch.Failed != 1 || report.Watch.Ended < 2 || report.Watch.Missed != 0 || report.Watch.Events != report.Writes.Sent-report.Writes.Failed {
+		t.Errorf("watch %+v of %d writes", report.Watch, report.Writes.Sent)
+	}
+	if len(report.Lost) != 0 {
+		t.Errorf("lost %q", report.Lost)
+	}
+	if parsed, err := report.JSON(); err != nil {
+		t.Error(err)
+	} else if again, err := Parse(parsed); err != nil || again.Failures() != report.Failures() {
+		t.Errorf("%v: %s", err, parsed)
+	}
+}
