@@ -175,8 +175,13 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 	return names
 }
 
-// checkPodsOfEveryNode runs a pod on each node and sends requests from each VM to each pod, by address and by node port.
+// checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
+	l.checkPods(t, nodes, []string{"control/0", "worker/0", "worker/1"})
+}
+
+// checkPods runs a pod on each node and sends requests from each instance to each pod, by address and by node port.
+func (l *lab) checkPods(t *testing.T, nodes, instances []string) {
 	const namespace = "every-node"
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
@@ -212,7 +217,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 			return nil
 		})
 	}
-	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+	for _, instance := range instances {
 		for _, pod := range pods.Items {
 			get(instance, pod.Status.PodIP+":8080")
 			get(instance, pod.Status.HostIP+":"+port)
