@@ -177,11 +177,12 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 
 // checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
-	l.checkPods(t, nodes, []string{"control/0", "worker/0", "worker/1"})
+	l.checkPods(t, len(nodes), []string{"control/0", "worker/0", "worker/1"})
 }
 
-// checkPods runs a pod on each node and sends requests from each instance to each pod, by address and by node port.
-func (l *lab) checkPods(t *testing.T, nodes, instances []string) {
+// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from each instance to
+// each pod, by address and by node port.
+func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 	const namespace = "every-node"
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
@@ -196,8 +197,8 @@ func (l *lab) checkPods(t *testing.T, nodes, instances []string) {
 	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "-n", namespace, "get", "pods", "-o", "json")), &pods); err != nil {
 		t.Fatal(err)
 	}
-	if len(pods.Items) != len(nodes) {
-		t.Fatalf("%d pods for %d nodes", len(pods.Items), len(nodes))
+	if len(pods.Items) != count {
+		t.Fatalf("%d pods for %d nodes", len(pods.Items), count)
 	}
 	port := l.mustKubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}")
 	var names []string
