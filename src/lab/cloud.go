@@ -37,8 +37,8 @@ const (
 type cloudSettings struct {
 	// Cluster is the name in the tags of the simulated subnets, and in the policies of the VMs' roles.
 	Cluster string `json:"cluster"`
-	// CloudRoutes is whether the cloud controller manages pod routes, for which its role needs more permissions.
-	CloudRoutes bool `json:"cloud_routes,omitempty"`
+	// PodNetwork is the network that the cloud controller writes routes to, for which its role needs more permissions; "" without cloud routes.
+	PodNetwork string `json:"pod_network,omitempty"`
 	// Storage is whether the EBS CSI driver runs, which uses the role of the control VMs.
 	Storage bool `json:"storage,omitempty"`
 	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
@@ -49,8 +49,15 @@ type cloudSettings struct {
 // nothing else.
 func (c cloudSettings) world(number int) (*awssim.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
+	if c.PodNetwork != "" {
+		pods, err := netip.ParsePrefix(c.PodNetwork)
+		if err != nil {
+			return nil, fmt.Errorf("pod network: %w", err)
+		}
+		world.RoutePods(c.Cluster, pods)
+	}
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
-		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.CloudRoutes, Storage: c.Storage, CloudConfig: []byte(c.CloudConfig)})
+		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.PodNetwork != "", Storage: c.Storage, CloudConfig: []byte(c.CloudConfig)})
 		if err != nil {
 			return nil, fmt.Errorf("policy of the role %s: %w", role, err)
 		}
@@ -70,7 +77,7 @@ func (s *session) writeCloudSettings() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), CloudRoutes: s.cloudRoutes(), Storage: s.storage(), CloudConfig: s.cloudConfig()})
+	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), PodNetwork: s.routedPodNetwork(), Storage: s.storage(), CloudConfig: s.cloudConfig()})
 	if err != nil {
 		return err
 	}
@@ -101,16 +108,24 @@ func (s *session) cloudConfig() string {
 	return ""
 }
 
-// cloudRoutes reports whether the deployment's cloud controller manages pod routes.
-func (s *session) cloudRoutes() bool {
+// routedPodNetwork returns the pod network if the deployment's cloud controller manages routes to it.
+func (s *session) routedPodNetwork() string {
+	var network string
+	var routed bool
 	for _, group := range s.plan.Groups {
 		for _, job := range group.Jobs {
+			if cidr, ok := dig(job.Properties, "cluster", "pod_cidr").(string); ok {
+				network = cidr
+			}
 			if routes, ok := dig(job.Properties, "configure_cloud_routes").(bool); ok && routes {
-				return true
+				routed = true
 			}
 		}
 	}
-	return false
+	if !routed {
+		return ""
+	}
+	return network
 }
 
 // storage reports whether the deployment has the EBS CSI driver.
@@ -157,7 +172,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	}
 	simulator, err := awssim.New(world, awssim.Options{
 		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Registry: l.Network.Gateway(), Plumbing: plumbing{l.Network},
-		Disks: volume.Store{StateDir: l.Dir}, Log: log,
+		Disks: volume.Store{StateDir: l.Dir}, Router: l.Network, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)

@@ -10,17 +10,17 @@ import (
 func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 	for _, test := range []struct {
 		role, action string
-		routes       bool
+		pods         string
 		want         iam.Decision
 	}{
-		{"kubernetes-control", "ec2:DescribeRouteTables", false, iam.Allowed},
-		{"kubernetes-control", "ec2:RunInstances", false, iam.ImplicitDeny},
-		{"kubernetes-control", "ec2:CreateRoute", false, iam.ImplicitDeny},
-		{"kubernetes-control", "ec2:CreateRoute", true, iam.Allowed},
-		{"kubernetes-worker", "ec2:DescribeInstances", false, iam.Allowed},
-		{"kubernetes-worker", "ec2:DescribeRouteTables", false, iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:DescribeRouteTables", "", iam.Allowed},
+		{"kubernetes-control", "ec2:RunInstances", "", iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", "", iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", "10.244.0.0/16", iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeInstances", "", iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeRouteTables", "", iam.ImplicitDeny},
 	} {
-		world, err := cloudSettings{Cluster: "prod", CloudRoutes: test.routes}.world(3)
+		world, err := cloudSettings{Cluster: "prod", PodNetwork: test.pods}.world(3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 		request := iam.Request{Action: test.action, Resource: "arn:aws:ec2:us-east-1:123456789012:route-table/rtb-1",
 			Context: map[string][]string{"aws:ResourceTag/kubernetes.io/cluster/prod": {"shared"}}}
 		if got := iam.Evaluate(policies, request); got != test.want {
-			t.Errorf("%s %s with routes %v: %v, want %v", test.role, test.action, test.routes, got, test.want)
+			t.Errorf("%s %s with routes to %q: %v, want %v", test.role, test.action, test.pods, got, test.want)
 		}
 	}
 	if _, err := (cloudSettings{}).world(3); err == nil {

@@ -181,7 +181,7 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 // settle watches a process without a ready command for a moment. It does not wait for what the process itself waits for,
 // which can take minutes, or depend on processes that monit starts later on the same VM.
 func (d *daemon) settle(ctx context.Context) error {
-	if len(d.config.WaitFor) == 0 {
+	if len(d.config.WaitFor) == 0 && len(d.config.Setup) == 0 {
 		if err := d.awaitExec(ctx); err != nil {
 			return err
 		}

@@ -303,6 +303,18 @@ func TestStopWhileWaiting(t *testing.T) {
 	contains(t, b.read("log/fake.stderr.log"), "http://127.0.0.1:1/", "stopped after", "connection refused")
 }
 
+// TestStartDoesNotWaitForSetup: monit starts processes one after another, and joining can require processes of this VM.
+func TestStartDoesNotWaitForSetup(t *testing.T) {
+	b := newBench(t)
+	b.config("fake-daemon", map[string]any{"setup": []string{"/bin/sh", "-c", "while [ ! -e " + b.path("joined") + " ]; do sleep 0.1; done"}})
+	b.stopAtEnd()
+	b.must("start")
+	if !alive(b.pid()) {
+		t.Error("the process does not run")
+	}
+	b.write("joined", "")
+}
+
 func TestStartReportsAWaitThatTimesOut(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{

@@ -90,11 +90,8 @@ func (w *World) balancerSubnets(ids []string, internetFacing bool) ([]*Subnet, e
 
 // hasInternetGateway reads the subnet's own route table, or else the main one of its VPC.
 func (w *World) hasInternetGateway(s *Subnet) bool {
-	i := slices.IndexFunc(w.RouteTables, func(t RouteTable) bool { return slices.Contains(t.Subnets, s.ID) })
-	if i < 0 {
-		i = slices.IndexFunc(w.RouteTables, func(t RouteTable) bool { return t.Main && t.VPC == s.VPC })
-	}
-	return i >= 0 && slices.ContainsFunc(w.RouteTables[i].Routes, func(r Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
+	t := w.tableOf(s)
+	return t != nil && slices.ContainsFunc(t.Routes, func(r Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
 }
 
 // attach assigns a load balancer an address in each of the subnets and releases those in others.

@@ -14,6 +14,7 @@ const (
 	LabVPC             = "vpc-0a0b0c0d0e0f00001"
 	LabSecurityGroup   = "sg-0a0b0c0d0e0f00001"
 	LabInternetGateway = "igw-0a0b0c0d0e0f00001"
+	LabRouteTable      = "rtb-0a0b0c0d0e0f00001" // of the node subnets
 	LabAccount         = "123456789012"
 	LabRegion          = "us-east-1"
 	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator accepts them.
@@ -86,7 +87,7 @@ func NewLabWorld(o LabOptions) *World {
 		},
 	}
 	local := Route{Destination: o.Network.String(), Gateway: "local"}
-	nodes := RouteTable{ID: "rtb-0a0b0c0d0e0f00001", VPC: LabVPC, Main: true, Routes: []Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: Tags{"Name": "nodes"}}
+	nodes := RouteTable{ID: LabRouteTable, VPC: LabVPC, Main: true, Routes: []Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: Tags{"Name": "nodes"}}
 	public := RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}}, Tags: Tags{"Name": "public"}}
 	for i, zone := range []string{"a", "b", "c"} {
 		add := func(id, name, role string, cidr netip.Prefix) {
@@ -106,6 +107,14 @@ func NewLabWorld(o LabOptions) *World {
 	w.RouteTables = []RouteTable{nodes, public}
 	w.setDefaults()
 	return w
+}
+
+// RoutePods adds what operators add to the account for cloud routes (docs/aws.md): the cluster's tag on the nodes' route table, and a rule of
+// their security group that admits the pod network.
+func (w *World) RoutePods(cluster string, pods netip.Prefix) {
+	find(w.RouteTables, LabRouteTable).Tags["kubernetes.io/cluster/"+cluster] = "owned"
+	group := find(w.SecurityGroups, LabSecurityGroup)
+	group.Ingress = append(group.Ingress, Rule{Protocol: "-1", CIDR: pods.String(), Description: "Pods"})
 }
 
 // LabNodeSubnet is the id of the node subnet in zone 1, 2 or 3.

@@ -27,8 +27,15 @@ type Options struct {
 	Registry   netip.Addr       // of RegistryHandler, in the region's DNS
 	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
 	Disks      Disks            // holds the volumes' content; nil keeps none
+	Router     Router           // delivers packets by the route tables; nil if nothing does
 	Log        *slog.Logger
 	Now        func() time.Time // the clock before World.Settings.ClockOffset
+}
+
+// Router is the data path of a VPC's route tables.
+type Router interface {
+	// SetRoutes replaces all routes: each network is reached via the instance with that address.
+	SetRoutes(map[netip.Prefix]netip.Addr) error
 }
 
 // Simulator is a running simulation. Its methods may be called concurrently.
@@ -157,12 +164,17 @@ func (s *Simulator) now() time.Time {
 	return s.options.Now().Add(time.Duration(s.world.Settings.ClockOffset)).UTC()
 }
 
-// commit applies a change: it writes the state file and adapts the load balancers. The caller must hold the lock. A load balancer
+// commit applies a change: it writes the state file and adapts load balancers and routes. The caller must hold the lock. A load balancer
 // that cannot listen is only logged, as AWS would keep repairing it in the background.
 func (s *Simulator) commit() error {
 	s.forgetTerminated()
 	if err := s.engine.Apply(s.world.forwarding()); err != nil {
 		s.log.Error("load balancers", "error", err)
+	}
+	if s.options.Router != nil {
+		if err := s.options.Router.SetRoutes(s.world.instanceRoutes()); err != nil {
+			s.log.Error("routes to instances", "error", err)
+		}
 	}
 	if s.options.StateFile == "" {
 		return nil

@@ -119,9 +119,12 @@ func (n Network) Create() error {
 func (n Network) createBridge() error {
 	// With forwarding, the gateway answers packets to other networks with "network unreachable", since it has no other route.
 	// Without it they are dropped, and the sender has to wait for a timeout.
+	// VPCs send no redirects; by one, VMs would learn to bypass routes to pods.
 	for name, value := range map[string]string{
-		"net/ipv4/ip_forward":            "1",
-		"net/ipv6/conf/all/disable_ipv6": "1",
+		"net/ipv4/ip_forward":                  "1",
+		"net/ipv4/conf/all/send_redirects":     "0",
+		"net/ipv4/conf/default/send_redirects": "0",
+		"net/ipv6/conf/all/disable_ipv6":       "1",
 	} {
 		// /proc/sys/net shows the namespace of the thread that opens it.
 		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -275,6 +278,36 @@ func (n Network) RemoveAddress(address netip.Addr) error {
 			return fmt.Errorf("removing address %s from %s: %w", address, Bridge, err)
 		}
 		return nil
+	})
+}
+
+// SetRoutes makes the gateway deliver packets to each network via the VM with that address, and to no other network.
+func (n Network) SetRoutes(want map[netip.Prefix]netip.Addr) error {
+	return n.Do(func() error {
+		var problems []error
+		for network, via := range want {
+			if err := netlink.RouteReplace(&netlink.Route{Dst: ipNet(network), Gw: via.AsSlice()}); err != nil {
+				problems = append(problems, fmt.Errorf("adding the route to %s via %s: %w", network, via, err))
+			}
+		}
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		if err != nil {
+			return errors.Join(append(problems, fmt.Errorf("listing routes of %s: %w", n.Namespace(), err))...)
+		}
+		for _, route := range routes {
+			if route.Gw == nil || route.Dst == nil {
+				continue // the lab's own network
+			}
+			ones, _ := route.Dst.Mask.Size()
+			address, _ := netip.AddrFromSlice(route.Dst.IP.To4())
+			if _, wanted := want[netip.PrefixFrom(address, ones)]; wanted {
+				continue
+			}
+			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+				problems = append(problems, fmt.Errorf("removing the route to %s: %w", route.Dst, err))
+			}
+		}
+		return errors.Join(problems...)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 func requireRoot(t *testing.T) {
@@ -198,5 +199,52 @@ func TestDestroyRemovesAPartialNetwork(t *testing.T) {
 	}
 	if left, err := Leftovers(n, ""); err != nil || len(left) != 0 {
 		t.Errorf("after Destroy: left %q, error %v", left, err)
+	}
+}
+
+func TestSetRoutes(t *testing.T) {
+	n := testNetwork(t)
+	if err := n.Create(); err != nil {
+		t.Fatal(err)
+	}
+	vm := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, byte(n.Number), 16, last}) }
+	one, two := netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("10.244.2.0/24")
+	// via returns where the gateway sends a packet to the first address of a network.
+	via := func(network netip.Prefix) (gateway string) {
+		t.Helper()
+		err := n.Do(func() error {
+			routes, err := netlink.RouteGet(network.Addr().Next().AsSlice())
+			if err == nil && len(routes) > 0 {
+				gateway = routes[0].Gw.String()
+			}
+			if errors.Is(err, unix.ENETUNREACH) {
+				gateway, err = "unreachable", nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return gateway
+	}
+	for _, step := range []struct {
+		routes   map[netip.Prefix]netip.Addr
+		one, two string
+	}{
+		{nil, "unreachable", "unreachable"},
+		{map[netip.Prefix]netip.Addr{one: vm(4), two: vm(5)}, vm(4).String(), vm(5).String()},
+		{map[netip.Prefix]netip.Addr{one: vm(4), two: vm(5)}, vm(4).String(), vm(5).String()},
+		{map[netip.Prefix]netip.Addr{two: vm(6)}, "unreachable", vm(6).String()},
+		{nil, "unreachable", "unreachable"},
+	} {
+		if err := n.SetRoutes(step.routes); err != nil {
+			t.Fatal(err)
+		}
+		if got := []string{via(one), via(two)}; got[0] != step.one || got[1] != step.two {
+			t.Errorf("with routes %v packets to %s and %s go to %q", step.routes, one, two, got)
+		}
+		if direct := via(netip.PrefixFrom(vm(4), 32)); direct != "<nil>" {
+			t.Errorf("packets to VMs go to %s", direct)
+		}
 	}
 }

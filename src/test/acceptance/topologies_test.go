@@ -177,8 +177,14 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 	return names
 }
 
-// checkPodsOfEveryNode runs a pod on each node and sends requests from each VM to each pod, by address and by node port.
+// checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
+	l.checkPods(t, len(nodes), []string{"control/0", "worker/0", "worker/1"})
+}
+
+// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from each instance to
+// each pod, by address and by node port.
+func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 	const namespace = "every-node"
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
@@ -193,8 +199,8 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "-n", namespace, "get", "pods", "-o", "json")), &pods); err != nil {
 		t.Fatal(err)
 	}
-	if len(pods.Items) != len(nodes) {
-		t.Fatalf("%d pods for %d nodes", len(pods.Items), len(nodes))
+	if len(pods.Items) != count {
+		t.Fatalf("%d pods for %d nodes", len(pods.Items), count)
 	}
 	port := l.mustKubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}")
 	var names []string
@@ -214,7 +220,7 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 			return nil
 		})
 	}
-	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
+	for _, instance := range instances {
 		for _, pod := range pods.Items {
 			get(instance, pod.Status.PodIP+":8080")
 			get(instance, pod.Status.HostIP+":"+port)
