@@ -1,0 +1,44 @@
+#!/bin/bash
+# Runs the conformance tests of Kubernetes on a control VM and two workers in a lab of its own. Tests, ginkgo, which runs them, and the
+# programs of their images come from the pins of src/tools/conformance. FOCUS and SKIP are regular expressions for names of tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+folder=$PWD/.build/conformance
+state=$folder/lab
+lab=(bin/lab --state "$state")
+deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o src/test/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
+
+echo "conformance: building the tests and the programs of their images, which takes five minutes the first time"
+mkdir -p "$folder/bin"
+cp --force .build/components/{etcd/bin/etcd,pause/bin/pause} "$folder/bin/"
+cd src/tools/conformance
+version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
+module=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
+export CGO_ENABLED=0
+go build -trimpath -ldflags '-s -w' -o "$folder/bin/" \
+  github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/{agnhost,nonewprivs} k8s.io/sample-apiserver
+go test -c -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
+cd - >/dev/null
+
+registry=
+finish() {
+  [[ -z $registry ]] || kill "$registry" || true
+  "${lab[@]}" down >/dev/null
+}
+trap finish EXIT
+
+# The registry listens on this machine's address in the lab's network, which is known when the lab is up.
+"${deploy[@]}"
+address=$(grep -o -m 1 'https://10\.[0-9]*' "$state/kubeconfig" | cut -d/ -f3).255.254:5000
+rm -f "$folder/images.txt"
+.build/bin/conformance registry --programs "$folder/bin" --module "$module" --address "$address" --ready "$folder/images.txt" &
+registry=$!
+until [[ -e $folder/images.txt ]]; do
+  kill -0 "$registry"
+  sleep 0.2
+done
+"${deploy[@]}" -o ops-files/set-registry-mirror.yml -v registry_host=registry.k8s.io -v "registry_mirror=http://$address" -v registry_ca=
+
+.build/bin/conformance run --programs "$folder/bin" --module "$module" --release .build/release/release.json \
+  --kubeconfig "$state/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
+  ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}
