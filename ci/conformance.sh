@@ -20,25 +20,32 @@ go build -trimpath -ldflags '-s -w' -o "$folder/bin/" \
 go test -c -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
 cd - >/dev/null
 
-registry=
+serving=
 finish() {
-  [[ -z $registry ]] || kill "$registry" || true
+  [[ -z $serving ]] || kill "$serving" || true
   "${lab[@]}" down >/dev/null
 }
 trap finish EXIT
 
 # The registry listens on this machine's address in the lab's network, which is known when the lab is up.
 "${deploy[@]}"
-address=$(grep -o -m 1 'https://10\.[0-9]*' "$state/kubeconfig" | cut -d/ -f3).255.254:5000
+registry=$(grep -o -m 1 'https://10\.[0-9]*' "$state/kubeconfig" | cut -d/ -f3).255.254:5000
 rm -f "$folder/images.txt"
-.build/bin/conformance registry --programs "$folder/bin" --module "$module" --address "$address" --ready "$folder/images.txt" &
-registry=$!
+.build/bin/conformance registry --programs "$folder/bin" --module "$module" --address "$registry" --ready "$folder/images.txt" &
+serving=$!
 until [[ -e $folder/images.txt ]]; do
-  kill -0 "$registry"
+  kill -0 "$serving"
   sleep 0.2
 done
-"${deploy[@]}" -o ops-files/set-registry-mirror.yml -v registry_host=registry.k8s.io -v "registry_mirror=http://$address" -v registry_ca=
+"${deploy[@]}" -o ops-files/set-registry-mirror.yml -v registry_host=registry.k8s.io -v "registry_mirror=http://$registry" -v 'registry_ca=""'
 
-.build/bin/conformance run --programs "$folder/bin" --module "$module" --release .build/release/release.json \
-  --kubeconfig "$state/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
+# The tests take the API's address from a kubeconfig, but not the name in its certificate (LoadConfig in test/e2e/framework/util.go), so
+# the address is that name.
+kubectl=("$state/bin/kubectl" --kubeconfig "$folder/kubeconfig" config)
+cp "$state/kubeconfig" "$folder/kubeconfig"
+api=$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].cluster.tls-server-name}')
+"${kubectl[@]}" set-cluster "$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].name}')" --server "https://$api:6443"
+
+"${lab[@]}" client .build/bin/conformance run --programs "$folder/bin" --module "$module" --release .build/release/release.json \
+  --kubeconfig "$folder/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
   ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}
