@@ -17,7 +17,11 @@ module=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
 export CGO_ENABLED=0
 go build -trimpath -ldflags '-s -w' -o "$folder/bin/" \
   github.com/onsi/ginkgo/v2/ginkgo k8s.io/kubernetes/test/images/{agnhost,nonewprivs} k8s.io/sample-apiserver
-go test -c -trimpath -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
+# Tests compare their own version with the cluster's.
+IFS=. read -r major minor _ <<<"${version#v}"
+variables=k8s.io/component-base/version
+go test -c -trimpath -ldflags "-s -w -X $variables.gitVersion=$version -X $variables.gitMajor=$major -X $variables.gitMinor=$minor" \
+  -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
 cd - >/dev/null
 
 serving=
