@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (p plumbing) Add(a netip.Addr) error { return p.network.AddAddress(a) }
 // Remove implements forward.Plumbing.
 func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a) }
 
-// RunCloud is the cloud process: AWS's API, instance metadata, load balancers and DNS. It runs inside the cloud namespace until ctx
+// RunCloud is the cloud process: AWS's API, instance metadata, load balancers, registry and DNS. It runs inside the cloud namespace until ctx
 // ends.
 func (l *Lab) RunCloud(ctx context.Context) error {
 	log := logging.New(os.Stderr)
@@ -140,7 +141,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		return fmt.Errorf("creating the simulated cloud: %w", err)
 	}
 	simulator, err := awssim.New(world, awssim.Options{
-		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Plumbing: plumbing{l.Network}, Log: log,
+		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Registry: l.Network.Gateway(), Plumbing: plumbing{l.Network}, Log: log,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
@@ -159,8 +160,12 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	gateway := l.Network.Gateway().String()
 	metadata := simulator.MetadataServer()
 	metadata.Addr = net.JoinHostPort(network.Metadata.String(), "80")
+	registry, err := l.registryServer(simulator)
+	if err != nil {
+		return errors.Join(err, simulator.Close())
+	}
 	servers := []*http.Server{
-		{Addr: net.JoinHostPort(gateway, strconv.Itoa(APIPort)), Handler: api, ReadHeaderTimeout: 10 * time.Second}, metadata,
+		{Addr: net.JoinHostPort(gateway, strconv.Itoa(APIPort)), Handler: api, ReadHeaderTimeout: 10 * time.Second}, metadata, registry,
 	}
 	go watcher.run(ctx)
 	log.Info("cloud started", "network", l.Network.Prefix(), "api", APIURL(l.Network), "cluster", settings.Cluster)
@@ -186,6 +191,9 @@ func serve(ctx context.Context, servers []*http.Server) error {
 		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", server.Addr)
 		if err != nil {
 			return fmt.Errorf("serving on %s: %w", server.Addr, err)
+		}
+		if server.TLSConfig != nil {
+			listener = tls.NewListener(listener, server.TLSConfig)
 		}
 		go func() { failed <- server.Serve(listener) }()
 	}

@@ -185,7 +185,7 @@ func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releas
 	progress := l.progress()
 	return &session{Lab: l, plan: plan, director: &director.Director{
 		Dir: l.Dir, Store: store, Progress: progress, Publish: l.publish,
-		CPI: &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud()},
+		CPI: &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud(), TrustedCA: l.path(publicCAFile)},
 		Compiler: &release.Compiler{
 			Dir: l.path("compiled"), Logs: l.path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -215,7 +216,7 @@ func TestActions(t *testing.T) {
 
 	var forgotten []string
 	for _, action := range awssim.Actions() {
-		if !covered[action] {
+		if !covered[action] && !strings.HasPrefix(action, "ecr:") { // those are in registry_test.go
 			forgotten = append(forgotten, action)
 		}
 	}

@@ -19,10 +19,10 @@ import (
 
 // service is one API with its table of actions.
 type service struct {
-	name       string // in records, faults and throttling: ec2, elb, elbv2, iam, sts
-	signing    string // in credential scopes and IAM actions: ec2, elasticloadbalancing, iam, sts
+	name       string // in records, faults and throttling: ec2, elb, elbv2, iam, sts, ecr
+	signing    string // in credential scopes and IAM actions: ec2, elasticloadbalancing, iam, sts, ecr
 	version    string
-	namespace  string
+	namespace  string // of XML, or before the action in the header X-Amz-Target
 	style      wire.Style
 	operations map[string]operation
 	// authErrors are the responses to failed authentication.
@@ -73,6 +73,10 @@ var services = []*service{
 	{
 		name: "sts", signing: "sts", version: "2011-06-15", namespace: "https://sts.amazonaws.com/doc/2011-06-15/", style: wire.Query, operations: stsOperations,
 		authErrors: queryAuthErrors, denied: "AccessDenied", throttled: queryThrottled,
+	},
+	{
+		name: "ecr", signing: "ecr", namespace: "AmazonEC2ContainerRegistry_V20150921", style: wire.JSON, operations: ecrOperations,
+		authErrors: ecrAuthErrors, denied: "AccessDeniedException", throttled: &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
 	},
 }
 
@@ -198,11 +202,17 @@ func (c *call) deniedError(action, arn string, decision iam.Decision) error {
 	if decision == iam.ExplicitDeny {
 		because = "with an explicit deny in an identity-based policy"
 	}
-	message := fmt.Sprintf("User: %s is not authorized to perform: %s%s %s", c.principal.ARN, action, on, because)
-	if c.service.style == wire.EC2 {
-		message = "You are not authorized to perform this operation. " + message
+	refused := &wire.Error{
+		Code: c.service.denied, Status: http.StatusForbidden,
+		Message: fmt.Sprintf("User: %s is not authorized to perform: %s%s %s", c.principal.ARN, action, on, because),
 	}
-	return &wire.Error{Code: c.service.denied, Message: message, Status: http.StatusForbidden}
+	switch c.service.style {
+	case wire.EC2:
+		refused.Message = "You are not authorized to perform this operation. " + refused.Message
+	case wire.JSON:
+		refused.Status = http.StatusBadRequest
+	}
+	return refused
 }
 
 // begin separates checks from changes: a dry run returns here.
@@ -246,13 +256,10 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	form, err := url.ParseQuery(string(body))
+	form, err := parseForm(r, body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
-	}
-	for name, values := range r.URL.Query() {
-		form[name] = values
 	}
 	auth, authErr := parseAuthorization(r.Header.Get("Authorization"))
 	entry := Call{RequestID: requestID(), Source: host(r.RemoteAddr), Action: form.Get("Action"), Params: redact(form), DryRun: form.Get("DryRun") == "true"}
@@ -293,7 +300,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		entry.Fault = fault.Kind
 	}
 	entry.Status = status
-	w.Header().Set("Content-Type", "text/xml;charset=UTF-8")
+	w.Header().Set("Content-Type", svc.style.ContentType())
 	w.Header().Set("x-amzn-RequestId", entry.RequestID)
 	s.mu.Lock()
 	entry.Time = s.now()
@@ -303,6 +310,25 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	s.remember(entry)
 	wait(r.Context(), minLatency-time.Since(start))
 	fault.write(w, status, response)
+}
+
+// parseForm reads the parameters and the action, from the body's JSON where a service's protocol is that.
+func parseForm(r *http.Request, body []byte) (url.Values, error) {
+	if operation := r.Header.Get("X-Amz-Target"); operation != "" {
+		form, err := wire.ParseJSON(body)
+		if err == nil {
+			form.Set("Action", operation[strings.LastIndex(operation, ".")+1:])
+		}
+		return form, err
+	}
+	form, err := url.ParseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range r.URL.Query() {
+		form[name] = values
+	}
+	return form, nil
 }
 
 // perform authenticates, throttles and runs the action under the lock.

@@ -24,10 +24,11 @@ const maxSkew = 5 * time.Minute
 
 // sealed is the content of a metadata token or a session token; the seal makes it unforgeable.
 type sealed struct {
-	Purpose  string `json:"p"` // metadata or session
+	Purpose  string `json:"p"` // metadata, session, registry or layer
 	Instance string `json:"i"`
 	Role     string `json:"r,omitempty"`
-	Session  string `json:"s,omitempty"` // name of an assumed role's session; default the instance's id
+	Session  string `json:"s,omitempty"` // name of an assumed role's session; default the instance's id. For a layer: its digest
+	User     string `json:"u,omitempty"` // of the registry, if it is no role
 	Issued   int64  `json:"t"`
 	Expires  int64  `json:"e"`
 }
@@ -88,6 +89,8 @@ func (w *World) sessionKey(token string) (id, secret string) {
 type principal struct {
 	ARN, UserID string
 	Role        string // name
+	Session     string // of an assumed role, if it is not an instance's
+	User        string // name, if it is no role
 	Instance    string // for roles of instances
 	Policies    []iam.Policy
 }
@@ -168,7 +171,7 @@ func (s *Simulator) authenticate(r *http.Request, a authorization, body []byte) 
 func (w *World) identify(keyID, token string, now time.Time) (*principal, string, error) {
 	for _, k := range w.StaticKeys {
 		if k.AccessKeyID == keyID && token == "" {
-			return &principal{ARN: w.arn("iam", "", "user/"+k.User), UserID: w.uniqueID("AIDA", k.User), Policies: k.Policies}, k.SecretAccessKey, nil
+			return w.userPrincipal(k), k.SecretAccessKey, nil
 		}
 	}
 	claims, ok := w.unseal(token, "session")
@@ -182,16 +185,32 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 	if now.Unix() >= claims.Expires {
 		return nil, "", errExpired
 	}
+	return w.sealedPrincipal(claims), secret, nil
+}
+
+func (w *World) userPrincipal(k StaticKey) *principal {
+	return &principal{ARN: w.arn("iam", "", "user/"+k.User), UserID: w.uniqueID("AIDA", k.User), User: k.User, Policies: k.Policies}
+}
+
+// sealedPrincipal is the owner of a token, with the policies that it has now.
+func (w *World) sealedPrincipal(claims sealed) *principal {
+	for _, k := range w.StaticKeys {
+		if k.User == claims.User {
+			return w.userPrincipal(k)
+		}
+	}
+	session := cmp.Or(claims.Session, claims.Instance)
 	p := &principal{
-		ARN:      w.arn("sts", "", "assumed-role/"+claims.Role+"/"+cmp.Or(claims.Session, claims.Instance)),
-		UserID:   w.uniqueID("AROA", claims.Role) + ":" + cmp.Or(claims.Session, claims.Instance),
+		ARN:      w.arn("sts", "", "assumed-role/"+claims.Role+"/"+session),
+		UserID:   w.uniqueID("AROA", claims.Role) + ":" + session,
 		Instance: claims.Instance,
 		Role:     claims.Role,
+		Session:  claims.Session,
 	}
 	if role := find(w.Roles, claims.Role); role != nil {
 		p.Policies = w.policiesOf(role)
 	}
-	return p, secret, nil
+	return p
 }
 
 // uniqueID is the stable unique id of a user, role or instance profile.

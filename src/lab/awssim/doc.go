@@ -1,6 +1,7 @@
 // Package awssim simulates the parts of AWS that a Kubernetes cluster on BOSH uses: instance metadata (IMDSv2), EC2, classic
-// Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM and STS, in their real wire protocols, with IAM
-// policies, throttling, fault injection and a record of every call. Its load balancers forward TCP to targets that pass health checks.
+// Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM, STS and Elastic Container Registry, in their real wire
+// protocols, with IAM policies, throttling, fault injection and a record of every call. Its load balancers forward TCP to targets that
+// pass health checks, and its registry holds images.
 //
 // It belongs to the test bed and is not part of the release.
 //
@@ -10,8 +11,9 @@
 //     YAML, changed by API calls and by the admin API, and written to a state file on each change.
 //   - Simulator (simulator.go) holds a World and its handlers. api.go takes an API request through
 //     faults, throttling, authentication and the action's table entry; auth.go verifies SigV4.
-//   - ec2_*.go, elb*.go, iamapi.go and sts.go have one short function for each action. wire, iam and forward are
+//   - ec2_*.go, elb*.go, ecr.go, iamapi.go and sts.go have one short function for each action. wire, iam and forward are
 //     the protocols, the policy evaluation and the load balancers' data path.
+//   - registry.go is the registry that clients push images to and pull them from.
 //   - metadata.go is instance metadata; admin.go the admin API under /_sim/.
 //
 // # Stateless credentials

@@ -129,19 +129,15 @@ func (w *World) checkGroups(ids []string, vpc string) error {
 func (w *World) balancerDNSName(name, scheme string, classic bool) string {
 	w.Serial++
 	digest := w.mac("dns", name, fmt.Sprint(w.Serial))
-	suffix := "amazonaws.com"
-	if w.Partition == "aws-cn" {
-		suffix += ".cn"
-	}
 	if !classic {
-		return fmt.Sprintf("%s-%x.elb.%s.%s", name, digest[:8], w.Region, suffix)
+		return fmt.Sprintf("%s-%x.elb.%s.%s", name, digest[:8], w.Region, w.domain())
 	}
 	prefix := ""
 	if scheme == "internal" {
 		prefix = "internal-"
 	}
 	number := uint32(digest[0])<<24 | uint32(digest[1])<<16 | uint32(digest[2])<<8 | uint32(digest[3])
-	return fmt.Sprintf("%s%s-%d.%s.elb.%s", prefix, name, number, w.Region, suffix)
+	return fmt.Sprintf("%s%s-%d.%s.elb.%s", prefix, name, number, w.Region, w.domain())
 }
 
 // elbPaging are the paging parameters of both APIs.

@@ -224,31 +224,32 @@ func TestRecordedCloudController(t *testing.T) {
 	}
 	elb("DeleteLoadBalancer")
 	r.until("ec2:DeleteSecurityGroup")
-	r.compare()
+	r.collect()
+	compareRecord(t, ccmProgram, r.seen)
 }
 
-// compare compares the permissions with the record, or writes them to it.
-func (r *ccmRun) compare() {
-	r.collect()
-	got := slices.Sorted(maps.Keys(r.seen))
+// compareRecord compares the permissions that a program's calls required with the record, or writes them to it.
+func compareRecord(t *testing.T, program string, seen map[string]bool) {
+	t.Helper()
+	got := slices.Sorted(maps.Keys(seen))
 	recorded := map[string][]string{}
 	content, err := os.ReadFile(recordedActions)
 	if err == nil {
 		err = json.Unmarshal(content, &recorded)
 	}
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
 	if os.Getenv("UPDATE_RECORDED") != "" {
-		recorded[ccmProgram] = got
+		recorded[program] = got
 		content, _ := json.MarshalIndent(recorded, "", "  ")
 		if err := os.WriteFile(recordedActions, append(content, '\n'), 0o644); err != nil {
-			r.t.Fatal(err)
+			t.Fatal(err)
 		}
 		return
 	}
-	if want := recorded[ccmProgram]; !slices.Equal(got, want) {
-		r.t.Errorf("the cloud controller called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./lab/awssim", got, want)
+	if want := recorded[program]; !slices.Equal(got, want) {
+		t.Errorf(program+" called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./lab/awssim", got, want)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 type Options struct {
 	StateFile  string           // JSON, replaced atomically on each change; "" keeps the state in memory only
 	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
+	Registry   netip.Addr       // of RegistryHandler, in the region's DNS
 	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
 	Log        *slog.Logger
 	Now        func() time.Time // the clock before World.Settings.ClockOffset
@@ -211,6 +212,11 @@ func (s *Simulator) Names() map[string][]netip.Addr {
 	}
 	for _, l := range s.world.LoadBalancers {
 		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+	}
+	if s.options.Registry.IsValid() {
+		for _, host := range []string{s.world.RegistryHost(), s.world.layersHost()} {
+			names[host] = []netip.Addr{s.options.Registry}
+		}
 	}
 	return names
 }

@@ -36,6 +36,7 @@ type World struct {
 	ManagedPolicies  []ManagedPolicy   `json:"managed_policies,omitempty"`
 	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
 	Instances        []Instance        `json:"instances,omitempty"`
+	Repositories     []Repository      `json:"repositories,omitempty"`
 
 	// The load balancing APIs create these; world files normally omit them.
 	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
@@ -417,6 +418,7 @@ func (l ClassicLoadBalancer) key() string { return l.Name }
 func (l LoadBalancer) key() string        { return l.ARN }
 func (g TargetGroup) key() string         { return g.ARN }
 func (l Listener) key() string            { return l.ARN }
+func (r Repository) key() string          { return r.Name }
 
 // find returns a pointer to the element with the key, or nil.
 func find[T resource](list []T, key string) *T {

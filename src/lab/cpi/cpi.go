@@ -51,6 +51,8 @@ type CPI struct {
 	StateDir string
 	Network  network.Network
 	Cloud    Cloud
+	// TrustedCA is a file with certificates that VMs trust; none if empty.
+	TrustedCA string
 }
 
 var _ director.CPI = (*CPI)(nil)
@@ -77,7 +79,8 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 	}
 	machine := vm.Spec{
 		Name: spec.Name, StateDir: c.StateDir, Network: c.Network, Address: spec.Instance.Address,
-		Hostname: spec.Instance.ID, // bosh-agent sets the host name to an id too
+		Hostname:  spec.Instance.ID, // bosh-agent sets the host name to an id too
+		TrustedCA: c.TrustedCA,
 	}
 	if spec.Instance.Disk > 0 {
 		machine.PersistentDisk = c.DiskDir(spec.Instance.ID)

@@ -97,7 +97,34 @@ func populateRoot(spec Spec) error {
 			return err
 		}
 	}
+	if err := trust(spec); err != nil {
+		return err
+	}
 	return writeEtc(spec)
+}
+
+// caBundle is what programs read the system's CAs from (for Go: crypto/x509/root_linux.go).
+const caBundle = "etc/ssl/certs/ca-certificates.crt"
+
+// trust adds TrustedCA to the VM's CAs, as the agent adds the Director's trusted_certs with update-ca-certificates.
+func trust(spec Spec) error {
+	if spec.TrustedCA == "" {
+		return nil
+	}
+	certificates, err := os.ReadFile(spec.TrustedCA)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(spec.root(), caBundle)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	bundle, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = bundle.Write(certificates)
+	return errors.Join(err, bundle.Close())
 }
 
 func linkSystemDirs(root string) error {

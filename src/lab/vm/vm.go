@@ -32,6 +32,9 @@ type Spec struct {
 	Address  netip.Addr      `json:"address"`            // inside the network's prefix
 	Hostname string          `json:"hostname,omitempty"` // defaults to Name; may be fully qualified
 
+	// TrustedCA is a file on the host with certificates that the VM trusts beside the host's CAs; none if empty.
+	TrustedCA string `json:"trusted_ca,omitempty"`
+
 	PersistentDisk string `json:"persistent_disk,omitempty"` // host directory bound at /var/vcap/store, which outlives the VM; none if empty
 }
 

@@ -128,6 +128,8 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	for _, kind := range []string{"classic", "nlb"} {
 		l.checkLoadBalancer(t, kind)
 	}
+	image := l.pushToECR(t, "team/web")
+	l.pullEvents(t, "allowed", image, "Pulled Successfully pulled image")
 	used := map[string]int{}
 	calls := l.calls(t)
 	for _, problem := range beyond(calls, l.policyActions(t), recordedActions(t)) {
@@ -139,7 +141,7 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 			t.Errorf("%s:%s was denied to %s", c.Service, c.Action, c.Principal)
 		}
 	}
-	for _, action := range []string{"elb:CreateLoadBalancer", "elb:DeleteLoadBalancer", "elbv2:CreateLoadBalancer", "elbv2:DeleteLoadBalancer", "ec2:DeleteSecurityGroup"} {
+	for _, action := range []string{"elb:CreateLoadBalancer", "elb:DeleteLoadBalancer", "elbv2:CreateLoadBalancer", "elbv2:DeleteLoadBalancer", "ec2:DeleteSecurityGroup", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"} {
 		if used[action] == 0 {
 			t.Errorf("%s was not called, so this test proves nothing: %v", action, used)
 		}
@@ -147,6 +149,7 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	t.Logf("calls under the generated policies: %v", used)
 
 	t.Run("errand", func(t *testing.T) { l.errandChecksEveryVM(t) })
+	t.Run("pull without permission", func(t *testing.T) { l.checkPullWithoutPermission(t, image) })
 }
 
 // policyActions are the actions that the generated policies of all roles allow.

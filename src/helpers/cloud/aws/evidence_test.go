@@ -36,11 +36,8 @@ const (
 // reasons are the actions that are not in the record, because the simulator does not have the service, or no test brings the cloud
 // controller to call them.
 var reasons = map[string]reason{
-	"ecr:GetAuthorizationToken":                              {pluginECR, "e.ecr.GetAuthorizationToken(", "the simulator has no registry"},
-	"ecr-public:GetAuthorizationToken":                       {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "the simulator has no registry"},
+	"ecr-public:GetAuthorizationToken":                       {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "the simulator has no public registry"},
 	"sts:GetServiceBearerToken":                              {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "AWS requires it for tokens of Amazon ECR Public (Amazon ECR Public user guide)"},
-	"ecr:BatchGetImage":                                      {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
-	"ecr:GetDownloadUrlForLayer":                             {pluginECR, "AuthorizationToken", "the registry requires it of whoever pulls with the token (managed policy AmazonEC2ContainerRegistryPullOnly)"},
 	"ec2:DescribeAccountAttributes":                          {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (pull request 59 of cloud-provider-aws)"},
 	"ec2:DescribeInternetGateways":                           {ccmLB, "c.elbv2.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (issue 2570 of eksctl)"},
 	"iam:CreateServiceLinkedRole":                            {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (user guide of Elastic Load Balancing)"},

@@ -1,9 +1,11 @@
-// Package wire implements the two form-encoded protocols of AWS: EC2's own query protocol and the "AWS query" protocol of Elastic Load
-// Balancing, IAM and STS. Requests are flat form parameters (Filter.1.Value.2=x, Subnets.member.1=y), responses are XML. The package
-// decodes requests to Go structs and encodes Go structs to responses; it does not depend on the actions.
+// Package wire implements three protocols of AWS: EC2's own query protocol, the "AWS query" protocol of Elastic Load Balancing, IAM and
+// STS, and the "AWS JSON" protocol of Elastic Container Registry. Requests are flat form parameters (Filter.1.Value.2=x,
+// Subnets.member.1=y) and responses XML; for the last, both are JSON. The package decodes requests to Go structs and encodes Go structs
+// to responses; it does not depend on the actions.
 package wire
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"reflect"
@@ -13,7 +15,7 @@ import (
 	"strings"
 )
 
-// Style is one of the two protocols.
+// Style is one of the protocols.
 type Style int
 
 const (
@@ -21,7 +23,47 @@ const (
 	EC2 Style = iota
 	// Query writes lists as Name.member.1 and wraps responses in <ActionResult>.
 	Query
+	// JSON has requests and responses in JSON, and the action in a header.
+	JSON
 )
+
+// ContentType is that of responses.
+func (s Style) ContentType() string {
+	if s == JSON {
+		return "application/x-amz-json-1.1"
+	}
+	return "text/xml;charset=UTF-8"
+}
+
+// ParseJSON returns the members of a JSON object as form parameters, as the AWS query protocol would write them.
+func ParseJSON(body []byte) (url.Values, error) {
+	form := url.Values{}
+	if len(body) == 0 {
+		return form, nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal(body, &object); err != nil {
+		return nil, fmt.Errorf("decode a JSON request: %w", err)
+	}
+	flatten(form, "", object)
+	return form, nil
+}
+
+func flatten(form url.Values, name string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, member := range value {
+			flatten(form, join(name, key), member)
+		}
+	case []any:
+		for i, element := range value {
+			flatten(form, join(join(name, "member"), strconv.Itoa(i+1)), element)
+		}
+	case nil: // a member that is missing
+	default:
+		form.Set(name, fmt.Sprint(value))
+	}
+}
 
 // maxDepth is the maximum nesting of a parameter's name. The deepest that EC2 documents,
 // LaunchTemplateData.NetworkInterface.1.PrivateIpAddresses.1.Primary, has six parts.
@@ -168,7 +210,7 @@ func (d decoder) decodeStruct(v reflect.Value, n *node, name string) error {
 
 // decodeSlice orders elements by their index and ignores gaps, as AWS does.
 func (d decoder) decodeSlice(v reflect.Value, n *node, name string) error {
-	if d.style == Query {
+	if d.style != EC2 {
 		if n.hasValue && n.value == "" {
 			n.used = true // "Subnets=" is how the protocol writes an empty list
 		}

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"encoding/json"
 	"encoding/xml"
 	"fmt"
 	"net/http"
@@ -25,8 +26,11 @@ func (e *Error) HTTPStatus() int {
 }
 
 // Response encodes the response of an action. result is a struct (or pointer to one) with xml tags, whose fields become the children of
-// <ActionResponse> (EC2) or <ActionResult> (Query); nil means a response without content.
+// <ActionResponse> (EC2) or <ActionResult> (Query), or with json tags (JSON); nil means a response without content.
 func Response(style Style, namespace, action, requestID string, result any) ([]byte, error) {
+	if style == JSON {
+		return jsonResponse(action, result)
+	}
 	inner, err := innerXML(result)
 	if err != nil {
 		return nil, fmt.Errorf("encode the response to %s: %w", action, err)
@@ -41,6 +45,17 @@ func Response(style Style, namespace, action, requestID string, result any) ([]b
 	}
 	fmt.Fprintf(&b, "</%sResponse>", action)
 	return []byte(b.String()), nil
+}
+
+func jsonResponse(action string, result any) ([]byte, error) {
+	if result == nil {
+		return []byte("{}"), nil
+	}
+	out, err := json.Marshal(result)
+	if err != nil {
+		return nil, fmt.Errorf("encode the response to %s: %w", action, err)
+	}
+	return out, nil
 }
 
 // innerXML encodes a struct's fields without an enclosing element.
@@ -74,6 +89,13 @@ type queryError struct {
 
 // ErrorResponse encodes an error as the services of the protocol do.
 func ErrorResponse(style Style, namespace, requestID string, e *Error) []byte {
+	if style == JSON {
+		out, err := jsonResponse("", map[string]string{"__type": e.Code, "message": e.Message})
+		if err != nil {
+			panic(fmt.Sprintf("wire: a map of strings could not be encoded: %v", err))
+		}
+		return out
+	}
 	var doc any = ec2Error{Code: e.Code, Message: e.Message, RequestID: requestID}
 	if style == Query {
 		blame := "Sender"
