@@ -2,17 +2,13 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -55,12 +51,7 @@ func (r Run) Do(ctx context.Context, step *progress.Step) (Results, error) {
 	part := step.Part("tests", 0)
 	counter := &counter{report: func(failed string) { part.Note("failed: %s", failed) }}
 	part.Watch(counter.status)
-	url, stop, err := counter.serve(ctx)
-	if err != nil {
-		return Results{}, err
-	}
-	defer stop()
-	runError := r.ginkgo(ctx, url)
+	runError := r.ginkgo(ctx, counter)
 	if ctx.Err() != nil {
 		return Results{}, ctx.Err()
 	}
@@ -78,8 +69,8 @@ func (r Run) Do(ctx context.Context, step *progress.Step) (Results, error) {
 	return results, nil
 }
 
-// ginkgo runs the tests with their output in e2e.log.
-func (r Run) ginkgo(ctx context.Context, progressURL string) (err error) {
+// ginkgo runs the tests, with their output in e2e.log and to the counter.
+func (r Run) ginkgo(ctx context.Context, counter *counter) (err error) {
 	log, err := os.Create(filepath.Join(r.Output, logName))
 	if err != nil {
 		return err
@@ -92,71 +83,27 @@ func (r Run) ginkgo(ctx context.Context, progressURL string) (err error) {
 	command := exec.CommandContext(ctx, filepath.Join(r.Programs, "ginkgo"),
 		"--procs="+strconv.Itoa(r.Processes), "--no-color", "--timeout="+suiteTimeout, "--label-filter="+label, "--focus="+r.Focus, "--skip="+r.Skip,
 		filepath.Join(r.Programs, "e2e.test"), "--",
-		"--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl, "--provider=skeleton", "--report-dir="+absolute,
-		"--progress-report-url="+progressURL, "--disable-log-dump")
-	command.Stdout, command.Stderr = log, log
+		"--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl, "--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump")
 	// A group of its own, so that an interrupt reaches ginkgo once, and nothing is left of it.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = interruptDelay
-	if err := command.Start(); err != nil {
+	// A pipe of our own: Wait would go on until the last process that has it is gone, and that is ended only then.
+	reader, writer, err := os.Pipe()
+	if err != nil {
 		return err
 	}
-	defer func() { _ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }()
-	return command.Wait()
-}
-
-// counter counts tests by the updates that each process of the suite posts (test/e2e/reporters/progress.go of Kubernetes). Their
-// counts are those of one process, so that only the total and the message are of use.
-type counter struct {
-	// report is told the name of each test that fails.
-	report func(failed string)
-
-	mutex                 sync.Mutex
-	total, passed, failed int
-}
-
-func (c *counter) status() (text string, share float64) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	done := c.passed + c.failed
-	if c.total == 0 {
-		return "the suite starts", 0
-	}
-	return fmt.Sprintf("%d of %d done, %d failed", done, c.total, c.failed), float64(done) / float64(c.total)
-}
-
-// serve takes updates at the URL until stop is called.
-func (c *counter) serve(ctx context.Context) (url string, stop func(), err error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	command.Stdout, command.Stderr = writer, writer
+	err = errors.Join(command.Start(), writer.Close())
 	if err != nil {
-		return "", nil, err
+		return errors.Join(err, reader.Close())
 	}
-	server := &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(listener) }()
-	return "http://" + listener.Addr().String() + "/", func() { _ = server.Close() }, nil
-}
-
-func (c *counter) ServeHTTP(w http.ResponseWriter, request *http.Request) {
-	var update struct {
-		Message string `json:"msg"`
-		Total   int    `json:"total"`
-	}
-	if err := json.NewDecoder(request.Body).Decode(&update); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	name, failed := strings.CutPrefix(update.Message, "FAILED ")
-	c.mutex.Lock()
-	c.total = max(c.total, update.Total)
-	switch {
-	case failed:
-		c.failed++
-	case strings.HasPrefix(update.Message, "PASSED "):
-		c.passed++
-	}
-	c.mutex.Unlock()
-	if failed {
-		c.report(name)
-	}
+	copied := make(chan error)
+	go func() {
+		_, err := io.Copy(io.MultiWriter(log, counter), reader)
+		copied <- err
+	}()
+	err = command.Wait()
+	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+	return errors.Join(err, <-copied, reader.Close())
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,23 +15,40 @@ import (
 	"kubernetes-release/internal/progress"
 )
 
-// fakeGinkgo posts updates as the suite does, and writes a report.
+// fakeGinkgo prints what ginkgo does.
 const fakeGinkgo = `#!/bin/bash
 set -eu
 for argument; do
   case $argument in
-    --progress-report-url=*) url=${argument#*=} ;;
     --report-dir=*) reports=${argument#*=} ;;
   esac
 done
-post() { curl -sS --fail -d "$1" "$url"; }
 echo "$@"
-post '{"msg":"","total":3}'
-post '{"msg":"PASSED a [Conformance]","total":0,"completed":1}'
-post '{"msg":"FAILED e [Conformance]","total":0,"failed":1}'
-post '{"msg":"PASSED b [Conformance]","total":3,"completed":1}'
-post '{"msg":"Test Suite completed","total":3}'
+cat <<'END'
+` + ginkgoOutput + `
+END
 `
+
+const ginkgoOutput = `Random Seed: 1795325684 - will randomize all specs
+
+Will run 5 of 3206 specs
+Running in parallel across 4 processes
+SSS•SSPSS
+------------------------------
+• [FAILED] [32.941 seconds]
+[sig-node] Pods [It] e [Conformance]
+k8s.io/kubernetes/test/e2e/common/node/pods.go:367
+
+  Timeline >>
+  STEP: a step • that is no result
+  << Timeline
+------------------------------
+S
+------------------------------
+• [SLOW TEST] [92.941 seconds]
+[sig-node] Pods [It] d [Conformance]
+------------------------------
+SSSS•S`
 
 func newRun(t *testing.T, ginkgo string) Run {
 	t.Helper()
@@ -54,7 +72,7 @@ func TestRun(t *testing.T) {
 	if len(results.Passed) != 2 || len(results.Failed) != 3 {
 		t.Errorf("results %+v", results)
 	}
-	if strings.Count(out.String(), "failed: e [Conformance]") != 1 {
+	if strings.Count(out.String(), "failed: [sig-node] Pods e [Conformance]\n") != 1 {
 		t.Errorf("printed %q, want the test that failed, once", out.String())
 	}
 	log, err := os.ReadFile(filepath.Join(run.Output, logName))
@@ -121,11 +139,24 @@ func TestInterrupt(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	c := &counter{total: 4, passed: 2, failed: 1}
-	if text, share := c.status(); text != "3 of 4 done, 1 failed" || share != 0.75 {
-		t.Errorf("%s, %v", text, share)
-	}
-	if text, share := (&counter{}).status(); text != "the suite starts" || share != 0 {
-		t.Errorf("%s, %v", text, share)
+	for name, chunk := range map[string]int{"at once": len(ginkgoOutput), "byte by byte": 1} {
+		t.Run(name, func(t *testing.T) {
+			var failed []string
+			c := &counter{report: func(name string) { failed = append(failed, name) }}
+			if text, share := c.status(); text != "the suite starts" || share != 0 {
+				t.Errorf("before: %s, %v", text, share)
+			}
+			for part := range slices.Chunk([]byte(ginkgoOutput), chunk) {
+				if _, err := c.Write(part); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if text, share := c.status(); text != "4 of 5 done, 1 failed" || share != 0.8 {
+				t.Errorf("%s, %v", text, share)
+			}
+			if want := []string{"[sig-node] Pods e [Conformance]"}; !slices.Equal(failed, want) {
+				t.Errorf("failed %q, want %q", failed, want)
+			}
+		})
 	}
 }
