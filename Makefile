@@ -61,10 +61,16 @@ images: components release-tool ## Write the container images that clusters need
 	@$(BUILD)/bin/release images
 
 .PHONY: release
-release: components release-tool ## Write the dev release, .build/release/kubernetes.tgz
+ifdef CANDIDATE
+release:
+	@install -D -m 644 "$(CANDIDATE)" $(BUILD)/release/kubernetes.tgz
+	@echo "release: $(CANDIDATE), which was built before"
+else
+release: components release-tool ## Write the dev release, .build/release/kubernetes.tgz (CANDIDATE=FILE takes one that was built before)
 	@$(BUILD)/bin/release helpers
 	@$(BUILD)/bin/release images
 	@$(BUILD)/bin/release tarball
+endif
 
 .PHONY: blobs
 blobs: components release-tool ## Write blobs and config/blobs.yml, so that bosh create-release works here
@@ -117,11 +123,21 @@ test-unit: setup ## Run the quick tests of src, with the race detector; needs no
 	@cd src && go test -race -short -timeout 20m $$(go list ./... | grep -v /test/)
 	@cd src && $(UNCACHED) -short -timeout 20m ./test/...
 
-.PHONY: test-lab
-test-lab: release lab ## Run the tests with real programs and VMs, then deploy in labs and look at the clusters; needs root
+.PHONY: test-ops-files
+test-ops-files: setup ## Render the manifest with every ops-file, and check the documents that describe them
+	@cd src && $(UNCACHED) -timeout 20m ./test/templates ./test/docs
+
+.PHONY: test-lab test-programs test-acceptance
+test-lab: test-programs test-acceptance ## Run test-programs and test-acceptance
+test-programs: release lab ## Run the tests with real programs and VMs; needs root
 	@cd src && $(PROGRAMS) go test -race -timeout 30m $$(go list ./... | grep -v /test/)
 	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
+test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
+
+.PHONY: soak
+soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
+	@cd src && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./test/acceptance
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
@@ -150,3 +166,23 @@ bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, 
 	@cd src/helpers/cloud/aws && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin ./cmd/bench
+
+##: Continuous integration (ci/README.md)
+
+.PHONY: aws-deploy aws-test aws-upgrade aws-delete aws-sweep
+aws-deploy: ## Deploy CANDIDATE as CLUSTER to AWS, through the Director of the bosh CLI's environment
+	@ci/aws.sh deploy "$(CLUSTER)" "$(CANDIDATE)"
+aws-test: ## Run the errands of CLUSTER
+	@ci/aws.sh test "$(CLUSTER)"
+aws-upgrade: ## Deploy FINAL with the manifest of TAG as CLUSTER, and upgrade it to CANDIDATE
+	@ci/aws.sh upgrade "$(CLUSTER)" "$(TAG)" "$(FINAL)" "$(CANDIDATE)"
+aws-delete: ## Delete CLUSTER and what it created in the account
+	@ci/aws.sh delete "$(CLUSTER)"
+aws-sweep: ## Delete what CLUSTER has left in the account, if it is not deployed
+	@ci/aws.sh sweep "$(CLUSTER)"
+
+.PHONY: bump ship-check
+bump: setup ## Pin the newest patch versions of the shipped programs
+	@ci/bump.sh
+ship-check: release ## Compare the release that is built here with TESTED
+	@ci/ship-check.sh "$(TESTED)" $(BUILD)/release/kubernetes.tgz

@@ -26,7 +26,7 @@ func newCommand() *cobra.Command {
 		Short: "Clients of Kubernetes and etcd for the release's jobs",
 	}
 	root.AddCommand(
-		approveKubeletCSRs(), joinCluster(), applyAddons(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), checkEtcdStart(), checkEtcdLeave(),
+		approveKubeletCSRs(), joinCluster(), applyAddons(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), checkEtcdStart(), checkEtcdLeave(), checkSettings(), keepSettings(),
 	)
 	return root
 }

@@ -26,7 +26,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, completion, delete-node, join, keep-node-labels, smoke-test, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-etcd-leave, check-etcd-start, check-settings, completion, delete-node, join, keep-node-labels, keep-settings, smoke-test, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -70,6 +70,7 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		"node to delete": {[]string{"delete-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
 		"members":        {[]string{"check-etcd-leave", "--config", broken}, broken},
+		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},
 		"check":          {[]string{"wait-ready", "--check", missing, "--timeout", "1s"}, missing},
 	}
 	for name, test := range tests {
@@ -109,5 +110,26 @@ func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
 	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member=127.23.80.1", "--timeout=4s")
 	if code != 1 || !strings.Contains(stderr, "1 of 1 etcd members answer") || !strings.Contains(stderr, "starting") {
 		t.Errorf("got exit code %d and %q", code, stderr)
+	}
+}
+
+// A setting that changes after a successful deploy is refused, as in pre-start and post-deploy of the job kube-apiserver.
+func TestKeptSettingsAreChecked(t *testing.T) {
+	dir := t.TempDir()
+	settings, record := filepath.Join(dir, "settings.json"), filepath.Join(dir, "store", "settings.json")
+	for _, step := range []struct {
+		command, cidr string
+		code          int
+	}{
+		{"check-settings", "10.96.0.0/16", 0}, {"check-settings", "10.97.0.0/16", 0}, // a first deploy, tried twice
+		{"keep-settings", "10.97.0.0/16", 0}, {"check-settings", "10.97.0.0/16", 0}, {"check-settings", "10.98.0.0/16", 1},
+	} {
+		if err := os.WriteFile(settings, []byte(`{"cluster.service_cidr": "`+step.cidr+`"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, _, stderr := run(t, step.command, "--settings", settings, "--record", record)
+		if code != step.code || code == 1 && !strings.Contains(stderr, `cluster.service_cidr is "10.98.0.0/16"`) {
+			t.Errorf("%s with %s: got exit code %d and %q", step.command, step.cidr, code, stderr)
+		}
 	}
 }

@@ -39,7 +39,7 @@ var everything = map[string]values{
 				values{"name": "key2", "secret": "vutsrqponmlkjihgfedcba9876543210"},
 				values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"},
 			},
-			"resources": []any{"secrets", "configmaps"},
+			"active_key": "key1", "resources": []any{"secrets", "configmaps"},
 		},
 		"authentication": values{
 			"anonymous_paths": []any{"/readyz"},
@@ -98,7 +98,7 @@ var everything = map[string]values{
 		"extra_args": values{"vmodule": "proxier=4"},
 	},
 	"flannel": {
-		"api": values{"host": "api.example"}, "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4, "post_start": values{"timeout": "1m30s"},
+		"api": values{"host": "api.example"}, "backend": "vxlan", "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4, "post_start": values{"timeout": "1m30s"},
 		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
 		"extra_args": values{"iptables-resync": 10},
 	},
@@ -131,6 +131,9 @@ func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
 	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
+	if job == "flannel" {
+		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})
+	}
 	for _, consume := range readJob(t, job).Consumes {
 		if consume.Name == "cloud-provider" && consume.Optional {
 			cases["aws"] = inputFor(t, job).linked(awsLink)

@@ -33,6 +33,8 @@ compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernet
 type deployment struct {
 	ops  []string
 	vars []string
+	// varsFiles are files of variables below ops-files/example-vars.
+	varsFiles []string
 	// files are ops-files elsewhere, applied last.
 	files []string
 	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
@@ -54,12 +56,16 @@ func (d deployment) source(t testing.TB) manifest.Source {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return manifest.Source{
+	source := manifest.Source{
 		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
 		OpsFiles: append(opsPaths(d.ops), d.files...),
 		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
 		Store:    variables,
 	}
+	for _, name := range d.varsFiles {
+		source.VarsFiles = append(source.VarsFiles, filepath.Join(root, "ops-files", "example-vars", name))
+	}
+	return source
 }
 
 // interpolate returns the manifest with its variables. Missing and unused variables are errors.

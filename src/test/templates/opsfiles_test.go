@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -12,7 +13,10 @@ import (
 	"strings"
 	"testing"
 
+	"gopkg.in/yaml.v3"
+
 	"kubernetes-release/lab/director"
+	"kubernetes-release/lab/director/manifest"
 )
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
@@ -53,16 +57,89 @@ var opsCases = map[string]struct {
 		if len(control.Instances) != 1 {
 			t.Errorf("%d control VMs, want 1", len(control.Instances))
 		}
-		if taints := decode[values](t, file(t, control, "kubelet", "config/config.json"))["registerWithTaints"]; taints != nil {
-			t.Errorf("the VM has the taints %v, so pods would not run on it", taints)
-		}
-		labels := decode[values](t, file(t, control, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
-		if _, excluded := labels[excludeLabel]; excluded {
-			t.Errorf("the VM is no target of load balancers: %v", labels)
-		}
+		checkRunsPods(t, control)
 		dns := string(file(t, control, "kubernetes-addons", "config/manifests/30-coredns.yml"))
 		if !strings.Contains(dns, "\n  replicas: 1\n") || strings.Contains(dns, "PodDisruptionBudget") {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
+		}
+	}},
+	"combined.yml": {deployment{ops: []string{"combined.yml"}}, func(t *testing.T, p *director.Plan) {
+		if control, workers := len(group(t, p, "control").Instances), len(group(t, p, "worker").Instances); control != 3 || workers != 0 {
+			t.Errorf("%d control VMs and %d workers, want 3 and none", control, workers)
+		}
+		checkRunsPods(t, group(t, p, "control"))
+		dns := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/30-coredns.yml"))
+		if strings.Contains(dns, "\n  replicas: 1\n") {
+			t.Error("CoreDNS has one replica on three VMs")
+		}
+	}},
+	"use-separate-etcd.yml": {deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
+		checkSeparateEtcd(t, p)
+	}},
+	"scale-to-one-az.yml": {deployment{ops: []string{"scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) }},
+	"use-vm-extensions.yml": {
+		deployment{ops: []string{"aws.yml", "use-vm-extensions.yml"}, vars: []string{"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control"}},
+		func(t *testing.T, p *director.Plan) {
+			for name, want := range map[string]string{"control": "[kubernetes-control kubernetes-api-load-balancer-prod]", "worker": "[kubernetes-worker kubernetes-control]"} {
+				if got := fmt.Sprint(group(t, p, name).Spec.VMExtensions); got != want {
+					t.Errorf("%s has the VM extensions %s, want %s", name, got, want)
+				}
+			}
+		},
+	},
+	"use-cloud-routes.yml": {deployment{ops: []string{"aws.yml", "use-cloud-routes.yml"}}, func(t *testing.T, p *director.Plan) {
+		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))["flags"].(values)
+		if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
+			t.Errorf("the cloud controller manager has the flags %v", ccm)
+		}
+		if config := decode[values](t, file(t, group(t, p, "control"), "cloud-provider", "config/preflight.json")); config["configure_cloud_routes"] != true {
+			t.Errorf("the preflight does not know of the routes: %v", config)
+		}
+		for _, name := range nodeGroups {
+			g := group(t, p, name)
+			if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(backend, values{"Type": "alloc"}) {
+				t.Errorf("%s: flannel's backend is %v", name, backend)
+			}
+			// Otherwise flannel would declare the network available before the cloud has a route.
+			if flags := decode[values](t, file(t, g, "flannel", "config/flags.json"))["flags"].(values); flags["set-node-network-unavailable"] != false || flags["ip-masq"] != true {
+				t.Errorf("%s: flannel has the flags %v", name, flags)
+			}
+		}
+	}},
+	"add-oidc.yml": {deployment{
+		ops:  []string{"add-oidc.yml"},
+		vars: []string{"oidc_issuer=https://login.example", "oidc_client_id=kubernetes", "oidc_username_claim=email", "oidc_groups_claim=roles"},
+	}, func(t *testing.T, p *director.Plan) {
+		authentication := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/authentication.json"))
+		jwt := authentication["jwt"].([]any)
+		if len(jwt) != 1 || fmt.Sprint(jwt[0].(values)["issuer"]) != "map[audiences:[kubernetes] url:https://login.example]" {
+			t.Fatalf("the authenticators are %v", jwt)
+		}
+		mappings := jwt[0].(values)["claimMappings"].(values)
+		if got := fmt.Sprint(mappings["username"], mappings["groups"]); got != "map[claim:email prefix:oidc:] map[claim:roles prefix:oidc:]" {
+			t.Errorf("the mappings are %s", got)
+		}
+	}},
+	"rotate-encryption-key.yml": {
+		deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key1"}},
+		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key1", "key2") },
+	},
+	"remove-old-encryption-key.yml": {
+		deployment{ops: []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}},
+		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+	},
+	"set-node-labels-and-taints.yml": {deployment{
+		ops:  []string{"set-node-labels-and-taints.yml"},
+		vars: []string{"worker_labels={disk: ssd}", "worker_taints=[{key: dedicated, value: batch, effect: NoSchedule}]"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		labels := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+		taints := decode[values](t, file(t, worker, "kubelet", "config/config.json"))["registerWithTaints"]
+		if got := fmt.Sprint(labels["disk"], " ", taints); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
+			t.Errorf("label and taints are %s", got)
+		}
+		if labels := decode[values](t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
+			t.Errorf("control VMs have the labels %v", labels)
 		}
 	}},
 	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
@@ -184,6 +261,15 @@ var opsCases = map[string]struct {
 			t.Errorf("the exempt namespaces are %s", got)
 		}
 	}},
+	"dev-release.yml": {deployment{
+		ops: []string{"dev-release.yml"}, vars: []string{"release_version=dev", "release_url=file:///tmp/kubernetes.tgz"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, release := range p.Manifest.Releases {
+			if pinned := release.Version == "dev" && release.URL == "file:///tmp/kubernetes.tgz"; pinned != (release.Name == "kubernetes") {
+				t.Errorf("release %s has version %s and URL %q", release.Name, release.Version, release.URL)
+			}
+		}
+	}},
 	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
 		if p.Manifest.Name != "k8s-blue" {
 			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
@@ -245,6 +331,137 @@ const (
 	roleLabel    = "node-role.kubernetes.io/control-plane"
 	excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
+
+var etcdVars = []string{"etcd_instances=3", "etcd_azs=[z1, z2, z3]", "etcd_vm_type=kubernetes-control"}
+
+// checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
+func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
+	t.Helper()
+	if taints := decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"]; taints != nil {
+		t.Errorf("%s has the taints %v, so pods would not run on it", g.Spec.Name, taints)
+	}
+	labels := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+	if _, excluded := labels[excludeLabel]; excluded {
+		t.Errorf("%s is no target of load balancers: %v", g.Spec.Name, labels)
+	}
+}
+
+// checkSeparateEtcd checks that members and API servers find each other, by names that the certificates cover, and that members start
+// before the API servers.
+func checkSeparateEtcd(t *testing.T, p *director.Plan) {
+	t.Helper()
+	etcd, control := group(t, p, "etcd"), group(t, p, "control")
+	if p.Groups[0] != etcd || len(etcd.Spec.Jobs) != 2 || etcd.Spec.PersistentDiskType == "" || control.Spec.PersistentDiskType != "" {
+		t.Errorf("the first group is %s; etcd has the jobs %v", p.Groups[0].Spec.Name, etcd.Spec.Jobs)
+	}
+	var urls []any
+	for _, instance := range etcd.Instances {
+		urls = append(urls, "https://"+instance.Instance.ID+".etcd.prod.kubernetes.internal:2379")
+	}
+	flags := decode[values](t, file(t, control, "kube-apiserver", "config/flags.json"))["flags"].(values)
+	if !reflect.DeepEqual(flags["etcd-servers"], urls) {
+		t.Errorf("API servers connect to %v, want %v", flags["etcd-servers"], urls)
+	}
+	server := parseCertificate(t, file(t, etcd, "etcd", "config/server.pem"))
+	if err := server.VerifyHostname(etcd.Instances[0].Instance.ID + ".etcd.prod.kubernetes.internal"); err != nil {
+		t.Error(err)
+	}
+	// No control VM is a member, so each waits for its node.
+	for _, job := range []string{"kubelet", "flannel"} {
+		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
+			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
+		}
+	}
+	for _, job := range control.Jobs {
+		if job.Job.Name == "etcd" {
+			t.Error("control VMs have members too")
+		}
+	}
+}
+
+func checkOneAZ(t *testing.T, p *director.Plan) {
+	t.Helper()
+	for _, g := range p.Groups {
+		if len(g.Instances) != 3 {
+			t.Errorf("%s has %d VMs, want 3", g.Spec.Name, len(g.Instances))
+		}
+		for _, instance := range g.Instances {
+			if instance.Instance.AZ != "z1" {
+				t.Errorf("%s is in %s", instance.Instance, instance.Instance.AZ)
+			}
+		}
+	}
+}
+
+// checkEncryptionKeys checks the order of the keys: the first one encrypts.
+func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
+	t.Helper()
+	config := decode[struct {
+		Resources []struct {
+			Providers []struct {
+				Secretbox struct {
+					Keys []struct{ Name, Secret string }
+				}
+			}
+		}
+	}](t, file(t, group(t, p, "control"), "kube-apiserver", "config/encryption.json"))
+	var got, secrets []string
+	for _, key := range config.Resources[0].Providers[0].Secretbox.Keys {
+		got, secrets = append(got, key.Name), append(secrets, key.Secret)
+	}
+	if !slices.Equal(got, want) || len(slices.Compact(secrets)) != len(want) {
+		t.Errorf("the keys are %v, want %v, each with a secret of its own", got, want)
+	}
+}
+
+// The second deploy of a rotation.
+func TestRotationMakesTheNewKeyActive(t *testing.T) {
+	p := plan(t, deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}})
+	checkEncryptionKeys(t, p, "key2", "key1")
+}
+
+// The ops-file repeats the job, because it cannot be moved.
+func TestSeparateEtcdHasTheJobOfTheManifest(t *testing.T) {
+	job := func(d deployment, group string) manifest.Job {
+		for _, g := range mustInterpolate(t, d).InstanceGroups {
+			for _, job := range g.Jobs {
+				if g.Name == group && job.Name == "etcd" {
+					return job
+				}
+			}
+		}
+		t.Fatalf("%s has no etcd", group)
+		return manifest.Job{}
+	}
+	want, got := job(deployment{}, "control"), job(deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, "etcd")
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("etcd is\n%v\nin use-separate-etcd.yml, and\n%v\nin the manifest", got, want)
+	}
+}
+
+// Topologies with other ops-files that change the same groups.
+func TestTopologiesCombine(t *testing.T) {
+	for _, c := range []struct {
+		deployment
+		check func(t *testing.T, p *director.Plan)
+	}{
+		{deployment{ops: []string{"scale-to-one-az.yml", "use-separate-etcd.yml"}, vars: []string{"etcd_instances=3", "etcd_azs=[z1]", "etcd_vm_type=kubernetes-control"}}, checkOneAZ},
+		{deployment{ops: []string{"aws.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
+		{deployment{ops: []string{"use-separate-etcd.yml", "aws.yml", "combined.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
+			checkSeparateEtcd(t, p)
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"expose-metrics.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
+		{deployment{ops: []string{"combined.yml", "aws.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}}, func(t *testing.T, p *director.Plan) {
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) {
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+	} {
+		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
 
 // checkProxy checks what add-proxy.yml sets on nodes.
 func checkProxy(t *testing.T, g *director.InstanceGroup) {
@@ -429,6 +646,95 @@ func parseCertificate(t testing.TB, text []byte) *x509.Certificate {
 func TestOpsFiles(t *testing.T) {
 	for name, c := range opsCases {
 		t.Run(name, func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+// TestExampleVariables interpolates each ops-file with what ops-files/example-vars has for it and for those that it requires: all
+// variables have a value, and each value has a use.
+func TestExampleVariables(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(root, "ops-files", "example-vars", "*.yml"))
+	if err != nil || len(examples) < 10 {
+		t.Fatalf("examples %q, %v", examples, err)
+	}
+	for _, path := range examples {
+		if name := filepath.Base(path); !slices.Contains(opsFiles(t), name) {
+			t.Errorf("example-vars/%s is for no ops-file", name)
+		}
+	}
+	variable := regexp.MustCompile(`\(\(([a-z0-9_]+)`)
+	for name, c := range opsCases {
+		t.Run(name, func(t *testing.T) {
+			d := deployment{ops: c.ops, regenerate: c.regenerate}
+			var text string
+			for _, path := range opsPaths(c.ops) {
+				content, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text += string(content)
+				if _, err := os.Stat(filepath.Join(root, "ops-files", "example-vars", filepath.Base(path))); err == nil {
+					d.varsFiles = append(d.varsFiles, filepath.Base(path))
+				}
+			}
+			if _, err := d.interpolate(t); err != nil {
+				t.Error(err)
+			}
+			var used []string
+			for _, m := range variable.FindAllStringSubmatch(text, -1) {
+				used = append(used, m[1])
+			}
+			for _, file := range d.varsFiles {
+				content, err := os.ReadFile(filepath.Join(root, "ops-files", "example-vars", file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var given values
+				if err := yaml.Unmarshal(content, &given); err != nil {
+					t.Fatal(err)
+				}
+				for name := range given {
+					if !slices.Contains(used, name) {
+						t.Errorf("example-vars/%s has %s, which no ops-file of %v uses", file, name, c.ops)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
+var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
+
+// TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the notes in the README
+// ask for. The result is what a Director receives.
+func TestOpsFilesCombine(t *testing.T) {
+	// Those that others must follow come first.
+	rank := func(name string) int {
+		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml"}, name)
+	}
+	names := opsFiles(t)
+	for i, first := range names {
+		for _, second := range names[i+1:] {
+			all := append(slices.Clone(opsCases[first].ops), opsCases[second].ops...)
+			slices.SortFunc(all, func(a, b string) int {
+				// Without a rank an ops-file is applied last.
+				return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
+			})
+			d := deployment{ops: slices.Compact(all)}
+			source := d.source(t)
+			for _, name := range d.ops {
+				if path := filepath.Join(root, "ops-files", "example-vars", name); exists(path) {
+					source.VarsFiles = append(source.VarsFiles, path)
+				}
+			}
+			text, err := manifest.AsReceived(source)
+			if err == nil {
+				_, err = manifest.Decode(source.Path, text)
+			}
+			if refused := slices.Contains(exclusive, [2]string{first, second}); (err != nil) != refused {
+				t.Errorf("%v: %v, want an error: %t", d.ops, err, refused)
+			}
+		}
 	}
 }
 

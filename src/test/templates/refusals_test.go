@@ -64,6 +64,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
 			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
+		{"active encryption key that does not exist", "kube-apiserver", values{"encryption": values{"active_key": "key2"}}, []string{`encryption.active_key is "key2"`, `one of ["key1"]`}},
+		{"unknown backend", "flannel", values{"backend": "host-gw"}, []string{`backend is "host-gw"`, "vxlan or alloc"}},
 		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
 		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
 		{"short join secret", "kubelet", values{"join": values{"secret": "short"}}, []string{"join.secret has 5 characters", "at least 16"}},
@@ -288,6 +290,41 @@ func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 		}
 		if _, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"cluster": values{"pod_cidr": cidr}})); err == nil {
 			t.Errorf("kube-apiserver accepts %s", cidr)
+		}
+	}
+}
+
+// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes, and index 4 means five VMs in the group.
+func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		cidr    string
+		mask    int
+		spec    values
+		refused string
+	}{
+		"control VMs fit":        {"10.244.0.0/22", 24, nil, ""},
+		"control VMs do not fit": {"10.244.0.0/23", 24, nil, "has 2 subnets for nodes with node_cidr_mask_size 24: control/0 is one of at least 3 nodes"},
+		"eighth node fits":       {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 4}, ""},
+		"ninth node does not":    {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 5}, "has 8 subnets"},
+		"smaller subnets":        {"10.244.0.0/21", 25, values{"name": "worker", "id": "w", "index": 5}, ""},
+	} {
+		cluster := clusterLink()
+		cluster["cluster"].(values)["pod_cidr"] = c.cidr
+		in := inputFor(t, "kubelet").linked(map[string]values{"cluster": cluster, "node-subnets": {"node_cidr_mask_size": c.mask}})
+		in.Spec = c.spec
+		_, err := renderJob(t, "kubelet", in)
+		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: got %v, want %q", name, err, c.refused)
+		}
+	}
+	// All nodes of a deployment get the link, whatever their group.
+	for name, ops := range map[string]deployment{"default": {}, "pool": {ops: []string{"add-worker-pool.yml"}, vars: poolVars}} {
+		for _, g := range plan(t, ops).Groups {
+			for _, job := range g.Jobs {
+				if job.Job.Name == "kubelet" && job.Links["node-subnets"] == nil {
+					t.Errorf("%s: kubelet of %s does not know the size of subnets", name, g.Spec.Name)
+				}
+			}
 		}
 	}
 }

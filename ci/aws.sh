@@ -1,0 +1,111 @@
+#!/bin/bash
+# Clusters of continuous integration on AWS, through a Director that the bosh CLI's environment names. ci/README.md lists what the
+# Director and the account must have.
+#
+#   aws.sh deploy CLUSTER TARBALL              deploys a release as a cluster
+#   aws.sh test CLUSTER                        runs its errands
+#   aws.sh upgrade CLUSTER TAG FINAL TARBALL   deploys FINAL with the manifest of TAG, then TARBALL with that of the work tree
+#   aws.sh delete CLUSTER                      deletes the deployment, then sweeps
+#   aws.sh sweep CLUSTER                       deletes what a cluster without a deployment has left in the account
+set -euo pipefail
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "Error: $1" >&2
+  exit 1
+}
+
+# Only clusters of continuous integration: delete and sweep ask nobody.
+command=${1:-} cluster=${2:-}
+[[ $cluster == ci-* ]] || fail "the cluster is called '$cluster': its name must begin with ci-"
+
+# deploy TARBALL FOLDER: with the manifest and the ops-files in FOLDER.
+deploy() {
+  local tarball version
+  tarball=$(realpath "$1")
+  version=$(tar -xzOf "$tarball" release.MF | sed -n 's/^version: //p')
+  bosh -n -d "$cluster" deploy "$2/manifests/kubernetes.yml" \
+    -o "$2/ops-files/aws.yml" -o "$2/ops-files/rename-deployment.yml" -o ops-files/dev-release.yml \
+    -v cluster_name="$cluster" -v deployment_name="$cluster" \
+    -v release_version="$version" -v release_url="file://$tarball"
+}
+
+run_errands() {
+  bosh -n -d "$cluster" run-errand cloud-preflight
+  bosh -n -d "$cluster" run-errand smoke-tests
+}
+
+# kubectl ARGUMENT…: as administrator, on a control VM. Arguments must not need quoting.
+kubectl() {
+  bosh -n -d "$cluster" ssh control/0 --results --column=stdout -c "sudo /var/vcap/jobs/kubectl/bin/kubectl $*"
+}
+
+# An object that was written before an upgrade must be there after it.
+upgrade() {
+  git archive "$1" manifests ops-files | tar -x -C "$work"
+  deploy "$2" "$work"
+  kubectl create configmap before-upgrade --from-literal=tag="$1"
+  deploy "$3" .
+  kubectl get configmap before-upgrade --output=yaml | grep "tag: $1" || fail "the ConfigMap that was created before the upgrade is gone"
+  run_errands
+}
+
+# owned TYPE: the ARNs of the cluster's resources. The cloud controller and the volumes' driver tag what they create as owned; what
+# operators create has the value shared, and VMs have it too.
+owned() {
+  aws resourcegroupstaggingapi get-resources --resource-type-filters "$1" \
+    --tag-filters "Key=kubernetes.io/cluster/$cluster,Values=owned" --query 'ResourceTagMappingList[].ResourceARN' --output text
+}
+
+# Load balancers come first: they use target groups and security groups.
+sweep() {
+  local deployments arn
+  deployments=$(bosh deployments --column=name)
+  if grep -qw "$cluster" <<<"$deployments"; then
+    echo "$cluster is deployed: nothing is swept"
+    return
+  fi
+  for arn in $(owned elasticloadbalancing:loadbalancer); do
+    echo "deleting $arn"
+    case $arn in
+      *:loadbalancer/net/* | *:loadbalancer/app/*)
+        aws elbv2 delete-load-balancer --load-balancer-arn "$arn"
+        aws elbv2 wait load-balancers-deleted --load-balancer-arns "$arn" ;;
+      *) aws elb delete-load-balancer --load-balancer-name "${arn##*/}" ;;
+    esac
+  done
+  for arn in $(owned elasticloadbalancing:targetgroup); do
+    echo "deleting $arn"
+    aws elbv2 delete-target-group --target-group-arn "$arn"
+  done
+  for arn in $(owned ec2:volume); do
+    echo "deleting $arn"
+    aws ec2 delete-volume --volume-id "${arn##*/}"
+  done
+  for arn in $(owned ec2:security-group); do
+    echo "deleting $arn"
+    delete_security_group "${arn##*/}"
+  done
+}
+
+# The network interfaces of a deleted load balancer use its security group for some minutes more.
+delete_security_group() {
+  local deadline=$((SECONDS + 600))
+  until aws ec2 delete-security-group --group-id "$1"; do
+    ((SECONDS < deadline)) || fail "security group $1 is still in use after ten minutes"
+    sleep 15
+  done
+}
+
+case $command in
+  deploy) deploy "$3" . ;;
+  test) run_errands ;;
+  upgrade) upgrade "$3" "$4" "$5" ;;
+  delete)
+    bosh -n -d "$cluster" delete-deployment --force
+    sweep ;;
+  sweep) sweep ;;
+  *) fail "unknown command '$command': it must be deploy, test, upgrade, delete or sweep" ;;
+esac

@@ -1,0 +1,49 @@
+#!/bin/bash
+# Pins the newest patch version of each program in src/components, and of what its own packages require of it. Minor versions are a
+# decision: Renovate proposes them (renovate.json).
+set -euo pipefail
+cd "$(dirname "$0")/../src/components"
+
+# newest MODULE VERSION: the newest version with the same minor version. The module query v1.37 means the newest v1.37.x.
+newest() {
+  go list -m -f '{{.Version}}' "$1@${2%.*}"
+}
+
+# bump COMPONENT MODULE…: the first is the one whose version docs/versions.md lists.
+bump() {
+  local component=$1 module current next
+  shift
+  for module; do
+    current=$(cd "$component" && go list -m -f '{{.Version}}' "$module")
+    if ! next=$(cd "$component" && newest "$module" "$current"); then
+      echo "bump: $component: $module stays at $current, because its versions cannot be listed" >&2
+      continue
+    fi
+    if [[ $current == "$next" ]]; then continue; fi
+    echo "bump: $component: $module $current -> $next"
+    (cd "$component" && edit "$module" "$current" "$next" && go mod tidy)
+    if [[ $module == "$1" ]]; then
+      sed -i "\\|src/components/$component/go.mod|s/| ${current#v} |/| ${next#v} |/" ../../docs/versions.md
+    fi
+  done
+}
+
+# edit MODULE OLD NEW. The staging modules of Kubernetes have its version, with v0 for v1, in `require` and in `replace`, and src
+# requires the same.
+edit() {
+  if [[ $1 == k8s.io/kubernetes ]]; then
+    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../go.mod
+    sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md
+    (cd ../.. && go mod tidy)
+  fi
+  go mod edit -require="$1@$3"
+}
+
+bump kubernetes k8s.io/kubernetes
+bump etcd go.etcd.io/etcd/server/v3 go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdutl/v3
+bump containerd github.com/containerd/containerd/v2
+bump runc github.com/opencontainers/runc
+bump cni-plugins github.com/containernetworking/plugins
+bump flannel github.com/flannel-io/flannel
+bump coredns github.com/coredns/coredns
+bump cloud-provider-aws k8s.io/cloud-provider-aws

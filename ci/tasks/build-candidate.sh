@@ -1,0 +1,10 @@
+#!/bin/bash
+# Builds the release once, and tests its programs. All later jobs get this tarball.
+set -euo pipefail
+export GOCACHE=$PWD/go-cache/build GOMODCACHE=$PWD/go-cache/modules
+candidate=$PWD/candidate
+
+cd repository
+make release
+make test-programs
+cp .build/release/kubernetes.tgz "$candidate/"

@@ -1,0 +1,11 @@
+#!/bin/bash
+# Deploys the last final release with the manifest of its tag, then upgrades the cluster to the candidate.
+set -euo pipefail
+export BOSH_ENVIRONMENT BOSH_CLIENT BOSH_CLIENT_SECRET BOSH_CA_CERT BOSH_NON_INTERACTIVE=true
+inputs=$PWD
+final=("$inputs"/final-release/kubernetes-*.tgz)
+
+cd repository
+bosh upload-stemcell "$inputs/stemcell/stemcell.tgz"
+bosh upload-release "$inputs/bpm/release.tgz"
+make aws-upgrade CLUSTER="$CLUSTER" TAG="$(cat "$inputs/final-release/tag")" FINAL="${final[0]}" CANDIDATE="$inputs/candidate/kubernetes.tgz"

@@ -1,0 +1,320 @@
+package pipelines
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// pipelines are the files, with the word that ci/README.md has for each in its table of variables.
+var pipelines = map[string]string{"ci/pipeline.yml": "pipeline", "ci/example/pipeline.yml": "example"}
+
+func TestPipelinesAreSound(t *testing.T) {
+	for path := range pipelines {
+		for _, problem := range check([]byte(read(t, path))) {
+			t.Errorf("%s: %s", path, problem)
+		}
+	}
+}
+
+// Each change to the pipeline is a mistake that the checks must find.
+func TestMistakesAreFound(t *testing.T) {
+	text := read(t, "ci/pipeline.yml")
+	if problems := check([]byte(text)); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for _, mistake := range []struct{ old, new, want string }{
+		{"serial: true", "seriell: true", "seriell not found"},
+		{"  - put: version\n    params: {bump: major}", "  - put: versions\n    params: {bump: major}", "resource versions is not declared"},
+		{"    - get: bpm\n", "", ""}, // both jobs have it, so the input is missing in one
+		{"type: time\n  icon: calendar-week", "type: cron\n  icon: calendar-week", "unknown type cron"},
+		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-units, ops-files]", "which does not exist"},
+		{"    - get: candidate\n      passed: [candidate]\n      trigger: true\n    - get: repository\n      passed: [candidate]", "    - get: candidate\n      passed: [lint-and-unit]\n      trigger: true\n    - get: repository\n      passed: [candidate]", "which has no such resource"},
+		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-unit, acceptance]", "waits for itself"},
+		{"ci/tasks/soak.yml", "ci/tasks/soaks.yml", "no such file"},
+		{"file: repository/ci/tasks/soak.yml", "file: source/ci/tasks/soak.yml", "in no artifact"},
+		{"input_mapping: {repository: bumped}", "input_mapping: {source: bumped}", "maps the input source"},
+		{"    params: {GIT_USER_EMAIL: ((git_email))}", "    params: {}", "does not set the parameter GIT_USER_EMAIL"},
+		{"    params: {GIT_USER_EMAIL: ((git_email))}", "    params: {GIT_USER_EMAIL: ((git_email)), EMAIL: x}", "sets the parameter EMAIL"},
+		{"params: {file: candidate/kubernetes.tgz}", "params: {file: build/kubernetes.tgz}", "build/kubernetes.tgz is in no artifact"},
+		{"jobs: [patch, minor, major, ship]", "jobs: [patch, minor, ship]", "job major is in no group"},
+		{"  - task: soak\n", "  - task: soak\n    put: version\n", "exactly one of"},
+		{"    - get: night\n      trigger: true\n", "    - get: night\n      trigger: true\n      privileged: true\n", "has the field privileged"},
+		{"    image: image\n", "", "is no artifact of the job"},
+		{"timeout: 6h", "timeout: 6 hours", "unknown unit"},
+	} {
+		changed := strings.Replace(text, mistake.old, mistake.new, 1)
+		if changed == text {
+			t.Errorf("the pipeline has no %q", mistake.old)
+			continue
+		}
+		if problems := strings.Join(check([]byte(changed)), "\n"); problems == "" || !strings.Contains(problems, mistake.want) {
+			t.Errorf("%q -> %q: found %q, want %q", mistake.old, mistake.new, problems, mistake.want)
+		}
+	}
+}
+
+func taskFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "ci", "tasks", "*.yml"))
+	if err != nil || len(files) < 10 {
+		t.Fatalf("tasks %q, %v", files, err)
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(filepath.Base(file), ".yml"))
+	}
+	return names
+}
+
+func TestTasksMatchTheirScripts(t *testing.T) {
+	text := read(t, "ci/pipeline.yml")
+	known := append(makeTargets(t), "conformance") // being written
+	for _, name := range taskFiles(t) {
+		config, err := readTask("ci/tasks/" + name + ".yml")
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if want := "repository/ci/tasks/" + name + ".sh"; config.Run.Path != want {
+			t.Errorf("task %s runs %s, want %s", name, config.Run.Path, want)
+		}
+		if !strings.Contains(text, "ci/tasks/"+name+".yml") {
+			t.Errorf("no job runs the task %s", name)
+		}
+		path := filepath.Join(root, "ci", "tasks", name+".sh")
+		if info, err := os.Stat(path); err != nil || info.Mode()&0o111 == 0 {
+			t.Errorf("%s: %v, or it is not executable", path, err)
+			continue
+		}
+		script := read(t, "ci/tasks/"+name+".sh")
+		for _, problem := range checkScript(config, script) {
+			t.Errorf("task %s: %s", name, problem)
+		}
+		called := targets.FindAllStringSubmatch(script, -1)
+		if len(called) == 0 {
+			t.Errorf("task %s calls no make target", name)
+		}
+		for _, m := range called {
+			if !slices.Contains(known, m[1]) {
+				t.Errorf("task %s calls make %s, which the Makefile does not have", name, m[1])
+			}
+		}
+	}
+	scripts, err := filepath.Glob(filepath.Join(root, "ci", "tasks", "*.sh"))
+	if err != nil || len(scripts) != len(taskFiles(t)) {
+		t.Errorf("%d scripts and %d tasks, %v", len(scripts), len(taskFiles(t)), err)
+	}
+}
+
+func makeTargets(t *testing.T) []string {
+	t.Helper()
+	var known []string
+	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+(?: [a-z-]+)*):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+		known = append(known, strings.Fields(m[1])...)
+	}
+	return known
+}
+
+func TestScriptsThatDoNotMatchAreFound(t *testing.T) {
+	config := &task{Params: map[string]any{"CLUSTER": nil}, Inputs: []artifact{{Name: "repository"}}, Outputs: []artifact{{Name: "candidate"}}}
+	good := "#!/bin/bash\nset -euo pipefail\ncd repository\nmake aws-test CLUSTER=\"$CLUSTER\"\ncp x ../candidate/\n"
+	if problems := checkScript(config, good); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for _, m := range []struct{ old, new, want string }{
+		{"cd repository", "cd source", "input or output repository"},
+		{"../candidate/", "../candidates/", "input or output candidate"},
+		{`CLUSTER="$CLUSTER"`, "", "parameter CLUSTER"},
+		{"cp x", "cp $FILE", "uses FILE"},
+		{"set -euo pipefail", "set -e", "set -euo pipefail"},
+	} {
+		if problems := strings.Join(checkScript(config, strings.Replace(good, m.old, m.new, 1)), "\n"); !strings.Contains(problems, m.want) {
+			t.Errorf("%q -> %q: found %q, want %q", m.old, m.new, problems, m.want)
+		}
+	}
+}
+
+// TestVariablesAreDocumented compares the variables of each pipeline with the table in ci/README.md.
+func TestVariablesAreDocumented(t *testing.T) {
+	used := map[string][]string{}
+	for path, name := range pipelines {
+		for _, m := range regexp.MustCompile(`\(\(([^)]+)\)\)`).FindAllStringSubmatch(read(t, path), -1) {
+			if !slices.Contains(used[m[1]], name) {
+				used[m[1]] = append(used[m[1]], name)
+			}
+		}
+	}
+	documented := map[string][]string{}
+	_, table, _ := strings.Cut(read(t, "ci/README.md"), "\n## Variables\n")
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z0-9_]+`(?:, `[a-z0-9_]+`)*) \\| ([a-z, ]+) \\|").FindAllStringSubmatch(table, -1) {
+		for _, name := range strings.Split(row[1], ", ") {
+			documented[strings.Trim(name, "`")] = strings.Split(row[2], ", ")
+		}
+	}
+	if len(used) < 15 {
+		t.Errorf("only %d variables found", len(used))
+	}
+	for name, by := range used {
+		slices.Sort(by)
+		want := documented[name]
+		slices.Sort(want)
+		if !slices.Equal(by, want) {
+			t.Errorf("(( %s )) is used by %q; ci/README.md says %q", name, by, want)
+		}
+	}
+	for name := range documented {
+		if used[name] == nil {
+			t.Errorf("ci/README.md has the variable %s, which no pipeline uses", name)
+		}
+	}
+}
+
+// TestREADMEListsEveryJob compares the table of jobs with the pipeline.
+func TestREADMEListsEveryJob(t *testing.T) {
+	var p pipeline
+	if err := decode([]byte(read(t, "ci/pipeline.yml")), &p); err != nil {
+		t.Fatal(err)
+	}
+	readme := read(t, "ci/README.md")
+	for _, j := range p.Jobs {
+		if !regexp.MustCompile("(?m)^\\| (`[a-z-]+`, )*`" + j.Name + "`(, `[a-z-]+`)* \\|").MatchString(readme) {
+			t.Errorf("ci/README.md has no row for the job %s", j.Name)
+		}
+	}
+}
+
+// Clusters on AWS are deleted whatever happens, and the sweep covers them.
+func TestClustersOnAWSAreDeleted(t *testing.T) {
+	var p pipeline
+	if err := decode([]byte(read(t, "ci/pipeline.yml")), &p); err != nil {
+		t.Fatal(err)
+	}
+	var deployed, deleted, swept []string
+	var visit func(s step, ensured string)
+	visit = func(s step, ensured string) {
+		if s.Ensure != nil && s.Ensure.Task == "delete-aws" {
+			ensured = fmt.Sprint(s.Ensure.Params["CLUSTER"])
+		}
+		switch s.Task {
+		case "deploy-aws", "upgrade-aws":
+			deployed, deleted = append(deployed, fmt.Sprint(s.Params["CLUSTER"])), append(deleted, ensured)
+		case "sweep-aws":
+			swept = strings.Fields(fmt.Sprint(s.Params["CLUSTERS"]))
+		}
+		for _, inner := range append(slices.Clone(s.Do), s.InParallel...) {
+			visit(inner, ensured)
+		}
+	}
+	for _, j := range p.Jobs {
+		visit(step{Do: j.Plan}, "")
+	}
+	if len(deployed) != 2 || !slices.Equal(deployed, deleted) || !slices.Equal(deployed, swept) {
+		t.Errorf("deployed are %q, deleted %q, swept %q", deployed, deleted, swept)
+	}
+}
+
+// TestTaskScriptsRun runs each script with programs that only take note of their calls, in a folder with the task's inputs and outputs
+// only, and checks that it fills its outputs.
+func TestTaskScriptsRun(t *testing.T) {
+	for _, name := range taskFiles(t) {
+		t.Run(name, func(t *testing.T) {
+			config, err := readTask("ci/tasks/" + name + ".yml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			layOut(t, dir, config)
+			command := exec.Command(filepath.Join(dir, config.Run.Path))
+			command.Dir = dir
+			command.Env = []string{"PATH=" + stubs(t, "make", "bosh", "aws") + ":" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1"}
+			for param, value := range config.Params {
+				if value == nil {
+					value = "ci-value"
+				}
+				command.Env = append(command.Env, fmt.Sprintf("%s=%v", param, value))
+			}
+			if output, err := command.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, output)
+			}
+			for _, output := range names(config.Outputs) {
+				if entries, err := os.ReadDir(filepath.Join(dir, output)); err != nil || len(entries) == 0 {
+					t.Errorf("the output %s is empty, %v", output, err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "repository", "config", "private.yml")); err == nil {
+				t.Error("the blobstore's credentials are left in the work tree")
+			}
+		})
+	}
+}
+
+// layOut writes what the pipeline's resources provide.
+func layOut(t *testing.T, dir string, config *task) {
+	t.Helper()
+	write := func(path, text string, mode os.FileMode) {
+		path = filepath.Join(dir, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, input := range append(names(config.Inputs), names(config.Outputs)...) {
+		if err := os.MkdirAll(filepath.Join(dir, input), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		switch input {
+		case "repository":
+			script := strings.TrimPrefix(config.Run.Path, "repository/")
+			write(config.Run.Path, read(t, script), 0o755)
+			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\nNews.\n\n## 1.2.2\n\nOld.\n", 0o644)
+			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
+			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit --quiet -m a"
+			command := exec.Command("bash", "-c", git)
+			command.Dir = filepath.Join(dir, "repository")
+			if output, err := command.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, output)
+			}
+		case "version":
+			write("version/version", "1.2.3", 0o644)
+		case "final-release":
+			write("final-release/tag", "v1.2.2", 0o644)
+			write("final-release/kubernetes-1.2.2.tgz", "", 0o644)
+		}
+	}
+}
+
+// stubs returns a folder with programs of these names. make writes what the real targets write, as far as scripts read it.
+func stubs(t *testing.T, programs ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, program := range programs {
+		text := "#!/bin/bash\necho " + program + ` "$@"` + "\n"
+		if program == "make" {
+			text += `mkdir -p .build/release .final_builds releases config
+touch .build/release/kubernetes.tgz .build/release/kubernetes-1.2.3.tgz .final_builds/x releases/x config/blobs.yml
+[[ $1 != bump ]] || echo bumped >pins
+`
+		}
+		if err := os.WriteFile(filepath.Join(dir, program), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
