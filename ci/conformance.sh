@@ -9,8 +9,7 @@ lab=(bin/lab --state "$state")
 deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o src/test/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
 
 echo "conformance: building the tests and the programs of their images, which takes five minutes the first time"
-mkdir -p "$folder/bin"
-cp --force .build/components/{etcd/bin/etcd,pause/bin/pause} "$folder/bin/"
+rm -rf "$folder/bin/pause" && mkdir -p "$folder/bin/pause"
 cd src/tools/conformance
 version=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 module=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
@@ -23,6 +22,7 @@ variables=k8s.io/component-base/version
 go test -c -trimpath -ldflags "-s -w -X $variables.gitVersion=$version -X $variables.gitMajor=$major -X $variables.gitMinor=$minor" \
   -o "$folder/bin/e2e.test" k8s.io/kubernetes/test/e2e
 cd - >/dev/null
+release=$(tar -xzOf .build/release/kubernetes.tgz release.MF | awk '/^version:/ { print $2; exit }')
 
 serving=
 finish() {
@@ -33,6 +33,8 @@ trap finish EXIT
 
 # The registry listens on this machine's address in the lab's network, which is known when the lab is up.
 "${deploy[@]}"
+"${lab[@]}" ssh control/0 cat /var/vcap/packages/etcd/bin/etcd >"$folder/bin/etcd"
+"${lab[@]}" ssh control/0 cat /var/vcap/packages/images/pause.tar | tar -x -C "$folder/bin/pause"
 registry=$(grep -o -m 1 'https://10\.[0-9]*' "$state/kubeconfig" | cut -d/ -f3).255.254:5000
 rm -f "$folder/images.txt"
 .build/bin/conformance registry --programs "$folder/bin" --module "$module" --address "$registry" --ready "$folder/images.txt" &
@@ -50,6 +52,6 @@ cp "$state/kubeconfig" "$folder/kubeconfig"
 api=$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].cluster.tls-server-name}')
 "${kubectl[@]}" set-cluster "$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].name}')" --server "https://$api:6443"
 
-"${lab[@]}" client .build/bin/conformance run --programs "$folder/bin" --module "$module" --release .build/release/release.json \
+"${lab[@]}" client .build/bin/conformance run --programs "$folder/bin" --module "$module" --release "$release" \
   --kubeconfig "$folder/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
   ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}

@@ -3,7 +3,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -46,7 +45,7 @@ tests that conformance requires have passed. The exit code is 1 if a test has fa
 	flags.StringVar(&run.Kubectl, "kubectl", "kubectl", "`path` of kubectl")
 	flags.StringVar(&run.Output, "output", "", "`folder` for the results")
 	flags.StringVar(&module, "module", "", "`folder` of the module k8s.io/kubernetes")
-	flags.StringVar(&release, "release", "", "`file` with the name and version of the release, release.json")
+	flags.StringVar(&release, "release", "", "`version` of the BOSH release, for a submission")
 	flags.StringVar(&run.Focus, "focus", "", "run only tests whose names match this `regexp`")
 	flags.StringVar(&run.Skip, "skip", "", "do not run tests whose names match this `regexp`")
 	flags.IntVar(&run.Processes, "processes", 4, "`number` of tests that run at the same time")
@@ -78,7 +77,7 @@ func required(command *cobra.Command, names ...string) *cobra.Command {
 	return command
 }
 
-func runTests(ctx context.Context, run conformance.Run, module, releaseFile string) error {
+func runTests(ctx context.Context, run conformance.Run, module, release string) error {
 	list, err := os.ReadFile(filepath.Join(module, "test/conformance/testdata/conformance.yaml"))
 	if err != nil {
 		return err
@@ -86,16 +85,6 @@ func runTests(ctx context.Context, run conformance.Run, module, releaseFile stri
 	requiredTests, err := conformance.ParseRequired(list)
 	if err != nil {
 		return err
-	}
-	var release struct {
-		Version string `json:"version"`
-	}
-	content, err := os.ReadFile(releaseFile)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(content, &release); err != nil {
-		return fmt.Errorf("%s: %w", releaseFile, err)
 	}
 	version, err := exec.CommandContext(ctx, filepath.Join(run.Programs, "e2e.test"), "--version").Output()
 	if err != nil {
@@ -120,7 +109,7 @@ func runTests(ctx context.Context, run conformance.Run, module, releaseFile stri
 		fmt.Println("Not all conformance tests were selected: there is no archive for a submission")
 		return nil
 	}
-	archive, err := conformance.Submission{Kubernetes: strings.TrimSpace(string(version)), Release: release.Version}.Write(run.Output)
+	archive, err := conformance.Submission{Kubernetes: strings.TrimSpace(string(version)), Release: release}.Write(run.Output)
 	if err != nil {
 		return err
 	}

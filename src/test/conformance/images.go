@@ -14,7 +14,9 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -32,7 +34,7 @@ const busybox = "/usr/bin/busybox"
 
 // ImageSources is where the content of images comes from, beside this machine's Debian packages.
 type ImageSources struct {
-	// Programs is a folder with agnhost, etcd, nonewprivs, pause and sample-apiserver.
+	// Programs is a folder with agnhost, etcd, nonewprivs and sample-apiserver, and pause, the release's image as an OCI layout.
 	Programs string
 	// Module is the folder of the module k8s.io/kubernetes.
 	Module string
@@ -95,9 +97,24 @@ func (s ImageSources) images() (map[string]v1.Image, error) {
 		tests + "sample-apiserver": b.image(v1.Config{Entrypoint: []string{"/sample-apiserver"}}, b.layer(b.program("sample-apiserver", "sample-apiserver", 0o755))),
 		// The version of the release.
 		"etcd":  b.image(v1.Config{}, b.layer(b.program("etcd", "usr/local/bin/etcd", 0o755))),
-		"pause": b.image(v1.Config{Entrypoint: []string{"/pause"}, User: "65535:65535"}, b.layer(b.program("pause", "pause", 0o755))),
+		"pause": b.layout("pause"),
 	}
 	return images, errors.Join(b.errs...)
+}
+
+// layout is the only image of an OCI layout.
+func (b *builder) layout(name string) v1.Image {
+	index, err := layout.ImageIndexFromPath(filepath.Join(b.sources.Programs, name))
+	if err != nil {
+		b.fail(err)
+		return empty.Image
+	}
+	images, err := partial.FindImages(index, func(v1.Descriptor) bool { return true })
+	if err != nil || len(images) != 1 {
+		b.fail(fmt.Errorf("%s has %d images, want one (%v)", name, len(images), err))
+		return empty.Image
+	}
+	return images[0]
 }
 
 // file is a file or a symbolic link of an image.
