@@ -110,8 +110,9 @@ func (b *builder) layout(name string) v1.Image {
 		return empty.Image
 	}
 	images, err := partial.FindImages(index, func(v1.Descriptor) bool { return true })
-	if err != nil || len(images) != 1 {
-		b.fail(fmt.Errorf("%s has %d images, want one (%v)", name, len(images), err))
+	b.fail(err)
+	if len(images) != 1 {
+		b.fail(fmt.Errorf("%s has %d images, want one", name, len(images)))
 		return empty.Image
 	}
 	return images[0]
