@@ -11,6 +11,7 @@ import (
 
 var (
 	suiteSize  = regexp.MustCompile(`^Will run (\d+) of \d+ specs`)
+	labels     = regexp.MustCompile(` \[[^]]*, Conformance[^]]*\]$`) // at the end of a name
 	failedTest = regexp.MustCompile(`^• \[(FAILED|PANICKED|TIMEDOUT|ABORTED|INTERRUPTED)\]`)
 )
 
@@ -53,7 +54,7 @@ func (c *counter) Write(output []byte) (int, error) {
 func (c *counter) end(line string) (failed string) {
 	if c.named {
 		c.named = false
-		return strings.Replace(line, " [It] ", " ", 1)
+		return strings.Replace(labels.ReplaceAllString(line, ""), " [It] ", " ", 1)
 	}
 	c.done += bullets(line)
 	if failedTest.MatchString(line) {

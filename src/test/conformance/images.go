@@ -27,7 +27,7 @@ import (
 const Host = "registry.k8s.io"
 
 // debianPrograms are what tests call in agnhost and glibc-dns-testing beside BusyBox. Their shared libraries are added.
-var debianPrograms = []string{"/usr/bin/bash", "/usr/bin/curl", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
+var debianPrograms = []string{"/usr/bin/bash", "/usr/bin/curl", "/usr/bin/dash", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
 
 // busybox is from Debian's busybox-static.
 const busybox = "/usr/bin/busybox"
@@ -183,6 +183,8 @@ func (b *builder) debian() tree {
 	for _, path := range paths {
 		files[strings.TrimPrefix(path, "/")] = file{content: b.read(path), mode: 0o755}
 	}
+	// Debian's BusyBox is built so that its shell prefers its own commands to those of the PATH, and its nc has no UDP.
+	files["bin/sh"] = file{link: "dash"}
 	files["etc/nsswitch.conf"] = file{content: []byte("hosts: files dns\n"), mode: 0o644}
 	// A test of image volumes looks for the name in this file.
 	files["etc/os-release"] = file{content: []byte("NAME=\"BusyBox and Debian in place of Alpine Linux\"\n"), mode: 0o644}

@@ -36,7 +36,7 @@ Running in parallel across 4 processes
 SSS•SSPSS
 ------------------------------
 • [FAILED] [32.941 seconds]
-[sig-node] Pods [It] e [Conformance]
+[sig-node] Pods [It] e [Conformance] [sig-node, Conformance]
 k8s.io/kubernetes/test/e2e/common/node/pods.go:367
 
   Timeline >>
