@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
+	"time"
 
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/lab/director"
@@ -75,12 +77,16 @@ func (l *Lab) publish(plan *director.Plan) error {
 	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
 	}
-	return l.setSearchDomains(n)
+	return l.syncDNS(n)
 }
 
-// setSearchDomains makes the aliases search domains of every VM, as bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release,
-// src/bosh-dns/dns/manager/systemd_resolved_manager.go).
-func (l *Lab) setSearchDomains(n names) error {
+// syncDNS tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases search domains, as
+// bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release, src/bosh-dns/dns/manager/systemd_resolved_manager.go).
+func (l *Lab) syncDNS(n names) error {
+	records, err := n.records()
+	if err != nil {
+		return err
+	}
 	domains := []string{director.RootDomain}
 	for _, a := range n.Aliases {
 		domains = append(domains, strings.TrimPrefix(a.Domain, "_."))
@@ -94,11 +100,33 @@ func (l *Lab) setSearchDomains(n names) error {
 			continue // killed; the next deploy creates it again
 		}
 		if err == nil {
-			err = v.SetSearchDomains(domains)
+			err = errors.Join(v.SetSearchDomains(domains), v.SetRecords(records))
 		}
 		if err != nil {
 			return fmt.Errorf("publishing names: %w", err)
 		}
 	}
 	return nil
+}
+
+// records encodes what the agent of each VM gets: one row for each instance that has a VM.
+func (n names) records() ([]byte, error) {
+	rows := [][]any{}
+	for number, i := range n.Instances {
+		if i.VM == "" {
+			continue
+		}
+		var az, azID any
+		if i.AZ != "" {
+			az, azID = i.AZ, strconv.Itoa(n.Zones[i.AZ])
+		}
+		rows = append(rows, []any{
+			i.ID, strconv.Itoa(number + 1), director.Canonical(i.Group), []string{}, az, azID, director.Canonical(i.Network), "1",
+			director.Canonical(n.Deployment), i.Address.String(), director.RootDomain, i.VM, i.Index,
+		})
+	}
+	return json.Marshal(map[string]any{
+		"version": time.Now().UnixMilli(), "records": []any{}, "record_infos": rows,
+		"record_keys": []string{"id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"},
+	})
 }

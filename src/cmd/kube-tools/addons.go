@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"kubernetes-release/helpers/addons"
 	"kubernetes-release/helpers/kubeconfig"
@@ -16,10 +17,13 @@ func applyAddons() *cobra.Command {
 		Use:   "apply-addons",
 		Short: "Apply a directory of manifests and delete objects that are no longer in it",
 	}
-	path := requirePath(command, "kubeconfig", "kubeconfig of a cluster administrator")
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that applies")
 	dir := requirePath(command, "dir", "directory with the manifests: *.yaml, *.yml, *.json")
 	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
 	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
+	certificate := command.Flags().String("bootstrap-certificate", "", "client certificate of a member of system:masters, which applies what the identity of --kubeconfig may not")
+	key := command.Flags().String("bootstrap-key", "", "private key of --bootstrap-certificate")
+	command.MarkFlagsRequiredTogether("bootstrap-certificate", "bootstrap-key")
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
 	command.RunE = func(command *cobra.Command, _ []string) error {
@@ -34,6 +38,10 @@ func applyAddons() *cobra.Command {
 		config, err := kubeconfig.Load(*path)
 		if err != nil {
 			return err
+		}
+		if *certificate != "" {
+			options.Administrator = rest.CopyConfig(config)
+			options.Administrator.CertFile, options.Administrator.KeyFile = *certificate, *key
 		}
 		_, err = addons.Apply(command.Context(), config, options, slog.Default())
 		if err := noQuorumIsNoError(err); err != nil {

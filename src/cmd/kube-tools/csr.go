@@ -10,17 +10,17 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csrapproval"
 	"kubernetes-release/helpers/join"
 	"kubernetes-release/helpers/kubeconfig"
+	"kubernetes-release/helpers/nodelabels"
 )
 
 func approveKubeletCSRs() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "approve-kubelet-csrs",
-		Short: "Let VMs join as nodes and approve the certificates of kubelets until stopped",
+		Short: "Let VMs join as nodes, label Nodes, and approve the certificates of kubelets until stopped",
 	}
 	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
 	configPath := requirePath(command, "config", "JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver")
@@ -41,11 +41,7 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return fmt.Errorf("certificate %s with private key %s: %w", settings.Certificate, settings.PrivateKey, err)
 		}
-		config, err := kubeconfig.Load(*path)
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
+		client, err := kubeconfig.Client(*path)
 		if err != nil {
 			return err
 		}
@@ -55,11 +51,16 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// Every instance lets VMs join; one of them approves.
+		// Every instance lets VMs join and labels Nodes; one of them approves.
 		group, ctx := errgroup.WithContext(command.Context())
 		group.Go(func() error {
 			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate)
 		})
+		instances := &nodelabels.Instances{Records: settings.Deployment.Records, Deployment: settings.Deployment.Name, Domain: settings.Deployment.Domain}
+		if attester(settings.Provider) != nil {
+			instances.Cloud = authority
+		}
+		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Labels, slog.Default()) })
 		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
 		return group.Wait()
 	}

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/helpers/node"
@@ -27,11 +26,7 @@ func keepNodeLabels() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		config, err := kubeconfig.Load(*path)
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
+		client, err := kubeconfig.Client(*path)
 		if err != nil {
 			return err
 		}

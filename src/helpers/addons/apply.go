@@ -35,7 +35,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 
@@ -62,6 +61,9 @@ type Options struct {
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
 	// them accept connections.
 	EtcdMembers []string
+	// Administrator is a member of system:masters, which is used only if something differs that the identity of Apply cannot change;
+	// nil if there is none.
+	Administrator *rest.Config
 	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
 	KeepObsolete bool
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
@@ -97,11 +99,14 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 	slices.SortStableFunc(objects, func(a, b Object) int {
 		return order(a.GroupVersionKind().GroupKind()) - order(b.GroupVersionKind().GroupKind())
 	})
-	a, err := newApplier(config, log)
+	a, err := newApplier(config, options.Administrator, inventory, log)
 	if err != nil {
 		return Result{}, err
 	}
 	if err := a.waitForAPI(ctx, options.EtcdMembers); err != nil {
+		return Result{}, err
+	}
+	if err := a.ensureRole(ctx, objects); err != nil {
 		return Result{}, err
 	}
 	if err := a.validate(ctx, objects); err != nil {
@@ -110,7 +115,7 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 	a.keepObsolete = options.KeepObsolete
 	err = poll.Until(ctx, retryInterval, func(ctx context.Context) error {
 		a.result = Result{}
-		a.inventory, err = a.readInventory(ctx, inventory)
+		a.inventory, err = a.readInventory(ctx)
 		if err == nil {
 			err = a.applyAndPrune(ctx, objects)
 		}
@@ -128,34 +133,33 @@ func apply(ctx context.Context, config *rest.Config, options Options, inventory 
 
 // applier holds the clients and the state of one Apply.
 type applier struct {
-	client    kubernetes.Interface
-	dynamic   dynamic.Interface
-	mapper    meta.ResettableRESTMapper
-	log       *slog.Logger
-	inventory *inventory
-	result    Result
+	own, administrator access
+	// withheld means that there is no administrator: it is the own identity.
+	withheld      bool
+	mapper        meta.ResettableRESTMapper
+	log           *slog.Logger
+	inventoryName string
+	inventory     *inventory
+	result        Result
 
 	keepObsolete bool
 }
 
-func newApplier(config *rest.Config, log *slog.Logger) (*applier, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = 100, 200
-	config.Timeout = requestTimeout
-	client, err := kubernetes.NewForConfig(config)
+func newApplier(config, administrator *rest.Config, inventoryName string, log *slog.Logger) (*applier, error) {
+	own, err := newAccess(config)
 	if err != nil {
-		return nil, fmt.Errorf("API client: %w", err)
+		return nil, err
 	}
-	dynamicClient, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("API client: %w", err)
+	a := &applier{
+		own: own, administrator: own, withheld: administrator == nil,
+		mapper:        restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(own.client.Discovery())),
+		log:           log,
+		inventoryName: inventoryName,
 	}
-	return &applier{
-		client:  client,
-		dynamic: dynamicClient,
-		mapper:  restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client.Discovery())),
-		log:     log,
-	}, nil
+	if administrator != nil {
+		a.administrator, err = newAccess(administrator)
+	}
+	return a, err
 }
 
 // applyAndPrune changes the cluster. It writes the inventory before and after.
@@ -230,9 +234,11 @@ func (a *applier) applyOne(ctx context.Context, object Object) error {
 	if err != nil {
 		return err
 	}
-	after, err := a.patch(ctx, object, nil)
-	if err != nil {
-		return explain(err)
+	after := before
+	if !a.upToDate(object, before) {
+		if after, err = a.patch(ctx, object, nil); err != nil {
+			return explain(err)
+		}
 	}
 	e := a.inventory.entries[k]
 	e.UID = after.GetUID()
@@ -274,7 +280,15 @@ func explain(err error) error {
 
 // patch applies one object; dryRun is nil or [All].
 func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*unstructured.Unstructured, error) {
-	resource, err := a.resource(object.key(), object.GroupVersionKind().Version)
+	kind := object.key().GroupKind
+	if !isHarmless(kind) {
+		annotated, err := withDigest(object)
+		if err != nil {
+			return nil, err
+		}
+		object = annotated
+	}
+	resource, err := a.resource(a.writer(kind), object.key(), object.GroupVersionKind().Version)
 	if err != nil {
 		return nil, err
 	}
@@ -290,12 +304,16 @@ func (a *applier) patch(ctx context.Context, object Object, dryRun []string) (*u
 		})
 		return err
 	})
-	return applied, err
+	return applied, a.explainForbidden(err)
 }
 
-// get returns the live object, or nil if the object, its namespace or its kind does not exist.
+// get returns the live object of a manifest, or nil if the object, its namespace or its kind does not exist.
 func (a *applier) get(ctx context.Context, k key, version string) (*unstructured.Unstructured, error) {
-	resource, err := a.resource(k, version)
+	return a.getAs(ctx, a.own, k, version)
+}
+
+func (a *applier) getAs(ctx context.Context, who access, k key, version string) (*unstructured.Unstructured, error) {
+	resource, err := a.resource(who, k, version)
 	if meta.IsNoMatchError(err) {
 		return nil, nil
 	}
@@ -314,7 +332,7 @@ func (a *applier) get(ctx context.Context, k key, version string) (*unstructured
 }
 
 // resource returns the client for an object. An empty version means the version that the server prefers.
-func (a *applier) resource(k key, version string) (dynamic.ResourceInterface, error) {
+func (a *applier) resource(who access, k key, version string) (dynamic.ResourceInterface, error) {
 	var versions []string
 	if version != "" {
 		versions = append(versions, version)
@@ -324,9 +342,9 @@ func (a *applier) resource(k key, version string) (dynamic.ResourceInterface, er
 		return nil, err
 	}
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		return a.dynamic.Resource(mapping.Resource).Namespace(k.Namespace), nil
+		return who.dynamic.Resource(mapping.Resource).Namespace(k.Namespace), nil
 	}
-	return a.dynamic.Resource(mapping.Resource), nil
+	return who.dynamic.Resource(mapping.Resource), nil
 }
 
 // retry repeats a request while the API server is unavailable or overloaded, until ctx ends.

@@ -48,7 +48,8 @@ func (e entry) key() key {
 // and the new objects, and again afterwards. An apply that is interrupted therefore forgets nothing; at worst the inventory
 // lists an object that was never created.
 type inventory struct {
-	client kubernetes.Interface
+	// client reads and changes the ConfigMap; creator creates it.
+	client, creator kubernetes.Interface
 	// retry repeats requests while the API server is unavailable.
 	retry   func(ctx context.Context, request func() error) error
 	name    string
@@ -56,8 +57,8 @@ type inventory struct {
 	entries map[key]entry
 }
 
-func (a *applier) readInventory(ctx context.Context, name string) (*inventory, error) {
-	i := &inventory{client: a.client, retry: a.retry, name: name, entries: map[key]entry{}}
+func (a *applier) readInventory(ctx context.Context) (*inventory, error) {
+	i := &inventory{client: a.own.client, creator: a.administrator.client, retry: a.retry, name: a.inventoryName, entries: map[key]entry{}}
 	if err := i.read(ctx); err != nil {
 		return nil, err
 	}
@@ -67,7 +68,7 @@ func (a *applier) readInventory(ctx context.Context, name string) (*inventory, e
 	var entries []entry
 	if err := strictjson.Unmarshal([]byte(i.stored.Data[inventoryKey]), &entries); err != nil {
 		return nil, fmt.Errorf("inventory ConfigMap %s/%s, key %s: %w; it was changed by hand or by a newer release: restore it, or delete the ConfigMap and, by hand, the objects that are no longer needed",
-			inventoryNamespace, name, inventoryKey, err)
+			inventoryNamespace, i.name, inventoryKey, err)
 	}
 	for _, e := range entries {
 		i.entries[e.key()] = e
@@ -124,13 +125,12 @@ func (i *inventory) holds(text string) bool {
 }
 
 func (i *inventory) send(ctx context.Context, text string) (*corev1.ConfigMap, error) {
-	maps := i.client.CoreV1().ConfigMaps(inventoryNamespace)
 	if i.stored != nil {
 		changed := i.stored.DeepCopy()
 		changed.Data = map[string]string{inventoryKey: text}
-		return maps.Update(ctx, changed, metav1.UpdateOptions{FieldManager: FieldManager})
+		return i.client.CoreV1().ConfigMaps(inventoryNamespace).Update(ctx, changed, metav1.UpdateOptions{FieldManager: FieldManager})
 	}
-	return maps.Create(ctx, &corev1.ConfigMap{
+	return i.creator.CoreV1().ConfigMaps(inventoryNamespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: i.name, Namespace: inventoryNamespace,
 			Labels:      map[string]string{"app.kubernetes.io/managed-by": FieldManager},

@@ -29,7 +29,9 @@ const (
 	keep
 )
 
-// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying.
+// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying. The administrator does,
+// because the own identity has no permissions for objects that are not in the manifests. Of what that
+// identity could not have written, only objects that were applied are deleted: it can write the inventory.
 func (a *applier) prune(ctx context.Context, objects []Object) error {
 	wanted := map[key]bool{}
 	for _, object := range objects {
@@ -57,9 +59,9 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 }
 
 func (a *applier) pruneOne(ctx context.Context, e entry) error {
-	live, err := a.get(ctx, e.key(), "")
+	live, err := a.getAs(ctx, a.administrator, e.key(), "")
 	if err != nil {
-		return err
+		return a.explainForbidden(err)
 	}
 	if live == nil {
 		delete(a.inventory.entries, e.key())
@@ -91,8 +93,8 @@ func (a *applier) decide(ctx context.Context, e entry, live *unstructured.Unstru
 	switch {
 	case e.Foreign:
 		return forget, "it existed before it was first applied", nil
-	case e.UID != live.GetUID() && !appliedByUs(live):
-		return forget, "someone else has created it", nil
+	case (e.UID != live.GetUID() || !isHarmless(e.key().GroupKind)) && !appliedByUs(live):
+		return forget, "someone else has created it, or has taken over its fields", nil
 	case live.GetAnnotations()[pruneAnnotation] == "false":
 		return forget, "it has the annotation " + pruneAnnotation + `: "false"`, nil
 	}
@@ -123,7 +125,7 @@ func (a *applier) decideNamespace(ctx context.Context, name string) (action, str
 
 // foreignContent returns the name of one foreign object in a namespace, or "" if there is none; see isForeign.
 func (a *applier) foreignContent(ctx context.Context, namespace string) (string, error) {
-	lists, err := a.client.Discovery().ServerPreferredResources()
+	lists, err := a.administrator.client.Discovery().ServerPreferredResources()
 	if err != nil {
 		return "", fmt.Errorf("check whether namespace %s is empty: %w", namespace, err)
 	}
@@ -136,7 +138,7 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 			return "", err
 		}
 		for _, resource := range list.APIResources {
-			items, err := a.dynamic.Resource(version.WithResource(resource.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			items, err := a.administrator.dynamic.Resource(version.WithResource(resource.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 				continue
 			}
@@ -184,7 +186,7 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 	if err != nil {
 		return keep, "", err
 	}
-	items, err := a.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}).
+	items, err := a.administrator.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}).
 		List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return keep, "", fmt.Errorf("check whether there are %s: %w", plural, err)
@@ -197,7 +199,7 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 
 // delete deletes the live object, not one that has since been recreated, and waits until it is gone.
 func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstructured) error {
-	resource, err := a.resource(k, "")
+	resource, err := a.resource(a.administrator, k, "")
 	if err != nil {
 		return err
 	}
@@ -214,7 +216,7 @@ func (a *applier) delete(ctx context.Context, k key, live *unstructured.Unstruct
 		return err
 	}
 	return a.waitFor(ctx, k.String()+" to be deleted", func() error {
-		left, err := a.get(ctx, k, "")
+		left, err := a.getAs(ctx, a.administrator, k, "")
 		if err != nil || left == nil || left.GetUID() != uid {
 			return err
 		}

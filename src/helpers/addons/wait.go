@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -37,15 +38,22 @@ func (a *applier) waitWithQuorum(ctx context.Context, members []string, what str
 }
 
 // waitForAPI waits until the API server is ready and has created the namespaces of a new cluster, which follows a moment
-// later.
+// later. In a new cluster only the administrator can see them.
 func (a *applier) waitForAPI(ctx context.Context, etcdMembers []string) error {
 	return a.waitWithQuorum(ctx, etcdMembers, "the API server", func() error {
-		body, err := a.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		body, err := a.own.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		if err != nil {
 			return fmt.Errorf("%w %s", err, body)
 		}
 		for _, name := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault} {
-			if _, err := a.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{}); err != nil {
+			_, err := a.own.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			if apierrors.IsForbidden(err) {
+				_, err = a.administrator.client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+			}
+			if apierrors.IsForbidden(err) {
+				return poll.Permanent(a.explainForbidden(err))
+			}
+			if err != nil {
 				return err
 			}
 		}

@@ -182,7 +182,7 @@ func requestedNames(parsed *x509.CertificateRequest) []string {
 
 // describe lists what of a Node can change a decision.
 func describe(node *corev1.Node) string {
-	names := []string{node.Name}
+	names := []string{node.Name, node.Labels["bosh.io/instance-id"]}
 	for _, address := range node.Status.Addresses {
 		if !slices.Contains(names, address.Address) {
 			names = append(names, address.Address)

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 
+	"kubernetes-release/helpers/boshdns"
 	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/strictjson"
 )
@@ -72,7 +73,7 @@ func readSecret(path string) ([]byte, error) {
 	return secret, nil
 }
 
-// Labels of the Nodes of instances, which kubelet sets.
+// Labels of the Nodes of instances; see package nodelabels.
 const (
 	groupLabel   = "bosh.io/instance-group"
 	idLabel      = "bosh.io/instance-id"
@@ -88,6 +89,8 @@ type Deployment struct {
 	Networks []string `json:"networks"`
 	// SecretFile is the path of the file with the deployment's secret.
 	SecretFile string `json:"secret_file"`
+	// Records is the path of the agent's file with the instances.
+	Records string `json:"records"`
 	// Lookup resolves a name; defaults to the VM's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error) `json:"-"`
 }
@@ -116,8 +119,8 @@ func (d *Deployment) Admit(ctx context.Context, application node.Application) (n
 	return machine, nil
 }
 
-// Find implements node.Authority. A node can set its own labels when it registers, so they must fit its name: this leaves only
-// instances whose IDs begin with the same eight digits.
+// Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an earlier release may
+// be the node's own.
 func (d *Deployment) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
 	instance := Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
 	if got := node.BOSHName(instance.Group, instance.ID); got != name {
@@ -149,7 +152,7 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf("instance group %q, instance ID %q or network %q is malformed", i.Group, i.ID, i.Network)}
 	}
 	machine := node.Machine{ID: i.Group + "/" + i.ID, Node: node.BOSHName(i.Group, i.ID)}
-	host := strings.Join([]string{i.ID, canonical(i.Group), canonical(i.Network), canonical(d.Name), d.Domain}, ".")
+	host := strings.Join([]string{i.ID, boshdns.Canonical(i.Group), boshdns.Canonical(i.Network), boshdns.Canonical(d.Name), d.Domain}, ".")
 	lookup := d.Lookup
 	if lookup == nil {
 		lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -167,6 +170,3 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 	machine.Addresses = addresses
 	return machine, nil
 }
-
-// canonical turns a name into a DNS label as the Director does (canonicalizer.rb in bosh-director's dns).
-func canonical(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }

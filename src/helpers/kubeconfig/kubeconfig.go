@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -24,6 +25,20 @@ func Load(path string) (*rest.Config, error) {
 	}
 	config.UserAgent = filepath.Base(os.Args[0])
 	return config, nil
+}
+
+// Client returns a client of all of Kubernetes' own kinds that authenticates as a kubeconfig file says. Errors are those of Load, also
+// for a missing certificate or key.
+func Client(path string) (*kubernetes.Clientset, error) {
+	config, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return client, nil
 }
 
 // APIClient returns a small client that authenticates as a kubeconfig file says. Errors are those of Load,

@@ -49,7 +49,7 @@ type Config struct {
 	// Limits are resource limits: core, memlock, nofile, nproc or stack to a whole number or "unlimited", soft and hard alike.
 	// The process starts even if the machine refuses one; that is logged.
 	Limits map[string]Scalar `json:"limits"`
-	// KernelModules, Sysctls, Directories and ResolverFile are what start prepares on the VM, see prepare.
+	// KernelModules, Sysctls, LockFiles, Directories and ResolverFile are what start prepares on the VM, see prepare.
 	//
 	// KernelModules are loaded where they are missing; that a module cannot be loaded is logged.
 	KernelModules []string `json:"kernel_modules"`
@@ -65,6 +65,8 @@ type Config struct {
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field it can write
 	// wherever its user can.
 	WritablePaths []string `json:"writable_paths"`
+	// LockFiles are created empty if they do not exist, so that the process can write to them in a directory in which it cannot.
+	LockFiles []string `json:"lock_files"`
 	// Directories are created with root as their owner, or taken from another owner.
 	Directories []Directory `json:"directories"`
 	// ResolverFile is the path of the resolver file for pods that start writes, see package resolvconf.

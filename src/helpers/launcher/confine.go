@@ -41,6 +41,9 @@ func (c *Config) validateConfinement(v *validation) {
 	for i, path := range c.WritablePaths {
 		v.absolute(fmt.Sprintf("writable_paths[%d]", i), path)
 	}
+	for i, path := range c.LockFiles {
+		v.absolute(fmt.Sprintf("lock_files[%d]", i), path)
+	}
 	if c.WritablePaths != nil && (c.Capabilities == nil || slices.Contains(c.Capabilities, "SYS_ADMIN")) {
 		v.problem("writable_paths requires capabilities without SYS_ADMIN, with which the process could undo it")
 	}

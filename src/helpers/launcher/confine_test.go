@@ -23,10 +23,11 @@ func TestConfinement(t *testing.T) {
 		}
 	}
 	confined := map[string]any{
-		"flags":          map[string]any{"report": b.path("state/report.json"), "write": []string{b.path("state"), b.path("elsewhere")}},
+		"flags":          map[string]any{"report": b.path("state/report.json"), "write": []string{b.path("state"), b.path("elsewhere"), b.path("elsewhere/x.lock")}},
 		"ready":          map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("state/report.json")}},
 		"capabilities":   []string{"NET_ADMIN", "NET_RAW"},
-		"writable_paths": []string{b.path("state"), b.path("absent")},
+		"writable_paths": []string{b.path("state"), b.path("absent"), b.path("elsewhere/x.lock")},
+		"lock_files":     []string{b.path("elsewhere/x.lock")},
 	}
 	b.config("fake-daemon", confined)
 	b.stopAtEnd()
@@ -38,7 +39,7 @@ func TestConfinement(t *testing.T) {
 			t.Errorf("%s is %x, want %x", set, got, want)
 		}
 	}
-	if want := []string{b.path("state")}; !slices.Equal(c.Writable, want) {
+	if want := []string{b.path("state"), b.path("elsewhere/x.lock")}; !slices.Equal(c.Writable, want) {
 		t.Errorf("writes to %v, want %v", c.Writable, want)
 	}
 	// The VM itself stays as it was.

@@ -128,7 +128,7 @@ type circumstances struct {
 	Environment  []string
 	Stdin, Dir   string
 	NoFile       uint64
-	// Status is /proc/self/status. Writable are the directories of --write in which it could create a file.
+	// Status is /proc/self/status. Writable are the directories of --write in which it could create a file, and the files to which it could write.
 	Status   string
 	Writable []string
 }
@@ -155,7 +155,7 @@ func execMain() {
 func daemonMain() {
 	flags := pflag.NewFlagSet("fake-daemon", pflag.ExitOnError)
 	report := flags.String("report", "", "file to write")
-	write := flags.StringSlice("write", nil, "directories to write to")
+	write := flags.StringSlice("write", nil, "directories and files to write to")
 	after := flags.Duration("after", 0, "time before the report")
 	fail := flags.Bool("fail", false, "exit with status 7")
 	stubborn := flags.Bool("stubborn", false, "ignore SIGTERM")
@@ -189,7 +189,11 @@ func daemonMain() {
 func writeCircumstances(path string, directories []string) {
 	var writable []string
 	for _, dir := range directories {
-		if err := os.WriteFile(filepath.Join(dir, "written"), nil, 0o600); err == nil {
+		path := filepath.Join(dir, "written")
+		if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+			path = dir
+		}
+		if err := os.WriteFile(path, nil, 0o600); err == nil {
 			writable = append(writable, dir)
 		}
 	}

@@ -36,6 +36,13 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 	if err := config.protect(); err != nil {
 		return err
 	}
+	for _, path := range config.LockFiles {
+		file, err := rootfile.Append(path, 0o600)
+		if err != nil {
+			return fmt.Errorf("lock file: %w", err)
+		}
+		_ = file.Close()
+	}
 	missing, _ := l.loadModules(ctx, config.KernelModules, log)
 	if err := l.applySysctls(config.sysctls, missing); err != nil {
 		return err

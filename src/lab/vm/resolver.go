@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/network"
 )
 
@@ -25,6 +27,20 @@ const (
 
 // SetSearchDomains replaces the search domains of the VM's resolver.
 func (v *VM) SetSearchDomains(domains []string) error { return writeResolvConf(v.Spec, domains) }
+
+// SetRecords replaces the agent's file with the DNS records of all instances, which vcap can read (bosh-agent,
+// agent/action/state/sync_dns_state.go and platform/linux_platform.go).
+func (v *VM) SetRecords(content []byte) error {
+	path := filepath.Join(v.Spec.root(), bosh.DefaultRoot.Path("instance/dns/records.json"))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	temporary := path + ".new"
+	if err := errors.Join(os.WriteFile(temporary, content, 0o640), os.Chmod(temporary, 0o640), os.Chown(temporary, 0, VcapGID)); err != nil {
+		return err
+	}
+	return os.Rename(temporary, path)
+}
 
 func writeResolvConf(spec Spec, domains []string) error {
 	content := "nameserver " + stubAddress.String() + "\noptions edns0 trust-ad timeout:2 attempts:3\n"

@@ -27,3 +27,24 @@ ls $dir/pki`
 		t.Errorf("%s got a certificate of %s: %s", instance, other, out)
 	}
 }
+
+// checkLabels plays root on a VM that moves its node into another instance group, with the certificate that the VM has.
+func (l *lab) checkLabels(t *testing.T, instance string) {
+	t.Helper()
+	name, group := l.identity(t, instance).Name, strings.Split(instance, "/")[0]
+	const script = `cd /var/vcap/data/kubelet && curl -s -o /dev/null -w '%{http_code}' --cacert /var/vcap/jobs/kubelet/config/ca.pem \
+  --cert pki/kubelet-client-current.pem -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$2" \
+  "$(sed -n 's/.*server: //p' kubeconfig | tr -d '"')/api/v1/nodes/$1"`
+	for body, want := range map[string]string{
+		`{"metadata": {"labels": {"bosh.io/instance-group": "other"}}}`: "403",
+		`{"metadata": {"labels": {"example.com/own": "label"}}}`:        "200",
+	} {
+		if got := l.ssh(t, instance, "sh", "-c", script, "sh", name, body); strings.TrimSpace(got) != want {
+			t.Errorf("%s: PATCH of its Node with %s answers %s, want %s", instance, body, got, want)
+		}
+	}
+	labels, err := l.kubectl(t, "", "get", "node", name, "-o", `jsonpath={.metadata.labels.bosh\.io/instance-group} {.metadata.labels.bosh\.io/instance-id}`)
+	if fields := strings.Fields(labels); err != nil || len(fields) != 2 || fields[0] != group {
+		t.Errorf("%s has the labels %q (%v), want its instance group", instance, labels, err)
+	}
+}

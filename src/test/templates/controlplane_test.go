@@ -264,7 +264,8 @@ func applyAddons(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
-			_, err := kubectl("--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json", "apply", "--server-side", "--validate=strict", "-f", path)
+			_, err := kubectl("--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",
+				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem", "--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side", "--validate=strict", "-f", path)
 			return err
 		})
 	}

@@ -111,6 +111,7 @@ var everything = map[string]values{
 		"api": values{"host": "api.example"}, "timeout": "1m", "administrator_groups": []any{"platform-team"},
 		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
 		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
+		"tls":       values{"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"}},
 	},
 	"smoke-tests": {
 		"api": values{"host": "api.example"}, "timeout": "1m", "load_balancer": values{"enabled": false, "types": []any{"nlb"}},

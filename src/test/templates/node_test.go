@@ -123,10 +123,8 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
 	root := t.TempDir()
 	files := map[string][]byte{
-		"packages/helpers/bin/kube-launcher":           []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
-		"jobs/kubelet/config/join_secret":              nil,
-		"jobs/kubelet/config/home/.docker/config.json": nil,
-		"sys/run/kubelet/x":                            nil,
+		"packages/helpers/bin/kube-launcher": []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
+		"sys/run/kubelet/x":                  nil,
 	}
 	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
 		files["jobs/kubelet/bin/"+script] = bytes.ReplaceAll(scripts["bin/"+script], []byte("/var/vcap"), []byte(root))

@@ -247,6 +247,15 @@ var opsCases = map[string]struct {
 			t.Errorf("the audit policy is %v", policy)
 		}
 	}},
+	"withhold-bootstrap-certificate.yml": {deployment{ops: []string{"withhold-bootstrap-certificate.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		if key := strings.TrimSpace(string(file(t, control, "kubernetes-addons", "config/bootstrap.key"))); key != "" {
+			t.Errorf("the key is still there: %s", key)
+		}
+		if script := string(file(t, control, "kubernetes-addons", "bin/post-start")); strings.Contains(script, "--bootstrap") {
+			t.Errorf("post-start uses it:\n%s", script)
+		}
+	}},
 	"set-pod-security-defaults.yml": {deployment{
 		ops:  []string{"set-pod-security-defaults.yml"},
 		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},
@@ -496,7 +505,7 @@ func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
 	t.Helper()
 	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
 	labels := kubelet["flags"].(values)["node-labels"].(values)
-	if labels["accelerator"] != "nvidia-l4" || labels["bosh.io/instance-group"] != "worker-gpu" {
+	if labels["accelerator"] != "nvidia-l4" {
 		t.Errorf("node labels are %v", labels)
 	}
 	taints := decode[values](t, file(t, pool, "kubelet", "config/config.json"))["registerWithTaints"]

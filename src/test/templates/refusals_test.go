@@ -142,6 +142,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
+		{"label of BOSH", "kubelet", values{"labels": values{"bosh.io/instance-group": "control"}}, []string{"labels holds bosh.io/instance-group", "use another prefix"}},
 		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
 		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
 		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
@@ -162,6 +163,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"bad variable name", "cloud-provider", values{"environment": values{"A B": "x"}}, []string{"environment holds A B"}},
 		{"unknown load balancer", "smoke-tests", values{"load_balancer": values{"types": []any{"alb"}}}, []string{"holds alb", "default, classic, nlb"}},
 		{"everybody is administrator", "kubernetes-addons", values{"administrator_groups": []any{"system:authenticated"}}, []string{"administrator_groups", "system:authenticated"}},
+		{"bootstrap certificate without key", "kubernetes-addons", values{"tls": values{"bootstrap": values{"certificate": "x"}}}, []string{"tls.bootstrap has only certificate", "or neither"}},
 		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
 	}
 	requests := make([]request, 0, len(cases))

@@ -49,7 +49,7 @@ var secrets = map[string]struct {
 	"kubectl":                 {onlyRoot, []string{"config/client.key"}},
 	"kubelet":                 {onlyRoot, []string{"config/credential-providers.json", "config/flags.json"}},
 	"kubelet-csr-approver":    {groupVcap, []string{"config/client.key", "config/flags.json", "config/server.key"}},
-	"kubernetes-addons":       {onlyRoot, []string{"config/client.key", "config/manifests/90-operator.yml"}},
+	"kubernetes-addons":       {onlyRoot, []string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"}},
 	"node-labeler":            {groupVcap, []string{"config/client.key"}},
 	"smoke-tests":             {onlyRoot, []string{"config/client.key"}},
 }
@@ -58,7 +58,7 @@ var secrets = map[string]struct {
 const secret = "SECRET-0123456789abcdefghijklmno"
 
 // secretKeys are the last parts of the names of properties that hold secrets.
-var secretKeys = []string{"private_key", "secret", "bootstrap_token"}
+var secretKeys = []string{"private_key", "secret"}
 
 // withSecrets replaces the values of secret properties.
 func withSecrets(value any) any {
@@ -90,8 +90,11 @@ var secretsIn = map[string]values{
 		"registry": values{"mirrors": values{"docker.io": []any{"https://user:" + secret + "@mirror.example"}}},
 		"proxy":    values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"},
 	},
-	"kubelet":           {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
-	"kubernetes-addons": {"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n"},
+	"kubelet": {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
+	"kubernetes-addons": {
+		"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n",
+		"tls":       values{"bootstrap": values{"certificate": "certificate", "private_key": secret}},
+	},
 }
 
 // TestWhoReadsSecrets runs each job's pre-start on files as the agent leaves them, and lists who can read the secrets then.

@@ -185,6 +185,11 @@ var checks = []check{
 		fix: "A route to the internet, or a VPC endpoint for elasticloadbalancing.",
 	},
 	{
+		id: "sts-endpoint", title: "STS is reachable", severity: preflight.Fail, roles: controlOnly, section: sectionPrivate,
+		needs: fromTokenService | fromCredentials, run: checkTokenService,
+		fix: "A route to the internet, or a VPC endpoint for sts.",
+	},
+	{
 		id: "node-name", title: "node name and private DNS name agree", severity: preflight.Fail, roles: both, section: sectionOverview,
 		needs: fromMetadata | fromInstance, run: checkNodeName,
 		fix: "Enable DNS host names in the VPC; use one domain name in its DHCP options.",

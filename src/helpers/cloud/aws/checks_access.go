@@ -403,6 +403,22 @@ func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
 	return passed("")
 }
 
+func checkTokenService(f *facts) preflight.Outcome {
+	switch {
+	case f.metadataErr != nil:
+		return skipped(noMetadata)
+	case f.credentialsErr != nil:
+		return skipped("there are no credentials (see role-credentials)")
+	case f.tokenErr == nil:
+		return passed("%s", f.tokenHost)
+	}
+	return found(preflight.Finding{
+		Resource: cmp.Or(f.tokenHost, "STS"), Wanted: "a connection", Found: rootMessage(f.tokenErr),
+		Why: "The job kubelet-csr-approver asks STS which instance wants to join: no new node could.",
+		Fix: []preflight.Fix{byCommand(endpointText, f.endpoint("sts")...)},
+	})
+}
+
 func checkRegistry(f *facts) preflight.Outcome {
 	if f.registryHost == "" {
 		return skipped("the region is unknown")

@@ -23,6 +23,7 @@ const (
 	fromProbes
 	fromPolicies
 	fromRegistry
+	fromTokenService
 	fromNode
 	everything source = 1<<iota - 1
 )
@@ -77,6 +78,8 @@ type facts struct {
 	routesErr    error
 	registryHost string
 	registryErr  error
+	tokenHost    string // of STS
+	tokenErr     error
 
 	nodeProviderID string // of the Node object
 	nodeErr        error

@@ -233,7 +233,7 @@ var metadataCases = map[string]mistake{
 
 // TestFindings makes one change at a time. Every check must report a finding for at least one of them.
 func TestFindings(t *testing.T) {
-	withFinding := map[string]bool{"stale-node": true, "registry-endpoint": true} // which have tests of their own
+	withFinding := map[string]bool{"stale-node": true, "registry-endpoint": true, "sts-endpoint": true} // which have tests of their own
 	ran, total := 0, 0
 	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases, configCases} {
 		total += len(cases)
@@ -340,7 +340,7 @@ var operatorMistakes = map[string][]string{
 	"a hop limit of 1":                                {"metadata-hop-limit"},
 	"instance metadata is off":                        {"metadata-service"},
 	"clock skew":                                      {"clock"},
-	"EC2, ELB or ECR is not reachable":                {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint"},
+	"EC2, ELB, ECR or STS is not reachable":           {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint", "sts-endpoint"},
 	"the source/destination check is on":              {"source-dest-check"},
 	"two tagged route tables":                         {"cloud-routes-table"},
 	"a Node of a previous VM":                         {"stale-node"},

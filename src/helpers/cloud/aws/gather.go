@@ -47,6 +47,13 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		}
 		registry <- g.provider.reachable(ctx, registryEndpoint(f.metadata.Region))
 	}()
+	tokens := make(chan struct{})
+	go func() {
+		defer close(tokens)
+		if wanted&fromTokenService != 0 && f.metadataErr == nil {
+			g.gatherTokenService(ctx)
+		}
+	}()
 	node := make(chan struct{})
 	go func() {
 		defer close(node)
@@ -58,12 +65,27 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		g.gatherEC2(ctx, wanted)
 	}
 	<-node
+	<-tokens
 	if err := <-registry; wanted&fromRegistry != 0 {
 		f.registryErr = err
 	}
 	f.skew, f.skewKnown = g.recorder.clockSkew()
 	f.medianReply = g.metadata.replies.median()
 	f.local, f.localErr = g.provider.localAddresses()
+}
+
+// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK chooses.
+func (g *gatherer) gatherTokenService(ctx context.Context) {
+	f := g.facts
+	if f.credentialsErr != nil {
+		return
+	}
+	endpoint, err := tokenServiceEndpoint(ctx, f.metadata.Region, g.currentCredentials)
+	if err != nil {
+		f.tokenErr = err
+		return
+	}
+	f.tokenHost, f.tokenErr = hostPort(endpoint), g.provider.reachable(ctx, endpoint)
 }
 
 // gatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:

@@ -14,6 +14,7 @@ import (
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"kubernetes-release/helpers/node"
@@ -65,6 +66,17 @@ func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
 		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
 	}
 	return &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, Path: "/"}, nil
+}
+
+// tokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that the cloud
+// controller's configuration file can name.
+func tokenServiceEndpoint(ctx context.Context, region string, credentials func() roleCredentials) (*url.URL, error) {
+	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(region), config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return credentials().sdk(), nil })))
+	if err != nil {
+		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
+	}
+	return stsEndpoint(ctx, sts.NewFromConfig(cfg))
 }
 
 // prover proves the identity of this instance.

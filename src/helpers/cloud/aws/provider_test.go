@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,6 +141,33 @@ func TestRegistryUnreachable(t *testing.T) {
 	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
 	if got := result(r, "registry-endpoint"); got.Status != preflight.Warned || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".ecr.api --subnet-ids subnet-node-a") || r.Verdict != preflight.VerdictPassed {
 		t.Errorf("%s", text(r))
+	}
+}
+
+// TestTokenServiceUnreachable: without STS no VM can join, and only control VMs ask it.
+func TestTokenServiceUnreachable(t *testing.T) {
+	f := newFake()
+	f.start(t)
+	p := testProvider()
+	var asked []string
+	var mu sync.Mutex
+	p.Reachable = func(address string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = append(asked, address)
+		return errors.New("no route to host")
+	}
+	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Control), nil)
+	got := result(r, "sts-endpoint")
+	if got.Status != preflight.Failed || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".sts --subnet-ids subnet-node-a") || r.Verdict != preflight.VerdictFailed {
+		t.Errorf("%s", text(r))
+	}
+	if len(got.Findings) == 1 && !slices.Contains(asked, got.Findings[0].Resource) {
+		t.Errorf("%s was not asked, only %q", got.Findings[0].Resource, asked)
+	}
+	r, _ = runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
+	if slices.ContainsFunc(r.Results, func(r preflight.Result) bool { return r.Check == "sts-endpoint" }) {
+		t.Errorf("a worker has the check: %s", text(r))
 	}
 }
 

@@ -1,0 +1,41 @@
+package boshdns
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const table = `{"version": 7, "records": [["10.0.0.4", "x.bosh"]], "aliases": {},
+"record_keys": ["id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"],
+"record_infos": [
+["3c5e8f1a-0000-4000-8000-000000000001", "3", "worker-gpu", ["1"], "z1", "1", "private", "1", "kube-prod", "10.0.0.4", "bosh", "agent", 0],
+["3c5e8f1a-0000-4000-8000-000000000002", "4", "worker-gpu", ["1"], null, null, "private", "1", "kube-prod", "10.0.0.5", "bosh", "agent", 1],
+["3c5e8f1a-0000-4000-8000-000000000003", "5", "worker-gpu", ["1"], "z1", "1", "private", "1", "other", "10.0.0.6", "bosh", "agent", 0]]}`
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records.json")
+	write := func(content string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(table)
+	records, err := Load(path, "Kube_Prod", "bosh")
+	want := Record{"3c5e8f1a-0000-4000-8000-000000000001", "worker-gpu", "z1", "private", "kube-prod", "bosh", netip.MustParseAddr("10.0.0.4")}
+	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
+		t.Errorf("got %+v, %v", records, err)
+	}
+	for _, broken := range []string{"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1), strings.Replace(table, `, "agent", 1]`, `]`, 1), strings.Replace(table, `"z1"`, `1`, 1)} {
+		write(broken)
+		if _, err := Load(path, "kube-prod", "bosh"); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v", broken, err)
+		}
+	}
+	if _, err := Load(path+"x", "kube-prod", "bosh"); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("no file: %v", err)
+	}
+}

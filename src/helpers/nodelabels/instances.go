@@ -1,0 +1,214 @@
+package nodelabels
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"kubernetes-release/helpers/boshdns"
+	"kubernetes-release/helpers/node"
+)
+
+// Prefix is that of the labels with which BOSH describes the instance of a Node. An admission policy refuses them from nodes.
+const Prefix = "bosh.io/"
+
+const (
+	// findTimeout limits the search for one instance.
+	findTimeout = 30 * time.Second
+	// firstRetry and maxRetry are the pauses before a failed search is repeated.
+	firstRetry, maxRetry = time.Second, time.Minute
+)
+
+// Machines knows VMs by the names of their Nodes; see node.Authority.
+type Machines interface {
+	Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error)
+}
+
+// Instances finds the instance of a Node, whatever the node says of itself.
+type Instances struct {
+	// Records is the path of the agent's file with the instances of all deployments.
+	Records string
+	// Deployment and Domain are this deployment's.
+	Deployment, Domain string
+	// Cloud knows the addresses of a Node's VM; nil if the Node's name is that of the instance.
+	Cloud Machines
+}
+
+// Labels returns the labels of a Node, with Prefix.
+func (i *Instances) Labels(ctx context.Context, name string) (map[string]string, error) {
+	records, err := boshdns.Load(i.Records, i.Deployment, i.Domain)
+	if err != nil {
+		return nil, err
+	}
+	is := func(r boshdns.Record) bool { return node.BOSHName(r.InstanceGroup, r.ID) == name }
+	what := "this name"
+	if i.Cloud != nil {
+		machine, err := i.Cloud.Find(ctx, name, nil)
+		if err != nil {
+			return nil, fmt.Errorf("find the VM of Node %s: %w", name, err)
+		}
+		is = func(r boshdns.Record) bool { return machine.Has(r.IP.String()) }
+		what = fmt.Sprintf("an address of its VM, %s %v", machine.ID, machine.Addresses)
+	}
+	for _, r := range records {
+		if !is(r) {
+			continue
+		}
+		labels := map[string]string{"deployment": i.Deployment, "instance-group": r.InstanceGroup, "instance-id": r.ID, "az": r.AZ, "network": r.Network}
+		prefixed := map[string]string{}
+		for key, value := range labels {
+			if value != "" {
+				prefixed[Prefix+key] = value
+			}
+		}
+		return prefixed, nil
+	}
+	return nil, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
+}
+
+// KeepInstances sets the labels with Prefix on all Nodes, and removes others with Prefix, until ctx ends. find returns the labels of a
+// Node; it is asked once for each Node.
+func KeepInstances(ctx context.Context, client kubernetes.Interface, find func(ctx context.Context, name string) (map[string]string, error), log *slog.Logger) error {
+	factory := informers.NewSharedInformerFactory(client, resync)
+	nodes := factory.Core().V1().Nodes()
+	k := &instanceKeeper{client: client, nodes: nodes.Lister(), find: find, log: log, known: map[types.UID]map[string]string{}}
+	k.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry))
+	defer k.queue.ShutDown()
+	enqueue := func(object any) {
+		if n, ok := object.(*corev1.Node); ok {
+			k.queue.Add(n.Name)
+		}
+	}
+	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    enqueue,
+		UpdateFunc: func(_, object any) { enqueue(object) },
+		DeleteFunc: k.forget,
+	}); err != nil {
+		return fmt.Errorf("watch Nodes: %w", err)
+	}
+	factory.StartWithContext(ctx)
+	defer factory.Shutdown()
+	log.Info("keeping the labels of instances", "prefix", Prefix)
+	context.AfterFunc(ctx, k.queue.ShutDown)
+	for k.next(ctx) {
+	}
+	return nil
+}
+
+type instanceKeeper struct {
+	client kubernetes.Interface
+	nodes  corelisters.NodeLister
+	find   func(ctx context.Context, name string) (map[string]string, error)
+	log    *slog.Logger
+	queue  workqueue.TypedRateLimitingInterface[string]
+
+	mu    sync.Mutex
+	known map[types.UID]map[string]string
+}
+
+func (k *instanceKeeper) forget(object any) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	if n, ok := object.(*corev1.Node); ok {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		delete(k.known, n.UID)
+	}
+}
+
+func (k *instanceKeeper) next(ctx context.Context) bool {
+	name, stopped := k.queue.Get()
+	if stopped {
+		return false
+	}
+	defer k.queue.Done(name)
+	if err := k.label(ctx, name); err != nil && ctx.Err() == nil {
+		k.log.Warn("cannot label the Node yet, retrying", "node", name, "error", err)
+		k.queue.AddRateLimited(name)
+		return true
+	}
+	k.queue.Forget(name)
+	return true
+}
+
+// label makes the Node's labels with Prefix those of its instance.
+func (k *instanceKeeper) label(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	object, err := k.nodes.Get(name)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	wanted, err := k.wanted(ctx, object)
+	if err != nil {
+		return err
+	}
+	changes := changed(object.Labels, wanted)
+	if len(changes) == 0 {
+		return nil
+	}
+	// With its UID, the patch does not label another Node of the same name, which may be registered meanwhile.
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID, "labels": changes}})
+	if err != nil {
+		return err
+	}
+	_, err = k.client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // an event about the Node that is there now follows
+	}
+	if err == nil {
+		k.log.Info("labeled the Node", "node", name, "uid", object.UID, "labels", changes)
+	}
+	return err
+}
+
+func (k *instanceKeeper) wanted(ctx context.Context, object *corev1.Node) (map[string]string, error) {
+	k.mu.Lock()
+	known, ok := k.known[object.UID]
+	k.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	found, err := k.find(ctx, object.Name)
+	if err != nil {
+		return nil, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.known[object.UID] = found
+	return found, nil
+}
+
+// changed returns the labels to set, and nil for those to remove.
+func changed(current, wanted map[string]string) map[string]any {
+	changes := map[string]any{}
+	for name, value := range wanted {
+		if was, ok := current[name]; !ok || was != value {
+			changes[name] = value
+		}
+	}
+	for name := range current {
+		if _, ok := wanted[name]; !ok && strings.HasPrefix(name, Prefix) {
+			changes[name] = nil
+		}
+	}
+	return changes
+}

@@ -1,0 +1,203 @@
+package nodelabels
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/helpers/addons"
+	"kubernetes-release/helpers/node"
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/test/kubetest"
+)
+
+const records = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [
+["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "kube", "10.0.0.4", "bosh"],
+["7d2b9c4e-0000-4000-8000-000000000002", "worker", null, "private", "kube", "10.0.0.5", "bosh"],
+["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "other", "10.0.0.6", "bosh"]]}`
+
+func writeRecords(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "records.json")
+	if err := os.WriteFile(path, []byte(records), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// cloudOf is a cloud with one VM.
+type cloudOf struct{ machine node.Machine }
+
+func (c cloudOf) Find(_ context.Context, name string, _ map[string]string) (node.Machine, error) {
+	if name != c.machine.Node {
+		return node.Machine{}, errors.New("no such VM")
+	}
+	return c.machine, nil
+}
+
+func TestLabelsAreOfTheInstance(t *testing.T) {
+	path := writeRecords(t)
+	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
+	machine := node.Machine{ID: "i-1", Node: "ip-10-0-0-5.ec2.internal", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	inCloud := &Instances{Records: path, Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{machine}}
+	first := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "3c5e8f1a-0000-4000-8000-000000000001", "bosh.io/az": "z1", "bosh.io/network": "private"}
+	second := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "7d2b9c4e-0000-4000-8000-000000000002", "bosh.io/network": "private"}
+	for name, test := range map[string]struct {
+		instances *Instances
+		node      string
+		want      map[string]string
+		problem   string
+	}{
+		"by name":          {named, "worker-3c5e8f1a", first, ""},
+		"by address":       {inCloud, machine.Node, second, ""},
+		"unknown name":     {named, "worker-00000000", nil, "no instance of deployment Kube has this name; 2 are known"},
+		"unknown VM":       {inCloud, "ip-10-0-0-4.ec2.internal", nil, "no such VM"},
+		"other deployment": {&Instances{Records: path, Deployment: "new", Domain: "bosh"}, "worker-3c5e8f1a", nil, "0 are known"},
+		"no records":       {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
+	} {
+		got, err := test.instances.Labels(t.Context(), test.node)
+		if !maps.Equal(got, test.want) || (err == nil) != (test.problem == "") || err != nil && !strings.Contains(err.Error(), test.problem) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of another
+// instance group, from registration on.
+func TestNodesCannotRelabelThemselves(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	admin := cluster.Admin()
+	dir := t.TempDir()
+	manifest, err := os.ReadFile("../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "10-nodes.yml"), manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{Dir: dir, Timeout: time.Minute}, log); err != nil {
+		t.Fatal(err)
+	}
+	const name = "worker-3c5e8f1a"
+	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
+	forged := map[string]string{"bosh.io/instance-group": "control", "bosh.io/other": "x", "disk": "fast"}
+	register := func() map[string]string {
+		t.Helper()
+		var created *corev1.Node
+		eventually.Succeeds(t, 30*time.Second, "a Node that has registered has no labels of BOSH", func() (err error) {
+			created, err = worker.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if _, ok := created.Labels["bosh.io/instance-group"]; !ok {
+				return nil
+			}
+			// The API server learns of policies a moment after they were written.
+			return errors.Join(errors.New("the label is there"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+		})
+		return created.Labels
+	}
+	if labels := register(); len(labels) != 1 || labels["disk"] != "fast" {
+		t.Errorf("after registration: %v", labels)
+	}
+
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh"}
+	go func() {
+		ended <- KeepInstances(ctx, cluster.ClientFor("system:kubelet-csr-approver"), instances.Labels, log)
+	}()
+	expectLabeled := func(when string) {
+		t.Helper()
+		eventually.Succeeds(t, 30*time.Second, when, func() error {
+			object, err := admin.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			wanted, err := instances.Labels(t.Context(), name)
+			if err != nil {
+				return err
+			}
+			wanted["disk"] = "fast"
+			if !maps.Equal(object.Labels, wanted) {
+				return fmt.Errorf("labels are %v", object.Labels)
+			}
+			return nil
+		})
+	}
+	expectLabeled("labeled by the authority")
+	attackLabels(t, worker, name)
+	expectLabeled("after the attacks")
+	if err := worker.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	register()
+	expectLabeled("registered again")
+	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/az": "z9", "bosh.io/more": "x"}); err != nil {
+		t.Fatal(err)
+	}
+	expectLabeled("changed by an administrator")
+
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("after the end of its context: %v", err)
+	}
+}
+
+// attackLabels tries each way in which a node can change labels.
+func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
+	t.Helper()
+	for what, labels := range map[string]map[string]any{
+		"change": {"bosh.io/instance-group": "control"}, "remove": {"bosh.io/instance-group": nil}, "add": {"bosh.io/team": "a"},
+	} {
+		for _, subresource := range []string{"", "status"} {
+			if err := patchLabels(t, worker, name, subresource, labels); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "bosh.io/") {
+				t.Errorf("%s a label through %q: %v, want it forbidden", what, subresource, err)
+			}
+		}
+	}
+	object, err := worker.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Labels["bosh.io/az"] = "z2"
+	if _, err := worker.CoreV1().Nodes().Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("update: %v, want it forbidden", err)
+	}
+	if err := patchLabels(t, worker, name, "", map[string]any{"disk": "slow"}); err != nil {
+		t.Errorf("a label of its own: %v", err)
+	}
+	if err := patchLabels(t, worker, name, "status", map[string]any{"disk": "fast"}); err != nil {
+		t.Errorf("a label of its own, with the status: %v", err)
+	}
+}
+
+func patchLabels(t *testing.T, client kubernetes.Interface, name, subresource string, labels map[string]any) error {
+	t.Helper()
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	subresources := []string{}
+	if subresource != "" {
+		subresources = append(subresources, subresource)
+	}
+	_, err = client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{}, subresources...)
+	return err
+}
