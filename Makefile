@@ -20,6 +20,7 @@ RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-serve
 STEPS_release := $(RELEASE_STEPS)
 STEPS_blobs := $(filter-out release:%,$(RELEASE_STEPS))
 STEPS_final-release := $(RELEASE_STEPS)
+STEPS_conformance := $(RELEASE_STEPS) lab:60 conformance-tool:20 deploy:120 conformance:3600
 STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
 export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
 export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
@@ -142,6 +143,12 @@ soak: release lab ## Run the tests that are slow by nature, in labs, as the pipe
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
 	@ci/go-build.sh cis $(BUILD)/bin ./cmd/cis
 	@ci/cis.sh
+
+.PHONY: conformance
+conformance: release lab ## Run the conformance tests of Kubernetes; results in .build/conformance; needs root (an hour; FOCUS="regexp" SKIP="regexp")
+	@ci/setup.sh busybox-static bind9-dnsutils netcat-openbsd
+	@ci/go-build.sh conformance-tool $(BUILD)/bin ./cmd/conformance
+	@ci/conformance.sh
 
 .PHONY: bench bench-size bench-deploy bench-updates bench-preflight bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (40 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)

@@ -1,5 +1,6 @@
 #!/bin/bash
-# Installs the Debian packages that building, testing and the lab need; does nothing when all are there.
+# setup.sh [PACKAGE…]: installs the Debian packages that building, testing and the lab need, and those that are named; does nothing when
+# all are there.
 set -euo pipefail
 
 wanted=(
@@ -12,6 +13,7 @@ wanted=(
   conntrack e2fsprogs ethtool iproute2 iptables kmod nftables socat util-linux xfsprogs # what programs of nodes call
   shellcheck                                         # make lint
   xz-utils                                           # packs the release's packages
+  "$@"
 )
 
 missing=()

@@ -3,8 +3,10 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -14,32 +16,42 @@ import (
 )
 
 func main() {
-	var results, remaining, output string
+	var remaining, output string
+	results := map[string]*string{cis.Control: new(string), cis.Worker: new(string)}
 	command := &cobra.Command{
 		Use: "cis", Short: "Compare results of kube-bench with the failures that are known to remain",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return compare(results, remaining, output) },
 	}
 	flags := command.Flags()
-	flags.StringVar(&results, "results", "", "`file` with what kube-bench printed as JSON, with the output of its tests")
+	for _, vm := range slices.Sorted(maps.Keys(results)) {
+		flags.StringVar(results[vm], vm, "", "`file` with what kube-bench printed on a "+vm+" VM as JSON, with the output of its tests")
+		_ = command.MarkFlagRequired(vm) // fails for an unknown flag only
+	}
 	flags.StringVar(&remaining, "remaining", "", "`file` with the failures that remain, and their reasons")
 	flags.StringVar(&output, "output", "", "`folder` for report.txt and junit.xml")
-	for _, name := range []string{"results", "remaining", "output"} {
+	for _, name := range []string{"remaining", "output"} {
 		_ = command.MarkFlagRequired(name) // fails for an unknown flag only
 	}
 	cli.Main(command)
 }
 
-func compare(resultsFile, remainingFile, output string) error {
-	content, err := os.ReadFile(resultsFile)
-	if err != nil {
-		return err
+func compare(results map[string]*string, remainingFile, output string) error {
+	var checks []cis.Check
+	for _, vm := range slices.Sorted(maps.Keys(results)) {
+		file := *results[vm]
+		content, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		found, err := cis.ParseResults(vm, content)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		checks = append(checks, found...)
 	}
-	checks, err := cis.ParseResults(content)
+	content, err := os.ReadFile(remainingFile)
 	if err != nil {
-		return fmt.Errorf("%s: %w", resultsFile, err)
-	}
-	if content, err = os.ReadFile(remainingFile); err != nil {
 		return err
 	}
 	remaining, err := cis.ParseRemaining(content)

@@ -1,7 +1,6 @@
 package acceptance
 
 import (
-	"bytes"
 	"context"
 	"crypto"
 	"crypto/rand"
@@ -14,14 +13,12 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"math/big"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,13 +29,12 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/partial"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/awssim"
+	"kubernetes-release/test/registry"
 )
 
 // Names of the API outside the deployment: of the load balancer, and of a DNS record for the control VMs.
@@ -344,68 +340,21 @@ const registryUser, registryPassword = "puller", "correct horse"
 // newPrivateRegistry returns a registry with one image.
 func (l *lab) newPrivateRegistry(t *testing.T) *privateRegistry {
 	t.Helper()
-	content := map[string][]byte{}
 	image, err := random.Image(1024, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers, err := image.Layers()
-	if err != nil {
+	images := registry.New()
+	if err := images.Add("team/image", "1", image); err != nil {
 		t.Fatal(err)
 	}
-	add := func(digest v1.Hash, reader io.ReadCloser, err error) {
-		t.Helper()
-		var data []byte
-		if err == nil {
-			data, err = io.ReadAll(reader)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		content[digest.String()] = data
-	}
-	layerDigest, err := layers[0].Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	layer, err := layers[0].Compressed()
-	add(layerDigest, layer, err)
-	config, err := partial.ConfigLayer(image)
-	if err != nil {
-		t.Fatal(err)
-	}
-	configDigest, err := config.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := config.Uncompressed()
-	add(configDigest, text, err)
-	manifest, err := image.RawManifest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := image.Digest()
-	if err != nil {
-		t.Fatal(err)
-	}
-	content[digest.String()], content["1"] = manifest, manifest
-
 	url, ca := l.serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		data, found := content[path.Base(r.URL.Path)]
-		user, password, _ := r.BasicAuth()
-		switch {
-		case user != registryUser || password != registryPassword:
+		if user, password, _ := r.BasicAuth(); user != registryUser || password != registryPassword {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
-		case !found:
-			w.WriteHeader(http.StatusNotFound)
-		default:
-			if strings.Contains(r.URL.Path, "/manifests/") {
-				w.Header().Set("Content-Type", "application/vnd.docker.distribution.manifest.v2+json")
-				w.Header().Set("Docker-Content-Digest", digest.String())
-			}
-			http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
+			return
 		}
+		images.ServeHTTP(w, r)
 	}))
 	host := strings.TrimPrefix(url, "https://")
 	return &privateRegistry{host: host, image: host + "/team/image:1", ca: ca}

@@ -5,6 +5,7 @@ package cis
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,8 +24,17 @@ const (
 // noOutput stands for nothing found in remaining.yml.
 const noOutput = "(no output)"
 
-// sections are those of the benchmark. Results that lack one say nothing about the cluster.
-var sections = []string{"master", "etcd", "controlplane", "node", "policies"}
+// sections are those of the benchmark that each VM is checked for. Results that lack one say nothing about the cluster.
+var sections = map[string][]string{
+	Control: {"master", "etcd", "controlplane", "node", "policies"},
+	Worker:  {"node"},
+}
+
+// VMs that are checked.
+const (
+	Control = "control"
+	Worker  = "worker"
+)
 
 // Check is one check of the benchmark, with what kube-bench found.
 type Check struct {
@@ -33,10 +43,12 @@ type Check struct {
 	Status      string `json:"status"`
 	Found       string `json:"actual_value"`
 	Reason      string `json:"reason"`
+	// VM is where it was made, Control or Worker.
+	VM string `json:"-"`
 }
 
-// ParseResults reads what `kube-bench run --json --include-test-output` prints (check/controls.go of kube-bench).
-func ParseResults(content []byte) ([]Check, error) {
+// ParseResults reads what `kube-bench run --json --include-test-output` prints on a VM (check/controls.go of kube-bench).
+func ParseResults(vm string, content []byte) ([]Check, error) {
 	var results struct {
 		Controls []struct {
 			NodeType string `json:"node_type"`
@@ -49,16 +61,19 @@ func ParseResults(content []byte) ([]Check, error) {
 		return nil, fmt.Errorf("read the results of kube-bench: %w", err)
 	}
 	var checks []Check
-	missing := slices.Clone(sections)
+	missing := slices.Clone(sections[vm])
 	for _, control := range results.Controls {
 		for _, group := range control.Tests {
-			checks = append(checks, group.Results...)
+			for _, check := range group.Results {
+				check.VM = vm
+				checks = append(checks, check)
+			}
 			missing = slices.DeleteFunc(missing, func(section string) bool { return section == control.NodeType && len(group.Results) > 0 })
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the results of kube-bench have no checks of %s; it must run with all targets (%s)",
-			strings.Join(missing, ", "), strings.Join(sections, ", "))
+		return nil, fmt.Errorf("the results of kube-bench have no checks of %s; on a %s VM it must run with the targets %s",
+			strings.Join(missing, ", "), vm, strings.Join(sections[vm], ","))
 	}
 	return checks, nil
 }
@@ -128,7 +143,7 @@ type Outcome struct {
 	Problem string // why the comparison fails
 }
 
-// Compare sets the checks against the remaining failures. Each failure must have a reason, and each reason a failure.
+// Compare sets the checks against the remaining failures. Each failure must have a reason, and each reason a failure on some VM.
 func Compare(checks []Check, remaining []Remaining) []Outcome {
 	reasons := map[string]*Remaining{}
 	for i := range remaining {
@@ -136,13 +151,18 @@ func Compare(checks []Check, remaining []Remaining) []Outcome {
 			reasons[id] = &remaining[i]
 		}
 	}
+	unknown := maps.Clone(reasons)
+	fails := map[string]bool{}
+	for _, check := range checks {
+		fails[check.ID] = fails[check.ID] || check.Status == fail
+	}
 	var outcomes []Outcome
 	for _, check := range checks {
 		outcome := Outcome{Check: check}
 		reason := reasons[check.ID]
-		delete(reasons, check.ID)
+		delete(unknown, check.ID)
 		switch {
-		case check.Status != fail && reason != nil:
+		case reason != nil && !fails[check.ID]:
 			outcome.Problem = "stale: it does not fail any more (" + check.Status + "); remove its reason"
 		case check.Status == fail && reason == nil:
 			outcome.Problem = "fails without a reason"
@@ -154,7 +174,7 @@ func Compare(checks []Check, remaining []Remaining) []Outcome {
 		}
 		outcomes = append(outcomes, outcome)
 	}
-	for _, id := range sortedKeys(reasons) {
+	for _, id := range sortedKeys(unknown) {
 		outcomes = append(outcomes, Outcome{Check: Check{ID: id}, Problem: "stale: the benchmark has no such check; remove its reason"})
 	}
 	return outcomes

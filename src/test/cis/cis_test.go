@@ -10,7 +10,7 @@ import (
 // results are what kube-bench prints with one check in each section, all of which pass, and the given ones.
 func results(more string) string {
 	var controls []string
-	for _, section := range sections {
+	for _, section := range sections[Control] {
 		controls = append(controls, `{"id":"1","node_type":"`+section+`","tests":[{"results":[{"test_number":"`+section+`","status":"PASS"}]}]}`)
 	}
 	return `{"Controls":[` + strings.Join(controls, ",") + `,{"node_type":"master","tests":[{"results":[` + more + `]}]}]}`
@@ -18,7 +18,7 @@ func results(more string) string {
 
 func parse(t *testing.T, more string) []Check {
 	t.Helper()
-	checks, err := ParseResults([]byte(results(more)))
+	checks, err := ParseResults(Control, []byte(results(more)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,12 +67,39 @@ func TestCompare(t *testing.T) {
 }
 
 func TestResultsMustBeComplete(t *testing.T) {
-	_, err := ParseResults([]byte(strings.Replace(results(""), `"node_type":"etcd"`, `"node_type":"other"`, 1)))
+	_, err := ParseResults(Control, []byte(strings.Replace(results(""), `"node_type":"etcd"`, `"node_type":"other"`, 1)))
 	if err == nil || !strings.Contains(err.Error(), "no checks of etcd;") {
 		t.Errorf("got %v, want an error that names etcd", err)
 	}
-	if _, err := ParseResults([]byte("")); err == nil {
+	if _, err := ParseResults(Worker, []byte(`{"Controls":[]}`)); err == nil || !strings.Contains(err.Error(), "no checks of node;") {
+		t.Errorf("got %v, want an error that names node", err)
+	}
+	if _, err := ParseResults(Control, []byte("")); err == nil {
 		t.Error("no results are accepted")
+	}
+}
+
+// TestReasonIsForEveryVM: the same check is made on several VMs.
+func TestReasonIsForEveryVM(t *testing.T) {
+	list, err := ParseRemaining([]byte(`[{checks: ["4.1.1"], found: permissions=640, reason: the group needs it}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const failed = `{"test_number":"4.1.1","status":"FAIL","actual_value":"permissions=640"}`
+	worker, err := ParseResults(Worker, []byte(`{"Controls":[{"node_type":"node","tests":[{"results":[`+failed+`]}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := parse(t, strings.Replace(failed, "FAIL", "PASS", 1))
+	if problems := Problems(Compare(append(passed, worker...), list)); len(problems) > 0 {
+		t.Errorf("the check passes on one VM: problems %+v", problems)
+	}
+	outcomes := Compare(append(parse(t, failed), worker...), list)
+	if problems := Problems(outcomes); len(problems) > 0 {
+		t.Errorf("problems %+v", problems)
+	}
+	if table := Table(outcomes); strings.Count(table, "4.1.1") != 2 || !strings.Contains(table, "worker") {
+		t.Errorf("the table does not name the VM:\n%s", table)
 	}
 }
 

@@ -31,7 +31,7 @@ func Table(outcomes []Outcome) string {
 		if o.Problem != "" {
 			note = "UNEXPECTED: " + o.Problem
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", o.Status, o.ID, o.Description, strings.ReplaceAll(note, "\n", " "))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", o.Status, o.VM, o.ID, o.Description, strings.ReplaceAll(note, "\n", " "))
 	}
 	_ = table.Flush() // a buffer takes everything
 	fmt.Fprintf(&buffer, "%d passed, %d failed (%d unexpected or stale), %d for a person to check\n",
@@ -61,7 +61,7 @@ func JUnit(outcomes []Outcome) ([]byte, error) {
 		Cases    []testCase `xml:"testcase"`
 	}{Name: "CIS Kubernetes Benchmark", Tests: len(outcomes)}
 	for _, o := range outcomes {
-		c := testCase{Name: strings.TrimSpace(o.ID + " " + o.Description), Class: "cis"}
+		c := testCase{Name: strings.TrimSpace(o.ID + " " + o.Description), Class: strings.TrimSuffix("cis."+o.VM, ".")}
 		switch {
 		case o.Problem != "":
 			c.Failure = &message{o.Problem}

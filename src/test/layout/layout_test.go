@@ -22,6 +22,7 @@ var mayImport = map[string][]string{
 	"cmd/smoke-server":    {"helpers/", "internal/"},
 	"cmd/components":      {"release/", "internal/"},
 	"cmd/cis":             {"test/", "internal/"},
+	"cmd/conformance":     {"test/", "internal/"},
 	"cmd/release":         {"release/", "internal/"},
 	"cmd/gobuild":         {"release/", "internal/"},
 	"cmd/pictures":        {"test/", "internal/"},

@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLibraries(t *testing.T) {
+	const list = `	linux-vdso.so.1 (0x00007ffd8a5f2000)
+	libtinfo.so.6 => /lib/x86_64-linux-gnu/libtinfo.so.6 (0x00007f1)
+	/lib64/ld-linux-x86-64.so.2 (0x00007f2)
+`
+	if got, want := libraries(list), []string{"/lib/x86_64-linux-gnu/libtinfo.so.6", "/lib64/ld-linux-x86-64.so.2"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestProgramsOfImagesMustExist: an image without its program would fail in a test, with less to see.
+func TestProgramsOfImagesMustExist(t *testing.T) {
+	folder := t.TempDir()
+	_, _, err := ImageSources{Programs: folder, Module: folder}.Registry(nil)
+	for _, program := range []string{"agnhost", "etcd", "nonewprivs", "pause", "sample-apiserver"} {
+		if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, program)) {
+			t.Errorf("got %v, want an error about %s", err, program)
+		}
+	}
+}
+
+// TestTestsAreOfTheReleasesKubernetes: conformance is that of the version that the release ships.
+func TestTestsAreOfTheReleasesKubernetes(t *testing.T) {
+	pin := regexp.MustCompile(`(?m)^\s(k8s\.io/\S+) (v\S+)`)
+	versions := map[string]string{}
+	content, err := os.ReadFile("../../components/kubernetes/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range pin.FindAllStringSubmatch(string(content), -1) {
+		versions[match[1]] = match[2]
+	}
+	if content, err = os.ReadFile("../../tools/conformance/go.mod"); err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, match := range pin.FindAllStringSubmatch(string(content), -1) {
+		module, version := match[1], match[2]
+		if want := versions[module]; want != "" {
+			compared++
+			if version != want {
+				t.Errorf("tools/conformance has %s %s, components/kubernetes %s", module, version, want)
+			}
+		}
+	}
+	if versions["k8s.io/kubernetes"] == "" || compared < 10 {
+		t.Errorf("%d modules were compared", compared)
+	}
+}
