@@ -178,7 +178,7 @@ func read(path string) (Info, error) {
 	}
 	defer func() { _ = db.Close() }()
 	info := Info{Size: size}
-	return info, db.View(func(tx *bbolt.Tx) error { return info.read(tx) })
+	return info, db.View(info.read)
 }
 
 // Buckets and keys of etcd's storage (server/storage/schema/bucket.go).

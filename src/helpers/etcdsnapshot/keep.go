@@ -35,7 +35,7 @@ func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 			log.Error("no snapshot", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval
 		}
-		if err := poll.Sleep(ctx, wait); err != nil {
+		if poll.Sleep(ctx, wait) != nil {
 			return nil
 		}
 	}
@@ -48,7 +48,7 @@ func (c *Config) due(now time.Time) (time.Duration, error) {
 		return 0, err
 	}
 	newest, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(names[len(names)-1], prefix), suffix))
-	if err != nil || newest.After(now) {
+	if written := err == nil; !written || newest.After(now) {
 		return 0, nil // a name that was not written here, or the clock was set back
 	}
 	return newest.Add(c.Interval.Std()).Sub(now), nil
@@ -117,7 +117,7 @@ func (c *Config) space() error {
 	if err := syscall.Statfs(c.Dir, &disk); err != nil {
 		return err
 	}
-	if free := int64(disk.Bavail) * disk.Bsize; free < 2*stat.Size() { //nolint:unconvert // the type of Bsize depends on the architecture
+	if free := int64(disk.Bavail) * disk.Bsize; free < 2*stat.Size() {
 		return fmt.Errorf("%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of etcd; lower snapshots.keep or enlarge the persistent disk",
 			c.Dir, free, stat.Size())
 	}
