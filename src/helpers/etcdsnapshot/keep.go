@@ -25,7 +25,7 @@ const (
 
 // Run takes a snapshot whenever the newest one is older than the interval, until ctx ends. Snapshots that fail are logged and repeated.
 func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
-	for {
+	for ctx.Err() == nil {
 		wait, err := c.due(time.Now())
 		if err == nil && wait <= 0 {
 			_, err = c.Take(ctx, time.Now(), log)
@@ -35,10 +35,9 @@ func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 			log.Error("no snapshot", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval
 		}
-		if poll.Sleep(ctx, wait) != nil {
-			return nil
-		}
+		_ = poll.Sleep(ctx, wait) // fails if ctx ends
 	}
+	return nil
 }
 
 // due returns the time until the next snapshot.
