@@ -58,15 +58,21 @@ func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 	return answer
 }
 
+// generatedPolicy is what an operator of the deployment attaches to a role.
+func generatedPolicy(t *testing.T, role string) []byte {
+	t.Helper()
+	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC, "--storage").Output()
+	if err != nil {
+		t.Fatalf("iam-policy: %v", err)
+	}
+	return policy
+}
+
 // enforce gives the roles of the lab exactly the policies that cloud-preflight generates.
 func (l *lab) enforce(t *testing.T) {
 	t.Helper()
 	for _, role := range []string{"control", "worker"} {
-		policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
-		if err != nil {
-			t.Fatalf("iam-policy: %v", err)
-		}
-		l.cloud(t, http.MethodPut, "roles/kubernetes-"+role+"/policies/kubernetes", policy)
+		l.cloud(t, http.MethodPut, "roles/kubernetes-"+role+"/policies/kubernetes", generatedPolicy(t, role))
 	}
 }
 
@@ -157,12 +163,8 @@ func (l *lab) policyActions(t *testing.T) map[string]bool {
 	t.Helper()
 	actions := map[string]bool{}
 	for _, role := range []string{"control", "worker"} {
-		document, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
-		if err != nil {
-			t.Fatalf("iam-policy: %v", err)
-		}
 		var policy iam.Policy
-		if err := json.Unmarshal(document, &policy); err != nil {
+		if err := json.Unmarshal(generatedPolicy(t, role), &policy); err != nil {
 			t.Fatal(err)
 		}
 		for _, statement := range policy.Statement {

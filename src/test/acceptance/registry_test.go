@@ -88,10 +88,7 @@ func (l *lab) pullEvents(t *testing.T, pod, image, want string) {
 // checkPullWithoutPermission takes from the workers' role what the generated policy lets it pull with. The pod's event, which names the
 // image, and the preflight, which names the permission, tell it.
 func (l *lab) checkPullWithoutPermission(t *testing.T, image string) {
-	generated, err := exec.CommandContext(t.Context(), filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", "worker", "--cluster", labCluster).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	generated := generatedPolicy(t, "worker")
 	l.cloud(t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes", bytes.ReplaceAll(generated, []byte("ecr:BatchGetImage"), []byte("ecr:ListImages")))
 	defer l.cloud(t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes", generated)
 	l.pullEvents(t, "denied", image, "403 Forbidden")
