@@ -383,16 +383,5 @@ func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 // checkPrivateRegistry pulls an image in a pod without an image pull secret. The image holds nothing that could run.
 func (l *lab) checkPrivateRegistry(t *testing.T, private *privateRegistry) {
 	t.Helper()
-	l.mustKubectl(t, "", "run", "private", "--image="+private.image, "--restart=Never")
-	waitFor(t, time.Minute, "pull from the private registry", func() error {
-		out, err := l.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name=private", "-o", `jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)
-		if err == nil && !strings.Contains(out, "Pulled Successfully pulled image") {
-			err = errors.New("not pulled")
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
-	l.mustKubectl(t, "", "delete", "pod", "private", "--wait=false")
+	l.pullEvents(t, "private", private.image, "Pulled Successfully pulled image")
 }

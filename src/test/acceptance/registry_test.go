@@ -71,7 +71,8 @@ func (l *lab) pushToECR(t *testing.T, repository string) string {
 // pullEvents starts a pod with the image on a worker and waits for an event with the text.
 func (l *lab) pullEvents(t *testing.T, pod, image, want string) {
 	t.Helper()
-	l.mustKubectl(t, "", "run", pod, "--image="+image, "--image-pull-policy=Always", "--restart=Never")
+	l.mustKubectl(t, "", "run", pod, "--image="+image, "--image-pull-policy=Always", "--restart=Never",
+		`--overrides={"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}}}`)
 	waitFor(t, time.Minute, "the event "+want, func() error {
 		out, err := l.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name="+pod, "-o", `jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)
 		if err == nil && !strings.Contains(out, want) {
