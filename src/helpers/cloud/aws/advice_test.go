@@ -91,7 +91,7 @@ var masks = []string{"metadata-service", "instance-profile", "role-credentials",
 var (
 	adviceSeed     = flag.String("advice-seed", "", "check the advice for the account with this seed only")
 	adviceFirst    = flag.Uint64("advice-first", 0, "seed of the first random account")
-	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 200, or 40 in short mode")
+	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 80, or 15 in short mode")
 )
 
 // foundFailures are seeds whose accounts showed faults.
@@ -117,9 +117,9 @@ func TestAdviceLeadsToAPass(t *testing.T) {
 		switch {
 		case accounts != 0:
 		case testing.Short():
-			accounts = 40
+			accounts = 15
 		default:
-			accounts = 200
+			accounts = 80
 		}
 		for n := range accounts {
 			seeds = append(seeds, *adviceFirst+uint64(n))
