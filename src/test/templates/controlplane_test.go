@@ -202,7 +202,7 @@ func preStart(t *testing.T, job string) {
 	}
 }
 
-// start runs a job's process as bpm does.
+// start runs a job's first process, which has its name, as bpm does.
 func start(t *testing.T, job, logs string) {
 	t.Helper()
 	if err := os.MkdirAll(logs, 0o755); err != nil {
@@ -222,7 +222,7 @@ func start(t *testing.T, job, logs string) {
 	if err == nil {
 		err = yaml.Unmarshal(text, &bpm)
 	}
-	if err != nil || len(bpm.Processes) != 1 || bpm.Processes[0].Name != job {
+	if err != nil || len(bpm.Processes) == 0 || bpm.Processes[0].Name != job {
 		t.Fatalf("%s: bpm.yml: %v, %v", job, bpm, err)
 	}
 	command := exec.Command(bpm.Processes[0].Executable, bpm.Processes[0].Args...)
