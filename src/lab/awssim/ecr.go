@@ -113,6 +113,9 @@ func (w *World) layersHost() string {
 	return fmt.Sprintf("prod-%[1]s-starport-layer-bucket.s3.%[1]s.%[2]s", w.Region, w.domain())
 }
 
+// registryHosts are the host of images and that of their layers.
+func (w *World) registryHosts() []string { return []string{w.RegistryHost(), w.layersHost()} }
+
 // domain is the partition's.
 func (w *World) domain() string {
 	if w.Partition == "aws-cn" {

@@ -26,7 +26,7 @@ const layerURLLifetime = time.Hour
 func (s *Simulator) RegistryHosts() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return []string{s.world.RegistryHost(), s.world.layersHost()}
+	return s.world.registryHosts()
 }
 
 // RegistryHandler serves the account's private registry, Amazon Elastic Container Registry: a registry of its own library behind

@@ -237,7 +237,7 @@ func (s *Simulator) Names() map[string][]netip.Addr {
 		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
 	}
 	if s.options.Registry.IsValid() {
-		for _, host := range []string{s.world.RegistryHost(), s.world.layersHost()} {
+		for _, host := range s.world.registryHosts() {
 			names[host] = []netip.Addr{s.options.Registry}
 		}
 	}
