@@ -66,7 +66,12 @@ type Deploys struct {
 
 // Measure deploys and starts by hand in turn, each in a fresh VM, and returns the figures: time, and memory of the deployed processes
 // (PSS and RSS). It always removes the lab.
-func (d *Deploys) Measure(ctx context.Context) (_ []Figure, err error) {
+func (d *Deploys) Measure(ctx context.Context) ([]Figure, error) {
+	return d.inLab(ctx, d.measure)
+}
+
+// inLab prepares a lab, measures in it, and removes it again, also if the measurement fails.
+func (d *Deploys) inLab(ctx context.Context, measure func(context.Context) ([]Figure, error)) (_ []Figure, err error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a lab requires root")
 	}
@@ -80,7 +85,7 @@ func (d *Deploys) Measure(ctx context.Context) (_ []Figure, err error) {
 			err = errors.Join(err, fmt.Errorf("the lab in %s was not removed; run `bin/lab down --all --state %s`: %w", d.state, d.state, cleanup))
 		}
 	}()
-	return d.measure(ctx)
+	return measure(ctx)
 }
 
 // prepare creates the working folder, and removes the lab of an earlier run that was killed.

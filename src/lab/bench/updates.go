@@ -3,7 +3,6 @@ package bench
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,20 +31,11 @@ type kind struct {
 
 // Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and watches, and returns
 // two figures for each: the share of failed requests, and the longest time without a successful one. It always removes the lab.
-func (u *Updates) Measure(ctx context.Context) (figures []Figure, err error) {
-	if os.Geteuid() != 0 {
-		return nil, errors.New("a lab requires root")
-	}
-	unlock, err := u.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	defer func() {
-		if cleanup := u.lab(context.WithoutCancel(ctx), downTimeout, "down", "--all"); cleanup != nil {
-			err = errors.Join(err, fmt.Errorf("the lab in %s was not removed; run `bin/lab down --all --state %s`: %w", u.state, u.state, cleanup))
-		}
-	}()
+func (u *Updates) Measure(ctx context.Context) ([]Figure, error) {
+	return u.inLab(ctx, u.measure)
+}
+
+func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	u.say("updates: deploying three control VMs and a worker; this is not measured")
 	shape := append([]string{"--release", u.release}, productionShape...)
 	if err := u.lab(ctx, upTimeout, "up", shape...); err != nil {
