@@ -216,16 +216,8 @@ func (c *call) describeVolumes(in describeVolumesInput) (*describeVolumesOutput,
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, c.volumeAttributes)
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeVolumesOutput{NextToken: next}
-	for _, v := range part {
-		out.Volumes = append(out.Volumes, c.volumeView(v))
-	}
-	return out, err
+	views, next, err := described(list, in.page, 1000, c.volumeAttributes, c.volumeView)
+	return &describeVolumesOutput{views, next}, err
 }
 
 // volumesWithIDs names all ids that do not exist in its error, as EC2 does.
