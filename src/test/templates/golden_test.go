@@ -130,6 +130,7 @@ var everything = map[string]values{
 	},
 	"smoke-tests": {
 		"api": values{"host": "api.example"}, "timeout": "1m", "load_balancer": values{"enabled": false, "types": []any{"nlb"}},
+		"storage": values{"enabled": true, "classes": []any{"fast"}, "timeout": "5m"},
 	},
 	"kubectl": {"api": values{"host": "api.example"}},
 }
