@@ -248,6 +248,7 @@ func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 }
 
 func TestAgainstRealControlPlane(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
 	readyNode(t, admin, "node-a")

@@ -281,6 +281,7 @@ func storageCluster(t *testing.T, cluster *kubetest.Cluster) dynamic.Interface {
 }
 
 func TestStorage(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	untyped := storageCluster(t, cluster)
 	readyNode(t, cluster.Admin(), "node-a")
