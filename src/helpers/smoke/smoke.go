@@ -24,7 +24,7 @@
 //
 //	""                       persistentvolumeclaims  create, get, list, patch
 //	""                       persistentvolumes       list, patch
-//	""                       pods                    create, delete, get
+//	""                       pods                    create, delete, get, patch
 //	storage.k8s.io           storageclasses          get
 //	snapshot.storage.k8s.io  volumesnapshots         create, get
 //	snapshot.storage.k8s.io  volumesnapshotclasses, volumesnapshotcontents  list

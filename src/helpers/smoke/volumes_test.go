@@ -118,7 +118,11 @@ func (w *world) expand(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	if claim.Status.Phase != corev1.ClaimBound || has.Cmp(wanted) >= 0 {
 		return
 	}
-	patch := fmt.Appendf(nil, `{"status":{"capacity":{"storage":%q}}}`, wanted.String())
+	patch := fmt.Appendf(nil, `{"status":{"capacity":{"storage":%q},"conditions":[]}}`, wanted.String())
+	pod, err := w.client.CoreV1().Pods(claim.Namespace).Get(ctx, claim.Name+"-second", metav1.GetOptions{})
+	if err != nil || pod.Annotations["kubernetes.bosh.io/touched"] == "" { // kubelet grows the file system when it syncs the pod
+		patch = []byte(`{"status":{"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
+	}
 	_, _ = w.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
