@@ -29,6 +29,7 @@ var s3Service = &service{
 // objectRequest is a request with the bucket in the path (Amazon S3 user guide, "Path-style requests").
 type objectRequest struct {
 	method, bucket, key string
+	prefix              string // of the names to list
 	content             []byte
 }
 
@@ -41,6 +42,8 @@ func (r objectRequest) action() string {
 		return "PutObject"
 	case r.method == http.MethodGet && r.key != "":
 		return "GetObject"
+	case r.method == http.MethodGet:
+		return "ListBucket"
 	}
 	return ""
 }
@@ -52,7 +55,7 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
-	request := objectRequest{method: r.Method, content: content}
+	request := objectRequest{method: r.Method, prefix: r.URL.Query().Get("prefix"), content: content}
 	request.bucket, request.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	entry := Call{
 		Service: s3Service.name, Action: request.action(), Source: host(r.RemoteAddr), RequestID: requestID(), Status: http.StatusOK,
@@ -64,13 +67,10 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 		entry.Status, entry.Code = refused.HTTPStatus(), refused.Code
 		w.Header().Set("Content-Type", "application/xml")
 		w.WriteHeader(entry.Status)
-		response, err = xml.Marshal(struct {
-			XMLName                  xml.Name `xml:"Error"`
-			Code, Message, RequestID string
-		}{Code: refused.Code, Message: refused.Message, RequestID: entry.RequestID})
-		if err != nil {
-			panic(err)
-		}
+		response = marshalXML(struct {
+			XMLName       xml.Name `xml:"Error"`
+			Code, Message string
+		}{Code: refused.Code, Message: refused.Message})
 	}
 	s.remember(entry)
 	_, _ = w.Write(response) // fails if the client has closed the connection
@@ -117,10 +117,41 @@ func (c *call) runObject(r objectRequest) ([]byte, error) {
 		return nil, &wire.Error{Code: "NoSuchBucket", Message: "The specified bucket does not exist", Status: http.StatusNotFound}
 	case c.action == "PutObject":
 		c.sim.objects[path] = r.content
+	case c.action == "ListBucket":
+		return c.listObjects(path, r.prefix)
 	case c.sim.objects[path] == nil:
 		return nil, &wire.Error{Code: "NoSuchKey", Message: "The specified key does not exist.", Status: http.StatusNotFound}
 	default:
 		return c.sim.objects[path], nil
 	}
 	return nil, nil
+}
+
+// listObjects lists the names of a bucket's objects, all of them in one page. The path is BUCKET/.
+func (c *call) listObjects(path, prefix string) ([]byte, error) {
+	type object struct {
+		Key  string
+		Size int
+	}
+	list := struct {
+		XMLName     xml.Name `xml:"ListBucketResult"`
+		Contents    []object
+		KeyCount    int
+		IsTruncated bool
+	}{}
+	for _, name := range sortedKeys(c.sim.objects) {
+		if key, ok := strings.CutPrefix(name, path); ok && strings.HasPrefix(key, prefix) {
+			list.Contents = append(list.Contents, object{key, len(c.sim.objects[name])})
+		}
+	}
+	list.KeyCount = len(list.Contents)
+	return marshalXML(list), nil
+}
+
+func marshalXML(v any) []byte {
+	text, err := xml.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
 }
