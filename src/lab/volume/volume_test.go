@@ -160,7 +160,7 @@ func TestMountsOfSeveralVMsAreSeen(t *testing.T) {
 	device, err := b.sh("stat -c '%Hr %Lr' /dev/nvme1n1")
 	b.must(err)
 	b.vm = second
-	b.wants("the other VM", "mknod /tmp/device b "+device+"; mount -o ro,noload /tmp/device /mnt; echo ok", "ok")
+	b.wants("the other VM", "mknod /dev/device b "+device+"; mount /dev/device /mnt; echo ok", "ok")
 	wants("mounted by both", first.Spec.Address, second.Spec.Address)
 	b.vm = first
 	b.wants("unmounted", "umount /mnt; echo ok", "ok")
