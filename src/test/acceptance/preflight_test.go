@@ -31,8 +31,8 @@ type cloudCall struct {
 	DryRun                           bool `json:"dry_run"`
 }
 
-// cloud calls the AWS simulator's admin API.
-func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
+// endpoint returns the URL of the AWS simulator.
+func (l *lab) endpoint(t *testing.T) string {
 	t.Helper()
 	env, err := os.ReadFile(filepath.Join(l.state, "aws.env"))
 	if err != nil {
@@ -42,7 +42,13 @@ func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 	if endpoint == nil {
 		t.Fatalf("aws.env has no endpoint:\n%s", env)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), method, string(endpoint[1])+"/_sim/"+path, bytes.NewReader(body))
+	return string(endpoint[1])
+}
+
+// cloud calls the AWS simulator's admin API.
+func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, l.endpoint(t)+"/_sim/"+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,11 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/awssim"
@@ -50,7 +55,8 @@ func TestSoakVolumes(t *testing.T) {
 	f.run(t, "20 pods and two claims", f.crowd)
 	f.run(t, "classes and volumes from before CSI", f.inTree)
 	f.run(t, "recreated VM", f.recreate)
-	f.run(t, "lost VM that BOSH recreates", f.lose)
+	f.run(t, "lost VM that BOSH recreates", f.loseRecreated)
+	f.run(t, "lost VM whose instance is terminated", f.loseTerminated)
 	f.run(t, "isolated VM that is said to be off", f.isolate)
 	f.run(t, "scaled away", f.scaleAway)
 	t.Run("the recorder of overlaps", f.playOverlap)
@@ -134,7 +140,12 @@ func (f *faults) claim(t *testing.T, name, class, instance string) {
 // runs waits until a pod runs.
 func (f *faults) runs(t *testing.T, pod string) {
 	t.Helper()
-	waitFor(t, recovery, "pod "+pod, func() error {
+	f.runsWithin(t, pod, recovery)
+}
+
+func (f *faults) runsWithin(t *testing.T, pod string, timeout time.Duration) {
+	t.Helper()
+	waitFor(t, timeout, "pod "+pod, func() error {
 		out, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", pod, "-o", `jsonpath={.status.phase} {.status.conditions[?(@.type=="Ready")].status}{.metadata.deletionTimestamp}`)
 		if err != nil || out != "Running True" {
 			events, _ := f.kubectl(t, "", "-n", "volumes", "get", "events", "-o", "jsonpath={range .items[-3:]}{.message}{\"\\n\"}{end}")
@@ -600,10 +611,7 @@ func (f *faults) recreate(t *testing.T) {
 // checkReleasedFirst expects the volumes of an instance to be detached before it is terminated.
 func (f *faults) checkReleasedFirst(t *testing.T) {
 	t.Helper()
-	var calls []awssim.Call
-	if err := json.Unmarshal(f.cloud(t, http.MethodGet, "calls?match=ec2:*", nil), &calls); err != nil {
-		t.Fatal(err)
-	}
+	calls := f.callsOf(t, "ec2:*")
 	index := func(action string) int {
 		return slices.IndexFunc(calls, func(c awssim.Call) bool { return c.Action == action && c.Code == "" && !c.DryRun })
 	}
@@ -611,6 +619,16 @@ func (f *faults) checkReleasedFirst(t *testing.T) {
 	if detached < 0 || terminated < 0 || detached > terminated {
 		t.Errorf("DetachVolume is call %d of EC2, TerminateInstances call %d", detached, terminated)
 	}
+}
+
+// callsOf returns the recorded calls of an action.
+func (f *faults) callsOf(t *testing.T, pattern string) []awssim.Call {
+	t.Helper()
+	var calls []awssim.Call
+	if err := json.Unmarshal(f.cloud(t, http.MethodGet, "calls?match="+pattern, nil), &calls); err != nil {
+		t.Fatal(err)
+	}
+	return calls
 }
 
 // scaleAway removes a worker, the last one, by a deploy.
@@ -632,23 +650,59 @@ func (f *faults) scaleAway(t *testing.T) {
 	f.nodes(t, 2)
 }
 
-// lose kills the VM, and lets BOSH create another one with its name, as the resurrector does.
-func (f *faults) lose(t *testing.T) {
-	instance, node, text := f.started(t)
-	lost := time.Now()
-	if out, err := f.lab.run(time.Minute, "kill", instance); err != nil {
-		t.Fatalf("kill: %v\n%s", err, out)
-	}
-	if out, err := f.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+// loseRecreated kills the VM, and lets BOSH create another one with its name, as the resurrector does.
+func (f *faults) loseRecreated(t *testing.T) {
+	instance, _, text := f.started(t)
+	lost := f.lose(t, instance)
+	f.replace(t)
 	t.Logf("the VM was recreated after %s", time.Since(lost).Round(100*time.Millisecond))
 	f.runs(t, "database-0")
 	f.has(t, "database-0", text)
 	recovered(t, lost)
-	f.nodes(t, 3)
 	f.leave(t, f.instanceOf(t, "database-0"), text)
-	f.mustKubectl(t, "", "get", "node", node)
+}
+
+// loseTerminated terminates the instance of the VM, which nobody recreates before the pod runs elsewhere. Kubernetes waits 6 minutes for the
+// node.
+func (f *faults) loseTerminated(t *testing.T) {
+	instance, node, text := f.started(t)
+	providerID := f.identity(t, instance).ProviderID
+	lost := f.lose(t, instance)
+	f.terminate(t, path.Base(providerID))
+	f.runsWithin(t, "database-0", 4*recovery)
+	f.movedFrom(t, node, text)
+	recovered(t, lost)
+	f.replace(t)
+}
+
+// lose takes a VM away, and returns when.
+func (f *faults) lose(t *testing.T, instance string) time.Time {
+	t.Helper()
+	if out, err := f.lab.run(time.Minute, "kill", instance); err != nil {
+		t.Fatalf("kill: %v\n%s", err, out)
+	}
+	return time.Now()
+}
+
+// replace lets BOSH create VMs that are missing.
+func (f *faults) replace(t *testing.T) {
+	t.Helper()
+	if out, err := f.up(); err != nil {
+		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
+	}
+	f.nodes(t, 3)
+}
+
+// terminate terminates an instance in EC2.
+func (f *faults) terminate(t *testing.T, id string) {
+	t.Helper()
+	client := ec2.New(ec2.Options{
+		Region: awssim.LabRegion, BaseEndpoint: aws.String(f.endpoint(t)),
+		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""),
+	})
+	if _, err := client.TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{id}}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // isolate cuts a VM off the network and lets an operator claim that it is off. Its pod goes on writing, so that EC2 does not detach the
@@ -684,6 +738,14 @@ func (f *faults) isolate(t *testing.T) {
 		return nil
 	})
 	// It still has the volume, and writes to it.
+	f.cloud(t, http.MethodDelete, "calls", nil)
+	refused := func() error {
+		if !slices.ContainsFunc(f.callsOf(t, "ec2:AttachVolume"), func(c awssim.Call) bool { return c.Code == "VolumeInUse" }) {
+			return errors.New("no AttachVolume was refused with VolumeInUse")
+		}
+		return nil
+	}
+	waitFor(t, recovery, "an attempt to attach the volume to another node", refused)
 	for range 5 {
 		f.ssh(t, instance, "sh", "-c", mountOf+`date > "$dir/isolated" && sync "$dir/isolated"`)
 		if phase := f.get(t, "pod", "database-0", "{.status.phase}"); phase != "Pending" {
