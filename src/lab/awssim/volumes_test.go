@@ -440,6 +440,20 @@ func TestCreateVolumeIsIdempotent(t *testing.T) {
 	}
 	_, err = create("one", 11)
 	wantCode(t, "another size", err, "IdempotentParameterMismatch")
+	tagged := func(values ...string) (string, error) {
+		specification := ec2types.TagSpecification{ResourceType: ec2types.ResourceTypeVolume}
+		for _, value := range values {
+			specification.Tags = append(specification.Tags, ec2types.Tag{Key: aws.String("key-" + value), Value: &value})
+		}
+		return v.create(ec2.CreateVolumeInput{ClientToken: aws.String("tags"), Size: aws.Int32(10), TagSpecifications: []ec2types.TagSpecification{specification}})
+	}
+	withTags, err := tagged("a", "b")
+	wantCode(t, "create with tags", err, "")
+	if again, err := tagged("b", "a"); again != withTags {
+		t.Errorf("tags in another order: got %q (%v), want %q", again, err, withTags)
+	}
+	_, err = tagged("a", "c")
+	wantCode(t, "another tag", err, "IdempotentParameterMismatch")
 	v.clock.advance(time.Second)
 	wantCode(t, "delete", v.remove(first), "")
 	v.clock.advance(time.Second)

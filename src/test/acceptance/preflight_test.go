@@ -2,6 +2,7 @@ package acceptance
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,7 +49,8 @@ func (l *lab) endpoint(t *testing.T) string {
 // cloud calls the AWS simulator's admin API.
 func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, l.endpoint(t)+"/_sim/"+path, bytes.NewReader(body))
+	// Cleanups use it too, for which the context of the test has ended.
+	request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), method, l.endpoint(t)+"/_sim/"+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
