@@ -34,7 +34,8 @@ const (
 // cloud no volume that nobody needs, and no volume was used by two machines.
 func TestSoakVolumes(t *testing.T) {
 	l := soak(t)
-	l.ops, l.vars = workerOps, []string{"worker_instances=2"}
+	// A volume is in one zone, and so must be the nodes.
+	l.ops, l.vars = append(slices.Clone(workerOps), "src/test/acceptance/testdata/volumes/one-zone.yml"), []string{"worker_instances=2"}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
@@ -76,7 +77,7 @@ type faults struct {
 func (f *faults) run(t *testing.T, name string, test func(*testing.T)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
-		t.Cleanup(func() { f.clean(t) })
+		defer f.clean(t) // in contrast to a cleanup, with the context of the test
 		test(t)
 	})
 }
@@ -463,7 +464,7 @@ func (f *faults) fillVolume(t *testing.T) {
 func (f *faults) fillDisk(t *testing.T) {
 	const dir = "/var/vcap/data/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com"
 	f.ssh(t, "worker/0", "sh", "-c", "mkdir -p "+dir+" && mount -t tmpfs -o size=4k,nr_inodes=1,mode=750 tmpfs "+dir)
-	t.Cleanup(func() { _, _ = f.script("worker/0", "umount "+dir) })
+	defer func() { _, _ = f.script("worker/0", "umount "+dir) }() // also after a failure
 	startClaim(t, f)
 	waitFor(t, recovery, "an event with the reason", func() error {
 		out := f.mustKubectl(t, "", "-n", "volumes", "get", "events", "--field-selector=involvedObject.name=data", "-o", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
@@ -709,13 +710,13 @@ func (f *faults) isolate(t *testing.T) {
 	instance, node, text := f.started(t)
 	link := f.ssh(t, instance, "sh", "-c", "ip -o -4 route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/'")
 	route := f.ssh(t, instance, "ip", "-4", "route", "show", "default")
-	t.Cleanup(func() { // also after a failure
+	defer func() { // also after a failure
 		f.ssh(t, instance, "sh", "-c", "ip link set "+link+" up; ip route replace "+route)
 		if out, err := f.kubectl(t, "", "taint", "node", node, "node.kubernetes.io/out-of-service-"); err != nil {
 			t.Errorf("taint: %v: %s", err, out)
 		}
 		f.mustKubectl(t, "", "wait", "node", node, "--for=condition=Ready", "--timeout=90s")
-	})
+	}()
 	f.ssh(t, instance, "ip", "link", "set", link, "down")
 	waitFor(t, recovery, "the node is not Ready", func() error {
 		out, err := f.kubectl(t, "", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
@@ -756,7 +757,7 @@ func (f *faults) isolate(t *testing.T) {
 
 // playOverlap mounts a volume on two VMs, which must be recorded; else the other tests prove nothing.
 func (f *faults) playOverlap(t *testing.T) {
-	t.Cleanup(func() { f.clean(t) })
+	defer f.clean(t)
 	startAndWait(t, f)
 	device := f.ssh(t, "worker/0", "sh", "-c", mountOf+`stat -c '%Hd %Ld' "$dir"`)
 	f.ssh(t, "control/0", "sh", "-c", "mknod /dev/overlap b "+device+" && mkdir -p /tmp/overlap && mount -t xfs /dev/overlap /tmp/overlap")
