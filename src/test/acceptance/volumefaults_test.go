@@ -699,7 +699,7 @@ func (f *faults) terminate(t *testing.T, id string) {
 func (f *faults) ec2(t *testing.T) *ec2.Client {
 	t.Helper()
 	return ec2.New(ec2.Options{
-		Region: awssim.LabRegion, BaseEndpoint: aws.String(f.endpoint(t)),
+		Region: awssim.LabRegion, BaseEndpoint: aws.String(f.awsEndpoint(t)),
 		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""),
 	})
 }
