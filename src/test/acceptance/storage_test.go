@@ -13,10 +13,11 @@ import (
 	"time"
 
 	"kubernetes-release/internal/tail"
+	"kubernetes-release/lab/awssim"
 )
 
 // checkVolumes makes a claim, whose data must survive a move of the pod to another node, with a StorageClass and a PersistentVolume from
-// before CSI. The errand smoke-tests does the same, and more, with the classes of the release.
+// before CSI. The errand smoke-tests does the same, and more, with the classes of the release. Faults are in TestSoakVolumes.
 func (l *lab) checkVolumes(t *testing.T) {
 	v := &volumes{lab: l, image: l.smokeImage(t)}
 	// A volume is in one zone, and so must be the nodes.
@@ -43,15 +44,18 @@ func (l *lab) checkVolumes(t *testing.T) {
 		}
 		return err
 	})
-	l.mustKubectl(t, "", "delete", "pv/static", "storageclass/in-tree")
+	l.mustKubectl(t, "", "delete", "pv/static", "storageclass/in-tree", "storageclass/xfs")
 	l.checkVolumesOfTheCloud(t, id)
 }
 
-// checkVolumesOfTheCloud expects that the cloud has no volumes but these, and no snapshots.
+// checkVolumesOfTheCloud expects that the cloud has no volumes but these, and no snapshots, and that no volume was used by two machines.
 func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 	t.Helper()
 	waitFor(t, time.Minute, "volumes of the cloud", func() error {
-		var world struct{ Volumes, Snapshots []struct{ ID string } }
+		var world struct {
+			Volumes, Snapshots []struct{ ID string }
+			Overlaps           []awssim.Overlap
+		}
 		if err := json.Unmarshal(l.cloud(t, http.MethodGet, "world", nil), &world); err != nil {
 			return err
 		}
@@ -61,6 +65,9 @@ func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 		}
 		if !slices.Equal(ids, want) {
 			return fmt.Errorf("the cloud has %v, want %v", ids, want)
+		}
+		if len(world.Overlaps) > 0 {
+			return fmt.Errorf("volumes were used by several machines: %+v", world.Overlaps)
 		}
 		return nil
 	})
