@@ -44,7 +44,6 @@ const (
 // Steps lists every step, in order.
 var Steps = []Step{Add, Switch, Remove}
 
-
 // certificate is the value of a variable of the type certificate.
 type certificate struct {
 	CA          string `yaml:"ca"`

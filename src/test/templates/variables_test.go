@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,4 +110,32 @@ func certificateVariables(node any) []values {
 		}
 	}
 	return found
+}
+
+// TestTrustComesFromCertificates: while a CA is being replaced, only the attribute ca of certificates that it has signed contains both
+// CAs (CredHub's docs/ca-rotation.md); the CA's own attributes are those of the one that signs.
+func TestTrustComesFromCertificates(t *testing.T) {
+	signer := regexp.MustCompile(`\A\(\((\w+_ca)\.(certificate|private_key)\)\)\z`)
+	found := 0
+	for _, path := range append(opsPaths(opsFiles(t)), filepath.Join(root, "manifests", "kubernetes.yml")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, line := range strings.Split(string(text), "\n") {
+			_, value, _ := strings.Cut(line, ": ")
+			if !regexp.MustCompile(`\(\(\w+_ca\.`).MatchString(line) {
+				continue
+			}
+			// kube-controller-manager signs with this one.
+			if parts := signer.FindStringSubmatch(value); parts != nil && parts[1] == "kubelet_ca" {
+				found++
+				continue
+			}
+			t.Errorf("%s:%d: %s: use the attribute ca of a certificate that this CA has signed", path, number+1, strings.TrimSpace(line))
+		}
+	}
+	if found != 2 {
+		t.Errorf("attributes of kubelet_ca are used %d times, want certificate and private_key once", found)
+	}
 }
