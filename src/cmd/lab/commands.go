@@ -263,7 +263,7 @@ func (p *program) rotateCA() *cobra.Command {
 deploy after each of them. CA is the name of a variable; all CAs without one.
 
   add     generates a new version of each CA, which is trusted but signs nothing yet
-  switch  makes it the active version, and issues all certificates of the CA again
+  switch  issues all certificates of the CA again, with the new version
   remove  removes the old version`,
 		Example:           "  lab rotate-ca add\n  lab rotate-ca switch --vars-store ~/kubernetes/vars.yml etcd_ca",
 		Args:              cobra.MinimumNArgs(1),

@@ -124,7 +124,8 @@ func checkOverlap(c Certificate, last recorded, now time.Time) error {
 		return nil
 	}
 	switch {
-	case !chainsTo(chain, oldBundle, now):
+	// What a CA signs is only used by those who ask it to sign.
+	case c.Usage != UsageCA && !chainsTo(chain, oldBundle, now):
 		return fmt.Errorf("property %s, file %s: the certificate %s is signed by a CA that the last deploy did not trust, so VMs that are not updated yet would refuse it: "+
 			"first deploy with both CAs in %s.ca and the previous certificate; %s", c.Property, c.Certificate, describe(chain[0]), c.Property, rotationHelp)
 	case !chainsTo(oldChain, bundle, now):

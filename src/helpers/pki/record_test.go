@@ -63,6 +63,29 @@ func TestRotation(t *testing.T) {
 	}
 }
 
+// TestRotationOfSigningCA: a Director may already use the new CA to sign in the first deploy, in which all begin to trust it.
+func TestRotationOfSigningCA(t *testing.T) {
+	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	deployed := func(signer *pair, bundle ...*pair) Deployed {
+		return Deployed{Certificates: []Certificate{{
+			Property: "tls.kubelet_ca", Usage: UsageCA, CA: write(t, dir, "ca.pem", certificates(bundle...)), Certificate: write(t, dir, "certificate.pem", certificates(signer)),
+		}}}
+	}
+	if err := deployed(first, first).Keep(record); err != nil {
+		t.Fatal(err)
+	}
+	for _, signer := range []*pair{first, second} {
+		if err := deployed(signer, first, second).CheckRotation(record, now); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := deployed(second, second).CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), "the CA that signed the certificate of the last deploy") {
+		t.Errorf("the old CA is removed in the first deploy: %v", err)
+	}
+}
+
 func TestDamagedRecord(t *testing.T) {
 	root := issue(t, "root", nil, ca)
 	dir := t.TempDir()

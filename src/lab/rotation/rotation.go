@@ -1,10 +1,11 @@
 // Package rotation replaces CAs in the file of `bosh deploy --vars-store`, which has one value per variable, as CredHub does with its
-// transitional versions: the attributes of each certificate are the same after each step.
+// transitional versions: after each step a deploy gets the attributes that it would get from a Director with CredHub.
 //
-// CredHub (docs/ca-rotation.md; generators/CertificateGenerator.java and createNewChildVersions in
-// services/DefaultCertificateService.kt, with certificates.concatenate_cas as bosh-deployment's credhub.yml sets it): a CA has an active
-// version, whose attributes it shows and which signs, and at most one transitional version. The attribute ca of a certificate contains
-// the version that signed it, followed by the other one. That of a self-signed CA contains the CA alone.
+// The attribute ca of a certificate contains the version of its CA that signed it, followed by the other one (CredHub's
+// docs/ca-rotation.md; generators/CertificateGenerator.java and createNewChildVersions in services/DefaultCertificateService.kt, with
+// certificates.concatenate_cas as bosh-deployment's credhub.yml sets it). The attributes of the CA itself are those of its newest version,
+// also while that signs nothing yet: the Director uses the version that CredHub returns when it is asked to generate the variable
+// (generate_value in the Director's config_server/client.rb), which is the newest one (save in DefaultPermissionedCredentialService.kt).
 package rotation
 
 import (
@@ -49,8 +50,8 @@ type certificate struct {
 	CA          string `yaml:"ca"`
 	Certificate string `yaml:"certificate"`
 	PrivateKey  string `yaml:"private_key"`
-	// Transitional is the other version of a CA.
-	Transitional *version `yaml:"transitional,omitempty"`
+	// Previous is the previous version of a CA that is being replaced.
+	Previous *version `yaml:"previous,omitempty"`
 
 	parsed *x509.Certificate
 }
@@ -130,39 +131,37 @@ func (s *store) authorities(names []string) ([]string, error) {
 func (s *store) do(step Step, name string) error {
 	ca := s.certificates[name]
 	issued := s.issuedBy(ca)
+	if step != Add && ca.Previous == nil {
+		return fmt.Errorf("it has one version: begin with the step %s, and deploy", Add)
+	}
 	switch step {
 	case Add:
-		if ca.Transitional != nil {
+		if ca.Previous != nil {
 			return errors.New("it has two versions already: deploy, then continue with the next step")
 		}
-		pair, err := s.issueAgain(ca.parsed, nil)
+		next, err := s.issueAgain(ca.parsed, nil)
 		if err != nil {
 			return err
 		}
-		ca.Transitional = pair
-	case Switch:
-		if ca.Transitional == nil {
-			return fmt.Errorf("it has one version: begin with the step %s, and deploy", Add)
-		}
-		if next, err := parseCertificate(ca.Transitional.Certificate); err != nil || next.NotBefore.Before(ca.parsed.NotBefore) {
-			return errors.Join(err, fmt.Errorf("its new version is the active one already: deploy, then continue with the step %s", Remove))
-		}
-		old := version{ca.Certificate, ca.PrivateKey}
-		if err := ca.show(*ca.Transitional); err != nil {
+		ca.Previous = &version{ca.Certificate, ca.PrivateKey}
+		if err := ca.show(*next); err != nil {
 			return err
 		}
-		ca.Transitional = &old
+	case Switch:
 		for _, c := range issued {
-			pair, err := s.issueAgain(c.parsed, ca)
+			next, err := s.issueAgain(c.parsed, ca)
 			if err != nil {
 				return err
 			}
-			if err := c.show(*pair); err != nil {
+			if err := c.show(*next); err != nil {
 				return err
 			}
 		}
 	case Remove:
-		ca.Transitional = nil
+		if slices.ContainsFunc(issued, func(c *certificate) bool { return !ca.signed(c) }) {
+			return fmt.Errorf("certificates of its previous version are in use: continue with the step %s, and deploy", Switch)
+		}
+		ca.Previous = nil
 	default:
 		return fmt.Errorf("the step is %q: it must be one of %v", step, Steps)
 	}
@@ -173,7 +172,7 @@ func (s *store) do(step Step, name string) error {
 	return nil
 }
 
-// issuedBy finds certificates by the name of their issuer: those of a version that was removed belong to the CA too.
+// issuedBy returns the certificates that a version of a CA has signed. All versions have the same name.
 func (s *store) issuedBy(ca *certificate) []*certificate {
 	var issued []*certificate
 	for _, name := range slices.Sorted(maps.Keys(s.certificates)) {
@@ -182,6 +181,11 @@ func (s *store) issuedBy(ca *certificate) []*certificate {
 		}
 	}
 	return issued
+}
+
+// signed reports whether the CA's newest version signed a certificate.
+func (c *certificate) signed(leaf *certificate) bool {
+	return leaf.parsed.CheckSignatureFrom(c.parsed) == nil
 }
 
 // show makes a version the one whose attributes the variable has.
@@ -193,24 +197,13 @@ func (c *certificate) show(v version) (err error) {
 
 // trust sets the attribute ca: the version that signed the certificate, then the other one.
 func (c *certificate) trust(ca *certificate) {
-	versions := []string{ca.Certificate}
-	if ca.Transitional != nil {
-		versions = append(versions, ca.Transitional.Certificate)
-	}
-	signer := slices.IndexFunc(versions, func(text string) bool {
-		parsed, err := parseCertificate(text)
-		return err == nil && c.parsed.CheckSignatureFrom(parsed) == nil
-	})
-	if signer < 0 { // removed: CredHub keeps it
-		block, _ := pem.Decode([]byte(c.CA))
-		c.CA = string(pem.EncodeToMemory(block))
+	c.CA = ca.Certificate
+	if ca.Previous == nil {
 		return
 	}
-	if signer == 1 {
+	versions := []string{strings.TrimSpace(ca.Certificate), strings.TrimSpace(ca.Previous.Certificate)}
+	if !ca.signed(c) {
 		slices.Reverse(versions)
-	}
-	for i := range versions {
-		versions[i] = strings.TrimSpace(versions[i])
 	}
 	c.CA = strings.Join(versions, "\n") + "\n"
 }
