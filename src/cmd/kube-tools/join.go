@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/cloud"
 	"kubernetes-release/helpers/cloud/aws"
@@ -88,11 +89,8 @@ func renewKubeletCertificates() *cobra.Command {
 			return err
 		}
 		client.Timeout = renewTimeout
-		api, err := kubeconfig.Client(client.Kubeconfig)
-		if err != nil {
-			return err
-		}
-		return client.Renew(command.Context(), api, func(ctx context.Context) error {
+		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
+		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
 			for _, action := range []string{"stop", "start"} {
 				if output, err := exec.CommandContext(ctx, *ctl, action).CombinedOutput(); err != nil { //nolint:gosec // the job's own script
 					return fmt.Errorf("%s %s: %w: %s", *ctl, action, err, output)

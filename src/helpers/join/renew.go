@@ -24,8 +24,9 @@ const servingPairName = "kubelet-server"
 
 // Renew replaces those of the node's certificates that another CA than the one that signs now has signed. The client certificate is
 // renewed as kubelet renews it, with the one that it has. The serving certificate is removed, whereupon kubelet requests one when it
-// starts. restart restarts kubelet, which reads both only then. Renew returns when kubelet has both.
-func (c *Client) Renew(ctx context.Context, api kubernetes.Interface, restart func(context.Context) error) error {
+// starts. restart restarts kubelet, which reads both only then. Renew returns when kubelet has both. connect is called only if the client
+// certificate is renewed: a kubelet that waits to join has no kubeconfig yet.
+func (c *Client) Renew(ctx context.Context, connect func() (kubernetes.Interface, error), restart func(context.Context) error) error {
 	client, err := c.store(pairName)
 	if err != nil {
 		return err
@@ -49,7 +50,7 @@ func (c *Client) Renew(ctx context.Context, api kubernetes.Interface, restart fu
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	if oldClient {
-		if err := c.renewClient(ctx, client, api); err != nil {
+		if err := c.renewClient(ctx, client, connect); err != nil {
 			return fmt.Errorf("renew the client certificate of node %s: %w; see the logs of the jobs kubelet-csr-approver and kube-controller-manager on the control VMs", c.Node, err)
 		}
 	}
@@ -90,7 +91,11 @@ func (c *Client) foreign(store certificate.FileStore) (bool, error) {
 	return !signed, err
 }
 
-func (c *Client) renewClient(ctx context.Context, store certificate.FileStore, api kubernetes.Interface) error {
+func (c *Client) renewClient(ctx context.Context, store certificate.FileStore, connect func() (kubernetes.Interface, error)) error {
+	api, err := connect()
+	if err != nil {
+		return err
+	}
 	keyPEM, request, err := newRequest(c.Node)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -137,5 +138,27 @@ func TestTrustComesFromCertificates(t *testing.T) {
 	}
 	if found != 2 {
 		t.Errorf("attributes of kubelet_ca are used %d times, want certificate and private_key once", found)
+	}
+}
+
+// TestKubeletsKnowTheSigningCA: with it, kubelets find out that their certificates must be renewed.
+func TestKubeletsKnowTheSigningCA(t *testing.T) {
+	p := plan(t, deployment{})
+	signing := file(t, group(t, p, "control"), "kube-controller-manager", "config/kubelet_ca.pem")
+	trusted := file(t, group(t, p, "control"), "kube-apiserver", "config/kubelet_ca.pem")
+	if !bytes.Contains(signing, []byte("BEGIN CERTIFICATE")) || !bytes.Equal(bytes.TrimSpace(signing), bytes.TrimSpace(trusted)) {
+		t.Fatalf("kube-controller-manager signs with\n%s\nand API servers trust\n%s", signing, trusted)
+	}
+	for _, name := range []string{"control", "worker"} {
+		g := group(t, p, name)
+		config := decode[values](t, file(t, g, "kubelet", "config/join.json"))
+		for key, path := range map[string]string{"signing_ca": "config/kubelet_ca.pem", "trusted_cas": "config/kubelet_trust.pem"} {
+			if got := config[key]; got != "/var/vcap/jobs/kubelet/"+path {
+				t.Errorf("%s: %s is %v", name, key, got)
+			}
+			if content := file(t, g, "kubelet", path); !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(signing)) {
+				t.Errorf("%s: %s contains\n%s", name, path, content)
+			}
+		}
 	}
 }
