@@ -58,9 +58,6 @@ type Client struct {
 // Join makes sure that the kubelet can authenticate to the API: it gets a certificate, unless there is one that is still valid, and
 // writes the kubeconfig. It tries until the timeout ends, as control VMs may start later than this one.
 func (c *Client) Join(ctx context.Context) error {
-	if err := rootfile.Claim(c.CertificateDir, 0o700); err != nil {
-		return fmt.Errorf("certificates of kubelet: %w", err)
-	}
 	store, err := c.store(pairName)
 	if err != nil {
 		return err

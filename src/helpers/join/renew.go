@@ -17,6 +17,7 @@ import (
 
 	"kubernetes-release/helpers/pki"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
 )
 
 // servingPairName is the name of the files in which kubelet keeps its serving certificate.
@@ -70,7 +71,11 @@ func (c *Client) Renew(ctx context.Context, connect func() (kubernetes.Interface
 	return nil
 }
 
+// store returns the files of a certificate, in a directory that it takes from other users.
 func (c *Client) store(name string) (certificate.FileStore, error) {
+	if err := rootfile.Claim(c.CertificateDir, 0o700); err != nil {
+		return nil, fmt.Errorf("certificates of kubelet: %w", err)
+	}
 	store, err := certificate.NewFileStore(name, c.CertificateDir, c.CertificateDir, "", "")
 	if err != nil {
 		return nil, fmt.Errorf("certificates of kubelet: %w", err)

@@ -20,7 +20,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/test/kubetest"
 )
 
@@ -99,9 +98,6 @@ func TestRenewal(t *testing.T) {
 	previous := newAuthority(t)
 	c := client(t, cluster, "", "")
 	c.SigningCA = writeTestFile(t, "signing.pem", string(cluster.AdminConfig().CAData))
-	if err := rootfile.Claim(c.CertificateDir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	previous.issue(t, c, pairName)
 	previous.issue(t, c, servingPairName)
 	connections := 0
