@@ -67,6 +67,7 @@ var everything = map[string]values{
 		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "max-requests-inflight": 200, "enable-logs-handler": nil},
 	},
 	"kube-controller-manager": {
+		"tls":     values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
 		"api":     values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
 		"log_level": 4, "extra_args": values{"node-monitor-grace-period": "40s"},

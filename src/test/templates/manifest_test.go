@@ -39,6 +39,8 @@ type deployment struct {
 	files []string
 	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
 	regenerate string
+	// store is the path of a variables store; the shared one if it is empty.
+	store string
 }
 
 func opsPaths(names []string) []string {
@@ -52,7 +54,11 @@ func opsPaths(names []string) []string {
 // source is the manifest with the ops-files and a store that generates variables as on a first deploy.
 func (d deployment) source(t testing.TB) manifest.Source {
 	t.Helper()
-	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
+	store := d.store
+	if store == "" {
+		store = variablesStore(t, d.regenerate)
+	}
+	variables, err := manifest.OpenStore(store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -132,6 +133,18 @@ var opsCases = map[string]struct {
 	"remove-old-encryption-key.yml": {
 		deployment{ops: []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}},
 		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+	},
+	"rotate-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 2) },
+	},
+	"use-new-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 1, 2) },
+	},
+	"remove-old-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml", "remove-old-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 1) },
 	},
 	"set-node-labels-and-taints.yml": {deployment{
 		ops:  []string{"set-node-labels-and-taints.yml"},
@@ -456,6 +469,37 @@ func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
 	}
 }
 
+// checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with that of this index.
+func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int) {
+	t.Helper()
+	control := group(t, p, "control")
+	var keys []crypto.PublicKey
+	for rest := file(t, control, "kube-apiserver", "config/service_account.pub"); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) != count {
+		t.Fatalf("%d keys verify tokens, want %d", len(keys), count)
+	}
+	for _, job := range []string{"kube-apiserver", "kube-controller-manager"} {
+		block, _ := pem.Decode(file(t, control, job, "config/service_account.key"))
+		private, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !private.PublicKey.Equal(keys[signing]) {
+			t.Errorf("%s does not sign with key %d", job, signing)
+		}
+	}
+}
+
 // The second deploy of a rotation.
 func TestRotationMakesTheNewKeyActive(t *testing.T) {
 	p := plan(t, deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}})
@@ -752,7 +796,8 @@ var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
 func TestOpsFilesCombine(t *testing.T) {
 	// Those that others must follow come first.
 	rank := func(name string) int {
-		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml"}, name)
+		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml", "rotate-service-account-key.yml",
+			"use-new-service-account-key.yml"}, name)
 	}
 	names := opsFiles(t)
 	for i, first := range names {
