@@ -39,7 +39,7 @@ func (l *Lab) Probe(ctx context.Context, name string, asJSON bool) error {
 
 // probeConfig is the administrator's configuration, with the API's name as the server and connections from an instance.
 func (l *Lab) probeConfig(name string) (*rest.Config, error) {
-	i, v, err := l.instance(name)
+	i, v, err := l.Instance(name)
 	if err != nil {
 		return nil, err
 	}

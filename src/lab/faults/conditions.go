@@ -1,0 +1,160 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/lab"
+	"kubernetes-release/lab/network"
+)
+
+// lossTime is how long packets are lost.
+const lossTime = 30 * time.Second
+
+// losePackets loses a tenth of the packets of all VMs, in each direction. The API must be usable meanwhile: a write that fails is tried
+// again, as programs do.
+func losePackets(ctx context.Context, c *Cluster) ([]Part, error) {
+	set := func(loss network.Loss) error {
+		return each(c.machines, func(m *machine) error { return c.lab.Network.Lose(m.address, loss) })
+	}
+	begun := time.Now()
+	err := set(network.Loss{From: 10, To: 10})
+	var slowest time.Duration
+	for err == nil && time.Since(begun) < lossTime {
+		sent := time.Now()
+		var took time.Duration
+		took, err = until(ctx, sent, time.Minute, func(ctx context.Context) error { return writable(ctx, c.control()) })
+		slowest = max(slowest, took)
+		if err == nil {
+			err = poll.Sleep(ctx, time.Second)
+		}
+	}
+	return []Part{{"slowest write, repeated until it succeeded", slowest}}, errors.Join(err, set(network.Loss{}))
+}
+
+// fullTime is how long a disk is full.
+const fullTime = 30 * time.Second
+
+// fullDisk fills a disk of a VM for a while. With the other VMs the API must be usable meanwhile.
+func fullDisk(on func(*Cluster) *machine, d disk) func(context.Context, *Cluster) ([]Part, error) {
+	return func(ctx context.Context, c *Cluster) ([]Part, error) {
+		m := on(c)
+		dir, detach, err := c.give(ctx, m, d)
+		if err != nil {
+			return nil, err
+		}
+		if err := c.awaitHealthy(ctx, recoverTimeout, nil); err != nil {
+			return nil, fmt.Errorf("with a disk of its own: %w", err)
+		}
+		free, err := fill(dir)
+		if err != nil {
+			return nil, err
+		}
+		filled := time.Now()
+		took, err := until(ctx, filled, recoverTimeout, func(ctx context.Context) error { return writable(ctx, others(c.control(), m)) })
+		if err == nil {
+			err = poll.Sleep(ctx, time.Until(filled.Add(fullTime)))
+		}
+		freed := time.Now()
+		if err = errors.Join(err, free()); err != nil {
+			return nil, err
+		}
+		again, err := until(ctx, freed, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, nil) })
+		if err != nil {
+			return nil, fmt.Errorf("with free space again: %w", err)
+		}
+		parts := []Part{{"others serve after", took}, {"healthy after there was space again", again}}
+		if d.name == persistentDisk.name {
+			return parts, nil // it stays
+		}
+		// Back to a disk as the others have.
+		return parts, errors.Join(c.kill(ctx, m), detach(), c.up(ctx))
+	}
+}
+
+// jumpClock sets the clock of a VM forward by an hour, and back.
+func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Part, error) {
+	return func(ctx context.Context, c *Cluster) ([]Part, error) {
+		m := on(c)
+		v, err := c.vm(m)
+		if err != nil {
+			return nil, err
+		}
+		clock := newClock(v.Processes)
+		var parts []Part
+		for _, offset := range []time.Duration{time.Hour, 0} {
+			begun := time.Now()
+			var took time.Duration
+			if err = clock.jump(offset); err == nil {
+				took, err = c.settled(ctx, begun)
+			}
+			if err != nil {
+				err = fmt.Errorf("with a clock that is ahead by %s: %w", offset, err)
+				break
+			}
+			parts = append(parts, Part{fmt.Sprintf("healthy with a clock that is ahead by %s", offset), took})
+		}
+		return parts, errors.Join(err, clock.stop())
+	}
+}
+
+// settled waits until the cluster is healthy and has given signs of life since begun, and returns the time since then.
+func (c *Cluster) settled(ctx context.Context, begun time.Time) (time.Duration, error) {
+	signs, err := c.signsOfLife(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return until(ctx, begun, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, signs) })
+}
+
+// cloudTime is how long the cloud does not answer.
+const cloudTime = 2 * time.Minute
+
+// loseCloud lets the cloud's API and instance metadata reset all connections. Meanwhile each process of a worker is started again, and
+// the controllers that use the cloud.
+func loseCloud(ctx context.Context, c *Cluster) ([]Part, error) {
+	begun := time.Now()
+	if err := c.simulator(ctx, http.MethodPost, `{"action": "*", "kind": "reset"}`); err != nil {
+		return nil, err
+	}
+	m := firstWorker(c)
+	_, err := c.in(ctx, m, "sh", "-c", "pkill -9 -x kubelet")
+	if err == nil {
+		_, err = c.settled(ctx, begun)
+	}
+	if err == nil {
+		err = poll.Sleep(ctx, time.Until(begun.Add(cloudTime)))
+	}
+	if err == nil {
+		err = c.healthy(ctx, nil)
+	}
+	back := time.Now()
+	err = errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
+	var took time.Duration
+	if err == nil {
+		took, err = c.settled(ctx, back)
+	}
+	return []Part{{"healthy after the cloud was back", took}}, err
+}
+
+// simulator changes the faults of the simulated cloud.
+func (c *Cluster) simulator(ctx context.Context, method, fault string) error {
+	request, err := http.NewRequestWithContext(ctx, method, lab.APIURL(c.lab.Network)+"/_sim/faults", strings.NewReader(fault))
+	if err != nil {
+		return err
+	}
+	response, err := (&http.Client{Transport: &http.Transport{}}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("the simulated cloud answers %s", response.Status)
+	}
+	return nil
+}
