@@ -57,6 +57,9 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 	case "updates":
 		updates := bench.Updates{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
 		return updates.Measure(ctx)
+	case "faults":
+		faults := bench.Faults{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
+		return faults.Measure(ctx)
 	case "preflight":
 		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
 		if err != nil {

@@ -44,6 +44,18 @@ var (
 	Vars = []string{"worker_instances=1"}
 )
 
+// Arguments are those of the lab's program that deploy such a cluster, after up.
+func Arguments() []string {
+	var arguments []string
+	for _, file := range append([]string{"ops-files/aws.yml", "ops-files/lab.yml"}, Ops...) {
+		arguments = append(arguments, "-o", file)
+	}
+	for _, variable := range Vars {
+		arguments = append(arguments, "-v", variable)
+	}
+	return arguments
+}
+
 // Command returns the command that runs the lab's program with arguments on the lab that is tried.
 type Command func(ctx context.Context, arguments ...string) *exec.Cmd
 

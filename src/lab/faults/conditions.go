@@ -115,15 +115,14 @@ func (c *Cluster) settled(ctx context.Context, begun time.Time) (time.Duration, 
 // cloudTime is how long the cloud does not answer.
 const cloudTime = 2 * time.Minute
 
-// loseCloud lets the cloud's API and instance metadata reset all connections. Meanwhile each process of a worker is started again, and
-// the controllers that use the cloud.
+// loseCloud lets the cloud's API and instance metadata reset all connections. Meanwhile each process of a worker is killed: those that
+// start must not need the cloud.
 func loseCloud(ctx context.Context, c *Cluster) ([]Part, error) {
 	begun := time.Now()
 	if err := c.simulator(ctx, http.MethodPost, `{"action": "*", "kind": "reset"}`); err != nil {
 		return nil, err
 	}
-	m := firstWorker(c)
-	_, err := c.in(ctx, m, "sh", "-c", "pkill -9 -x kubelet")
+	_, err := killEach(firstWorker)(ctx, c)
 	if err == nil {
 		_, err = c.settled(ctx, begun)
 	}
