@@ -6,10 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -93,9 +91,11 @@ func Open(ctx context.Context, state string, command Command, deploy []string, s
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig")); err != nil {
 		return nil, err
 	}
-	c.admin.Timeout, c.admin.QPS = requestTimeout, -1
-	if c.byName, err = c.named(); err != nil {
+	if c.byName, err = l.APIConfig(""); err != nil {
 		return nil, err
+	}
+	for _, config := range []*rest.Config{c.admin, c.byName} {
+		config.Timeout, config.QPS = requestTimeout, -1
 	}
 	if c.client, err = fresh(c.byName); err != nil {
 		return nil, err
@@ -133,28 +133,6 @@ func (c *Cluster) Close() error {
 
 // apiPort is the manifest's.
 const apiPort = 6443
-
-// named connects to the API as clients do: by its name, which the lab's DNS resolves to healthy VMs.
-func (c *Cluster) named() (*rest.Config, error) {
-	config := rest.CopyConfig(c.admin)
-	server, err := url.Parse(config.Host)
-	if err != nil {
-		return nil, err
-	}
-	if config.ServerName == "" {
-		return nil, errors.New("the lab's kubeconfig names no tls-server-name")
-	}
-	server.Host = config.ServerName + ":" + server.Port()
-	gateway := netip.AddrPortFrom(c.lab.Network.Gateway(), 53).String()
-	dialer := &net.Dialer{Timeout: requestTimeout, Resolver: &net.Resolver{
-		PreferGo: true,
-		Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, gateway)
-		},
-	}}
-	config.Host, config.ServerName, config.Dial = server.String(), "", dialer.DialContext
-	return config, nil
-}
 
 // fresh returns a client that opens a connection for each request, so that it never waits for a dead one.
 func fresh(config *rest.Config) (kubernetes.Interface, error) {

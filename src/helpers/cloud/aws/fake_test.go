@@ -97,7 +97,7 @@ type fakeCall struct {
 // newFake returns a cloud without any problem for the cluster "prod".
 func newFake() *fakeCloud {
 	own := func() map[string]string {
-		return map[string]string{"kubernetes.io/cluster/prod": "shared", "director": "bosh", "deployment": "prod-1"}
+		return map[string]string{"kubernetes.io/cluster/prod": "shared"}
 	}
 	with := func(key string) map[string]string { m := own(); m[key] = "1"; return m }
 	mac := "network/interfaces/macs/0a:00:00:00:00:01/"
@@ -113,7 +113,7 @@ func newFake() *fakeCloud {
 			"meta-data/iam/security-credentials/":                   "kubernetes-control",
 			"meta-data/iam/security-credentials/kubernetes-control": credentialsDocument(time.Now().Add(6 * time.Hour)),
 		},
-		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared"},
+		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared", "director": "bosh", "deployment": "prod-1"},
 		rolePath: "/", dnsName: "ip-10-0-16-4.ec2.internal", hopLimit: 2, sourceDest: true,
 		groups: map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{

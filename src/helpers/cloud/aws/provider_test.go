@@ -450,7 +450,7 @@ func TestSparseMetadata(t *testing.T) {
 	f := newFake()
 	delete(f.metadata, "meta-data/mac")
 	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
-	if r.Verdict != preflight.VerdictPassed || f.called("ec2") > 8 {
+	if r.Verdict != preflight.VerdictPassed || f.called("ec2") > 9 {
 		t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 	}
 }
