@@ -150,9 +150,9 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin ./cmd/conformance
 	@ci/conformance.sh
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-faults bench-preflight bench-tool
+.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-preflight bench-tool
 bench: release lab bench-tool ## Measure all; prints ratios (70 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
-	@$(BUILD)/bin/bench size deploy updates faults preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
+	@$(BUILD)/bin/bench size deploy sizes updates restore faults preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
@@ -160,6 +160,10 @@ bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand
 	@$(BUILD)/bin/bench deploy
 bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while control VMs are updated and recreated
 	@$(BUILD)/bin/bench updates
+bench-sizes: release lab bench-tool ## Measure deploys of one, three and five VMs
+	@$(BUILD)/bin/bench sizes
+bench-restore: release lab bench-tool ## Measure the restore of a snapshot of etcd, per 100 MB
+	@$(BUILD)/bin/bench restore
 bench-faults: release lab bench-tool ## Measure the time to recover from faults: processes, VMs, networks
 	@$(BUILD)/bin/bench faults
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
