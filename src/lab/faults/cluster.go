@@ -95,7 +95,7 @@ func Open(ctx context.Context, state string, command Command, deploy []string, s
 		return nil, err
 	}
 	for _, config := range []*rest.Config{c.admin, c.byName} {
-		config.Timeout, config.QPS = requestTimeout, -1
+		config.Timeout, config.QPS, config.WarningHandler = requestTimeout, -1, rest.NoWarnings{}
 	}
 	if c.client, err = fresh(c.byName); err != nil {
 		return nil, err
@@ -137,19 +137,23 @@ const apiPort = 6443
 // fresh returns a client that opens a connection for each request, so that it never waits for a dead one.
 func fresh(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(transport http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			r.Close = true
-			return transport.RoundTrip(r)
-		})
-	})
+	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return closing{transport} })
 	config.NextProtos = []string{"http/1.1"}
 	return kubernetes.NewForConfig(config)
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// closing closes each connection after its request.
+type closing struct{ http.RoundTripper }
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// RoundTrip implements http.RoundTripper.
+func (c closing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Close = true
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go cancel requests.
+func (c closing) WrappedRoundTripper() http.RoundTripper { return c.RoundTripper }
 
 // run runs the lab's program.
 func (c *Cluster) run(ctx context.Context, arguments ...string) error {

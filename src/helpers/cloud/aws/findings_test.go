@@ -99,11 +99,11 @@ var tagCases = map[string]mistake{
 		check: "instance-legacy-tag", status: preflight.Warned, resource: testInstance},
 	"value": {worker: true, change: func(f *fakeCloud) { f.tagInstance(testKey, "true") },
 		check: "cluster-tag-value", status: preflight.Warned, resource: testInstance, found: []string{`"true"`}, fix: []string{"Value=shared"}},
-	"60 tags": {worker: true, change: func(f *fakeCloud) {
+	"62 tags": {worker: true, change: func(f *fakeCloud) {
 		for i := range 58 {
 			f.tagInstance(fmt.Sprintf("tag-%d é\n", i), "<&>")
 		}
-	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"60"}},
+	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"62"}},
 	"long cluster name": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") }, config: func(c *preflight.Config) { c.Cluster = longName },
 		check: "cluster-name", status: preflight.Failed, found: []string{"106", "105"}, fix: []string{"cluster.name"}},
 	"unknown key in cloud.conf": {conf: "[Global]\nKubernetesClusterId2 = x\n",
