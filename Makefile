@@ -158,7 +158,7 @@ bench-size: release bench-tool ## Measure the tarball against the bare upstream 
 	@$(BUILD)/bin/bench size
 bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
 	@$(BUILD)/bin/bench deploy
-bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while control VMs are updated and recreated
+bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while VMs are updated, upgraded and recreated
 	@$(BUILD)/bin/bench updates
 bench-sizes: release lab bench-tool ## Measure deploys of one, three and five VMs
 	@$(BUILD)/bin/bench sizes
