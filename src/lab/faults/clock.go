@@ -117,12 +117,32 @@ func shiftClock(pid int, offset time.Duration) error {
 		return err
 	}
 	defer func() { _ = unix.Kill(pid, unix.SIGCONT) }()
+	if err := awaitStop(pid); err != nil {
+		return err
+	}
 	for _, p := range patches {
 		if _, err := memory.WriteAt(p.code, begin+int64(p.at)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stopTimeout is how long a process may take to stop, which an uninterruptible system call can delay.
+const stopTimeout = 10 * time.Second
+
+// awaitStop waits until all threads of a process are stopped.
+func awaitStop(pid int) error {
+	return poll.Within(context.Background(), stopTimeout, time.Millisecond, func(context.Context) error {
+		status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+		if err != nil {
+			return poll.Permanent(err)
+		}
+		if !bytes.Contains(status, []byte("\nState:\tT")) {
+			return errors.New("it does not stop")
+		}
+		return nil
+	})
 }
 
 // findVDSO returns where the shared object is mapped.

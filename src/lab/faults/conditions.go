@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab"
 	"kubernetes-release/lab/network"
@@ -93,6 +96,9 @@ func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Pa
 			if err = clock.jump(offset); err == nil {
 				took, err = c.settled(ctx, begun)
 			}
+			if err == nil {
+				err = c.ahead(ctx, m, offset)
+			}
 			if err != nil {
 				err = fmt.Errorf("with a clock that is ahead by %s: %w", offset, err)
 				break
@@ -101,6 +107,28 @@ func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Pa
 		}
 		return parts, errors.Join(err, clock.stop())
 	}
+}
+
+// ahead returns nil if the kubelet of a VM writes times that differ from this machine's by an offset, give or take a minute.
+func (c *Cluster) ahead(ctx context.Context, m *machine, offset time.Duration) error {
+	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, node := range nodes.Items {
+		if !hasAddress(&node, m.address.String()) {
+			continue
+		}
+		lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if off := time.Until(lease.Spec.RenewTime.Time) - offset; off.Abs() > time.Minute {
+			return fmt.Errorf("the lease of %s was renewed at %s, which is wrong by %s", node.Name, lease.Spec.RenewTime, off)
+		}
+		return nil
+	}
+	return fmt.Errorf("%s has no node", m.name)
 }
 
 // settled waits until the cluster is healthy and has given signs of life since begun, and returns the time since then.

@@ -27,6 +27,7 @@ type disk struct {
 }
 
 var (
+	// In the lab the ephemeral disk is a directory of the root disk.
 	rootDisk       = disk{"root", func(v *vm.VM) string { return v.HostPath("/") }}
 	ephemeralDisk  = disk{"ephemeral", func(v *vm.VM) string { return v.HostPath(bosh.DefaultRoot.Path("data")) }}
 	persistentDisk = disk{"persistent", func(v *vm.VM) string { return v.Spec.PersistentDisk }}
