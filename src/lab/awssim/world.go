@@ -37,6 +37,7 @@ type World struct {
 	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
 	Instances        []Instance        `json:"instances,omitempty"`
 	Repositories     []Repository      `json:"repositories,omitempty"`
+	Buckets          []string          `json:"buckets,omitempty"`
 
 	Volumes   []Volume   `json:"volumes,omitempty"`
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
