@@ -45,4 +45,5 @@ func TestSoakFaults(t *testing.T) {
 			t.Fatal("the cluster does not recover, so the other faults are not played")
 		}
 	}
+	t.Run("spread of connections", func(t *testing.T) { l.checkSpread(t, 3) })
 }
