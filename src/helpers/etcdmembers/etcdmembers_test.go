@@ -162,8 +162,7 @@ func TestEvenNumberOfMembersWarns(t *testing.T) {
 		b := newBench(t)
 		b.config.Bootstrap = true
 		self := b.config.Instances[1]
-		others := slices.Repeat([]Instance{b.config.Instances[0]}, count-1)
-		b.config.Instances = append(others, self)
+		b.config.Instances = append(slices.Repeat([]Instance{b.config.Instances[0]}, count-1), self)
 		var out bytes.Buffer
 		_ = b.config.Prepare(t.Context(), slog.New(slog.NewTextHandler(&out, nil))) // whether it finds members does not matter here
 		if got := strings.Contains(out.String(), "even number of etcd members"); got != warns {

@@ -119,7 +119,7 @@ func Open(ctx context.Context, state string, command Command, deploy []string, s
 }
 
 // Recover waits until a cluster on which a fault has failed is healthy.
-func (c *Cluster) Recover(ctx context.Context) error { return c.awaitHealthy(ctx, recoverTimeout, nil) }
+func (c *Cluster) Recover(ctx context.Context) error { return c.awaitHealthy(ctx, nil) }
 
 // Close ends what faults have left in place, so that the lab can be removed.
 func (c *Cluster) Close() error {
@@ -248,7 +248,11 @@ func (c *Cluster) etcdLeader(ctx context.Context) (*machine, error) {
 			return nil, err
 		}
 		client := http.Client{Timeout: requestTimeout, Transport: &http.Transport{DialContext: v.DialContext, DisableKeepAlives: true}}
-		response, err := client.Get("http://127.0.0.1:2381/metrics")
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:2381/metrics", nil)
+		if err != nil {
+			return nil, err
+		}
+		response, err := client.Do(request)
 		if err != nil {
 			return nil, fmt.Errorf("%s: metrics of etcd: %w", m.name, err)
 		}
@@ -323,8 +327,8 @@ func (c *Cluster) signsOfLife(ctx context.Context) (map[string]string, error) {
 var controllers = []string{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager"}
 
 // awaitHealthy waits until the cluster is healthy; see healthy.
-func (c *Cluster) awaitHealthy(ctx context.Context, timeout time.Duration, signs map[string]string) error {
-	if err := poll.Within(ctx, timeout, 500*time.Millisecond, func(ctx context.Context) error { return c.healthy(ctx, signs) }); err != nil {
+func (c *Cluster) awaitHealthy(ctx context.Context, signs map[string]string) error {
+	if err := poll.Within(ctx, recoverTimeout, 500*time.Millisecond, func(ctx context.Context) error { return c.healthy(ctx, signs) }); err != nil {
 		return fmt.Errorf("the cluster is not healthy: %w", err)
 	}
 	return nil

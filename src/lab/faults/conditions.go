@@ -53,7 +53,7 @@ func fullDisk(on func(*Cluster) *machine, d disk) func(context.Context, *Cluster
 		if err != nil {
 			return nil, err
 		}
-		if err := c.awaitHealthy(ctx, recoverTimeout, nil); err != nil {
+		if err := c.awaitHealthy(ctx, nil); err != nil {
 			return nil, fmt.Errorf("with a disk of its own: %w", err)
 		}
 		free, err := fill(dir)

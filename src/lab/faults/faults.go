@@ -85,7 +85,7 @@ func short(d time.Duration) string { return d.Round(100 * time.Millisecond).Stri
 // Play plays a fault on a healthy cluster while a client writes, and waits until the cluster is healthy again, without any repair. An error
 // means that it did not recover, or that an acknowledged write is lost.
 func (c *Cluster) Play(ctx context.Context, f Fault) (Result, error) {
-	if err := c.awaitHealthy(ctx, recoverTimeout, nil); err != nil {
+	if err := c.awaitHealthy(ctx, nil); err != nil {
 		return Result{}, fmt.Errorf("before the fault: %w", err)
 	}
 	var parts []Part
@@ -99,7 +99,7 @@ func (c *Cluster) Play(ctx context.Context, f Fault) (Result, error) {
 		if err != nil {
 			return err
 		}
-		err = c.awaitHealthy(ctx, recoverTimeout, signs)
+		err = c.awaitHealthy(ctx, signs)
 		healthy = time.Since(begun)
 		return err
 	})

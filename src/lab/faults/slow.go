@@ -23,7 +23,7 @@ func slowDown(ctx context.Context, v *vm.VM, pid int, delay time.Duration) error
 		"-e", fmt.Sprintf("inject=%s:delay_enter=%d", calls, delay.Microseconds()), "-p", strconv.Itoa(pid),
 	}, vm.RunOptions{Stdout: &out, Stderr: &out})
 	if ctx.Err() != nil {
-		return nil // it was told to end
+		return nil //nolint:nilerr // it was told to end
 	}
 	return fmt.Errorf("strace has ended: %w: %s", err, tail.Lines(out.String(), 5))
 }
