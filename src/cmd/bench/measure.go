@@ -66,6 +66,12 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 	case "faults":
 		faults := bench.Faults{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
 		return faults.Measure(ctx)
+	case "storage":
+		storage := bench.Storage{
+			Deploys:     bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out},
+			ReleaseSize: release.Size,
+		}
+		return storage.Measure(ctx)
 	case "preflight":
 		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/lab/faults"
+	playing "kubernetes-release/lab/faults"
 )
 
 // TestSoakFaults plays faults on three control VMs, which run pods too, and a worker, and prints the time to recover. The environment
@@ -16,12 +16,12 @@ import (
 func TestSoakFaults(t *testing.T) {
 	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
 	l := soak(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, faults.Ops, faults.Vars // see faults.Arguments
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, playing.Ops, playing.Vars // see playing.Arguments
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	command := func(ctx context.Context, arguments ...string) *exec.Cmd { return l.command(ctx, arguments...) }
-	cluster, err := faults.Open(t.Context(), l.state, command, l.upArgs(), t.Logf)
+	cluster, err := playing.Open(t.Context(), l.state, command, l.upArgs(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestSoakFaults(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, fault := range faults.Table() {
+	for _, fault := range playing.Table() {
 		if !wanted.MatchString(fault.Name) {
 			continue
 		}
