@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -181,14 +182,15 @@ COMMAND belongs to it, so flags of the lab go before it.`,
 func (p *program) probe() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "probe INSTANCE",
-		Short: "Read, write and watch from an instance until interrupted, and report failures",
-		Long: `Uses the API from an instance until interrupted (Ctrl-C): 20 reads and 10 writes a second and a watch, by the API's name, on a connection
-that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without a successful one.`,
+		Use:   "probe [INSTANCE]",
+		Short: "Read, write and watch until interrupted, and report failures",
+		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a second and a watch, by the API's
+name, on a connection that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without
+a successful one.`,
 		Example: "  lab probe worker/0",
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, l.Probe(ctx, arguments[0], asJSON)
+			return 0, l.Probe(ctx, strings.Join(arguments, ""), asJSON)
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
