@@ -29,6 +29,7 @@ func newCommand() *cobra.Command {
 		approveKubeletCSRs(), joinCluster(), applyAddons(), registerCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(),
 		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
 		checkAPIServerVersion(), checkKubeletVersion(),
+		ipSet(),
 	)
 	return root
 }

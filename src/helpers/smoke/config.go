@@ -32,6 +32,8 @@ type Config struct {
 	Timeout duration.Duration `json:"timeout"`
 	// LoadBalancer configures the checks of Services of type LoadBalancer.
 	LoadBalancer LoadBalancer `json:"load_balancer"`
+	// NetworkPolicies is true if the cluster enforces them.
+	NetworkPolicies bool `json:"network_policies"`
 	// Images is the file that maps short names of images to references. It defaults to that of the package images.
 	Images string `json:"images"`
 

@@ -210,7 +210,7 @@ func TestControlVMsAreNodes(t *testing.T) {
 func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	p := plan(t, deployment{})
 	for _, name := range nodeGroups {
-		for _, job := range []string{"kubelet", "flannel"} {
+		for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 			want := map[string]int{"control": 3, "worker": 0}[name]
 			script := string(file(t, group(t, p, name), job, "bin/post-start"))
 			if got := strings.Count(script, "--etcd-member="); got != want {

@@ -27,7 +27,7 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
 		"aws":      {awsLink, inCloud},
 	} {
-		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
+		for _, job := range []string{"kubelet", "kube-proxy", "flannel", "network-policy"} {
 			t.Run(name+"/"+job, func(t *testing.T) {
 				in := inputFor(t, job).linked(test.links)
 				in.Spec = values{"name": "Big_Workers"}

@@ -63,6 +63,14 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
+	"remove-network-policy.yml": {deployment{ops: []string{"remove-network-policy.yml"}}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, plan(t, deployment{}), true)
+		checkNetworkPolicy(t, p, false)
+	}},
+	"remove-network-policy-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
+	},
 	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
 		if got := len(group(t, p, "control").Instances); got != 5 {
 			t.Errorf("%d control VMs, want 5", got)
@@ -393,7 +401,7 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 		t.Error(err)
 	}
 	// No control VM is a member, so each waits for its node.
-	for _, job := range []string{"kubelet", "flannel"} {
+	for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
 			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
 		}
@@ -402,6 +410,24 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 		if job.Job.Name == "etcd" {
 			t.Error("control VMs have members too")
 		}
+	}
+}
+
+// checkNetworkPolicy requires the job on every node, or on none, and the permissions that it has there.
+func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
+	t.Helper()
+	for _, g := range p.Groups {
+		names := map[string]bool{}
+		for _, job := range g.Jobs {
+			names[job.Job.Name] = true
+		}
+		if got := names["network-policy"]; got != (wanted && names["kubelet"]) {
+			t.Errorf("%s has the job network-policy: %t", g.Spec.Name, got)
+		}
+	}
+	components := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/20-components.yml"))
+	if got := strings.Contains(components, "kubernetes.bosh.io:network-policy"); got != wanted {
+		t.Errorf("nodes may read all policies and pods: %t, want %t", got, wanted)
 	}
 }
 

@@ -163,6 +163,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
 		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
+		{"metrics of network-policy", "network-policy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
