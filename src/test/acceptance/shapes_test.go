@@ -66,17 +66,33 @@ func TestSoakTopologies(t *testing.T) {
 				}
 			})
 			t.Run("pods of every node", func(t *testing.T) { l.checkPods(t, topology.pods, topology.nodes) })
+			t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, topology.pods) })
 			topology.check(l, t)
 		})
 	}
 }
 
-// checkCombined expects control VMs to run any pod: no taint, and CoreDNS on them.
+// checkCombined expects control VMs to run any pod: no taint.
 func (l *lab) checkCombined(t *testing.T) {
 	if taints := l.mustKubectl(t, "", "get", "nodes", "-o", "jsonpath={.items[*].spec.taints[*].key}"); taints != "" {
 		t.Errorf("nodes have the taints %q", taints)
 	}
-	l.mustKubectl(t, "", "-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=60s")
+}
+
+// checkDNSSpread expects CoreDNS on as many of these nodes as it has pods. Deploys start nodes one after another, and nothing moves
+// pods later.
+func (l *lab) checkDNSSpread(t *testing.T, nodes int) {
+	t.Helper()
+	want := min(nodes, 2)
+	waitFor(t, time.Minute, fmt.Sprintf("CoreDNS on %d nodes", want), func() error {
+		out := l.mustKubectl(t, "", "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].spec.nodeName}")
+		on := strings.Fields(out)
+		slices.Sort(on)
+		if distinct := len(slices.Compact(slices.Clone(on))); distinct != want || len(on) != want {
+			return fmt.Errorf("its pods are on %q", on)
+		}
+		return nil
+	})
 }
 
 // checkSeparateEtcd expects etcd on its own VM only, and nothing else there.

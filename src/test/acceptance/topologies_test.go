@@ -44,6 +44,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		}
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
+	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, 2) })
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
@@ -68,6 +69,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
+	t.Run("CoreDNS after updates", func(t *testing.T) { l.checkDNSSpread(t, 2) })
 }
 
 // checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their rights

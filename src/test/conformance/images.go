@@ -26,8 +26,12 @@ import (
 // Host is the registry from which conformance tests pull images.
 const Host = "registry.k8s.io"
 
-// debianPrograms are what tests call in agnhost and glibc-dns-testing beside BusyBox. Their shared libraries are added.
-var debianPrograms = []string{"/usr/bin/bash", "/usr/bin/curl", "/usr/bin/dash", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
+// bash is the shell of all images. Debian's BusyBox is built so that its shell prefers its own commands to those of the PATH; it and
+// dash remove variables from the environment whose names they do not accept, such as data-1, which tests look for.
+const bash = "/usr/bin/bash"
+
+// debianPrograms are what tests call in agnhost and glibc-dns-testing beside BusyBox and the shell.
+var debianPrograms = []string{"/usr/bin/curl", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
 
 // busybox is from Debian's busybox-static.
 const busybox = "/usr/bin/busybox"
@@ -150,7 +154,7 @@ func (b *builder) program(name, path string, mode int64) tree {
 	return tree{path: {content: b.read(filepath.Join(b.sources.Programs, name)), mode: mode}}
 }
 
-// busybox is a root file system with BusyBox alone.
+// busybox is a root file system with BusyBox and the shell.
 func (b *builder) busybox() tree {
 	files := tree{
 		"bin/busybox": {content: b.read(busybox), mode: 0o755},
@@ -166,14 +170,15 @@ func (b *builder) busybox() tree {
 			files["bin/"+name] = file{link: "busybox"}
 		}
 	}
+	b.add(files, bash)
+	files["bin/sh"] = file{link: "bash"}
 	return files
 }
 
-// debian is BusyBox with programs of Debian and their libraries.
-func (b *builder) debian() tree {
-	files := b.busybox()
-	paths := slices.Clone(debianPrograms)
-	for _, program := range debianPrograms {
+// add adds programs of this machine and their shared libraries.
+func (b *builder) add(files tree, programs ...string) {
+	paths := slices.Clone(programs)
+	for _, program := range programs {
 		list, err := exec.Command("ldd", program).Output()
 		b.fail(err)
 		paths = append(paths, libraries(string(list))...)
@@ -183,8 +188,12 @@ func (b *builder) debian() tree {
 	for _, path := range paths {
 		files[strings.TrimPrefix(path, "/")] = file{content: b.read(path), mode: 0o755}
 	}
-	// Debian's BusyBox is built so that its shell prefers its own commands to those of the PATH, and its nc has no UDP.
-	files["bin/sh"] = file{link: "dash"}
+}
+
+// debian is BusyBox with programs of Debian. The nc of BusyBox has no UDP.
+func (b *builder) debian() tree {
+	files := b.busybox()
+	b.add(files, debianPrograms...)
 	files["etc/nsswitch.conf"] = file{content: []byte("hosts: files dns\n"), mode: 0o644}
 	// A test of image volumes looks for the name in this file.
 	files["etc/os-release"] = file{content: []byte("NAME=\"BusyBox and Debian in place of Alpine Linux\"\n"), mode: 0o644}

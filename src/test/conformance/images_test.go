@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -56,5 +57,15 @@ func TestTestsAreOfTheReleasesKubernetes(t *testing.T) {
 	}
 	if versions["k8s.io/kubernetes"] == "" || compared < 10 {
 		t.Errorf("%d modules were compared", compared)
+	}
+}
+
+// TestShellKeepsVariables uses a name of the conformance tests that some shells remove from the environment.
+func TestShellKeepsVariables(t *testing.T) {
+	command := exec.Command(bash, "-c", "env")
+	command.Env = []string{"p-data-1=value-1"}
+	out, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "p-data-1=value-1\n") {
+		t.Errorf("got %v and %q", err, out)
 	}
 }
