@@ -85,6 +85,14 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestIPSetTakesItsArgumentsFromTheJobsScript: the job's script runs ipset with whatever the controller calls it with.
+func TestIPSetTakesItsArgumentsFromTheJobsScript(t *testing.T) {
+	code, _, stderr := run(t, "ipset", "--", "frobnicate", "-exist")
+	if code != 1 || !strings.Contains(stderr, `Error: unknown command "frobnicate"`) || strings.Contains(stderr, "kube-tools ipset") {
+		t.Errorf("got %d, %s", code, stderr)
+	}
+}
+
 func TestPrintsHelp(t *testing.T) {
 	for _, command := range newCommand().Commands() {
 		code, stdout, _ := run(t, command.Name(), "--help")

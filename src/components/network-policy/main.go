@@ -37,6 +37,8 @@ const (
 	retryInterval = 2 * time.Second
 	// readyInterval is the time between looks for the first rules.
 	readyInterval = 200 * time.Millisecond
+	// firstSyncInterval is the time between syncs until one has succeeded.
+	firstSyncInterval = 5 * time.Second
 	// stallGrace is added to the time between two syncs before the process gives up: a sync of many policies takes a while.
 	stallGrace = 5 * time.Minute
 )
@@ -125,7 +127,7 @@ func (s settings) run(ctx context.Context) error {
 	running.Add(1)
 	heartbeats := make(chan *healthcheck.ControllerHeartbeat)
 	go controller.Run(heartbeats, ctx.Done(), &running)
-	if err := s.watch(ctx, heartbeats, iptables[corev1.IPv4Protocol]); err != nil {
+	if err := s.watch(ctx, heartbeats, iptables[corev1.IPv4Protocol], controller.RequestFullSync); err != nil {
 		return err
 	}
 	// A sync that has begun ends, so that sets of addresses and rules fit together.
@@ -199,13 +201,14 @@ func withoutUnused(object any) (any, error) {
 	}, nil
 }
 
-// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded. It returns an error if
-// syncs have stopped, and nil if the process is to end.
-func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.ControllerHeartbeat, iptables utils.IPTablesHandler) error {
+// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded; the controller itself would
+// try again after the sync period only. It returns an error if syncs have stopped, and nil if the process is to end.
+func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.ControllerHeartbeat, iptables utils.IPTablesHandler, sync func()) error {
 	stalled := time.NewTimer(s.syncPeriod + stallGrace)
 	defer stalled.Stop()
-	look := time.NewTicker(readyInterval)
+	look, again := time.NewTicker(readyInterval), time.NewTicker(firstSyncInterval)
 	defer look.Stop()
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -218,12 +221,15 @@ func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.Cont
 			stalled.Reset(s.syncPeriod + stallGrace)
 		case <-stalled.C:
 			return fmt.Errorf("no rules were written for %s", s.syncPeriod+stallGrace)
+		case <-again.C:
+			sync()
 		case <-look.C:
 			ready, err := inForce(iptables)
 			if err != nil || !ready {
 				continue
 			}
 			look.Stop()
+			again.Stop()
 			klog.Info("The network policies are in force")
 			if s.readyFile == "" {
 				continue
