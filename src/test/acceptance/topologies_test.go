@@ -49,6 +49,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
 	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
+	t.Run("network policies", func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
