@@ -150,9 +150,9 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin ./cmd/conformance
 	@ci/conformance.sh
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-preflight bench-tool
-bench: release lab bench-tool ## Measure all; prints ratios (40 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
-	@$(BUILD)/bin/bench size deploy updates preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
+.PHONY: bench bench-size bench-deploy bench-updates bench-storage bench-preflight bench-tool
+bench: release lab bench-tool ## Measure all; prints ratios (45 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
+	@$(BUILD)/bin/bench size deploy updates storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
@@ -160,6 +160,8 @@ bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand
 	@$(BUILD)/bin/bench deploy
 bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while control VMs are updated and recreated
 	@$(BUILD)/bin/bench updates
+bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
+	@$(BUILD)/bin/bench storage
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
 	@$(BUILD)/bin/bench preflight
 	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/lab/accounts/verdicts && \

@@ -48,6 +48,7 @@ type cluster struct {
 type cloudResources struct {
 	loadBalancers []loadBalancer
 	volumes       []string
+	overlaps      []awssim.Overlap
 	err           error
 }
 
@@ -212,6 +213,7 @@ func readCloud(ctx context.Context, url string) cloudResources {
 	for _, v := range world.Volumes {
 		r.volumes = append(r.volumes, v.ID)
 	}
+	r.overlaps = world.Overlaps
 	return r
 }
 
@@ -262,6 +264,9 @@ func (r cloudResources) print(out io.Writer) {
 		volumes = strings.Join(r.volumes, ", ")
 	}
 	fmt.Fprintln(out, "Volumes: "+volumes)
+	for _, o := range r.overlaps {
+		fmt.Fprintf(out, "Volume %s was used by several machines at %s: %s\n", o.Volume, o.Time.Format(time.RFC3339), strings.Join(o.Users, ", "))
+	}
 }
 
 // oneLine gives an error without line feeds.

@@ -57,6 +57,12 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 	case "updates":
 		updates := bench.Updates{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
 		return updates.Measure(ctx)
+	case "storage":
+		storage := bench.Storage{
+			Deploys:     bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out},
+			ReleaseSize: release.Size,
+		}
+		return storage.Measure(ctx)
 	case "preflight":
 		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
 		if err != nil {

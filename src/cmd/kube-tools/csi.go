@@ -1,27 +1,70 @@
 package main
 
 import (
+	"context"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csiregistration"
+	"kubernetes-release/helpers/kubeconfig"
+	"kubernetes-release/helpers/node"
 )
+
+// csiCheckTimeout limits check-csi-driver, which wait-ready repeats.
+const csiCheckTimeout = 10 * time.Second
 
 func registerCSIDriver() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "register-csi-driver",
 		Short: "Register a CSI driver with this VM's kubelet, and answer kubelet until stopped",
 	}
+	driver := csiDriverFlags(command)
+	socket := requirePath(command, "socket", "socket to create in the directory that kubelet watches")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		plugin := driver()
+		plugin.Socket = *socket
+		return plugin.Serve(command.Context(), slog.Default())
+	}
+	return command
+}
+
+func checkCSIDriver() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "check-csi-driver",
+		Short: "Check once whether a CSI driver answers and this VM's kubelet has registered it",
+	}
+	driver := csiDriverFlags(command)
+	kubeconfigPath := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	nodePath := requirePath(command, "node", nodeUsage)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*nodePath)
+		if err != nil {
+			return err
+		}
+		config, err := kubeconfig.Load(*kubeconfigPath)
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(command.Context(), csiCheckTimeout)
+		defer cancel()
+		return driver().Check(ctx, client, identity.Name)
+	}
+	return command
+}
+
+// csiDriverFlags adds the flags that name a driver.
+func csiDriverFlags(command *cobra.Command) func() csiregistration.Plugin {
 	driver := command.Flags().String("driver", "", "name of the driver")
 	if err := command.MarkFlagRequired("driver"); err != nil {
 		panic(err) // the flag has just been added
 	}
 	endpoint := requirePath(command, "endpoint", "socket of the driver")
-	socket := requirePath(command, "socket", "socket to create in the directory that kubelet watches")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		plugin := csiregistration.Plugin{Driver: *driver, Endpoint: *endpoint, Socket: *socket}
-		return plugin.Serve(command.Context(), slog.Default())
-	}
-	return command
+	return func() csiregistration.Plugin { return csiregistration.Plugin{Driver: *driver, Endpoint: *endpoint} }
 }

@@ -26,7 +26,7 @@ func newCommand() *cobra.Command {
 		Short: "Clients of Kubernetes and etcd for the release's jobs",
 	}
 	root.AddCommand(
-		approveKubeletCSRs(), joinCluster(), applyAddons(), registerCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(),
+		approveKubeletCSRs(), joinCluster(), applyAddons(), registerCSIDriver(), checkCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(),
 		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
 		checkAPIServerVersion(), checkKubeletVersion(),
 		ipSet(),

@@ -35,13 +35,15 @@ func etcdSnapshot() *cobra.Command {
 	add("keep", "Take snapshots on a schedule until stopped", func(step *cobra.Command, c *etcdsnapshot.Config) error {
 		return c.Run(step.Context(), slog.Default())
 	})
-	add("take", "Take a snapshot, remove old ones that are too many, and print the path of the new one", func(step *cobra.Command, c *etcdsnapshot.Config) error {
+	add("take", "Take a snapshot, remove old ones that are too many, print the path of the new one, and upload it", func(step *cobra.Command, c *etcdsnapshot.Config) error {
 		path, err := c.Take(step.Context(), time.Now(), slog.Default())
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintln(step.OutOrStdout(), path)
-		return err
+		if _, err := fmt.Fprintln(step.OutOrStdout(), path); err != nil {
+			return err
+		}
+		return c.UploadNewest(step.Context(), slog.Default())
 	})
 	var to, from *string
 	to = requirePath(add("save", "Write a snapshot to a file", func(step *cobra.Command, c *etcdsnapshot.Config) error {

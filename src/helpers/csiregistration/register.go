@@ -14,11 +14,16 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"kubernetes-release/internal/poll"
@@ -76,6 +81,31 @@ func (p Plugin) probe(ctx context.Context) error {
 	}
 	defer func() { _ = connection.Close() }()
 	return connection.Invoke(ctx, "/csi.v1.Identity/Probe", &emptypb.Empty{}, &emptypb.Empty{})
+}
+
+// Check returns why pods on a node cannot use volumes of the driver yet, nil if they can: the driver answers, and kubelet has registered
+// it with what the scheduler must know. The client needs the right to get the node's CSINode, which its kubelet has.
+func (p Plugin) Check(ctx context.Context, client kubernetes.Interface, node string) error {
+	if err := p.probe(ctx); err != nil {
+		return fmt.Errorf("driver %s at %s does not answer: %w", p.Driver, p.Endpoint, err)
+	}
+	found, err := client.StorageV1().CSINodes().Get(ctx, node, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("CSINode %s does not exist: kubelet has not registered the node yet", node)
+	}
+	if err != nil {
+		return fmt.Errorf("read CSINode %s: %w", node, err)
+	}
+	i := slices.IndexFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == p.Driver })
+	switch {
+	case i < 0:
+		return fmt.Errorf("kubelet has not registered driver %s on Node %s: see the logs of the registrar and of kubelet", p.Driver, node)
+	case len(found.Spec.Drivers[i].TopologyKeys) == 0:
+		return fmt.Errorf("driver %s is registered on Node %s without topology, so no volume can be created for it: see the driver's log", p.Driver, node)
+	case found.Spec.Drivers[i].Allocatable == nil || found.Spec.Drivers[i].Allocatable.Count == nil:
+		return fmt.Errorf("driver %s is registered on Node %s without a limit of volumes: see the driver's log", p.Driver, node)
+	}
+	return nil
 }
 
 // registrar answers kubelet.

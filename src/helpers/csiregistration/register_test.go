@@ -15,6 +15,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/emptypb"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"kubernetes-release/internal/eventually"
@@ -75,6 +78,35 @@ func (l *log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+func TestCheck(t *testing.T) {
+	p := Plugin{Driver: "ebs.csi.aws.com", Endpoint: filepath.Join(t.TempDir(), "csi.sock")}
+	if err := p.Check(t.Context(), fake.NewClientset(), "a"); err == nil || !strings.Contains(err.Error(), p.Endpoint+" does not answer") {
+		t.Errorf("without a driver: %v", err)
+	}
+	driver(t, p.Endpoint)
+	limit, other := int32(26), storagev1.CSINodeDriver{Name: "other", TopologyKeys: []string{"zone"}}
+	own := storagev1.CSINodeDriver{Name: p.Driver, NodeID: "i-1", TopologyKeys: []string{"zone"}, Allocatable: &storagev1.VolumeNodeResources{Count: &limit}}
+	noZone, noLimit := own, own
+	noZone.TopologyKeys, noLimit.Allocatable = nil, nil
+	for name, test := range map[string]struct {
+		node    string
+		drivers []storagev1.CSINodeDriver
+		want    string
+	}{
+		"registered":     {"a", []storagev1.CSINodeDriver{other, own}, ""},
+		"not a node yet": {"b", nil, "CSINode a does not exist"},
+		"not registered": {"a", []storagev1.CSINodeDriver{other}, "has not registered driver ebs.csi.aws.com on Node a"},
+		"no topology":    {"a", []storagev1.CSINodeDriver{noZone}, "without topology"},
+		"no limit":       {"a", []storagev1.CSINodeDriver{noLimit}, "without a limit of volumes"},
+	} {
+		client := fake.NewClientset(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: test.node}, Spec: storagev1.CSINodeSpec{Drivers: test.drivers}})
+		err := p.Check(t.Context(), client, "a")
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: got %v, want %q", name, err, test.want)
+		}
+	}
 }
 
 func TestServe(t *testing.T) {

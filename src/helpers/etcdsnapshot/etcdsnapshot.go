@@ -1,4 +1,4 @@
-// Package etcdsnapshot takes snapshots of etcd, keeps the newest of them, and restores one into a cluster.
+// Package etcdsnapshot takes snapshots of etcd, keeps the newest of them, uploads them to S3, and restores one into a cluster.
 //
 // A snapshot is what etcdctl saves: the database of one member, followed by its SHA-256 checksum. It holds everything that the API stores.
 // Secrets in it are encrypted with the keys of kube-apiserver, which a restore into another deployment needs too.
@@ -45,6 +45,8 @@ type Config struct {
 	Dir      string            `json:"dir"`
 	Interval duration.Duration `json:"interval"`
 	Keep     int               `json:"keep"`
+	// Bucket is where snapshots are uploaded to, if anywhere.
+	Bucket *Bucket `json:"bucket,omitempty"`
 
 	members *etcdmembers.Config
 }

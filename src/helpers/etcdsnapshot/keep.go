@@ -23,7 +23,8 @@ const (
 	retryInterval = time.Minute
 )
 
-// Run takes a snapshot whenever the newest one is older than the interval, until ctx ends. Snapshots that fail are logged and repeated.
+// Run takes a snapshot whenever the newest one is older than the interval, and uploads it, until ctx ends. What fails is logged and
+// repeated.
 func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		wait, err := c.due(time.Now())
@@ -31,8 +32,11 @@ func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 			_, err = c.Take(ctx, time.Now(), log)
 			wait = c.Interval.Std()
 		}
+		if err == nil {
+			err = c.UploadNewest(ctx, log)
+		}
 		if err != nil {
-			log.Error("no snapshot", "error", err, "next attempt in", retryInterval)
+			log.Error("no snapshot, or it is not uploaded", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval
 		}
 		_ = poll.Sleep(ctx, wait) // fails if ctx ends

@@ -27,6 +27,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -255,6 +256,8 @@ func approver(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
 		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kube-apiserver-client-kubelet"}, Verbs: []string{"approve"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+		{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -384,7 +387,7 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 
 	// Another VM has the name, and is alive.
 	register(t, admin, c.Node, "10.0.0.9")
-	c.Timeout = time.Second
+	c.Timeout = 3 * time.Second
 	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "10.0.0.9, which is not of this VM") {
 		t.Errorf("while another VM has the name: %v", err)
 	}
@@ -394,6 +397,13 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	if content, err := os.ReadFile(c.SecretFile); err != nil || len(content) == 0 {
 		t.Errorf("the secret was removed before the VM joined: %v", err)
 	}
+
+	// The previous VM was lost with a pod that has a volume.
+	forget := leave(t, admin, c.Node)
+	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "default/database-0") {
+		t.Errorf("while the previous VM's pod is there: %v", err)
+	}
+	forget()
 
 	c.Timeout = 30 * time.Second
 	if err := c.Join(t.Context()); err != nil {
@@ -452,6 +462,47 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	c.Now, c.Node = time.Now, "worker-gpu-7d2b9c4e"
 	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "bosh recreate") {
 		t.Errorf("another node's certificate: %v", err)
+	}
+}
+
+// leave creates a pod on a node, and a VolumeAttachment to it. The function that it returns lets the pod fail, as the garbage collector does
+// with a pod that has a finalizer.
+func leave(t *testing.T, admin kubernetes.Interface, name string) func() {
+	t.Helper()
+	volume := "pv"
+	_, err := admin.StorageV1().VolumeAttachments().Create(t.Context(), &storagev1.VolumeAttachment{
+		ObjectMeta: metav1.ObjectMeta{Name: "csi-0"},
+		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "ebs.csi.aws.com", NodeName: name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// kube-controller-manager creates no service accounts here.
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mount := false
+	pod, err := admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "database-0"},
+		Spec:       corev1.PodSpec{NodeName: name, AutomountServiceAccountToken: &mount, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			current, err := admin.CoreV1().Pods("default").Get(t.Context(), pod.Name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			current.Status.Phase = corev1.PodFailed
+			_, err = admin.CoreV1().Pods("default").UpdateStatus(t.Context(), current, metav1.UpdateOptions{})
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -12,11 +12,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -175,7 +177,7 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 	holder, err := s.Client.CoreV1().Nodes().Get(ctx, machine.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil
+		return s.checkVolumes(ctx, machine.Node)
 	}
 	if err != nil {
 		return fmt.Errorf("read Node %s: %w", machine.Node, err)
@@ -197,6 +199,35 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		}
 	}
 	return nil
+}
+
+// checkVolumes refuses the name of a deleted Node that has volumes and pods left from a VM that was lost. The kubelet of the new VM would run
+// these pods, and Kubernetes would take their volumes for attached: a VolumeAttachment holds the name of the node, and is not deleted
+// while a pod on the node needs the volume. The pods would wait for devices that never appear. The garbage collector of pods deletes them
+// 40 to 60 s after the Node (pkg/controller/podgc/gc_controller.go), and their replacements are free to use the volumes elsewhere.
+func (s *Server) checkVolumes(ctx context.Context, name string) error {
+	attachments, err := s.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the volumes that are attached to node %s: %w", name, err)
+	}
+	if !slices.ContainsFunc(attachments.Items, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName == name }) {
+		return nil
+	}
+	pods, err := s.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	if err != nil {
+		return fmt.Errorf("list the pods of node %s: %w", name, err)
+	}
+	var left []string
+	for i := range pods.Items {
+		if phase := pods.Items[i].Status.Phase; phase != corev1.PodFailed && phase != corev1.PodSucceeded {
+			left = append(left, pods.Items[i].Namespace+"/"+pods.Items[i].Name)
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return withStatus(http.StatusConflict, "the VM that was node %s before has left pods with volumes behind: %s; Kubernetes deletes them about a minute after their Node; "+
+		"if it does not, see the log of the job kube-controller-manager, or delete them yourself: kubectl delete pod --force", name, strings.Join(left, ", "))
 }
 
 // sign has the request approved and signed.

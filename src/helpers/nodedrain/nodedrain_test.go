@@ -271,6 +271,15 @@ func testFail(w *world) {
 
 func testVolumes(w *world) {
 	w.pod("database", nil)
+	// Its containers have ended: kubelet keeps the object until the volumes are unmounted.
+	w.pod("ended", func(pod *corev1.Pod) {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+	})
+	ended, err := w.admin.CoreV1().Pods("default").Get(w.Context(), "ended", metav1.GetOptions{})
+	w.must(err)
+	ended.Status.Phase = corev1.PodSucceeded
+	_, err = w.admin.CoreV1().Pods("default").UpdateStatus(w.Context(), ended, metav1.UpdateOptions{})
+	w.must(err)
 	for name, node := range map[string]string{"of-a": "a", "of-b": "b"} {
 		_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -278,7 +287,7 @@ func testVolumes(w *world) {
 		}, metav1.CreateOptions{})
 		w.must(err)
 	}
-	err := w.drain(Options{Timeout: 2 * time.Second})
+	err = w.drain(Options{Timeout: 2 * time.Second})
 	if err == nil || !strings.Contains(err.Error(), "of-a") || strings.Contains(err.Error(), "of-b") {
 		w.Errorf("got %v", err)
 	}

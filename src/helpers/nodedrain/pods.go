@@ -59,13 +59,17 @@ func (d *drain) empty(ctx context.Context) error {
 	return d.detached(ctx, staying)
 }
 
-// pods lists the node's pods: those that have to leave, and those that stay until the VM is gone.
+// pods lists the node's pods: those that have to leave, and those that stay until the VM is gone. Pods that have ended are neither: kubelet
+// unmounts their volumes, also where it has yet to delete the pod.
 func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err error) {
 	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.Node})
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, pod := range list.Items {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
 		if d.leaves(&pod) {
 			leaving = append(leaving, pod)
 			if seconds := pod.Spec.TerminationGracePeriodSeconds; seconds != nil {
@@ -78,12 +82,9 @@ func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err er
 	return leaving, staying, nil
 }
 
-// leaves reports whether a pod is evicted: not one that has ended, that the kubelet runs from a file, or that a DaemonSet would
-// create again. A pod that nobody creates again leaves only if it would be lost with the VM anyway.
+// leaves reports whether a pod is evicted: not one that the kubelet runs from a file, or that a DaemonSet would create again. A pod that
+// nobody creates again leaves only if it would be lost with the VM anyway.
 func (d *drain) leaves(pod *corev1.Pod) bool {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return false
-	}
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return false
 	}

@@ -63,19 +63,7 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("create namespace: %w", err)
 	}
 	s.namespace = created.Name
-	create := func(what string, object func() error) error {
-		err := s.eventually(ctx, func() error {
-			if err := object(); err != nil && !apierrors.IsAlreadyExists(err) {
-				return err
-			}
-			return nil
-		})
-		if err != nil {
-			return fmt.Errorf("create %s: %w", what, err)
-		}
-		return nil
-	}
-	err = create("Deployment "+appName, func() error {
+	err = s.create(ctx, "Deployment "+appName, func() error {
 		_, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, deployment(s.config.image), metav1.CreateOptions{})
 		return err
 	})
@@ -83,7 +71,7 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, service := range services(s.config) {
-		err := create("Service "+service.Name, func() error {
+		err := s.create(ctx, "Service "+service.Name, func() error {
 			_, err := s.client.CoreV1().Services(s.namespace).Create(ctx, service, metav1.CreateOptions{})
 			return err
 		})
@@ -92,6 +80,20 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		}
 	}
 	return fmt.Sprintf("namespace %s with a Deployment and %d Services", s.namespace, len(services(s.config))), nil
+}
+
+// create repeats the creation of an object until it exists.
+func (s *suite) create(ctx context.Context, what string, object func() error) error {
+	err := s.eventually(ctx, func() error {
+		if err := object(); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("create %s: %w", what, err)
+	}
+	return nil
 }
 
 func (s *suite) checkPods(ctx context.Context) (string, error) {
@@ -262,7 +264,11 @@ func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, err
 			return err
 		}
 		if host = ingressHost(service); host == "" {
-			return errors.New("Service " + service.Name + " has no load balancer yet" + s.lastWarning(ctx, service.Name))
+			const hint = "; see the log of cloud-controller-manager on the control VMs"
+			return errors.New("Service " + service.Name + " has no load balancer yet" + s.lastWarning(ctx, s.namespace, hint,
+				func(object corev1.ObjectReference) bool {
+					return object.Kind == "Service" && object.Name == service.Name
+				}))
 		}
 		return nil
 	})

@@ -34,6 +34,8 @@ type Config struct {
 	LoadBalancer LoadBalancer `json:"load_balancer"`
 	// NetworkPolicies is true if the cluster enforces them.
 	NetworkPolicies bool `json:"network_policies"`
+	// Storage configures the checks of claims.
+	Storage Storage `json:"storage"`
 	// Images is the file that maps short names of images to references. It defaults to that of the package images.
 	Images string `json:"images"`
 
@@ -46,6 +48,14 @@ type LoadBalancer struct {
 	Enabled bool `json:"enabled"`
 	// Types to test: default, classic or nlb.
 	Types []string `json:"types"`
+}
+
+// Storage is the part of Config about claims.
+type Storage struct {
+	// Classes are the names of the StorageClasses to test, none by default.
+	Classes []string `json:"classes"`
+	// Timeout limits the test of each class.
+	Timeout duration.Duration `json:"timeout"`
 }
 
 // LoadConfig reads and checks a configuration. Errors name the file.
@@ -84,6 +94,22 @@ func (c *Config) check() error {
 		}
 		if slices.Contains(c.LoadBalancer.Types[:n], kind) {
 			problems = append(problems, fmt.Errorf("load_balancer.types contains %q twice", kind))
+		}
+	}
+	return errors.Join(append(problems, c.Storage.check())...)
+}
+
+func (s *Storage) check() error {
+	var problems []error
+	if len(s.Classes) > 0 && s.Timeout <= 0 {
+		problems = append(problems, fmt.Errorf("storage.timeout is %s; it must be more than 0, such as 8m", s.Timeout))
+	}
+	for n, class := range s.Classes {
+		if class == "" {
+			problems = append(problems, errors.New("storage.classes contains an empty name"))
+		}
+		if slices.Contains(s.Classes[:n], class) {
+			problems = append(problems, fmt.Errorf("storage.classes contains %q twice", class))
 		}
 	}
 	return errors.Join(problems...)

@@ -28,14 +28,14 @@ func (s *suite) explain(ctx context.Context) {
 	for _, pod := range pods {
 		s.report.line("", "", "pod "+describePod(pod))
 	}
-	for _, event := range s.warnings(ctx) {
+	for _, event := range s.warnings(ctx, s.namespace) {
 		s.report.line("", "", fmt.Sprintf("event %s %s: %s: %s", strings.ToLower(event.InvolvedObject.Kind), event.InvolvedObject.Name, event.Reason, event.Message))
 	}
 }
 
-// warnings returns the latest Events of type Warning in the order of time.
-func (s *suite) warnings(ctx context.Context) []corev1.Event {
-	list, err := s.client.CoreV1().Events(s.namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
+// warnings returns a namespace's latest Events of type Warning in the order of time.
+func (s *suite) warnings(ctx context.Context, namespace string) []corev1.Event {
+	list, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
 	if err != nil {
 		s.report.line("", "", "listing Events failed: "+err.Error())
 		return nil
@@ -57,14 +57,14 @@ func eventTime(event corev1.Event) time.Time {
 	return event.CreationTimestamp.Time
 }
 
-// lastWarning returns the latest warning about a Service as the end of a sentence, or "".
-func (s *suite) lastWarning(ctx context.Context, service string) string {
-	for _, event := range slices.Backward(s.warnings(ctx)) {
-		if event.InvolvedObject.Kind == "Service" && event.InvolvedObject.Name == service {
+// lastWarning returns the latest warning about the objects of a namespace that match, or else the hint, as the end of a sentence.
+func (s *suite) lastWarning(ctx context.Context, namespace, hint string, match func(corev1.ObjectReference) bool) string {
+	for _, event := range slices.Backward(s.warnings(ctx, namespace)) {
+		if match(event.InvolvedObject) {
 			return "; last warning: " + event.Reason + ": " + event.Message
 		}
 	}
-	return "; see the log of cloud-controller-manager on the control VMs"
+	return hint
 }
 
 func podReady(pod corev1.Pod) bool {

@@ -2,8 +2,9 @@
 //
 // A run creates a namespace with the restricted Pod Security Standard, a Deployment of the release's test server, and Services
 // for it. Checks use exec to resolve names and fetch URLs inside the pods; load balancers are fetched from where the run takes
-// place. The report has one line for each check: "ok", "FAILED" with the reason, or "skipped" if a check that it requires has
-// failed. In any case, also after a signal, the run deletes the namespace and its load balancers and waits until they are gone.
+// place. Claims of each StorageClass are tested while the other checks run. The report has one line for each check: "ok", "FAILED" with the reason, or "skipped" if a check that it requires has
+// failed. In any case, also after a signal, the run deletes the namespace, its load balancers, volumes and snapshots, and waits
+// until they are gone.
 // A later run deletes what a killed run has left behind, once that run's time is over.
 //
 // The identity of a run needs these cluster-wide permissions:
@@ -18,6 +19,15 @@
 //	apps  deployments           create, get
 //
 //	networking.k8s.io  networkpolicies  create, list
+//
+// with StorageClasses to test also these:
+//
+//	""                       persistentvolumeclaims  create, get, list, patch
+//	""                       persistentvolumes       list, patch
+//	""                       pods                    create, delete, get, patch
+//	storage.k8s.io           storageclasses          get
+//	snapshot.storage.k8s.io  volumesnapshots         create, get
+//	snapshot.storage.k8s.io  volumesnapshotclasses, volumesnapshotcontents  list
 //
 // and /readyz, which every authenticated user can read.
 package smoke
@@ -35,6 +45,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -57,9 +68,11 @@ const (
 )
 
 // limits are the timeouts of a run's steps.
-type limits struct{ check, loadBalancer, policy, cleanup time.Duration }
+type limits struct{ check, loadBalancer, policy, provisioning, cleanup time.Duration }
 
-var defaultLimits = limits{check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 30 * time.Second, cleanup: 5 * time.Minute}
+var defaultLimits = limits{
+	check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 30 * time.Second, provisioning: 30 * time.Second, cleanup: 5 * time.Minute,
+}
 
 // Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left behind.
 func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.Writer) error {
@@ -69,16 +82,21 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 	if err != nil {
 		return fmt.Errorf("API client: %w", err)
 	}
+	untyped, err := dynamic.NewForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("API client: %w", err)
+	}
 	s := &suite{
-		config: config,
-		client: client,
-		exec:   executor{restConfig, client}.run,
-		logs:   executor{restConfig, client}.logs,
-		proxy:  executor{restConfig, client}.proxy,
-		fetch:  fetch.Get,
-		report: &report{output: output},
-		limits: defaultLimits,
-		prefix: namespacePrefix,
+		config:  config,
+		client:  client,
+		dynamic: untyped,
+		exec:    executor{restConfig, client}.run,
+		logs:    executor{restConfig, client}.logs,
+		proxy:   executor{restConfig, client}.proxy,
+		fetch:   fetch.Get,
+		report:  &report{output: output},
+		limits:  defaultLimits,
+		prefix:  namespacePrefix,
 	}
 	return s.run(ctx)
 }
@@ -87,6 +105,8 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 type suite struct {
 	config Config
 	client kubernetes.Interface
+	// dynamic is the client for snapshots, which client-go has no types for.
+	dynamic dynamic.Interface
 	// exec runs a command in a pod and returns its standard output.
 	exec func(ctx context.Context, namespace, pod string, command ...string) (string, error)
 	// logs returns the log of a pod.
@@ -111,6 +131,8 @@ type check struct {
 	// requires names the checks that must have succeeded before this one.
 	requires []string
 	timeout  time.Duration
+	// background checks mostly wait for the cloud: they run while the next ones do.
+	background bool
 	// run returns a description of what works.
 	run func(ctx context.Context) (string, error)
 }
@@ -126,26 +148,36 @@ const (
 func (s *suite) checks() []check {
 	each := s.limits.check
 	checks := []check{
-		{checkAPI, nil, each, s.checkAPI},
-		{checkNodes, []string{checkAPI}, each, s.checkNodes},
-		{checkObjects, []string{checkAPI}, each, s.checkObjects},
-		{checkPods, []string{checkObjects}, each, s.checkPods},
-		{"logs", []string{checkPods}, each, s.checkLogs},
-		{checkExec, []string{checkPods}, each, s.checkExec},
-		{"DNS", []string{checkExec}, each, s.checkDNS},
-		{"pod to pod", []string{checkExec}, each, s.checkPodToPod},
-		{"service", []string{checkExec}, each, s.checkService},
-		{"API to service", []string{checkPods}, each, s.checkServiceProxy},
-		{"node port", []string{checkNodes, checkExec}, each, s.checkNodePort},
+		{name: checkAPI, timeout: each, run: s.checkAPI},
+		{name: checkNodes, requires: []string{checkAPI}, timeout: each, run: s.checkNodes},
+		{name: checkObjects, requires: []string{checkAPI}, timeout: each, run: s.checkObjects},
 	}
+	for n, class := range s.config.Storage.Classes {
+		checks = append(checks, check{
+			name: "storage " + class, requires: []string{checkObjects}, timeout: s.config.Storage.Timeout.Std(), background: true,
+			run: func(ctx context.Context) (string, error) { return s.checkVolumes(ctx, n+1, class) },
+		})
+	}
+	checks = append(checks,
+		check{name: checkPods, requires: []string{checkObjects}, timeout: each, run: s.checkPods},
+		check{name: "logs", requires: []string{checkPods}, timeout: each, run: s.checkLogs},
+		check{name: checkExec, requires: []string{checkPods}, timeout: each, run: s.checkExec},
+		check{name: "DNS", requires: []string{checkExec}, timeout: each, run: s.checkDNS},
+		check{name: "pod to pod", requires: []string{checkExec}, timeout: each, run: s.checkPodToPod},
+		check{name: "service", requires: []string{checkExec}, timeout: each, run: s.checkService},
+		check{name: "API to service", requires: []string{checkPods}, timeout: each, run: s.checkServiceProxy},
+		check{name: "node port", requires: []string{checkNodes, checkExec}, timeout: each, run: s.checkNodePort},
+	)
 	if s.config.LoadBalancer.Enabled {
 		for _, kind := range s.config.LoadBalancer.Types {
-			checks = append(checks, check{"load balancer " + kind, []string{checkPods}, s.limits.loadBalancer,
-				func(ctx context.Context) (string, error) { return s.checkLoadBalancer(ctx, kind) }})
+			checks = append(checks, check{
+				name: "load balancer " + kind, requires: []string{checkPods}, timeout: s.limits.loadBalancer,
+				run: func(ctx context.Context) (string, error) { return s.checkLoadBalancer(ctx, kind) },
+			})
 		}
 	}
 	if s.config.NetworkPolicies {
-		checks = append(checks, check{"network policy", []string{checkExec}, each, s.checkNetworkPolicy})
+		checks = append(checks, check{name: "network policy", requires: []string{checkExec}, timeout: each, run: s.checkNetworkPolicy})
 	}
 	return checks
 }
@@ -171,7 +203,7 @@ func (s *suite) run(ctx context.Context) error {
 		result = fmt.Errorf("%d of %d checks failed or were skipped: %s", len(failed), len(s.checks()), strings.Join(failed, ", "))
 	}
 	if left != nil {
-		left = fmt.Errorf("namespace %s was not deleted; delete it with: kubectl delete namespace %s", s.namespace, s.namespace)
+		left = fmt.Errorf("namespace %[1]s was not deleted with everything in it; delete it with: kubectl delete namespace %[1]s, and what the cleanup names", s.namespace)
 	}
 	return errors.Join(result, left)
 }
@@ -180,28 +212,44 @@ func (s *suite) run(ctx context.Context) error {
 func (s *suite) runChecks(ctx context.Context) []string {
 	var failed []string
 	explained := false
+	note := func(c check, err error) {
+		if err == nil {
+			return
+		}
+		if !explained {
+			explained = true
+			s.explain(ctx)
+		}
+		failed = append(failed, c.name)
+	}
+	var running []func()
 	for _, c := range s.checks() {
 		missing := slices.DeleteFunc(slices.Clone(c.requires), func(name string) bool { return !slices.Contains(failed, name) })
 		switch {
 		case ctx.Err() != nil:
 			s.report.line("skipped", c.name, context.Cause(ctx).Error())
+			failed = append(failed, c.name)
 		case len(missing) > 0:
 			s.report.line("skipped", c.name, "requires "+strings.Join(missing, ", "))
+			failed = append(failed, c.name)
+		case c.background:
+			result := make(chan error, 1)
+			go func() { result <- s.runCheck(ctx, c) }()
+			running = append(running, func() { note(c, <-result) })
 		default:
-			limited, cancel := context.WithTimeout(ctx, c.timeout)
-			err := s.report.do(limited, c)
-			cancel()
-			if err == nil {
-				continue
-			}
-			if !explained {
-				explained = true
-				s.explain(ctx)
-			}
+			note(c, s.runCheck(ctx, c))
 		}
-		failed = append(failed, c.name)
+	}
+	for _, wait := range running {
+		wait()
 	}
 	return failed
+}
+
+func (s *suite) runCheck(ctx context.Context, c check) error {
+	limited, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	return s.report.do(limited, c)
 }
 
 // removeLeftovers deletes the namespaces of killed runs. A failure is only reported, and does not fail this run.
@@ -216,6 +264,10 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 			continue
 		}
 		s.report.line("note", "leftover", fmt.Sprintf("deleting namespace %s of a run whose time was over at %s", old.Name, expires.Format(time.RFC3339)))
+		if err := s.releaseVolumes(ctx, old.Name); err != nil {
+			s.report.line("note", "leftover", err.Error())
+			continue // with its claims, the run that finds the namespace again would lose sight of the volumes
+		}
 		if err := s.client.CoreV1().Namespaces().Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			s.report.line("note", "leftover", err.Error())
 		}
@@ -223,7 +275,7 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 }
 
 // cleanUp deletes the load balancers first, while the cloud controller still finds the namespace's other objects, then the
-// namespace, and waits until all are gone.
+// namespace, and waits until all are gone, volumes and snapshots too.
 func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	services := s.client.CoreV1().Services(s.namespace)
 	err := s.eventually(ctx, func() error {
@@ -250,22 +302,31 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	})
 	if err != nil {
 		// Delete the namespace anyway, so that everything else is deleted.
-		return "", errors.Join(err, s.deleteNamespace(context.WithoutCancel(ctx)))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTimeout+s.limits.provisioning)
+		defer cancel()
+		s.awaitProvisioning(ctx)
+		return "", errors.Join(err, s.releaseVolumes(ctx, s.namespace), s.deleteNamespace(ctx))
 	}
+	s.awaitProvisioning(ctx)
 	err = s.eventually(ctx, func() error {
-		if err := s.deleteNamespace(ctx); err != nil {
-			return err
-		}
-		left, err := s.client.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		}
-		return fmt.Errorf("namespace %s still exists: %s", s.namespace, terminating(left))
+		return errors.Join(s.releaseVolumes(ctx, s.namespace), s.deleteNamespace(ctx), s.namespaceGone(ctx), s.volumesGone(ctx))
 	})
-	return "namespace " + s.namespace + " and its load balancers were deleted", err
+	deleted := "its load balancers were"
+	if len(s.config.Storage.Classes) > 0 {
+		deleted = "its load balancers, volumes and snapshots were"
+	}
+	return fmt.Sprintf("namespace %s and %s deleted", s.namespace, deleted), err
+}
+
+func (s *suite) namespaceGone(ctx context.Context) error {
+	left, err := s.client.CoreV1().Namespaces().Get(ctx, s.namespace, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("namespace %s still exists: %s", s.namespace, terminating(left))
 }
 
 func (s *suite) deleteNamespace(ctx context.Context) error {
@@ -292,34 +353,34 @@ func terminating(n *corev1.Namespace) string {
 	return strings.Join(reasons, "; ")
 }
 
-// eventually repeats a check until it succeeds, and reports progress.
-func (s *suite) eventually(ctx context.Context, check func() error) error {
-	return poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, s.report.progress, func(context.Context) error { return check() }))
+// eventually repeats a step of a check until it succeeds, and reports progress.
+func (s *suite) eventually(ctx context.Context, step func() error) error {
+	name, _ := ctx.Value(nameOfCheck{}).(string)
+	report := func(elapsed time.Duration, reason error) {
+		s.report.line("waiting", name, fmt.Sprintf("%v (%s)", reason, elapsed.Round(time.Second)))
+	}
+	return poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return step() }))
 }
+
+// nameOfCheck is the key of the name of the check that a context belongs to.
+type nameOfCheck struct{}
 
 // report writes the lines of a run.
 type report struct {
-	mu      sync.Mutex
-	output  io.Writer
-	name    string
-	started time.Time
+	mu     sync.Mutex
+	output io.Writer
 }
 
 // do runs a check and reports it.
 func (r *report) do(ctx context.Context, c check) error {
-	r.name, r.started = c.name, time.Now()
-	works, err := c.run(ctx)
+	started := time.Now()
+	works, err := c.run(context.WithValue(ctx, nameOfCheck{}, c.name))
 	if err != nil {
 		r.line("FAILED", c.name, err.Error())
 		return err
 	}
-	r.line("ok", c.name, fmt.Sprintf("%s (%s)", works, time.Since(r.started).Round(100*time.Millisecond)))
+	r.line("ok", c.name, fmt.Sprintf("%s (%s)", works, time.Since(started).Round(100*time.Millisecond)))
 	return nil
-}
-
-// progress reports why the current check waits.
-func (r *report) progress(elapsed time.Duration, reason error) {
-	r.line("waiting", r.name, fmt.Sprintf("%v (%s)", reason, elapsed.Round(time.Second)))
 }
 
 func (r *report) line(result, name, text string) {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/duration"
@@ -28,7 +29,9 @@ import (
 // of namespaces are those of a real control plane.
 type world struct {
 	client kubernetes.Interface
-	// broken makes one thing fail: "pull", "dns", "load balancer", "exec".
+	// dynamic is the client for snapshots; without it the cluster has no storage.
+	dynamic dynamic.Interface
+	// broken makes one thing fail: "pull", "dns", "load balancer", "exec", "proxy", "provisioning", "slow", "data", "restore".
 	broken string
 	// prefix begins the names of the namespaces that this world simulates.
 	prefix string
@@ -36,6 +39,14 @@ type world struct {
 	mu sync.Mutex
 	// balancers are the Services that have a load balancer.
 	balancers map[string]bool
+	// disks has the content of each volume and snapshot of the cloud.
+	disks map[string]*string
+	// creating are the volumes that were begun, by the uid of their claims.
+	creating map[types.UID]*pending
+}
+
+func newWorld(client kubernetes.Interface, broken, prefix string) *world {
+	return &world{client: client, broken: broken, prefix: prefix, balancers: map[string]bool{}, disks: map[string]*string{}, creating: map[types.UID]*pending{}}
 }
 
 const lbFinalizer = "service.kubernetes.io/load-balancer-cleanup"
@@ -44,6 +55,9 @@ func (w *world) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		w.kubelet(ctx)
 		w.cloud(ctx)
+		if w.dynamic != nil {
+			w.storage(ctx)
+		}
 		time.Sleep(100 * time.Millisecond)
 	}
 }
@@ -60,8 +74,10 @@ func (w *world) kubelet(ctx context.Context) {
 			zero := int64(0)
 			_ = w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
 		case pod.Spec.NodeName == "":
-			_ = w.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: "node-a"}}, metav1.CreateOptions{})
+			if node := w.schedule(ctx, &pod); node != "" {
+				_ = w.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
+					ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
+			}
 		case pod.Status.PodIP == "" && w.broken == "pull":
 			pod.Status.Phase = corev1.PodPending
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: appName, State: corev1.ContainerState{
@@ -121,6 +137,8 @@ func (w *world) exec(ctx context.Context, namespace, pod string, command ...stri
 		return pod + "\n", nil
 	case "resolve":
 		return w.resolve(ctx, namespace, command[2])
+	case "store", "show":
+		return w.file(ctx, namespace, pod, command)
 	}
 	host, _, err := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(command[2], "http://"), "/"))
 	if err != nil {
@@ -135,7 +153,12 @@ func (w *world) exec(ctx context.Context, namespace, pod string, command ...stri
 			return candidate.Name + "\n", nil
 		}
 	}
-	return pods.Items[0].Name + "\n", nil
+	for _, candidate := range pods.Items {
+		if candidate.Labels["app.kubernetes.io/name"] == appName {
+			return candidate.Name + "\n", nil
+		}
+	}
+	return "", errors.New("connection refused")
 }
 
 func (w *world) resolve(ctx context.Context, namespace, name string) (string, error) {
@@ -157,8 +180,8 @@ func (w *world) resolve(ctx context.Context, namespace, name string) (string, er
 func (w *world) suiteFor(output *bytes.Buffer) *suite {
 	config := Config{Kubeconfig: "unused", Domain: "cluster.local", Timeout: duration.Duration(10 * time.Minute), image: "example/smoke-test:1",
 		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}}}
-	s := &suite{config: config, client: w.client, exec: w.exec, report: &report{output: output}, prefix: w.prefix,
-		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, policy: time.Second, cleanup: 5 * time.Minute}}
+	s := &suite{config: config, client: w.client, dynamic: w.dynamic, exec: w.exec, report: &report{output: output}, prefix: w.prefix,
+		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, policy: time.Second, provisioning: 10 * time.Second, cleanup: 5 * time.Minute}}
 	s.logs = func(_ context.Context, _, pod string) (string, error) {
 		if w.broken == "exec" {
 			return "", errors.New("remote error: tls: internal error")
@@ -196,12 +219,15 @@ func (w *world) nothingLeft(t *testing.T) {
 	if len(w.balancers) > 0 {
 		t.Errorf("load balancers were left behind: %v", w.balancers)
 	}
+	for name := range w.disks {
+		t.Errorf("%s was left behind in the cloud", name)
+	}
 }
 
-func readyNode(t *testing.T, client kubernetes.Interface) {
+func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	ctx := context.Background()
-	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, metav1.CreateOptions{})
+	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,13 +248,14 @@ func readyNode(t *testing.T, client kubernetes.Interface) {
 }
 
 func TestAgainstRealControlPlane(t *testing.T) {
+	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
-	readyNode(t, admin)
+	readyNode(t, admin, "node-a")
 	var worlds atomic.Int32
 	start := func(t *testing.T, broken string) *world {
 		t.Parallel() // the cases spend their time waiting for the deletion of namespaces
-		w := &world{client: admin, broken: broken, prefix: fmt.Sprintf("smoke-%d", worlds.Add(1)), balancers: map[string]bool{}}
+		w := newWorld(admin, broken, fmt.Sprintf("smoke-%d", worlds.Add(1)))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); w.run(ctx) }()

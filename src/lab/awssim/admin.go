@@ -20,6 +20,7 @@ var errNoSuchResource = errors.New("no such resource")
 //	GET    /_sim/dns                         {name: [address]} of load balancers and instances
 //	GET    /_sim/calls?match=ec2:Describe*   the record; DELETE clears it
 //	GET    /_sim/faults                      pending faults; POST adds one (Fault), DELETE removes all
+//	GET    /_sim/overlaps                    times at which several machines used a volume; DELETE clears the record
 //	GET    /_sim/settings                    Settings; PATCH changes the given ones
 //	PUT    /_sim/KIND/ID                     creates or replaces a resource: vpcs, subnets, route_tables, security_groups,
 //	                                         roles, instance_profiles, instances; in the world file's form
@@ -49,6 +50,8 @@ func (s *Simulator) adminHandler() http.Handler {
 		}
 		return s.InjectFault(f)
 	}))
+	mux.HandleFunc("GET /_sim/overlaps", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Overlaps()) })
+	mux.HandleFunc("DELETE /_sim/overlaps", admin(func(*http.Request) error { return s.ForgetOverlaps() }))
 	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.World().Settings) })
 	mux.HandleFunc("PATCH /_sim/settings", admin(func(r *http.Request) error {
 		return s.Update(func(w *World) error { return decodeBody(r, &w.Settings) })

@@ -251,6 +251,11 @@ const maxRequest = 1 << 20
 // serveAPI serves and records a request.
 func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	auth, authErr := parseAuthorization(r.Header.Get("Authorization"))
+	if auth.service == "s3" {
+		s.serveObjects(w, r, auth)
+		return
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
@@ -261,7 +266,6 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	auth, authErr := parseAuthorization(r.Header.Get("Authorization"))
 	entry := Call{RequestID: requestID(), Source: host(r.RemoteAddr), Action: form.Get("Action"), Params: redact(form), DryRun: form.Get("DryRun") == "true"}
 	svc := serviceFor(auth.service, form.Get("Version"))
 	if svc == nil {

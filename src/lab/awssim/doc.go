@@ -1,6 +1,6 @@
 // Package awssim simulates the parts of AWS that a Kubernetes cluster on BOSH uses: instance metadata (IMDSv2), EC2, classic
-// Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM, STS and Elastic Container Registry, in their real wire
-// protocols, with IAM policies, throttling, fault injection and a record of every call. Its load balancers forward TCP to targets that
+// Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM, STS, Elastic Container Registry and objects of S3, in
+// their real wire protocols, with IAM policies, throttling, fault injection and a record of every call. Its load balancers forward TCP to targets that
 // pass health checks, and its registry holds images.
 //
 // It belongs to the test bed and is not part of the release.
@@ -14,6 +14,7 @@
 //   - ec2_*.go, elb*.go, ecr.go, iamapi.go and sts.go have one short function for each action. wire, iam and forward are
 //     the protocols, the policy evaluation and the load balancers' data path.
 //   - registry.go is the registry that clients push images to and pull them from.
+//   - objects.go are buckets of S3 and their objects.
 //   - volumes.go are EBS volumes and snapshots, and how they pass from state to state; Disks are their content on the machine.
 //   - metadata.go is instance metadata; admin.go the admin API under /_sim/.
 //

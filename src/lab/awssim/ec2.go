@@ -173,6 +173,20 @@ func paginate[T any](list []T, p page, minimum, maximum int) (part []T, next str
 	return list[start:end], next, nil
 }
 
+// described returns the page of a Describe call: of the resources that match its filters, as the call's output shows them. MaxResults must
+// be between 5 and maximum.
+func described[T, V any](list []T, in page, maximum int, describe func(*T) (attributes, Tags), view func(*T) V) (views []V, next string, err error) {
+	selected, err := selectBy(list, in.Filter, describe)
+	if err != nil {
+		return nil, "", err
+	}
+	part, next, err := paginate(selected, in, 5, maximum)
+	for _, r := range part {
+		views = append(views, view(r))
+	}
+	return views, next, err
+}
+
 // withIDs returns the resources with the ids that a call names. It is an error if one does not exist.
 func withIDs[T resource](list []T, ids []string, code, kind string) ([]T, error) {
 	if len(ids) == 0 {
@@ -462,23 +476,14 @@ func (c *call) describeTags(in page) (*describeTagsOutput, error) {
 	for _, s := range c.Snapshots {
 		add(s.ID)
 	}
-	selected, err := selectBy(all, in.Filter, func(d *tagDescription) (attributes, Tags) {
-		return attributes{
-			"resource-id": one(d.ResourceID), "resource-type": one(d.ResourceType), "key": one(d.Key), "value": one(d.Value),
-		}, Tags{d.Key: d.Value}
-	})
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in, 5, 1000)
-	if err != nil {
-		return nil, err
-	}
-	out := &describeTagsOutput{NextToken: next}
-	for _, d := range part {
-		out.Tags = append(out.Tags, *d)
-	}
-	return out, nil
+	views, next, err := described(all, in, 1000, tagAttributes, func(d *tagDescription) tagDescription { return *d })
+	return &describeTagsOutput{views, next}, err
+}
+
+func tagAttributes(d *tagDescription) (attributes, Tags) {
+	return attributes{
+		"resource-id": one(d.ResourceID), "resource-type": one(d.ResourceType), "key": one(d.Key), "value": one(d.Value),
+	}, Tags{d.Key: d.Value}
 }
 
 // addressInUse returns the owner of a private address, "" if it is free.

@@ -286,16 +286,8 @@ func (c *call) describeNetworkInterfaces(in describeNetworkInterfacesInput) (*de
 		}
 		all = slices.DeleteFunc(all, func(v interfaceView) bool { return !slices.Contains(in.NetworkInterfaceId, v.ID) })
 	}
-	selected, err := selectBy(all, in.Filter, interfaceAttributes)
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeNetworkInterfacesOutput{NextToken: next}
-	for _, v := range part {
-		out.Interfaces = append(out.Interfaces, *v)
-	}
-	return out, err
+	views, next, err := described(all, in.page, 1000, interfaceAttributes, func(v *interfaceView) interfaceView { return *v })
+	return &describeNetworkInterfacesOutput{views, next}, err
 }
 
 func interfaceAttributes(v *interfaceView) (attributes, Tags) {

@@ -124,22 +124,16 @@ func (c *call) describeVolumesModifications(in describeVolumesModificationsInput
 			return nil, errorf("InvalidVolumeModification.NotFound", "Modification for volume '%s' does not exist.", v.ID)
 		}
 	}
-	selected, err := selectBy(modified, in.Filter, func(v *Volume) (attributes, Tags) {
-		state := ""
-		if v.Modification != nil {
-			state = v.Modification.State
-		}
-		return attributes{"volume-id": one(v.ID), "modification-state": one(state)}, nil
-	})
-	if err != nil {
-		return nil, err
+	views, next, err := described(modified, in.page, 500, modificationAttributes, (*Volume).modificationView)
+	return &describeVolumesModificationsOutput{views, next}, err
+}
+
+func modificationAttributes(v *Volume) (attributes, Tags) {
+	state := ""
+	if v.Modification != nil {
+		state = v.Modification.State
 	}
-	part, next, err := paginate(selected, in.page, 5, 500)
-	out := &describeVolumesModificationsOutput{NextToken: next}
-	for _, v := range part {
-		out.Modifications = append(out.Modifications, v.modificationView())
-	}
-	return out, err
+	return attributes{"volume-id": one(v.ID), "modification-state": one(state)}, nil
 }
 
 type statusDetailView struct {
@@ -165,16 +159,10 @@ func (c *call) describeVolumeStatus(in describeVolumesInput) (*describeVolumeSta
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, c.volumeAttributes)
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeVolumeStatusOutput{NextToken: next}
-	for _, v := range part {
-		out.Volumes = append(out.Volumes, volumeStatusView{v.ID, v.AvailabilityZone, "ok", []statusDetailView{
+	views, next, err := described(list, in.page, 1000, c.volumeAttributes, func(v *Volume) volumeStatusView {
+		return volumeStatusView{v.ID, v.AvailabilityZone, "ok", []statusDetailView{
 			{"io-enabled", "passed"}, {"io-performance", "not-applicable"}, {"initialization-state", "completed"},
-		}})
-	}
-	return out, err
+		}}
+	})
+	return &describeVolumeStatusOutput{views, next}, err
 }

@@ -92,18 +92,16 @@ func (c *call) describeVpcs(in describeVpcsInput) (*describeVpcsOutput, error) {
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, func(v *VPC) (attributes, Tags) {
-		return attributes{"vpc-id": one(v.ID), "cidr": one(v.CIDR.String()), "state": one("available"), "owner-id": one(c.Account), "is-default": one("false")}, v.Tags
-	})
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeVpcsOutput{NextToken: next}
-	for _, v := range part {
-		out.VPCs = append(out.VPCs, vpcView{v.ID, c.Account, "available", v.CIDR.String(), dhcpOptions, "default", false, v.Tags.list()})
-	}
-	return out, err
+	views, next, err := described(list, in.page, 1000, c.vpcAttributes, c.vpcView)
+	return &describeVpcsOutput{views, next}, err
+}
+
+func (c *call) vpcAttributes(v *VPC) (attributes, Tags) {
+	return attributes{"vpc-id": one(v.ID), "cidr": one(v.CIDR.String()), "state": one("available"), "owner-id": one(c.Account), "is-default": one("false")}, v.Tags
+}
+
+func (c *call) vpcView(v *VPC) vpcView {
+	return vpcView{v.ID, c.Account, "available", v.CIDR.String(), dhcpOptions, "default", false, v.Tags.list()}
 }
 
 type subnetView struct {
@@ -136,21 +134,15 @@ func (c *call) describeSubnets(in describeSubnetsInput) (*describeSubnetsOutput,
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, func(s *Subnet) (attributes, Tags) {
-		return attributes{
-			"subnet-id": one(s.ID), "vpc-id": one(s.VPC), "availability-zone": one(s.AvailabilityZone), "availabilityZone": one(s.AvailabilityZone),
-			"cidr-block": one(s.CIDR.String()), "cidr": one(s.CIDR.String()), "state": one("available"), "owner-id": one(c.Account), "default-for-az": one("false"),
-		}, s.Tags
-	})
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeSubnetsOutput{NextToken: next}
-	for _, s := range part {
-		out.Subnets = append(out.Subnets, c.subnetView(s))
-	}
-	return out, err
+	views, next, err := described(list, in.page, 1000, c.subnetAttributes, c.subnetView)
+	return &describeSubnetsOutput{views, next}, err
+}
+
+func (c *call) subnetAttributes(s *Subnet) (attributes, Tags) {
+	return attributes{
+		"subnet-id": one(s.ID), "vpc-id": one(s.VPC), "availability-zone": one(s.AvailabilityZone), "availabilityZone": one(s.AvailabilityZone),
+		"cidr-block": one(s.CIDR.String()), "cidr": one(s.CIDR.String()), "state": one("available"), "owner-id": one(c.Account), "default-for-az": one("false"),
+	}, s.Tags
 }
 
 func (c *call) subnetView(s *Subnet) subnetView {
@@ -223,16 +215,8 @@ func (c *call) describeRouteTables(in describeRouteTablesInput) (*describeRouteT
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, c.routeTableAttributes)
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 100)
-	out := &describeRouteTablesOutput{NextToken: next}
-	for _, t := range part {
-		out.Tables = append(out.Tables, c.routeTableView(t))
-	}
-	return out, err
+	views, next, err := described(list, in.page, 100, c.routeTableAttributes, c.routeTableView)
+	return &describeRouteTablesOutput{views, next}, err
 }
 
 func (c *call) routeTableAttributes(t *RouteTable) (attributes, Tags) {

@@ -69,19 +69,15 @@ func (c *call) describeSecurityGroups(in describeSecurityGroupsInput) (*describe
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, c.securityGroupAttributes)
-	if err != nil {
-		return nil, err
+	views, next, err := described(list, in.page, 1000, c.securityGroupAttributes, c.securityGroupView)
+	return &describeSecurityGroupsOutput{views, next}, err
+}
+
+func (c *call) securityGroupView(g *SecurityGroup) securityGroupView {
+	return securityGroupView{
+		Owner: c.Account, ID: g.ID, ARN: c.ec2ARN("security-group", g.ID), Name: g.Name, Description: g.Description, VPC: g.VPC,
+		Ingress: c.permissions(g.Ingress), Egress: c.permissions(g.Egress), Tags: g.Tags.list(),
 	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeSecurityGroupsOutput{NextToken: next}
-	for _, g := range part {
-		out.Groups = append(out.Groups, securityGroupView{
-			Owner: c.Account, ID: g.ID, ARN: c.ec2ARN("security-group", g.ID), Name: g.Name, Description: g.Description, VPC: g.VPC,
-			Ingress: c.permissions(g.Ingress), Egress: c.permissions(g.Egress), Tags: g.Tags.list(),
-		})
-	}
-	return out, err
 }
 
 func (c *call) securityGroupAttributes(g *SecurityGroup) (attributes, Tags) {

@@ -138,22 +138,16 @@ func (c *call) describeSnapshots(in describeSnapshotsInput) (*describeSnapshotsO
 		}
 		list = append(list, *s)
 	}
-	selected, err := selectBy(list, in.Filter, func(s *Snapshot) (attributes, Tags) {
-		return attributes{
-			"snapshot-id": one(s.ID), "volume-id": one(s.Volume), "status": one(s.State), "owner-id": one(c.Account), "encrypted": one(strconv.FormatBool(s.Encrypted)),
-			"description": one(s.Description), "volume-size": one(strconv.Itoa(s.Size)),
-		}, s.Tags
-	})
-	if err != nil {
-		return nil, err
-	}
 	if in.MaxResults != nil && *in.MaxResults == 0 { // ListSnapshots of the EBS CSI driver sends it for no limit
 		in.MaxResults = nil
 	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeSnapshotsOutput{NextToken: next}
-	for _, s := range part {
-		out.Snapshots = append(out.Snapshots, c.snapshotView(s))
-	}
-	return out, err
+	views, next, err := described(list, in.page, 1000, c.snapshotAttributes, c.snapshotView)
+	return &describeSnapshotsOutput{views, next}, err
+}
+
+func (c *call) snapshotAttributes(s *Snapshot) (attributes, Tags) {
+	return attributes{
+		"snapshot-id": one(s.ID), "volume-id": one(s.Volume), "status": one(s.State), "owner-id": one(c.Account), "encrypted": one(strconv.FormatBool(s.Encrypted)),
+		"description": one(s.Description), "volume-size": one(strconv.Itoa(s.Size)),
+	}, s.Tags
 }

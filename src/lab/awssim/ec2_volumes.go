@@ -216,16 +216,8 @@ func (c *call) describeVolumes(in describeVolumesInput) (*describeVolumesOutput,
 	if err != nil {
 		return nil, err
 	}
-	selected, err := selectBy(list, in.Filter, c.volumeAttributes)
-	if err != nil {
-		return nil, err
-	}
-	part, next, err := paginate(selected, in.page, 5, 1000)
-	out := &describeVolumesOutput{NextToken: next}
-	for _, v := range part {
-		out.Volumes = append(out.Volumes, c.volumeView(v))
-	}
-	return out, err
+	views, next, err := described(list, in.page, 1000, c.volumeAttributes, c.volumeView)
+	return &describeVolumesOutput{views, next}, err
 }
 
 // volumesWithIDs names all ids that do not exist in its error, as EC2 does.
@@ -307,8 +299,7 @@ func (c *call) createVolume(in createVolumeInput) (*volumeView, error) {
 	if err := c.allowCreateVolume(in, tags); err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256(fmt.Append(nil, in))
-	request := hex.EncodeToString(digest[:])
+	request := in.digest(tags)
 	if i := slices.IndexFunc(c.ClientTokens, func(t ClientToken) bool { return t.Token == in.ClientToken }); i >= 0 && in.ClientToken != "" {
 		// A token whose volume is gone stays used up, see tokenLifetime.
 		if v := find(c.Volumes, c.ClientTokens[i].Volume); v != nil && c.ClientTokens[i].Request == request {
@@ -334,6 +325,14 @@ func (c *call) createVolume(in createVolumeInput) (*volumeView, error) {
 	}
 	view := c.volumeView(&v)
 	return &view, nil
+}
+
+// digest tells requests with one token apart. The order of tags does not matter: the EBS CSI driver repeats a request with its tags in
+// another order (CreateDisk in pkg/cloud/cloud.go ranges over a map), and relies on getting the same volume.
+func (in createVolumeInput) digest(tags Tags) string {
+	in.TagSpecification = nil
+	digest := sha256.Sum256(fmt.Append(nil, in, tags)) // fmt sorts maps
+	return hex.EncodeToString(digest[:])
 }
 
 // allowCreateVolume checks the permissions on the new volume, on the snapshot that it is created from, and to tag it.

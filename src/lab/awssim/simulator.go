@@ -52,6 +52,8 @@ type Simulator struct {
 
 	mu    sync.Mutex
 	world *World
+	// objects are the contents of buckets, by bucket/key. They are gone after a restart.
+	objects map[string][]byte
 }
 
 // New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The caller must
@@ -90,7 +92,7 @@ func New(world *World, o Options) (*Simulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world, closing: make(chan struct{})}
+	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world, closing: make(chan struct{}), objects: map[string][]byte{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.commit(); err != nil {

@@ -21,6 +21,8 @@ type Disks interface {
 	Attach(volume string, machine netip.Addr) error
 	// Detach takes a volume away from the machine, and reports false while the machine uses it and force is not set.
 	Detach(volume string, machine netip.Addr, force bool) (gone bool, err error)
+	// Mounts returns the machines that have a volume mounted, by volume. Mounts of a device that was pulled do not count.
+	Mounts() (map[string][]netip.Addr, error)
 }
 
 // noDisks are volumes that exist only in the APIs.
@@ -32,6 +34,7 @@ func (noDisks) Snapshot(string, string) error                 { return nil }
 func (noDisks) Remove(string) error                           { return nil }
 func (noDisks) Attach(string, netip.Addr) error               { return nil }
 func (noDisks) Detach(string, netip.Addr, bool) (bool, error) { return true, nil }
+func (noDisks) Mounts() (map[string][]netip.Addr, error)      { return nil, nil }
 
 // States of volumes, attachments, modifications and snapshots, as EC2 names them.
 const (
@@ -174,21 +177,29 @@ func (w *World) validateVolumes(v *validation) {
 // gib is a GiB in bytes.
 const gib = 1 << 30
 
-// settleInterval is how often volumes are looked at while nobody calls.
-const settleInterval = 100 * time.Millisecond
+// settleInterval is how often volumes are looked at while nobody calls, and mountsInterval how often mounts are.
+const (
+	settleInterval = 100 * time.Millisecond
+	mountsInterval = 500 * time.Millisecond
+)
 
 // settleAlways settles volumes until the simulator is closed.
 func (s *Simulator) settleAlways() {
 	ticker := time.NewTicker(settleInterval)
 	defer ticker.Stop()
+	mounts := time.NewTicker(mountsInterval)
+	defer mounts.Stop()
 	for {
+		settle := s.settle
 		select {
 		case <-s.closing:
 			return
 		case <-ticker.C:
+		case <-mounts.C:
+			settle = s.watchMounts
 		}
 		s.mu.Lock()
-		s.settle()
+		settle()
 		s.mu.Unlock()
 	}
 }
@@ -207,6 +218,7 @@ func (s *Simulator) settle() {
 	}
 	before := len(s.world.Volumes)
 	s.world.Volumes = slices.DeleteFunc(s.world.Volumes, func(v Volume) bool { return v.State == volumeDeleting && !now.Before(v.Due) })
+	changed = s.recordOverlaps(nil) || changed
 	if changed || len(s.world.Volumes) != before {
 		if err := s.commit(); err != nil {
 			s.log.Error("volumes", "error", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	cloudaws "kubernetes-release/helpers/cloud/aws"
 	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/lab/awssim"
 )
 
@@ -26,6 +28,7 @@ type disks struct {
 	events  []string
 	busy    bool
 	refused error
+	mounts  map[string][]netip.Addr
 }
 
 func (d *disks) note(format string, args ...any) error {
@@ -56,6 +59,19 @@ func (d *disks) Detach(_ string, a netip.Addr, force bool) (bool, error) {
 		return false, nil
 	}
 	return true, d.note("detach %d %v", a.As4()[3], force)
+}
+
+func (d *disks) Mounts() (map[string][]netip.Addr, error) {
+	d.Lock()
+	defer d.Unlock()
+	return d.mounts, nil
+}
+
+// mount sets the machines that have a volume mounted.
+func (d *disks) mount(volume string, machines ...netip.Addr) {
+	d.Lock()
+	defer d.Unlock()
+	d.mounts = map[string][]netip.Addr{volume: machines}
 }
 
 // take returns the events since the last call.
@@ -253,6 +269,82 @@ func TestVolumesOfATerminatedInstanceAreDetached(t *testing.T) {
 	v.wantEvents("terminated", "create 10, attach 11, detach 11 true")
 }
 
+// TestOverlapsAreRecorded: what EC2 and Kubernetes prevent, the world is made to have.
+func TestOverlapsAreRecorded(t *testing.T) {
+	v := startVolumes(t, nil)
+	id := v.volume()
+	address := func(instance string) netip.Addr {
+		for _, i := range v.sim.World().Instances {
+			if i.ID == instance {
+				return i.Address
+			}
+		}
+		t.Fatalf("no instance %s", instance)
+		return netip.Addr{}
+	}
+	wants := func(when string, users ...string) {
+		t.Helper()
+		eventually.Succeeds(t, 5*time.Second, when, func() error {
+			var got []string
+			for _, o := range v.sim.Overlaps() {
+				if o.Volume == id {
+					got = append(got, strings.Join(o.Users, " "))
+				}
+			}
+			if !slices.Equal(got, users) {
+				return fmt.Errorf("recorded %q, want %q", got, users)
+			}
+			return nil
+		})
+	}
+	wantCode(t, "attach", v.attach(id, workerID, device), "")
+	v.clock.advance(time.Second)
+	v.wantState("attached", id, "in-use attached "+device)
+	wantCode(t, "a second attachment", v.attach(id, controlID, device), "VolumeInUse")
+	v.disks.mount(id, address(workerID))
+	awssim.WatchMounts(v.sim)
+	wants("one machine")
+
+	both := controlID + " " + workerID
+	if workerID < controlID {
+		both = workerID + " " + controlID
+	}
+	v.disks.mount(id, address(workerID), address(controlID))
+	wants("mounted by two", both)
+	v.disks.mount(id)
+	if err := v.sim.ForgetOverlaps(); err != nil {
+		t.Fatal(err)
+	}
+	v.disks.mount(id, address(controlID))
+	wants("mounted by one that it is not attached to", both)
+	v.disks.mount(id)
+	if err := v.sim.ForgetOverlaps(); err != nil {
+		t.Fatal(err)
+	}
+	err := v.sim.Update(func(w *awssim.World) error {
+		volume := &w.Volumes[slices.IndexFunc(w.Volumes, func(v awssim.Volume) bool { return v.ID == id })]
+		volume.Attachments = append(volume.Attachments, awssim.Attachment{Instance: controlID, Device: device, State: "attached"})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants("attached to two", both)
+	wants("once, however long it lasts", both)
+
+	// A VM that is lost with a volume, and its successor with the same address, are not an overlap.
+	other := v.volume()
+	v.disks.mount(other, address(workerID))
+	wantCode(t, "attach", v.attach(other, workerID, "/dev/xvdb"), "")
+	v.clock.advance(time.Second)
+	_, err = v.ec2.TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{workerID}})
+	wantCode(t, "terminate", err, "")
+	awssim.WatchMounts(v.sim)
+	if got := v.sim.Overlaps(); len(got) != 1 {
+		t.Errorf("recorded %v", got)
+	}
+}
+
 func TestAttachVolumeRefuses(t *testing.T) {
 	v := startVolumes(t, func(w *awssim.World) {
 		w.Instances[1].Subnet = awssim.LabNodeSubnet(2)
@@ -348,6 +440,20 @@ func TestCreateVolumeIsIdempotent(t *testing.T) {
 	}
 	_, err = create("one", 11)
 	wantCode(t, "another size", err, "IdempotentParameterMismatch")
+	tagged := func(values ...string) (string, error) {
+		specification := ec2types.TagSpecification{ResourceType: ec2types.ResourceTypeVolume}
+		for _, value := range values {
+			specification.Tags = append(specification.Tags, ec2types.Tag{Key: aws.String("key-" + value), Value: &value})
+		}
+		return v.create(ec2.CreateVolumeInput{ClientToken: aws.String("tags"), Size: aws.Int32(10), TagSpecifications: []ec2types.TagSpecification{specification}})
+	}
+	withTags, err := tagged("a", "b")
+	wantCode(t, "create with tags", err, "")
+	if again, err := tagged("b", "a"); again != withTags {
+		t.Errorf("tags in another order: got %q (%v), want %q", again, err, withTags)
+	}
+	_, err = tagged("a", "c")
+	wantCode(t, "another tag", err, "IdempotentParameterMismatch")
 	v.clock.advance(time.Second)
 	wantCode(t, "delete", v.remove(first), "")
 	v.clock.advance(time.Second)

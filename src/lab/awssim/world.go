@@ -37,12 +37,15 @@ type World struct {
 	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
 	Instances        []Instance        `json:"instances,omitempty"`
 	Repositories     []Repository      `json:"repositories,omitempty"`
+	Buckets          []string          `json:"buckets,omitempty"`
 
 	Volumes   []Volume   `json:"volumes,omitempty"`
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
 	// Encryption is the account's encryption of new volumes, with KMSKeys besides the key of AWS.
 	Encryption Encryption `json:"encryption,omitzero"`
 	KMSKeys    []KMSKey   `json:"kms_keys,omitempty"`
+	// Overlaps are the times at which several machines used a volume.
+	Overlaps []Overlap `json:"overlaps,omitempty"`
 	// ClientTokens are those of CreateVolume that EC2 remembers.
 	ClientTokens []ClientToken `json:"client_tokens,omitempty"`
 

@@ -24,6 +24,21 @@ import (
 	"kubernetes-release/release/components"
 )
 
+func TestStorageMemoryIsComparedWithKubernetes(t *testing.T) {
+	got := storageMemory([]memory{
+		{"/var/vcap/packages/csi/bin/csi-provisioner", 10, 90},
+		{"/var/vcap/packages/csi/bin/csi-provisioner", 5, 90},
+		{"/var/vcap/packages/csi/bin/aws-ebs-csi-driver", 20, 90},
+		{"/var/vcap/packages/kubernetes/bin/kubelet", 100, 300},
+		{"/var/vcap/packages/etcd/bin/etcd", 1000, 1000},
+		{"/var/vcap/packages/helpers/bin/kube-tools", 1000, 1000},
+	})
+	parts := []Part{{Name: "aws-ebs-csi-driver", Value: 20}, {Name: "csi-provisioner", Value: 15}}
+	if got.Ours != 35 || got.Base != 100 || !reflect.DeepEqual(got.Parts, parts) {
+		t.Errorf("got %v of %v, parts %v", got.Ours, got.Base, got.Parts)
+	}
+}
+
 func TestMedian(t *testing.T) {
 	for _, test := range []struct {
 		values []float64

@@ -89,6 +89,33 @@ func (v *VM) DetachVolume(id string) error {
 	return v.syncVolumes()
 }
 
+// LoopMounts returns the minor numbers of the loop devices that are mounted in the VM.
+func (v *VM) LoopMounts() ([]uint32, error) {
+	if !v.Alive() {
+		return nil, nil
+	}
+	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", v.record.PID))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
+		return nil, nil // it has just ended
+	}
+	if err != nil {
+		return nil, fmt.Errorf("VM %s: reading its mounts: %w", v.Spec.Name, err)
+	}
+	var minors []uint32
+	for line := range strings.Lines(string(content)) {
+		// The third field is the device (proc_pid_mountinfo(5)).
+		fields := strings.Fields(line)
+		var major, minor uint32
+		if len(fields) < 3 {
+			continue
+		}
+		if _, err := fmt.Sscanf(fields[2], "%d:%d", &major, &minor); err == nil && major == loopMajor {
+			minors = append(minors, minor)
+		}
+	}
+	return minors, nil
+}
+
 // syncVolumes makes the devices in a VM that has booted those that are attached. Boot calls it too, once the VM is ready, for what was
 // attached or detached while it booted.
 func (v *VM) syncVolumes() error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,21 +17,28 @@ type loop struct{ minor uint32 }
 
 func (d loop) path() string { return fmt.Sprintf("/dev/loop%d", d.minor) }
 
-// loops returns the loop devices of a file.
-func loops(file string) []loop {
+// all returns the loop devices of the host that have a file.
+func all() []loop {
 	found, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	var list []loop
 	for _, f := range found {
-		content, err := os.ReadFile(f)
-		if err != nil || strings.TrimSuffix(strings.TrimSpace(string(content)), " (deleted)") != file {
-			continue
-		}
 		name := filepath.Base(filepath.Dir(filepath.Dir(f)))
 		if minor, err := strconv.ParseUint(strings.TrimPrefix(name, "loop"), 10, 20); err == nil {
 			list = append(list, loop{uint32(minor)})
 		}
 	}
 	return list
+}
+
+// file returns the path of the device's file, "" if it has none any more.
+func (d loop) file() string {
+	content, _ := os.ReadFile(fmt.Sprintf("/sys/block/loop%d/loop/backing_file", d.minor))
+	return strings.TrimSuffix(strings.TrimSpace(string(content)), " (deleted)")
+}
+
+// loops returns the loop devices of a file.
+func loops(file string) []loop {
+	return slices.DeleteFunc(all(), func(d loop) bool { return d.file() != file })
 }
 
 // newLoop makes a file a loop device. It tries again when another process of the host takes the free device first.

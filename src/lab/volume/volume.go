@@ -135,25 +135,61 @@ func (s Store) Detach(id string, address netip.Addr, force bool) (gone bool, err
 	return true, nil
 }
 
+// Mounts returns the addresses of the VMs that have a volume mounted, by volume. Devices that were pulled do not count: a VM can read and
+// write nothing through them.
+func (s Store) Mounts() (map[string][]netip.Addr, error) {
+	volumes := map[uint32]string{}
+	for _, d := range all() {
+		if file := d.file(); filepath.Dir(file) == filepath.Join(s.StateDir, Dir) && !d.leaving() {
+			volumes[d.minor] = filepath.Base(file)
+		}
+	}
+	if len(volumes) == 0 {
+		return nil, nil
+	}
+	mounts := map[string][]netip.Addr{}
+	err := s.machines(func(machine *vm.VM) error {
+		minors, err := machine.LoopMounts()
+		for _, minor := range minors {
+			if id := volumes[minor]; id != "" && !slices.Contains(mounts[id], machine.Spec.Address) {
+				mounts[id] = append(mounts[id], machine.Spec.Address)
+			}
+		}
+		return err
+	})
+	return mounts, err
+}
+
 // at returns the VM with the address, or nil.
-func (s Store) at(address netip.Addr) (*vm.VM, error) {
+func (s Store) at(address netip.Addr) (found *vm.VM, err error) {
+	err = s.machines(func(machine *vm.VM) error {
+		if machine.Spec.Address == address {
+			found = machine
+		}
+		return nil
+	})
+	return found, err
+}
+
+// machines calls a function for each VM of the lab.
+func (s Store) machines(do func(*vm.VM) error) error {
 	names, err := vm.List(s.StateDir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, name := range names {
 		machine, err := vm.Open(s.StateDir, name)
 		if errors.Is(err, vm.ErrNotFound) {
 			continue // being created or removed
 		}
-		if err != nil {
-			return nil, err
+		if err == nil {
+			err = do(machine)
 		}
-		if machine.Spec.Address == address {
-			return machine, nil
+		if err != nil {
+			return err
 		}
 	}
-	return nil, nil
+	return nil
 }
 
 // create creates a sparse file with the content of another one, if there is one. An existing file is replaced.

@@ -2,8 +2,10 @@ package volume_test
 
 import (
 	"bytes"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +135,39 @@ func TestForcedDetachmentPullsTheDevice(t *testing.T) {
 	if left := b.loops(); len(left) > 0 {
 		t.Errorf("left after the dead mount has gone: %q", left)
 	}
+}
+
+// TestMountsOfSeveralVMsAreSeen mounts the device of one VM in another one, which neither EC2 nor Kubernetes would do.
+func TestMountsOfSeveralVMsAreSeen(t *testing.T) {
+	b := newBed(t)
+	wants := func(when string, want ...netip.Addr) {
+		t.Helper()
+		mounts, err := b.store.Mounts()
+		b.must(err)
+		slices.SortFunc(mounts[id], netip.Addr.Compare)
+		if !slices.Equal(mounts[id], want) {
+			t.Errorf("%s: mounted by %v, want %v", when, mounts[id], want)
+		}
+	}
+	first := b.vm
+	second := vmtest.Another(t, first, "two")
+	b.must(b.store.Create(id, size, ""))
+	b.must(b.store.Attach(id, first.Spec.Address))
+	b.wants("a filesystem", "mkfs.ext4 -q /dev/nvme1n1; echo ok", "ok")
+	wants("attached only")
+	b.wants("mounted", "mount /dev/nvme1n1 /mnt; echo ok", "ok")
+	wants("mounted", first.Spec.Address)
+	device, err := b.sh("stat -c '%Hr %Lr' /dev/nvme1n1")
+	b.must(err)
+	b.vm = second
+	b.wants("the other VM", "mknod /dev/device b "+device+"; mount /dev/device /mnt; echo ok", "ok")
+	wants("mounted by both", first.Spec.Address, second.Spec.Address)
+	b.vm = first
+	b.wants("unmounted", "umount /mnt; echo ok", "ok")
+	wants("mounted by the other VM", second.Spec.Address)
+	b.detach(false, false)
+	b.detach(true, true)
+	wants("pulled")
 }
 
 func TestVolumesOfAKilledVMAreReleased(t *testing.T) {

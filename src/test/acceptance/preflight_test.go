@@ -34,15 +34,7 @@ type cloudCall struct {
 // cloud calls the AWS simulator's admin API.
 func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 	t.Helper()
-	env, err := os.ReadFile(filepath.Join(l.state, "aws.env"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	endpoint := regexp.MustCompile(`AWS_ENDPOINT_URL=(\S+)`).FindSubmatch(env)
-	if endpoint == nil {
-		t.Fatalf("aws.env has no endpoint:\n%s", env)
-	}
-	request, err := http.NewRequestWithContext(t.Context(), method, string(endpoint[1])+"/_sim/"+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(t.Context(), method, l.awsEndpoint(t)+"/_sim/"+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,6 +48,20 @@ func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 		t.Fatalf("%s %s: %s %v\n%s", method, path, response.Status, err, answer)
 	}
 	return answer
+}
+
+// awsEndpoint is the URL of the simulated cloud.
+func (l *lab) awsEndpoint(t *testing.T) string {
+	t.Helper()
+	env, err := os.ReadFile(filepath.Join(l.state, "aws.env"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := regexp.MustCompile(`AWS_ENDPOINT_URL=(\S+)`).FindSubmatch(env)
+	if endpoint == nil {
+		t.Fatalf("aws.env has no endpoint:\n%s", env)
+	}
+	return string(endpoint[1])
 }
 
 // generatedPolicy is what an operator of the deployment attaches to a role.

@@ -2,14 +2,22 @@ package acceptance
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
 	"kubernetes-release/internal/tail"
+	"kubernetes-release/lab/awssim"
 )
 
 // soak returns a lab of its own for a test that `make soak` runs, because it takes too long for `make test`. Such tests are named TestSoak….
@@ -58,14 +66,21 @@ func TestSoakEtcdRestore(t *testing.T) {
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
+	bucket := l.newSnapshotBucket(t)
+	l = l.with(t, badInput{ops: bucket.ops})
+	if out, err := l.up(); err != nil {
+		t.Fatalf("up with a bucket: %v\n%s", err, tail.Lines(out, 60))
+	}
 	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "kept", "--from-literal=key=of the snapshot")
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "kept")
-	out, err := l.run(5*time.Minute, "errand", "etcd-snapshot")
-	if err != nil {
+	if out, err := l.run(5*time.Minute, "errand", "etcd-snapshot"); err == nil || !strings.Contains(out, "allow s3:PutObject") {
+		t.Errorf("errand without permission to write to the bucket: %v\n%s", err, out)
+	}
+	bucket.allow(t, l)
+	if out, err := l.run(5*time.Minute, "errand", "etcd-snapshot"); err != nil {
 		t.Fatalf("errand: %v\n%s", err, out)
 	}
-	const dir = "/var/vcap/store/etcd/snapshots/"
-	snapshot := l.ssh(t, "control/0", "base64", "-w0", path.Join(dir, l.ssh(t, "control/0", "sh", "-c", "ls "+dir+" | tail -n 1")))
+	snapshot := base64.StdEncoding.EncodeToString(bucket.newest(t, 3))
 	l.mustKubectl(t, "", "-n", "default", "delete", "secret", "kept")
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "later")
 
@@ -82,6 +97,65 @@ func TestSoakEtcdRestore(t *testing.T) {
 		}
 		l.checkRestore(t, snapshot)
 	})
+}
+
+// snapshotBucket is a bucket of the simulated S3.
+type snapshotBucket struct {
+	client *s3.Client
+	// ops is an ops-file that makes VMs upload snapshots to it.
+	ops string
+}
+
+const (
+	snapshotBucketName = "snapshots"
+	snapshotPolicy     = `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::snapshots/prod/*"}]}`
+)
+
+func (l *lab) newSnapshotBucket(t *testing.T) *snapshotBucket {
+	t.Helper()
+	endpoint := l.awsEndpoint(t)
+	client := s3.New(s3.Options{
+		BaseEndpoint: &endpoint, UsePathStyle: true, Region: awssim.LabRegion,
+		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""),
+	})
+	if _, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(snapshotBucketName)}); err != nil {
+		t.Fatal(err)
+	}
+	return &snapshotBucket{client, inGroup("jobs/name=etcd/properties/snapshots?/s3",
+		fmt.Sprintf("{bucket: %s, region: %s, prefix: prod, endpoint: %q}", snapshotBucketName, awssim.LabRegion, endpoint))}
+}
+
+// allow gives the role of control VMs the permission that docs/operations.md names.
+func (b *snapshotBucket) allow(t *testing.T, l *lab) {
+	t.Helper()
+	l.cloud(t, http.MethodPut, "roles/kubernetes-control/policies/snapshots", []byte(snapshotPolicy))
+}
+
+// newest returns the content of the newest snapshot, and expects one of each of so many VMs.
+func (b *snapshotBucket) newest(t *testing.T, vms int) []byte {
+	t.Helper()
+	list, err := b.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(snapshotBucketName), Prefix: aws.String("prod/etcd-")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	instances := map[string]bool{}
+	for _, object := range list.Contents {
+		_, instance, _ := strings.Cut(*object.Key, "-control-")
+		instances[instance] = true
+	}
+	if len(instances) != vms {
+		t.Fatalf("the bucket has snapshots of %d VMs, want %d", len(instances), vms)
+	}
+	object, err := b.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(snapshotBucketName), Key: list.Contents[len(list.Contents)-1].Key})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = object.Body.Close() }()
+	content, err := io.ReadAll(object.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
 }
 
 // checkRestore restores a snapshot, in base64, on three control VMs and expects its objects on each of them.

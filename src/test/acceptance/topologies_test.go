@@ -37,18 +37,24 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("errand: %v\n%s", err, out)
 		}
-		for _, want := range []string{"3 of 3 are Ready", "answers on 3 node(s)"} {
+		for _, want := range []string{
+			"3 of 3 are Ready", "answers on 3 node(s)", "grown to 2 GiB, restored from a snapshot", "load balancers, volumes and snapshots were deleted",
+		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("the errand does not say %q:\n%s", want, out)
 			}
 		}
+		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, 2) })
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
+	driverRestarts := l.hangDriver(t, "worker/1") // the next test does not use it
 	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
+	t.Run("CSI driver that hangs", driverRestarts)
+	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
 	t.Run("network policies", func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })

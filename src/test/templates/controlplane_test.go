@@ -138,6 +138,9 @@ func TestInsideNamespaces(t *testing.T) {
 		{"system:smoke-tests", "", "create", "deployments", true},
 		{"system:smoke-tests", "", "create", "clusterrolebindings", false},
 		{"system:smoke-tests", "", "get", "secrets", false},
+		{"system:smoke-tests", "", "patch", "persistentvolumes", true},
+		{"system:smoke-tests", "", "create", "volumesnapshots.snapshot.storage.k8s.io", true},
+		{"system:smoke-tests", "", "delete", "persistentvolumes", false},
 		{"ada", "kubernetes.bosh.io:cluster-admins", "create", "clusterrolebindings", true},
 		{"ada", "kubernetes.bosh.io:administrators", "create", "clusterrolebindings", false},
 	} {

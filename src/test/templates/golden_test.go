@@ -25,8 +25,11 @@ var everything = map[string]values{
 		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
 		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
-		"snapshots":  values{"interval": "30m", "keep": 10},
-		"bbr":        values{"enabled": false, "backup_one_restore_all": false},
+		"snapshots": values{"interval": "30m", "keep": 10, "s3": values{
+			"bucket": "prod-etcd-snapshots", "region": "eu-central-1", "prefix": "clusters/prod/", "endpoint": "https://minio.example.com",
+			"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1", "access_key_id": "AKIA1", "secret_access_key": "secret-of-s3",
+		}},
+		"bbr": values{"enabled": false, "backup_one_restore_all": false},
 	},
 	"kube-apiserver": {
 		"cluster": values{
@@ -79,7 +82,7 @@ var everything = map[string]values{
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
 	"ebs-csi-controller": {
-		"api": values{"host": "api.example"}, "log_level": 5, "extra_tags": values{"team": "platform"},
+		"api": values{"host": "api.example"}, "log_level": 5, "metrics": values{"bind_address": "0.0.0.0"}, "extra_tags": values{"team": "platform"},
 		"storage_classes": []any{
 			values{"name": "fast", "type": "io2", "iops": 10000, "fs_type": "xfs", "reclaim_policy": "Retain", "mount_options": []any{"noatime"},
 				"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab", "zones": []any{"eu-central-1a"}},
@@ -88,7 +91,10 @@ var everything = map[string]values{
 		},
 		"extra_args": values{"aws-sdk-debug-log": true},
 	},
-	"ebs-csi-node":         {"reserved_volume_attachments": 3, "log_level": 5, "extra_args": values{"legacy-xfs": true}},
+	"ebs-csi-node": {
+		"reserved_volume_attachments": 3, "log_level": 5, "metrics": values{"bind_address": "0.0.0.0"}, "post_start": values{"timeout": "1m"},
+		"extra_args": values{"legacy-xfs": true},
+	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
 	"node-labeler": {
 		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
@@ -133,6 +139,7 @@ var everything = map[string]values{
 	},
 	"smoke-tests": {
 		"api": values{"host": "api.example"}, "timeout": "1m", "load_balancer": values{"enabled": false, "types": []any{"nlb"}},
+		"storage": values{"enabled": true, "classes": []any{"fast"}, "timeout": "5m"},
 	},
 	"kubectl": {"api": values{"host": "api.example"}},
 }

@@ -253,6 +253,22 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"expose-storage-metrics.yml": {deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control, worker := group(t, p, "control"), group(t, p, "worker")
+		endpoint := func(g *director.InstanceGroup, job, path, want string) {
+			if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
+				t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+			}
+		}
+		endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
+		for sidecar, port := range map[string]string{
+			"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306", "snapshot-controller": "3308",
+		} {
+			endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
+		}
+		endpoint(control, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+		endpoint(worker, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+	}},
 	"set-registry-credentials.yml": {deployment{
 		ops:  []string{"set-registry-credentials.yml"},
 		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},

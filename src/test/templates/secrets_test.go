@@ -39,7 +39,7 @@ var secrets = map[string]struct {
 	"containerd":               {onlyRoot, []string{"bin/write-registry-hosts", "config/flags.json"}},
 	"ebs-csi-controller":       {groupVcap, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
-	"etcd":                     {groupVcap, []string{"config/peer.key", "config/server.key"}},
+	"etcd":                     {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
 	"etcd-snapshot":            {onlyRoot, nil},
 	"flannel":                  {onlyRoot, nil},
 	"kube-apiserver": {groupVcap, []string{
@@ -94,6 +94,9 @@ var secretsIn = map[string]values{
 		"registry": values{"mirrors": values{"docker.io": []any{"https://user:" + secret + "@mirror.example"}}},
 		"proxy":    values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"},
 	},
+	"etcd": {"snapshots": values{"s3": values{
+		"bucket": "prod", "region": "eu-central-1", "access_key_id": "AKIA1", "secret_access_key": secret,
+	}}},
 	"kubelet": {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
 	"kubernetes-addons": {
 		"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n",

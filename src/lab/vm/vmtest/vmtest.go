@@ -24,10 +24,21 @@ func New(t *testing.T) *vm.VM {
 	t.Helper()
 	n := networktest.New(t)
 	state := t.TempDir()
-	v, err := vm.Create(t.Context(), vm.Spec{
+	return boot(t, vm.Spec{
 		Name: "one", StateDir: state, Network: n, Address: netip.AddrFrom4([4]byte{10, byte(n.Number), 16, 4}),
 		PersistentDisk: filepath.Join(state, "disk"),
 	})
+}
+
+// Another boots another VM in the network of the first one, with the address that follows its address.
+func Another(t *testing.T, first *vm.VM, name string) *vm.VM {
+	t.Helper()
+	return boot(t, vm.Spec{Name: name, StateDir: first.Spec.StateDir, Network: first.Spec.Network, Address: first.Spec.Address.Next()})
+}
+
+func boot(t *testing.T, spec vm.Spec) *vm.VM {
+	t.Helper()
+	v, err := vm.Create(t.Context(), spec)
 	if err != nil {
 		t.Fatal(err)
 	}

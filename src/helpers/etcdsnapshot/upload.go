@@ -1,0 +1,133 @@
+package etcdsnapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/aws-sdk-go-v2/service/s3/types"
+	"github.com/aws/smithy-go"
+
+	"kubernetes-release/internal/atomicfile"
+)
+
+const (
+	// uploadTimeout limits the time in which one snapshot is uploaded.
+	uploadTimeout = 30 * time.Minute
+	// maxUpload is the maximum size of an object in bytes that is uploaded in one request (Amazon S3 user guide, "Uploading objects").
+	maxUpload = 5 << 30
+	// uploadedFile has the name of the snapshot that was uploaded last.
+	uploadedFile = "uploaded"
+)
+
+// Bucket is where snapshots are uploaded to: S3, or a store with the same API.
+type Bucket struct {
+	Name   string `json:"name"`
+	Region string `json:"region"`
+	// Prefix is the beginning of the objects' names, without the slash after it; it can be empty.
+	Prefix string `json:"prefix,omitempty"`
+	// Instance is the end of the objects' names: each VM uploads its own snapshots.
+	Instance string `json:"instance"`
+	// Endpoint is the URL of a store that is not S3.
+	Endpoint string `json:"endpoint,omitempty"`
+	// CredentialsFile is a shared credentials file; without it, the role of the instance has access.
+	CredentialsFile string `json:"credentials_file,omitempty"`
+	// KMSKey encrypts objects, in place of the bucket's default.
+	KMSKey string `json:"kms_key,omitempty"`
+}
+
+// object is the name of a snapshot's object. Names of all VMs sort by time.
+func (b *Bucket) object(snapshot string) string {
+	return path.Join(b.Prefix, strings.TrimSuffix(snapshot, suffix)+"-"+b.Instance+suffix)
+}
+
+// UploadNewest copies the newest snapshot to the bucket, unless it is there already or there is no bucket.
+func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
+	names, err := c.list()
+	if err != nil || c.Bucket == nil || len(names) == 0 {
+		return err
+	}
+	newest, record := names[len(names)-1], filepath.Join(c.Dir, uploadedFile)
+	last, err := os.ReadFile(record)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if string(last) == newest {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, uploadTimeout)
+	defer cancel()
+	url := "s3://" + path.Join(c.Bucket.Name, c.Bucket.object(newest))
+	if err := c.Bucket.upload(ctx, filepath.Join(c.Dir, newest)); err != nil {
+		return fmt.Errorf("upload %s to %s (property snapshots.s3): %w", newest, url, explain(err))
+	}
+	log.Info("snapshot uploaded", "name", newest, "to", url)
+	return atomicfile.Write(record, []byte(newest), 0o600)
+}
+
+func (b *Bucket) upload(ctx context.Context, snapshot string) error {
+	client, err := b.client(ctx)
+	if err != nil {
+		return err
+	}
+	content, err := os.Open(snapshot)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = content.Close() }()
+	if info, err := content.Stat(); err != nil || info.Size() > maxUpload {
+		return cmp.Or(err, fmt.Errorf("it has more than %d bytes", int64(maxUpload)))
+	}
+	input := &s3.PutObjectInput{Bucket: &b.Name, Key: aws.String(b.object(filepath.Base(snapshot))), Body: content}
+	if b.KMSKey != "" {
+		input.ServerSideEncryption, input.SSEKMSKeyId = types.ServerSideEncryptionAwsKms, &b.KMSKey
+	}
+	_, err = client.PutObject(ctx, input)
+	return err
+}
+
+func (b *Bucket) client(ctx context.Context) (*s3.Client, error) {
+	files := []string{} // not nil, which would mean the home directory's
+	if b.CredentialsFile != "" {
+		files = []string{b.CredentialsFile}
+	}
+	config, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(b.Region),
+		awsconfig.WithSharedConfigFiles([]string{}), awsconfig.WithSharedCredentialsFiles(files))
+	if err != nil {
+		return nil, err
+	}
+	return s3.NewFromConfig(config, func(o *s3.Options) {
+		if b.Endpoint != "" {
+			o.BaseEndpoint, o.UsePathStyle = &b.Endpoint, true
+			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired // others do not know all of S3's
+		}
+	}), nil
+}
+
+// explain adds to S3's refusals what an operator can do.
+func explain(err error) error {
+	var refused smithy.APIError
+	if !errors.As(err, &refused) {
+		return err
+	}
+	switch refused.ErrorCode() {
+	case "AccessDenied":
+		return fmt.Errorf("%w; allow s3:PutObject on this name to the role of the instance or the owner of snapshots.s3.access_key_id, and kms:GenerateDataKey on the key that encrypts the bucket", err)
+	case "NoSuchBucket":
+		return fmt.Errorf("%w; create the bucket, or correct snapshots.s3.bucket", err)
+	case "PermanentRedirect", "AuthorizationHeaderMalformed":
+		return fmt.Errorf("%w; set snapshots.s3.region to the region of the bucket", err)
+	}
+	return err
+}

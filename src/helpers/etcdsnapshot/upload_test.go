@@ -1,0 +1,123 @@
+package etcdsnapshot
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"kubernetes-release/lab/accounts"
+	"kubernetes-release/lab/awssim"
+	"kubernetes-release/lab/awssim/iam"
+)
+
+// newBucket starts a simulation of AWS with a bucket whose user has these permissions below prod/.
+func newBucket(t *testing.T, actions ...string) (*Config, *awssim.Simulator) {
+	t.Helper()
+	world := accounts.World("prod")
+	world.Buckets = []string{"snapshots"}
+	world.StaticKeys = append(world.StaticKeys, awssim.StaticKey{AccessKeyID: "AKIASNAPSHOTS", SecretAccessKey: "secret", User: "snapshots", Policies: []iam.Policy{{
+		Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}}},
+	}}})
+	sim, err := awssim.New(world, awssim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	credentials := filepath.Join(dir, "credentials")
+	for path, content := range map[string]string{
+		credentials: "[default]\naws_access_key_id = AKIASNAPSHOTS\naws_secret_access_key = secret\n",
+		filepath.Join(dir, "etcd-20260102T030405Z.db"):      "older",
+		filepath.Join(dir, "etcd-20260102T090405Z.db"):      "newest",
+		filepath.Join(dir, "etcd-20260102T150405Z.db.part"): "not complete",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bucket := &Bucket{Name: "snapshots", Region: awssim.LabRegion, Prefix: "prod", Instance: "control-1234", Endpoint: server.URL, CredentialsFile: credentials}
+	return &Config{Dir: dir, Bucket: bucket}, sim
+}
+
+func TestUploadNewest(t *testing.T) {
+	c, sim := newBucket(t, "s3:PutObject", "s3:GetObject")
+	for range 2 { // the second time, nothing is left to do
+		if err := c.UploadNewest(t.Context(), quiet()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls := sim.Calls("s3:*"); len(calls) != 1 {
+		t.Errorf("%d requests, want 1: %v", len(calls), calls)
+	}
+	if got := c.object(t, "prod/etcd-20260102T090405Z-control-1234.db"); got != "newest" {
+		t.Errorf("the object has the content %q", got)
+	}
+}
+
+func (c *Config) object(t *testing.T, name string) string {
+	t.Helper()
+	client, err := c.Bucket.client(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := client.GetObject(context.Background(), &s3.GetObjectInput{Bucket: &c.Bucket.Name, Key: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	content, err := io.ReadAll(out.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// TestUploadFails expects errors that say what to do, and an upload when that is done.
+func TestUploadFails(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		actions []string
+		spoil   func(*Bucket)
+		want    string
+	}{
+		{"no permission", []string{"s3:GetObject"}, func(*Bucket) {}, "allow s3:PutObject"},
+		{"another prefix", []string{"s3:PutObject"}, func(b *Bucket) { b.Prefix = "staging" }, "allow s3:PutObject"},
+		{"no bucket", []string{"s3:*"}, func(b *Bucket) { b.Name = "backups" }, "s3://backups/prod/"},
+		{"unknown key", []string{"s3:PutObject"}, func(b *Bucket) { b.CredentialsFile = "/dev/null" }, "upload etcd-20260102T090405Z.db"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+			c, _ := newBucket(t, test.actions...)
+			spoiled := *c.Bucket
+			test.spoil(&spoiled)
+			c.Bucket = &spoiled
+			err := c.UploadNewest(t.Context(), quiet())
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "snapshots.s3") {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if _, err := os.Stat(filepath.Join(c.Dir, uploadedFile)); err == nil {
+				t.Error("the snapshot is recorded as uploaded")
+			}
+		})
+	}
+}
+
+func TestObjectNames(t *testing.T) {
+	for prefix, want := range map[string]string{"": "etcd-1-control-a.db", "clusters/prod": "clusters/prod/etcd-1-control-a.db"} {
+		if got := (&Bucket{Prefix: prefix, Instance: "control-a"}).object("etcd-1.db"); got != want {
+			t.Errorf("%q: got %q, want %q", prefix, got, want)
+		}
+	}
+	if err := fmt.Sprint(explain(os.ErrNotExist)); err != os.ErrNotExist.Error() {
+		t.Errorf("got %q", err)
+	}
+}
