@@ -31,6 +31,7 @@ func newCommand() *cobra.Command {
 		prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(), checkRotation(), keepCertificates(),
 		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
 		checkAPIServerVersion(), checkKubeletVersion(),
+		ipSet(),
 	)
 	return root
 }

@@ -110,7 +110,12 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
-	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm}
+	cni, err := release.ReadJob("testdata/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
+	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom}
 }
 
 // plan places the instances, resolves the links and renders every job of every instance, as a deploy does.
@@ -216,7 +221,7 @@ func TestControlVMsAreNodes(t *testing.T) {
 func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	p := plan(t, deployment{})
 	for _, name := range nodeGroups {
-		for _, job := range []string{"kubelet", "flannel"} {
+		for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 			want := map[string]int{"control": 3, "worker": 0}[name]
 			script := string(file(t, group(t, p, name), job, "bin/post-start"))
 			if got := strings.Count(script, "--etcd-member="); got != want {

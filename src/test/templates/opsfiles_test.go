@@ -64,6 +64,25 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
+	"remove-network-policy.yml": {deployment{ops: []string{"remove-network-policy.yml"}}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, plan(t, deployment{}), true)
+		checkNetworkPolicy(t, p, false)
+	}},
+	"remove-network-policy-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
+	},
+	"use-custom-cni.yml": {deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, p, false)
+		checkCustomCNI(t, p, nodeGroups...)
+	}},
+	"use-custom-cni-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"}, vars: append(slices.Clone(poolVars), cniVars...)},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, p, false)
+			checkCustomCNI(t, p, append(slices.Clone(nodeGroups), "worker-gpu")...)
+		},
+	},
 	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
 		if got := len(group(t, p, "control").Instances); got != 5 {
 			t.Errorf("%d control VMs, want 5", got)
@@ -422,7 +441,7 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 		t.Error(err)
 	}
 	// No control VM is a member, so each waits for its node.
-	for _, job := range []string{"kubelet", "flannel"} {
+	for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
 			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
 		}
@@ -430,6 +449,46 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	for _, job := range control.Jobs {
 		if job.Job.Name == "etcd" {
 			t.Error("control VMs have members too")
+		}
+	}
+}
+
+// checkNetworkPolicy requires the job on every node, or on none, and the permissions that it has there.
+func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
+	t.Helper()
+	for _, g := range p.Groups {
+		names := map[string]bool{}
+		for _, job := range g.Jobs {
+			names[job.Job.Name] = true
+		}
+		if got := names["network-policy"]; got != (wanted && names["kubelet"]) {
+			t.Errorf("%s has the job network-policy: %t", g.Spec.Name, got)
+		}
+	}
+	components := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/20-components.yml"))
+	if got := strings.Contains(components, "kubernetes.bosh.io:network-policy"); got != wanted {
+		t.Errorf("nodes may read all policies and pods: %t, want %t", got, wanted)
+	}
+}
+
+// cniVars are those of the job in testdata/example-cni.
+var cniVars = []string{"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}"}
+
+// checkCustomCNI requires that containerd has the configuration of the operator's job, and that flannel is gone.
+func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
+	t.Helper()
+	for _, name := range groups {
+		g := group(t, p, name)
+		var jobs []string
+		for _, job := range g.Jobs {
+			jobs = append(jobs, job.Job.Name)
+		}
+		if slices.Contains(jobs, "flannel") || !slices.Contains(jobs, "example-cni") {
+			t.Errorf("%s has the jobs %v", name, jobs)
+		}
+		config := decode[values](t, file(t, g, "containerd", "config/cni.conflist.template"))
+		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
+			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
 		}
 	}
 }
