@@ -249,6 +249,7 @@ func (p *program) reboot() *cobra.Command {
 		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the network are gone. As under
 a Director no pre-start runs: monit starts the processes.`,
 		Example: "  lab reboot\n  lab reboot control/0 worker/1",
+		Args:    cobra.ArbitraryArgs,
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
 			return 0, l.Reboot(ctx, arguments)
 		}),
