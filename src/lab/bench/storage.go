@@ -22,7 +22,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kubernetes-release/helpers/addons"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/awssim"
@@ -128,13 +127,15 @@ func (s *Storage) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	images, err := addons.LoadImages(first.HostPath(bosh.DefaultRoot.Package("images", "images.json")))
+	text, err := inVM(ctx, first, `cat "$1"`, bosh.DefaultRoot.Package("images", "images.json"))
 	if err != nil {
 		return err
 	}
-	if s.image, err = images.Expand("${image:smoke-test}"); err != nil {
-		return err
+	var images map[string]string
+	if err := json.Unmarshal(text, &images); err != nil {
+		return fmt.Errorf("references of the release's images: %w", err)
 	}
+	s.image = images["smoke-test"]
 	if err := s.checkLimits(ctx); err != nil {
 		return err
 	}

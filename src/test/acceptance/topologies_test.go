@@ -55,6 +55,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
 	t.Run("CSI driver that hangs", driverRestarts)
 	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
+	t.Run("network policies", func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
