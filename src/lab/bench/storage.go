@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/internal/bosh"
@@ -102,7 +103,7 @@ func (s *Storage) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
