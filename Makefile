@@ -137,6 +137,7 @@ test-acceptance: release lab ## Deploy in labs and look at the clusters; needs r
 
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
+	@ci/setup.sh strace
 	@cd src && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./test/acceptance
 
 .PHONY: cis
@@ -150,16 +151,22 @@ conformance: release lab ## Run the conformance tests of Kubernetes; results in 
 	@ci/go-build.sh conformance-tool $(BUILD)/bin ./cmd/conformance
 	@ci/conformance.sh
 
-.PHONY: bench bench-size bench-deploy bench-updates bench-storage bench-preflight bench-tool
-bench: release lab bench-tool ## Measure all; prints ratios (45 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
-	@$(BUILD)/bin/bench size deploy updates storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
+.PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-preflight bench-tool
+bench: release lab bench-tool ## Measure all; prints ratios (75 minutes; BENCH_CLONE=1 adds clone to cluster, an hour)
+	@$(BUILD)/bin/bench size deploy sizes updates restore faults storage preflight $(if $(filter 1,$(BENCH_CLONE)),clone)
 	@$(if $(filter 1,$(BENCH_CLONE)),true,echo "Left out: clone to cluster against go build of the components; BENCH_CLONE=1 make bench measures it too (an hour)")
 bench-size: release bench-tool ## Measure the tarball against the bare upstream programs
 	@$(BUILD)/bin/bench size
 bench-deploy: release lab bench-tool ## Measure a deploy against a start by hand, and memory
 	@$(BUILD)/bin/bench deploy
-bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while control VMs are updated and recreated
+bench-updates: release lab bench-tool ## Measure failed API requests and the longest gap while VMs are updated, upgraded and recreated
 	@$(BUILD)/bin/bench updates
+bench-sizes: release lab bench-tool ## Measure deploys of one, three and five VMs
+	@$(BUILD)/bin/bench sizes
+bench-restore: release lab bench-tool ## Measure the restore of a snapshot of etcd, per 100 MB
+	@$(BUILD)/bin/bench restore
+bench-faults: release lab bench-tool ## Measure the time to recover from faults: processes, VMs, networks
+	@$(BUILD)/bin/bench faults
 bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
 	@$(BUILD)/bin/bench storage
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs the conformance tests of Kubernetes on a control VM and two workers in a lab of its own. Tests, ginkgo, which runs them, and the
-# programs of their images come from the pins of src/tools/conformance. FOCUS and SKIP are regular expressions for names of tests.
+# programs of their images come from the pins of src/tools/conformance. FOCUS and SKIP are regular expressions for names of tests, LABELS
+# an expression of ginkgo for labels of tests, in place of Conformance.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$PWD/.build/conformance
@@ -54,4 +55,4 @@ api=$("${kubectl[@]}" view -o 'jsonpath={.clusters[0].cluster.tls-server-name}')
 
 "${lab[@]}" client .build/bin/conformance run --programs "$folder/bin" --module "$module" --release "$release" \
   --kubeconfig "$folder/kubeconfig" --kubectl "$state/bin/kubectl" --output "$folder/results" \
-  ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}
+  ${LABELS+--labels="$LABELS"} ${FOCUS:+--focus="$FOCUS"} ${SKIP:+--skip="$SKIP"}

@@ -51,7 +51,7 @@ const (
 
 // load plans the input. It changes nothing but the variable store, in which missing secrets are generated.
 func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
-	vars, err := manifest.OpenStore(l.path("vars.yml"))
+	vars, err := manifest.OpenStore(l.VarsStore())
 	if err != nil {
 		return nil, err
 	}

@@ -34,8 +34,8 @@ func (l *Lab) state() (*director.Store, error) {
 	return store, nil
 }
 
-// instance finds the one instance that a name means, and its VM.
-func (l *Lab) instance(name string) (*director.Instance, *vm.VM, error) {
+// Instance finds the one instance that a name means, and its VM.
+func (l *Lab) Instance(name string) (*director.Instance, *vm.VM, error) {
 	store, err := l.state()
 	if err != nil {
 		return nil, nil, err
@@ -64,7 +64,7 @@ func (l *Lab) instance(name string) (*director.Instance, *vm.VM, error) {
 
 // SSH runs a command, or a login shell, as root on an instance. The exit code is the command's.
 func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) {
-	i, v, err := l.instance(name)
+	i, v, err := l.Instance(name)
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) 
 
 // Logs shows the ends of the logs of an instance, of one job or all. With follow it goes on showing what is added.
 func (l *Lab) Logs(name, job string, lines int, follow bool) error {
-	i, v, err := l.instance(name)
+	i, v, err := l.Instance(name)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func logFiles(root, job string) ([]string, error) {
 
 // Kill ends an instance's VM at once, as when a machine loses power. The next `up` creates another one.
 func (l *Lab) Kill(ctx context.Context, name string) error {
-	i, v, err := l.instance(name)
+	i, v, err := l.Instance(name)
 	if err != nil {
 		return err
 	}
@@ -236,4 +236,13 @@ func replace(command *exec.Cmd) error {
 		}
 	}
 	return fmt.Errorf("running %s: %w", command.Path, syscall.Exec(command.Path, command.Args, os.Environ()))
+}
+
+// Instances returns the instances of the deployment.
+func (l *Lab) Instances() ([]*director.Instance, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, err
+	}
+	return store.State.Instances, nil
 }

@@ -2,9 +2,13 @@ package lab
 
 import (
 	"fmt"
+	"io"
+	"strings"
+	"time"
 
 	"kubernetes-release/lab/awssim"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/rotation"
 )
 
 const (
@@ -13,6 +17,19 @@ const (
 	// clusterName is the default of the variable cluster_name.
 	clusterName = "lab"
 )
+
+// VarsStore is the file of generated variables.
+func (l *Lab) VarsStore() string { return l.path("vars.yml") }
+
+// RotateCAs does one step of a rotation in a variables store, for the named CAs or for all.
+func RotateCAs(out io.Writer, store, step string, names []string) error {
+	names, err := rotation.Run(store, rotation.Step(step), names, time.Now())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %s. Deploy now.\n", step, strings.Join(names, ", "))
+	return nil
+}
 
 // APIURL is where the simulated cloud's API is served.
 func APIURL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gateway(), APIPort) }

@@ -3,10 +3,14 @@ package lab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"kubernetes-release/lab/agent"
@@ -127,9 +131,24 @@ func (w *watcher) state(ctx context.Context, i namedInstance) string {
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
+	if !reachable(ctx, i.Address) {
+		return agent.Failing
+	}
 	state, err := agent.New(v).State(ctx)
 	if err != nil {
 		return agent.Failing
 	}
 	return state.State
+}
+
+// healthPort is where the bosh-dns of a VM tells others its health (bosh-dns-release, jobs/bosh-dns/spec). In the lab nothing listens there.
+const healthPort = 8853
+
+// reachable says whether packets get to a VM and back. bosh-dns asks others for their health over the network, the lab does not.
+func reachable(ctx context.Context, address netip.Addr) bool {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", netip.AddrPortFrom(address, healthPort).String())
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil || errors.Is(err, syscall.ECONNREFUSED)
 }

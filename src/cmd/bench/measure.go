@@ -57,6 +57,15 @@ func measure(ctx context.Context, name, root string, runs int, release boshrelea
 	case "updates":
 		updates := bench.Updates{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
 		return updates.Measure(ctx)
+	case "sizes":
+		sizes := bench.Sizes{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
+		return sizes.Measure(ctx)
+	case "restore":
+		restore := bench.Restore{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
+		return restore.Measure(ctx)
+	case "faults":
+		faults := bench.Faults{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
+		return faults.Measure(ctx)
 	case "storage":
 		storage := bench.Storage{
 			Deploys:     bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out},

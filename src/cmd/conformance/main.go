@@ -46,6 +46,7 @@ tests that conformance requires have passed. The exit code is 1 if a test has fa
 	flags.StringVar(&run.Output, "output", "", "`folder` for the results")
 	flags.StringVar(&module, "module", "", "`folder` of the module k8s.io/kubernetes")
 	flags.StringVar(&release, "release", "", "`version` of the BOSH release, for a submission")
+	flags.StringVar(&run.Labels, "labels", conformance.ConformanceLabel, "run only tests with these `labels`, an expression of ginkgo; an empty one selects all")
 	flags.StringVar(&run.Focus, "focus", "", "run only tests whose names match this `regexp`")
 	flags.StringVar(&run.Skip, "skip", "", "do not run tests whose names match this `regexp`")
 	flags.IntVar(&run.Processes, "processes", 4, "`number` of tests that run at the same time")

@@ -26,9 +26,12 @@ func newCommand() *cobra.Command {
 		Short: "Clients of Kubernetes and etcd for the release's jobs",
 	}
 	root.AddCommand(
-		approveKubeletCSRs(), joinCluster(), applyAddons(), registerCSIDriver(), checkCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(),
+		approveKubeletCSRs(), joinCluster(), renewKubeletCertificates(), applyAddons(), registerCSIDriver(), checkCSIDriver(),
+		keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(),
+		prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdSnapshot(), checkSettings(), keepSettings(), checkRotation(), keepCertificates(),
 		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
 		checkAPIServerVersion(), checkKubeletVersion(),
+		ipSet(),
 	)
 	return root
 }

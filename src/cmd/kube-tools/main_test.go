@@ -26,7 +26,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, check-settings, completion, delete-node, drain-node, etcd-snapshot, join, join-etcd, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, register-csi-driver, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, check-settings, completion, delete-node, drain-node, etcd-snapshot, ipset, join, join-etcd, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, register-csi-driver, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -82,6 +82,14 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 				t.Errorf("got exit code %d and %q; want 1 and an error that names %s", code, stderr, test.file)
 			}
 		})
+	}
+}
+
+// TestIPSetTakesItsArgumentsFromTheJobsScript: the job's script runs ipset with whatever the controller calls it with.
+func TestIPSetTakesItsArgumentsFromTheJobsScript(t *testing.T) {
+	code, _, stderr := run(t, "ipset", "--", "frobnicate", "-exist")
+	if code != 1 || !strings.Contains(stderr, `Error: unknown command "frobnicate"`) || strings.Contains(stderr, "kube-tools ipset") {
+		t.Errorf("got %d, %s", code, stderr)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
 		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
 		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
-		p.stop(), p.kill(), p.reboot(),
+		p.stop(), p.kill(), p.reboot(), p.rotateCA(),
 	)
 	return root
 }
@@ -181,14 +182,15 @@ COMMAND belongs to it, so flags of the lab go before it.`,
 func (p *program) probe() *cobra.Command {
 	var asJSON bool
 	c := &cobra.Command{
-		Use:   "probe INSTANCE",
-		Short: "Read, write and watch from an instance until interrupted, and report failures",
-		Long: `Uses the API from an instance until interrupted (Ctrl-C): 20 reads and 10 writes a second and a watch, by the API's name, on a connection
-that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without a successful one.`,
+		Use:   "probe [INSTANCE]",
+		Short: "Read, write and watch until interrupted, and report failures",
+		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a second and a watch, by the API's
+name, on a connection that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without
+a successful one.`,
 		Example: "  lab probe worker/0",
-		Args:    cobra.ExactArgs(1),
+		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, l.Probe(ctx, arguments[0], asJSON)
+			return 0, l.Probe(ctx, strings.Join(arguments, ""), asJSON)
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
@@ -252,4 +254,33 @@ a Director no pre-start runs: monit starts the processes.`,
 		}),
 		ValidArgsFunction: p.completeInstances,
 	}
+}
+
+func (p *program) rotateCA() *cobra.Command {
+	var store string
+	c := &cobra.Command{
+		Use:   "rotate-ca STEP [CA...]",
+		Short: "Do one step of the rotation of all CAs or some in a variables store, as CredHub does",
+		Long: `Changes a variables store as CredHub changes its variables while CAs are rotated. STEP is add, switch or remove, in this order;
+deploy after each of them. CA is the name of a variable; all CAs without one.
+
+  add     generates a new version of each CA, which is trusted but signs nothing yet
+  switch  issues all certificates of the CA again, with the new version
+  remove  removes the old version`,
+		Example:           "  lab rotate-ca add\n  lab rotate-ca switch --vars-store ~/kubernetes/vars.yml etcd_ca",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	ofLab := p.run(changes, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
+		return 0, lab.RotateCAs(l.Out, l.VarsStore(), arguments[0], arguments[1:])
+	})
+	c.RunE = func(command *cobra.Command, arguments []string) error {
+		if store == "" {
+			return ofLab(command, arguments)
+		}
+		return lab.RotateCAs(command.OutOrStdout(), store, arguments[0], arguments[1:])
+	}
+	c.Flags().StringVar(&store, "vars-store", "", "`file` of bosh deploy --vars-store, in place of that of the lab; requires neither a lab nor root")
+	_ = c.MarkFlagFilename("vars-store", "yml", "yaml")
+	return c
 }

@@ -1,6 +1,7 @@
 package etcdmembers
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -152,6 +153,21 @@ func (b *bench) wantCalls(want ...string) {
 	b.t.Helper()
 	if !slices.Equal(b.calls, want) {
 		b.t.Errorf("changes: %q, want %q", b.calls, want)
+	}
+}
+
+// TestEvenNumberOfMembersWarns: it works, and survives no more failures than one member less.
+func TestEvenNumberOfMembersWarns(t *testing.T) {
+	for count, warns := range map[int]bool{1: false, 2: true, 3: false, 4: true, 5: false} {
+		b := newBench(t)
+		b.config.Bootstrap = true
+		self := b.config.Instances[1]
+		b.config.Instances = append(slices.Repeat([]Instance{b.config.Instances[0]}, count-1), self)
+		var out bytes.Buffer
+		_ = b.config.Prepare(t.Context(), slog.New(slog.NewTextHandler(&out, nil))) // whether it finds members does not matter here
+		if got := strings.Contains(out.String(), "even number of etcd members"); got != warns {
+			t.Errorf("%d members: warns: %t, want %t:\n%s", count, got, warns, out.String())
+		}
 	}
 }
 

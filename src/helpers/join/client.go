@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/util/certificate"
 
 	"kubernetes-release/helpers/node"
+	"kubernetes-release/helpers/pki"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
 )
@@ -42,6 +43,8 @@ type Client struct {
 	Prover node.Prover
 	// CertificateDir is kubelet's --cert-dir.
 	CertificateDir string
+	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; "" if not known.
+	TrustedCAs, SigningCA string
 	// Kubeconfig is the path of the kubeconfig that is written.
 	Kubeconfig string
 	// SecretFile is the path of a file that is emptied when the VM has joined; "" if there is none.
@@ -55,12 +58,9 @@ type Client struct {
 // Join makes sure that the kubelet can authenticate to the API: it gets a certificate, unless there is one that is still valid, and
 // writes the kubeconfig. It tries until the timeout ends, as control VMs may start later than this one.
 func (c *Client) Join(ctx context.Context) error {
-	if err := rootfile.Claim(c.CertificateDir, 0o700); err != nil {
-		return fmt.Errorf("certificates of kubelet: %w", err)
-	}
-	store, err := certificate.NewFileStore(pairName, c.CertificateDir, c.CertificateDir, "", "")
+	store, err := c.store(pairName)
 	if err != nil {
-		return fmt.Errorf("certificates of kubelet: %w", err)
+		return err
 	}
 	if reason := c.unusable(store); reason != "" {
 		c.Log.Info("joining the cluster", "node", c.Node, "endpoint", c.URL, "reason", reason)
@@ -87,7 +87,7 @@ func (c *Client) forgetSecret() error {
 }
 
 // unusable returns why a certificate is needed, or "" if the VM has one.
-func (c *Client) unusable(store certificate.Store) string {
+func (c *Client) unusable(store certificate.FileStore) string {
 	pair, err := store.Current()
 	if err != nil {
 		var none *certificate.NoCertKeyError
@@ -102,10 +102,20 @@ func (c *Client) unusable(store certificate.Store) string {
 	case now.After(pair.Leaf.NotAfter):
 		return "the client certificate expired at " + pair.Leaf.NotAfter.UTC().Format(time.RFC3339)
 	}
+	if c.TrustedCAs == "" {
+		return ""
+	}
+	signed, err := pki.SignedBy(pair.Leaf, c.TrustedCAs)
+	if err != nil {
+		return "the client certificate cannot be checked: " + err.Error()
+	}
+	if !signed {
+		return "the API no longer trusts the CA that signed the client certificate"
+	}
 	return ""
 }
 
-func (c *Client) request(ctx context.Context, store certificate.Store) error {
+func (c *Client) request(ctx context.Context, store certificate.FileStore) error {
 	key, certificateRequest, err := newRequest(c.Node)
 	if err != nil {
 		return err

@@ -26,9 +26,12 @@ type ClientConfig struct {
 	Instance   Instance `json:"instance"`
 	SecretFile string   `json:"secret_file"`
 	// CertificateDir and Kubeconfig are kubelet's --cert-dir and --kubeconfig.
-	CertificateDir string            `json:"certificate_dir"`
-	Kubeconfig     string            `json:"kubeconfig"`
-	Timeout        duration.Duration `json:"timeout"`
+	CertificateDir string `json:"certificate_dir"`
+	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; empty if not known.
+	TrustedCAs string            `json:"trusted_cas"`
+	SigningCA  string            `json:"signing_ca"`
+	Kubeconfig string            `json:"kubeconfig"`
+	Timeout    duration.Duration `json:"timeout"`
 }
 
 // LoadClient reads and validates a ClientConfig.

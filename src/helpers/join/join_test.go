@@ -453,6 +453,22 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 		t.Errorf("annotate another Node: %v", err)
 	}
 
+	// A certificate of a CA that the API no longer trusts; the deploy that removes the CA renders the secret again.
+	c.CA = ca
+	c.TrustedCAs = writeTestFile(t, "trusted.pem", string(cluster.AdminConfig().CAData))
+	if err := c.Join(t.Context()); err != nil {
+		t.Errorf("with a certificate of a trusted CA: %v", err)
+	}
+	if err := os.WriteFile(c.SecretFile, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.TrustedCAs, c.Timeout = ca, 10*time.Second
+	log.take()
+	if err := c.Join(t.Context()); err != nil || !strings.Contains(log.take(), `msg="join admitted"`) {
+		t.Errorf("with a certificate of a CA that is gone: %v", err)
+	}
+	c.TrustedCAs = ""
+
 	// A certificate that is of no more use, and no secret.
 	c.Timeout = time.Second
 	c.Now = func() time.Time { return time.Now().Add(10 * 365 * 24 * time.Hour) }

@@ -278,14 +278,7 @@ func (k *checker) chain(chain []*x509.Certificate) {
 		return // the chain would fail for the same reason
 	}
 	leaf := chain[0]
-	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: k.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
-	for _, c := range bundle {
-		options.Roots.AddCert(c)
-	}
-	for _, c := range chain[1:] {
-		options.Intermediates.AddCert(c)
-	}
-	_, err = leaf.Verify(options)
+	_, err = leaf.Verify(verifyOptions(chain, bundle, k.now))
 	var expired x509.CertificateInvalidError
 	switch {
 	case err == nil:
@@ -296,6 +289,18 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	default:
 		k.problem(k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf), k.request.CA, err)
 	}
+}
+
+// verifyOptions are for a certificate that is followed by its intermediates, and a bundle of trusted CAs.
+func verifyOptions(chain, bundle []*x509.Certificate, now time.Time) x509.VerifyOptions {
+	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	for _, c := range bundle {
+		options.Roots.AddCert(c)
+	}
+	for _, c := range chain[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	return options
 }
 
 // lastExpiry returns until when a bundle has a valid CA. During the rotation of a CA the bundle also contains its predecessor.
@@ -370,6 +375,11 @@ func readPEM(path, wanted string) ([]*pem.Block, error) {
 	if strings.TrimSpace(string(content)) == "" {
 		return nil, fmt.Errorf("the file is empty: provide %s in PEM", wanted)
 	}
+	return decode(content, wanted)
+}
+
+// decode returns the blocks of a file's content, at least one.
+func decode(content []byte, wanted string) ([]*pem.Block, error) {
 	var blocks []*pem.Block
 	for rest := content; ; {
 		var block *pem.Block
@@ -393,13 +403,28 @@ func readError(err error) error {
 	return fmt.Errorf("cannot be read: %w", err)
 }
 
+const wantedCertificate = "a certificate"
+
 // readCertificates returns the certificates of a PEM file, at least one, in the file's order.
 func readCertificates(path string) ([]*x509.Certificate, error) {
-	const wanted = "a certificate"
-	blocks, err := readPEM(path, wanted)
+	blocks, err := readPEM(path, wantedCertificate)
 	if err != nil {
 		return nil, err
 	}
+	return certificatesOf(blocks)
+}
+
+// parseCertificates is readCertificates for the content of a file.
+func parseCertificates(content []byte) ([]*x509.Certificate, error) {
+	blocks, err := decode(content, wantedCertificate)
+	if err != nil {
+		return nil, err
+	}
+	return certificatesOf(blocks)
+}
+
+func certificatesOf(blocks []*pem.Block) ([]*x509.Certificate, error) {
+	const wanted = wantedCertificate
 	var certificates []*x509.Certificate
 	for _, block := range blocks {
 		if block.Type != "CERTIFICATE" {

@@ -32,6 +32,8 @@ type Config struct {
 	Timeout duration.Duration `json:"timeout"`
 	// LoadBalancer configures the checks of Services of type LoadBalancer.
 	LoadBalancer LoadBalancer `json:"load_balancer"`
+	// NetworkPolicies is true if the cluster enforces them.
+	NetworkPolicies bool `json:"network_policies"`
 	// Storage configures the checks of claims.
 	Storage Storage `json:"storage"`
 	// Images is the file that maps short names of images to references. It defaults to that of the package images.

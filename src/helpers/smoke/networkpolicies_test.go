@@ -43,6 +43,13 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 				}
 				return "web\n", nil
 			}
+			_, err := s.checkNetworkPolicy(t.Context())
+			if (err == nil) != test.enforced {
+				t.Errorf("the check for a cluster that enforces policies: %v", err)
+			}
+			if err := s.client.NetworkingV1().NetworkPolicies(s.namespace).Delete(t.Context(), "deny-all", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
 			s.noteNetworkPolicies(t.Context())
 			if got := output.String(); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
 				t.Errorf("the report is %q, want %q", got, test.want)

@@ -71,7 +71,7 @@ const (
 type limits struct{ check, loadBalancer, policy, provisioning, cleanup time.Duration }
 
 var defaultLimits = limits{
-	check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 15 * time.Second, provisioning: 30 * time.Second, cleanup: 5 * time.Minute,
+	check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 30 * time.Second, provisioning: 30 * time.Second, cleanup: 5 * time.Minute,
 }
 
 // Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left behind.
@@ -176,6 +176,9 @@ func (s *suite) checks() []check {
 			})
 		}
 	}
+	if s.config.NetworkPolicies {
+		checks = append(checks, check{name: "network policy", requires: []string{checkExec}, timeout: each, run: s.checkNetworkPolicy})
+	}
 	return checks
 }
 
@@ -184,7 +187,9 @@ func (s *suite) run(ctx context.Context) error {
 	defer cancel()
 	s.removeLeftovers(timed)
 	failed := s.runChecks(timed)
-	s.noteNetworkPolicies(timed)
+	if !s.config.NetworkPolicies {
+		s.noteNetworkPolicies(timed)
+	}
 
 	// An interrupted run cleans up too, since load balancers cost money.
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.limits.cleanup)

@@ -379,6 +379,9 @@ func ready(ctx context.Context, client kubernetes.Interface) error {
 	return notReady(nodes.Items, dns)
 }
 
+// controlTaint is the one that the manifest gives control VMs.
+const controlTaint = "node-role.kubernetes.io/control-plane"
+
 // notReady returns what a cluster with these Nodes and this CoreDNS lacks to be ready, nil if nothing.
 func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 	if len(nodes) == 0 {
@@ -388,8 +391,10 @@ func notReady(nodes []corev1.Node, dns *appsv1.Deployment) error {
 		if err := nodeobject.CheckReady(&nodes[i], true); err != nil {
 			return err
 		}
-		if taints := nodes[i].Spec.Taints; len(taints) > 0 {
-			return fmt.Errorf("Node %s has the taint %s", nodes[i].Name, taints[0].Key)
+		for _, taint := range nodes[i].Spec.Taints {
+			if taint.Key != controlTaint { // which control VMs keep
+				return fmt.Errorf("Node %s has the taint %s", nodes[i].Name, taint.Key)
+			}
 		}
 	}
 	for _, c := range dns.Status.Conditions {

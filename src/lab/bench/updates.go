@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"kubernetes-release/lab/apiprobe"
 )
 
@@ -41,19 +44,46 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	if err := u.lab(ctx, upTimeout, "up", shape...); err != nil {
 		return nil, err
 	}
+	next := filepath.Join(filepath.Dir(u.release), "patched.tgz")
+	old, patched, err := patchedRelease(ctx, u.release, next)
+	if err != nil {
+		return nil, err
+	}
+	upgrade := append([]string{"up", "--release", next}, productionShape...)
 	for _, k := range []kind{
 		{"update-control", "rolling update of three control VMs", slices.Concat([]string{"up"}, shape, []string{"-o", "src/test/acceptance/testdata/log-level.yml"})},
-		{"recreate-control", "three control VMs are recreated, as with a new stemcell", []string{"recreate", "control"}},
+		{"patch", fmt.Sprintf("upgrade of Kubernetes on all VMs (%s that says %s)", old, patched), upgrade},
+		{"recreate", "new VM for each instance, as with a new stemcell", []string{"recreate"}},
 	} {
 		load := busy()
 		report, err := u.probe(ctx, func() error { return u.lab(ctx, upTimeout, k.arguments[0], k.arguments[1:]...) })
 		if err != nil {
 			return figures, err
 		}
+		if now, err := u.version(); err != nil || k.name == "patch" && now != patched {
+			return figures, fmt.Errorf("after the %s the API server is %q, want %s: %w", k.what, now, patched, err)
+		}
 		u.say("%s:\n%s", k.what, report)
 		figures = append(figures, updateFigures(k, report, load)...)
 	}
 	return figures, nil
+}
+
+// version is that of the API server.
+func (u *Updates) version() (string, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(u.state, "kubeconfig"))
+	if err != nil {
+		return "", err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return "", err
+	}
+	return version.GitVersion, nil
 }
 
 func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
@@ -76,11 +106,11 @@ func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
 	}
 }
 
-// probe runs the lab's probe from the worker while update runs.
+// probe runs the lab's probe from this machine, because all VMs are updated, while update runs.
 func (u *Updates) probe(ctx context.Context, update func() error) (apiprobe.Report, error) {
 	ctx, cancel := context.WithTimeout(ctx, upTimeout)
 	defer cancel()
-	command := exec.CommandContext(ctx, u.program, "probe", "--json", "--state", u.state, "worker/0")
+	command := exec.CommandContext(ctx, u.program, "probe", "--json", "--state", u.state)
 	command.Dir, command.Stderr = filepath.Clean(u.Root), os.Stderr
 	stdout, err := command.StdoutPipe()
 	if err == nil {

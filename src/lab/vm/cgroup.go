@@ -283,3 +283,28 @@ func removeGroupOnce(group string) error {
 	}
 	return nil
 }
+
+// Processes returns the processes of the VM, except its init, as the host numbers them.
+func (v *VM) Processes() ([]int, error) {
+	trees, err := hierarchies()
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	err = filepath.WalkDir(v.Spec.cgroup(trees[0]), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.Name() != "cgroup.procs" {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(content)) {
+			if pid, err := strconv.Atoi(field); err == nil && pid != v.record.PID {
+				pids = append(pids, pid)
+			}
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil // a group that has just been removed, or all of them with the VM
+	}
+	return pids, err
+}

@@ -271,9 +271,13 @@ func (v *VM) Shutdown(ctx context.Context) error {
 	return v.awaitExit(ctx)
 }
 
-// Kill kills the VM, as when a machine loses power. Its files are kept.
+// Kill kills the VM, as when a machine loses power: it goes silent, and nobody learns that its connections have ended. Its files are kept.
 func (v *VM) Kill(ctx context.Context) error {
 	if v.record.initRuns() {
+		// The kernel would close the connections of killed processes, as that of a machine without power cannot.
+		if err := v.Spec.Network.Detach(v.Spec.Address); err != nil {
+			return fmt.Errorf("VM %s: %w", v.Spec.Name, err)
+		}
 		if err := unix.Kill(v.record.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("VM %s: killing init (process %d): %w", v.Spec.Name, v.record.PID, err)
 		}

@@ -306,7 +306,7 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	if err := unix.Mount(root, root, "", unix.MS_BIND, ""); err != nil {
+	if err := unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil { // with disks that are mounted below it
 		return fmt.Errorf("mounting %s: %w", root, err)
 	}
 	if err := bindSystem(root); err != nil {

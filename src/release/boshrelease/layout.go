@@ -65,6 +65,7 @@ func (b Builder) Packages() []Package {
 		of("containerd", "containerd", "runc"),
 		of("etcd", "etcd"),
 		of("flannel", "flannel"),
+		of("network-policy", "network-policy"),
 		of("cni-plugins", "cni-plugins"),
 		{
 			Name: "helpers", Trees: []archive.Tree{{Dir: b.path("helpers", "bin"), Prefix: "bin"}},

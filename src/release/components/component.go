@@ -142,6 +142,10 @@ func All() []Component {
 			Variables: map[string]string{"github.com/flannel-io/flannel/pkg/version.Version": "{version}"},
 		},
 		{
+			Name: "network-policy", Pin: "network-policy", Module: "github.com/cloudnativelabs/kube-router/v2",
+			Binaries: []Binary{{"network-policy", "."}},
+		},
+		{
 			Name: "cni-plugins", Pin: "cni-plugins", Module: "github.com/containernetworking/plugins",
 			Binaries: []Binary{
 				{"bridge", "github.com/containernetworking/plugins/plugins/main/bridge"},

@@ -537,7 +537,7 @@ func TestKilledProcessesAreRestarted(t *testing.T) {
 	pods := l.containersOf(t, "killed")
 	for _, victims := range [][]string{
 		{"kubelet"}, {"containerd"}, {"kube-apiserver"}, {"etcd"},
-		{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "kubelet-csr-approver", "kube-proxy", "flannel"},
+		{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "kubelet-csr-approver", "kube-proxy", "flannel", "network-policy"},
 	} {
 		t.Run(strings.Join(victims, " "), func(t *testing.T) {
 			before := l.pidsOf(t, "control/0")

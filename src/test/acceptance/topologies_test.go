@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
 	t.Run("CSI driver that hangs", driverRestarts)
 	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
+	t.Run("network policies", func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
@@ -418,6 +420,7 @@ func TestThreeControlVMs(t *testing.T) {
 		}
 		l.checkMembers(t, 3)
 	})
+	t.Run("spread of connections", func(t *testing.T) { l.checkSpread(t, 3) })
 	t.Run("sign-in", func(t *testing.T) { l.checkSignIn(t, outside, issuer) })
 	t.Run("lost VM", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
@@ -433,6 +436,28 @@ func TestThreeControlVMs(t *testing.T) {
 		}
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 		l.waitForTargets(t, 3)
+	})
+}
+
+// checkSpread counts connections to each API server from other VMs after a rolling update, which leaves the one that was updated last
+// without any. Each must have its share again, of which a third is enough, because clients choose at random.
+func (l *lab) checkSpread(t *testing.T, servers int) {
+	waitFor(t, 2*time.Minute, "connections to all API servers", func() error {
+		counts, total := make([]int, servers), 0
+		for i := range servers {
+			out := l.ssh(t, fmt.Sprintf("control/%d", i), "sh", "-c",
+				`own=$(ip -4 -o addr show eth0 | awk '{sub("/.*", "", $4); print $4}'); ss -Htn state established '( sport = :6443 )' | grep -vc -e " $own:[0-9]* *$" -e 127.0.0.1 || true`)
+			n, err := strconv.Atoi(out)
+			if err != nil {
+				return fmt.Errorf("control/%d: %q", i, out)
+			}
+			counts[i], total = n, total+n
+		}
+		t.Logf("connections from other VMs: %v", counts)
+		if slices.Min(counts)*servers*3 < total || total < servers {
+			return fmt.Errorf("connections from other VMs: %v", counts)
+		}
+		return nil
 	})
 }
 

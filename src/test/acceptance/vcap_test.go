@@ -9,7 +9,7 @@ import (
 )
 
 // rootJobs are the jobs that run as root. Nothing of theirs is for vcap.
-var rootJobs = []string{"cloud-provider", "containerd", "flannel", "kube-proxy", "kubectl", "kubelet", "kubernetes-addons", "smoke-tests"}
+var rootJobs = []string{"cloud-provider", "containerd", "flannel", "kube-proxy", "kubectl", "kubelet", "kubernetes-addons", "network-policy", "smoke-tests"}
 
 // TestVcapGetsNothingOfRoots plays vcap on a VM that runs everything.
 func TestVcapGetsNothingOfRoots(t *testing.T) {
@@ -33,14 +33,14 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 			"/var/vcap/data/cloud-provider/node.json", "/var/vcap/data/cloud-provider", "/var/vcap/data/kubelet", "/var/vcap/data/containerd",
 			"/var/vcap/data/cni/bin", "/var/vcap/sys/run/kubelet", "/var/vcap/sys/run/containerd", "/var/vcap/sys/run/flannel",
 			"/var/vcap/sys/run/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd", "/var/vcap/sys/log/flannel",
-			"/var/vcap/sys/log/kube-proxy",
+			"/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy", "/var/vcap/sys/log/network-policy",
 		} {
 			if out := asVcap(fmt.Sprintf(`test -w %s && echo writable; true`, path)); strings.Contains(out, "writable") {
 				t.Errorf("vcap can write to %s", path)
 			}
 		}
 	})
-	for process, want := range map[string]string{"kube-proxy": "[NET_ADMIN NET_RAW SYS_RESOURCE]", "flannel": "[NET_ADMIN NET_RAW]"} {
+	for process, want := range map[string]string{"kube-proxy": "[NET_ADMIN NET_RAW SYS_RESOURCE]", "flannel": "[NET_ADMIN NET_RAW]", "network-policy": "[NET_ADMIN NET_RAW]"} {
 		t.Run("capabilities of "+process, func(t *testing.T) {
 			status := l.ssh(t, "control/0", "sh", "-c", fmt.Sprintf("cat /proc/$(cat /var/vcap/sys/run/%s/%s.pid)/status", process, process))
 			// NET_ADMIN, NET_RAW and SYS_RESOURCE are 12, 13 and 24; this machine may lack the last.

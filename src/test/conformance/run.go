@@ -18,8 +18,8 @@ import (
 const (
 	logName   = "e2e.log"
 	junitName = "junit_01.xml" // the name that the tests give it
-	// label is that of all conformance tests.
-	label = "Conformance"
+	// ConformanceLabel is that of all conformance tests.
+	ConformanceLabel = "Conformance"
 	// suiteTimeout ends a run that hangs. It is ample: tests have deadlines of their own.
 	suiteTimeout = "6h"
 	// interruptDelay is how long tests may take to remove what they created when the run is interrupted.
@@ -31,7 +31,9 @@ type Run struct {
 	// Programs is a folder with ginkgo and e2e.test.
 	Programs            string
 	Kubeconfig, Kubectl string
-	// Focus and Skip are regular expressions for names of conformance tests; empty ones select all, and skip none.
+	// Labels is an expression of ginkgo for labels of tests, such as ConformanceLabel; an empty one selects all.
+	Labels string
+	// Focus and Skip are regular expressions for names of these tests; empty ones select all, and skip none.
 	Focus, Skip string
 	// Processes is how many tests run at the same time. Those marked [Serial] run alone, after the others.
 	Processes int
@@ -81,7 +83,7 @@ func (r Run) ginkgo(ctx context.Context, counter *counter) (err error) {
 		return err
 	}
 	command := exec.CommandContext(ctx, filepath.Join(r.Programs, "ginkgo"),
-		"--procs="+strconv.Itoa(r.Processes), "--no-color", "--timeout="+suiteTimeout, "--label-filter="+label, "--focus="+r.Focus, "--skip="+r.Skip,
+		"--procs="+strconv.Itoa(r.Processes), "--no-color", "--timeout="+suiteTimeout, "--label-filter="+r.Labels, "--focus="+r.Focus, "--skip="+r.Skip,
 		filepath.Join(r.Programs, "e2e.test"), "--",
 		"--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl, "--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump")
 	// A group of its own, so that an interrupt reaches ginkgo once, and nothing is left of it.

@@ -57,7 +57,7 @@ func newRun(t *testing.T, ginkgo string) Run {
 		t.Fatal(err)
 	}
 	return Run{
-		Programs: programs, Kubeconfig: "/admin.conf", Kubectl: "/kubectl", Processes: 3, Focus: "sig-node|DNS", Skip: "slow ones",
+		Programs: programs, Kubeconfig: "/admin.conf", Kubectl: "/kubectl", Processes: 3, Labels: ConformanceLabel, Focus: "sig-node|DNS", Skip: "slow ones",
 		Output: filepath.Join(t.TempDir(), "results"),
 	}
 }

@@ -30,6 +30,7 @@ var writes = map[string]string{
 	"helpers/etcdsnapshot/keep.go: os.MkdirAll":        "runs as vcap, in bpm and in the errand",
 	"helpers/etcdsnapshot/upload.go: atomicfile.Write": "runs as vcap, in bpm and in the errand",
 	"helpers/csiregistration/register.go: os.Remove":   "below a directory that the launcher has claimed",
+	"helpers/join/renew.go: os.Remove":                 "in a directory that it has claimed",
 	"helpers/launcher/pidfile.go: os.Remove":           "below a directory that the launcher has claimed",
 	"helpers/launcher/pidfile.go: filelock.Acquire":    "below a directory that the launcher has claimed",
 	"helpers/launcher/check.go: atomicfile.Write":      "next to the configuration, where vcap cannot write",

@@ -44,7 +44,7 @@ func TestControlPlaneRuns(t *testing.T) {
 		writeAll(t, filepath.Join(dir, "jobs", job.Name), job.Files)
 	}
 	packages := map[string]string{"kubernetes": bin, "etcd": filepath.Dir(etcd)}
-	for _, name := range []string{"cloud-provider-aws", "containerd", "csi", "flannel"} {
+	for _, name := range []string{"cloud-provider-aws", "containerd", "csi", "flannel", "network-policy"} {
 		// The Makefile builds the other components next to Kubernetes.
 		if built := filepath.Join(bin, "../..", name, "bin"); exists(built) {
 			packages[name] = built
@@ -102,7 +102,7 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "ebs-csi-controller", "ebs-csi-node",
+		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "network-policy", "ebs-csi-controller", "ebs-csi-node",
 	} {
 		preStart(t, job)
 	}
@@ -124,6 +124,9 @@ func TestInsideNamespaces(t *testing.T) {
 		{"kubelet-bootstrap", "system:bootstrappers", "get", "nodes", false},
 		{"system:node:worker", "system:nodes", "delete", "nodes", true},
 		{"system:node:worker", "system:nodes", "watch", "nodes", true}, // flannel
+		{"system:node:worker", "system:nodes", "watch", "networkpolicies.networking.k8s.io", true},
+		{"system:node:worker", "system:nodes", "watch", "pods", true},
+		{"system:node:worker", "system:nodes", "create", "networkpolicies.networking.k8s.io", false},
 		{"system:flannel", "", "watch", "nodes", true},
 		{"system:flannel", "", "patch", "nodes/status", false},
 		{"system:kubelet-csr-approver", "", "create", "certificatesigningrequests", true},

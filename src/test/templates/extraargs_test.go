@@ -63,7 +63,7 @@ var (
 // to use instead. A property that the message names exists.
 func TestFlagsOfTheReleaseAreRefusedInExtraArgs(t *testing.T) {
 	jobs := flagsOfJobs(t)
-	if len(jobs) != 11 {
+	if len(jobs) != 12 {
 		t.Errorf("%d jobs have extra_args: %v", len(jobs), slices.Sorted(maps.Keys(jobs)))
 	}
 	for job, flags := range jobs {

@@ -67,6 +67,7 @@ var everything = map[string]values{
 		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "max-requests-inflight": 200, "enable-logs-handler": nil},
 	},
 	"kube-controller-manager": {
+		"tls":     values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
 		"api":     values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
 		"log_level": 4, "extra_args": values{"node-monitor-grace-period": "40s"},
@@ -123,6 +124,9 @@ var everything = map[string]values{
 		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
 		"extra_args": values{"iptables-resync": 10},
 	},
+	"network-policy": {
+		"metrics": values{"bind_address": "0.0.0.0"}, "log_level": 2, "post_start": values{"timeout": "1m30s"}, "extra_args": values{"sync-period": "1m"},
+	},
 	"cloud-provider": {
 		"config": "[Global]\nZone = z\n", "environment": values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},
 		"unencapsulated_pod_network": true,
@@ -150,6 +154,9 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 	values{"name": "fast", "zones": []any{"eu-central-1a"}, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
 }}}
 
+// policyLink is that of the job network-policy.
+var policyLink = map[string]values{"network-policy": {}}
+
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
@@ -158,7 +165,7 @@ func cniLink(t testing.TB) map[string]values {
 
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
-	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink)
+	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink).linked(policyLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
 		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})

@@ -39,6 +39,8 @@ type deployment struct {
 	files []string
 	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
 	regenerate string
+	// store is the path of a variables store; the shared one if it is empty.
+	store string
 }
 
 func opsPaths(names []string) []string {
@@ -52,7 +54,11 @@ func opsPaths(names []string) []string {
 // source is the manifest with the ops-files and a store that generates variables as on a first deploy.
 func (d deployment) source(t testing.TB) manifest.Source {
 	t.Helper()
-	variables, err := manifest.OpenStore(variablesStore(t, d.regenerate))
+	store := d.store
+	if store == "" {
+		store = variablesStore(t, d.regenerate)
+	}
+	variables, err := manifest.OpenStore(store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +110,12 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
-	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm}
+	cni, err := release.ReadJob("testdata/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
+	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom}
 }
 
 // plan places the instances, resolves the links and renders every job of every instance, as a deploy does.
@@ -210,7 +221,7 @@ func TestControlVMsAreNodes(t *testing.T) {
 func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	p := plan(t, deployment{})
 	for _, name := range nodeGroups {
-		for _, job := range []string{"kubelet", "flannel"} {
+		for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 			want := map[string]int{"control": 3, "worker": 0}[name]
 			script := string(file(t, group(t, p, name), job, "bin/post-start"))
 			if got := strings.Count(script, "--etcd-member="); got != want {

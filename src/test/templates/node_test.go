@@ -27,7 +27,7 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
 		"aws":      {awsLink, inCloud},
 	} {
-		for _, job := range []string{"kubelet", "kube-proxy", "flannel"} {
+		for _, job := range []string{"kubelet", "kube-proxy", "flannel", "network-policy"} {
 			t.Run(name+"/"+job, func(t *testing.T) {
 				in := inputFor(t, job).linked(test.links)
 				in.Spec = values{"name": "Big_Workers"}
@@ -222,6 +222,36 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		}
 		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
 			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
+		}
+	}
+}
+
+// TestContainerdTakesTheCNIFromTheLink: a job of another release has its configuration and its programs where it wants.
+func TestContainerdTakesTheCNIFromTheLink(t *testing.T) {
+	render := func(link values) (string, error) {
+		files, err := renderJob(t, "containerd", inputFor(t, "containerd").linked(map[string]values{"cni": link}))
+		return string(files["config/config.toml"]), err
+	}
+	config, err := render(values{"conf_dir": "/var/vcap/data/mine/conf", "bin_dirs": []any{"/var/vcap/packages/mine/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`conf_dir = "/var/vcap/data/mine/conf"`, `conf_template = ""`,
+		`bin_dirs = ["/var/vcap/packages/mine/bin", "/var/vcap/packages/cni-plugins/bin", "/var/vcap/data/cni/bin"]`,
+	} {
+		if !strings.Contains(config, want) {
+			t.Errorf("config.toml lacks %s:\n%s", want, config)
+		}
+	}
+	for want, link := range map[string]values{
+		"either cni_config":     {"bin_dirs": []any{"/bin"}},
+		"or conf_dir":           {"cni_config": values{"name": "x"}, "conf_dir": "/conf"},
+		`has the path "conf"`:   {"conf_dir": "conf"},
+		`has the path "../bin"`: {"cni_config": values{"name": "x"}, "bin_dirs": []any{"../bin"}},
+	} {
+		if _, err := render(link); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("link %v: %v, want %q", link, err, want)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package templates
 
 import (
 	"cmp"
+	"crypto"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
@@ -63,6 +64,25 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
+	"remove-network-policy.yml": {deployment{ops: []string{"remove-network-policy.yml"}}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, plan(t, deployment{}), true)
+		checkNetworkPolicy(t, p, false)
+	}},
+	"remove-network-policy-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
+	},
+	"use-custom-cni.yml": {deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, p, false)
+		checkCustomCNI(t, p, nodeGroups...)
+	}},
+	"use-custom-cni-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"}, vars: append(slices.Clone(poolVars), cniVars...)},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, p, false)
+			checkCustomCNI(t, p, append(slices.Clone(nodeGroups), "worker-gpu")...)
+		},
+	},
 	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
 		if got := len(group(t, p, "control").Instances); got != 5 {
 			t.Errorf("%d control VMs, want 5", got)
@@ -132,6 +152,18 @@ var opsCases = map[string]struct {
 	"remove-old-encryption-key.yml": {
 		deployment{ops: []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}},
 		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+	},
+	"rotate-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 2) },
+	},
+	"use-new-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 1, 2) },
+	},
+	"remove-old-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml", "remove-old-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 1) },
 	},
 	"set-node-labels-and-taints.yml": {deployment{
 		ops:  []string{"set-node-labels-and-taints.yml"},
@@ -409,7 +441,7 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 		t.Error(err)
 	}
 	// No control VM is a member, so each waits for its node.
-	for _, job := range []string{"kubelet", "flannel"} {
+	for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
 			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
 		}
@@ -417,6 +449,46 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	for _, job := range control.Jobs {
 		if job.Job.Name == "etcd" {
 			t.Error("control VMs have members too")
+		}
+	}
+}
+
+// checkNetworkPolicy requires the job on every node, or on none, and the permissions that it has there.
+func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
+	t.Helper()
+	for _, g := range p.Groups {
+		names := map[string]bool{}
+		for _, job := range g.Jobs {
+			names[job.Job.Name] = true
+		}
+		if got := names["network-policy"]; got != (wanted && names["kubelet"]) {
+			t.Errorf("%s has the job network-policy: %t", g.Spec.Name, got)
+		}
+	}
+	components := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/20-components.yml"))
+	if got := strings.Contains(components, "kubernetes.bosh.io:network-policy"); got != wanted {
+		t.Errorf("nodes may read all policies and pods: %t, want %t", got, wanted)
+	}
+}
+
+// cniVars are those of the job in testdata/example-cni.
+var cniVars = []string{"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}"}
+
+// checkCustomCNI requires that containerd has the configuration of the operator's job, and that flannel is gone.
+func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
+	t.Helper()
+	for _, name := range groups {
+		g := group(t, p, name)
+		var jobs []string
+		for _, job := range g.Jobs {
+			jobs = append(jobs, job.Job.Name)
+		}
+		if slices.Contains(jobs, "flannel") || !slices.Contains(jobs, "example-cni") {
+			t.Errorf("%s has the jobs %v", name, jobs)
+		}
+		config := decode[values](t, file(t, g, "containerd", "config/cni.conflist.template"))
+		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
+			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
 		}
 	}
 }
@@ -453,6 +525,37 @@ func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
 	}
 	if !slices.Equal(got, want) || len(slices.Compact(secrets)) != len(want) {
 		t.Errorf("the keys are %v, want %v, each with a secret of its own", got, want)
+	}
+}
+
+// checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with that of this index.
+func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int) {
+	t.Helper()
+	control := group(t, p, "control")
+	var keys []crypto.PublicKey
+	for rest := file(t, control, "kube-apiserver", "config/service_account.pub"); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) != count {
+		t.Fatalf("%d keys verify tokens, want %d", len(keys), count)
+	}
+	for _, job := range []string{"kube-apiserver", "kube-controller-manager"} {
+		block, _ := pem.Decode(file(t, control, job, "config/service_account.key"))
+		private, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !private.PublicKey.Equal(keys[signing]) {
+			t.Errorf("%s does not sign with key %d", job, signing)
+		}
 	}
 }
 
@@ -752,7 +855,8 @@ var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
 func TestOpsFilesCombine(t *testing.T) {
 	// Those that others must follow come first.
 	rank := func(name string) int {
-		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml"}, name)
+		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml", "rotate-service-account-key.yml",
+			"use-new-service-account-key.yml"}, name)
 	}
 	names := opsFiles(t)
 	for i, first := range names {

@@ -171,6 +171,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"wait for the CSI driver", "ebs-csi-node", values{"post_start": values{"timeout": "never"}}, []string{`post_start.timeout is "never"`, "5m"}},
 		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
+		{"metrics of network-policy", "network-policy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
 		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
 		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},

@@ -71,8 +71,9 @@ func clusterLink() values {
 			"name": "prod", "domain": "cluster.local",
 			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
 		},
-		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
-		"tls": values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
+		"api":                     values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
+		"tls":                     values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
+		"service_node_port_range": "30000-32767",
 	}
 }
 
@@ -214,6 +215,7 @@ var required = map[string]values{
 	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
 	"kube-proxy":        {"tls": values{"client": certificate("client")}},
 	"flannel":           {},
+	"network-policy":    {},
 	"cloud-provider":    {"type": "aws", "role": "control"},
 	"cloud-preflight":   {},
 	"kubernetes-addons": {"tls": values{"client": certificate("client")}},

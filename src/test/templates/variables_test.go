@@ -1,9 +1,12 @@
 package templates
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,4 +111,54 @@ func certificateVariables(node any) []values {
 		}
 	}
 	return found
+}
+
+// TestTrustComesFromCertificates: while a CA is being replaced, only the attribute ca of certificates that it has signed contains both
+// CAs (CredHub's docs/ca-rotation.md); the CA's own attributes are those of the one that signs.
+func TestTrustComesFromCertificates(t *testing.T) {
+	signer := regexp.MustCompile(`\A\(\((\w+_ca)\.(certificate|private_key)\)\)\z`)
+	found := 0
+	for _, path := range append(opsPaths(opsFiles(t)), filepath.Join(root, "manifests", "kubernetes.yml")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for number, line := range strings.Split(string(text), "\n") {
+			_, value, _ := strings.Cut(line, ": ")
+			if !regexp.MustCompile(`\(\(\w+_ca\.`).MatchString(line) {
+				continue
+			}
+			// kube-controller-manager signs with this one.
+			if parts := signer.FindStringSubmatch(value); parts != nil && parts[1] == "kubelet_ca" {
+				found++
+				continue
+			}
+			t.Errorf("%s:%d: %s: use the attribute ca of a certificate that this CA has signed", path, number+1, strings.TrimSpace(line))
+		}
+	}
+	if found != 2 {
+		t.Errorf("attributes of kubelet_ca are used %d times, want certificate and private_key once", found)
+	}
+}
+
+// TestKubeletsKnowTheSigningCA: with it, kubelets find out that their certificates must be renewed.
+func TestKubeletsKnowTheSigningCA(t *testing.T) {
+	p := plan(t, deployment{})
+	signing := file(t, group(t, p, "control"), "kube-controller-manager", "config/kubelet_ca.pem")
+	trusted := file(t, group(t, p, "control"), "kube-apiserver", "config/kubelet_ca.pem")
+	if !bytes.Contains(signing, []byte("BEGIN CERTIFICATE")) || !bytes.Equal(bytes.TrimSpace(signing), bytes.TrimSpace(trusted)) {
+		t.Fatalf("kube-controller-manager signs with\n%s\nand API servers trust\n%s", signing, trusted)
+	}
+	for _, name := range []string{"control", "worker"} {
+		g := group(t, p, name)
+		config := decode[values](t, file(t, g, "kubelet", "config/join.json"))
+		for key, path := range map[string]string{"signing_ca": "config/kubelet_ca.pem", "trusted_cas": "config/kubelet_trust.pem"} {
+			if got := config[key]; got != "/var/vcap/jobs/kubelet/"+path {
+				t.Errorf("%s: %s is %v", name, key, got)
+			}
+			if content := file(t, g, "kubelet", path); !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(signing)) {
+				t.Errorf("%s: %s contains\n%s", name, path, content)
+			}
+		}
+	}
 }

@@ -212,8 +212,8 @@ func (a *api) encryption(ctx context.Context) (encryption, error) {
 	return encryption{byDefault: true, key: awssdk.ToString(key.KmsKeyId)}, nil
 }
 
-// describeMachines returns the running instances with the cluster's tag, with the limits of their types.
-func (a *api) describeMachines(ctx context.Context, tagKey string) ([]machine, error) {
+// describeMachines returns the running instances with the cluster's tag, and if limits is set with the limits of their types.
+func (a *api) describeMachines(ctx context.Context, tagKey string, limits bool) ([]machine, error) {
 	input := &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag-key", tagKey), filter("instance-state-name", "running")}, MaxResults: awssdk.Int32(1000)}
 	var list []machine
 	kinds := map[types.InstanceType]bool{}
@@ -226,7 +226,10 @@ func (a *api) describeMachines(ctx context.Context, tagKey string) ([]machine, e
 		}
 		for _, reservation := range out.Reservations {
 			for _, i := range reservation.Instances {
-				list = append(list, machine{id: awssdk.ToString(i.InstanceId), kind: string(i.InstanceType), volumes: len(i.BlockDeviceMappings), interfaces: len(i.NetworkInterfaces)})
+				list = append(list, machine{
+					id: awssdk.ToString(i.InstanceId), vpc: awssdk.ToString(i.VpcId), tags: newTags(i.Tags),
+					kind: string(i.InstanceType), volumes: len(i.BlockDeviceMappings), interfaces: len(i.NetworkInterfaces),
+				})
 				kinds[i.InstanceType] = true
 			}
 		}
@@ -236,7 +239,7 @@ func (a *api) describeMachines(ctx context.Context, tagKey string) ([]machine, e
 		input.NextToken = out.NextToken
 	}
 	delete(kinds, "")
-	if len(kinds) == 0 {
+	if len(kinds) == 0 || !limits {
 		return list, nil
 	}
 	return list, a.addLimits(ctx, list, slices.Sorted(maps.Keys(kinds)))

@@ -197,7 +197,7 @@ var checks = []check{
 	},
 	{
 		id: "storage-attachments", title: "every instance of the cluster can attach another volume", severity: preflight.Warn, roles: controlOnly, section: sectionStorage,
-		needs: fromStorage, run: onStorage(checkStorageAttachments),
+		needs: fromStorage | fromCluster, run: onStorage(checkStorageAttachments),
 		fix: "`aws ec2 detach-volume` for volumes that are not the cluster's, or an `instance_type` with more attachments.",
 	},
 	{
@@ -245,6 +245,11 @@ var checks = []check{
 		id: "instance-tag-limit", title: "the instance has fewer tags than AWS allows", severity: preflight.Warn, roles: both, section: sectionTags,
 		needs: fromInstance, run: checkTagLimit,
 		fix: "Use fewer than 50 tags in the manifest and the runtime config.",
+	},
+	{
+		id: "other-deployment", title: "no other deployment has a cluster of that name in the VPC", severity: preflight.Fail, roles: controlOnly, section: sectionSharing,
+		needs: fromInstance | fromCluster, run: checkOtherDeployment,
+		fix: "Choose another `cluster_name` for the new deployment, or delete the other one first.",
 	},
 	{
 		id: "cluster-tag-value", title: "cluster tags have the value owned or shared", severity: preflight.Warn, roles: both, section: sectionTags,
@@ -308,7 +313,7 @@ func (c check) permissions() []string {
 		}
 	}
 	slices.Sort(actions)
-	return actions
+	return slices.Compact(actions)
 }
 
 // evaluate runs the check.

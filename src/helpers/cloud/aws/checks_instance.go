@@ -98,6 +98,43 @@ func (f *facts) whyInstanceTags() string {
 	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
 }
 
+// deployment names what has created an instance, by the tags that the Director gives each VM
+// (bosh-director, lib/bosh/director/metadata_updater.rb).
+func (t tags) deployment() (director, name string) { return t["director"], t["deployment"] }
+
+func checkOtherDeployment(f *facts) preflight.Outcome {
+	switch {
+	case f.instance == nil:
+		return f.instanceMissing()
+	case f.machinesErr != nil && len(f.machines) == 0:
+		return skipped("the cluster's instances are unknown: %s", describe(f.machinesErr))
+	}
+	director, name := f.instance.Tags.deployment()
+	if name == "" {
+		return skipped("the instance has no tag deployment, which the Director sets")
+	}
+	var findings []preflight.Finding
+	reported := map[string]bool{}
+	for _, i := range f.machines {
+		otherDirector, other := i.tags.deployment()
+		if i.vpc != f.vpcID() || other == "" || other == name && (otherDirector == director || otherDirector == "") || reported[otherDirector+"/"+other] {
+			continue
+		}
+		reported[otherDirector+"/"+other] = true
+		findings = append(findings, preflight.Finding{
+			Resource: i.id, Wanted: fmt.Sprintf("tag %s on VMs of deployment %s of Director %s only", f.tagKey(), clip(name), clip(director)),
+			Found: fmt.Sprintf("it is a VM of deployment %s of Director %s", clip(other), clip(otherDirector)),
+			Why:   "Both deployments would treat each other's load balancers, security groups, routes and volumes as their own, and change or delete them.",
+			Fix: []preflight.Fix{byHand("choose another cluster_name for the deployment that is new; a deployed cluster keeps its name"),
+				byHand("or delete the other deployment first")},
+		})
+	}
+	if len(findings) > 0 {
+		return found(findings...)
+	}
+	return passed("%d instances are tagged for the cluster", len(f.machines))
+}
+
 func checkClusterIDs(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()

@@ -26,11 +26,12 @@ const (
 	fromTokenService
 	fromNode
 	fromStorage
+	fromCluster
 	everything source = 1<<iota - 1
 )
 
 // fromEC2 are the sources that require credentials.
-const fromEC2 = fromInstance | fromSubnets | fromRouteTables | fromZones | fromGroups | fromProbes | fromPolicies | fromStorage
+const fromEC2 = fromInstance | fromSubnets | fromRouteTables | fromZones | fromGroups | fromProbes | fromPolicies | fromStorage | fromCluster
 
 // sourceActions are the permissions that asking a source requires. Probes test permissions instead of requiring them.
 var sourceActions = map[source][]string{
@@ -39,8 +40,9 @@ var sourceActions = map[source][]string{
 	fromRouteTables: {"ec2:DescribeRouteTables"},
 	fromZones:       {"ec2:DescribeAvailabilityZones"},
 	fromGroups:      {"ec2:DescribeSecurityGroups"},
+	fromCluster:     {"ec2:DescribeInstances"},
 	fromPolicies:    {simulateAction, findRoleAction},
-	fromStorage:     {"ec2:DescribeInstanceTypes", "ec2:DescribeInstances", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
+	fromStorage:     {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }
 
 // facts is the information that one round has gathered. A source that failed has its error here, and its value is empty.
@@ -85,7 +87,7 @@ type facts struct {
 
 	encryption    encryption // of EBS, if there is storage
 	encryptionErr error
-	machines      []machine // the cluster's instances, if there is storage
+	machines      []machine // the cluster's instances; their limits only if there is storage
 	machinesErr   error
 
 	nodeProviderID string // of the Node object

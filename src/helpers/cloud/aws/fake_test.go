@@ -1,6 +1,7 @@
 package aws
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"fmt"
@@ -42,6 +43,8 @@ type fakeCloud struct {
 	tags       map[string]string // of the instance
 	dnsName    string
 	hopLimit   int
+	rival      map[string]string // tags of another instance with the cluster's tag
+	rivalVPC   string
 	sourceDest bool
 	groups     map[string]map[string]string // the instance's, with their tags
 	subnets    []fakeSubnet
@@ -93,7 +96,9 @@ type fakeCall struct {
 
 // newFake returns a cloud without any problem for the cluster "prod".
 func newFake() *fakeCloud {
-	own := func() map[string]string { return map[string]string{"kubernetes.io/cluster/prod": "shared"} }
+	own := func() map[string]string {
+		return map[string]string{"kubernetes.io/cluster/prod": "shared"}
+	}
 	with := func(key string) map[string]string { m := own(); m[key] = "1"; return m }
 	mac := "network/interfaces/macs/0a:00:00:00:00:01/"
 	return &fakeCloud{
@@ -108,7 +113,7 @@ func newFake() *fakeCloud {
 			"meta-data/iam/security-credentials/":                   "kubernetes-control",
 			"meta-data/iam/security-credentials/kubernetes-control": credentialsDocument(time.Now().Add(6 * time.Hour)),
 		},
-		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared"},
+		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared", "director": "bosh", "deployment": "prod-1"},
 		rolePath: "/", dnsName: "ip-10-0-16-4.ec2.internal", hopLimit: 2, sourceDest: true,
 		groups: map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{
@@ -305,13 +310,17 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		for _, id := range slices.Sorted(mapKeys(f.groups)) {
 			fmt.Fprintf(&groups, "<item><groupId>%s</groupId><groupName>%s</groupName></item>", id, id)
 		}
+		rival := ""
+		if f.rival != nil && r.Form.Get("Filter.1.Name") == "tag-key" {
+			rival = "<item><instanceId>i-rival</instanceId><vpcId>" + cmp.Or(f.rivalVPC, "vpc-1") + "</vpcId>" + tagSet(f.rival) + "</item>"
+		}
 		devices := "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat("<item><deviceName>/dev/xvdaa</deviceName></item>", f.volumes) + "</blockDeviceMapping>"
 		more := strings.Repeat("<item><networkInterfaceId>eni-2</networkInterfaceId><sourceDestCheck>true</sourceDestCheck></item>", max(0, f.interfaces-1))
 		return fmt.Sprintf(`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId><privateDnsName>%s</privateDnsName>`+
 			`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
 			`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
 			`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens><httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
-			`</item></instancesSet></item></reservationSet></DescribeInstancesResponse>`, testInstance, f.dnsName, groups.String(), tagSet(f.tags), devices, f.sourceDest, more, f.hopLimit)
+			`</item>%s</instancesSet></item></reservationSet></DescribeInstancesResponse>`, testInstance, f.dnsName, groups.String(), tagSet(f.tags), devices, f.sourceDest, more, f.hopLimit, rival)
 	case "GetEbsEncryptionByDefault":
 		return fmt.Sprintf("<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault></GetEbsEncryptionByDefaultResponse>", f.defaultKey != "")
 	case "GetEbsDefaultKmsKeyId":

@@ -57,7 +57,26 @@ func credentialsAre(document string) func(*fakeCloud) {
 
 var longName = strings.Repeat("a", 106)
 
+// beside runs another instance with the cluster's tag, which has these tags too.
+func beside(tags map[string]string) func(*fakeCloud) {
+	return func(f *fakeCloud) { f.rival = tags }
+}
+
 var tagCases = map[string]mistake{
+	"the deployment's own instances": {change: beside(map[string]string{"director": "bosh", "deployment": "prod-1"}), check: "other-deployment", status: preflight.Passed},
+	"another deployment": {
+		change: beside(map[string]string{"director": "bosh", "deployment": "prod-2"}),
+		check:  "other-deployment", status: preflight.Failed, resource: "i-rival", found: []string{"deployment prod-2 of Director bosh"}, fix: []string{"another cluster_name"},
+	},
+	"another Director": {
+		change: beside(map[string]string{"director": "other", "deployment": "prod-1"}),
+		check:  "other-deployment", status: preflight.Failed, resource: "i-rival", found: []string{"deployment prod-1 of Director other"},
+	},
+	"another deployment in another VPC": {
+		change: func(f *fakeCloud) { f.rival, f.rivalVPC = map[string]string{"deployment": "prod-2"}, "vpc-2" }, check: "other-deployment", status: preflight.Passed,
+	},
+	"an instance of no deployment":    {change: beside(map[string]string{"Name": "bastion"}), check: "other-deployment", status: preflight.Passed},
+	"an instance without BOSH's tags": {change: func(f *fakeCloud) { delete(f.tags, "deployment") }, check: "other-deployment", status: preflight.Skipped},
 	"no tag on the instance": {worker: true, change: func(f *fakeCloud) { delete(f.tags, testKey) },
 		check: "instance-cluster-tag", status: preflight.Failed, resource: testInstance, found: []string{testKey, "Name"},
 		fix: []string{"aws ec2 create-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + testKey + ",Value=shared", "tags: {" + testKey + ": shared}"}},
@@ -80,11 +99,11 @@ var tagCases = map[string]mistake{
 		check: "instance-legacy-tag", status: preflight.Warned, resource: testInstance},
 	"value": {worker: true, change: func(f *fakeCloud) { f.tagInstance(testKey, "true") },
 		check: "cluster-tag-value", status: preflight.Warned, resource: testInstance, found: []string{`"true"`}, fix: []string{"Value=shared"}},
-	"60 tags": {worker: true, change: func(f *fakeCloud) {
+	"62 tags": {worker: true, change: func(f *fakeCloud) {
 		for i := range 58 {
 			f.tagInstance(fmt.Sprintf("tag-%d é\n", i), "<&>")
 		}
-	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"60"}},
+	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"62"}},
 	"long cluster name": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") }, config: func(c *preflight.Config) { c.Cluster = longName },
 		check: "cluster-name", status: preflight.Failed, found: []string{"106", "105"}, fix: []string{"cluster.name"}},
 	"unknown key in cloud.conf": {conf: "[Global]\nKubernetesClusterId2 = x\n",

@@ -194,7 +194,7 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	add(ask(fromRouteTables, preflight.Control), func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) })
 	add(ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "", func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) })
 	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
-	add(ask(fromStorage, preflight.Control) && f.storage(), func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey()) })
+	add(ask(fromCluster, preflight.Control), func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey(), f.storage()) })
 	// A worker with one group needs no call: the cloud controller uses that group, tagged or not.
 	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(fromProbes, preflight.Control) {
@@ -253,7 +253,10 @@ func (g *gatherer) giveUp(wanted source, err error) {
 		f.balancersErr = err
 	}
 	if wanted&fromStorage != 0 {
-		f.encryptionErr, f.machinesErr = err, err
+		f.encryptionErr = err
+	}
+	if wanted&fromCluster != 0 {
+		f.machinesErr = err
 	}
 	if wanted&fromProbes != 0 {
 		f.probes = nil

@@ -33,7 +33,7 @@ func TestCorrectAccountPasses(t *testing.T) {
 		role    preflight.Role
 		storage bool
 		budget  int
-	}{{preflight.Worker, false, 2}, {preflight.Worker, true, 2}, {preflight.Control, false, 8}, {preflight.Control, true, 12}} {
+	}{{preflight.Worker, false, 2}, {preflight.Worker, true, 2}, {preflight.Control, false, 9}, {preflight.Control, true, 12}} {
 		t.Run(fmt.Sprintf("%s storage=%v", test.role, test.storage), func(t *testing.T) {
 			f := newFake()
 			config := testConfig(test.role)
@@ -82,7 +82,7 @@ func TestIndependentCallsAreParallel(t *testing.T) {
 	}
 	for role, actions := range map[preflight.Role][]string{
 		preflight.Worker: {"DescribeInstances", "DescribeSubnets"},
-		preflight.Control: {"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup",
+		preflight.Control: {"DescribeInstances", "DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup",
 			"AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress"},
 	} {
 		f := newFake()
@@ -450,7 +450,7 @@ func TestSparseMetadata(t *testing.T) {
 	f := newFake()
 	delete(f.metadata, "meta-data/mac")
 	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
-	if r.Verdict != preflight.VerdictPassed || f.called("ec2") > 8 {
+	if r.Verdict != preflight.VerdictPassed || f.called("ec2") > 9 {
 		t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 	}
 }

@@ -160,7 +160,7 @@ func TestSimulatedAWS(t *testing.T) {
 		calls                     int // of EC2, as documented
 	}{
 		{preflight.Worker, false, false, false, 2}, {preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
-		{preflight.Control, false, false, false, 8}, {preflight.Control, true, false, false, 9}, {preflight.Control, false, true, false, 9}, {preflight.Control, true, true, false, 12},
+		{preflight.Control, false, false, false, 9}, {preflight.Control, true, false, false, 10}, {preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
 		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
 	} {
 		t.Run(fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage), func(t *testing.T) {

@@ -101,7 +101,8 @@ func (f *facts) keyARNs() []string {
 
 // machine is an instance of the cluster with what it has attached.
 type machine struct {
-	id, kind            string
+	id, vpc, kind       string
+	tags                tags
 	volumes, interfaces int
 	limit               int  // of its type; 0: unknown
 	shared              bool // the limit counts further network interfaces

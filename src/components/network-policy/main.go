@@ -1,0 +1,254 @@
+// Command network-policy enforces the NetworkPolicies of a cluster for the pods of one node, with kube-router's policy controller: it
+// writes rules of iptables and sets of addresses, and changes them when pods, namespaces or policies change. The rules stay in force
+// when it ends.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/cloudnativelabs/kube-router/v2/pkg/controllers/netpol"
+	"github.com/cloudnativelabs/kube-router/v2/pkg/healthcheck"
+	"github.com/cloudnativelabs/kube-router/v2/pkg/metrics"
+	"github.com/cloudnativelabs/kube-router/v2/pkg/options"
+	"github.com/cloudnativelabs/kube-router/v2/pkg/utils"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// retryInterval is the time between attempts while the API server, a permission or the Node is missing.
+	retryInterval = 2 * time.Second
+	// readyInterval is the time between looks for the first rules.
+	readyInterval = 200 * time.Millisecond
+	// firstSyncInterval is the time between syncs until one has succeeded.
+	firstSyncInterval = 5 * time.Second
+	// stallGrace is added to the time between two syncs before the process gives up: a sync of many policies takes a while.
+	stallGrace = 5 * time.Minute
+)
+
+type settings struct {
+	kubeconfig, node, serviceCIDR, nodePorts string
+	metricsAddress, readyFile                string
+	syncPeriod                               time.Duration
+}
+
+func main() {
+	var s settings
+	flags := pflag.NewFlagSet("network-policy", pflag.ContinueOnError)
+	flags.StringVar(&s.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the node")
+	flags.StringVar(&s.node, "node-name", "", "`name` of the Node for whose pods policies are enforced")
+	flags.StringVar(&s.serviceCIDR, "service-cidr", "", "network of Services")
+	flags.StringVar(&s.nodePorts, "service-node-port-range", "30000-32767", "ports of Services on nodes")
+	flags.DurationVar(&s.syncPeriod, "sync-period", 5*time.Minute, "how often all rules are written, even if nothing has changed")
+	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "", "`ADDRESS:PORT` at which metrics are served")
+	flags.StringVar(&s.readyFile, "ready-file", "", "`file` that is written once the rules are in force")
+	klogFlags := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(klogFlags)
+	flags.AddGoFlagSet(klogFlags)
+	if err := flags.Parse(os.Args[1:]); errors.Is(err, pflag.ErrHelp) {
+		return
+	} else if err != nil {
+		fail(2, err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := s.run(ctx); err != nil {
+		fail(1, err)
+	}
+}
+
+func fail(status int, err error) {
+	_, _ = fmt.Fprintln(os.Stderr, "Error:", err)
+	os.Exit(status)
+}
+
+func (s settings) run(ctx context.Context) error {
+	config, err := clientcmd.BuildConfigFromFlags("", s.kubeconfig)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if !retry(ctx, func() error { return s.available(ctx, client) }) {
+		return nil
+	}
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(withoutUnused))
+	pods, namespaces := factory.Core().V1().Pods().Informer(), factory.Core().V1().Namespaces().Informer()
+	policies := factory.Networking().V1().NetworkPolicies().Informer()
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	options := s.options()
+	iptables, sets, err := netpol.NewIPTablesHandlers(options)
+	if err != nil {
+		return err
+	}
+	controller, err := netpol.NewNetworkPolicyController(client, options, pods, policies, namespaces, &sync.Mutex{}, iptables, sets)
+	if err != nil {
+		return err
+	}
+	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
+		pods: controller.PodEventHandler, namespaces: controller.NamespaceEventHandler, policies: controller.NetworkPolicyEventHandler,
+	}
+	for informer, handler := range handlers {
+		if _, err := informer.AddEventHandler(handler); err != nil {
+			return err
+		}
+	}
+
+	if s.metricsAddress != "" {
+		http.Handle("/metrics", promhttp.Handler())
+		server := &http.Server{Addr: s.metricsAddress, ReadHeaderTimeout: 10 * time.Second}
+		go func() { klog.Errorf("Metrics: %v", server.ListenAndServe()) }()
+	}
+	var running sync.WaitGroup
+	running.Add(1)
+	heartbeats := make(chan *healthcheck.ControllerHeartbeat)
+	go controller.Run(heartbeats, ctx.Done(), &running)
+	if err := s.watch(ctx, heartbeats, iptables[corev1.IPv4Protocol], controller.RequestFullSync); err != nil {
+		return err
+	}
+	// A sync that has begun ends, so that sets of addresses and rules fit together.
+	running.Wait()
+	return nil
+}
+
+// options are those of kube-router that its policy controller reads.
+func (s settings) options() *options.KubeRouterConfig {
+	o := options.NewKubeRouterConfig()
+	o.RunFirewall, o.EnableIPv4, o.EnableIPv6, o.MetricsEnabled = true, true, false, true
+	o.ClusterIPCIDRs, o.NodePortRange = []string{s.serviceCIDR}, s.nodePorts
+	o.HostnameOverride, o.IPTablesSyncPeriod = s.node, s.syncPeriod
+	return o
+}
+
+// retry calls a function until it succeeds; it returns false if the process is to end before.
+func retry(ctx context.Context, try func() error) bool {
+	for last := ""; ; {
+		err := try()
+		if err == nil {
+			return true
+		}
+		if err.Error() != last {
+			last = err.Error()
+			klog.Infof("Waiting: %s", last)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(retryInterval):
+		}
+	}
+}
+
+// available returns what is missing for the controller to start: the permissions, which a deploy grants after it has started the first
+// control VM, and the Node with its address, by which the controller knows its pods.
+func (s settings) available(ctx context.Context, client kubernetes.Interface) error {
+	if _, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return err
+	}
+	node, err := client.CoreV1().Nodes().Get(ctx, s.node, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, address := range node.Status.Addresses {
+		if address.Type == corev1.NodeInternalIP {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s has no address yet", s.node)
+}
+
+// withoutUnused drops what the controller does not read, so that it takes little memory in a large cluster: it knows all pods.
+func withoutUnused(object any) (any, error) {
+	if object, ok := object.(metav1.Object); ok {
+		object.SetManagedFields(nil)
+	}
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	var containers []corev1.Container
+	for _, container := range pod.Spec.Containers {
+		containers = append(containers, corev1.Container{Name: container.Name, Ports: container.Ports})
+	}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels},
+		Spec:       corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork, Containers: containers},
+		Status:     corev1.PodStatus{Phase: pod.Status.Phase, HostIP: pod.Status.HostIP, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
+	}, nil
+}
+
+// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded; the controller itself would
+// try again after the sync period only. It returns an error if syncs have stopped, and nil if the process is to end.
+func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.ControllerHeartbeat, iptables utils.IPTablesHandler, sync func()) error {
+	stalled := time.NewTimer(s.syncPeriod + stallGrace)
+	defer stalled.Stop()
+	look, again := time.NewTicker(readyInterval), time.NewTicker(firstSyncInterval)
+	defer look.Stop()
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			go func() {
+				for range heartbeats { //nolint:revive // The controller does not end while nobody receives its heartbeat.
+				}
+			}()
+			return nil
+		case <-heartbeats:
+			stalled.Reset(s.syncPeriod + stallGrace)
+		case <-stalled.C:
+			return fmt.Errorf("no rules were written for %s", s.syncPeriod+stallGrace)
+		case <-again.C:
+			sync()
+		case <-look.C:
+			ready, err := inForce(iptables)
+			if err != nil || !ready {
+				continue
+			}
+			look.Stop()
+			again.Stop()
+			klog.Info("The network policies are in force")
+			if s.readyFile == "" {
+				continue
+			}
+			if err := os.WriteFile(s.readyFile, nil, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// inForce reports whether this process has written the rules. A sync ends with the observation of its duration, and the rule that
+// accepts what the policies allow is written with those of the pods (ensureExplicitAccept in kube-router's
+// network_policy_controller.go).
+func inForce(iptables utils.IPTablesHandler) (bool, error) {
+	var metric dto.Metric
+	if err := metrics.ControllerIptablesSyncTime.Write(&metric); err != nil || metric.GetHistogram().GetSampleCount() == 0 {
+		return false, err
+	}
+	return iptables.Exists("filter", "FORWARD", "-m", "comment", "--comment", "KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies",
+		"-m", "mark", "--mark", "0x20000/0x20000", "-j", "ACCEPT")
+}

@@ -1,0 +1,150 @@
+package pki
+
+import (
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRotation plays deploys of one job: each has a CA bundle and a certificate.
+func TestRotation(t *testing.T) {
+	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
+	expired := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
+	old, renewed, next, late := issue(t, "api", first, server), issue(t, "api", first, server), issue(t, "api", second, server), issue(t, "api", expired, server)
+	type deploy struct {
+		bundle []*pair
+		leaf   *pair
+	}
+	const notTrusted, noLongerTrusted = "a CA that the last deploy did not trust", "the CA that signed the certificate of the last deploy"
+	for name, test := range map[string]struct {
+		deploys []deploy
+		want    string // of the last deploy; the others pass
+	}{
+		"three deploys":             {[]deploy{{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{second, first}, next}, {[]*pair{second}, next}}, ""},
+		"certificate alone":         {[]deploy{{[]*pair{first}, old}, {[]*pair{first}, renewed}}, ""},
+		"first deploy":              {[]deploy{{[]*pair{first}, old}}, ""},
+		"all at once":               {[]deploy{{[]*pair{first}, old}, {[]*pair{second}, next}}, notTrusted},
+		"first step left out":       {[]deploy{{[]*pair{first}, old}, {[]*pair{second, first}, next}}, notTrusted},
+		"second step left out":      {[]deploy{{[]*pair{first, second}, old}, {[]*pair{second}, next}}, noLongerTrusted},
+		"back after the first step": {[]deploy{{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{first}, old}}, ""},
+		"after the expiry":          {[]deploy{{[]*pair{expired}, late}, {[]*pair{first}, old}}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			record := filepath.Join(dir, "store", "certificates.json")
+			for i, d := range test.deploys {
+				list := []Certificate{
+					{Property: "tls.x", CA: write(t, dir, "ca.pem", certificates(d.bundle...)), Certificate: write(t, dir, "certificate.pem", certificates(d.leaf))},
+					{Property: "tls.bundle", Certificate: write(t, dir, "bundle.pem", certificates(d.bundle...)), Usage: UsageCA},
+				}
+				err := (Deployed{Certificates: list}).CheckRotation(record, now)
+				if i == len(test.deploys)-1 && test.want != "" {
+					if err == nil {
+						t.Fatal("not refused")
+					}
+					for _, part := range []string{test.want, "property tls.x, file " + dir, "first deploy with both CAs in tls.x.ca", "docs/operations.md", record} {
+						if !strings.Contains(err.Error(), part) {
+							t.Errorf("%v\nwant %q", err, part)
+						}
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("deploy %d: %v", i, err)
+				}
+				if err := (Deployed{Certificates: list}).Keep(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// TestRotationOfSigningCA: a Director may already use the new CA to sign in the first deploy, in which all begin to trust it.
+func TestRotationOfSigningCA(t *testing.T) {
+	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	deployed := func(signer *pair, bundle ...*pair) Deployed {
+		return Deployed{Certificates: []Certificate{{
+			Property: "tls.kubelet_ca", Usage: UsageCA, CA: write(t, dir, "ca.pem", certificates(bundle...)), Certificate: write(t, dir, "certificate.pem", certificates(signer)),
+		}}}
+	}
+	if err := deployed(first, first).Keep(record); err != nil {
+		t.Fatal(err)
+	}
+	for _, signer := range []*pair{first, second} {
+		if err := deployed(signer, first, second).CheckRotation(record, now); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := deployed(second, second).CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), "the CA that signed the certificate of the last deploy") {
+		t.Errorf("the old CA is removed in the first deploy: %v", err)
+	}
+}
+
+func TestDamagedRecord(t *testing.T) {
+	root := issue(t, "root", nil, ca)
+	dir := t.TempDir()
+	record := filepath.Join(dir, "certificates.json")
+	list := []Certificate{{Property: "tls.x", CA: write(t, dir, "ca.pem", certificates(root)), Certificate: write(t, dir, "certificate.pem", certificates(root))}}
+	for content, want := range map[string]string{"{": record, `{"tls.x": {"ca": "", "certificate": ""}}`: "tls.x: ca of the last deploy"} {
+		if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := (Deployed{Certificates: list}).CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// TestRotationOfSigningKey plays deploys with a private key and public keys.
+func TestRotationOfSigningKey(t *testing.T) {
+	first, second := issue(t, "first", nil, nil), issue(t, "second", nil, nil)
+	type deploy struct {
+		public  []*pair
+		private *pair
+	}
+	for name, test := range map[string]struct {
+		deploys []deploy
+		want    string // of the last deploy; the others pass
+	}{
+		"three deploys":        {[]deploy{{[]*pair{first}, first}, {[]*pair{first, second}, first}, {[]*pair{first, second}, second}, {[]*pair{second}, second}}, ""},
+		"all at once":          {[]deploy{{[]*pair{first}, first}, {[]*pair{second}, second}}, "not among the public_keys of the last deploy"},
+		"first step left out":  {[]deploy{{[]*pair{first}, first}, {[]*pair{first, second}, second}}, "not among the public_keys of the last deploy"},
+		"second step left out": {[]deploy{{[]*pair{first, second}, first}, {[]*pair{second}, second}}, "lacks the public key of the private_key of the last deploy"},
+		"keys of two pairs":    {[]deploy{{[]*pair{first}, first}, {[]*pair{first}, second}}, "lacks the public key of private_key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			record := filepath.Join(dir, "store", "certificates.json")
+			for i, d := range test.deploys {
+				var public strings.Builder
+				for _, p := range d.public {
+					der, err := x509.MarshalPKIXPublicKey(p.key.Public())
+					if err != nil {
+						t.Fatal(err)
+					}
+					public.WriteString(block("PUBLIC KEY", der))
+				}
+				deployed := Deployed{Keys: []SigningKey{{"service_account", write(t, dir, "key.pem", keyPEM(t, d.private.key)), write(t, dir, "public.pem", public.String())}}}
+				err := deployed.CheckRotation(record, now)
+				if i == len(test.deploys)-1 && test.want != "" {
+					if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "property service_account") {
+						t.Errorf("got %v, want %q", err, test.want)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("deploy %d: %v", i, err)
+				}
+				if err := deployed.Keep(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
