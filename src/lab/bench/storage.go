@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/internal/bosh"
@@ -62,6 +63,8 @@ type Storage struct {
 	client kubernetes.Interface
 	cloud  string
 	image  string
+	// made is how often each action of EC2 was called until the pods of the last run were ready.
+	made map[string]float64
 }
 
 // Measure returns the figures: time of a claim, EC2's calls, memory and size. It always removes the lab.
@@ -102,7 +105,7 @@ func (s *Storage) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	config.QPS = -1
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
 		return err
 	}
@@ -210,12 +213,8 @@ func (s *Storage) claims(ctx context.Context) (f Figure, calls float64, err erro
 		if err != nil {
 			return f, 0, err
 		}
-		made, err := s.calls(ctx)
-		if err != nil {
-			return f, 0, err
-		}
 		s.say("storage: %d of %d: pod with a claim %.1f s, without %.1f s", run+1, s.Runs, with.Seconds(), without.Seconds())
-		plain, counted = append(plain, without.Seconds()), append(counted, total(made))
+		plain, counted = append(plain, without.Seconds()), append(counted, total(s.made))
 		f.OursRuns, f.BaseRuns = append(f.OursRuns, with.Seconds()), append(f.BaseRuns, delays+without.Seconds())
 	}
 	f.Ours, f.Base = median(f.OursRuns), median(f.BaseRuns)
@@ -234,17 +233,13 @@ func (s *Storage) many(ctx context.Context, single float64) (Figure, error) {
 	if err != nil {
 		return Figure{}, err
 	}
-	made, err := s.calls(ctx)
-	if err != nil {
-		return Figure{}, err
-	}
 	f := Figure{
 		Name: "storage-calls", What: fmt.Sprintf("calls of EC2 for each attached volume, %d claims at once", manyClaims), Unit: Calls, Aim: 1, Busy: load,
-		Subject: "calls for each volume", Ours: total(made) / manyClaims, Against: "aim", Base: CallsAim,
+		Subject: "calls for each volume", Ours: total(s.made) / manyClaims, Against: "aim", Base: CallsAim,
 		Note: fmt.Sprintf("A single claim takes %.0f calls. All pods ran after %.0f s. The cloud controller's few calls are counted too.", single, took.Seconds()),
 	}
-	for _, action := range slices.Sorted(maps.Keys(made)) {
-		f.Parts = append(f.Parts, Part{Name: action, Value: made[action] / manyClaims})
+	for _, action := range slices.Sorted(maps.Keys(s.made)) {
+		f.Parts = append(f.Parts, Part{Name: action, Value: s.made[action] / manyClaims})
 	}
 	return f, nil
 }
@@ -300,6 +295,9 @@ func (s *Storage) run(ctx context.Context, name string, count int, claims bool) 
 	})
 	took = time.Since(begun)
 	if err != nil {
+		return took, err
+	}
+	if s.made, err = s.calls(ctx); err != nil { // without those of the removal
 		return took, err
 	}
 	return took, s.remove(ctx)
