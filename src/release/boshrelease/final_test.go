@@ -243,7 +243,7 @@ func TestRefusesBlobstore(t *testing.T) {
 		}
 	}
 
-	blobstore(t, b, "{provider: s3, options: {bucket_name: b}}")
+	blobstore(t, b, "{provider: s3, options: {bucket_name: c}}") // none of the above: there must be something to commit
 	commit(t, b)
 	testfiles.Write(t, filepath.Join(b.Root, "config/private.yml"), "blobstore: {options: {access_key_id: a, secret_access_key: s}}\n")
 	if err := b.CheckFinal(t.Context(), "1.0.0"); err != nil {
