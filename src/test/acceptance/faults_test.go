@@ -61,8 +61,8 @@ var interruptions = []interruption{
 // TestInterruptedUpCompletes interrupts `up` at every stage, with SIGINT and with SIGKILL, and runs it again. Then it kills all
 // processes of the lab, and expects `down` to leave nothing behind.
 func TestInterruptedUpCompletes(t *testing.T) {
-	before := readHost(t, 0)
 	l := own(t)
+	before := l.readHost(t, 0)
 	for _, i := range interruptions {
 		t.Run(fmt.Sprintf("%s, %s", i.name, i.signal), func(t *testing.T) { l.interrupt(t, i) })
 	}
@@ -84,7 +84,7 @@ func TestInterruptedUpCompletes(t *testing.T) {
 	if err != nil {
 		t.Fatalf("down after everything was killed: %v\n%s", err, out)
 	}
-	before.mustEqual(t, number)
+	before.mustEqual(t, l, number)
 }
 
 // interrupt runs `up` until it reaches the stage, and interrupts it there.
@@ -234,11 +234,12 @@ type hostState map[string]bool
 var (
 	labName   = regexp.MustCompile(`\bklab(\d+)\b`)
 	labPrefix = regexp.MustCompile(`\b10\.(\d+)\.\d+\.\d+`)
+	labState  = regexp.MustCompile(`/\S*/kubernetes-lab-\d+\b`)
 )
 
 // readHost lists namespaces, mounts, interfaces, addresses, routes, control groups, nftables rules and loop devices. It leaves out
-// those of labs other than the given one, which may come and go; with number 0, those of all labs.
-func readHost(t *testing.T, number int) hostState {
+// those of other labs, which may come and go; with number 0, networks of all labs.
+func (l *lab) readHost(t *testing.T, number int) hostState {
 	t.Helper()
 	h := hostState{}
 	foreign := func(line string) bool {
@@ -247,7 +248,8 @@ func readHost(t *testing.T, number int) hostState {
 				return true
 			}
 		}
-		return false
+		state := labState.FindString(line)
+		return state != "" && state != l.state
 	}
 	for kind, argv := range map[string][]string{
 		"network namespace": {"ip", "netns", "list"}, "interface": {"ip", "-o", "link", "show"}, "address": {"ip", "-o", "-4", "address", "show"},
@@ -271,12 +273,12 @@ func readHost(t *testing.T, number int) hostState {
 }
 
 // mustEqual fails for everything that has appeared since, and for processes of that lab.
-func (h hostState) mustEqual(t *testing.T, number int) {
+func (h hostState) mustEqual(t *testing.T, l *lab, number int) {
 	t.Helper()
 	if number == 0 {
 		t.Fatal("the lab had no network")
 	}
-	for line := range readHost(t, number) {
+	for line := range l.readHost(t, number) {
 		if !h[line] {
 			t.Errorf("left behind: %s", line)
 		}
@@ -297,7 +299,7 @@ func (h hostState) mustEqual(t *testing.T, number int) {
 // `up` completes, and `down` leaves nothing behind.
 func TestFullDiskIsReported(t *testing.T) {
 	l := own(t)
-	before := readHost(t, 0)
+	before := l.readHost(t, 0)
 	disk := l.state
 	unmount := smallDisk(t, disk)
 	l.state = filepath.Join(disk, "lab")
@@ -341,7 +343,7 @@ func TestFullDiskIsReported(t *testing.T) {
 		t.Fatalf("down: %v\n%s", err, out)
 	}
 	unmount()
-	before.mustEqual(t, number)
+	before.mustEqual(t, l, number)
 }
 
 // smallDisk mounts a file system of diskSize at dir, and returns the function that unmounts it.
