@@ -323,6 +323,9 @@ func TestStorage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s, output := start(t, test.broken, test.classes...)
+			if test.broken != "provisioning" { // the only one that ends by the timeout
+				s.config.Storage.Timeout = duration.Duration(2 * time.Minute)
+			}
 			t.Parallel()
 			err := s.run(t.Context())
 			if test.failed == "" && err != nil || test.failed != "" && (err == nil || !strings.HasSuffix(err.Error(), "failed or were skipped: "+test.failed)) {
