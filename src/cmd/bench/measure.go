@@ -48,30 +48,24 @@ func run(command *cobra.Command, root *workspace.Root, runs int, names []string)
 }
 
 func measure(ctx context.Context, name, root string, runs int, release boshrelease.Result, out io.Writer) ([]bench.Figure, error) {
+	deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}
 	switch name {
 	case "size":
 		return bench.Size(ctx, root, release, out)
 	case "deploy":
-		deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out}
+		deploys.Runs = runs
 		return deploys.Measure(ctx)
 	case "updates":
-		updates := bench.Updates{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
-		return updates.Measure(ctx)
+		return (&bench.Updates{Deploys: deploys}).Measure(ctx)
 	case "sizes":
-		sizes := bench.Sizes{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
-		return sizes.Measure(ctx)
+		return (&bench.Sizes{Deploys: deploys}).Measure(ctx)
 	case "restore":
-		restore := bench.Restore{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
-		return restore.Measure(ctx)
+		return (&bench.Restore{Deploys: deploys}).Measure(ctx)
 	case "faults":
-		faults := bench.Faults{Deploys: bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}}
-		return faults.Measure(ctx)
+		return (&bench.Faults{Deploys: deploys}).Measure(ctx)
 	case "storage":
-		storage := bench.Storage{
-			Deploys:     bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Runs: runs, Out: out},
-			ReleaseSize: release.Size,
-		}
-		return storage.Measure(ctx)
+		deploys.Runs = runs
+		return (&bench.Storage{Deploys: deploys, ReleaseSize: release.Size}).Measure(ctx)
 	case "preflight":
 		figures, err := bench.Preflights{Root: root, Runs: runs, Out: out}.Measure(ctx)
 		if err != nil {

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/csiregistration"
 	"kubernetes-release/helpers/kubeconfig"
@@ -44,11 +43,7 @@ func checkCSIDriver() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		config, err := kubeconfig.Load(*kubeconfigPath)
-		if err != nil {
-			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
+		client, err := kubeconfig.Client(*kubeconfigPath)
 		if err != nil {
 			return err
 		}

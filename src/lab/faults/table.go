@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/network"
 )
@@ -208,14 +209,7 @@ func cutOffWorker(loss network.Loss) func(context.Context, *Cluster) ([]Part, er
 
 // wait waits until a time has passed since begun.
 func wait(ctx context.Context, begun time.Time, d time.Duration) error {
-	timer := time.NewTimer(time.Until(begun.Add(d)))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
+	return poll.Sleep(ctx, time.Until(begun.Add(d)))
 }
 
 // rebootAll takes the power from all VMs at the same time, and gives it back. No pre-start runs.

@@ -26,6 +26,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/lab/director/manifest"
 )
 
 // Step is one of the three steps of a rotation. A deploy follows each of them.
@@ -78,7 +79,7 @@ func Run(path string, step Step, names []string, now time.Time) ([]string, error
 		if node.Decode(&c) != nil || c.Certificate == "" {
 			continue // another type
 		}
-		if c.parsed, err = parseCertificate(c.Certificate); err != nil {
+		if c.parsed, err = manifest.ParseCertificate(c.Certificate); err != nil {
 			return nil, fmt.Errorf("%s: variable %s: %w", path, name, err)
 		}
 		s.certificates[name] = &c
@@ -191,7 +192,7 @@ func (c *certificate) signed(leaf *certificate) bool {
 // show makes a version the one whose attributes the variable has.
 func (c *certificate) show(v version) (err error) {
 	c.Certificate, c.PrivateKey = v.Certificate, v.PrivateKey
-	c.parsed, err = parseCertificate(v.Certificate)
+	c.parsed, err = manifest.ParseCertificate(v.Certificate)
 	return err
 }
 
@@ -231,7 +232,7 @@ func (s *store) issueAgain(old *x509.Certificate, ca *certificate) (*version, er
 	parent, signer := next, key
 	if ca != nil {
 		parent = ca.parsed
-		if signer, err = parseKey(ca.PrivateKey); err != nil {
+		if signer, err = manifest.ParseKey(ca.PrivateKey); err != nil {
 			return nil, err
 		}
 	}
@@ -243,20 +244,4 @@ func (s *store) issueAgain(old *x509.Certificate, ca *certificate) (*version, er
 		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
 		PrivateKey:  string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
 	}, nil
-}
-
-func parseCertificate(text string) (*x509.Certificate, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, errors.New("no PEM block found")
-	}
-	return x509.ParseCertificate(block.Bytes)
-}
-
-func parseKey(text string) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode([]byte(text))
-	if block == nil {
-		return nil, errors.New("no PEM block found")
-	}
-	return x509.ParsePKCS1PrivateKey(block.Bytes)
 }

@@ -209,18 +209,19 @@ func (a authorities) LoadCerts(name string) (*x509.Certificate, *rsa.PrivateKey,
 	if err := yaml.Unmarshal(text, &pair); err != nil {
 		return nil, nil, fmt.Errorf("variable '%s' is not a certificate: %w", name, err)
 	}
-	certificate, err := parseCertificate(pair.Certificate)
+	certificate, err := ParseCertificate(pair.Certificate)
 	if err != nil {
 		return nil, nil, fmt.Errorf("variable '%s.certificate': %w", name, err)
 	}
-	key, err := parseKey(pair.PrivateKey)
+	key, err := ParseKey(pair.PrivateKey)
 	if err != nil {
 		return nil, nil, fmt.Errorf("variable '%s.private_key': %w", name, err)
 	}
 	return certificate, key, nil
 }
 
-func parseCertificate(text string) (*x509.Certificate, error) {
+// ParseCertificate returns the first certificate of a PEM text.
+func ParseCertificate(text string) (*x509.Certificate, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
 		return nil, errors.New("no PEM block found")
@@ -228,7 +229,8 @@ func parseCertificate(text string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-func parseKey(text string) (*rsa.PrivateKey, error) {
+// ParseKey returns the first private key of a PEM text, as the config server writes RSA keys: in the form of PKCS #1.
+func ParseKey(text string) (*rsa.PrivateKey, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
 		return nil, errors.New("no PEM block found")
