@@ -232,6 +232,12 @@ var checks = []check{
 		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-network-interface-attribute --no-source-dest-check`.",
 	},
 	{
+		id: "pod-network-ingress", title: "a security group of the instance admits the pod network", severity: preflight.Fail, roles: both, section: sectionSubnets,
+		warnsIf: "`configure_cloud_routes` is not set: a CNI of your own may use other addresses", advisory: func(f *facts) bool { return !f.request.ConfigureCloudRoutes },
+		needs: fromGroups, run: checkPodIngress,
+		fix: "`aws ec2 authorize-security-group-ingress --protocol all --cidr POD_NETWORK`.",
+	},
+	{
 		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
 		needs: fromRouteTables, run: checkRouteTable,
 		fix: "Tag exactly one route table, or set `RouteTableID` in the property `config`.",
