@@ -47,6 +47,9 @@ type Config struct {
 
 	// InstanceProfile is the name of the instance profile that machines with this role must have; empty: any.
 	InstanceProfile string `json:"instance_profile,omitempty"`
+	// JoinRoles are roles that control machines accept of nodes that join, in addition to those with the names of instance profiles; nil if
+	// nodes do not join with their role.
+	JoinRoles []string `json:"join_roles,omitempty"`
 	// ConfigureCloudRoutes: the cloud controller manager writes pod routes into the cloud's route table.
 	ConfigureCloudRoutes bool `json:"configure_cloud_routes,omitempty"`
 	// UnencapsulatedPodNetwork: packets leave machines with pod addresses, so the cloud must not filter by address.

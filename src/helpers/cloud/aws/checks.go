@@ -101,6 +101,11 @@ var checks = []check{
 		fix: "Make the VM extension's `iam_instance_profile` and `preflight.instance_profile` equal.",
 	},
 	{
+		id: "node-join-role", title: "control VMs accept the instance's role as that of a node", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		needs: fromProfile | fromCredentials, run: checkJoinRole,
+		fix: "Name the role in `join.roles` of the job kubelet-csr-approver, or give it the name of its instance profile.",
+	},
+	{
 		id: "instance-known", title: "EC2 describes the instance", severity: preflight.Fail, roles: both, section: sectionPrivate,
 		needs: fromInstance, run: checkInstanceKnown,
 		fix: "Wait, because EC2 shows new instances late; otherwise the endpoint belongs to another account or region.",

@@ -466,7 +466,7 @@ func testProvider() *Provider {
 
 // testConfig is the configuration of a run for the cluster "prod" without a retry window.
 func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce}
+	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, JoinRoles: []string{}}
 }
 
 // runAgainst runs the preflight and returns its report and the identity passed to Identified.

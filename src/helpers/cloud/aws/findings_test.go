@@ -56,6 +56,13 @@ func allows(protocol, ports string, networks ...string) string {
 	return "<item><ipProtocol>" + protocol + "</ipProtocol>" + limits + "<ipRanges>" + ranges.String() + "</ipRanges></item>"
 }
 
+// profileIs gives the instance's role another instance profile.
+func profileIs(name string) func(*fakeCloud) {
+	return func(f *fakeCloud) {
+		f.metadata["meta-data/iam/info"] = strings.Replace(f.metadata["meta-data/iam/info"], "instance-profile/kubernetes-control", "instance-profile/"+name, 1)
+	}
+}
+
 func thorough(c *preflight.Config) { c.Thorough = true }
 
 func denies(actions ...string) func(*fakeCloud) {
@@ -257,6 +264,12 @@ var instanceCases = map[string]mistake{
 		check: "source-dest-check", status: preflight.Failed, resource: testInstance, found: []string{"eni-1"}, fix: []string{"--no-source-dest-check", "source_dest_check: false"}},
 	"source/destination check with cloud routes": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} }, config: cloudRoutes,
 		check: "source-dest-check", status: preflight.Warned, resource: testInstance},
+	"a role with another name than its profile": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
+		check: "node-join-role", status: preflight.Failed, resource: "kubernetes-control", found: []string{"[team-a]", "other"}, fix: []string{"join: {roles: [team-a, kubernetes-control]}"}},
+	"a role that is listed": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"kubernetes-control"} },
+		check: "node-join-role", status: preflight.Passed},
+	"nodes that do not join": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = nil },
+		check: "node-join-role", status: preflight.Skipped},
 	"no rule for the pod network": {worker: true, config: podNetwork,
 		check: "pod-network-ingress", status: preflight.Failed, resource: "sg-1", found: []string{"10.244.0.0/16", "none"},
 		fix: []string{"aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-1 --protocol all --cidr 10.244.0.0/16"}},
