@@ -117,10 +117,11 @@ var opsCases = map[string]struct {
 		if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
 			t.Errorf("the cloud controller manager has the flags %v", ccm)
 		}
-		if config := decode[values](t, file(t, group(t, p, "control"), "cloud-provider", "config/preflight.json")); config["configure_cloud_routes"] != true {
-			t.Errorf("the preflight does not know of the routes: %v", config)
-		}
 		for _, name := range nodeGroups {
+			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+			if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
+				t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
+			}
 			g := group(t, p, name)
 			if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(backend, values{"Type": "alloc"}) {
 				t.Errorf("%s: flannel's backend is %v", name, backend)

@@ -392,7 +392,7 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{"cloud-provider": {"type": "aws", "config": "[Global]\nRegion = r\n", "environment": values{"A": "b c"}, "unencapsulated_pod_network": true}}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
-	if got := decode[values](t, files["config/preflight.json"]); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true {
+	if got := decode[values](t, files["config/preflight.json"]); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true || got["pod_network"] != "10.244.0.0/16" {
 		t.Errorf("preflight.json is %v", got)
 	}
 	if got := string(files["config/cloud.conf"]); !strings.Contains(got, "Region = r") {

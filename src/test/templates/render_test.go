@@ -129,7 +129,7 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	if err != nil {
 		return render.Job{}, err
 	}
-	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444}}}
+	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444, "roles": []any{}}}}
 	maps.Copy(given, r.in.Links)
 	links, linked := values{}, instances
 	if r.in.Instances > 0 {
