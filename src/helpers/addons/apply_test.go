@@ -164,7 +164,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"keeps annotated objects and data":                          dataKept,
 		"stops if the inventory cannot be read":                     brokenInventory,
 		"starts again after a concurrent apply":                     concurrent,
-		"deletes only APIServices while others are to be updated":    obsolete,
+		"deletes only APIServices while others are to be updated":   obsolete,
 		"waits for an unavailable API server":                       unavailable,
 		"explains immutable fields":                                 immutable,
 	}
