@@ -43,10 +43,15 @@ spec:
   metrics: [{type: Resource, resource: {name: memory, target: {type: AverageValue, averageValue: 64Ki}}}]
 `
 
+// startScaled creates what checkMetrics looks at. A HorizontalPodAutoscaler takes most of a minute.
+func (l *lab) startScaled(t *testing.T) {
+	t.Helper()
+	l.mustKubectl(t, fmt.Sprintf(scaledManifest, l.smokeImage(t)), "apply", "-f", "-")
+}
+
 // checkMetrics expects the metrics of all nodes and of a pod, by kubectl top, and a HorizontalPodAutoscaler that uses them.
 func (l *lab) checkMetrics(t *testing.T, nodes []string) {
 	t.Helper()
-	l.mustKubectl(t, fmt.Sprintf(scaledManifest, l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "scaled", "--timeout=90s") })
 	l.checkTopNodes(t, nodes)
 	waitFor(t, 2*time.Minute, "metrics of a pod", func() error {

@@ -32,6 +32,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	nodes := l.nodes(t, 3)
+	l.startScaled(t)
 
 	t.Run("smoke tests", func(t *testing.T) {
 		out, err := l.run(5*time.Minute, "errand", "smoke-tests")
