@@ -1,11 +1,15 @@
 package templates
 
 import (
+	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -265,6 +269,55 @@ var opsCases = map[string]struct {
 					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
 				}
 			}
+		}
+	}},
+	"enable-metrics-server.yml": {deployment{ops: []string{"enable-metrics-server.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		var service, apiService values
+		for _, object := range objects(t, file(t, control, "metrics-server", "config/manifests/20-api.yml")) {
+			switch object["kind"] {
+			case "Service":
+				service = object["spec"].(values)
+			case "APIService":
+				apiService = object["spec"].(values)
+			}
+		}
+		if service["externalName"] != "api.prod.kubernetes.internal" {
+			t.Errorf("API servers connect to %v, want the control VMs", service)
+		}
+		// What an API server does before it forwards a request.
+		flags := decode[values](t, file(t, control, "metrics-server", "config/flags.json"))["flags"].(values)
+		if got, want := fmt.Sprint(apiService["service"]), fmt.Sprintf("map[name:metrics-server namespace:kube-system port:%v]", flags["secure-port"]); got != want {
+			t.Errorf("API servers connect to %s, want %s", got, want)
+		}
+		bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(apiService["caBundle"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
+		block, _ := pem.Decode(file(t, control, "metrics-server", "config/server.pem"))
+		serving, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := serving.Verify(x509.VerifyOptions{DNSName: "metrics-server.kube-system.svc", Roots: roots}); err != nil {
+			t.Errorf("API servers refuse the certificate: %v", err)
+		}
+		if got, want := file(t, control, "metrics-server", "config/kubelet_ca.pem"), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
+			t.Error("kubelets are verified with another CA than API servers use")
+		}
+		for _, script := range []string{"post-start", "post-deploy"} {
+			if text := string(file(t, control, "kubernetes-addons", "bin/"+script)); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
+				t.Errorf("%s does not apply the APIService:\n%s", script, text)
+			}
+		}
+		if config := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); config["metrics"] != true {
+			t.Error("the smoke tests do not look at metrics")
+		}
+		without := group(t, plan(t, deployment{}), "control")
+		if config := decode[values](t, file(t, without, "smoke-tests", "config/config.json")); config["metrics"] != false {
+			t.Error("the smoke tests look at metrics that nobody serves")
 		}
 	}},
 	"expose-storage-metrics.yml": {deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
@@ -606,6 +659,22 @@ func TestTopologiesCombine(t *testing.T) {
 		}},
 	} {
 		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+// objects decodes the documents of a manifest.
+func objects(t *testing.T, text []byte) []values {
+	t.Helper()
+	var found []values
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var object values
+		switch err := decoder.Decode(&object); {
+		case errors.Is(err, io.EOF):
+			return found
+		case err != nil:
+			t.Fatal(err)
+		}
+		found = append(found, object)
 	}
 }
 

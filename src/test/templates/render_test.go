@@ -73,7 +73,7 @@ func clusterLink() values {
 		},
 		"api":                     values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
 		"tls":                     values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
-		"service_node_port_range": "30000-32767",
+		"service_node_port_range": "30000-32767", "kubelet_preferred_address_types": []any{"InternalIP", "Hostname"},
 	}
 }
 
@@ -210,6 +210,9 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
+	"metrics-server": {"tls": values{
+		"client": certificate("client"), "server": certificate("server"), "kubelet_ca": values{"certificate": "kubelet ca"},
+	}},
 	"node-labeler":      {"tls": values{"client": certificate("client")}},
 	"containerd":        {},
 	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
