@@ -34,8 +34,8 @@ func (c *counter) end() {
 }
 
 // add counts a request that has just been answered.
-func (c *counter) add(sent time.Time, err error) {
-	now := time.Now()
+func (c *counter) add(request *stages, err error) {
+	now, sent := time.Now(), request.sent
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.r.Sent++
@@ -44,7 +44,11 @@ func (c *counter) add(sent time.Time, err error) {
 		c.errors.add(sent, err)
 		return
 	}
-	c.r.Slowest = max(c.r.Slowest, Duration(now.Sub(sent)))
+	took := now.Sub(sent)
+	c.r.Slowest = max(c.r.Slowest, Duration(took))
+	if took > slow && len(c.r.Slow) < maxSlow {
+		c.r.Slow = append(c.r.Slow, fmt.Sprintf("%s (after %s) %s", sent.UTC().Format(clock), took.Round(time.Millisecond), request))
+	}
 	c.gap(now)
 	c.success = now
 }
