@@ -55,14 +55,6 @@ func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
 	}
 }
 
-func TestSmokeTestsErrandSucceeds(t *testing.T) {
-	l := deployed(t)
-	out, err := l.run(10*time.Minute, "errand", "smoke-tests")
-	if err != nil {
-		t.Fatalf("errand: %v\n%s", err, out)
-	}
-}
-
 // TestLoadBalancerForwardsRequests reaches Services of type LoadBalancer from outside the VMs.
 func TestLoadBalancerForwardsRequests(t *testing.T) {
 	l := deployed(t)
