@@ -169,7 +169,7 @@ func TestWatcherReadsPublishedNames(t *testing.T) {
 	}
 	var got names
 	w := newWatcher(s.Lab, s.log)
-	w.changed = func(n names, _ map[string]string) { got = n }
+	w.changed = func(n names, _ map[string]health) { got = n }
 	w.readNames()
 	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
 		t.Errorf("got %+v", got)
