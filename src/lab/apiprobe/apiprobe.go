@@ -51,7 +51,7 @@ type Requests struct {
 	GapEnded   string   `json:"gap_ended,omitempty"`
 	// Slowest is the longest time that a successful request took.
 	Slowest Duration `json:"slowest"`
-	// Slow are the first successful requests that took long, each with its time and its stages.
+	// Slow are the slowest of the successful requests that took long, each with its time and its stages.
 	Slow []string `json:"slow,omitempty"`
 	// Errors are the first errors, each with its time.
 	Errors []string `json:"errors,omitempty"`

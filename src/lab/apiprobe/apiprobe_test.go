@@ -86,3 +86,15 @@ func TestCountsFailures(t *testing.T) {
 		t.Errorf("%v: %s", err, parsed)
 	}
 }
+
+func TestTheSlowestRequestsAreKept(t *testing.T) {
+	var l slowList
+	for n := range 2 * maxSlow {
+		l.add(&stages{}, time.Duration(n+1)*time.Second)
+	}
+	l.add(&stages{}, slow)
+	texts := l.texts()
+	if len(texts) != maxSlow || !strings.Contains(texts[0], "(after 11s)") || !strings.Contains(texts[maxSlow-1], "(after 20s)") {
+		t.Errorf("kept %q", texts)
+	}
+}

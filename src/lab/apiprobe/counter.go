@@ -18,6 +18,7 @@ type counter struct {
 	r       Requests
 	success time.Time // of the last success
 	errors  errorList
+	slow    slowList
 }
 
 func (c *counter) begin() {
@@ -46,9 +47,7 @@ func (c *counter) add(request *stages, err error) {
 	}
 	took := now.Sub(sent)
 	c.r.Slowest = max(c.r.Slowest, Duration(took))
-	if took > slow && len(c.r.Slow) < maxSlow {
-		c.r.Slow = append(c.r.Slow, fmt.Sprintf("%s (after %s) %s", sent.UTC().Format(clock), took.Round(time.Millisecond), request))
-	}
+	c.slow.add(request, took)
 	c.gap(now)
 	c.success = now
 }
@@ -63,7 +62,7 @@ func (c *counter) result() Requests {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	r := c.r
-	r.Errors = c.errors.list
+	r.Errors, r.Slow = c.errors.list, c.slow.texts()
 	return r
 }
 

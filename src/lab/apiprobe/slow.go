@@ -1,10 +1,12 @@
 package apiprobe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,9 +15,37 @@ import (
 const (
 	// slow is how long a request takes of which the report tells where the time went.
 	slow = 500 * time.Millisecond
-	// maxSlow is how many of them are kept.
-	maxSlow = 20
+	// maxSlow is how many of them are kept, the slowest ones.
+	maxSlow = 10
 )
+
+// slowRequest is a successful request that took long.
+type slowRequest struct {
+	took time.Duration
+	text string
+}
+
+// slowList keeps the slowest requests, in the order in which they were answered.
+type slowList struct{ list []slowRequest }
+
+func (l *slowList) add(request *stages, took time.Duration) {
+	if took <= slow {
+		return
+	}
+	l.list = append(l.list, slowRequest{took, fmt.Sprintf("%s (after %s) %s", request.sent.UTC().Format(clock), took.Round(time.Millisecond), request)})
+	if len(l.list) > maxSlow {
+		fastest := slices.MinFunc(l.list, func(a, b slowRequest) int { return cmp.Compare(a.took, b.took) })
+		l.list = slices.DeleteFunc(l.list, func(r slowRequest) bool { return r == fastest })
+	}
+}
+
+func (l *slowList) texts() []string {
+	var texts []string
+	for _, r := range l.list {
+		texts = append(texts, r.text)
+	}
+	return texts
+}
 
 // stages is what a request has gone through, each with the time since it was sent.
 type stages struct {
