@@ -1,11 +1,12 @@
 package acceptance
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/lab/director/release/releasetest"
@@ -74,7 +75,7 @@ const inPod = `for pid in $(pgrep -x smoke-server); do
 done
 echo "no pod with the address"; exit 1`
 
-// checkPodAddresses lets pods connect to a pod on the other node, which must see the address of the pod, and one to another
+// checkPodAddresses lets pods connect to a pod on the other node, which must see the address of the pod, and one to the other
 // node, which must see the address of the pod's node.
 func (l *lab) checkPodAddresses(t *testing.T, instances []string) {
 	const namespace = "every-node"
@@ -88,26 +89,26 @@ func (l *lab) checkPodAddresses(t *testing.T, instances []string) {
 	}
 	for n, from := range instances {
 		to := instances[1-n]
-		l.checkPeer(t, from, pods[from], pods[to]+"/8080", pods[from], to, fmt.Sprintf(inPod, pods[to], connections))
+		l.checkPeer(t, from, pods[from], "http://"+pods[to]+":8080/", pods[from], to, fmt.Sprintf(inPod, pods[to], connections))
 	}
-	worker := instances[1] // API servers connect to kubelets from control VMs
-	l.checkPeer(t, worker, pods[worker], l.identity(t, instances[0]).Address+"/10250", l.identity(t, worker).Address, instances[0], connections)
+	worker := instances[1]
+	l.checkPeer(t, worker, pods[worker], "http://"+l.identity(t, instances[0]).Address+":10256/healthz", l.identity(t, worker).Address, instances[0], connections)
 }
 
-// connections lists those to a pod's server or to kubelet.
-const connections = "ss -Htn state established '( sport = :8080 or sport = :10250 )'"
+// connections lists those to a pod's server or to kube-proxy's health check. Both close connections first, so the kernel remembers them for
+// a minute.
+const connections = "ss -Htan '( sport = :8080 or sport = :10256 )'"
 
-// checkPeer lets a pod connect to ADDRESS/PORT, and expects the script list on another instance to print the connection's peer.
-func (l *lab) checkPeer(t *testing.T, from, pod, target, peer, to, list string) {
+// checkPeer sends a request from a pod, and expects the script list on another instance to print the connection's peer.
+func (l *lab) checkPeer(t *testing.T, from, pod, url, peer, to, list string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	client := l.command(ctx, "ssh", from, "sh", "-c", fmt.Sprintf(inPod, pod, fmt.Sprintf("timeout 60 bash -c 'exec 3<>/dev/tcp/%s; sleep 60'", target)))
-	defer func() { cancel(); _ = client.Wait() }()
-	if err := client.Start(); err != nil {
-		t.Fatal(err)
-	}
-	waitFor(t, 30*time.Second, fmt.Sprintf("a connection to %s from %s", target, peer), func() error {
-		if out := l.ssh(t, to, "sh", "-c", list); !strings.Contains(out, peer+":") {
+	request := fmt.Sprintf(inPod, pod, "curl -sS --fail --noproxy '*' --max-time 5 -o /dev/null -H 'Connection: close' "+url)
+	waitFor(t, 30*time.Second, fmt.Sprintf("a connection to %s from %s", url, peer), func() error {
+		if out, err := l.run(20*time.Second, "ssh", from, "sh", "-c", request); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		out := strings.NewReplacer("[::ffff:", "", "]", "").Replace(l.ssh(t, to, "sh", "-c", list)) // servers listen on IPv6 too
+		if !strings.Contains(out, " "+peer+":") {
 			return fmt.Errorf("connections:\n%s", out)
 		}
 		return nil
@@ -118,10 +119,11 @@ func (l *lab) checkPeer(t *testing.T, from, pod, target, peer, to, list string) 
 func (l *lab) checkHostPort(t *testing.T) {
 	overrides := `{"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}, "containers": [{"name": "published", "image": "` + l.smokeImage(t) +
 		`", "imagePullPolicy": "Never", "ports": [{"containerPort": 8080, "hostPort": 18080}]}]}}`
-	l.mustKubectl(t, "", "run", "published", "--image=published", "--overrides="+overrides)
-	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "published", "--timeout=60s") })
-	l.mustKubectl(t, "", "wait", "pod/published", "--for=condition=Ready", "--timeout=60s")
-	node := l.mustKubectl(t, "", "get", "pod", "published", "-o", "jsonpath={.status.hostIP}")
+	const namespace = metav1.NamespaceSystem // where Pod Security permits it
+	l.mustKubectl(t, "", "-n", namespace, "run", "published", "--image=published", "--overrides="+overrides)
+	t.Cleanup(func() { l.mustKubectl(t, "", "-n", namespace, "delete", "pod", "published", "--timeout=60s") })
+	l.mustKubectl(t, "", "-n", namespace, "wait", "pod/published", "--for=condition=Ready", "--timeout=60s")
+	node := l.mustKubectl(t, "", "-n", namespace, "get", "pod", "published", "-o", "jsonpath={.status.hostIP}")
 	waitFor(t, 20*time.Second, "HTTP to a port of the node", func() error {
 		out, err := l.run(20*time.Second, "ssh", "control/0", "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+node+":18080/")
 		if err != nil || strings.TrimSpace(out) != "published" {
