@@ -1,8 +1,10 @@
 #!/bin/bash
 # Pins the newest patch version of each program in src/components, and of what its own packages require of it. Minor versions are a
-# decision: Renovate proposes them (renovate.json).
+# decision: Renovate proposes them (renovate.json). A version whose modules cannot be fetched is left out.
 set -euo pipefail
 cd "$(dirname "$0")/../src/components"
+saved=$(mktemp -d)
+trap 'rm -rf "$saved"' EXIT
 
 # newest MODULE VERSION: the newest version with the same minor version. The module query v1.37 means the newest v1.37.x.
 newest() {
@@ -20,8 +22,13 @@ bump() {
       continue
     fi
     if [[ $current == "$next" ]]; then continue; fi
+    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/go.mod src/go.sum CHANGELOG.md
+    if ! (cd "$component" && edit "$module" "$current" "$next" && go mod tidy); then
+      tar -C ../.. -xf "$saved/files.tar"
+      echo "bump: $component: $module stays at $current, because the modules that $next requires cannot be fetched" >&2
+      continue
+    fi
     echo "bump: $component: $module $current -> $next"
-    (cd "$component" && edit "$module" "$current" "$next" && go mod tidy)
     if [[ $module == "$1" ]]; then
       sed -i "\\|src/components/$component/go.mod|s/| ${current#v} |/| ${next#v} |/" ../../docs/versions.md
     fi
@@ -32,9 +39,9 @@ bump() {
 # requires the same.
 edit() {
   if [[ $1 == k8s.io/kubernetes ]]; then
-    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../go.mod
-    sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md
-    (cd ../.. && go mod tidy)
+    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../go.mod &&
+      sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&
+      (cd ../.. && go mod tidy) || return
   fi
   go mod edit -require="$1@$3"
 }

@@ -203,13 +203,14 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 			fmt.Fprintf(l.Err, "Not everything could be stopped in order; removing it anyway: %v\n", err)
 		}
 	}
-	var problems []error
+	volumes := volume.Store{StateDir: l.Dir}
+	problems := []error{volumes.Unmount()}
 	removed, err := l.destroyVMs(ctx, progress)
 	problems = append(problems, err)
 	if _, running := l.runningCloud(); running {
 		removed = append(removed, "the cloud process")
 	}
-	problems = append(problems, l.stopCloud(ctx), volume.Store{StateDir: l.Dir}.Release())
+	problems = append(problems, l.stopCloud(ctx), volumes.Release())
 	if l.Network.Exists() {
 		removed = append(removed, fmt.Sprintf("network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(), l.Network.HostInterface()))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/atomicfile"
@@ -22,6 +24,7 @@ import (
 	"kubernetes-release/lab/director/release"
 	"kubernetes-release/lab/director/release/releasetest"
 	"kubernetes-release/lab/network"
+	"kubernetes-release/lab/vm"
 	"kubernetes-release/lab/vm/vmtest"
 )
 
@@ -208,6 +211,37 @@ func TestDownRemovesTheLabAndKeepsCaches(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "network "+l.Network.Prefix().String()) {
 		t.Errorf("output:\n%s", out.String())
+	}
+}
+
+// TestDownRemovesDisksOfAFaultThatWasKilled mounts a disk as the faults that fill one do.
+func TestDownRemovesDisksOfAFaultThatWasKilled(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("creating networks requires root")
+	}
+	l, err := Open(t.TempDir(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Out = io.Discard
+	disk, image := l.path("disks/1"), l.path("disk-control-0-persistent")
+	if err := os.MkdirAll(filepath.Join(disk, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	const script = `truncate --size 8M "$1" && mkfs.ext4 -q "$1" && mount -o loop "$1" "$2" && mkdir "$2/store" && mount --bind "$2/store" "$2/lost+found"`
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", image, disk).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(disk, "lost+found"), unix.MNT_DETACH) })
+	if err := l.Down(t.Context(), false, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(l.Dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the lab's directory is left: %v", err)
+	}
+	if left, err := vm.Leftovers(l.Network, l.Dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
 	}
 }
 

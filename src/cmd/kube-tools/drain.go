@@ -85,11 +85,6 @@ func nodeClient(config, path string) (kubernetes.Interface, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	loaded, err := kubeconfig.Load(config)
-	if err != nil {
-		return nil, "", err
-	}
-	loaded.QPS, loaded.Timeout = -1, requestTimeout
-	client, err := kubernetes.NewForConfig(loaded)
+	client, err := kubeconfig.ClientWithin(config, requestTimeout)
 	return client, identity.Name, err
 }

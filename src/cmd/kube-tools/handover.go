@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/handover"
@@ -37,7 +36,7 @@ func stopProcess() *cobra.Command {
 		}
 		ctx, cancel := context.WithTimeout(ctx, leaseTimeout)
 		defer cancel()
-		client, err := clientOf(*config)
+		client, err := kubeconfig.Client(*config)
 		if err != nil {
 			return err
 		}
@@ -48,14 +47,6 @@ func stopProcess() *cobra.Command {
 		return handover.ReleaseLease(ctx, client, *lease, host, log)
 	})
 	return command
-}
-
-func clientOf(path string) (kubernetes.Interface, error) {
-	config, err := kubeconfig.Load(path)
-	if err != nil {
-		return nil, err
-	}
-	return kubernetes.NewForConfig(config)
 }
 
 func moveEtcdLeader() *cobra.Command {

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kubernetes-release/internal/cli"
@@ -102,22 +106,35 @@ func TestPrintsHelp(t *testing.T) {
 	}
 }
 
-// TestWaitReadyAsksEtcdsPeerPort uses an address of loopback that no other program listens on.
-func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.23.80.1:2380")
-	if err != nil {
-		t.Fatal(err)
+// listenAtPeerPort listens at etcd's peer port, which is fixed, and returns the address, and two at which nobody listens. Each run of
+// the tests has a network of loopback's own.
+func listenAtPeerPort(t *testing.T) (listens string, others [2]string) {
+	t.Helper()
+	for {
+		network := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(254), rand.IntN(256))
+		listener, err := net.Listen("tcp", network+"1:"+etcdPeerPort)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = listener.Close() })
+		return network + "1", [2]string{network + "2", network + "3"}
 	}
-	defer func() { _ = listener.Close() }()
+}
+
+func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
+	member, others := listenAtPeerPort(t)
 	check := filepath.Join(t.TempDir(), "ready")
 	if err := os.WriteFile(check, []byte("#!/bin/sh\necho starting; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := run(t, "wait-ready", "--check", check, "--etcd-member", "127.23.80.1", "--etcd-member=127.23.80.2", "--etcd-member=127.23.80.3")
+	code, stdout, stderr := run(t, "wait-ready", "--check", check, "--etcd-member", member, "--etcd-member="+others[0], "--etcd-member="+others[1])
 	if code != 0 || !strings.Contains(stdout, "Not waiting: 1 of 3 etcd members answer") {
 		t.Errorf("got exit code %d, %q and %q", code, stdout, stderr)
 	}
-	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member=127.23.80.1", "--timeout=4s")
+	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member="+member, "--timeout=4s")
 	if code != 1 || !strings.Contains(stderr, "1 of 1 etcd members answer") || !strings.Contains(stderr, "starting") {
 		t.Errorf("got exit code %d and %q", code, stderr)
 	}

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/helpers/apiclient"
 	"kubernetes-release/helpers/kubeconfig"
@@ -146,12 +145,7 @@ func apiVersion(ctx context.Context, server string, credentials apiclient.Creden
 }
 
 func serverVersion(path string) (versionskew.Version, error) {
-	config, err := kubeconfig.Load(path)
-	if err != nil {
-		return versionskew.Version{}, err
-	}
-	config.Timeout = versionTimeout
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeconfig.ClientWithin(path, versionTimeout)
 	if err != nil {
 		return versionskew.Version{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -34,6 +35,21 @@ func Client(path string) (*kubernetes.Clientset, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newClient(path, config)
+}
+
+// ClientWithin returns a client like Client's for callers that have a deadline: each request ends after timeout, if it is not 0, and
+// the client has no limit of requests per second, whose own error would hide why the deadline was missed.
+func ClientWithin(path string, timeout time.Duration) (*kubernetes.Clientset, error) {
+	config, err := Load(path)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS, config.Timeout = -1, timeout
+	return newClient(path, config)
+}
+
+func newClient(path string, config *rest.Config) (*kubernetes.Clientset, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)

@@ -44,13 +44,7 @@ func (o Options) interval() time.Duration {
 }
 
 func (o Options) client() (kubernetes.Interface, error) {
-	config, err := kubeconfig.Load(o.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1 // unlimited: at the deadline the rate limiter's own error would hide the reason
-	config.Timeout = min(maxRequestTimeout, o.Timeout/2)
-	return kubernetes.NewForConfig(config)
+	return kubeconfig.ClientWithin(o.Kubeconfig, min(maxRequestTimeout, o.Timeout/2))
 }
 
 // CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With untainted it

@@ -358,7 +358,7 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
-		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho 1\nexit 3\n"}),
+		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho draining >&2\necho 1\nexit 3\n"}),
 	}}))
 	begun := time.Now()
 	must(t, a.Drain(t.Context(), map[string]string{"BOSH_JOB_NEXT_STATE": "{}"}))
@@ -369,9 +369,15 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 		t.Errorf("calls: %q", got)
 	}
 
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho done\nexit 3\n"})}}))
-	if err := a.Drain(t.Context(), nil); err == nil || !strings.Contains(err.Error(), `"done"`) || !strings.Contains(err.Error(), "exited with 3") {
-		t.Errorf("got %v, want an error with the output and the exit code", err)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho pods are left >&2\necho done\nexit 3\n"})}}))
+	err := a.Drain(t.Context(), nil)
+	for _, want := range []string{`"done"`, "exited with 3", "pods are left"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error with %s", err, want)
+		}
+	}
+	if logs := sh(t, v, "find /var/vcap/sys/log -name 'drain*'"); logs != "" {
+		t.Errorf("the agent wrote %s; bosh-agent writes no output of drain to the logs of jobs", logs)
 	}
 }
 

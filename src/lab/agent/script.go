@@ -159,19 +159,22 @@ func (h *host) openLog(job, name string) (*os.File, error) {
 // tailLines is how many lines of a failed script's output are in the error.
 const tailLines = 12
 
-// tailOf returns the last lines of a log after an offset, or "" if it cannot be read. Lines that only report progress are left out
-// if there are others.
+// tailOf returns the last lines of a log after an offset, or "" if it cannot be read.
 func tailOf(path string, from int64) string {
 	const maxBytes = 16 << 10
 	end, _ := tail.File(path, from, maxBytes, maxBytes)
-	lines := strings.Split(end, "\n")
-	findings := slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
+	return findings(end)
+}
+
+// findings returns the last lines of an output. Lines that only report progress are left out if there are others.
+func findings(output string) string {
+	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool {
 		return strings.HasPrefix(line, "time=") && strings.Contains(line, " level=INFO ")
 	})
-	if len(findings) > 0 {
-		end = strings.Join(findings, "\n")
+	if len(lines) > 0 {
+		output = strings.Join(lines, "\n")
 	}
-	return tail.Lines(end, tailLines)
+	return tail.Lines(output, tailLines)
 }
 
 // RunErrand implements Agent.
@@ -198,24 +201,20 @@ func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writ
 // Drain implements Agent.
 func (h *host) Drain(ctx context.Context, env map[string]string) error {
 	return h.inParallel("drain", func(j Job) ScriptFailure {
-		log, err := h.openLog(j.Name, "drain.stderr.log")
-		if err != nil {
-			return ScriptFailure{Err: err}
-		}
-		defer func() { _ = log.Close() }()
-		from, _ := log.Seek(0, io.SeekEnd)
-		err = h.drain(ctx, j, env, log)
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: tailOf(log.Name(), from)}
+		var stderr bytes.Buffer
+		err := h.drain(ctx, j, env, &stderr)
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: findings(stderr.String())}
 	})
 }
 
 // drain calls a drain script until it does not ask to be called again. The first argument tells the script which call it is. As with
-// bosh-agent (agent/script/drain/concrete_script.go, runOnce) only the output counts, not the exit code.
-func (h *host) drain(ctx context.Context, j Job, env map[string]string, log io.Writer) error {
+// bosh-agent (agent/script/drain/concrete_script.go, runOnce) only the output counts, not the exit code, and stderr is in no log of the
+// job: a script that wants one writes it.
+func (h *host) drain(ctx context.Context, j Job, env map[string]string, stderr io.Writer) error {
 	for state := "job_shutdown"; ; state = "job_check_status" {
 		var out bytes.Buffer
 		argv := []string{scriptFile(j.Name, "drain"), state, "hash_unchanged"}
-		exit := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: log})
+		exit := h.vm.Run(ctx, argv, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: &out, Stderr: stderr})
 		if failed := (*vm.ExitError)(nil); exit != nil && !errors.As(exit, &failed) {
 			return exit
 		}

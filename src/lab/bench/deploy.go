@@ -19,8 +19,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/helpers/nodeobject"
 	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/bosh"
@@ -350,12 +350,7 @@ func logTails(dir string) string {
 
 // awaitReady waits until the cluster is ready. The error includes what was missing last.
 func (d *Deploys) awaitReady(ctx context.Context) error {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(d.state, "kubeconfig"))
-	if err != nil {
-		return err
-	}
-	config.Timeout, config.QPS = 5*time.Second, -1
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeconfig.ClientWithin(filepath.Join(d.state, "kubeconfig"), 5*time.Second)
 	if err != nil {
 		return err
 	}

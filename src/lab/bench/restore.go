@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
+	"kubernetes-release/helpers/kubeconfig"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/lab/vm"
 )
@@ -38,12 +38,7 @@ func (r *Restore) measure(ctx context.Context) ([]Figure, error) {
 	if err := r.up(ctx); err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(r.state, "kubeconfig"))
-	if err != nil {
-		return nil, err
-	}
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeconfig.ClientWithin(filepath.Join(r.state, "kubeconfig"), 0)
 	if err != nil {
 		return nil, err
 	}

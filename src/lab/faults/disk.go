@@ -47,7 +47,7 @@ func (c *Cluster) give(ctx context.Context, m *machine, d disk) (dir string, det
 	image := filepath.Join(c.lab.Dir, "disk-"+strings.ReplaceAll(m.name, "/", "-")+"-"+d.name)
 	const script = `truncate --size "$1" "$2"
 mkfs.ext4 -q -m 0 "$2"
-new=$(mktemp -d)
+new=$(mktemp -d "$2-XXXXXX") # in the lab's state directory, where bin/lab down finds it
 mount -o loop "$2" "$new" # which removes the loop device when the last mount ends
 cp -a "$3/." "$new/"
 mount --bind "$new" "$3"

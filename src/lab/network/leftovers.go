@@ -56,11 +56,13 @@ func Leftovers(n Network, stateDir string) ([]string, error) {
 	left = append(left, processes...)
 
 	if stateDir != "" {
-		mounts, err := mountsBelow(stateDir)
+		mounts, err := MountsBelow(stateDir)
 		if err != nil {
 			return nil, err
 		}
-		left = append(left, mounts...)
+		for _, dir := range mounts {
+			add("mount %s", dir)
+		}
 		left = append(left, loopsBelow(stateDir)...)
 	}
 	sort.Strings(left)
@@ -140,7 +142,8 @@ func namespaceInode(path string) uint64 {
 	return inode(info)
 }
 
-func mountsBelow(dir string) ([]string, error) {
+// MountsBelow returns the machine's mount points in a directory, and the directory if it is one, in the order in which they were mounted.
+func MountsBelow(dir string) ([]string, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
 		return nil, fmt.Errorf("listing mounts: %w", err)
@@ -150,7 +153,7 @@ func mountsBelow(dir string) ([]string, error) {
 	for lines := bufio.NewScanner(file); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		if len(fields) > 4 && below(fields[4], dir) {
-			found = append(found, "mount "+fields[4])
+			found = append(found, fields[4])
 		}
 	}
 	return found, nil

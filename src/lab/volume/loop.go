@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/lab/network"
 )
 
 // loop is a loop device of the host.
@@ -134,17 +136,30 @@ func (d loop) remove() error {
 	return err
 }
 
-// Release frees the loop devices of all volumes, for the removal of a lab that cannot be asked. No VM may run any more.
-func (s Store) Release() error {
-	entries, err := os.ReadDir(filepath.Join(s.StateDir, Dir))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
+// Unmount removes the machine's mounts in the lab's state directory: a disk that a fault replaced, if what plays faults was killed. VMs that
+// run keep theirs.
+func (s Store) Unmount() error {
+	mounts, err := network.MountsBelow(s.StateDir)
+	problems := []error{err}
+	for _, dir := range slices.Backward(mounts) {
+		if dir == s.StateDir {
+			continue // the operator's own disk
+		}
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			problems = append(problems, fmt.Errorf("unmounting %s: %w", dir, err))
+		}
 	}
+	return errors.Join(problems...)
+}
+
+// Release frees the loop devices of all files in the lab's state directory, for the removal of a lab that cannot be asked. No VM may run
+// any more, and nothing may be mounted.
+func (s Store) Release() error {
 	var problems []error
-	for _, e := range entries {
-		for _, d := range loops(s.file(e.Name())) {
+	for _, d := range all() {
+		if strings.HasPrefix(d.file(), s.StateDir+"/") {
 			problems = append(problems, d.remove())
 		}
 	}
-	return errors.Join(append(problems, err)...)
+	return errors.Join(problems...)
 }

@@ -8,32 +8,10 @@ import (
 	"time"
 )
 
-// policyManifest has a server, and for each of two labels a client on the server's node and one on another.
-const policyManifest = `apiVersion: v1
+// policyServer is the pod that policies protect.
+const policyServer = `apiVersion: v1
 kind: Namespace
 metadata: {name: policy}
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: friend, namespace: policy}
-spec:
-  selector: {matchLabels: {role: friend}}
-  template:
-    metadata: {labels: {role: friend}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
----
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: {name: stranger, namespace: policy}
-spec:
-  selector: {matchLabels: {role: stranger}}
-  template:
-    metadata: {labels: {role: stranger}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
 ---
 apiVersion: v1
 kind: Pod
@@ -42,6 +20,20 @@ spec:
   nodeSelector: {bosh.io/instance-group: worker}
   terminationGracePeriodSeconds: 1
   containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
+`
+
+// policyClients are clients with a label, on the server's node and on the others.
+const policyClients = `---
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: ROLE, namespace: policy}
+spec:
+  selector: {matchLabels: {role: ROLE}}
+  template:
+    metadata: {labels: {role: ROLE}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
 `
 
 // admit is a policy of the server: friends connect to one port.
@@ -57,7 +49,8 @@ spec:
 
 // checkNetworkPolicies sends requests to a pod from pods of its own node and of others, as policies forbid and permit them.
 func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
-	l.mustKubectl(t, strings.ReplaceAll(policyManifest, "IMAGE", l.smokeImage(t)), "apply", "-f", "-")
+	manifest := policyServer + strings.ReplaceAll(policyClients, "ROLE", "friend") + strings.ReplaceAll(policyClients, "ROLE", "stranger")
+	l.mustKubectl(t, strings.ReplaceAll(manifest, "IMAGE", l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "policy", "--timeout=90s") })
 	for _, object := range []string{"daemonset/friend", "daemonset/stranger"} {
 		l.mustKubectl(t, "", "-n", "policy", "rollout", "status", object, "--timeout=90s")

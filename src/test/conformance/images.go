@@ -3,6 +3,7 @@ package conformance
 import (
 	"archive/tar"
 	"bytes"
+	_ "embed" // shell.sh
 	"errors"
 	"fmt"
 	"maps"
@@ -26,9 +27,13 @@ import (
 // Host is the registry from which conformance tests pull images.
 const Host = "registry.k8s.io"
 
-// bash is the shell of all images. Debian's BusyBox is built so that its shell prefers its own commands to those of the PATH; it and
-// dash remove variables from the environment whose names they do not accept, such as data-1, which tests look for.
+// bash is the shell of images with Debian's programs: the shell of Debian's BusyBox prefers its own commands to those of the PATH.
 const bash = "/usr/bin/bash"
+
+// shell is /bin/sh of the other images.
+//
+//go:embed shell.sh
+var shell []byte
 
 // debianPrograms are what tests call in agnhost and glibc-dns-testing beside BusyBox and the shell.
 var debianPrograms = []string{"/usr/bin/curl", "/usr/bin/dig", "/usr/bin/getent", "/usr/bin/nc"}
@@ -85,13 +90,13 @@ func (s ImageSources) images() (map[string]v1.Image, error) {
 	// nginx is replaced by the web server of agnhost. Tests start it only to have a container that runs.
 	webServer := v1.Config{Entrypoint: []string{"/agnhost", "test-webserver"}}
 	agnhostConfig := v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
-	shell := v1.Config{Cmd: []string{"sh"}}
+	sh := v1.Config{Cmd: []string{"sh"}}
 
 	const tests = "e2e-test-images/"
 	images := map[string]v1.Image{
 		tests + "agnhost":           b.image(agnhostConfig, debian, agnhost),
-		tests + "busybox":           b.image(shell, busyboxLayer),
-		tests + "glibc-dns-testing": b.image(shell, debian),
+		tests + "busybox":           b.image(sh, busyboxLayer),
+		tests + "glibc-dns-testing": b.image(sh, debian),
 		tests + "kitten":            b.image(webServer, debian, agnhost, b.layer(b.html("kitten"))),
 		tests + "nautilus":          b.image(webServer, debian, agnhost, b.layer(b.html("nautilus"))),
 		tests + "nginx":             b.image(webServer, debian, agnhost),
@@ -171,7 +176,7 @@ func (b *builder) busybox() tree {
 		}
 	}
 	b.add(files, bash)
-	files["bin/sh"] = file{link: "bash"}
+	files["bin/sh"] = file{content: shell, mode: 0o755}
 	return files
 }
 
@@ -194,6 +199,7 @@ func (b *builder) add(files tree, programs ...string) {
 func (b *builder) debian() tree {
 	files := b.busybox()
 	b.add(files, debianPrograms...)
+	files["bin/sh"] = file{link: "bash"}
 	files["etc/nsswitch.conf"] = file{content: []byte("hosts: files dns\n"), mode: 0o644}
 	// A test of image volumes looks for the name in this file.
 	files["etc/os-release"] = file{content: []byte("NAME=\"BusyBox and Debian in place of Alpine Linux\"\n"), mode: 0o644}

@@ -156,9 +156,21 @@ func (c *checker) reaches(from, to string, seen map[string]bool) bool {
 	return found
 }
 
+// artifacts are what the steps of a job have got and made so far; outputs of tasks are false until a step has used them.
+type artifacts map[string]bool
+
+// use reports whether an artifact exists, and notes that it is used.
+func (a artifacts) use(name string) bool {
+	_, exists := a[name]
+	if exists {
+		a[name] = true
+	}
+	return exists
+}
+
 // checkJob follows a job's plan with the artifacts that exist at each step.
 func (c *checker) checkJob(j job) {
-	artifacts := map[string]bool{}
+	artifacts := artifacts{}
 	c.checkKinds(j.Name, j.Plan)
 	walk(j.Plan, func(s step) {
 		where := "job " + j.Name + ", step " + s.Get + s.Put + s.Task
@@ -170,7 +182,7 @@ func (c *checker) checkJob(j job) {
 		switch {
 		case s.Put != "":
 			for _, path := range paths(s.Params) {
-				if first, _, _ := strings.Cut(path, "/"); !artifacts[first] {
+				if first, _, _ := strings.Cut(path, "/"); !artifacts.use(first) {
 					c.add("%s: %s is in no artifact of the job", where, path)
 				}
 			}
@@ -181,6 +193,11 @@ func (c *checker) checkJob(j job) {
 			c.checkTask(where, s, artifacts)
 		}
 	})
+	for name, used := range artifacts {
+		if !used {
+			c.add("job %s: no step uses the output %s of a task", j.Name, name)
+		}
+	}
 }
 
 func (c *checker) checkKinds(name string, steps []step) {
@@ -213,14 +230,14 @@ func paths(params map[string]any) []string {
 	return found
 }
 
-func (c *checker) checkTask(where string, s step, artifacts map[string]bool) {
-	if !artifacts[s.Image] {
+func (c *checker) checkTask(where string, s step, artifacts artifacts) {
+	if !artifacts.use(s.Image) {
 		c.add("%s: its image is %q, which is no artifact of the job", where, s.Image)
 	}
 	config := s.Config
 	if config == nil {
 		folder, path, _ := strings.Cut(s.File, "/")
-		if !artifacts[folder] {
+		if !artifacts.use(folder) {
 			c.add("%s: %s is in no artifact of the job", where, s.File)
 		}
 		var err error
@@ -238,7 +255,7 @@ func (c *checker) checkTask(where string, s step, artifacts map[string]bool) {
 		if mapped := s.InputMapping[name]; mapped != "" {
 			name = mapped
 		}
-		if !input.Optional && !artifacts[name] {
+		if !artifacts.use(name) && !input.Optional {
 			c.add("%s: the input %s is no artifact of the job", where, name)
 		}
 	}
@@ -256,7 +273,7 @@ func (c *checker) checkTask(where string, s step, artifacts map[string]bool) {
 		if mapped := s.OutputMapping[output]; mapped != "" {
 			output = mapped
 		}
-		artifacts[output] = true
+		artifacts[output] = false
 	}
 }
 

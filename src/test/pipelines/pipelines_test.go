@@ -56,6 +56,7 @@ func TestMistakesAreFound(t *testing.T) {
 		{"    - get: night\n      trigger: true\n", "    - get: night\n      trigger: true\n      privileged: true\n", "has the field privileged"},
 		{"    image: image\n", "", "is no artifact of the job"},
 		{"timeout: 6h", "timeout: 6 hours", "unknown unit"},
+		{"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "", "job conformance: no step uses the output results"},
 	} {
 		changed := strings.Replace(text, mistake.old, mistake.new, 1)
 		if changed == text {

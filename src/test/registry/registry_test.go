@@ -44,21 +44,6 @@ func TestImageIsServedByTagAndDigest(t *testing.T) {
 	}
 }
 
-func TestUnknownIsNotFound(t *testing.T) {
-	registry := New()
-	for path, want := range map[string]int{
-		"/v2/":                            http.StatusOK,
-		"/v2/team/image/manifests/1.0":    http.StatusNotFound,
-		"/v2/team/image/blobs/sha256:abc": http.StatusNotFound,
-		"/v2/manifests":                   http.StatusNotFound,
-		"/":                               http.StatusNotFound,
-	} {
-		if response := get(registry, path); response.Code != want {
-			t.Errorf("%s: %d, want %d", path, response.Code, want)
-		}
-	}
-}
-
 func get(handler http.Handler, path string) *httptest.ResponseRecorder {
 	recorder := httptest.NewRecorder()
 	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, nil))
