@@ -39,7 +39,7 @@ func (s *suite) denyAll(ctx context.Context) error {
 	return poll.Within(ctx, s.limits.policy, pollInterval, func(ctx context.Context) error {
 		_, err := s.inPod(ctx, from, "fetch", "http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/")
 		if err != nil && ctx.Err() == nil {
-			return nil //nolint:nilerr // The policy has ended the connections.
+			return nil // The policy has ended the connections.
 		}
 		return errStillConnected
 	})
