@@ -415,6 +415,7 @@ func TestThreeControlVMs(t *testing.T) {
 	})
 	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
 	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
+	t.Run("name of the API", func(t *testing.T) { l.checkAPIName(t) })
 	outside, issuer := l.newLaptop(t), l.newIssuer(t)
 	oidc := issuer.ops(t)
 	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
@@ -455,6 +456,28 @@ func TestThreeControlVMs(t *testing.T) {
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 		l.waitForTargets(t, 3)
 	})
+}
+
+// checkAPIName expects the API's name to leave out an API server that runs and does not answer, as while it starts, until it does.
+func (l *lab) checkAPIName(t *testing.T) {
+	hangs := l.identity(t, "control/1").Address
+	listed := func(want bool) {
+		t.Helper()
+		waitFor(t, time.Minute, fmt.Sprintf("the API's name stands for %s: %t", hangs, want), func() error {
+			out := l.ssh(t, "worker/0", "getent", "ahostsv4", "api.lab.kubernetes.internal")
+			if strings.Contains(out, hangs+" ") != want {
+				return fmt.Errorf("it stands for:\n%s", out)
+			}
+			return nil
+		})
+	}
+	listed(true)
+	l.ssh(t, "control/1", "pkill", "-STOP", "-x", "kube-apiserver")
+	defer func() {
+		l.ssh(t, "control/1", "pkill", "-CONT", "-x", "kube-apiserver")
+		listed(true)
+	}()
+	listed(false)
 }
 
 // checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on the worker.

@@ -22,6 +22,7 @@ import (
 
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
 )
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
@@ -544,6 +545,35 @@ func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
 		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
 			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
 		}
+		if rules := string(file(t, g, "example-cni", "config/rules.nft")); !strings.Contains(rules, "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 ") {
+			t.Errorf("%s: the job does not have the pod network from the link cluster:\n%s", name, rules)
+		}
+	}
+}
+
+// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is tested.
+func TestDocumentShowsTheExampleCNI(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "custom-cni.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatal("docs/custom-cni.md shows no YAML")
+	}
+	var shown struct {
+		Properties map[string]struct{ Default any }
+	}
+	if err := yaml.Unmarshal([]byte(block), &shown); err != nil {
+		t.Fatal(err)
+	}
+	job, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("docs/custom-cni.md shows\n%v\nand the job has\n%v", got, want)
 	}
 }
 
@@ -656,6 +686,9 @@ func TestTopologiesCombine(t *testing.T) {
 		}},
 		{deployment{ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) {
 			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"aws.yml", "use-cloud-routes.yml", "use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+			checkCustomCNI(t, p, nodeGroups...)
 		}},
 	} {
 		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
