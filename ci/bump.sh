@@ -47,6 +47,7 @@ edit() {
 }
 
 bump kubernetes k8s.io/kubernetes
+bump kubernetes sigs.k8s.io/metrics-server
 bump etcd go.etcd.io/etcd/server/v3 go.etcd.io/etcd/etcdctl/v3 go.etcd.io/etcd/etcdutl/v3
 bump containerd github.com/containerd/containerd/v2
 bump runc github.com/opencontainers/runc

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"kubernetes-release/internal/atomicfile"
@@ -21,15 +22,16 @@ import (
 type Input struct {
 	Manifest     string
 	CloudConfigs []string
-	Release      string
-	OpsFiles     []string
-	Vars         []string
-	VarsFiles    []string
+	// Releases are tarballs, as uploaded to a Director.
+	Releases  []string
+	OpsFiles  []string
+	Vars      []string
+	VarsFiles []string
 }
 
-// deployed names the releases of the last deploy by their directories in the cache, since the tarball may have been rebuilt.
+// deployed names the releases of the last deploy by their directories in the cache, since a tarball may have been rebuilt.
 type deployed struct {
-	Release string `json:"release"`
+	Releases []string `json:"releases"`
 	// BPM is the substitute for the bpm release; empty if the manifest does not name bpm.
 	BPM string `json:"bpm,omitempty"`
 }
@@ -76,12 +78,10 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	tarball, err := filepath.Abs(in.Release)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(tarball); errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("there is no release tarball %s; build it with `make release`, or name another one with --release", in.Release)
+	for _, tarball := range in.Releases {
+		if _, err := os.Stat(tarball); errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("there is no release tarball %s; build it with `make release`, or name another one with --release", tarball)
+		}
 	}
 	m, err := manifest.Parse(in.Manifest, text)
 	if err != nil {
@@ -91,7 +91,7 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	releases, note, err := l.readReleases(ctx, m, tarball)
+	releases, note, err := l.readReleases(ctx, m, in.Releases)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,14 @@ func (l *Lab) reload() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := release.Open(d.Release)
-	if err != nil {
-		return nil, fmt.Errorf("the deployed release is no longer in the cache: %w; run `bin/lab up` again", err)
+	releases := map[string]*release.Release{}
+	for _, dir := range d.Releases {
+		r, err := release.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("the deployed release is no longer in the cache: %w; run `bin/lab up` again", err)
+		}
+		releases[r.Name] = r
 	}
-	releases := map[string]*release.Release{r.Name: r}
 	if d.BPM != "" {
 		releases["bpm"] = release.OpenBPM(d.BPM)
 	}
@@ -195,24 +198,29 @@ func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releas
 	}}, nil
 }
 
-// readReleases reads the tarball, and the substitute for bpm if the manifest names that release.
-func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarball string) (map[string]*release.Release, deployed, error) {
-	r, err := release.Read(ctx, tarball, l.path("releases"), func() release.Task {
-		return l.progress().Begin("Unpacking release", filepath.Base(tarball))
-	})
-	if err != nil {
-		return nil, deployed{}, err
-	}
-	note := deployed{Release: r.Dir}
-	releases := map[string]*release.Release{r.Name: r}
-	for _, ref := range m.Releases {
-		if ref.Name == "bpm" && releases["bpm"] == nil {
-			bpm, err := release.ReadBPM(l.BPM, l.path("releases"))
-			if err != nil {
-				return nil, deployed{}, err
-			}
-			releases["bpm"], note.BPM = bpm, bpm.Dir
+// readReleases reads the tarballs, and the substitute for bpm if the manifest names that release and no tarball has it.
+func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarballs []string) (map[string]*release.Release, deployed, error) {
+	var note deployed
+	releases := map[string]*release.Release{}
+	for _, tarball := range tarballs {
+		r, err := release.Read(ctx, tarball, l.path("releases"), func() release.Task {
+			return l.progress().Begin("Unpacking release", filepath.Base(tarball))
+		})
+		if err != nil {
+			return nil, deployed{}, err
 		}
+		if releases[r.Name] != nil {
+			return nil, deployed{}, fmt.Errorf("two release tarballs have the release '%s': name one of each with --release", r.Name)
+		}
+		releases[r.Name] = r
+		note.Releases = append(note.Releases, r.Dir)
+	}
+	if releases["bpm"] == nil && slices.ContainsFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == "bpm" }) {
+		bpm, err := release.ReadBPM(l.BPM, l.path("releases"))
+		if err != nil {
+			return nil, deployed{}, err
+		}
+		releases["bpm"], note.BPM = bpm, bpm.Dir
 	}
 	return releases, note, nil
 }

@@ -20,7 +20,23 @@ type directory struct {
 // snapshot is the state at one time.
 type snapshot struct {
 	names  names
-	health map[string]string // by instance id; missing or empty while unknown
+	health map[string]health // by instance id; missing while unknown
+}
+
+// health is what the bosh-dns of a VM tells others (runChecks in bosh-dns-release, src/bosh-dns/healthcheck/healthexecutable/monitor.go).
+type health struct {
+	// state is that of all processes, and of the jobs' scripts.
+	state string
+	// jobs have the state of their script bin/dns/healthy, if they have one.
+	jobs map[string]string
+}
+
+// of returns the state of a link that a job provides, or of the instance if there is no job.
+func (h health) of(job string) string {
+	if state, ok := h.jobs[job]; ok {
+		return state
+	}
+	return h.state
 }
 
 func newDirectory() *directory {
@@ -30,7 +46,7 @@ func newDirectory() *directory {
 }
 
 // set replaces the state.
-func (d *directory) set(n names, health map[string]string) { d.current.Store(&snapshot{n, health}) }
+func (d *directory) set(n names, h map[string]health) { d.current.Store(&snapshot{n, h}) }
 
 // lookup implements dns.Lookup.
 func (d *directory) lookup(name string) ([]netip.Addr, bool) {
@@ -47,7 +63,7 @@ func (d *directory) lookup(name string) ([]netip.Addr, bool) {
 // alias resolves a link alias and, if that has a placeholder, the names of single instances below it.
 func (s *snapshot) alias(name string) ([]netip.Addr, bool) {
 	var members []namedInstance
-	filter := ""
+	filter, job := "", ""
 	for _, a := range s.names.Aliases {
 		domain := strings.ToLower(a.Domain)
 		rest, placeholder := strings.CutPrefix(domain, "_.")
@@ -58,17 +74,17 @@ func (s *snapshot) alias(name string) ([]netip.Addr, bool) {
 			}
 			if domain == name || placeholder && a.PlaceholderType != "" && under && i.ID == id {
 				members = append(members, i)
-				filter = a.HealthFilter
+				filter, job = a.HealthFilter, a.Job
 			}
 		}
 		if domain == name {
-			filter = a.HealthFilter
+			filter, job = a.HealthFilter, a.Job
 		}
 	}
 	if filter == "" {
 		return nil, false
 	}
-	return s.addresses(members, filter), true
+	return s.addresses(members, filter, job), true
 }
 
 var criteria = regexp.MustCompile(`[aims]\d+|y\d`)
@@ -101,7 +117,7 @@ func (s *snapshot) query(name string) ([]netip.Addr, bool) {
 	if isQuery {
 		filter = filterOf(text)
 	}
-	return s.addresses(members, filter), found
+	return s.addresses(members, filter, ""), found
 }
 
 // matches reports whether an instance has one of the AZs and one of the indexes that a query names.
@@ -135,12 +151,12 @@ func filterOf(query string) string {
 	return "smart"
 }
 
-// addresses filters by health. smart selects instances that are healthy or of unknown health, or all if there are none of those.
-func (s *snapshot) addresses(members []namedInstance, filter string) []netip.Addr {
+// addresses filters by the health of a job's link, or of the instances if job is empty. smart selects instances that are healthy or of unknown health, or all if there are none of those.
+func (s *snapshot) addresses(members []namedInstance, filter, job string) []netip.Addr {
 	keep := func(is func(state string) bool) []netip.Addr {
 		var list []netip.Addr
 		for _, i := range members {
-			if i.VM != "" && is(s.health[i.ID]) && !slices.Contains(list, i.Address) {
+			if i.VM != "" && is(s.health[i.ID].of(job)) && !slices.Contains(list, i.Address) {
 				list = append(list, i.Address)
 			}
 		}

@@ -19,39 +19,48 @@ func TestDirectory(t *testing.T) {
 			{Domain: "db.internal", Group: "my_db", Network: "default", HealthFilter: "smart"},
 			{Domain: "healthy.internal", Group: "my_db", Network: "default", HealthFilter: "healthy"},
 			{Domain: "ill.internal", Group: "my_db", Network: "default", HealthFilter: "unhealthy"},
+			{Domain: "checked.internal", Group: "my_db", Job: "db", Network: "default", HealthFilter: "smart"},
 			{Domain: "_.each.internal", Group: "my_db", Network: "default", HealthFilter: "all", PlaceholderType: "uuid"},
 		},
 	}
-	health := map[string]string{"aa": "running", "bb": "failing"}
+	states := map[string]health{"aa": {state: "running"}, "bb": {state: "failing"}}
+	failing := map[string]health{"aa": {state: "failing"}, "bb": {state: "stopped"}, "cc": {state: "failing"}}
+	// The script of the job db fails on aa, which makes the instance unhealthy, and succeeds on bb, where something else fails.
+	checked := map[string]health{
+		"aa": {"failing", map[string]string{"db": "failing"}}, "bb": {"failing", map[string]string{"db": "running"}}, "cc": {"running", map[string]string{"db": "running"}},
+	}
 	d := newDirectory()
 	for _, c := range []struct {
 		name   string
-		health map[string]string
+		health map[string]health
 		want   string // last bytes of the addresses; ! for an unknown name
 	}{
-		{"aa.my-db.default.shop.bosh", health, "1"},
-		{"1.my-db.default.shop.bosh", health, "2"},
-		{"zz.my-db.default.shop.bosh", health, "!"},
-		{"q-s0.my-db.default.shop.bosh", health, "1 3"},
-		{"q-s4.my-db.default.shop.bosh", health, "1 2 3"},
-		{"q-s3.my-db.default.shop.bosh", health, "1"},
-		{"q-s1.my-db.default.shop.bosh", health, "2"},
-		{"q-a2s0.my-db.default.shop.bosh", health, "3"},
-		{"q-a1a2s4.my-db.default.shop.bosh", health, "1 2 3"},
-		{"q-i2s0.my-db.default.shop.bosh", health, "3"},
-		{"q-a9s0.my-db.default.shop.bosh", health, ""},
-		{"q-s0.web.default.shop.bosh", health, "!"},
-		{"q-s0.my-db.default.other.bosh", health, "!"},
-		{"db.internal", health, "1 3"},
-		{"db.internal", map[string]string{"aa": "failing", "bb": "stopped", "cc": "failing"}, "1 2 3"},
-		{"healthy.internal", health, "1"},
+		{"aa.my-db.default.shop.bosh", states, "1"},
+		{"1.my-db.default.shop.bosh", states, "2"},
+		{"zz.my-db.default.shop.bosh", states, "!"},
+		{"q-s0.my-db.default.shop.bosh", states, "1 3"},
+		{"q-s4.my-db.default.shop.bosh", states, "1 2 3"},
+		{"q-s3.my-db.default.shop.bosh", states, "1"},
+		{"q-s1.my-db.default.shop.bosh", states, "2"},
+		{"q-a2s0.my-db.default.shop.bosh", states, "3"},
+		{"q-a1a2s4.my-db.default.shop.bosh", states, "1 2 3"},
+		{"q-i2s0.my-db.default.shop.bosh", states, "3"},
+		{"q-a9s0.my-db.default.shop.bosh", states, ""},
+		{"q-s0.web.default.shop.bosh", states, "!"},
+		{"q-s0.my-db.default.other.bosh", states, "!"},
+		{"db.internal", states, "1 3"},
+		{"db.internal", failing, "1 2 3"},
+		{"checked.internal", states, "1 3"},
+		{"checked.internal", checked, "2 3"},
+		{"db.internal", checked, "3"},
+		{"healthy.internal", states, "1"},
 		{"healthy.internal", nil, ""},
-		{"ill.internal", health, "2"},
-		{"bb.each.internal", health, "2"},
-		{"each.internal", health, "!"},
-		{"zz.each.internal", health, "!"},
-		{"gone.my-db.default.shop.bosh", health, ""},
-		{"example.com", health, "!"},
+		{"ill.internal", states, "2"},
+		{"bb.each.internal", states, "2"},
+		{"each.internal", states, "!"},
+		{"zz.each.internal", states, "!"},
+		{"gone.my-db.default.shop.bosh", states, ""},
+		{"example.com", states, "!"},
 	} {
 		d.set(n, c.health)
 		addresses, found := d.lookup(c.name)

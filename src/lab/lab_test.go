@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
 	"kubernetes-release/lab/director/release"
+	"kubernetes-release/lab/director/release/releasetest"
 	"kubernetes-release/lab/network"
 	"kubernetes-release/lab/vm"
 	"kubernetes-release/lab/vm/vmtest"
@@ -170,7 +172,7 @@ func TestWatcherReadsPublishedNames(t *testing.T) {
 	}
 	var got names
 	w := newWatcher(s.Lab, s.log)
-	w.changed = func(n names, _ map[string]string) { got = n }
+	w.changed = func(n names, _ map[string]health) { got = n }
 	w.readNames()
 	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
 		t.Errorf("got %+v", got)
@@ -260,6 +262,25 @@ func TestLogFilesAreSortedByTime(t *testing.T) {
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("job %q: got %v, %v; want %s", job, got, err, want)
 		}
+	}
+}
+
+// TestReleasesOfSeveralTarballs: a Director has all releases that were uploaded, and jobs of any of them.
+func TestReleasesOfSeveralTarballs(t *testing.T) {
+	l := testLab(t)
+	const folder = "director/testdata/release"
+	shop, tools := releasetest.Build(t, folder, "shop", "1"), releasetest.Build(t, folder, "tools", "2")
+	releases, note, err := l.readReleases(t.Context(), &manifest.Manifest{}, []string{shop, tools})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(releases) != 2 || releases["shop"].Version != "1" || releases["tools"].Version != "2" ||
+		!slices.Equal(note.Releases, []string{releases["shop"].Dir, releases["tools"].Dir}) {
+		t.Errorf("got %v, recorded as %v", releases, note)
+	}
+	_, _, err = l.readReleases(t.Context(), &manifest.Manifest{}, []string{shop, releasetest.Build(t, folder, "shop", "2")})
+	if err == nil || !strings.Contains(err.Error(), "two release tarballs have the release 'shop'") {
+		t.Errorf("two versions of a release: %v", err)
 	}
 }
 

@@ -35,8 +35,10 @@ type namedInstance struct {
 }
 
 type alias struct {
-	Domain             string `json:"domain"`
-	Group              string `json:"group"`
+	Domain string `json:"domain"`
+	Group  string `json:"group"`
+	// Job is the job that provides the alias. If it has a script for its health, that alone decides.
+	Job                string `json:"job"`
 	Network            string `json:"network"`
 	HealthFilter       string `json:"health_filter"`
 	InitialHealthCheck string `json:"initial_health_check"`
@@ -66,7 +68,7 @@ func (l *Lab) publish(plan *director.Plan) error {
 	}
 	for _, a := range aliases {
 		n.Aliases = append(n.Aliases, alias{
-			Domain: a.Domain, Group: a.Group, Network: networks[a.Group], HealthFilter: a.HealthFilter,
+			Domain: a.Domain, Group: a.Group, Job: a.Job, Network: networks[a.Group], HealthFilter: a.HealthFilter,
 			InitialHealthCheck: a.InitialHealthCheck, PlaceholderType: a.PlaceholderType,
 		})
 	}

@@ -1,18 +1,22 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/lab/agent"
 	"kubernetes-release/lab/vm"
 )
@@ -29,16 +33,16 @@ type watcher struct {
 	lab *Lab
 	log *slog.Logger
 	// changed is called after each change of names or health; must be set before run.
-	changed func(names, map[string]string)
+	changed func(names, map[string]health)
 
 	mutex  sync.Mutex
 	names  names
 	read   time.Time         // modification time of the names file that was read
-	health map[string]string // by instance id: the agent's state
+	health map[string]health // by instance id
 }
 
 func newWatcher(l *Lab, log *slog.Logger) *watcher {
-	return &watcher{lab: l, log: log, health: map[string]string{}}
+	return &watcher{lab: l, log: log, health: map[string]health{}}
 }
 
 // run polls until ctx ends.
@@ -85,60 +89,96 @@ func (w *watcher) readNames() {
 func (w *watcher) notify() {
 	w.mutex.Lock()
 	n := w.names
-	health := maps.Clone(w.health)
+	current := maps.Clone(w.health)
 	w.mutex.Unlock()
 	if w.changed != nil {
-		w.changed(n, health)
+		w.changed(n, current)
 	}
 }
 
-// checkHealth asks the agents of all instances for their states, concurrently.
+// checkHealth asks all instances for their health, concurrently.
 func (w *watcher) checkHealth(ctx context.Context) {
 	w.mutex.Lock()
 	instances := w.names.Instances
 	w.mutex.Unlock()
-	states := make([]string, len(instances))
+	states := make([]health, len(instances))
 	var group sync.WaitGroup
 	for n, i := range instances {
 		group.Go(func() { states[n] = w.state(ctx, i) })
 	}
 	group.Wait()
-	health := map[string]string{}
+	current := map[string]health{}
 	changed := false
 	w.mutex.Lock()
 	for n, i := range instances {
-		health[i.ID] = states[n]
-		if w.health[i.ID] != states[n] {
+		current[i.ID] = states[n]
+		if before := w.health[i.ID]; before.state != states[n].state || !maps.Equal(before.jobs, states[n].jobs) {
 			changed = true
-			w.log.Info("health changed", "instance", i.Group+"/"+i.ID, "state", states[n])
+			w.log.Info("health changed", "instance", i.Group+"/"+i.ID, "state", states[n].state, "jobs", states[n].jobs)
 		}
 	}
-	w.health = health
+	w.health = current
 	w.mutex.Unlock()
 	if changed {
 		w.notify()
 	}
 }
 
-// state returns the state that the agent of an instance reports; empty if the instance has no VM.
-func (w *watcher) state(ctx context.Context, i namedInstance) string {
+// state returns the health of an instance; the zero value if the instance has no VM.
+func (w *watcher) state(ctx context.Context, i namedInstance) health {
 	if i.VM == "" {
-		return ""
+		return health{}
 	}
 	v, err := vm.Open(w.lab.Dir, i.VM)
 	if err != nil || !v.Alive() {
-		return agent.Failing
+		return health{state: agent.Failing}
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	if !reachable(ctx, i.Address) {
-		return agent.Failing
+		return health{state: agent.Failing}
 	}
-	state, err := agent.New(v).State(ctx)
+	processes, err := agent.New(v).State(ctx)
 	if err != nil {
-		return agent.Failing
+		return health{state: agent.Failing}
 	}
-	return state.State
+	h := health{state: processes.State}
+	if h.jobs, err = jobHealth(ctx, v); err != nil {
+		return health{state: agent.Failing} // a script does not end
+	}
+	for _, state := range h.jobs {
+		if state != agent.Running {
+			h.state = state
+		}
+	}
+	return h
+}
+
+// healthScripts runs the jobs' health scripts as bosh-dns does, which runs as vcap (jobs/bosh-dns/templates/bosh_dns_health_ctl.erb), and
+// prints each job and the script's exit code.
+var healthScripts = []string{"setpriv", "--reuid=vcap", "--regid=vcap", "--clear-groups", "sh", "-c", `for script in "$0"/*/bin/dns/healthy; do
+  test -x "$script" || continue
+  job=${script#"$0"/}
+  code=0
+  "$script" >/dev/null 2>&1 || code=$?
+  echo "${job%%/*} $code"
+done`, bosh.DefaultRoot.Path("jobs")}
+
+// jobHealth returns the states of the jobs that have a health script.
+func jobHealth(ctx context.Context, v *vm.VM) (map[string]string, error) {
+	var out bytes.Buffer
+	if err := v.Run(ctx, healthScripts, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: io.Discard}); err != nil {
+		return nil, err
+	}
+	states := map[string]string{}
+	for line := range strings.Lines(out.String()) {
+		job, code, _ := strings.Cut(strings.TrimSpace(line), " ")
+		states[job] = agent.Failing
+		if code == "0" {
+			states[job] = agent.Running
+		}
+	}
+	return states, nil
 }
 
 // healthPort is where the bosh-dns of a VM tells others its health (bosh-dns-release, jobs/bosh-dns/spec). In the lab nothing listens there.

@@ -40,7 +40,7 @@ func (p *program) up() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Deploy, update, or continue a deploy that was interrupted",
-		Long: `Deploys the release tarball. A lab that already has a deployment is updated: only instances that differ from the manifest
+		Long: `Deploys the release tarball, or several. A lab that already has a deployment is updated: only instances that differ from the manifest
 are touched. A deploy that failed or was interrupted continues where it stopped.
 
 Secrets and certificates that the manifest defines in 'variables' are generated and kept in DIRECTORY/vars.yml.`,
@@ -55,7 +55,7 @@ Secrets and certificates that the manifest defines in 'variables' are generated 
 	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
 	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml", "manifests/cloud-config/aws-api-load-balancer.yml"},
 		"`file` with a cloud config, merged if repeated")
-	f.StringVar(&input.Release, "release", ".build/release/kubernetes.tgz", "`file` with the release tarball")
+	f.StringArrayVar(&input.Releases, "release", []string{".build/release/kubernetes.tgz"}, "`file` with a release tarball; repeated if the manifest has several releases")
 	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")
 	for _, name := range []string{"ops-file", "vars-file", "manifest", "cloud-config"} {
 		_ = c.MarkFlagFilename(name, "yml", "yaml")

@@ -38,7 +38,7 @@ func TestCommandsGetTheirFlagsUntouched(t *testing.T) {
 
 func TestUpTakesTheFlagsOfBoshDeploy(t *testing.T) {
 	command, rest, err := newCommand().Find([]string{
-		"up", "-o", "a.yml", "-o", "b,c.yml", "-v", "x=1,2", "-v", "y=z=1", "-l", "vars.yml", "--manifest", "m.yml", "--cloud-config", "c.yml", "--release", "r.tgz", "--errand", "e",
+		"up", "-o", "a.yml", "-o", "b,c.yml", "-v", "x=1,2", "-v", "y=z=1", "-l", "vars.yml", "--manifest", "m.yml", "--cloud-config", "c.yml", "--release", "r.tgz", "--release", "s.tgz", "--errand", "e",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestUpTakesTheFlagsOfBoshDeploy(t *testing.T) {
 	if err := command.ParseFlags(rest); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][]string{"ops-file": {"a.yml", "b,c.yml"}, "var": {"x=1,2", "y=z=1"}, "vars-file": {"vars.yml"}} {
+	for name, want := range map[string][]string{"ops-file": {"a.yml", "b,c.yml"}, "var": {"x=1,2", "y=z=1"}, "vars-file": {"vars.yml"}, "release": {"r.tgz", "s.tgz"}} {
 		if got, err := command.Flags().GetStringArray(name); err != nil || !slices.Equal(got, want) {
 			t.Errorf("--%s: got %q, %v; want %q", name, got, err, want)
 		}

@@ -66,6 +66,8 @@ type Options struct {
 	// nil if there is none.
 	Administrator *rest.Config
 	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
+	// APIServices are deleted nevertheless: nothing requires one, and while the programs behind it are being stopped, the API fails
+	// for all its clients that list what it serves, such as the deletion of namespaces.
 	KeepObsolete bool
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
@@ -172,7 +174,7 @@ func (a *applier) applyAndPrune(ctx context.Context, objects []Object) error {
 		return err
 	}
 	failure := a.applyAll(ctx, objects)
-	if failure == nil && !a.keepObsolete {
+	if failure == nil {
 		failure = a.prune(ctx, objects)
 	}
 	// After a failure too, since applied objects have a UID now. It has its own timeout because ctx may have ended.

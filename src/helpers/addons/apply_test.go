@@ -164,7 +164,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		"keeps annotated objects and data":                          dataKept,
 		"stops if the inventory cannot be read":                     brokenInventory,
 		"starts again after a concurrent apply":                     concurrent,
-		"deletes nothing while others are to be updated":            obsolete,
+		"deletes only APIServices while others are to be updated":   obsolete,
 		"waits for an unavailable API server":                       unavailable,
 		"explains immutable fields":                                 immutable,
 	}
@@ -409,15 +409,24 @@ func concurrent(b bench) {
 	}
 }
 
-// obsolete applies as VMs of a control plane do that are updated one after the other: nothing is deleted before the last one.
+// obsolete applies as VMs of a control plane do that are updated one after the other: before the last one, only APIServices are deleted.
 func obsolete(b bench) {
-	b.must("inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x")}, Result{Created: 1})
+	const apiService = `
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: v1.skew.example.com}
+spec: {group: skew.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, service: {name: skew, namespace: default}}
+`
+	b.must("inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x"), "b.yaml": apiService}, Result{Created: 2})
 	newer := map[string]string{"a.yaml": configMap("default", "skew-new", "x")}
-	for _, want := range []Result{{Created: 1}, {Unchanged: 1}} {
+	for _, want := range []Result{{Created: 1, Pruned: 1}, {Unchanged: 1}} {
 		b.keepObsolete = true
 		b.must("inventory-skew", newer, want)
 		if !b.configMap("default", "skew-old") {
 			b.t.Fatal("deleted although it was to be kept")
+		}
+		if b.exists("apiregistration.k8s.io", "v1", "apiservices", "", "v1.skew.example.com") {
+			b.t.Fatal("the API still tries to reach a server that a control VM no longer runs")
 		}
 	}
 	b.keepObsolete = false

@@ -29,6 +29,8 @@ const (
 	keep
 )
 
+var apiServiceKind = schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
+
 // prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying. The administrator does,
 // because the own identity has no permissions for objects that are not in the manifests. Of what that
 // identity could not have written, only objects that were applied are deleted: it can write the inventory.
@@ -39,7 +41,7 @@ func (a *applier) prune(ctx context.Context, objects []Object) error {
 	}
 	var obsolete []entry
 	for k, e := range a.inventory.entries {
-		if !wanted[k] {
+		if !wanted[k] && (!a.keepObsolete || k.GroupKind == apiServiceKind) {
 			obsolete = append(obsolete, e)
 		}
 	}

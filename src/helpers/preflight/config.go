@@ -3,6 +3,7 @@ package preflight
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -46,10 +47,15 @@ type Config struct {
 
 	// InstanceProfile is the name of the instance profile that machines with this role must have; empty: any.
 	InstanceProfile string `json:"instance_profile,omitempty"`
+	// JoinRoles are roles that control machines accept of nodes that join, in addition to those with the names of instance profiles; nil if
+	// nodes do not join with their role.
+	JoinRoles []string `json:"join_roles,omitempty"`
 	// ConfigureCloudRoutes: the cloud controller manager writes pod routes into the cloud's route table.
 	ConfigureCloudRoutes bool `json:"configure_cloud_routes,omitempty"`
 	// UnencapsulatedPodNetwork: packets leave machines with pod addresses, so the cloud must not filter by address.
 	UnencapsulatedPodNetwork bool `json:"unencapsulated_pod_network,omitempty"`
+	// PodNetwork has the addresses of pods (10.244.0.0/16), if packets leave machines with them, for one of the two reasons above.
+	PodNetwork string `json:"pod_network,omitempty"`
 	// Storage: the EBS CSI driver creates and attaches volumes with the role of control machines.
 	Storage bool `json:"storage,omitempty"`
 	// StorageZones are the availability zones that StorageClasses name.
@@ -103,6 +109,9 @@ func (c Config) validate() error {
 	}
 	if c.Provider != "" && c.Cluster == "" {
 		problems = append(problems, "cluster is empty; set the property cluster.name")
+	}
+	if pods, err := netip.ParsePrefix(c.PodNetwork); c.PodNetwork != "" && (err != nil || !pods.Addr().Is4()) {
+		problems = append(problems, fmt.Sprintf("pod_network %q is not an IPv4 network such as 10.244.0.0/16; set the property cluster.pod_cidr", c.PodNetwork))
 	}
 	if c.RetryWindow < 0 {
 		problems = append(problems, fmt.Sprintf("retry_window %s is negative", c.RetryWindow))

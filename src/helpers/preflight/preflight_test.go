@@ -160,9 +160,11 @@ func TestConfigErrors(t *testing.T) {
 		"[]":                        "want a map",
 		`{"role": "worker"} {}`:     "not JSON",
 		`{"role": "worker", "x":1}`: `unknown field "x"`,
-		`{"provider": "aws", "role": "x", "mode": "y"}`: `mode "y" is not one of enforce, warn, off; role "x" is not one of control, worker; cluster is empty`,
-		`{"role": "worker", "retry_window": 60}`:        "is not a duration",
-		`{"role": "worker", "retry_window": "-1s"}`:     "retry_window -1s is negative",
+		`{"provider": "aws", "role": "x", "mode": "y"}`:  `mode "y" is not one of enforce, warn, off; role "x" is not one of control, worker; cluster is empty`,
+		`{"role": "worker", "retry_window": 60}`:         "is not a duration",
+		`{"role": "worker", "retry_window": "-1s"}`:      "retry_window -1s is negative",
+		`{"role": "worker", "pod_network": "10.244.0"}`:  `pod_network "10.244.0" is not an IPv4 network such as 10.244.0.0/16`,
+		`{"role": "worker", "pod_network": "fd00::/64"}`: `pod_network "fd00::/64" is not an IPv4 network`,
 	} {
 		if _, err := ParseConfig([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -54,6 +55,34 @@ func (s *suite) checkNodes(ctx context.Context) (string, error) {
 		return errors.Join(problems...)
 	})
 	return fmt.Sprintf("%d of %d are Ready and initialized", len(s.nodes), len(s.nodes)), err
+}
+
+// nodeMetrics are the nodes whose use metrics-server knows.
+var nodeMetrics = schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "nodes"}
+
+// checkMetrics waits for the metrics of every node. A kubelet that has just started is asked twice before its node has any.
+func (s *suite) checkMetrics(ctx context.Context) (string, error) {
+	err := s.eventually(ctx, func() error {
+		list, err := s.dynamic.Resource(nodeMetrics).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("%w; the condition Available of the APIService v1beta1.metrics.k8s.io has the reason, and the logs of job metrics-server on the control VMs", err)
+		}
+		known := map[string]bool{}
+		for _, item := range list.Items {
+			known[item.GetName()] = true
+		}
+		var missing []string
+		for _, node := range s.nodes {
+			if !known[node.Name] {
+				missing = append(missing, node.Name)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("nodes without metrics: %s; the logs of job metrics-server on the control VMs have the reason", strings.Join(missing, ", "))
+		}
+		return nil
+	})
+	return fmt.Sprintf("of all %d nodes", len(s.nodes)), err
 }
 
 // checkObjects creates the namespace, the Deployment and all Services.

@@ -32,6 +32,8 @@ type Config struct {
 	Timeout duration.Duration `json:"timeout"`
 	// LoadBalancer configures the checks of Services of type LoadBalancer.
 	LoadBalancer LoadBalancer `json:"load_balancer"`
+	// Metrics is true if the cluster has metrics-server.
+	Metrics bool `json:"metrics"`
 	// NetworkPolicies is true if the cluster enforces them.
 	NetworkPolicies bool `json:"network_policies"`
 	// Storage configures the checks of claims.

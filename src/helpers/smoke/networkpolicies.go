@@ -38,8 +38,8 @@ func (s *suite) denyAll(ctx context.Context) error {
 	from, to := s.pods[0], s.pods[1]
 	return poll.Within(ctx, s.limits.policy, pollInterval, func(ctx context.Context) error {
 		_, err := s.inPod(ctx, from, "fetch", "http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/")
-		if err != nil {
-			return nil //nolint:nilerr // The policy has ended the connections.
+		if err != nil && ctx.Err() == nil {
+			return nil // The policy has ended the connections.
 		}
 		return errStillConnected
 	})

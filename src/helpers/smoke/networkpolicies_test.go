@@ -21,17 +21,22 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 		name     string
 		objects  []runtime.Object
 		enforced bool
+		slow     bool // an attempt to connect takes longer than the check
 		want     string
 	}{
-		{"no policies", nil, false, ""},
-		{"policies that nothing enforces", []runtime.Object{policy}, false, "1 exist, such as team/only-web, and the pod network enforces none of them"},
-		{"enforced policies", []runtime.Object{policy}, true, ""},
+		{"no policies", nil, false, false, ""},
+		{"policies that nothing enforces", []runtime.Object{policy}, false, false, "1 exist, such as team/only-web, and the pod network enforces none of them"},
+		{"slow pods", []runtime.Object{policy}, false, true, "1 exist, such as team/only-web, and the pod network enforces none of them"},
+		{"enforced policies", []runtime.Object{policy}, true, false, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var output bytes.Buffer
 			s := &suite{
 				client: fake.NewClientset(test.objects...), namespace: "smoke-tests-1", pods: make([]corev1.Pod, replicas),
-				report: &report{output: &output}, limits: limits{policy: time.Millisecond},
+				report: &report{output: &output}, limits: limits{policy: 20 * time.Millisecond},
+			}
+			if test.enforced {
+				s.limits.policy = time.Minute
 			}
 			s.exec = func(ctx context.Context, namespace, _ string, _ ...string) (string, error) {
 				own, err := s.client.NetworkingV1().NetworkPolicies(namespace).List(ctx, metav1.ListOptions{})
@@ -40,6 +45,10 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 				}
 				if test.enforced && len(own.Items) > 0 {
 					return "", errors.New("connection timed out")
+				}
+				if test.slow {
+					<-ctx.Done()
+					return "", ctx.Err()
 				}
 				return "web\n", nil
 			}

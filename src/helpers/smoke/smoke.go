@@ -20,6 +20,10 @@
 //
 //	networking.k8s.io  networkpolicies  create, list
 //
+// with metrics-server also this:
+//
+//	metrics.k8s.io  nodes  list
+//
 // with StorageClasses to test also these:
 //
 //	""                       persistentvolumeclaims  create, get, list, patch
@@ -175,6 +179,9 @@ func (s *suite) checks() []check {
 				run: func(ctx context.Context) (string, error) { return s.checkLoadBalancer(ctx, kind) },
 			})
 		}
+	}
+	if s.config.Metrics {
+		checks = append(checks, check{name: "metrics", requires: []string{checkNodes}, timeout: each, run: s.checkMetrics})
 	}
 	if s.config.NetworkPolicies {
 		checks = append(checks, check{name: "network policy", requires: []string{checkExec}, timeout: each, run: s.checkNetworkPolicy})

@@ -122,6 +122,11 @@ var breaks = map[string]func(*Account){
 		a.Config.UnencapsulatedPodNetwork = true
 	},
 	"no DNS host names": func(a *Account) { a.World.VPCs[0].NoDNSHostnames = true },
+	"no rule for the pod network": func(a *Account) {
+		group := &a.World.SecurityGroups[0]
+		group.Ingress = slices.DeleteFunc(group.Ingress, func(r awssim.Rule) bool { return r.CIDR == PodNetwork })
+		a.Config.ConfigureCloudRoutes = true
+	},
 	"no tagged route table": func(a *Account) {
 		delete(a.World.RouteTables[NodesTable].Tags, a.key())
 		a.Config.ConfigureCloudRoutes = true
@@ -187,6 +192,9 @@ func (a *Account) dropAction() {
 // clusterNames include names that shells and the AWS CLI's shorthand syntax do not take as they are.
 var clusterNames = []string{"prod", "my cluster", "über", strings.Repeat("n", longestName), "x/y:z@1+2"}
 
+// PodNetwork is the pod network of all accounts.
+const PodNetwork = "10.244.0.0/16"
+
 // Regions are one of each partition.
 var Regions = map[string]string{"us-east-1": "aws", "cn-north-1": "aws-cn", "us-gov-west-1": "aws-us-gov"}
 
@@ -231,6 +239,8 @@ func New(random *rand.Rand, policy PolicyFunc) (*Account, error) {
 	off := false
 	i.SourceDestCheck = &off
 	a.World.Instances = []awssim.Instance{i, Instance(2, preflight.Worker, a.Config.Cluster)}
+	a.Config.PodNetwork = PodNetwork
+	a.World.RoutePods(a.Config.Cluster, netip.MustParsePrefix(PodNetwork))
 	a.World.RouteTables[NodesTable].Tags[a.key()] = "shared"
 	for n := range a.World.Roles {
 		r := &a.World.Roles[n]

@@ -66,7 +66,15 @@ func (a *Account) unmet() (problems []Problem) {
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
 	missing(a.Config.Checks["metadata-hop-limit"] == preflight.Fail && i.Metadata.HopLimit == 1, "pods cannot reach instance metadata")
 	missing(a.Config.UnencapsulatedPodNetwork && !a.Config.ConfigureCloudRoutes && i.SourceDestCheck != nil && *i.SourceDestCheck, "packets of pods are dropped")
+	missing(a.Config.ConfigureCloudRoutes && !a.admitsPods(), "packets of pods are not admitted")
 	return problems
+}
+
+// admitsPods reports whether one of the instance's groups has the rule for cloud routes.
+func (a *Account) admitsPods() bool {
+	return slices.ContainsFunc(a.World.SecurityGroups, func(g awssim.SecurityGroup) bool {
+		return slices.Contains(a.instance().SecurityGroups, g.ID) && slices.ContainsFunc(g.Ingress, func(r awssim.Rule) bool { return r.CIDR == PodNetwork && r.Protocol == "-1" })
+	})
 }
 
 // inProcess lets clients call a handler without a connection.

@@ -51,6 +51,8 @@ type Requests struct {
 	GapEnded   string   `json:"gap_ended,omitempty"`
 	// Slowest is the longest time that a successful request took.
 	Slowest Duration `json:"slowest"`
+	// Slow are the slowest of the successful requests that took long, each with its time and its stages.
+	Slow []string `json:"slow,omitempty"`
 	// Errors are the first errors, each with its time.
 	Errors []string `json:"errors,omitempty"`
 }
@@ -102,21 +104,22 @@ func (r Report) String() string {
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
 		fmt.Fprintf(&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n", kind.name, kind.Failed, kind.Sent,
 			text(kind.LongestGap), kind.GapEnded, text(kind.Slowest))
-		writeErrors(&b, kind.Errors)
+		writeLines(&b, kind.Slow)
+		writeLines(&b, kind.Errors)
 	}
 	fmt.Fprintf(&b, "watch: %d events, ended %d times, %d failures, %d events missed, longest lag %s\n", r.Watch.Events, r.Watch.Ended,
 		r.Watch.Failed, r.Watch.Missed, text(r.Watch.LongestLag))
-	writeErrors(&b, r.Watch.Errors)
+	writeLines(&b, r.Watch.Errors)
 	fmt.Fprintf(&b, "lost objects: %d\n", len(r.Lost))
-	writeErrors(&b, r.Lost)
+	writeLines(&b, r.Lost)
 	return b.String()
 }
 
 func text(d Duration) string { return time.Duration(d).Round(time.Millisecond).String() }
 
-func writeErrors(b *strings.Builder, list []string) {
-	for _, e := range list {
-		fmt.Fprintf(b, "  %s\n", e)
+func writeLines(b *strings.Builder, list []string) {
+	for _, line := range list {
+		fmt.Fprintf(b, "  %s\n", line)
 	}
 }
 
@@ -201,8 +204,8 @@ func (p *probe) repeat(ctx context.Context, interval time.Duration, count *count
 		open.Go(func() {
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 			defer cancel()
-			sent := time.Now()
-			count.add(sent, request(limited, name))
+			traced, stages := trace(limited)
+			count.add(stages, request(traced, name))
 		})
 	}
 }

@@ -29,7 +29,7 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	var writes, watches atomic.Int32
-	var begun atomic.Int64
+	var begun, held atomic.Int64 // since when it measures, and until when reads wait
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -46,8 +46,9 @@ func TestCountsFailures(t *testing.T) {
 			defer cancel()
 			r = r.WithContext(ctx)
 		case r.Method == http.MethodGet && begun.Load() != 0:
-			if since := time.Since(time.UnixMilli(begun.Load())); since > time.Second && since < 2*time.Second {
-				time.Sleep(2*time.Second - since)
+			if now := time.Now().UnixMilli(); now-begun.Load() > 1000 {
+				held.CompareAndSwap(0, now+1000)
+				time.Sleep(time.Until(time.UnixMilli(held.Load())))
 			}
 		}
 		proxy.ServeHTTP(w, r)
@@ -67,8 +68,11 @@ func TestCountsFailures(t *testing.T) {
 	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 || !strings.Contains(report.Writes.Errors[0], "too many requests") {
 		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
 	}
-	if report.Reads.Failed != 0 || time.Duration(report.Reads.LongestGap) < 900*time.Millisecond {
-		t.Errorf("%d reads failed, longest gap %s; want 0 and a second", report.Reads.Failed, text(report.Reads.LongestGap))
+	if report.Reads.Failed != 0 || time.Duration(report.Reads.Slowest) < time.Second || report.Reads.LongestGap == 0 {
+		t.Errorf("%d reads failed, the slowest took %s, longest gap %s; want 0 and at least a second", report.Reads.Failed, text(report.Reads.Slowest), text(report.Reads.LongestGap))
+	}
+	if len(report.Reads.Slow) == 0 || !strings.Contains(report.Reads.Slow[0], "request sent, ") || !strings.Contains(report.Reads.Slow[0], "response begins") {
+		t.Errorf("the slow reads are %q", report.Reads.Slow)
 	}
 	if report.Watch.Failed != 1 || report.Watch.Ended < 2 || report.Watch.Missed != 0 || report.Watch.Events != report.Writes.Sent-report.Writes.Failed {
 		t.Errorf("watch %+v of %d writes", report.Watch, report.Writes.Sent)
@@ -80,5 +84,17 @@ func TestCountsFailures(t *testing.T) {
 		t.Error(err)
 	} else if again, err := Parse(parsed); err != nil || again.Failures() != report.Failures() {
 		t.Errorf("%v: %s", err, parsed)
+	}
+}
+
+func TestTheSlowestRequestsAreKept(t *testing.T) {
+	var l slowList
+	for n := range 2 * maxSlow {
+		l.add(&stages{}, time.Duration(n+1)*time.Second)
+	}
+	l.add(&stages{}, slow)
+	texts := l.texts()
+	if len(texts) != maxSlow || !strings.Contains(texts[0], "(after 11s)") || !strings.Contains(texts[maxSlow-1], "(after 20s)") {
+		t.Errorf("kept %q", texts)
 	}
 }

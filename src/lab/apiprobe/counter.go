@@ -18,6 +18,7 @@ type counter struct {
 	r       Requests
 	success time.Time // of the last success
 	errors  errorList
+	slow    slowList
 }
 
 func (c *counter) begin() {
@@ -34,8 +35,8 @@ func (c *counter) end() {
 }
 
 // add counts a request that has just been answered.
-func (c *counter) add(sent time.Time, err error) {
-	now := time.Now()
+func (c *counter) add(request *stages, err error) {
+	now, sent := time.Now(), request.sent
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	c.r.Sent++
@@ -44,7 +45,9 @@ func (c *counter) add(sent time.Time, err error) {
 		c.errors.add(sent, err)
 		return
 	}
-	c.r.Slowest = max(c.r.Slowest, Duration(now.Sub(sent)))
+	took := now.Sub(sent)
+	c.r.Slowest = max(c.r.Slowest, Duration(took))
+	c.slow.add(request, took)
 	c.gap(now)
 	c.success = now
 }
@@ -59,7 +62,7 @@ func (c *counter) result() Requests {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	r := c.r
-	r.Errors = c.errors.list
+	r.Errors, r.Slow = c.errors.list, c.slow.texts()
 	return r
 }
 

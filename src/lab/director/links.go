@@ -35,7 +35,9 @@ type LinkInstance struct {
 
 // Alias is a DNS name that a link provider gets by `provides: {NAME: {aliases: [...]}}`.
 type Alias struct {
-	Group  string
+	Group string
+	// Job is the job that provides the link.
+	Job    string
 	Domain string
 	// HealthFilter is smart, healthy, unhealthy or all.
 	HealthFilter string
@@ -358,7 +360,7 @@ func parseAlias(group, job, link string, entry any) (Alias, error) {
 	if !ok {
 		return Alias{}, fmt.Errorf("%s: each alias must be a map with 'domain'", where)
 	}
-	alias := Alias{Group: group, HealthFilter: "smart", InitialHealthCheck: "asynchronous"}
+	alias := Alias{Group: group, Job: job, HealthFilter: "smart", InitialHealthCheck: "asynchronous"}
 	fields := map[string]*string{
 		"domain": &alias.Domain, "health_filter": &alias.HealthFilter,
 		"initial_health_check": &alias.InitialHealthCheck, "placeholder_type": &alias.PlaceholderType,

@@ -93,7 +93,7 @@ func TestImplicitLinkAndAliases(t *testing.T) {
 		t.Errorf("got %+v", link)
 	}
 	aliases, err := plan.Aliases()
-	if err != nil || len(aliases) != 1 || aliases[0] != (Alias{Group: "db", Domain: "db.shop.internal", HealthFilter: "healthy", InitialHealthCheck: "asynchronous"}) {
+	if err != nil || len(aliases) != 1 || aliases[0] != (Alias{Group: "db", Job: "db", Domain: "db.shop.internal", HealthFilter: "healthy", InitialHealthCheck: "asynchronous"}) {
 		t.Errorf("got %v, %v", aliases, err)
 	}
 }

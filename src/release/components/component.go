@@ -64,7 +64,7 @@ type Binary struct {
 
 // kubernetesPrograms are links to one binary, see src/components/kubernetes.
 var kubernetesPrograms = []string{
-	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet",
+	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet", "metrics-server",
 }
 
 // csiPrograms are the EBS CSI driver, and the sidecars: controllers that connect any driver to Kubernetes. They share most of their

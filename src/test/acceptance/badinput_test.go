@@ -178,7 +178,7 @@ func TestBadManifestIsRefusedBeforeAnythingIsCreated(t *testing.T) {
 // with returns a lab on the same state directory whose next deploy contains the mistake.
 func (l *lab) with(t *testing.T, c badInput) *lab {
 	t.Helper()
-	changed := &lab{state: l.state, base: l.base, ops: slices.Clone(l.ops), vars: slices.Concat(l.vars, c.vars)}
+	changed := &lab{state: l.state, releases: l.releases, base: l.base, ops: slices.Clone(l.ops), vars: slices.Concat(l.vars, c.vars)}
 	if c.ops != "" {
 		file := filepath.Join(t.TempDir(), "bad.yml")
 		if err := os.WriteFile(file, []byte(c.ops), 0o600); err != nil {

@@ -34,10 +34,11 @@ var repo = func() string {
 
 // lab is one lab with a state directory of its own.
 type lab struct {
-	state string
-	base  []string // replaces the ops-files of `make up`, unless empty
-	ops   []string // additional ops-files
-	vars  []string
+	state    string
+	releases []string // tarballs, unless it is only that of `make release`
+	base     []string // replaces the ops-files of `make up`, unless empty
+	ops      []string // additional ops-files
+	vars     []string
 }
 
 var shared struct {
@@ -106,6 +107,9 @@ func (l *lab) upArgs() []string {
 		base = []string{"ops-files/single-vm.yml", "ops-files/aws.yml", "ops-files/lab.yml"}
 	}
 	args := []string{"up"}
+	for _, r := range l.releases {
+		args = append(args, "--release", r)
+	}
 	for _, o := range slices.Concat(base, l.ops) {
 		args = append(args, "-o", o)
 	}

@@ -26,12 +26,13 @@ var workerOps = []string{"ops-files/scale-workers.yml"}
 // TestControlAndTwoWorkers deploys a cluster of three nodes: what works on one VM must work between VMs.
 func TestControlAndTwoWorkers(t *testing.T) {
 	l := own(t)
-	l.ops, l.vars = workerOps, []string{"worker_instances=2"}
+	l.ops, l.vars = append(slices.Clone(workerOps), metricsOps), []string{"worker_instances=2"}
 	l = l.with(t, badInput{ops: inGroup("jobs/name=kubernetes-addons/properties/coredns/replicas", "2")})
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	nodes := l.nodes(t, 3)
+	l.startScaled(t)
 
 	t.Run("smoke tests", func(t *testing.T) {
 		out, err := l.run(5*time.Minute, "errand", "smoke-tests")
@@ -39,7 +40,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 			t.Fatalf("errand: %v\n%s", err, out)
 		}
 		for _, want := range []string{
-			"3 of 3 are Ready", "answers on 3 node(s)", "grown to 2 GiB, restored from a snapshot", "load balancers, volumes and snapshots were deleted",
+			"3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot", "load balancers, volumes and snapshots were deleted",
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("the errand does not say %q:\n%s", want, out)
@@ -49,6 +50,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
+	t.Run("metrics of nodes and pods", func(t *testing.T) { l.checkMetrics(t, nodes) })
 	for _, kind := range []string{"classic", "nlb"} {
 		t.Run("local load balancer "+kind, func(t *testing.T) { l.checkLocalLoadBalancer(t, kind) })
 	}
@@ -71,9 +73,11 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("a VM stays in its instance group", func(t *testing.T) { l.checkLabels(t, "worker/0") })
 	// Before the first restart of the only API server, which refuses requests until it has read the roles.
 	t.Run("no request is forbidden", func(t *testing.T) { l.checkNoRequestIsForbidden(t) })
+	l.ops = withoutMetrics(l.ops)
 	private := l.newPrivateRegistry(t)
 	private.deploy(t, l) // not in the subtest, because later deploys need the files too
 	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t, private) })
+	t.Run("without metrics-server", func(t *testing.T) { l.checkWithoutMetrics(t) })
 	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
@@ -395,14 +399,23 @@ const maxGap = 5 * time.Second
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
 	ops := slices.Concat(accessOps, workerOps)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, ops, append([]string{"worker_instances=1"}, accessVars...)
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, append(slices.Clone(ops), metricsOps), append([]string{"worker_instances=1"}, accessVars...)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
-	l.nodes(t, 4)
+	nodes := l.nodes(t, 4)
 	l.checkMembers(t, 3)
+	t.Run("metrics of nodes", func(t *testing.T) {
+		// Any metrics-server will do for any API server.
+		for _, instance := range []string{"control/0", "control/1"} {
+			l.ssh(t, instance, "sh", "-c", "monit stop metrics-server && while pgrep -x metrics-server; do sleep 0.2; done")
+			defer l.ssh(t, instance, "monit", "start", "metrics-server")
+		}
+		l.checkTopNodes(t, nodes)
+	})
 	t.Run("control VMs as nodes", func(t *testing.T) { l.checkControlNodes(t) })
 	t.Run("API servers reach pods", func(t *testing.T) { l.checkAPIServersReachPods(t, 3) })
+	t.Run("name of the API", func(t *testing.T) { l.checkAPIName(t) })
 	outside, issuer := l.newLaptop(t), l.newIssuer(t)
 	oidc := issuer.ops(t)
 	t.Run("access from outside", func(t *testing.T) { l.checkAccess(t, outside) })
@@ -425,6 +438,7 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Errorf("a client waited for %s, want at most %s", gap, maxGap)
 		}
 		l.checkMembers(t, 3)
+		l.checkWithoutMetrics(t)
 	})
 	t.Run("sign-in", func(t *testing.T) { l.checkSignIn(t, outside, issuer) })
 	t.Run("lost VM", func(t *testing.T) {
@@ -442,6 +456,28 @@ func TestThreeControlVMs(t *testing.T) {
 		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
 		l.waitForTargets(t, 3)
 	})
+}
+
+// checkAPIName expects the API's name to leave out an API server that runs and does not answer, as while it starts, until it does.
+func (l *lab) checkAPIName(t *testing.T) {
+	hangs := l.identity(t, "control/1").Address
+	listed := func(want bool) {
+		t.Helper()
+		waitFor(t, time.Minute, fmt.Sprintf("the API's name stands for %s: %t", hangs, want), func() error {
+			out := l.ssh(t, "worker/0", "getent", "ahostsv4", "api.lab.kubernetes.internal")
+			if strings.Contains(out, hangs+" ") != want {
+				return fmt.Errorf("it stands for:\n%s", out)
+			}
+			return nil
+		})
+	}
+	listed(true)
+	l.ssh(t, "control/1", "pkill", "-STOP", "-x", "kube-apiserver")
+	defer func() {
+		l.ssh(t, "control/1", "pkill", "-CONT", "-x", "kube-apiserver")
+		listed(true)
+	}()
+	listed(false)
 }
 
 // checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on the worker.

@@ -36,7 +36,7 @@ func TestControlPlaneRuns(t *testing.T) {
 	}
 	dir := t.TempDir()
 	p := plan(t, deployment{
-		ops:  []string{"single-vm.yml", "aws.yml", "lab.yml"}, // which allows cgroup v1
+		ops:  []string{"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "lab.yml"}, // which allows cgroup v1
 		vars: labVars,
 	})
 	control := group(t, p, "control")
@@ -103,6 +103,7 @@ func TestInsideNamespaces(t *testing.T) {
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
 		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "network-policy", "ebs-csi-controller", "ebs-csi-node",
+		"metrics-server",
 	} {
 		preStart(t, job)
 	}
@@ -115,6 +116,7 @@ func TestInsideNamespaces(t *testing.T) {
 		}
 	}
 
+	start(t, "metrics-server", logs) // it waits for its permissions
 	applyAddons(t)
 	for _, question := range []struct {
 		as, group, verb, resource string
@@ -135,6 +137,10 @@ func TestInsideNamespaces(t *testing.T) {
 		{"system:ebs-csi-controller", "", "create", "persistentvolumes", true},
 		{"system:ebs-csi-controller", "", "get", "secrets", false},
 		{"system:ebs-csi-controller", "", "create", "pods", false},
+		{"system:metrics-server", "", "get", "nodes/metrics", true},
+		{"system:metrics-server", "", "get", "nodes/proxy", false},
+		{"system:metrics-server", "", "get", "secrets", false},
+		{"system:smoke-tests", "", "list", "nodes.metrics.k8s.io", true},
 		{"system:smoke-tests", "", "create", "deployments", true},
 		{"system:smoke-tests", "", "create", "clusterrolebindings", false},
 		{"system:smoke-tests", "", "get", "secrets", false},
@@ -154,6 +160,7 @@ func TestInsideNamespaces(t *testing.T) {
 			t.Errorf("%v: %s", arguments, answer)
 		}
 	}
+	checkMetricsAPI(t)
 	checkTokens(t)
 	checkEncryption(t)
 	checkControllers(t)
@@ -268,13 +275,17 @@ func applyAddons(t *testing.T) {
 	if err != nil || len(storage) == 0 {
 		t.Fatalf("no manifests for storage: %v", err)
 	}
+	metrics, err := filepath.Glob("/var/vcap/jobs/metrics-server/config/manifests/*.yml")
+	if err != nil || len(metrics) == 0 {
+		t.Fatalf("no manifests for metrics: %v", err)
+	}
 	definitions, err := filepath.Glob("/var/vcap/packages/csi/manifests/*.yaml")
 	if err != nil || len(definitions) == 0 {
 		t.Logf("without definitions of snapshots: %v", err)
 		storage = slices.DeleteFunc(storage, func(path string) bool { return filepath.Base(path) == "20-driver.yml" })
 	}
 	slices.Sort(manifests)
-	manifests = slices.Concat(definitions, manifests, storage)
+	manifests = slices.Concat(definitions, manifests, storage, metrics)
 	for _, path := range manifests {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -293,6 +304,38 @@ func applyAddons(t *testing.T) {
 				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem", "--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side", "--validate=strict", "-f", path)
 			return err
 		})
+	}
+}
+
+// checkMetricsAPI checks that the API server verifies metrics-server and forwards requests to it with the name of their user, and that
+// metrics-server believes nobody else's word for a name. No kubelet runs here, so there are no metrics.
+func checkMetricsAPI(t *testing.T) {
+	t.Helper()
+	if output, err := exec.Command("/var/vcap/jobs/metrics-server/bin/post-start").CombinedOutput(); err != nil || !bytes.Contains(output, []byte("Ready after")) {
+		t.Errorf("metrics-server: post-start: %v\n%s", err, output)
+	}
+	eventually.Succeeds(t, time.Minute, "metrics", func() error {
+		_, err := kubectl("wait", "--for=condition=Available", "--timeout=1s", "apiservice/v1beta1.metrics.k8s.io")
+		return err
+	})
+	if answer, err := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"); err != nil || !strings.Contains(answer, `"kind":"NodeMetricsList"`) {
+		t.Errorf("GET nodes: %v\n%s", err, answer)
+	}
+	for _, question := range []struct{ as, want string }{{"system:smoke-tests", "NodeMetricsList"}, {"nobody", "Forbidden"}} {
+		if answer, err := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes", "--as="+question.as); !strings.Contains(fmt.Sprint(answer, err), question.want) {
+			t.Errorf("as %s: %s, %v; want %s", question.as, answer, err, question.want)
+		}
+	}
+	// An attacker who reaches the port, with a certificate of the cluster's CA or none, and the header that API servers send.
+	const client = "/var/vcap/jobs/kube-scheduler/config/client."
+	for what, arguments := range map[string][]string{"without a certificate": nil, "as kube-scheduler": {"--cert", client + "pem", "--key", client + "key"}} {
+		arguments = append([]string{
+			"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/metrics-server/config/server_ca.pem",
+			"-H", "X-Remote-User: admin", "-H", "X-Remote-Group: system:masters", "https://127.0.0.1:4443/apis/metrics.k8s.io/v1beta1/nodes",
+		}, arguments...)
+		if output, err := exec.Command("curl", arguments...).Output(); err != nil || !slices.Contains([]string{"401", "403"}, string(output)) {
+			t.Errorf("%s metrics-server answers %s (%v), want 401 or 403", what, output, err)
+		}
 	}
 }
 

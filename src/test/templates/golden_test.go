@@ -97,6 +97,10 @@ var everything = map[string]values{
 		"extra_args": values{"legacy-xfs": true},
 	},
 	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
+	"metrics-server": {
+		"hostname": "metrics.example", "port": 4444, "metric_resolution": "1m30s", "api": values{"host": "api.example"}, "log_level": 4,
+		"extra_args": values{"node-selector": "example.com/metrics!=off"},
+	},
 	"node-labeler": {
 		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
 	},
@@ -157,6 +161,9 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 // policyLink is that of the job network-policy.
 var policyLink = map[string]values{"network-policy": {}}
 
+// metricsLink is that of the job metrics-server.
+var metricsLink = map[string]values{"metrics-server": {}}
+
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
@@ -165,7 +172,7 @@ func cniLink(t testing.TB) map[string]values {
 
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
-	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink).linked(policyLink)
+	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink).linked(policyLink).linked(metricsLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
 		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})

@@ -110,7 +110,7 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
-	cni, err := release.ReadJob("testdata/example-cni")
+	cni, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,11 +1,15 @@
 package templates
 
 import (
+	"bytes"
 	"cmp"
 	"crypto"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -18,6 +22,7 @@ import (
 
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
+	"kubernetes-release/lab/director/release"
 )
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
@@ -117,10 +122,11 @@ var opsCases = map[string]struct {
 		if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
 			t.Errorf("the cloud controller manager has the flags %v", ccm)
 		}
-		if config := decode[values](t, file(t, group(t, p, "control"), "cloud-provider", "config/preflight.json")); config["configure_cloud_routes"] != true {
-			t.Errorf("the preflight does not know of the routes: %v", config)
-		}
 		for _, name := range nodeGroups {
+			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+			if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
+				t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
+			}
 			g := group(t, p, name)
 			if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(backend, values{"Type": "alloc"}) {
 				t.Errorf("%s: flannel's backend is %v", name, backend)
@@ -264,6 +270,55 @@ var opsCases = map[string]struct {
 					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
 				}
 			}
+		}
+	}},
+	"enable-metrics-server.yml": {deployment{ops: []string{"enable-metrics-server.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		var service, apiService values
+		for _, object := range objects(t, file(t, control, "metrics-server", "config/manifests/20-api.yml")) {
+			switch object["kind"] {
+			case "Service":
+				service = object["spec"].(values)
+			case "APIService":
+				apiService = object["spec"].(values)
+			}
+		}
+		if service["externalName"] != "api.prod.kubernetes.internal" {
+			t.Errorf("API servers connect to %v, want the control VMs", service)
+		}
+		// What an API server does before it forwards a request.
+		flags := decode[values](t, file(t, control, "metrics-server", "config/flags.json"))["flags"].(values)
+		if got, want := fmt.Sprint(apiService["service"]), fmt.Sprintf("map[name:metrics-server namespace:kube-system port:%v]", flags["secure-port"]); got != want {
+			t.Errorf("API servers connect to %s, want %s", got, want)
+		}
+		bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(apiService["caBundle"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
+		block, _ := pem.Decode(file(t, control, "metrics-server", "config/server.pem"))
+		serving, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := serving.Verify(x509.VerifyOptions{DNSName: "metrics-server.kube-system.svc", Roots: roots}); err != nil {
+			t.Errorf("API servers refuse the certificate: %v", err)
+		}
+		if got, want := file(t, control, "metrics-server", "config/kubelet_ca.pem"), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
+			t.Error("kubelets are verified with another CA than API servers use")
+		}
+		for _, script := range []string{"post-start", "post-deploy"} {
+			if text := string(file(t, control, "kubernetes-addons", "bin/"+script)); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
+				t.Errorf("%s does not apply the APIService:\n%s", script, text)
+			}
+		}
+		if config := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); config["metrics"] != true {
+			t.Error("the smoke tests do not look at metrics")
+		}
+		without := group(t, plan(t, deployment{}), "control")
+		if config := decode[values](t, file(t, without, "smoke-tests", "config/config.json")); config["metrics"] != false {
+			t.Error("the smoke tests look at metrics that nobody serves")
 		}
 	}},
 	"expose-storage-metrics.yml": {deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
@@ -490,6 +545,35 @@ func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
 		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
 			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
 		}
+		if rules := string(file(t, g, "example-cni", "config/rules.nft")); !strings.Contains(rules, "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 ") {
+			t.Errorf("%s: the job does not have the pod network from the link cluster:\n%s", name, rules)
+		}
+	}
+}
+
+// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is tested.
+func TestDocumentShowsTheExampleCNI(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "custom-cni.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatal("docs/custom-cni.md shows no YAML")
+	}
+	var shown struct {
+		Properties map[string]struct{ Default any }
+	}
+	if err := yaml.Unmarshal([]byte(block), &shown); err != nil {
+		t.Fatal(err)
+	}
+	job, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("docs/custom-cni.md shows\n%v\nand the job has\n%v", got, want)
 	}
 }
 
@@ -603,8 +687,27 @@ func TestTopologiesCombine(t *testing.T) {
 		{deployment{ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) {
 			checkRunsPods(t, group(t, p, "control"))
 		}},
+		{deployment{ops: []string{"aws.yml", "use-cloud-routes.yml", "use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+			checkCustomCNI(t, p, nodeGroups...)
+		}},
 	} {
 		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+// objects decodes the documents of a manifest.
+func objects(t *testing.T, text []byte) []values {
+	t.Helper()
+	var found []values
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var object values
+		switch err := decoder.Decode(&object); {
+		case errors.Is(err, io.EOF):
+			return found
+		case err != nil:
+			t.Fatal(err)
+		}
+		found = append(found, object)
 	}
 }
 

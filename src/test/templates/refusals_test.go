@@ -162,6 +162,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
 		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
 		{"label of BOSH", "kubelet", values{"labels": values{"bosh.io/instance-group": "control"}}, []string{"labels holds bosh.io/instance-group", "use another prefix"}},
+		{"privileged port", "metrics-server", values{"port": 443}, []string{"port is 443", "1024 to 65535"}},
+		{"port of the API", "metrics-server", values{"port": 6443}, []string{"port is 6443", "not the port of the API, 6443"}},
+		{"port as text", "metrics-server", values{"port": "4443"}, []string{`port is "4443"`}},
+		{"too frequent metrics", "metrics-server", values{"metric_resolution": "14s"}, []string{`metric_resolution is "14s"`, "at least 15s"}},
+		{"resolution without a unit", "metrics-server", values{"metric_resolution": 30}, []string{`metric_resolution is "30"`, "such as 30s or 1m"}},
+		{"URL as host name", "metrics-server", values{"hostname": "https://api.example"}, []string{`hostname is "https://api.example"`, "DNS name"}},
 		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
 		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
 		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
@@ -395,7 +401,7 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{"cloud-provider": {"type": "aws", "config": "[Global]\nRegion = r\n", "environment": values{"A": "b c"}, "unencapsulated_pod_network": true}}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
-	if got := decode[values](t, files["config/preflight.json"]); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true {
+	if got := decode[values](t, files["config/preflight.json"]); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true || got["pod_network"] != "10.244.0.0/16" {
 		t.Errorf("preflight.json is %v", got)
 	}
 	if got := string(files["config/cloud.conf"]); !strings.Contains(got, "Region = r") {

@@ -73,7 +73,7 @@ func clusterLink() values {
 		},
 		"api":                     values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
 		"tls":                     values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
-		"service_node_port_range": "30000-32767",
+		"service_node_port_range": "30000-32767", "kubelet_preferred_address_types": []any{"InternalIP", "Hostname"},
 	}
 }
 
@@ -129,7 +129,7 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	if err != nil {
 		return render.Job{}, err
 	}
-	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444}}}
+	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444, "roles": []any{}}}}
 	maps.Copy(given, r.in.Links)
 	links, linked := values{}, instances
 	if r.in.Instances > 0 {
@@ -210,6 +210,9 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
+	"metrics-server": {"tls": values{
+		"client": certificate("client"), "server": certificate("server"), "kubelet_ca": values{"certificate": "kubelet ca"},
+	}},
 	"node-labeler":      {"tls": values{"client": certificate("client")}},
 	"containerd":        {},
 	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},

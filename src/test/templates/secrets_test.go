@@ -51,6 +51,7 @@ var secrets = map[string]struct {
 	"kube-scheduler":          {groupVcap, []string{"config/client.key", "config/server.key"}},
 	"kubectl":                 {onlyRoot, []string{"config/client.key"}},
 	"kubelet":                 {onlyRoot, []string{"config/credential-providers.json", "config/flags.json"}},
+	"metrics-server":          {groupVcap, []string{"config/client.key", "config/server.key"}},
 	"network-policy":          {onlyRoot, nil},
 	"kubelet-csr-approver":    {groupVcap, []string{"config/client.key", "config/flags.json", "config/server.key"}},
 	"kubernetes-addons":       {onlyRoot, []string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"}},

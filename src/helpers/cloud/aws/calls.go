@@ -3,6 +3,7 @@ package aws
 import (
 	"context"
 	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -182,10 +183,21 @@ func newSecurityGroup(g types.SecurityGroup) securityGroup {
 		rule := ingressRule{From: int(awssdk.ToInt32(p.FromPort)), To: int(awssdk.ToInt32(p.ToPort)), Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0}
 		switch awssdk.ToString(p.IpProtocol) {
 		case "-1":
-			rule.From, rule.To = 0, 65535
+			rule.Protocols, rule.From, rule.To = []string{"tcp", "udp"}, 0, 65535
 		case "tcp", "6":
+			rule.Protocols = []string{"tcp"}
+		case "udp", "17":
+			rule.Protocols = []string{"udp"}
 		default:
 			continue
+		}
+		for _, r := range p.IpRanges {
+			if network, err := netip.ParsePrefix(awssdk.ToString(r.CidrIp)); err == nil {
+				rule.Networks = append(rule.Networks, network)
+			}
+		}
+		for _, list := range p.PrefixListIds {
+			rule.Lists = append(rule.Lists, awssdk.ToString(list.PrefixListId))
 		}
 		for _, pair := range p.UserIdGroupPairs {
 			rule.Groups = append(rule.Groups, awssdk.ToString(pair.GroupId))

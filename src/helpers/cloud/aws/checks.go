@@ -101,6 +101,11 @@ var checks = []check{
 		fix: "Make the VM extension's `iam_instance_profile` and `preflight.instance_profile` equal.",
 	},
 	{
+		id: "node-join-role", title: "control VMs accept the instance's role as that of a node", severity: preflight.Fail, roles: both, section: sectionPolicies,
+		needs: fromProfile | fromCredentials, run: checkJoinRole,
+		fix: "Name the role in `join.roles` of the job kubelet-csr-approver, or give it the name of its instance profile.",
+	},
+	{
 		id: "instance-known", title: "EC2 describes the instance", severity: preflight.Fail, roles: both, section: sectionPrivate,
 		needs: fromInstance, run: checkInstanceKnown,
 		fix: "Wait, because EC2 shows new instances late; otherwise the endpoint belongs to another account or region.",
@@ -230,6 +235,12 @@ var checks = []check{
 		warnsIf: "`configure_cloud_routes` is set: the cloud controller turns it off itself", advisory: func(f *facts) bool { return f.request.ConfigureCloudRoutes },
 		needs: fromInstance, run: checkSourceDest,
 		fix: "`source_dest_check: false` in the VM extension; for the running VM `aws ec2 modify-network-interface-attribute --no-source-dest-check`.",
+	},
+	{
+		id: "pod-network-ingress", title: "a security group of the instance admits the pod network", severity: preflight.Fail, roles: both, section: sectionSubnets,
+		warnsIf: "`configure_cloud_routes` is not set: a CNI of your own may use other addresses", advisory: func(f *facts) bool { return !f.request.ConfigureCloudRoutes },
+		needs: fromGroups, run: checkPodIngress,
+		fix: "`aws ec2 authorize-security-group-ingress --protocol all --cidr POD_NETWORK`.",
 	},
 	{
 		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,

@@ -331,6 +331,29 @@ func checkInstanceRole(f *facts) preflight.Outcome {
 	})
 }
 
+// checkJoinRole: a machine proves who it is with its role, which must have the name of its instance profile, or be listed (see Admit).
+func checkJoinRole(f *facts) preflight.Outcome {
+	role, profile := f.credentials.Role, f.profileName()
+	switch {
+	case f.request.JoinRoles == nil:
+		return skipped("the deployment has no job kubelet-csr-approver")
+	case f.profileErr != nil || f.profile == "":
+		return skipped("there is no instance profile (see instance-profile)")
+	case role == "":
+		return skipped("there are no credentials (see role-credentials)")
+	case role == profile || slices.Contains(f.request.JoinRoles, role):
+		return passed("%s", role)
+	}
+	listed := strings.Join(append(slices.Clone(f.request.JoinRoles), role), ", ")
+	return found(preflight.Finding{
+		Resource: role, Wanted: "a role with the name of the instance profile, " + profile + ", or listed in join.roles", Found: "join.roles: [" + strings.Join(f.request.JoinRoles, ", ") + "]",
+		Why:      "Control VMs refuse a new node with this role, because anyone who may assume a role can claim to be one of its instances.",
+		Eventual: true,
+		Fix: []preflight.Fix{byHand("if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: {roles: [%s]}", listed),
+			byHand("or use a role that has the name of the instance profile")},
+	})
+}
+
 func checkGroupPermissions(f *facts) preflight.Outcome {
 	return f.testedBy("security-group-permissions")
 }

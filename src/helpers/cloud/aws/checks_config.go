@@ -176,6 +176,6 @@ func checkNodePorts(f *facts) preflight.Outcome {
 func (g securityGroup) admits(balancers string) bool {
 	return slices.ContainsFunc(g.Ingress, func(r ingressRule) bool {
 		fromBalancers := r.Anywhere || balancers != "" && slices.Contains(r.Groups, balancers)
-		return fromBalancers && r.From <= lastNodePort && r.To >= firstNodePort
+		return fromBalancers && slices.Contains(r.Protocols, "tcp") && r.From <= lastNodePort && r.To >= firstNodePort
 	})
 }

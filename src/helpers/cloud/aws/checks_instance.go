@@ -383,6 +383,70 @@ func checkSourceDest(f *facts) preflight.Outcome {
 	})
 }
 
+// podsRouted reports whether packets leave machines with the addresses of pods.
+func (f *facts) podsRouted() bool {
+	return f.request.PodNetwork != "" && (f.request.UnencapsulatedPodNetwork || f.request.ConfigureCloudRoutes)
+}
+
+// checkPodIngress: pods are not members of a security group, so only a rule with their network admits their packets.
+func checkPodIngress(f *facts) preflight.Outcome {
+	switch {
+	case !f.podsRouted():
+		return passed("the pod network is encapsulated")
+	case f.metadataErr != nil:
+		return skipped(noMetadata)
+	case f.groupsErr != nil:
+		return skipped("%s", whyMissing("security groups", f.groupsErr))
+	}
+	var ids, lists []string
+	admitted := map[string][]netip.Prefix{}
+	for _, g := range f.groups {
+		ids = append(ids, g.ID)
+		for _, r := range g.Ingress {
+			if r.From > 1 || r.To < 65535 { // port 0 is not used
+				continue
+			}
+			lists = append(lists, r.Lists...)
+			for _, protocol := range r.Protocols {
+				admitted[protocol] = append(admitted[protocol], r.Networks...)
+			}
+		}
+	}
+	pods := netip.MustParsePrefix(f.request.PodNetwork).Masked() // it is validated
+	switch {
+	case covers(admitted["tcp"], pods) && covers(admitted["udp"], pods):
+		return passed("%s", f.request.PodNetwork)
+	case len(ids) == 0:
+		return f.instanceMissing()
+	case len(lists) > 0:
+		return skipped("what is in %s is not read; it must contain %s", strings.Join(lists, ", "), f.request.PodNetwork)
+	}
+	allow := f.aws("ec2", "authorize-security-group-ingress", "--group-id", f.managedGroup(ids), "--protocol", "all", "--cidr", f.request.PodNetwork)
+	return found(preflight.Finding{
+		Resource: strings.Join(ids, ", "), Wanted: "a rule that allows all traffic from " + f.request.PodNetwork, Found: "none",
+		Why:      "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to addresses of pods.",
+		Eventual: true,
+		Fix:      []preflight.Fix{byCommand("allow the pod network to connect to the nodes", allow)},
+	})
+}
+
+// covers reports whether IPv4 networks contain all addresses of another one together.
+func covers(networks []netip.Prefix, all netip.Prefix) bool {
+	part := false
+	for _, n := range networks {
+		if n.Bits() <= all.Bits() && n.Contains(all.Addr()) {
+			return true
+		}
+		part = part || n.Overlaps(all)
+	}
+	if !part {
+		return false
+	}
+	upper := all.Addr().As4()
+	upper[all.Bits()/8] |= 1 << (7 - all.Bits()%8)
+	return covers(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) && covers(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
+}
+
 // disableSourceDestCheck turns the check off on the given interfaces: EC2 refuses the same for an instance with several.
 func (f *facts) disableSourceDestCheck(interfaces []string) preflight.Fix {
 	var lines []string

@@ -47,6 +47,7 @@ type fakeCloud struct {
 	rivalVPC   string
 	sourceDest bool
 	groups     map[string]map[string]string // the instance's, with their tags
+	rules      string                       // of each group
 	subnets    []fakeSubnet
 	tables     []fakeTable
 	zones      map[string]string // name to type
@@ -361,7 +362,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	case "DescribeSecurityGroups":
 		var b strings.Builder
 		for id, tags := range f.groups {
-			fmt.Fprintf(&b, "<item><groupId>%s</groupId>%s</item>", id, tagSet(tags))
+			fmt.Fprintf(&b, "<item><groupId>%s</groupId><ipPermissions>%s</ipPermissions>%s</item>", id, f.rules, tagSet(tags))
 		}
 		return "<DescribeSecurityGroupsResponse><securityGroupInfo>" + b.String() + "</securityGroupInfo></DescribeSecurityGroupsResponse>"
 	case "iam:SimulatePrincipalPolicy":
@@ -465,7 +466,7 @@ func testProvider() *Provider {
 
 // testConfig is the configuration of a run for the cluster "prod" without a retry window.
 func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce}
+	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, JoinRoles: []string{}}
 }
 
 // runAgainst runs the preflight and returns its report and the identity passed to Identified.

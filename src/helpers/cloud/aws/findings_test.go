@@ -35,6 +35,34 @@ func withCheck(id string, severity preflight.Severity) func(*preflight.Config) {
 
 func cloudRoutes(c *preflight.Config) { c.ConfigureCloudRoutes = true }
 
+func podNetwork(c *preflight.Config) { c.ConfigureCloudRoutes, c.PodNetwork = true, "10.244.0.0/16" }
+
+func ownCNI(c *preflight.Config) { c.UnencapsulatedPodNetwork, c.PodNetwork = true, "10.244.0.0/16" }
+
+// rules are the rules of the nodes' security group.
+func rules(items string) func(*fakeCloud) { return func(f *fakeCloud) { f.rules = items } }
+
+// allows is a rule that admits networks to ports, such as 0-65535.
+func allows(protocol, ports string, networks ...string) string {
+	first, last, _ := strings.Cut(ports, "-")
+	var ranges strings.Builder
+	for _, n := range networks {
+		fmt.Fprintf(&ranges, "<item><cidrIp>%s</cidrIp></item>", n)
+	}
+	limits := ""
+	if ports != "" {
+		limits = "<fromPort>" + first + "</fromPort><toPort>" + last + "</toPort>"
+	}
+	return "<item><ipProtocol>" + protocol + "</ipProtocol>" + limits + "<ipRanges>" + ranges.String() + "</ipRanges></item>"
+}
+
+// profileIs gives the instance's role another instance profile.
+func profileIs(name string) func(*fakeCloud) {
+	return func(f *fakeCloud) {
+		f.metadata["meta-data/iam/info"] = strings.Replace(f.metadata["meta-data/iam/info"], "instance-profile/kubernetes-control", "instance-profile/"+name, 1)
+	}
+}
+
 func thorough(c *preflight.Config) { c.Thorough = true }
 
 func denies(actions ...string) func(*fakeCloud) {
@@ -236,6 +264,24 @@ var instanceCases = map[string]mistake{
 		check: "source-dest-check", status: preflight.Failed, resource: testInstance, found: []string{"eni-1"}, fix: []string{"--no-source-dest-check", "source_dest_check: false"}},
 	"source/destination check with cloud routes": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} }, config: cloudRoutes,
 		check: "source-dest-check", status: preflight.Warned, resource: testInstance},
+	"a role with another name than its profile": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
+		check: "node-join-role", status: preflight.Failed, resource: "kubernetes-control", found: []string{"[team-a]", "other"}, fix: []string{"join: {roles: [team-a, kubernetes-control]}"}},
+	"a role that is listed": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"kubernetes-control"} },
+		check: "node-join-role", status: preflight.Passed},
+	"nodes that do not join": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = nil },
+		check: "node-join-role", status: preflight.Skipped},
+	"no rule for the pod network": {worker: true, config: podNetwork,
+		check: "pod-network-ingress", status: preflight.Failed, resource: "sg-1", found: []string{"10.244.0.0/16", "none"},
+		fix: []string{"aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-1 --protocol all --cidr 10.244.0.0/16"}},
+	"a rule for the pod network":                {worker: true, change: rules(allows("-1", "", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
+	"a rule for a larger network":               {worker: true, change: rules(allows("-1", "", "10.0.0.0/8")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
+	"a rule for each half of the pod network":   {worker: true, change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/17")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
+	"a rule for a part of the pod network":      {worker: true, change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/18")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
+	"a rule for each protocol":                  {worker: true, change: rules(allows("tcp", "0-65535", "10.244.0.0/16") + allows("17", "1-65535", "0.0.0.0/0")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
+	"a rule for TCP only":                       {worker: true, change: rules(allows("tcp", "0-65535", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
+	"a rule for some ports":                     {worker: true, change: rules(allows("tcp", "443-65535", "10.244.0.0/16") + allows("udp", "0-65535", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
+	"a prefix list":                             {worker: true, change: rules(`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item></prefixListIds></item>`), config: podNetwork, check: "pod-network-ingress", status: preflight.Skipped, found: []string{"pl-1", "10.244.0.0/16"}},
+	"no rule for the pod network of an own CNI": {worker: true, change: func(f *fakeCloud) { f.sourceDest = false }, config: ownCNI, check: "pod-network-ingress", status: preflight.Warned, resource: "sg-1"},
 	"hop limit": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, check: "metadata-hop-limit", status: preflight.Passed},
 	"hop limit, pods require more": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, config: withCheck("metadata-hop-limit", preflight.Warn),
 		check: "metadata-hop-limit", status: preflight.Warned, resource: testInstance, found: []string{"1"}, fix: []string{"--http-put-response-hop-limit 2", "http_put_response_hop_limit: 2"}},
@@ -408,6 +454,7 @@ var operatorMistakes = map[string][]string{
 	"EC2, ELB, ECR or STS is not reachable":           {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint", "sts-endpoint"},
 	"the source/destination check is on":              {"source-dest-check"},
 	"two tagged route tables":                         {"cloud-routes-table"},
+	"no rule for the pod network":                     {"pod-network-ingress"},
 	"a Node of a previous VM":                         {"stale-node"},
 }
 
@@ -424,7 +471,7 @@ func TestOperatorMistakesHaveChecks(t *testing.T) {
 // TestWrongAnswersPassNoCheck has AWS answer every call with status 200 and no answer of its API.
 func TestWrongAnswersPassNoCheck(t *testing.T) {
 	// These pass by the configuration alone, or by the time in the answer.
-	independent := []string{"clock", "source-dest-check", "load-balancer-security-group", "node-ports", "assumed-role", "node-ip-families"}
+	independent := []string{"clock", "source-dest-check", "load-balancer-security-group", "node-ports", "assumed-role", "node-ip-families", "pod-network-ingress"}
 	independent = append(independent, "storage-zones") // no zones are configured
 	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
 		f := newFake()

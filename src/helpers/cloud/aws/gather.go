@@ -195,8 +195,8 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	add(ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "", func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) })
 	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
 	add(ask(fromCluster, preflight.Control), func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey(), f.storage()) })
-	// A worker with one group needs no call: the cloud controller uses that group, tagged or not.
-	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
+	// A worker with one group needs no call, unless its rules matter: the cloud controller uses that group, tagged or not.
+	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement || f.podsRouted()), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(fromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
 		f.probes = make([]probe, len(probes))

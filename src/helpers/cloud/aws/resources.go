@@ -2,6 +2,7 @@ package aws
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -79,11 +80,14 @@ type securityGroup struct {
 	Ingress []ingressRule
 }
 
-// ingressRule allows traffic to a range of TCP ports, or to all, from sources outside of the group.
+// ingressRule allows traffic to a range of ports, or to all, from sources outside of the group.
 type ingressRule struct {
-	From, To int
-	Groups   []string
-	Anywhere bool // also from addresses
+	Protocols []string // tcp, udp or both
+	From, To  int
+	Groups    []string
+	Networks  []netip.Prefix // IPv4
+	Lists     []string       // prefix lists
+	Anywhere  bool           // also from addresses
 }
 
 // evaluation is IAM's answer about one action on one resource.
