@@ -42,6 +42,9 @@ const (
 
 	// manyClaims are made at once.
 	manyClaims = 50
+	// claimRuns is the minimum number of measurements of one claim: Kubernetes looks for changes once in a second or less often in several
+	// places, so that single measurements differ by seconds.
+	claimRuns = 7
 	// createDelay and attachDelay are those of EC2: the median time of a creation, and the middle of what attachments take (newVwp and
 	// its comments in pkg/cloud/cloud.go of the EBS CSI driver).
 	createDelay = 1500 * time.Millisecond
@@ -63,8 +66,8 @@ type Storage struct {
 	client kubernetes.Interface
 	cloud  string
 	image  string
-	// made is how often each action of EC2 was called until the pods of the last run were ready.
-	made map[string]float64
+	// made are the calls of EC2 until the pods of the last run were ready.
+	made []awssim.Call
 }
 
 // Measure returns the figures: time of a claim, EC2's calls, memory and size. It always removes the lab.
@@ -200,27 +203,48 @@ func (s *Storage) claims(ctx context.Context) (f Figure, calls float64, err erro
 		Name: "storage-claim", What: "time from a claim to its running pod", Unit: Seconds, Aim: ClaimAim, Busy: busy(),
 		Subject: "claim and pod", Against: "the cloud's delays and a pod without a volume",
 	}
-	var plain, counted []float64
-	for run := range s.Runs {
-		without, err := s.run(ctx, fmt.Sprintf("plain-%d", run), 1, false)
+	var plain, counted, driver []float64
+	var timelines [][]stage
+	runs := max(s.Runs, claimRuns)
+	for run := range runs {
+		without, _, err := s.timed(ctx, fmt.Sprintf("plain-%d", run), false)
 		if err != nil {
 			return f, 0, err
 		}
-		if err := s.forgetCalls(ctx); err != nil {
-			return f, 0, err
-		}
-		with, err := s.run(ctx, fmt.Sprintf("claim-%d", run), 1, true)
+		with, timeline, err := s.timed(ctx, fmt.Sprintf("claim-%d", run), true)
 		if err != nil {
 			return f, 0, err
 		}
-		s.say("storage: %d of %d: pod with a claim %.1f s, without %.1f s", run+1, s.Runs, with.Seconds(), without.Seconds())
-		plain, counted = append(plain, without.Seconds()), append(counted, total(s.made))
+		s.say("storage: %d of %d: pod with a claim %.1f s, without %.1f s", run+1, runs, with.Seconds(), without.Seconds())
+		plain, counted = append(plain, without.Seconds()), append(counted, float64(len(s.made)))
+		driver, timelines = append(driver, driverWaits(timeline)), append(timelines, timeline)
 		f.OursRuns, f.BaseRuns = append(f.OursRuns, with.Seconds()), append(f.BaseRuns, delays+without.Seconds())
 	}
 	f.Ours, f.Base = median(f.OursRuns), median(f.BaseRuns)
-	f.Parts = []Part{{Name: "creation in the cloud", Value: createDelay.Seconds()}, {Name: "attachment in the cloud", Value: attachDelay.Seconds()}, {Name: "a pod without a volume", Value: median(plain), Runs: plain}}
-	f.Note = fmt.Sprintf("The ratio to the cloud's delays alone is %.2f. The driver asks EC2 for the state of a volume in growing intervals.", f.Ours/delays)
+	f.Parts = claimParts(timelines)
+	f.Note = fmt.Sprintf("A pod without a volume takes %.1f s. The EBS CSI driver itself waits %.1f s of the time, in its fixed intervals between calls of EC2 "+
+		"and to collect calls; without them, the ratio is %.2f.", median(plain), median(driver), (f.Ours-median(driver))/f.Base)
 	return f, median(counted), nil
+}
+
+// timed measures a single pod, and divides the time if it has a claim.
+func (s *Storage) timed(ctx context.Context, name string, claim bool) (took time.Duration, timeline []stage, err error) {
+	if err := s.forgetCalls(ctx); err != nil {
+		return 0, nil, err
+	}
+	seen, stop, err := watchMoments(ctx, s.client)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer stop()
+	begun := time.Now()
+	if _, err := s.run(ctx, name, 1, claim); err != nil {
+		return 0, nil, err
+	}
+	if claim {
+		timeline, err = divide(begun, seen, s.made)
+	}
+	return seen.at(podRunning).Sub(begun), timeline, err
 }
 
 // many measures many claims at once.
@@ -235,37 +259,21 @@ func (s *Storage) many(ctx context.Context, single float64) (Figure, error) {
 	}
 	f := Figure{
 		Name: "storage-calls", What: fmt.Sprintf("calls of EC2 for each attached volume, %d claims at once", manyClaims), Unit: Calls, Aim: 1, Busy: load,
-		Subject: "calls for each volume", Ours: total(s.made) / manyClaims, Against: "aim", Base: CallsAim,
+		Subject: "calls for each volume", Ours: float64(len(s.made)) / manyClaims, Against: "aim", Base: CallsAim,
 		Note: fmt.Sprintf("A single claim takes %.0f calls. All pods ran after %.0f s. The cloud controller's few calls are counted too.", single, took.Seconds()),
 	}
-	for _, action := range slices.Sorted(maps.Keys(s.made)) {
-		f.Parts = append(f.Parts, Part{Name: action, Value: s.made[action] / manyClaims})
+	actions := map[string]float64{}
+	for _, call := range s.made {
+		actions[call.Action]++
+	}
+	for _, action := range slices.Sorted(maps.Keys(actions)) {
+		f.Parts = append(f.Parts, Part{Name: action, Value: actions[action] / manyClaims})
 	}
 	return f, nil
 }
 
 func (s *Storage) forgetCalls(ctx context.Context) error {
 	return s.simulator(ctx, http.MethodDelete, "calls", "", nil)
-}
-
-// calls returns how often each action of EC2 was called.
-func (s *Storage) calls(ctx context.Context) (map[string]float64, error) {
-	var calls []awssim.Call
-	if err := s.simulator(ctx, http.MethodGet, "calls?match=ec2:*", "", &calls); err != nil {
-		return nil, err
-	}
-	made := map[string]float64{}
-	for _, call := range calls {
-		made[call.Action]++
-	}
-	return made, nil
-}
-
-func total(calls map[string]float64) (sum float64) {
-	for _, count := range calls {
-		sum += count
-	}
-	return sum
 }
 
 // run creates pods, each with a claim of its own or without a volume, and returns when all are ready, after it has removed them with their
@@ -297,7 +305,8 @@ func (s *Storage) run(ctx context.Context, name string, count int, claims bool) 
 	if err != nil {
 		return took, err
 	}
-	if s.made, err = s.calls(ctx); err != nil { // without those of the removal
+	s.made = nil
+	if err := s.simulator(ctx, http.MethodGet, "calls?match=ec2:*", "", &s.made); err != nil { // without those of the removal
 		return took, err
 	}
 	return took, s.remove(ctx)
