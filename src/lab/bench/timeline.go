@@ -27,6 +27,9 @@ const (
 	inNodeStatus    = "volume in the node's volumesAttached: "
 	inUse           = "volume in the node's volumesInUse: "
 
+	// batchDelay is how long the driver collects instances of other attachments before it asks EC2 about them (batchMaxDelay in
+	// pkg/cloud/cloud.go of the EBS CSI driver).
+	batchDelay = 500 * time.Millisecond
 	// volumeName precedes the volume's id in a node's status (GetUniqueVolumeNameFromSpec of Kubernetes' pkg/volume/util).
 	volumeName = "kubernetes.io/csi/ebs.csi.aws.com^"
 )
@@ -122,8 +125,8 @@ type waiting int
 const (
 	forNobody waiting = iota
 	forCloud
-	// forDriver are the intervals in which the driver asks EC2, and for which it collects calls of other volumes (vwp and batchMaxDelay in
-	// pkg/cloud/cloud.go of the EBS CSI driver).
+	// forDriver are the intervals in which the driver asks EC2, and for which it collects calls (vwp and batchMaxDelay in its
+	// pkg/cloud/cloud.go).
 	forDriver
 )
 
@@ -152,7 +155,8 @@ func divide(begun time.Time, m *moments, calls []awssim.Call) ([]stage, error) {
 		{"provisioner, until the claim is bound", forNobody, m.at(claimBound)},
 		{"scheduler looks every second", forNobody, m.at(podScheduled)},
 		{"controller manager, until the VolumeAttachment", forNobody, m.at(attachRequested)},
-		{"attacher and driver, until AttachVolume", forDriver, attached.Time},
+		{"attacher and driver, until AttachVolume", forNobody, attached.Time.Add(-batchDelay)},
+		{"driver, to collect calls of other volumes before it", forDriver, attached.Time},
 		{"EC2 attaches the volume", forCloud, inUseOfCloud},
 		{"driver, until it asks whether EC2 has attached it", forDriver, foundAttached.Time},
 		{"controller manager looks every half second", forNobody, m.at(inNodeStatus + volume)},

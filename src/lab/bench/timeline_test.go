@@ -35,14 +35,14 @@ func TestTimeOfAClaimIsDivided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []float64{0.2, 1.5, 0.3, 0.1, 1.1, 0.1, 0.7, 2.5, 1.5, 0.4, 0.6, 1}
+	want := []float64{0.2, 1.5, 0.3, 0.1, 1.1, 0.1, 0.2, 0.5, 2.5, 1.5, 0.4, 0.6, 1}
 	for i, part := range claimParts([][]stage{timeline}) {
 		if i >= len(want) || part.Value-want[i] > 0.001 || want[i]-part.Value > 0.001 {
 			t.Errorf("%s takes %.1f s", part.Name, part.Value)
 		}
 	}
-	if got := driverWaits(timeline); got < 2.499 || got > 2.501 {
-		t.Errorf("the driver waits %.1f s for itself; want 0.3 + 0.7 + 1.5", got)
+	if got := driverWaits(timeline); got < 2.299 || got > 2.301 {
+		t.Errorf("the driver waits %.1f s for itself; want 0.3 + 0.5 + 1.5", got)
 	}
 }
 
