@@ -386,7 +386,8 @@ func (f *faults) trouble(t *testing.T, c cloudTrouble) {
 		f.cloud(t, http.MethodPost, "faults", body)
 	}
 	begun := time.Now()
-	startAndWait(t, f)
+	startClaim(t, f)
+	f.runsWithin(t, "data", 2*recovery) // sidecars double the time between their attempts
 	text := f.text()
 	f.store(t, "data", text)
 	f.move(t, "data", "worker/1", text)
@@ -513,6 +514,16 @@ func (f *faults) movedFrom(t *testing.T, node, text string) {
 		t.Errorf("the pod is still on %s", node)
 	}
 	f.has(t, "database-0", text)
+}
+
+// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is said to run there for a while.
+func (f *faults) leftNode(t *testing.T, node string) error {
+	t.Helper()
+	now, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", "database-0", "-o", "jsonpath={.spec.nodeName}")
+	if err != nil || now == node || now == "" {
+		return fmt.Errorf("the pod is on %q: %w", now, err)
+	}
+	return nil
 }
 
 // instanceOf returns the worker on which a pod runs.
@@ -643,6 +654,7 @@ func (f *faults) loseTerminated(t *testing.T) {
 	providerID := f.identity(t, instance).ProviderID
 	lost := f.lose(t, instance)
 	f.terminate(t, path.Base(providerID))
+	waitFor(t, 4*recovery, "a new pod", func() error { return f.leftNode(t, node) })
 	f.runsWithin(t, "database-0", 4*recovery)
 	f.movedFrom(t, node, text)
 	recovered(t, lost)
@@ -710,11 +722,7 @@ func (f *faults) isolate(t *testing.T) {
 		if !attachment("detaching")(f.world(t)) {
 			return errors.New("no volume is detaching")
 		}
-		now, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", "database-0", "-o", "jsonpath={.spec.nodeName}")
-		if err != nil || now == node || now == "" {
-			return fmt.Errorf("%w: the pod is on %q", err, now)
-		}
-		return nil
+		return f.leftNode(t, node)
 	})
 	// It still has the volume, and writes to it.
 	other := path.Base(f.identity(t, "control/0").ProviderID)
