@@ -520,10 +520,10 @@ func (f *faults) movedFrom(t *testing.T, node, text string) {
 func (f *faults) leftNode(t *testing.T, node string) error {
 	t.Helper()
 	now, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", "database-0", "-o", "jsonpath={.spec.nodeName}")
-	if err != nil || now == node || now == "" {
-		return fmt.Errorf("the pod is on %q: %w", now, err)
+	if err == nil && (now == node || now == "") {
+		err = fmt.Errorf("the pod is on %q", now)
 	}
-	return nil
+	return err
 }
 
 // instanceOf returns the worker on which a pod runs.
