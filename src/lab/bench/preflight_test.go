@@ -24,14 +24,14 @@ func TestCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := crowd{workers: 12, burst: 4, rate: 100, config: config, timeout: time.Minute, span: 50 * time.Millisecond}
+	c := crowd{workers: 12, burst: 4, rate: 20, config: config, timeout: time.Minute, span: 50 * time.Millisecond}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c.throttled == 0 || c.calls != 2*c.workers+c.throttled || c.attempts < 2 || c.slowest < c.took/2 {
 		t.Errorf("%+v", c)
 	}
-	if line := c.line(); !strings.HasPrefix(line, "12 workers passed: ") || !strings.Contains(line, "of the bucket's bound of 0.1 s") {
+	if line := c.line(); !strings.HasPrefix(line, "12 workers passed: ") || !strings.Contains(line, "of the bucket's bound of 0.4 s") {
 		t.Errorf("%s", line)
 	}
 }
