@@ -212,9 +212,10 @@ func TestCredentialProvidersDecode(t *testing.T) {
 
 // fullKubelet sets every property that affects kubelet's configuration.
 var fullKubelet = values{
-	"registry_credentials": values{"registry.example:5000/team": values{"username": "puller", "password": "secret"}},
-	"pod_pids_limit":       1024,
-	"max_pods":             60, "system_reserved": values{"cpu": "200m", "memory": "500Mi"}, "kube_reserved": values{"memory": "300Mi"},
+	"registry_credentials":         values{"registry.example:5000/team": values{"username": "puller", "password": "secret"}},
+	"pod_pids_limit":               1024,
+	"node_status_update_frequency": "5s",
+	"max_pods":                     60, "system_reserved": values{"cpu": "200m", "memory": "500Mi"}, "kube_reserved": values{"memory": "300Mi"},
 	"eviction_hard": values{"memory.available": "200Mi"}, "eviction_soft": values{"memory.available": "400Mi"},
 	"eviction_soft_grace_period": values{"memory.available": "1m30s"},
 	"image_gc_high_threshold":    80, "image_gc_low_threshold": 70, "container_log_max_size": "20Mi", "container_log_max_files": 3,
