@@ -207,3 +207,35 @@ func checkCipherSuites(t *testing.T) {
 		}
 	}
 }
+
+// TestPermissionsOfNamespacesComeFirst: a process starts when it has a permission of a ClusterRole (access_review in flags.json).
+// kubernetes-addons applies the objects of a manifest in their order, so what a namespace's Role permits must be bound before.
+func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
+	compared := 0
+	for _, job := range jobNames(t) {
+		for path, text := range mustRender(t, job, withAllLinks(t, job)) {
+			if !strings.HasPrefix(path, "config/manifests/") {
+				continue
+			}
+			last := map[string]any{}
+			for _, object := range objects(t, text) {
+				if kind := object["kind"]; kind == "RoleBinding" || kind == "ClusterRoleBinding" {
+					for _, s := range object["subjects"].([]any) {
+						if subject := s.(values); subject["kind"] == "User" {
+							last[subject["name"].(string)] = kind
+						}
+					}
+				}
+			}
+			for user, kind := range last {
+				compared++
+				if kind != "ClusterRoleBinding" {
+					t.Errorf("%s of job %s binds a Role of a namespace to %s after ClusterRoles: its processes start without it", path, job, user)
+				}
+			}
+		}
+	}
+	if compared < 4 {
+		t.Errorf("%d users have been looked at", compared)
+	}
+}
