@@ -41,10 +41,8 @@ func TestSoakCustomCNI(t *testing.T) {
 	t.Run("addresses of pods", func(t *testing.T) { l.checkPodAddresses(t, instances) })
 	t.Run("port of a node", func(t *testing.T) { l.checkHostPort(t) })
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, instances) })
-	t.Run("after the reboot", func(t *testing.T) {
-		l.checkPods(t, len(nodes), instances)
-		l.checkPodAddresses(t, instances)
-	})
+	t.Run("pods after the reboot", func(t *testing.T) { l.checkPods(t, len(nodes), instances) })
+	t.Run("addresses of pods after the reboot", func(t *testing.T) { l.checkPodAddresses(t, instances) })
 }
 
 // checkSmokeTestsWithoutPolicies expects the errand to succeed, and to warn about a NetworkPolicy that nothing enforces.
