@@ -53,18 +53,8 @@ metadata: {name: ignored, namespace: default}
 spec: {podSelector: {}}
 `
 	l.mustKubectl(t, policy, "apply", "-f", "-")
-	out, err := l.run(5*time.Minute, "errand", "smoke-tests")
-	if err != nil {
-		t.Fatalf("errand: %v\n%s", err, out)
-	}
-	for _, want := range []string{
-		fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve",
-		"1 exist, such as default/ignored, and the pod network enforces none of them",
-	} {
-		if !strings.Contains(out, want) {
-			t.Errorf("the errand does not say %q:\n%s", want, out)
-		}
-	}
+	l.checkSmokeTests(t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve",
+		"1 exist, such as default/ignored, and the pod network enforces none of them")
 }
 
 // inPod is a script for the VM of a pod, which runs a command in the pod's network.
@@ -76,10 +66,7 @@ echo "no pod with the address"; exit 1`
 // checkPodAddresses lets pods connect to a pod on the other node, which must see the address of the pod, and one to the other
 // node, which must see the address of the pod's node.
 func (l *lab) checkPodAddresses(t *testing.T, instances []string) {
-	const namespace = "every-node"
-	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
-	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
-	l.mustKubectl(t, "", "-n", namespace, "rollout", "status", "daemonset/web", "--timeout=90s")
+	namespace := l.runPodsOnEveryNode(t)
 	pods := map[string]string{} // addresses by instance
 	for _, instance := range instances {
 		node := l.identity(t, instance).Name

@@ -55,15 +55,7 @@ func TestSoakTopologies(t *testing.T) {
 			}
 			nodes := l.nodes(t, len(topology.nodes))
 			t.Run("smoke tests", func(t *testing.T) {
-				out, err := l.run(5*time.Minute, "errand", "smoke-tests")
-				if err != nil {
-					t.Fatalf("errand: %v\n%s", err, out)
-				}
-				for _, want := range []string{fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve"} {
-					if !strings.Contains(out, want) {
-						t.Errorf("the errand does not say %q:\n%s", want, out)
-					}
-				}
+				l.checkSmokeTests(t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve")
 			})
 			t.Run("pods of every node", func(t *testing.T) { l.checkPods(t, topology.pods, topology.nodes) })
 			t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, topology.pods) })

@@ -35,17 +35,8 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	l.startScaled(t)
 
 	t.Run("smoke tests", func(t *testing.T) {
-		out, err := l.run(5*time.Minute, "errand", "smoke-tests")
-		if err != nil {
-			t.Fatalf("errand: %v\n%s", err, out)
-		}
-		for _, want := range []string{
-			"3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot", "load balancers, volumes and snapshots were deleted",
-		} {
-			if !strings.Contains(out, want) {
-				t.Errorf("the errand does not say %q:\n%s", want, out)
-			}
-		}
+		l.checkSmokeTests(t, "3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot",
+			"load balancers, volumes and snapshots were deleted")
 		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
@@ -82,6 +73,20 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 	t.Run("CoreDNS after updates", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
+}
+
+// checkSmokeTests expects the errand smoke-tests to succeed, and to say some words.
+func (l *lab) checkSmokeTests(t *testing.T, wants ...string) {
+	t.Helper()
+	out, err := l.run(5*time.Minute, "errand", "smoke-tests")
+	if err != nil {
+		t.Fatalf("errand: %v\n%s", err, out)
+	}
+	for _, want := range wants {
+		if !strings.Contains(out, want) {
+			t.Errorf("the errand does not say %q:\n%s", want, out)
+		}
+	}
 }
 
 // checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their rights
@@ -196,13 +201,20 @@ func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	l.checkPods(t, len(nodes), []string{"control/0", "worker/0", "worker/1"})
 }
 
-// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from each instance to
-// each pod, by address and by node port.
-func (l *lab) checkPods(t *testing.T, count int, instances []string) {
-	const namespace = "every-node"
+// runPodsOnEveryNode runs a pod on each node without taints until the test ends, and returns their namespace.
+func (l *lab) runPodsOnEveryNode(t *testing.T) (namespace string) {
+	t.Helper()
+	namespace = "every-node"
 	l.mustKubectl(t, fmt.Sprintf(daemonManifest, namespace, l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s") })
 	l.mustKubectl(t, "", "-n", namespace, "rollout", "status", "daemonset/web", "--timeout=90s")
+	return namespace
+}
+
+// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from each instance to
+// each pod, by address and by node port.
+func (l *lab) checkPods(t *testing.T, count int, instances []string) {
+	namespace := l.runPodsOnEveryNode(t)
 	var pods struct {
 		Items []struct {
 			Metadata struct{ Name string }
