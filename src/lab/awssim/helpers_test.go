@@ -7,11 +7,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -124,7 +126,7 @@ func serve(t testing.TB, server *http.Server) string {
 	return listener.Addr().String()
 }
 
-// operator has the static key, which allows everything, and does not retry: tests check the first response.
+// operator has the static key, which allows everything: tests check the first response.
 func (b *bed) operator() aws.Config {
 	return b.withKeys(credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""))
 }
@@ -132,8 +134,18 @@ func (b *bed) operator() aws.Config {
 func (b *bed) withKeys(provider aws.CredentialsProvider) aws.Config {
 	return aws.Config{
 		Region: awssim.LabRegion, Credentials: provider, BaseEndpoint: aws.String(b.api),
-		Retryer: func() aws.Retryer { return aws.NopRetryer{} },
+		Retryer: firstResponse,
 	}
+}
+
+// firstResponse returns a retryer that hands every response and every reset to the test. It repeats only what failed because this process closed the connection by itself, which
+// happens now and then between net/http's goroutines under load and which the SDK repeats too (RetryableConnectionError in aws-sdk-go-v2's aws/retry/retryable_error.go).
+func firstResponse() aws.Retryer {
+	return retry.NewStandard(func(o *retry.StandardOptions) {
+		o.Retryables = []retry.IsErrorRetryable{retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
+			return aws.BoolTernary(strings.Contains(err.Error(), "use of closed network connection"))
+		})}
+	})
 }
 
 // from sends requests from an instance's address.
