@@ -352,7 +352,7 @@ func TestInterruptedJoin(t *testing.T) {
 	eventually.Succeeds(t, timeout, "a copy", func() error {
 		members, err := d.api(0).list(t.Context())
 		if entry, _ := find(members, d.instances[1].PeerURL); err != nil || !entry.joined() {
-			return fmt.Errorf("%v %w", members, err)
+			return errors.Join(err, fmt.Errorf("%v", members))
 		}
 		return nil
 	})

@@ -197,7 +197,7 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 	s.fetch = func(ctx context.Context, _ string) (string, error) {
 		pods, err := s.listPods(ctx)
 		if err != nil || len(pods) == 0 {
-			return "", fmt.Errorf("no pod: %w", err)
+			return "", errors.Join(err, errors.New("no pod"))
 		}
 		return pods[0].Name, nil
 	}

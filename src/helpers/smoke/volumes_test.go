@@ -376,7 +376,7 @@ func TestStorage(t *testing.T) {
 		})
 		eventually.Succeeds(t, time.Minute, "volume", func() error {
 			if volumes, err := s.volumesOf(ctx, old.Name); err != nil || len(volumes) != 1 {
-				return fmt.Errorf("%d volumes: %w", len(volumes), err)
+				return errors.Join(err, fmt.Errorf("%d volumes", len(volumes)))
 			}
 			return nil
 		})

@@ -3,6 +3,7 @@ package bench
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -61,7 +62,7 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 			return figures, err
 		}
 		if now, err := u.version(); err != nil || k.name == "patch" && now != patched {
-			return figures, fmt.Errorf("after the %s the API server is %q, want %s: %w", k.what, now, patched, err)
+			return figures, errors.Join(err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, patched))
 		}
 		u.say("%s:\n%s", k.what, report)
 		figures = append(figures, updateFigures(k, report, load)...)
@@ -122,7 +123,7 @@ func (u *Updates) probe(ctx context.Context, update func() error) (apiprobe.Repo
 	defer func() { cancel(); _ = command.Wait() }()
 	lines := bufio.NewReader(stdout)
 	if line, err := lines.ReadString('\n'); err != nil || !strings.HasPrefix(line, "Probing") {
-		return apiprobe.Report{}, fmt.Errorf("the probe printed %q: %w", line, err)
+		return apiprobe.Report{}, errors.Join(err, fmt.Errorf("the probe printed %q", line))
 	}
 	if err := update(); err != nil {
 		return apiprobe.Report{}, err

@@ -87,3 +87,22 @@ func TestHelpersShareKubernetesModules(t *testing.T) {
 		t.Errorf("the helpers and Kubernetes share only %d modules", shared)
 	}
 }
+
+// TestConformanceIsOfTheReleasesKubernetes checks that the tests of make conformance are those of the Kubernetes that the release has.
+func TestConformanceIsOfTheReleasesKubernetes(t *testing.T) {
+	pinned := requirements(t, kubernetesPin)
+	compared := 0
+	for module, version := range requirements(t, "../../tools/conformance/go.mod") {
+		want := pinned[module]
+		if want == "" || !strings.HasPrefix(module, "k8s.io/") {
+			continue
+		}
+		compared++
+		if version != want {
+			t.Errorf("tools/conformance has %s %s, components/kubernetes %s", module, version, want)
+		}
+	}
+	if pinned["k8s.io/kubernetes"] == "" || compared < 10 {
+		t.Errorf("%d modules were compared", compared)
+	}
+}

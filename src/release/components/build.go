@@ -2,6 +2,7 @@ package components
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"debug/elf"
@@ -452,7 +453,7 @@ func libraryVersions(ctx context.Context, packages []string) (map[string]string,
 	for _, name := range packages {
 		output, err := execute.Output(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
 		if err != nil || len(output) == 0 {
-			return nil, fmt.Errorf("the Debian package %s is not installed; make setup installs it (%w)", name, err)
+			return nil, fmt.Errorf("the Debian package %s is not installed; make setup installs it (%w)", name, cmp.Or(err, errors.New("no version")))
 		}
 		versions[name] = string(output)
 	}

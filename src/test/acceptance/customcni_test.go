@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -112,7 +113,7 @@ func (l *lab) checkHostPort(t *testing.T) {
 	waitFor(t, 20*time.Second, "HTTP to a port of the node", func() error {
 		out, err := l.run(20*time.Second, "ssh", "control/0", "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+node+":18080/")
 		if err != nil || strings.TrimSpace(out) != "published" {
-			return fmt.Errorf("%w: %s", err, out)
+			return errors.Join(err, errors.New(out))
 		}
 		return nil
 	})

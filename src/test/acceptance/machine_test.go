@@ -65,7 +65,7 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 			}
 			// The API has the old states until kubelet reports.
 			if started, err := time.Parse(time.RFC3339, fields[2]); err != nil || started.Before(begun.Truncate(time.Second)) {
-				return fmt.Errorf("%s has not been restarted: %w", line, err)
+				return errors.Join(err, fmt.Errorf("%s has not been restarted", line))
 			}
 		}
 		return nil

@@ -25,9 +25,11 @@ func TestSoakRotation(t *testing.T) {
 	l.checkRotation(t, 4, l.deployUnnoticed)
 }
 
-// TestSoakRotationOnOneVM does the same where the API is away while its VM is updated.
+// TestSoakRotationOnOneVM does the same where the API is away while its VM is updated, with metrics-server, whose certificates API servers
+// and kubelets verify.
 func TestSoakRotationOnOneVM(t *testing.T) {
 	l := soak(t)
+	l.ops = []string{metricsOps}
 	l.checkRotation(t, 1, l.deploy)
 }
 
@@ -162,10 +164,14 @@ func (l *lab) checkStepLeftOut(t *testing.T) {
 	l.deploy(t)
 }
 
-// checkCluster expects Ready nodes, pods that reach the API, and kubelets with certificates of the CA that signs.
+// checkCluster expects Ready nodes, their metrics if metrics-server is enabled, pods that reach the API, and kubelets with certificates
+// of the CA that signs.
 func (l *lab) checkCluster(t *testing.T, nodes int) {
 	t.Helper()
-	l.nodes(t, nodes)
+	names := l.nodes(t, nodes)
+	if slices.Contains(l.ops, metricsOps) {
+		l.checkTopNodes(t, names)
+	}
 	if out, err := l.run(5*time.Minute, "errand", "smoke-tests"); err != nil {
 		t.Errorf("smoke-tests: %v\n%s", err, tail.Lines(out, 40))
 	}

@@ -3,6 +3,7 @@ package acceptance
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -185,7 +186,7 @@ func (l *lab) checkRestore(t *testing.T, snapshot string) {
 			out, err := l.run(time.Minute, "ssh", instance, "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "-n", "default",
 				"get", "configmaps,secrets", "-o", "name")
 			if err != nil || !strings.Contains(out, "configmap/kept") || !strings.Contains(out, "secret/kept") || strings.Contains(out, "later") {
-				return fmt.Errorf("%w: %s", err, out)
+				return errors.Join(err, errors.New(out))
 			}
 			return nil
 		})

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -521,7 +522,7 @@ func (l *lab) checkControlNodes(t *testing.T) {
 	waitFor(t, 2*time.Minute, name+" has its role again", func() error {
 		out, err := l.kubectl(t, "", "get", "nodes", "-l", role, "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key}{"\n"}{end}`)
 		if err != nil || !strings.Contains(out, name+" "+role+"\n") {
-			return fmt.Errorf("%w: %s", err, out)
+			return errors.Join(err, errors.New(out))
 		}
 		return nil
 	})

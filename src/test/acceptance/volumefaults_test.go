@@ -158,7 +158,7 @@ func (f *faults) has(t *testing.T, pod, text string) {
 	waitFor(t, recovery, "data in pod "+pod, func() error {
 		got, err := f.kubectl(t, "", "-n", "volumes", "exec", pod, "--", "/smoke-server", "show", "/data/text")
 		if err != nil || got != text {
-			return fmt.Errorf("%w: the pod reads %q, want %q", err, got, text)
+			return errors.Join(err, fmt.Errorf("the pod reads %q, want %q", got, text))
 		}
 		return nil
 	})
@@ -313,7 +313,7 @@ func (f *faults) restarted(t *testing.T, process, before string) {
 	waitFor(t, recovery, process+" is restarted", func() error {
 		out, err := f.script(instance, "cat "+file+" && kill -0 $(cat "+file+")")
 		if err != nil || out == before {
-			return fmt.Errorf("%w: pid %s was %s", err, out, before)
+			return errors.Join(err, fmt.Errorf("pid %s was %s", out, before))
 		}
 		return nil
 	})
@@ -713,7 +713,7 @@ func (f *faults) isolate(t *testing.T) {
 	waitFor(t, recovery, "the node is not Ready", func() error {
 		out, err := f.kubectl(t, "", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		if err != nil || out != "Unknown" {
-			return fmt.Errorf("%w: %s", err, out)
+			return errors.Join(err, errors.New(out))
 		}
 		return nil
 	})

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,35 +27,6 @@ func TestProgramsOfImagesMustExist(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), filepath.Join(folder, program)) {
 			t.Errorf("got %v, want an error about %s", err, program)
 		}
-	}
-}
-
-// TestTestsAreOfTheReleasesKubernetes: conformance is that of the version that the release ships.
-func TestTestsAreOfTheReleasesKubernetes(t *testing.T) {
-	pin := regexp.MustCompile(`(?m)^\s(k8s\.io/\S+) (v\S+)`)
-	versions := map[string]string{}
-	content, err := os.ReadFile("../../components/kubernetes/go.mod")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, match := range pin.FindAllStringSubmatch(string(content), -1) {
-		versions[match[1]] = match[2]
-	}
-	if content, err = os.ReadFile("../../tools/conformance/go.mod"); err != nil {
-		t.Fatal(err)
-	}
-	compared := 0
-	for _, match := range pin.FindAllStringSubmatch(string(content), -1) {
-		module, version := match[1], match[2]
-		if want := versions[module]; want != "" {
-			compared++
-			if version != want {
-				t.Errorf("tools/conformance has %s %s, components/kubernetes %s", module, version, want)
-			}
-		}
-	}
-	if versions["k8s.io/kubernetes"] == "" || compared < 10 {
-		t.Errorf("%d modules were compared", compared)
 	}
 }
 
