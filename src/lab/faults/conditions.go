@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -145,30 +146,48 @@ func (c *Cluster) settled(ctx context.Context, begun time.Time) (time.Duration, 
 // cloudTime is how long the cloud does not answer.
 const cloudTime = 2 * time.Minute
 
-// loseCloud lets the cloud's API and instance metadata reset all connections. Meanwhile each process of a worker is killed: those that
-// start must not need the cloud.
-func loseCloud(ctx context.Context, c *Cluster) ([]Part, error) {
-	begun := time.Now()
-	if err := c.simulator(ctx, http.MethodPost, `{"action": "*", "kind": "reset"}`); err != nil {
-		return nil, err
+// loseCloud lets actions of the cloud reset all connections. Meanwhile each process of a worker is killed: those that start must not need
+// the cloud. The exception is a process that waits for it, unless empty, and is back when the cloud is.
+func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) ([]Part, error) {
+	return func(ctx context.Context, c *Cluster) ([]Part, error) {
+		begun := time.Now()
+		err := c.withoutCloud(ctx, begun, waits, actions)
+		back := time.Now()
+		err = errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
+		if err != nil {
+			return nil, err
+		}
+		took, err := c.settled(ctx, back)
+		return []Part{{"healthy after the cloud was back", took}}, err
 	}
-	_, err := killEach(firstWorker)(ctx, c)
+}
+
+func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits string, actions []string) error {
+	for _, action := range actions {
+		if err := c.simulator(ctx, http.MethodPost, fmt.Sprintf(`{"action": %q, "kind": "reset"}`, action)); err != nil {
+			return err
+		}
+	}
+	if _, err := killEach(firstWorker, waits)(ctx, c); err != nil {
+		return err
+	}
+	if _, err := c.settled(ctx, begun); err != nil {
+		return err
+	}
+	if waits == "" {
+		if err := wait(ctx, begun, cloudTime); err != nil {
+			return err
+		}
+		return c.healthy(ctx, nil)
+	}
+	processes, err := c.processes(ctx, firstWorker(c))
 	if err == nil {
-		_, err = c.settled(ctx, begun)
+		_, err = c.in(ctx, firstWorker(c), "kill", "-9", strconv.Itoa(processes[waits]))
 	}
-	if err == nil {
-		err = poll.Sleep(ctx, time.Until(begun.Add(cloudTime)))
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		err = c.healthy(ctx, nil)
-	}
-	back := time.Now()
-	err = errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
-	var took time.Duration
-	if err == nil {
-		took, err = c.settled(ctx, back)
-	}
-	return []Part{{"healthy after the cloud was back", took}}, err
+	return wait(ctx, begun, cloudTime)
 }
 
 // simulator changes the faults of the simulated cloud.

@@ -39,7 +39,8 @@ func Table() []Fault {
 		{Name: "etcd's disks are slow", play: slowDisk},
 		{Name: "the clock of a control VM jumps by an hour and back", play: jumpClock(lastControl)},
 		{Name: "the clock of a worker jumps by an hour and back", play: jumpClock(firstWorker)},
-		{Name: "the cloud does not answer", play: loseCloud},
+		{Name: "the cloud's API does not answer", play: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*")},
+		{Name: "instance metadata does not answer", play: loseCloud("ebs-csi-node", "metadata:*")},
 		{Name: "all VMs reboot at once", play: rebootAll},
 		{Name: "the Director dies in the middle of an update", play: killDirector},
 	}
@@ -54,7 +55,7 @@ func firstWorker(c *Cluster) *machine { return c.workers()[0] }
 
 // killEach kills the processes of a VM one after the other, whatever monit watches there. A process is back when monit has a new
 // one, all others run, and all API servers are ready.
-func killEach(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Part, error) {
+func killEach(on func(*Cluster) *machine, except ...string) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
 		m := on(c)
 		processes, err := c.processes(ctx, m)
@@ -66,6 +67,9 @@ func killEach(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Par
 		}
 		var parts []Part
 		for _, name := range slices.Sorted(maps.Keys(processes)) {
+			if slices.Contains(except, name) {
+				continue
+			}
 			before, err := c.processes(ctx, m)
 			if err != nil {
 				return parts, err
