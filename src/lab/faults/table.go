@@ -43,6 +43,7 @@ func Table() []Fault {
 		{Name: "instance metadata does not answer", play: loseCloud("ebs-csi-node", "metadata:*")},
 		{Name: "all VMs reboot at once", play: rebootAll},
 		{Name: "the Director dies in the middle of an update", play: killDirector},
+		{Name: "all control VMs are updated", play: spread},
 	}
 }
 
@@ -229,11 +230,18 @@ func rebootAll(ctx context.Context, c *Cluster) ([]Part, error) {
 // changes is an ops-file that updates the control VMs.
 const changes = "src/test/acceptance/testdata/log-level.yml"
 
+// toggleChanges lets the next deploy update the control VMs.
+func (c *Cluster) toggleChanges() {
+	if n := slices.Index(c.deploy, changes); n > 0 {
+		c.deploy = slices.Delete(slices.Clone(c.deploy), n-1, n+1)
+		return
+	}
+	c.deploy = append(slices.Clone(c.deploy), "-o", changes)
+}
+
 // killDirector kills the Director while it updates the second control VM, and deploys again.
 func killDirector(ctx context.Context, c *Cluster) ([]Part, error) {
-	if !slices.Contains(c.deploy, changes) {
-		c.deploy = append(slices.Clone(c.deploy), "-o", changes)
-	}
+	c.toggleChanges()
 	running, cancel := context.WithTimeout(ctx, upTimeout)
 	defer cancel()
 	command := c.command(running, append(slices.Clone(c.deploy), "--verbose")...)

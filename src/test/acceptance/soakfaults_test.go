@@ -2,14 +2,10 @@ package acceptance
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
-	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"kubernetes-release/internal/tail"
 	playing "kubernetes-release/lab/faults"
@@ -49,27 +45,4 @@ func TestSoakFaults(t *testing.T) {
 			t.Fatal("the cluster does not recover, so the other faults are not played")
 		}
 	}
-	t.Run("spread of connections", func(t *testing.T) { l.checkSpread(t, 3) })
-}
-
-// checkSpread counts connections to each API server from other VMs after a rolling update, which leaves the one that was updated last
-// without any. Each must have its share again, of which a third is enough, because clients choose at random.
-func (l *lab) checkSpread(t *testing.T, servers int) {
-	waitFor(t, 5*time.Minute, "connections to all API servers", func() error {
-		counts, total := make([]int, servers), 0
-		for i := range servers {
-			out := l.ssh(t, fmt.Sprintf("control/%d", i), "sh", "-c",
-				`own=$(ip -4 -o addr show eth0 | awk '{sub("/.*", "", $4); print $4}'); ss -Htn state established '( sport = :6443 )' | grep -vc -e " $own:[0-9]* *$" -e 127.0.0.1 || true`)
-			n, err := strconv.Atoi(out)
-			if err != nil {
-				return fmt.Errorf("control/%d: %q", i, out)
-			}
-			counts[i], total = n, total+n
-		}
-		t.Logf("connections from other VMs: %v", counts)
-		if slices.Min(counts)*servers*3 < total || total < servers {
-			return fmt.Errorf("connections from other VMs: %v", counts)
-		}
-		return nil
-	})
 }
