@@ -33,7 +33,7 @@ func TestStartAndStop(t *testing.T) {
 	b.config("fake-daemon", map[string]any{
 		"flags":            map[string]any{"report": b.path("report.json"), "after": "200ms"},
 		"ready":            map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}, "timeout": "10s"},
-		"environment":      map[string]any{"COLOR": "blue", "COUNT": 3, "HOME": nil},
+		"environment":      map[string]any{"COLOR": "blue", "COUNT": 3, "HOME": nil, "HTTP2_PING_TIMEOUT_SECONDS": 7},
 		"node":             b.node(""),
 		"node_environment": map[string]any{"NODE_NAME": "name", "ZONE": "zone"},
 	})
@@ -50,7 +50,7 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("stdin %q, directory %q", c.Stdin, c.Dir)
 	}
 	environment := strings.Join(c.Environment, "\n") + "\n"
-	contains(t, environment, "COLOR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n")
+	contains(t, environment, "COLOR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=10\n", "HTTP2_PING_TIMEOUT_SECONDS=7\n")
 	if strings.Contains(environment, "HOME=") || strings.Contains(environment, "ZONE=") {
 		t.Errorf("unexpected variables: %s", environment)
 	}
