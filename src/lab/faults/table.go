@@ -171,7 +171,10 @@ func loseWorker(ctx context.Context, c *Cluster) ([]Part, error) {
 // cutTime is how long a VM is cut off, at least: longer than the timeouts of kept connections, which are 30 and 15 seconds in client-go.
 const cutTime = time.Minute
 
-// cutOff lets the network lose packets of a control VM.
+// cutOff lets the network lose packets of a control VM. It ends when connections between members of etcd have resumed, because two faults
+// at the same time are more than three members bear. The streams between them do not time out while they are read (etcd v3.7.3:
+// NewTimeoutTransport in client/pkg/transport sets Dial, which net/http ignores, since NewTransport has set DialContext), so some wait for
+// TCP's next retransmission, which comes after as long again as packets were lost, at most.
 func cutOff(choose pick, loss network.Loss) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
 		m, takenOver, err := choose(ctx, c)
@@ -186,12 +189,13 @@ func cutOff(choose pick, loss network.Loss) func(context.Context, *Cluster) ([]P
 		if err == nil {
 			err = wait(ctx, begun, cutTime)
 		}
+		lost := time.Since(begun)
 		err = errors.Join(err, c.othersStay(ctx, m, begun), c.lab.Network.Lose(m.address, network.Loss{}))
 		if err != nil {
 			return nil, err
 		}
 		c.say("%s was cut off; others took over after %s", m.name, short(took))
-		return []Part{{"others have taken over", took}}, nil
+		return []Part{{"others have taken over", took}}, poll.Sleep(ctx, lost)
 	}
 }
 
