@@ -20,9 +20,26 @@ const kubernetesPackage = "packages/kubernetes.tgz"
 
 var patchVersion = regexp.MustCompile(`\bv(\d+\.\d+)\.\d\b`)
 
-// patchedRelease writes a copy of a release tarball whose Kubernetes says that it is another patch release of the same minor version, and
-// returns both versions. It plays the next patch release: everything else of the program is the same.
-func patchedRelease(ctx context.Context, from, to string) (old, patched string, err error) {
+// nextPatch returns another patch release of the same minor version, and nextMinor the first release of the next one. They have the same
+// length as the version, since they are written over it.
+func nextPatch(version string) string {
+	if patched := version[:len(version)-1] + "9"; patched != version {
+		return patched
+	}
+	return version[:len(version)-1] + "8"
+}
+
+func nextMinor(version string) string {
+	var minor int
+	if _, err := fmt.Sscanf(version, "v1.%d.", &minor); err != nil {
+		return version
+	}
+	return fmt.Sprintf("v1.%d.0", minor+1)
+}
+
+// patchedRelease writes a copy of a release tarball whose Kubernetes says that it is the next version, and returns both versions. It plays
+// the next release: everything else of the program is the same.
+func patchedRelease(ctx context.Context, from, to string, next func(string) string) (old, patched string, err error) {
 	entries, err := readTar(from)
 	if err != nil {
 		return "", "", err
@@ -32,23 +49,23 @@ func patchedRelease(ctx context.Context, from, to string) (old, patched string, 
 		return "", "", fmt.Errorf("%s has no release.MF or no %s", from, kubernetesPackage)
 	}
 	before := fmt.Sprintf("sha256:%x", sha256.Sum256(pkg.content))
-	if old, patched, err = pkg.patch(ctx); err != nil {
+	if old, patched, err = pkg.patch(ctx, next); err != nil {
 		return "", "", err
 	}
 	after := fmt.Sprintf("sha256:%x", sha256.Sum256(pkg.content))
-	if manifest.content, err = withPackage(manifest.content, before, after); err != nil {
+	if manifest.content, err = withPackage(manifest.content, before, after, strings.ReplaceAll(patched, ".", "-")); err != nil {
 		return "", "", err
 	}
 	return old, patched, entries.write(to)
 }
 
 // withPackage returns a release manifest with another digest of a package, which is its fingerprint too, and another version.
-func withPackage(manifest []byte, before, after string) ([]byte, error) {
+func withPackage(manifest []byte, before, after, suffix string) ([]byte, error) {
 	lines := strings.Split(string(manifest), "\n")
 	found := false
 	for n, line := range lines {
 		if strings.HasPrefix(line, "version: ") {
-			lines[n] = line + ".patched"
+			lines[n] = line + "." + suffix
 		}
 		if strings.TrimSpace(line) != "sha1: "+before || n < 2 {
 			continue
@@ -140,7 +157,7 @@ func (e entries) write(path string) error {
 }
 
 // patch changes the version in the blob of a package.
-func (e *entry) patch(ctx context.Context) (old, patched string, err error) {
+func (e *entry) patch(ctx context.Context, next func(string) string) (old, patched string, err error) {
 	content, err := parseTar(e.content)
 	if err != nil {
 		return "", "", err
@@ -156,9 +173,8 @@ func (e *entry) patch(ctx context.Context) (old, patched string, err error) {
 	if old = mostFrequent(text); old == "" {
 		return "", "", errors.New("the package kubernetes names no version")
 	}
-	patched = old[:len(old)-1] + "9" // of the same length, since it is written over the old one
-	if patched == old {
-		patched = old[:len(old)-1] + "8"
+	if patched = next(old); patched == old || len(patched) != len(old) {
+		return "", "", fmt.Errorf("%s cannot become %s", old, patched)
 	}
 	text = bytes.ReplaceAll(text, []byte(old), []byte(patched))
 	if blob.content, err = filter(ctx, text, "xz", "-0", "--threads=0", "--stdout"); err != nil {

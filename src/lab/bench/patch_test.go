@@ -48,7 +48,7 @@ packages:
 	if err := os.WriteFile(from, bytesOf(tree(map[string]string{"release.MF": manifest, kubernetesPackage: string(pkg)})), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	old, patched, err := patchedRelease(t.Context(), from, to)
+	old, patched, err := patchedRelease(t.Context(), from, to, nextPatch)
 	if err != nil || old != "v1.37.2" || patched != "v1.37.9" {
 		t.Fatalf("%s to %s: %v", old, patched, err)
 	}
@@ -60,6 +60,9 @@ packages:
 	if want := fmt.Sprintf("  sha1: sha256:%x\n", sha256.Sum256(now)); !strings.Contains(string(result.find("release.MF").content), want) || bytes.Equal(now, pkg) {
 		t.Errorf("release.MF lacks %s:\n%s", want, result.find("release.MF").content)
 	}
+	if manifest := string(result.find("release.MF").content); !strings.Contains(manifest, "\nversion: 0+dev.1.v1-37-9\n") {
+		t.Errorf("the release has no version of its own:\n%s", manifest)
+	}
 	inner, err := parseTar(now)
 	if err != nil {
 		t.Fatal(err)
@@ -67,5 +70,13 @@ packages:
 	text, err := filter(t.Context(), inner.find("kubernetes/kubernetes.tar.xz").content, "xz", "-d", "--stdout")
 	if want := "a program of v1.37.9 with modules v1.37.9 and v2.4.2 and v1.5.2"; err != nil || string(text) != want {
 		t.Errorf("got %q %v", text, err)
+	}
+}
+
+func TestNextVersions(t *testing.T) {
+	for _, c := range []struct{ version, patch, minor string }{{"v1.37.0", "v1.37.9", "v1.38.0"}, {"v1.37.9", "v1.37.8", "v1.38.0"}} {
+		if patch, minor := nextPatch(c.version), nextMinor(c.version); patch != c.patch || minor != c.minor {
+			t.Errorf("after %s: %s and %s, want %s and %s", c.version, patch, minor, c.patch, c.minor)
+		}
 	}
 }

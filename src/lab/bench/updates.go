@@ -31,6 +31,7 @@ type Updates struct{ Deploys }
 type kind struct {
 	name, what string
 	arguments  []string // of the lab's program
+	version    string   // of the API server afterwards, unless empty
 }
 
 // Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and watches, and returns
@@ -45,24 +46,32 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	if err := u.lab(ctx, upTimeout, "up", shape...); err != nil {
 		return nil, err
 	}
-	next := filepath.Join(filepath.Dir(u.release), "patched.tgz")
-	old, patched, err := patchedRelease(ctx, u.release, next)
+	release := func(name string, next func(string) string) (arguments []string, version string, err error) {
+		to := filepath.Join(filepath.Dir(u.release), name+".tgz")
+		_, version, err = patchedRelease(ctx, u.release, to, next)
+		return append([]string{"up", "--release", to}, productionShape...), version, err
+	}
+	patch, patched, err := release("patch", nextPatch)
 	if err != nil {
 		return nil, err
 	}
-	upgrade := append([]string{"up", "--release", next}, productionShape...)
+	minor, upgraded, err := release("minor", nextMinor)
+	if err != nil {
+		return nil, err
+	}
 	for _, k := range []kind{
-		{"update-control", "rolling update of three control VMs", slices.Concat([]string{"up"}, shape, []string{"-o", "src/test/acceptance/testdata/log-level.yml"})},
-		{"patch", fmt.Sprintf("upgrade of Kubernetes on all VMs (%s that says %s)", old, patched), upgrade},
-		{"recreate", "new VM for each instance, as with a new stemcell", []string{"recreate"}},
+		{"update-control", "rolling update of three control VMs", slices.Concat([]string{"up"}, shape, []string{"-o", "src/test/acceptance/testdata/log-level.yml"}), ""},
+		{"patch", "upgrade of Kubernetes on all VMs to the next patch release, played by the same program that says " + patched, patch, patched},
+		{"minor", "upgrade of Kubernetes on all VMs to the next minor release, played by the same program that says " + upgraded, minor, upgraded},
+		{"recreate", "new VM for each instance, as with a new stemcell", []string{"recreate"}, upgraded},
 	} {
 		load := busy()
 		report, err := u.probe(ctx, func() error { return u.lab(ctx, upTimeout, k.arguments[0], k.arguments[1:]...) })
 		if err != nil {
 			return figures, err
 		}
-		if now, err := u.version(); err != nil || k.name == "patch" && now != patched {
-			return figures, errors.Join(err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, patched))
+		if now, err := u.version(); err != nil || k.version != "" && now != k.version {
+			return figures, errors.Join(err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, k.version))
 		}
 		u.say("%s:\n%s", k.what, report)
 		figures = append(figures, updateFigures(k, report, load)...)
