@@ -459,7 +459,12 @@ func TestThreeControlVMs(t *testing.T) {
 		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
 			t.Fatalf("kill: %v\n%s", err, out)
 		}
-		l.mustKubectl(t, "", "-n", "default", "create", "configmap", "created-meanwhile")
+		// A write in the first seconds fails if the VM has had etcd's leader.
+		const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "created-meanwhile", "namespace": "default"}}`
+		waitFor(t, time.Minute, "a write without control/1", func() error {
+			out, err := l.kubectl(t, object, "apply", "-f", "-")
+			return wrap(err, out)
+		})
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 		}
