@@ -63,7 +63,7 @@ func (k *connections) count(servers []*machine) []int {
 	defer k.mu.Unlock()
 	counts := make([]int, len(servers))
 	for n, m := range servers {
-		for _, address := range slices.Collect(maps.Values(k.to)) {
+		for _, address := range k.to {
 			if address == m.address.String() {
 				counts[n]++
 			}
