@@ -64,7 +64,7 @@ Exit codes: 0 if no check failed (warnings are allowed), 1 if a check failed, 2 
 	flags.StringVar(&o.output, "output", "text", "format of the report on standard output: text or json")
 	flags.StringVar(&o.report, "report", "", "`FILE` to write the report to as JSON, regardless of --output")
 	flags.StringVar(&o.log, "log", "", "`FILE` to append a structured log to")
-	flags.BoolVar(&o.thorough, "thorough", false, "also make the calls that are too many for a deployment: test every permission, on every machine")
+	flags.BoolVar(&o.thorough, "thorough", false, "also make the calls that a deployment must avoid: test every permission, on every machine")
 	flags.DurationVar(&o.timeout, "timeout", preflight.DefaultTimeout, "maximum duration of the run")
 	return command
 }

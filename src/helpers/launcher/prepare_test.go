@@ -216,7 +216,7 @@ func plantAs(path, target string) error {
 	return errors.Join(os.Symlink(target, path), os.Lchown(path, 1000, 1000))
 }
 
-// TestPrivateDirectory: the agent lets the group vcap read what a job renders, its key among it.
+// TestPrivateDirectory: the agent lets the group vcap read what a job renders, including its key.
 func TestPrivateDirectory(t *testing.T) {
 	b := newBench(t)
 	b.lay("job/config/client.key", "secret")

@@ -66,7 +66,7 @@ type Config struct {
 	// kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`
 
-	// Thorough also makes the calls that are too many for a deployment; set by a flag, not by the file.
+	// Thorough also makes the calls that a deployment must avoid; set by a flag, not by the file.
 	Thorough bool `json:"-"`
 }
 

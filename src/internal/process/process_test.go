@@ -36,7 +36,7 @@ func TestZombieHasEnded(t *testing.T) {
 		}
 	}
 	if Runs(child.Process.Pid, before.Started) {
-		t.Error("a zombie is said to run")
+		t.Error("a zombie is reported as running")
 	}
 	if stat, err := Living(child.Process.Pid); err == nil {
 		t.Errorf("a zombie is said to live: %+v", stat)

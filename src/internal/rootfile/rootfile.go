@@ -87,7 +87,7 @@ func WriteFrom(path string, mode fs.FileMode, write func(io.Writer) error) error
 	return nil
 }
 
-// Read reads a file that root believes: neither the file nor its directory can be written by anybody but root. Errors name the
+// Read reads a file that root can trust: neither the file nor its directory can be written by anybody but root. Errors name the
 // file, and wrap fs.ErrNotExist where there is none, and ErrUntrusted where another user could have written it.
 func Read(path string) ([]byte, error) {
 	dir, err := openMode(filepath.Dir(path), 0)

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// monitorGracePeriod is the time after which the controller manager takes a silent node for lost: its default.
+	// monitorGracePeriod is the time after which the controller manager marks an unresponsive node as lost: its default.
 	monitorGracePeriod = 50 * time.Second
 	// toleration is how long the pods stay on a node that is lost.
 	toleration = 5 * time.Second

@@ -271,7 +271,7 @@ func (v *VM) Shutdown(ctx context.Context) error {
 	return v.awaitExit(ctx)
 }
 
-// Kill kills the VM, as when a machine loses power: it goes silent, and nobody learns that its connections have ended. Its files are kept.
+// Kill powers off the VM without closing its connections, as when a machine loses power. Its files are kept.
 func (v *VM) Kill(ctx context.Context) error {
 	if v.record.initRuns() {
 		// The kernel would close the connections of killed processes, as that of a machine without power cannot.

@@ -16,7 +16,8 @@ import (
 // silence is how long nothing must arrive to show that it is lost: what arrives takes less than a millisecond.
 const silence = 300 * time.Millisecond
 
-// TestPowerLossIsSilent connects a VM to the host and kills it: as with a machine without power, the connection just falls silent.
+// TestPowerLossIsSilent connects a VM to the host and kills it: as with a machine without power, the connection is not
+// closed.
 func TestPowerLossIsSilent(t *testing.T) {
 	n, state := lab(t)
 	v := create(t, Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4)})

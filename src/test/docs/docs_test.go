@@ -186,3 +186,30 @@ func TestArchitectureNamesEveryHelperAndCommand(t *testing.T) {
 		}
 	}
 }
+
+// retired are terms that documents used once, with what replaced them.
+var retired = map[*regexp.Regexp]string{
+	regexp.MustCompile(`(?i)with a bootstrap token`):        "nodes prove which VM they are",
+	regexp.MustCompile(`(?i)\b(an )?etcd apart\b`):          "separate etcd VMs",
+	regexp.MustCompile(`(?i)which control VMs are too`):     "all nodes, including control VMs",
+	regexp.MustCompile(`(?i)control and workers apart`):     "control VMs and workers",
+	regexp.MustCompile(`(?i)be lost at the same time`):      "tolerates the loss of",
+	regexp.MustCompile(`(?i)what stands for what`):          "which part replaces what",
+	regexp.MustCompile(`(?i)falls silent|takes? away a VM`): "powers off the VM without closing its connections",
+	regexp.MustCompile(`(?i)pods are not evicted\]`):        "drain evicts pods",
+}
+
+// TestRetiredTerms: one word for one thing. Decision records keep the words of their time.
+func TestRetiredTerms(t *testing.T) {
+	for _, document := range documents(t) {
+		if strings.HasPrefix(document, "docs/decisions/") || document == "CHANGELOG.md" {
+			continue
+		}
+		text := read(t, document)
+		for term, instead := range retired {
+			if found := term.FindString(text); found != "" {
+				t.Errorf("%s says %q; say: %s", document, found, instead)
+			}
+		}
+	}
+}

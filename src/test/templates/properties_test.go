@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,9 +29,10 @@ type specLink struct {
 
 const propertiesIntroduction = `# Properties
 
-All jobs with their links and properties, in the order of their specs, from which this page is generated. Properties are set in the manifest,
-in ` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. A deploy with a value that is not allowed is refused
-before any VM changes, and a misspelled property has no effect: the Director ignores it.
+All jobs with their links and properties, in the order of their specs, from which this page is generated. Properties are
+set in the manifest, in ` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. A deploy with
+a value that is not allowed is refused before any VM changes, and a misspelled property has no effect: the Director
+ignores it. Structured values are shown in one line, as JSON.
 
 `
 
@@ -79,12 +81,16 @@ func documentJob(t *testing.T, job string) (string, int) {
 	writeLinks(&section, "Consumes", spec.Consumes)
 	mandatory := leaves(required[job], "")
 	content := spec.Properties.Content
+	if len(content) > 0 {
+		section.WriteString("\n| Property | Default | Description |\n|---|---|---|\n")
+	}
 	for i := 0; i+1 < len(content); i += 2 {
 		name, declaration := content[i].Value, content[i+1]
-		fmt.Fprintf(&section, "\n### `%s` of %s\n\n", name, job)
 		// A required property of a map is listed by its leaves.
-		needed := slices.ContainsFunc(mandatory, func(path string) bool { return path == name || strings.HasPrefix(path, name+".") })
-		section.WriteString(documentProperty(t, declaration, needed && field(declaration, "default") == nil))
+		needed := slices.ContainsFunc(mandatory, func(path string) bool {
+			return path == name || strings.HasPrefix(path, name+".")
+		})
+		section.WriteString(propertyRow(t, name, declaration, needed))
 	}
 	return section.String(), len(content) / 2
 }
@@ -102,21 +108,30 @@ func writeLinks(section *strings.Builder, verb string, links []specLink) {
 	}
 }
 
-func documentProperty(t *testing.T, declaration *yaml.Node, needed bool) string {
+func propertyRow(t *testing.T, name string, declaration *yaml.Node, needed bool) string {
 	t.Helper()
-	var text strings.Builder
+	var initial, text string
 	if description := field(declaration, "description"); description != nil {
-		text.WriteString(prose(description.Value) + "\n")
+		text = cell(prose(description.Value))
 	}
-	if needed {
-		text.WriteString("\n**Required.**\n")
+	if value := field(declaration, "default"); value != nil {
+		initial = code(t, value)
+	} else if needed {
+		initial = "**required**"
 	}
-	for _, key := range []string{"default", "example"} {
-		if value := field(declaration, key); value != nil {
-			text.WriteString("\n" + strings.ToUpper(key[:1]) + key[1:] + ":" + code(t, value) + "\n")
-		}
+	if value := field(declaration, "example"); value != nil {
+		text += "<br>Example: " + code(t, value)
 	}
-	return text.String()
+	return fmt.Sprintf("| `%s` | %s | %s |\n", name, initial, text)
+}
+
+// paragraph is where a description begins a new paragraph, or a list's next item.
+var paragraph = regexp.MustCompile(`\n\n|\n(\\?\*|-) `)
+
+// cell puts a text of several paragraphs into one line of a table.
+func cell(text string) string {
+	text = paragraph.ReplaceAllString(text, "<br>$1 ")
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
 }
 
 func field(declaration *yaml.Node, name string) *yaml.Node {
@@ -128,28 +143,21 @@ func field(declaration *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// code shows a value: a scalar and an empty collection in the line, anything else as a block of YAML, without the spec's comments.
+// code shows a value in one line: scalars as in the spec, anything else as JSON, which YAML accepts.
 func code(t *testing.T, value *yaml.Node) string {
 	t.Helper()
-	if value.Kind == yaml.ScalarNode && value.Value == "" {
-		return " `\"\"`"
+	if value.Kind == yaml.ScalarNode && value.Value != "" && !strings.Contains(value.Value, "\n") {
+		return "`" + value.Value + "`"
 	}
-	withoutComments(value)
-	text, err := yaml.Marshal(value)
+	var decoded any
+	if err := value.Decode(&decoded); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(decoded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if line := strings.TrimSpace(string(text)); !strings.Contains(line, "\n") && (value.Kind == yaml.ScalarNode || len(value.Content) == 0) {
-		return " `" + line + "`"
-	}
-	return "\n\n```yaml\n" + strings.TrimSpace(string(text)) + "\n```"
-}
-
-func withoutComments(node *yaml.Node) {
-	node.HeadComment, node.LineComment, node.FootComment = "", "", ""
-	for _, child := range node.Content {
-		withoutComments(child)
-	}
+	return "`" + strings.ReplaceAll(string(text), "|", `\|`) + "`"
 }
 
 var markdown = regexp.MustCompile(`[*<\[]|\b_|^_`)

@@ -17,10 +17,10 @@ var topologies = []struct {
 	title, text string
 	deployment
 }{
-	{"Control and workers apart", "The default. Pods cannot take CPU, memory or disk away from the control plane.", deployment{}},
+	{"Control VMs and workers", "The default. Pods cannot take CPU, memory or disk away from the control plane.", deployment{}},
 	{"Control and workers combined", "Half of the VMs, with the same availability. Pods and the control plane share the VMs' resources.", deployment{ops: []string{"combined.yml"}}},
 	{
-		"etcd apart", "For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
+		"Separate etcd VMs", "For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
 			"Choose it at the first deploy.",
 		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
 	},
@@ -131,7 +131,8 @@ func quorum(t *testing.T, p *director.Plan) string {
 	for _, g := range p.Groups {
 		if members := len(g.Instances); members > 0 && slices.Contains(processes(g), "etcd") {
 			lost := (members - 1) / 2
-			return fmt.Sprintf("etcd members: %d, on %s. VMs of them that can be lost at the same time: %d.", members, g.Spec.Name, lost)
+			return fmt.Sprintf("etcd members: %d, on %s. Tolerates the loss of %s.", members, g.Spec.Name,
+				[]string{"no VM", "one VM", "two VMs"}[lost])
 		}
 	}
 	t.Fatal("no group has members of etcd")
