@@ -202,6 +202,17 @@ func TestPolicyCommand(t *testing.T) {
 	if code, stdout, stderr := run("iam-policy", "--role", "boss", "--cluster", "prod"); code != exitCouldNotRun || !strings.Contains(stderr, `role "boss"`) || stdout != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
+	// ops-files/aws.yml always deploys the EBS CSI driver, so the documented command must include its permissions.
+	control := []string{"iam-policy", "--role", "control", "--cluster", "prod", "--vpc", "vpc-0123456789abcdef0"}
+	if code, stdout, stderr := run(control...); code != 0 || !strings.Contains(stdout, "ec2:CreateVolume") {
+		t.Errorf("exit code %d: no permission for volumes: %s", code, stderr)
+	}
+	if code, stdout, stderr := run(append(control, "--no-storage")...); code != 0 || strings.Contains(stdout, "ec2:CreateVolume") {
+		t.Errorf("exit code %d: --no-storage leaves volumes in: %s", code, stderr)
+	}
+	if code, _, stderr := run(append(control, "--no-storage", "--key", "arn:aws:kms:us-east-1:123456789012:key/x")...); code != exitCouldNotRun || !strings.Contains(stderr, "--no-storage") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
 	if code, stdout, _ := run("checks"); code != 0 || !strings.Contains(stdout, "instance-cluster-tag") {
 		t.Errorf("exit code %d", code)
 	}

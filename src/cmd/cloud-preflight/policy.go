@@ -13,11 +13,16 @@ import (
 func newPolicyCommand() *cobra.Command {
 	var o aws.PolicyOptions
 	var role, config string
+	var noStorage bool
 	command := &cobra.Command{
 		Use:   "iam-policy --role control|worker --cluster NAME",
 		Short: "Print the IAM policy that machines with a role require",
 		RunE: func(command *cobra.Command, _ []string) error {
 			o.Role = preflight.Role(role)
+			o.Storage = !noStorage
+			if noStorage && len(o.Keys) > 0 {
+				return cli.Usagef("--key is for the EBS CSI driver, whose permissions --no-storage leaves out: use one of them")
+			}
 			var err error
 			if o.CloudConfig, err = readCloudConfig(config); err != nil {
 				return err
@@ -49,7 +54,7 @@ func newPolicyCommand() *cobra.Command {
 	flags.StringVar(&config, "cloud-config", "", "the cloud controller's configuration `FILE` (property config of the job cloud-provider), which adds and removes permissions")
 	flags.BoolVar(&o.AssumedRole, "assumed-role", false, "print the policy of the role in the configuration's RoleARN, in place of the one of the instance profile")
 	flags.BoolVar(&o.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
-	flags.BoolVar(&o.Storage, "storage", false, "include the permissions of the EBS CSI driver, on control machines")
+	flags.BoolVar(&noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver, which control machines require with ops-files/aws.yml")
 	flags.StringSliceVar(&o.Keys, "key", nil, "`ARN` of a customer managed key that volumes are encrypted with; can be repeated")
 	flags.BoolVar(&o.WideOpen, "wide-open", false, "allow everything in EC2, load balancers and ECR: for experiments, not for production")
 	return command

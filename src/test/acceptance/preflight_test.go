@@ -67,7 +67,7 @@ func (l *lab) awsEndpoint(t *testing.T) string {
 // generatedPolicy is what an operator of the deployment attaches to a role.
 func generatedPolicy(t *testing.T, role string) []byte {
 	t.Helper()
-	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC, "--storage").Output()
+	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
 	if err != nil {
 		t.Fatalf("iam-policy: %v", err)
 	}

@@ -188,12 +188,12 @@ var checks = []check{
 	{
 		id: "storage-permissions", title: "the role can create, attach and remove volumes", severity: preflight.Fail, roles: controlOnly, section: sectionPolicies,
 		warnsIf: "IAM does not answer whether it can", needs: fromPolicies | fromProbes, run: onStorage(checkStoragePermissions),
-		fix: "Attach the generated policy, with `--storage`.",
+		fix: "Attach the generated policy, without `--no-storage`.",
 	},
 	{
 		id: "storage-keys", title: "the role can use the keys that volumes are encrypted with", severity: preflight.Fail, roles: controlOnly, section: sectionStorage,
 		warnsIf: "a key is named by an alias, or IAM does not answer whether it can", needs: fromStorage | fromPolicies, run: onStorage(checkStorageKeys),
-		fix: "Attach the generated policy, with `--storage` and `--key ARN`; or `aws ec2 reset-ebs-default-kms-key-id`.",
+		fix: "Attach the generated policy, with `--key ARN`; or `aws ec2 reset-ebs-default-kms-key-id`.",
 	},
 	{
 		id: "storage-zones", title: "volumes can be created in the zones of StorageClasses, and attached there", severity: preflight.Fail, roles: controlOnly, section: sectionStorage,
