@@ -88,7 +88,7 @@ func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, subnet, err := cloud.Networks[0].Free("z2", func(netip.Addr) bool { return false })
+	a, subnet, err := cloud.Networks[0].Free("kubernetes-z2", func(netip.Addr) bool { return false })
 	if err != nil || a.String() != "10.77.32.4" || subnet.CloudProperties["subnet"] == "" {
 		t.Errorf("first address %s of %v, %v", a, subnet, err)
 	}

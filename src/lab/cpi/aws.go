@@ -31,6 +31,9 @@ func NewAWS(endpoint, region, keyID, secret string) *AWS {
 
 // Launch implements Cloud. Tags are set by the launch itself, so that the instance never exists without them.
 func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
+	if err := a.checkZone(ctx, l); err != nil {
+		return "", err
+	}
 	one := int32(1)
 	image := "ami-0123456789abcdef0"
 	input := &ec2.RunInstancesInput{
@@ -57,6 +60,22 @@ func (a *AWS) Launch(ctx context.Context, l Launch) (string, error) {
 		return "", fmt.Errorf("RunInstances returned %d instances; expected 1", len(output.Instances))
 	}
 	return aws.ToString(output.Instances[0].InstanceId), nil
+}
+
+// checkZone refuses a subnet in another zone than that of the az, as BOSH's CPI does (common_availability_zone in
+// availability_zone_selector.rb of bosh-aws-cpi-release). A zone is optional: the subnet has one.
+func (a *AWS) checkZone(ctx context.Context, l Launch) error {
+	if l.AvailabilityZone == "" {
+		return nil
+	}
+	output, err := a.client.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{l.Subnet}})
+	if err != nil {
+		return err
+	}
+	if zone := aws.ToString(output.Subnets[0].AvailabilityZone); zone != l.AvailabilityZone {
+		return fmt.Errorf("can't use multiple availability zones: subnet in %s, VM in %s", zone, l.AvailabilityZone)
+	}
+	return nil
 }
 
 // Register implements Cloud. The port is that of the target group.

@@ -128,7 +128,7 @@ var renderRefusals = []badInput{
 	},
 	{
 		name: "unknown AZ", ops: inGroup("azs", "[z9]"),
-		want: []string{"Instance group 'control' references unknown AZ 'z9'", "Known AZs are: z1, z2, z3"},
+		want: []string{"Instance group 'control' references unknown AZ 'z9'", "Known AZs are: kubernetes-z1, kubernetes-z2, kubernetes-z3"},
 	},
 	{
 		name: "unknown stemcell", ops: inGroup("stemcell", "noble"),

@@ -15,7 +15,7 @@ import (
 )
 
 // oneEtcd are the variables of use-separate-etcd.yml for one VM.
-var oneEtcd = []string{"etcd_instances=1", "etcd_azs=[z1]", "etcd_vm_type=kubernetes-control"}
+var oneEtcd = []string{"etcd_instances=1", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}
 
 // TestSoakTopologies deploys the topologies of docs/topologies.md that no other test deploys, and cloud routes.
 func TestSoakTopologies(t *testing.T) {

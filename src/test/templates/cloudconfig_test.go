@@ -3,22 +3,37 @@ package templates
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"kubernetes-release/lab/director"
 	"kubernetes-release/lab/director/manifest"
 )
 
-// directorsCloudConfig is like bosh-deployment's aws/cloud-config.yml: z1 to z3, a network default, compilation.
+// directorsCloudConfig has the structure and the cloud_properties of aws/cloud-config.yml of cloudfoundry/bosh-deployment (at 314ce0a9), with
+// its variables az, internal_cidr, internal_gw and subnet_id set: z1, z2 and z3 are one zone of AWS.
 const directorsCloudConfig = `
-azs: [{name: z1}, {name: z2}, {name: z3}]
-vm_types: [{name: default}, {name: large}]
-disk_types: [{name: default, disk_size: 3000}, {name: large, disk_size: 50000}]
+azs:
+- {name: z1, cloud_properties: {availability_zone: us-east-1a}}
+- {name: z2, cloud_properties: {availability_zone: us-east-1a}}
+- {name: z3, cloud_properties: {availability_zone: us-east-1a}}
+vm_types:
+- {name: default, cloud_properties: {instance_type: m4.large, ephemeral_disk: {size: 25_000}}}
+- {name: large, cloud_properties: {instance_type: m4.xlarge, ephemeral_disk: {size: 50_000}}}
+disk_types: [{name: default, disk_size: 3000}, {name: large, disk_size: 50_000}]
 networks:
 - name: default
   type: manual
-  subnets: [{azs: [z1, z2, z3], range: 10.0.0.0/24, gateway: 10.0.0.1, dns: [1.1.1.1], reserved: [10.0.0.1/30]}]
+  subnets:
+  - range: 10.0.0.0/24
+    gateway: 10.0.0.1
+    azs: [z1, z2, z3]
+    dns: [1.1.1.1]
+    reserved: [10.0.0.1/30]
+    cloud_properties: {subnet: subnet-0123456789abcdef0}
+- {name: vip, type: vip}
 compilation: {workers: 5, reuse_compilation_vms: true, az: z1, vm_type: default, network: default}
 `
 
@@ -53,7 +68,33 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 			if err := p.Render(context.Background()); err != nil {
 				t.Fatal(err)
 			}
+			checkZones(t, p, cloud)
 		})
+	}
+}
+
+// checkZones checks that each instance is in the AWS zone of its subnet, which the CPI requires.
+func checkZones(t *testing.T, p *director.Plan, cloud *manifest.CloudConfig) {
+	t.Helper()
+	variables := map[string]string{}
+	text, err := os.ReadFile(filepath.Join(root, "manifests", "cloud-config", "aws-vars.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range regexp.MustCompile(`(?m)^([a-z0-9_]+): (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+		variables[match[1]] = match[2]
+	}
+	zones := map[any]string{}
+	for i := range 3 {
+		zones[variables[fmt.Sprintf("subnet%d_id", i+1)]] = variables[fmt.Sprintf("az%d", i+1)]
+	}
+	for _, g := range p.Groups {
+		for _, instance := range g.Instances {
+			subnet := cloud.Network("kubernetes").SubnetOf(instance.Instance.Address).CloudProperties["subnet"]
+			if got := cloud.CloudProperties(g.Spec, instance.Instance.AZ)["availability_zone"]; got != zones[subnet] || zones[subnet] == "" {
+				t.Errorf("%s: can't use multiple availability zones: subnet %v in %s, VM in %v", instance.Instance, subnet, zones[subnet], got)
+			}
+		}
 	}
 }
 
@@ -80,14 +121,14 @@ func TestCloudConfigForTheAPILoadBalancer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control := cloud.CloudProperties(group(t, p, "control").Spec, "z1")
+	control := cloud.CloudProperties(group(t, p, "control").Spec, "kubernetes-z1")
 	if got := fmt.Sprint(control["lb_target_groups"]); got != "[prod-api]" {
 		t.Errorf("control VMs have lb_target_groups %s, want [prod-api]", got)
 	}
 	if control["iam_instance_profile"] != "kubernetes-control" {
 		t.Errorf("the cloud properties of aws.yml are lost: %v", control)
 	}
-	if worker := cloud.CloudProperties(group(t, p, "worker").Spec, "z1"); worker["lb_target_groups"] != nil {
+	if worker := cloud.CloudProperties(group(t, p, "worker").Spec, "kubernetes-z1"); worker["lb_target_groups"] != nil {
 		t.Errorf("workers have lb_target_groups %v", worker["lb_target_groups"])
 	}
 }

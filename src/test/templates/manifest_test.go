@@ -15,7 +15,7 @@ import (
 
 // cloudConfig is a cloud config for any IaaS.
 const cloudConfig = `
-azs: [{name: z1}, {name: z2}, {name: z3}]
+azs: [{name: kubernetes-z1}, {name: kubernetes-z2}, {name: kubernetes-z3}]
 vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
 vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}, {name: kubernetes-api-load-balancer-prod}]
 disk_types: [{name: kubernetes-etcd, disk_size: 1024}]
@@ -23,10 +23,10 @@ networks:
 - name: kubernetes
   type: manual
   subnets:
-  - {az: z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
-  - {az: z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
-  - {az: z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
-compilation: {workers: 1, az: z1, vm_type: kubernetes-control, network: kubernetes}
+  - {az: kubernetes-z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
+  - {az: kubernetes-z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
+  - {az: kubernetes-z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
+compilation: {workers: 1, az: kubernetes-z1, vm_type: kubernetes-control, network: kubernetes}
 `
 
 // deployment is the manifest with ops-files and variables.

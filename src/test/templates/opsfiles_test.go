@@ -106,6 +106,7 @@ var opsCases = map[string]struct {
 	"use-separate-etcd.yml": {deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
 		checkSeparateEtcd(t, p)
 	}},
+	"set-azs.yml": {deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
 	"scale-to-one-az.yml": {deployment{ops: []string{"scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) }},
 	"use-vm-extensions.yml": {
 		deployment{ops: []string{"aws.yml", "use-vm-extensions.yml"}, vars: []string{"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control"}},
@@ -204,8 +205,8 @@ var opsCases = map[string]struct {
 			t.Errorf("%d VMs of type %s, want 2 of type kubernetes-worker", len(pool.Instances), pool.Spec.VMType)
 		}
 		for _, instance := range pool.Instances {
-			if instance.Instance.AZ == "z3" {
-				t.Errorf("%s is in %s, want z1 or z2", instance.Instance, instance.Instance.AZ)
+			if instance.Instance.AZ == "kubernetes-z3" {
+				t.Errorf("%s is in %s, want kubernetes-z1 or kubernetes-z2", instance.Instance, instance.Instance.AZ)
 			}
 		}
 		for _, job := range group(t, p, "worker").Jobs {
@@ -457,7 +458,7 @@ const (
 	excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
 
-var etcdVars = []string{"etcd_instances=3", "etcd_azs=[z1, z2, z3]", "etcd_vm_type=kubernetes-control"}
+var etcdVars = []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]", "etcd_vm_type=kubernetes-control"}
 
 // checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
 func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
@@ -584,7 +585,7 @@ func checkOneAZ(t *testing.T, p *director.Plan) {
 			t.Errorf("%s has %d VMs, want 3", g.Spec.Name, len(g.Instances))
 		}
 		for _, instance := range g.Instances {
-			if instance.Instance.AZ != "z1" {
+			if instance.Instance.AZ != "kubernetes-z1" {
 				t.Errorf("%s is in %s", instance.Instance, instance.Instance.AZ)
 			}
 		}
@@ -674,7 +675,8 @@ func TestTopologiesCombine(t *testing.T) {
 		deployment
 		check func(t *testing.T, p *director.Plan)
 	}{
-		{deployment{ops: []string{"scale-to-one-az.yml", "use-separate-etcd.yml"}, vars: []string{"etcd_instances=3", "etcd_azs=[z1]", "etcd_vm_type=kubernetes-control"}}, checkOneAZ},
+		{deployment{ops: []string{"aws.yml", "set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
+		{deployment{ops: []string{"scale-to-one-az.yml", "use-separate-etcd.yml"}, vars: []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}}, checkOneAZ},
 		{deployment{ops: []string{"aws.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
 		{deployment{ops: []string{"use-separate-etcd.yml", "aws.yml", "combined.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
 			checkSeparateEtcd(t, p)
@@ -735,7 +737,7 @@ func checkProxy(t *testing.T, g *director.InstanceGroup) {
 }
 
 var poolVars = []string{
-	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[z1, z2]", "pool_vm_type=kubernetes-worker",
+	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[kubernetes-z1, kubernetes-z2]", "pool_vm_type=kubernetes-worker",
 	"pool_labels={accelerator: nvidia-l4}", "pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
 }
 

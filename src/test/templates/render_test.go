@@ -60,9 +60,9 @@ func readJob(t testing.TB, name string) *release.Job {
 
 // instances are the control VMs that the links etcd and cluster list; the job under test is on the first one.
 var instances = []any{
-	values{"name": "control", "id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "z1", "address": "10.0.16.4", "bootstrap": true},
-	values{"name": "control", "id": "7d2b9c4e-0000-4000-8000-000000000002", "index": 1, "az": "z2", "address": "10.0.32.4", "bootstrap": false},
-	values{"name": "control", "id": "b1a6e3d8-0000-4000-8000-000000000003", "index": 2, "az": "z3", "address": "10.0.48.4", "bootstrap": false},
+	values{"name": "control", "id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "kubernetes-z1", "address": "10.0.16.4", "bootstrap": true},
+	values{"name": "control", "id": "7d2b9c4e-0000-4000-8000-000000000002", "index": 1, "az": "kubernetes-z2", "address": "10.0.32.4", "bootstrap": false},
+	values{"name": "control", "id": "b1a6e3d8-0000-4000-8000-000000000003", "index": 2, "az": "kubernetes-z3", "address": "10.0.48.4", "bootstrap": false},
 }
 
 func clusterLink() values {
@@ -80,7 +80,7 @@ func clusterLink() values {
 func instanceSpec() values {
 	return values{
 		"deployment": "kubernetes", "name": "control", "job": values{"name": "control"},
-		"id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "z1", "bootstrap": true,
+		"id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "kubernetes-z1", "bootstrap": true,
 		"address": "3c5e8f1a-0000-4000-8000-000000000001.control.kubernetes.kubernetes.bosh", "ip": "10.0.16.4",
 		"networks": values{"default": values{"ip": "10.0.16.4"}}, "dns_domain_name": "bosh",
 	}

@@ -41,7 +41,7 @@ type DiskType struct {
 	CloudProperties map[string]any `yaml:"cloud_properties"`
 }
 
-// Network is a manual network, the only type in the lab.
+// Network is a network. Instance groups in the lab can use manual ones only.
 type Network struct {
 	Name    string   `yaml:"name"`
 	Type    string   `yaml:"type"`
@@ -136,8 +136,7 @@ func unique[T any](kind string, list []T, name func(T) string, add func(string, 
 }
 
 func (c *CloudConfig) checkNetwork(n *Network, add func(string, ...any)) {
-	if n.Type != "" && n.Type != "manual" {
-		add("Network '%s' is of type '%s'; the lab supports manual networks only", n.Name, n.Type)
+	if !n.isManual() { // such as bosh-deployment's vip, which no instance group must use
 		return
 	}
 	for i := range n.Subnets {
@@ -158,6 +157,8 @@ func (c *CloudConfig) checkNetwork(n *Network, add func(string, ...any)) {
 		}
 	}
 }
+
+func (n *Network) isManual() bool { return n.Type == "" || n.Type == "manual" }
 
 func (c *CloudConfig) checkCompilation(add func(string, ...any)) {
 	k := c.Compilation
@@ -364,6 +365,10 @@ func (c *CloudConfig) checkGroupNetwork(g *InstanceGroup, ref *NetworkRef, add f
 	if n == nil {
 		add("Instance group '%s' references an unknown network '%s'. Known networks are: %s", g.Name, ref.Name,
 			known(c.Networks, func(n Network) string { return n.Name }))
+		return
+	}
+	if !n.isManual() {
+		add("Instance group '%s' uses the network '%s' of type '%s'; the lab supports manual networks only", g.Name, n.Name, n.Type)
 		return
 	}
 	for _, az := range g.AZs {

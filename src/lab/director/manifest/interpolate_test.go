@@ -158,7 +158,6 @@ func TestRefusesInvalidCloudConfigs(t *testing.T) {
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, reserved: [10.0.1.1]"), "Reserved IP '10.0.1.1' is out of subnet range"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.9-10.0.0.2]"), "ends before it begins"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"), "is in network's reserved range"},
-		{"networks: [{name: n, type: dynamic}]", "supports manual networks only"},
 		{"vm_types: [{name: a}, {name: a}]", "Duplicate vm_type name 'a'"},
 		{"vm_typs: []", "unknown key 'vm_typs' (did you mean vm_types?)"},
 		{"disk_types: [{name: a, disk_size: 0}]", "size in MiB"},
@@ -166,5 +165,17 @@ func TestRefusesInvalidCloudConfigs(t *testing.T) {
 		if _, err := ParseCloudConfig("c.yml", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s\ngot %v\nwant %s", c.text, err, c.want)
 		}
+	}
+}
+
+// TestOtherNetworksAreNotUsed: a cloud config may have networks that the lab does not support, such as bosh-deployment's vip.
+func TestOtherNetworksAreNotUsed(t *testing.T) {
+	cloud, err := ParseCloudConfig("c.yml", []byte("azs: [{name: z1}]\nnetworks: [{name: vip, type: vip}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manifest{InstanceGroups: []InstanceGroup{{Name: "g", AZs: []string{"z1"}, Networks: []NetworkRef{{Name: "vip"}}}}}
+	if err := cloud.Check(m); err == nil || !strings.Contains(err.Error(), "supports manual networks only") {
+		t.Errorf("got %v", err)
 	}
 }
