@@ -15,17 +15,20 @@ PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
-# they show how far the whole is, and keep the times for the next run. src/internal/progress reads both.
+# they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
 RELEASE_STEPS := tools:30 components:1200 release-tool:60 helpers:40 smoke-server:5 blobs:60 release:10
 STEPS_release := $(RELEASE_STEPS)
 STEPS_blobs := $(filter-out release:%,$(RELEASE_STEPS))
 STEPS_final-release := $(RELEASE_STEPS)
-STEPS_conformance := $(RELEASE_STEPS) lab:60 conformance-tool:20 deploy:120 conformance:3600
-STEPS_up := $(RELEASE_STEPS) lab:60 deploy:60 smoke-tests:30
+STEPS_conformance := $(RELEASE_STEPS) preflight:5 lab:60 conformance-tool:20 deploy:120 conformance:3600
+STEPS_up := $(RELEASE_STEPS) preflight:5 lab:60 deploy:60 smoke-tests:30
 export PROGRESS_STEPS := $(STEPS_$(firstword $(MAKECMDGOALS)))
 export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
 
-# Tests below src/test read jobs, manifests and documents. These are outside the Go module, so Go would reuse results of before a change.
+# The modules of src. READING are packages whose tests read jobs, manifests and documents. These are outside the module, so Go would
+# reuse results of before a change.
+MODULES := helpers release testbed
+READING := kubernetes-release/testbed/(acceptance|cis|docs|layout|pipelines|templates)
 UNCACHED := go test -race -count=1
 
 .PHONY: help
@@ -89,7 +92,8 @@ final-check: release-tool
 
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin
-	@ci/go-build.sh lab $(BIN) ./cmd/lab ./cmd/bpm ./cmd/awssim ./cmd/cloud-preflight
+	@ci/go-build.sh preflight $(BIN) helpers ./cmd/cloud-preflight
+	@ci/go-build.sh lab $(BIN) testbed ./cmd/lab ./cmd/bpm ./cmd/awssim
 
 .PHONY: clean
 clean: ## Remove what was built (a running lab is left alone; make down removes that)
@@ -98,13 +102,13 @@ clean: ## Remove what was built (a running lab is left alone; make down removes 
 # The programs that build; small ones first, so that components need not wait for bosh-cli to compile.
 .PHONY: tools release-tool
 tools:
-	@ci/go-build.sh tools $(BUILD)/bin ./cmd/components
+	@ci/go-build.sh tools $(BUILD)/bin release ./cmd/components
 release-tool:
-	@ci/go-build.sh release-tool $(BUILD)/bin ./cmd/release
+	@ci/go-build.sh release-tool $(BUILD)/bin release ./cmd/release
 
 .PHONY: pictures
 pictures: release lab ## Draw the pictures of README.md from real runs in a lab, into docs/images; needs root
-	@ci/go-build.sh pictures $(BUILD)/bin ./cmd/pictures
+	@ci/go-build.sh pictures $(BUILD)/bin testbed ./cmd/pictures
 	@ci/pictures.sh
 
 ##: Test
@@ -120,35 +124,35 @@ lint: setup ## Check the code with golangci-lint and shellcheck
 .PHONY: test-unit
 test-unit: setup ## Run the quick tests of src, with the race detector; needs no root and nothing built
 	@echo "test-unit: compiling with the race detector; the first time takes some minutes"
-	@cd src && go test -race -short -timeout 20m $$(go list ./... | grep -v /test/)
-	@cd src && $(UNCACHED) -short -timeout 20m ./test/...
+	@for module in $(MODULES); do (cd src/$$module && go test -race -short -timeout 20m $$(go list ./... | grep -vE '^$(READING)$$')); done
+	@cd src/testbed && $(UNCACHED) -short -timeout 20m $$(go list ./... | grep -E '^$(READING)$$')
 
 .PHONY: test-ops-files
 test-ops-files: setup ## Render the manifest with every ops-file, and check the documents that describe them
-	@cd src && $(UNCACHED) -timeout 20m ./test/templates ./test/docs
+	@cd src/testbed && $(UNCACHED) -timeout 20m ./templates ./docs
 
 .PHONY: test-lab test-programs test-acceptance
 test-lab: test-programs test-acceptance ## Run test-programs and test-acceptance
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
-	@cd src && $(PROGRAMS) go test -race -timeout 30m $$(go list ./... | grep -v /test/)
-	@cd src && $(PROGRAMS) $(UNCACHED) -timeout 30m ./test/...
+	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) go test -race -timeout 30m $$(go list ./... | grep -vE '^$(READING)$$')); done
+	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 30m $$(go list ./... | grep -E '^$(READING)$$')
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
-	@cd src && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./test/acceptance
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./acceptance
 
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace
-	@cd src && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./test/acceptance
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root
-	@ci/go-build.sh cis $(BUILD)/bin ./cmd/cis
+	@ci/go-build.sh cis $(BUILD)/bin testbed ./cmd/cis
 	@ci/cis.sh
 
 .PHONY: conformance
 conformance: release lab ## Run the conformance tests of Kubernetes; results in .build/conformance; needs root (an hour; FOCUS="regexp" SKIP="regexp")
 	@ci/setup.sh busybox-static bind9-dnsutils netcat-openbsd
-	@ci/go-build.sh conformance-tool $(BUILD)/bin ./cmd/conformance
+	@ci/go-build.sh conformance-tool $(BUILD)/bin testbed ./cmd/conformance
 	@ci/conformance.sh
 
 .PHONY: bench bench-size bench-deploy bench-updates bench-sizes bench-restore bench-faults bench-storage bench-preflight bench-tool
@@ -171,12 +175,12 @@ bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what 
 	@$(BUILD)/bin/bench storage
 bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
 	@$(BUILD)/bin/bench preflight
-	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/lab/accounts/verdicts && \
+	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/testbed/accounts/verdicts && \
 	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \
 	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
-	@cd src/helpers/cloud/aws && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
+	@cd src/testbed/preflight && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:
-	@ci/go-build.sh bench $(BUILD)/bin ./cmd/bench
+	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 
 ##: Continuous integration (ci/README.md)
 

@@ -22,7 +22,7 @@ bump() {
       continue
     fi
     if [[ $current == "$next" ]]; then continue; fi
-    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/go.mod src/go.sum CHANGELOG.md
+    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/{helpers,release,testbed}/go.{mod,sum} CHANGELOG.md
     if ! (cd "$component" && edit "$module" "$current" "$next" && go mod tidy); then
       tar -C ../.. -xf "$saved/files.tar"
       echo "bump: $component: $module stays at $current, because the modules that $next requires cannot be fetched" >&2
@@ -35,13 +35,13 @@ bump() {
   done
 }
 
-# edit MODULE OLD NEW. The staging modules of Kubernetes have its version, with v0 for v1, in `require` and in `replace`, and src
-# requires the same.
+# edit MODULE OLD NEW. The staging modules of Kubernetes have its version, with v0 for v1, in `require` and in `replace`, and the
+# modules of src require the same.
 edit() {
   if [[ $1 == k8s.io/kubernetes ]]; then
-    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../go.mod &&
+    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../{helpers,release,testbed}/go.mod &&
       sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&
-      (cd ../.. && go mod tidy) || return
+      (cd ../../helpers && go mod tidy) && (cd ../../release && go mod tidy) && (cd ../../testbed && go mod tidy) || return
   fi
   go mod edit -require="$1@$3"
 }

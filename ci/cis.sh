@@ -12,7 +12,7 @@ rm -rf "$folder/kube-bench" && mkdir -p "$folder/kube-bench"
 (cd src/tools/kube-bench && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "../../../$folder/kube-bench/kube-bench" github.com/aquasecurity/kube-bench)
 module=$(cd src/tools/kube-bench && go list -m -f '{{.Dir}}' github.com/aquasecurity/kube-bench)
 cp -r --no-preserve=mode "$module/cfg/$benchmark" "$folder/kube-bench/"
-cp src/test/cis/kube-bench.yaml "$folder/kube-bench/config.yaml"
+cp src/testbed/cis/kube-bench.yaml "$folder/kube-bench/config.yaml"
 
 trap '"${lab[@]}" down >/dev/null' EXIT
 "${lab[@]}" up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/scale-workers.yml -v worker_instances=1
@@ -34,4 +34,4 @@ check control master,etcd,controlplane,node,policies
 check worker node
 
 .build/bin/cis --control "$folder/results-control.json" --worker "$folder/results-worker.json" \
-  --remaining src/test/cis/remaining.yml --output "$folder"
+  --remaining src/testbed/cis/remaining.yml --output "$folder"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs golangci-lint, with the settings in .golangci.yml, on the Go code in src. The linter is pinned in src/tools and built once;
+# Runs golangci-lint, with the settings in .golangci.yml, on the three Go modules of src. The linter is pinned in src/tools and built once;
 # it caches its results, so later runs check only what changed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -12,6 +12,8 @@ if [[ $built != "$pinned" ]]; then
   mkdir -p "${linter%/*}"
   (cd "$root/src/tools" && go build -trimpath -o "$linter" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 fi
-cd "$root/src"
-"$linter" run --config "$root/.golangci.yml" ./...
+for module in helpers release testbed; do
+  echo "golangci-lint: src/$module"
+  (cd "$root/src/$module" && "$linter" run --config "$root/.golangci.yml" ./...)
+done
 echo "golangci-lint: no findings"

@@ -16,4 +16,4 @@ draw() {
   bin/lab down >/dev/null
 }
 draw up.svg 0 "make up" "make up && .lab/bin/kubectl get nodes"
-draw preflight.svg 2 "A preflight stops the deploy" "make up OPS=src/test/acceptance/testdata/without-tags.yml"
+draw preflight.svg 2 "A preflight stops the deploy" "make up OPS=src/testbed/acceptance/testdata/without-tags.yml"

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"kubernetes-release/helpers/readywait"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/readywait"
 )
 
 const (

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/spelling"
+	"kubernetes-release/node"
+	"kubernetes-release/preflight"
 )
 
 // Provider identifies machines in one cloud and checks what a cluster requires there.

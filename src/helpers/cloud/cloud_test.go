@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 type fake struct{}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"kubernetes-release/helpers/kubeconfig"
+	"kubernetes-release/kubeconfig"
 )
 
 // nodeTimeout limits reading a Node. Before a control VM's first start there is no API server that answers.

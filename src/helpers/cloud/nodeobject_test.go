@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/apiclient"
 )
 
 // writeKubeletFiles writes what a kubelet has: a kubeconfig for the server, a client certificate and its key in one file.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 const timeout = 30 * time.Second

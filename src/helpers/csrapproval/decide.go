@@ -11,8 +11,8 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
-	"kubernetes-release/helpers/join"
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/join"
+	"kubernetes-release/node"
 )
 
 const (

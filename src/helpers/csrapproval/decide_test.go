@@ -19,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/node"
 )
 
 // ask describes a certificate request. request sets the empty fields to the values of a real kubelet.

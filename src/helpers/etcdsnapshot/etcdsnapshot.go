@@ -23,7 +23,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"kubernetes-release/helpers/etcdmembers"
+	"kubernetes-release/etcdmembers"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/strictjson"
 )

@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"time"
 
-	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/apiclient"
 )
 
 // memberTimeout bounds each request to a member.

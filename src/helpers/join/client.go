@@ -23,10 +23,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/certificate"
 
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/pki"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/node"
+	"kubernetes-release/pki"
 )
 
 // pairName is the name of the files in which kubelet keeps its client certificate (kubernetes pkg/kubelet/certificate/kubelet.go).

@@ -15,9 +15,9 @@ import (
 	"regexp"
 	"strings"
 
-	"kubernetes-release/helpers/boshdns"
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/strictjson"
+	"kubernetes-release/node"
 )
 
 // Without a cloud in which a machine can prove its identity, BOSH is asked: bosh-dns knows the address of each instance, and a request

@@ -33,9 +33,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 
-	"kubernetes-release/helpers/kubeconfig"
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
+	"kubernetes-release/kubeconfig"
+	"kubernetes-release/node"
 )
 
 const (

@@ -15,9 +15,9 @@ import (
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
 
-	"kubernetes-release/helpers/pki"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/pki"
 )
 
 // servingPairName is the name of the files in which kubelet keeps its serving certificate.

@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 // authority is a CA of kubelets.

@@ -23,10 +23,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/nodeobject"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/strictjson"
+	"kubernetes-release/node"
+	"kubernetes-release/nodeobject"
 )
 
 const (

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/apiclient"
 )
 
 // Load reads the kubeconfig file at path. Errors name the file, and wrap fs.ErrNotExist where there is none. The user agent is

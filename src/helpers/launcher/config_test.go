@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/strictjson"
+	"kubernetes-release/node"
 )
 
 const minimal = `"process": "x", "executable": "/bin/x"`

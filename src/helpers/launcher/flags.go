@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/node"
 )
 
 // flag is one flag of the final command line, with all its arguments.

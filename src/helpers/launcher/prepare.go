@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-release/helpers/resolvconf"
 	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/resolvconf"
 )
 
 // modprobeTimeout is how long the kernel modules of one process can take to load.

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/pki"
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/node"
+	"kubernetes-release/pki"
 )
 
 var (

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/apiclient"
 	"kubernetes-release/internal/poll"
 )
 

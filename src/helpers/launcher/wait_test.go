@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/helpers/apiclient"
+	"kubernetes-release/apiclient"
 	"kubernetes-release/internal/duration"
 )
 

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/helpers/nodeobject"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/nodeobject"
 )
 
 // Options of a drain.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 // world is a real API server with two nodes, on which pods run as far as the API knows: a fake kubelet ends those that are deleted.

@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
-	"kubernetes-release/helpers/boshdns"
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/boshdns"
+	"kubernetes-release/node"
 )
 
 // Prefix is that of the labels with which BOSH describes the instance of a Node. An admission policy refuses them from nodes.

@@ -20,10 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/helpers/addons"
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/addons"
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
+	"kubernetes-release/node"
 )
 
 const records = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 const nodeName = "ip-10-0-16-4.ec2.internal"

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/helpers/kubeconfig"
+	"kubernetes-release/kubeconfig"
 )
 
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"kubernetes-release/helpers/readywait"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/readywait"
 )
 
 // reportInterval is how often an unchanged reason is logged again.

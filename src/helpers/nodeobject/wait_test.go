@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"kubernetes-release/helpers/readywait"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
+	"kubernetes-release/readywait"
 )
 
 func TestCheckReady(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-release/helpers/node"
 	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/node"
 )
 
 // SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its meaning,

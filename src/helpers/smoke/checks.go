@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 
-	"kubernetes-release/helpers/nodeobject"
+	"kubernetes-release/nodeobject"
 )
 
 // steadyResponses is how many consecutive requests to a load balancer must succeed.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"kubernetes-release/helpers/addons"
+	"kubernetes-release/addons"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/strictjson"

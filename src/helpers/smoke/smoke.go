@@ -53,8 +53,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"kubernetes-release/helpers/smoke/fetch"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/smoke/fetch"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/duration"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 // world simulates everything that a cluster has in addition to its control plane: it marks pods as running, creates and deletes

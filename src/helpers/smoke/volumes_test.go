@@ -22,7 +22,7 @@ import (
 
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/eventually"
-	"kubernetes-release/test/kubetest"
+	"kubernetes-release/internal/kubetest"
 )
 
 const (

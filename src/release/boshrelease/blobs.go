@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
+	"kubernetes-release/release/progress"
 )
 
 // archivesAtOnce is how many archives are compressed in parallel.

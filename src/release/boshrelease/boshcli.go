@@ -20,8 +20,8 @@ import (
 	boshuuid "github.com/cloudfoundry/bosh-utils/uuid"
 	"github.com/cppforlife/go-semi-semantic/version"
 
-	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
+	"kubernetes-release/release/progress"
 )
 
 // boshCLI is what bosh-cli consists of, for one release folder.

@@ -27,7 +27,7 @@ type Builder struct {
 	Log io.Writer
 }
 
-// helperCommands are our programs that the jobs run, folders of src/cmd.
+// helperCommands are our programs that the jobs run, folders of src/helpers/cmd.
 var helperCommands = []string{"cloud-preflight", "kube-launcher", "kube-tools"}
 
 // smokeServer is our program in the image for the smoke tests.

@@ -60,7 +60,7 @@ func TestKubernetesKeepsItsModules(t *testing.T) {
 // uses it is compiled twice.
 func TestHelpersShareKubernetesModules(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}")
-	list.Dir = "../.."
+	list.Dir = "../../helpers"
 	for _, command := range helperCommands {
 		list.Args = append(list.Args, "./cmd/"+command)
 	}
@@ -80,7 +80,7 @@ func TestHelpersShareKubernetesModules(t *testing.T) {
 		}
 		shared++
 		if version != want {
-			t.Errorf("%s: src/go.mod has %s, the pin of Kubernetes %s", module, version, want)
+			t.Errorf("%s: src/helpers/go.mod has %s, the pin of Kubernetes %s", module, version, want)
 		}
 	}
 	if shared < 10 {

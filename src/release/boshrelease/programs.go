@@ -33,7 +33,7 @@ func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string
 		return err
 	}
 	programs := components.Programs{
-		Step: folder, Source: filepath.Join(b.Root, "src"), Output: bin,
+		Step: folder, Source: filepath.Join(b.Root, "src", "helpers"), Output: bin,
 		// gRPC's debug pages would make the linker keep every method, as in package components.
 		Flags:       []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
 		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},

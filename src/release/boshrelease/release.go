@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/archive"
 	"kubernetes-release/release/components"
+	"kubernetes-release/release/progress"
 )
 
 // layout must be incremented when this package changes the layout of the release, so that older tarballs are out of date.

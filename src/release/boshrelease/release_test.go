@@ -28,7 +28,7 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 		testfiles.Write(t, filepath.Join(root, file), content)
 	}
 	write("config/final.yml", "name: example\n")
-	write("src/go.mod", "module example\n\ngo 1.26\n")
+	write("src/helpers/go.mod", "module example\n\ngo 1.26\n")
 	pin, err := os.ReadFile("../../components/kubernetes/go.mod")
 	if err != nil {
 		t.Fatal(err)

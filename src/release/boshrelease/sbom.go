@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
-	"kubernetes-release/internal/progress"
+	"kubernetes-release/release/progress"
 	"kubernetes-release/release/sbom"
 )
 
@@ -24,7 +24,7 @@ func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) 
 	if err != nil {
 		return err
 	}
-	parts, err := sbom.Parts(ctx, filepath.Join(b.Root, "src"), packages)
+	parts, err := sbom.Parts(ctx, filepath.Join(b.Root, "src", "helpers"), packages)
 	if err != nil {
 		return err
 	}

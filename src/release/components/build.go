@@ -25,9 +25,9 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/internal/progress"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/release/execute"
+	"kubernetes-release/release/progress"
 )
 
 const (

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/filelock"
-	"kubernetes-release/internal/progress"
+	"kubernetes-release/release/progress"
 )
 
 // Lock waits until no other process builds in the same output folder, and keeps others out until unlock is called.

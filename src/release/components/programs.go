@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"kubernetes-release/internal/progress"
 	"kubernetes-release/release/execute"
+	"kubernetes-release/release/progress"
 )
 
 // Programs are programs of our own, which are built in one step.

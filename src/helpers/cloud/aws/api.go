@@ -24,8 +24,8 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 // api holds the clients of one run and records their calls.

@@ -21,9 +21,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/cloud"
 	"kubernetes-release/internal/strictjson"
+	"kubernetes-release/node"
 )
 
 var _ cloud.Attester = (*Provider)(nil)

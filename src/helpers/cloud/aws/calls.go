@@ -15,8 +15,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
-	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 // Page sizes are the maximum number of resources that one call returns. With more resources there are additional calls.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // check is one check of this provider. Its entry in checks is the only place where it is registered: the documentation's

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // Reasons to skip that several checks share.

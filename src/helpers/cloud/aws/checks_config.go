@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // checkConfigScope compares the region, the VPC and the endpoints that the cloud controller takes from its configuration with this

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/apiclient"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/apiclient"
+	"kubernetes-release/preflight"
 )
 
 func checkInstanceKnown(f *facts) preflight.Outcome {

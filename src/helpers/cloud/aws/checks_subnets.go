@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 func (f *facts) subnetsMissing() preflight.Outcome {

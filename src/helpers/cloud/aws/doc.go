@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"time"
 
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/cloud"
+	"kubernetes-release/preflight"
 )
 
 // Provider implements cloud.Provider. The zero value is ready for use on an instance; tests replace its parts.

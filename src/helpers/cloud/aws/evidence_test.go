@@ -2,7 +2,6 @@ package aws
 
 import (
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,14 +9,13 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/helpers/preflight"
-	"kubernetes-release/lab/awssim"
+	"kubernetes-release/preflight"
 )
 
 // recordedActions is what the simulator saw the programs of this release call, by program: the cloud controller manager in
-// lab/awssim, and the preflight here. To write it again:
+// src/testbed/awssim, and the preflight in src/testbed/preflight. To write it again, in src/testbed:
 //
-//	UPDATE_RECORDED=1 go test -count=1 -run 'Recorded' ./helpers/cloud/aws ./lab/awssim
+//	UPDATE_RECORDED=1 go test -count=1 -run 'Recorded' ./preflight ./awssim
 //
 // with AWS_CLOUD_CONTROLLER_MANAGER_BIN, ETCD_BIN and KUBERNETES_BIN_DIR set.
 const recordedActions = "testdata/recorded-actions.json"
@@ -146,39 +144,4 @@ func readRecorded(t *testing.T) map[string][]string {
 		t.Fatal(err)
 	}
 	return recorded
-}
-
-// TestRecordedPreflight compares the record with what the preflight calls on a control VM and a worker.
-func TestRecordedPreflight(t *testing.T) {
-	seen := map[string]bool{}
-	for _, role := range both {
-		i := simulatedInstance(1, role)
-		sim := simulate(t, func(w *awssim.World) {
-			w.Instances = []awssim.Instance{i}
-			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
-			w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
-			generated(t, w)
-		})
-		sim.run(t, i, role, func(_ *Provider, c *preflight.Config) {
-			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
-		})
-		for _, c := range sim.Calls("") {
-			for _, p := range c.Permissions {
-				seen[p] = true
-			}
-		}
-	}
-	got := slices.Sorted(maps.Keys(seen))
-	recorded := readRecorded(t)
-	if os.Getenv("UPDATE_RECORDED") != "" {
-		recorded["cloud-preflight"] = got
-		content, _ := json.MarshalIndent(recorded, "", "  ")
-		if err := os.WriteFile(recordedActions, append(content, '\n'), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if want := recorded["cloud-preflight"]; !slices.Equal(got, want) {
-		t.Errorf("the preflight called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./helpers/cloud/aws", got, want)
-	}
 }

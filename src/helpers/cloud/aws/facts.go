@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // source is one thing that is asked for. Checks list the sources that they need, so that only those are asked again.

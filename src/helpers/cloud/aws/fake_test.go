@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/cloud"
+	"kubernetes-release/node"
+	"kubernetes-release/preflight"
 )
 
 const (

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/cloud"
+	"kubernetes-release/preflight"
 )
 
 const testKey = TagPrefix + "prod"

@@ -12,7 +12,7 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // The fixes of findings are complete command lines: a test parses each with bash and with the AWS CLI, and runs it. A value that

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // Fixes that make subnets public. None of them changes a route table that other subnets use, in particular not a VPC's main one: those

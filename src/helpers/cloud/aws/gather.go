@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
-	"kubernetes-release/helpers/preflight"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 // gatherer asks for facts.

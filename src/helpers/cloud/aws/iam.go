@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // scope is what a permission is restricted to. The condition keys are those that AWS' service authorization reference lists for the
@@ -206,6 +206,11 @@ func whyPermission(action string) string {
 // those of cloud routes.
 func Actions(role preflight.Role, cloudRoutes bool) []string {
 	return policyNeeds{role: role, routes: cloudRoutes}.actions()
+}
+
+// Rare reports whether few clusters use an action, so that a check only warns when it is missing.
+func Rare(action string) bool {
+	return slices.ContainsFunc(permissions, func(p permission) bool { return p.action == action && p.rare })
 }
 
 func (n policyNeeds) actions() []string {

@@ -23,7 +23,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/node"
 )
 
 // instanceMetadata describes this machine according to instance metadata.

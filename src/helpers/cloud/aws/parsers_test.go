@@ -11,7 +11,7 @@ import (
 
 	"github.com/aws/smithy-go"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 func TestCloudConfig(t *testing.T) {

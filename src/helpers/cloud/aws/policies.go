@@ -10,7 +10,7 @@ import (
 	"strings"
 	"sync"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // The load balancer APIs do not support DryRun, and testing every permission would take too many calls for a deployment.

@@ -17,7 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
-	"kubernetes-release/helpers/node"
+	"kubernetes-release/node"
 )
 
 // An instance proves which one it is by a request to STS that it signs with its role's credentials and does not send. Whoever has the

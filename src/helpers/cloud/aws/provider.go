@@ -11,9 +11,9 @@ import (
 	"slices"
 	"time"
 
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/cloud"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
 )
 
 func (p *Provider) now() time.Time {

@@ -8,17 +8,19 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"kubernetes-release/helpers/apiclient"
-	"kubernetes-release/helpers/cloud"
-	"kubernetes-release/helpers/node"
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/apiclient"
+	"kubernetes-release/cloud"
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/node"
+	"kubernetes-release/preflight"
 )
 
 func text(r *preflight.Report) string {
@@ -467,6 +469,28 @@ func TestThousandsOfSubnets(t *testing.T) {
 	for _, e := range r.Explanations {
 		if len(e.Lines) > 30 {
 			t.Errorf("%d lines of explanation", len(e.Lines))
+		}
+	}
+}
+
+// TestReportsContainNoSecret searches reports and formatted values for the credentials.
+func TestReportsContainNoSecret(t *testing.T) {
+	f := newFake()
+	f.tags = nil
+	f.denied["ec2:DescribeSubnets"] = true
+	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
+	path := filepath.Join(t.TempDir(), "report.json")
+	if err := r.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	everything := string(content) + text(r) + fmt.Sprintf("%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken}, roleCredentials{AccessKeyID: testKeyID})
+	for _, secret := range []string{testSecret, testToken, testKeyID} {
+		if strings.Contains(everything, secret) {
+			t.Errorf("a secret is in the output")
 		}
 	}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines' instance profile

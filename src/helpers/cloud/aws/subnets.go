@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"kubernetes-release/helpers/preflight"
+	"kubernetes-release/preflight"
 )
 
 // regularZone is the type of the zones that can have load balancers; local and wavelength zones cannot.

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/preflight"
+)
+
+func newListCommand(providers []cloud.Provider) *cobra.Command {
+	var markdown bool
+	command := &cobra.Command{
+		Use:   "checks",
+		Short: "List the checks of all cloud providers",
+		Run: func(command *cobra.Command, _ []string) {
+			for _, p := range providers {
+				if markdown {
+					printMarkdown(command.OutOrStdout(), p.Checks())
+				} else {
+					printChecks(command.OutOrStdout(), p)
+				}
+			}
+		},
+	}
+	command.Flags().BoolVar(&markdown, "markdown", false, "print a table for the documentation, with the fix of each finding")
+	return command
+}
+
+func printChecks(w io.Writer, p cloud.Provider) {
+	for _, c := range p.Checks() {
+		fmt.Fprintf(w, "%-4s %-31s %-5s %-15s %s\n", p.Name(), c.ID, c.Severity, roles(c), c.Title)
+	}
+}
+
+func printMarkdown(w io.Writer, checks []preflight.Check) {
+	fmt.Fprintf(w, "There are %d checks:\n\n| id | passes if | a finding | on | uses | fix |\n|---|---|---|---|---|---|\n", len(checks))
+	for _, c := range checks {
+		effect := map[preflight.Severity]string{preflight.Fail: "fails", preflight.Warn: "warns"}[c.Severity]
+		if c.WarnsIf != "" {
+			effect += "; only warns: " + c.WarnsIf
+		}
+		var uses []string
+		for _, action := range c.Permissions {
+			uses = append(uses, "`"+action+"`")
+		}
+		fmt.Fprintf(w, "| [`%s`](#%s) | %s | %s | %s | %s | %s |\n", c.ID, c.Section, c.Title, effect, roles(c), strings.Join(uses, ", "), c.Fix)
+	}
+}
+
+func roles(c preflight.Check) string {
+	var names []string
+	for _, r := range c.Roles {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}

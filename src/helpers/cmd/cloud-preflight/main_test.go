@@ -1,0 +1,206 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/internal/cli"
+	"kubernetes-release/preflight"
+)
+
+// invoke runs the program with a configuration and returns its exit code and outputs.
+func invoke(t *testing.T, config string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "preflight.json")
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return run(append([]string{"--config", path}, args...)...)
+}
+
+// run runs the program with arguments and returns its exit code and outputs.
+func run(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	command := newCommand(&aws.Provider{})
+	command.SetOut(&out)
+	command.SetErr(&errs)
+	code = cli.Run(context.Background(), command, args, &errs)
+	return code, out.String(), errs.String()
+}
+
+const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
+
+func TestMissingIdentityIsAnError(t *testing.T) {
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
+	for _, mode := range []string{"warn", "off"} {
+		dir := t.TempDir()
+		identity, path := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json")
+		code, stdout, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", identity, "--report", path)
+		if code != exitCouldNotRun || !strings.Contains(stderr, identity) {
+			t.Errorf("mode %s: exit code %d\n%s", mode, code, stderr)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var report struct{ Verdict preflight.Verdict }
+		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError || strings.Contains(stdout, "PASSED") {
+			t.Errorf("mode %s: verdict %q, %v\n%s", mode, report.Verdict, err, stdout)
+		}
+	}
+	if code, _, stderr := invoke(t, good); code != exitFailed || !strings.Contains(stderr, "FAIL metadata-service") {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+}
+
+func TestCouldNotRun(t *testing.T) {
+	replace := func(before, after string) string { return strings.Replace(good, before, after, 1) }
+	for name, test := range map[string]struct {
+		config string
+		args   []string
+		want   string
+	}{
+		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean instance-cluster-tag?)`},
+		"unknown severity": {replace(`{}`, `{"clock": "no"}`), nil, `check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50]},
+		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `"modus"`},
+		"mode":             {replace("enforce", "on"), nil, `mode "on" is not one of`},
+		"role":             {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
+		"window":           {replace("0s", "soon"), nil, `"soon" is not a duration`},
+		"provider removed": {replace(`"aws"`, `"photon"`), nil, `cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`},
+		"provider":         {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is unknown (did you mean "aws"?)`},
+		"no cluster":       {replace(`"prod"`, `""`), nil, "cluster.name"},
+		"cloud.conf":       {replace(`"cloud_config_file": ""`, `"cloud_config_file": "/absent"`), nil, "/absent"},
+		"output":           {good, []string{"--output", "yaml"}, `--output "yaml" is not one of text, json`},
+		"timeout":          {good, []string{"--timeout", "0s"}, "not a positive duration"},
+		"argument":         {good, []string{"again"}, `"again"`},
+		"flag":             {good, []string{"--color"}, "--color"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, stdout, stderr := invoke(t, test.config, test.args...)
+			if code != exitCouldNotRun || !strings.Contains(stderr, test.want) || stdout != "" {
+				t.Errorf("exit code %d, want %q in\n%s", code, test.want, stderr)
+			}
+		})
+	}
+	if code, _, stderr := run(); code != exitCouldNotRun || !strings.Contains(stderr, "--config") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
+func TestOtherProviders(t *testing.T) {
+	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the built-in provider in 1.26", "azure": "successor cloud-provider-azure"} {
+		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
+		if code != 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
+		}
+	}
+}
+
+func TestPolicyCommand(t *testing.T) {
+	if code, stdout, stderr := run("iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn"); code != 0 || !json.Valid([]byte(stdout)) {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if code, stdout, stderr := run("iam-policy", "--role", "boss", "--cluster", "prod"); code != exitCouldNotRun || !strings.Contains(stderr, `role "boss"`) || stdout != "" {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	// ops-files/aws.yml always deploys the EBS CSI driver, so the documented command must include its permissions.
+	control := []string{"iam-policy", "--role", "control", "--cluster", "prod", "--vpc", "vpc-0123456789abcdef0"}
+	if code, stdout, stderr := run(control...); code != 0 || !strings.Contains(stdout, "ec2:CreateVolume") {
+		t.Errorf("exit code %d: no permission for volumes: %s", code, stderr)
+	}
+	if code, stdout, stderr := run(append(control, "--no-storage")...); code != 0 || strings.Contains(stdout, "ec2:CreateVolume") {
+		t.Errorf("exit code %d: --no-storage leaves volumes in: %s", code, stderr)
+	}
+	if code, _, stderr := run(append(control, "--no-storage", "--key", "arn:aws:kms:us-east-1:123456789012:key/x")...); code != exitCouldNotRun || !strings.Contains(stderr, "--no-storage") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	if code, stdout, _ := run("checks"); code != 0 || !strings.Contains(stdout, "instance-cluster-tag") {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, command := range []string{"", "iam-policy", "checks"} {
+		if code, stdout, stderr := run(append(strings.Fields(command), "--help")...); code != 0 || !strings.Contains(stdout, "Usage:") || stderr != "" {
+			t.Errorf("%s --help: exit code %d, %q, %q", command, code, stdout, stderr)
+		}
+	}
+}
+
+// compareGenerated compares the text between two markers in a file with what the code generates. UPDATE_DOCS=1 updates the file.
+func compareGenerated(t *testing.T, path, begin, end, want string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(content), begin)
+	old, after, ended := strings.Cut(rest, end)
+	if !found || !ended {
+		t.Fatalf("%s lacks %q or %q", path, begin, end)
+	}
+	if old == want {
+		return
+	}
+	if os.Getenv("UPDATE_DOCS") == "" {
+		t.Fatalf("%s is out of date; update it: UPDATE_DOCS=1 go test ./cmd/cloud-preflight", path)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+want+end+after), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTemplateListsTheChecks: the job's template rejects every other id, before there is a VM.
+func TestTemplateListsTheChecks(t *testing.T) {
+	var ids []string
+	for _, c := range (&aws.Provider{}).Checks() {
+		ids = append(ids, c.ID)
+	}
+	slices.Sort(ids)
+	const indent, width = "    ", 110
+	list, line := "\n", indent
+	for _, id := range ids {
+		if len(line)+len(id) > width {
+			list, line = list+strings.TrimRight(line, " ")+"\n", indent
+		}
+		line += id + " "
+	}
+	list += strings.TrimRight(line, " ") + "\n  "
+	compareGenerated(t, "../../../../jobs/cloud-provider/templates/preflight.json.erb", "checks = %w[", "]", list)
+}
+
+func TestDocumentedChecks(t *testing.T) {
+	const path = "../../../../docs/aws.md"
+	_, table, _ := run("checks", "--markdown")
+	compareGenerated(t, path, "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n", "<!-- end of checks -->\n", table)
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range (&aws.Provider{}).Checks() {
+		if c.Title == "" || c.Fix == "" || len(c.Roles) == 0 {
+			t.Errorf("the entry of %s is incomplete: %+v", c.ID, c)
+		}
+		if !slices.Contains(sections(string(content)), c.Section) {
+			t.Errorf("%s has no section %q, which %s refers to", path, c.Section, c.ID)
+		}
+	}
+}
+
+// sections are the headings of a Markdown page as URL fragments.
+func sections(page string) []string {
+	var fragments []string
+	for line := range strings.Lines(page) {
+		if heading, ok := strings.CutPrefix(line, "## "); ok {
+			fragments = append(fragments, strings.ReplaceAll(strings.ToLower(strings.TrimSpace(heading)), " ", "-"))
+		}
+	}
+	return fragments
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/kubeconfig"
+)
+
+func applyAddons() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "apply-addons",
+		Short: "Apply directories of manifests and delete objects that are no longer in them",
+	}
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that applies")
+	dirs := command.Flags().StringArray("dir", nil, "directory with manifests: *.yaml, *.yml, *.json; can be repeated")
+	if err := command.MarkFlagRequired("dir"); err != nil {
+		panic(err) // the flag has just been added
+	}
+	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
+	certificate := command.Flags().String("bootstrap-certificate", "", "client certificate of a member of system:masters, which applies what the identity of --kubeconfig may not")
+	key := command.Flags().String("bootstrap-key", "", "private key of --bootstrap-certificate")
+	command.MarkFlagsRequiredTogether("bootstrap-certificate", "bootstrap-key")
+	members := etcdMembersFlag(command)
+	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		options := addons.Options{Dirs: *dirs, KeepObsolete: *keepObsolete, EtcdMembers: members(), Timeout: *timeout}
+		if *images != "" {
+			loaded, err := addons.LoadImages(*images)
+			if err != nil {
+				return err
+			}
+			options.Images = loaded
+		}
+		config, err := kubeconfig.Load(*path)
+		if err != nil {
+			return err
+		}
+		if *certificate != "" {
+			options.Administrator = rest.CopyConfig(config)
+			options.Administrator.CertFile, options.Administrator.KeyFile = *certificate, *key
+		}
+		_, err = addons.Apply(command.Context(), config, options, slog.Default())
+		if err := noQuorumIsNoError(err); err != nil {
+			return fmt.Errorf("apply manifests in %s: %w", strings.Join(*dirs, ", "), err)
+		}
+		return nil
+	}
+	return command
+}

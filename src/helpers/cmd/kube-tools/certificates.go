@@ -1,0 +1,40 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/launcher"
+	"kubernetes-release/pki"
+)
+
+func checkRotation() *cobra.Command {
+	return deployedCommand("check-rotation", "Fail if VMs with these certificates and VMs with those of the last deploy would not trust each other",
+		func(deployed pki.Deployed, record string) error { return deployed.CheckRotation(record, time.Now()) })
+}
+
+func keepCertificates() *cobra.Command {
+	return deployedCommand("keep-certificates", "Record the certificates that the cluster is deployed with", pki.Deployed.Keep)
+}
+
+func deployedCommand(name, short string, run func(deployed pki.Deployed, record string) error) *cobra.Command {
+	command := &cobra.Command{Use: name, Short: short}
+	path := requirePath(command, "config", "configuration of the job's process, config/flags.json, which names its certificates")
+	record := requirePath(command, "record", "file with those of the last successful deploy")
+	private := command.Flags().String("service-account-key", "", "`file` with the key that signs tokens of service accounts")
+	public := command.Flags().String("service-account-public-keys", "", "`file` with the keys that verify them")
+	command.MarkFlagsRequiredTogether("service-account-key", "service-account-public-keys")
+	command.RunE = func(*cobra.Command, []string) error {
+		config, err := launcher.Load(*path)
+		if err != nil {
+			return err
+		}
+		deployed := pki.Deployed{Certificates: config.Certificates}
+		if *private != "" {
+			deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: *private, PublicKeys: *public}}
+		}
+		return run(deployed, *record)
+	}
+	return command
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/csiregistration"
+	"kubernetes-release/kubeconfig"
+	"kubernetes-release/node"
+)
+
+// csiCheckTimeout limits check-csi-driver, which wait-ready repeats.
+const csiCheckTimeout = 10 * time.Second
+
+func registerCSIDriver() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "register-csi-driver",
+		Short: "Register a CSI driver with this VM's kubelet, and answer kubelet until stopped",
+	}
+	driver := csiDriverFlags(command)
+	socket := requirePath(command, "socket", "socket to create in the directory that kubelet watches")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		plugin := driver()
+		plugin.Socket = *socket
+		return plugin.Serve(command.Context(), slog.Default())
+	}
+	return command
+}
+
+func checkCSIDriver() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "check-csi-driver",
+		Short: "Check once whether a CSI driver answers and this VM's kubelet has registered it",
+	}
+	driver := csiDriverFlags(command)
+	kubeconfigPath := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
+	nodePath := requirePath(command, "node", nodeUsage)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*nodePath)
+		if err != nil {
+			return err
+		}
+		client, err := kubeconfig.Client(*kubeconfigPath)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(command.Context(), csiCheckTimeout)
+		defer cancel()
+		return driver().Check(ctx, client, identity.Name)
+	}
+	return command
+}
+
+// csiDriverFlags adds the flags that name a driver.
+func csiDriverFlags(command *cobra.Command) func() csiregistration.Plugin {
+	driver := command.Flags().String("driver", "", "name of the driver")
+	if err := command.MarkFlagRequired("driver"); err != nil {
+		panic(err) // the flag has just been added
+	}
+	endpoint := requirePath(command, "endpoint", "socket of the driver")
+	return func() csiregistration.Plugin { return csiregistration.Plugin{Driver: *driver, Endpoint: *endpoint} }
+}

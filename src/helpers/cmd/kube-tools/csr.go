@@ -1,0 +1,68 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"kubernetes-release/csrapproval"
+	"kubernetes-release/join"
+	"kubernetes-release/kubeconfig"
+	"kubernetes-release/nodelabels"
+)
+
+func approveKubeletCSRs() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "approve-kubelet-csrs",
+		Short: "Let VMs join as nodes, label Nodes, and approve the certificates of kubelets until stopped",
+	}
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
+	configPath := requirePath(command, "config", "JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		hostname, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		settings, err := join.LoadServer(*configPath)
+		if err != nil {
+			return err
+		}
+		authority, err := newAuthority(settings)
+		if err != nil {
+			return err
+		}
+		certificate, err := tls.LoadX509KeyPair(settings.Certificate, settings.PrivateKey)
+		if err != nil {
+			return fmt.Errorf("certificate %s with private key %s: %w", settings.Certificate, settings.PrivateKey, err)
+		}
+		client, err := kubeconfig.Client(*path)
+		if err != nil {
+			return err
+		}
+		// The random part is needed: in containers, two VMs may have the same host name, and both would lead.
+		identity := fmt.Sprintf("%s_%s", hostname, uuid.NewUUID())
+		listener, err := net.Listen("tcp", settings.Listen)
+		if err != nil {
+			return err
+		}
+		// Every instance lets VMs join and labels Nodes; one of them approves.
+		group, ctx := errgroup.WithContext(command.Context())
+		group.Go(func() error {
+			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate)
+		})
+		instances := &nodelabels.Instances{Records: settings.Deployment.Records, Deployment: settings.Deployment.Name, Domain: settings.Deployment.Domain}
+		if attester(settings.Provider) != nil {
+			instances.Cloud = authority
+		}
+		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Labels, slog.Default()) })
+		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
+		return group.Wait()
+	}
+	return command
+}

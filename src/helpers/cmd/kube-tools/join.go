@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/join"
+	"kubernetes-release/kubeconfig"
+	"kubernetes-release/node"
+)
+
+// attesters are the clouds in which machines can prove their identity.
+var attesters = []cloud.Attester{&aws.Provider{}}
+
+// attester returns that of a cloud, or nil.
+func attester(provider string) cloud.Attester {
+	for _, a := range attesters {
+		if a.Name() == provider {
+			return a
+		}
+	}
+	return nil
+}
+
+// joinInterval is the time between two attempts to join.
+const joinInterval = 2 * time.Second
+
+func joinCluster() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "join",
+		Short: "Get the kubelet's first client certificate, unless it has one",
+	}
+	path := requirePath(command, "config", joinUsage)
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		client, err := newJoinClient(*path)
+		if err != nil {
+			return err
+		}
+		return client.Join(command.Context())
+	}
+	return command
+}
+
+const joinUsage = "JSON file with this VM and the endpoint, config/join.json of the job kubelet"
+
+func newJoinClient(path string) (*join.Client, error) {
+	config, err := join.LoadClient(path)
+	if err != nil {
+		return nil, err
+	}
+	identity, err := node.Load(config.Node)
+	if err != nil {
+		return nil, err
+	}
+	client := &join.Client{
+		URL: config.URL, CA: config.CA, APIServer: config.APIServer, Node: identity.Name, SecretFile: config.SecretFile,
+		CertificateDir: config.CertificateDir, Kubeconfig: config.Kubeconfig, TrustedCAs: config.TrustedCAs, SigningCA: config.SigningCA,
+		Timeout: config.Timeout.Std(), Interval: joinInterval, Log: slog.Default(), Now: time.Now,
+	}
+	if a := attester(config.Provider); a != nil {
+		client.Prover = a.NewProver(config.Cluster)
+	} else {
+		client.Prover = join.InstanceProver{Instance: config.Instance, SecretFile: config.SecretFile}
+	}
+	return client, nil
+}
+
+// renewTimeout limits the renewal of a kubelet's certificates, all kubelets of the deployment at the same time.
+const renewTimeout = 5 * time.Minute
+
+func renewKubeletCertificates() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "renew-kubelet-certificates",
+		Short: "Renew the kubelet's certificates, unless the CA that signs now has signed them",
+	}
+	path := requirePath(command, "config", joinUsage)
+	ctl := requirePath(command, "restart", "script that stops and starts kubelet, with the arguments stop and start")
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		client, err := newJoinClient(*path)
+		if err != nil || client.SigningCA == "" {
+			return err
+		}
+		client.Timeout = renewTimeout
+		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
+		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
+			for _, action := range []string{"stop", "start"} {
+				if output, err := exec.CommandContext(ctx, *ctl, action).CombinedOutput(); err != nil { //nolint:gosec // the job's own script
+					return fmt.Errorf("%s %s: %w: %s", *ctl, action, err, output)
+				}
+			}
+			return nil
+		})
+	}
+	return command
+}
+
+// newAuthority returns what knows the machines of a cluster.
+func newAuthority(config join.ServerConfig) (node.Authority, error) {
+	if a := attester(config.Provider); a != nil {
+		return a.NewAuthority(config.Cluster, config.Roles), nil
+	}
+	if config.Deployment.SecretFile == "" {
+		return nil, fmt.Errorf("cloud provider %q cannot prove the identity of machines, and deployment.secret_file is empty", config.Provider)
+	}
+	return &config.Deployment, nil
+}

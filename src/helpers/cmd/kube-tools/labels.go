@@ -1,0 +1,36 @@
+package main
+
+import (
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/kubeconfig"
+	"kubernetes-release/node"
+	"kubernetes-release/nodelabels"
+)
+
+func keepNodeLabels() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "keep-node-labels",
+		Short: "Keep labels on this VM's Node until stopped",
+	}
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that labels")
+	file := requirePath(command, "node", nodeUsage)
+	labels := command.Flags().StringToString("label", nil, "NAME=VALUE of a label; repeat it or separate them with commas")
+	if err := command.MarkFlagRequired("label"); err != nil {
+		panic(err) // the flag has just been added
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		identity, err := node.Load(*file)
+		if err != nil {
+			return err
+		}
+		client, err := kubeconfig.Client(*path)
+		if err != nil {
+			return err
+		}
+		return nodelabels.Keep(command.Context(), client, identity.Name, *labels, slog.Default())
+	}
+	return command
+}

@@ -1,0 +1,29 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/settings"
+)
+
+func checkSettings() *cobra.Command {
+	return settingsCommand("check-settings", "Fail if a setting differs from what the cluster was deployed with", settings.Settings.Check)
+}
+
+func keepSettings() *cobra.Command {
+	return settingsCommand("keep-settings", "Record the settings that the cluster is deployed with", settings.Settings.Keep)
+}
+
+func settingsCommand(name, short string, run func(settings.Settings, string) error) *cobra.Command {
+	command := &cobra.Command{Use: name, Short: short}
+	path := requirePath(command, "settings", "JSON file with settings that cannot change, by property")
+	record := requirePath(command, "record", "file with those of the last successful deploy")
+	command.RunE = func(*cobra.Command, []string) error {
+		loaded, err := settings.Load(*path)
+		if err != nil {
+			return err
+		}
+		return run(loaded, *record)
+	}
+	return command
+}

@@ -1,0 +1,154 @@
+package acceptance
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/internal/tail"
+)
+
+func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
+	l := deployed(t)
+	var nodes struct {
+		Items []struct {
+			Metadata struct {
+				Name   string
+				Labels map[string]string
+			}
+			Spec struct {
+				ProviderID string
+				Taints     []struct{ Key string }
+			}
+			Status struct {
+				Conditions []struct{ Type, Status string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "get", "nodes", "-o", "json")), &nodes); err != nil {
+		t.Fatal(err)
+	}
+	if len(nodes.Items) != 1 {
+		t.Fatalf("%d nodes, want 1", len(nodes.Items))
+	}
+	node := nodes.Items[0]
+	if !strings.HasSuffix(node.Metadata.Name, ".ec2.internal") {
+		t.Errorf("node name %q is not the instance's private DNS name", node.Metadata.Name)
+	}
+	if !strings.HasPrefix(node.Spec.ProviderID, "aws:///us-east-1a/i-") {
+		t.Errorf("provider id %q, want aws:///us-east-1a/i-…", node.Spec.ProviderID)
+	}
+	if got := node.Metadata.Labels["topology.kubernetes.io/zone"]; got != "us-east-1a" {
+		t.Errorf("zone label %q, want us-east-1a: the cloud controller sets it", got)
+	}
+	for _, taint := range node.Spec.Taints {
+		t.Errorf("node still has the taint %s", taint.Key)
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == "Ready" && c.Status != "True" {
+			t.Errorf("node is not Ready: %s", c.Status)
+		}
+	}
+}
+
+// TestLoadBalancerForwardsRequests reaches Services of type LoadBalancer from outside the VMs.
+func TestLoadBalancerForwardsRequests(t *testing.T) {
+	l := deployed(t)
+	for _, kind := range []string{"classic", "nlb"} {
+		t.Run(kind, func(t *testing.T) {
+			name := "lb-" + kind
+			l.mustKubectl(t, loadBalancerManifest(name, kind, l.smokeImage(t)), "apply", "-f", "-")
+			t.Cleanup(func() {
+				l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=90s")
+			})
+			host := l.loadBalancerHost(t, name, 2*time.Minute)
+			if !strings.HasSuffix(host, ".amazonaws.com") {
+				t.Errorf("host name %q is not one of AWS", host)
+			}
+			pods := l.mustKubectl(t, "", "-n", name, "get", "pods", "-o", "name")
+			waitFor(t, 2*time.Minute, "HTTP through "+host, func() error {
+				body, err := l.get(host)
+				if err != nil {
+					return err
+				}
+				if body == "" || !strings.Contains(pods, body) {
+					return fmt.Errorf("response %q is not the name of one of the pods %q", body, pods)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
+	l := deployed(t)
+	pids := func() string {
+		return l.ssh(t, "control/0", "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")
+	}
+	before := pids()
+	if strings.Count(before, "\n") < 8 {
+		t.Fatalf("too few pidfiles:\n%s", before)
+	}
+	start := time.Now()
+	out, err := l.up()
+	if err != nil {
+		t.Fatalf("second up: %v\n%s", err, tail.Lines(out, 40))
+	}
+	t.Logf("second up took %s", time.Since(start).Round(100*time.Millisecond))
+	if after := pids(); after != before {
+		t.Errorf("processes were restarted; before:\n%s\nafter:\n%s", before, after)
+	}
+}
+
+// TestUntaggedInstanceStopsTheDeploy checks what an operator sees when the cluster tag is missing.
+func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
+	l := own(t)
+	l.ops = []string{"src/testbed/acceptance/testdata/without-tags.yml"}
+	out, err := l.up()
+	if err == nil {
+		t.Fatalf("an untagged instance was deployed:\n%s", tail.Lines(out, 40))
+	}
+	for _, want := range []string{
+		"pre-start",                      // the script that failed
+		"i-",                             // the resource
+		"kubernetes.io/cluster/lab",      // the missing tag
+		"aws ec2 create-tags",            // the command that fixes it
+		"Key=kubernetes.io/cluster/lab,", // with the tag
+	} {
+		if !strings.Contains(tail.Lines(out, 40), want) {
+			t.Errorf("the end of the output does not say %q", want)
+		}
+	}
+	if t.Failed() {
+		t.Logf("output:\n%s", tail.Lines(out, 60))
+	}
+}
+
+// smokeImage returns the test image that is part of the release.
+func (l *lab) smokeImage(t *testing.T) string {
+	t.Helper()
+	var images map[string]string
+	if err := json.Unmarshal([]byte(l.ssh(t, "control/0", "cat", "/var/vcap/packages/images/images.json")), &images); err != nil {
+		t.Fatal(err)
+	}
+	if images["smoke-test"] == "" {
+		t.Fatalf("images.json has no smoke-test: %v", images)
+	}
+	return images["smoke-test"]
+}
+
+func loadBalancerManifest(name, kind, image string) string {
+	data, err := os.ReadFile(filepath.Join("testdata", "load-balancer.yml"))
+	if err != nil {
+		panic(err)
+	}
+	annotations := "{}"
+	if kind == "nlb" {
+		annotations = `{service.beta.kubernetes.io/aws-load-balancer-type: nlb}`
+	}
+	return strings.NewReplacer("NAME", name, "ANNOTATIONS", annotations, "IMAGE", image).Replace(string(data))
+}

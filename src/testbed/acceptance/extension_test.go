@@ -1,0 +1,119 @@
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// checkAPIServersReachPods asks each API server for what only a pod on a worker can answer: a webhook, an aggregated API, and the
+// proxies of Services and pods.
+func (l *lab) checkAPIServersReachPods(t *testing.T, controlVMs int) {
+	l.deployExtension(t)
+	for n := range controlVMs {
+		instance := fmt.Sprintf("control/%d", n)
+		api := func(arguments ...string) (string, error) {
+			return l.run(time.Minute, append([]string{"ssh", instance, "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443"}, arguments...)...)
+		}
+		expect := func(what, want string, arguments ...string) {
+			t.Helper()
+			waitFor(t, time.Minute, what+" by the API server of "+instance, func() error {
+				out, err := api(arguments...)
+				if !strings.Contains(out, want) {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				return nil
+			})
+		}
+		name := fmt.Sprintf("created-by-%d", n)
+		expect("allowed by the webhook", "configmap/"+name+" created", "-n", "extension", "create", "configmap", name)
+		labeled := fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden-%d", "labels": {"forbidden": ""}}}`, n)
+		expect("denied by the webhook", "the webhook of the acceptance tests forbids it",
+			"-n", "extension", "create", "--raw", "/api/v1/namespaces/extension/configmaps", "-f", l.vmFile(t, instance, labeled))
+		expect("aggregated API", "from a pod", "get", "--raw", "/apis/acceptance.example.com/v1/greetings/hello")
+		expect("proxy of a Service", "from a pod", "get", "--raw", "/api/v1/namespaces/extension/services/https:extension:443/proxy/apis/acceptance.example.com/v1/greetings/hello")
+		pod := l.mustKubectl(t, "", "-n", "extension", "get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
+		expect("proxy of a pod", "from a pod", "get", "--raw", "/api/v1/namespaces/extension/pods/https:"+pod+":8443/proxy/apis/acceptance.example.com/v1/greetings/hello")
+	}
+}
+
+// vmFile writes a file on an instance and returns its path.
+func (l *lab) vmFile(t *testing.T, instance, content string) string {
+	t.Helper()
+	const path = "/var/vcap/data/acceptance.json"
+	l.ssh(t, instance, "sh", "-c", fmt.Sprintf("printf '%%s' '%s' > %s", content, path))
+	return path
+}
+
+// deployExtension starts test/extension in a pod on worker/0 and registers it.
+func (l *lab) deployExtension(t *testing.T) {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "extension")
+	build := exec.Command("go", "build", "-o", program, "kubernetes-release/testbed/extension")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	upload := l.command(ctx, "ssh", "worker/0", "sh", "-c", "mkdir -p /var/vcap/data/extension && cat > /var/vcap/data/extension/extension && chmod 0755 /var/vcap/data/extension/extension")
+	upload.Stdin = bytes.NewReader(content)
+	if out, err := output(ctx, upload); err != nil {
+		t.Fatalf("upload: %v\n%s", err, out)
+	}
+	manifest, err := os.ReadFile("testdata/extension.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key := selfSigned(t, "extension.extension.svc")
+	text := strings.NewReplacer("IMAGE", l.smokeImage(t), "CERTIFICATE", certificate, "PRIVATE-KEY", key).Replace(string(manifest))
+	l.mustKubectl(t, text, "apply", "-f", "-")
+	t.Cleanup(func() {
+		l.mustKubectl(t, "", "delete", "apiservice/v1.acceptance.example.com", "validatingwebhookconfiguration/acceptance.example.com", "namespace/extension", "--timeout=90s")
+	})
+	l.mustKubectl(t, "", "-n", "extension", "rollout", "status", "deployment/extension", "--timeout=90s")
+}
+
+// selfSigned returns a certificate and its private key, both in PEM and base64.
+func selfSigned(t *testing.T, host string) (certificate, privateKey string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return text("CERTIFICATE", der), text("PRIVATE KEY", keyDER)
+}

@@ -1,0 +1,211 @@
+// Package acceptance deploys the dev release tarball in labs and uses the clusters as an operator would: it runs bin/lab and
+// kubectl. It requires root and what `make release lab` builds; set ACCEPTANCE=1 when both are available.
+package acceptance
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/tail"
+	"kubernetes-release/testbed/lab/vm"
+)
+
+// deployTimeout limits one `lab up`, which takes a few minutes at most on an idle machine.
+const deployTimeout = 15 * time.Minute
+
+var repo = func() string {
+	dir, err := filepath.Abs("../../..")
+	if err != nil {
+		panic(err)
+	}
+	return dir
+}()
+
+// lab is one lab with a state directory of its own.
+type lab struct {
+	state    string
+	releases []string // tarballs, unless it is only that of `make release`
+	base     []string // replaces the ops-files of `make up`, unless empty
+	ops      []string // additional ops-files
+	vars     []string
+}
+
+var shared struct {
+	sync.Once
+	lab *lab
+	err error
+	log string
+}
+
+func TestMain(m *testing.M) {
+	vm.MaybeRunInit()
+	if os.Getenv("ACCEPTANCE") == "" {
+		fmt.Println("acceptance tests skipped: they require root and a built release; `make test-lab` runs them")
+		return
+	}
+	code := m.Run()
+	if shared.lab != nil {
+		if out, err := shared.lab.run(5*time.Minute, "down"); err != nil {
+			fmt.Printf("lab down: %v\n%s", err, out)
+			code = 1
+		}
+		_ = os.RemoveAll(shared.lab.state)
+	}
+	os.Exit(code)
+}
+
+// deployed returns the lab that tests share, and deploys it on first use. A test must leave it as it found it.
+func deployed(t *testing.T) *lab {
+	t.Helper()
+	shared.Do(func() {
+		state, err := os.MkdirTemp("", "kubernetes-lab-")
+		if err != nil {
+			shared.err = err
+			return
+		}
+		shared.lab = &lab{state: state}
+		shared.log, shared.err = shared.lab.up()
+	})
+	if shared.err != nil {
+		t.Fatalf("the lab was not deployed: %v\n%s", shared.err, tail.Lines(shared.log, 60))
+	}
+	return shared.lab
+}
+
+// own returns a lab for one test, which removes it at its end.
+func own(t *testing.T) *lab {
+	t.Helper()
+	state, err := os.MkdirTemp("", "kubernetes-lab-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &lab{state: state}
+	t.Cleanup(func() {
+		if out, err := l.run(5*time.Minute, "down"); err != nil {
+			t.Errorf("lab down: %v\n%s", err, out)
+		}
+		_ = os.RemoveAll(state)
+	})
+	return l
+}
+
+// upArgs returns the arguments that `make up` passes to bin/lab, with this lab's ops-files and variables.
+func (l *lab) upArgs() []string {
+	base := l.base
+	if base == nil {
+		base = []string{"ops-files/single-vm.yml", "ops-files/aws.yml", "ops-files/lab.yml"}
+	}
+	args := []string{"up"}
+	for _, r := range l.releases {
+		args = append(args, "--release", r)
+	}
+	for _, o := range slices.Concat(base, l.ops) {
+		args = append(args, "-o", o)
+	}
+	for _, v := range l.vars {
+		args = append(args, "-v", v)
+	}
+	return args
+}
+
+func (l *lab) up() (string, error) { return l.run(deployTimeout, l.upArgs()...) }
+
+// command returns the command that runs bin/lab with args on this lab.
+func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
+	args = append([]string{args[0], "--state", l.state}, args[1:]...)
+	cmd := exec.CommandContext(ctx, filepath.Join(repo, "bin/lab"), args...)
+	cmd.Dir = repo
+	return cmd
+}
+
+// run runs bin/lab and returns what it printed.
+func (l *lab) run(timeout time.Duration, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return output(ctx, l.command(ctx, args...))
+}
+
+// kubectl runs kubectl as cluster administrator.
+func (l *lab) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(l.state, "bin/kubectl"), append([]string{"--kubeconfig", filepath.Join(l.state, "kubeconfig")}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return output(ctx, cmd)
+}
+
+// mustKubectl runs kubectl and fails the test if it fails.
+func (l *lab) mustKubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := l.kubectl(t, stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+// ssh runs a command as root on an instance.
+func (l *lab) ssh(t *testing.T, instance string, argv ...string) string {
+	t.Helper()
+	out, err := l.run(time.Minute, append([]string{"ssh", instance}, argv...)...)
+	if err != nil {
+		t.Fatalf("lab ssh %s %q: %v\n%s", instance, argv, err, out)
+	}
+	return strings.TrimSpace(out)
+}
+
+func output(ctx context.Context, cmd *exec.Cmd) (string, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = 10 * time.Second
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = errors.Join(ctx.Err(), err)
+	}
+	return out.String(), err
+}
+
+// waitFor repeats a check of a cluster until it succeeds.
+func waitFor(t *testing.T, timeout time.Duration, what string, check func() error) {
+	t.Helper()
+	eventually.SucceedsEvery(t, timeout, time.Second, what, check)
+}
+
+// loadBalancerHost waits until the load balancer of the Service web has a host name.
+func (l *lab) loadBalancerHost(t *testing.T, namespace string, timeout time.Duration) string {
+	t.Helper()
+	var host string
+	waitFor(t, timeout, "host name of the load balancer of "+namespace, func() error {
+		out, err := l.kubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
+		switch {
+		case err != nil:
+			return fmt.Errorf("%w: %s", err, out)
+		case out == "":
+			return errors.New("none yet")
+		}
+		host = out
+		return nil
+	})
+	return host
+}
+
+// get requests http://HOST/ from this machine, which resolves host names as clients of the lab do, and returns the body.
+func (l *lab) get(host string) (string, error) {
+	out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return strings.TrimSpace(out), nil
+}

@@ -1,0 +1,193 @@
+// Package verdicts runs the preflight of AWS in random accounts and judges its verdicts.
+package verdicts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/accounts"
+	"kubernetes-release/testbed/awssim"
+)
+
+// Account returns the random account with this seed; every eighth is right.
+func Account(seed uint64) (*accounts.Account, error) {
+	a, err := accounts.New(rand.New(rand.NewPCG(seed, 8)), policy)
+	if err == nil && seed%8 != 0 {
+		a.Break()
+	}
+	return a, err
+}
+
+// policy is what cloud-preflight iam-policy prints.
+func policy(role preflight.Role, cluster, partition string) ([]byte, error) {
+	p, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true})
+	if err != nil {
+		return nil, err
+	}
+	return p.JSON()
+}
+
+// Judge runs preflights. The programs' environment is the process's, so there can be only one at a time.
+type Judge struct {
+	api, metadata       *httptest.Server
+	apiNow, metadataNow atomic.Pointer[http.Handler]
+	restore             []func()
+}
+
+// NewJudge starts the servers that preflights call. The caller must call Close.
+func NewJudge() *Judge {
+	j := &Judge{}
+	serve := func(current *atomic.Pointer[http.Handler]) *httptest.Server {
+		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*current.Load()).ServeHTTP(w, r) }))
+	}
+	j.api, j.metadata = serve(&j.apiNow), serve(&j.metadataNow)
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": j.api.URL, "AWS_CA_BUNDLE": ""} {
+		before, ok := os.LookupEnv(name)
+		_ = os.Setenv(name, value)
+		j.restore = append(j.restore, func() {
+			if ok {
+				_ = os.Setenv(name, before)
+			} else {
+				_ = os.Unsetenv(name)
+			}
+		})
+	}
+	return j
+}
+
+// Close stops the servers and restores the environment.
+func (j *Judge) Close() {
+	j.api.Close()
+	j.metadata.Close()
+	for _, restore := range j.restore {
+		restore()
+	}
+}
+
+// use lets the servers answer for a simulator, and instance metadata for the account's instance.
+func (j *Judge) use(sim *awssim.Simulator, a *accounts.Account) {
+	source := netip.AddrPortFrom(a.World.Instances[a.Self].Address, 1024).String()
+	answer := sim.MetadataServer().Handler
+	var metadata http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = source
+		answer.ServeHTTP(w, r)
+	})
+	api := sim.Handler()
+	j.metadataNow.Store(&metadata)
+	j.apiNow.Store(&api)
+}
+
+// Preflight returns the report of the account's instance.
+func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.Report, error) {
+	sim, err := awssim.New(a.World, awssim.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sim.Close() }()
+	j.use(sim, a)
+	address := a.World.Instances[a.Self].Address
+	provider := &aws.Provider{
+		MetadataEndpoint: j.metadata.URL, Reachable: func(string) error { return nil },
+		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{address}, nil },
+	}
+	started := time.Now()
+	out, err := provider.Preflight(ctx, cloud.Request{Config: a.Config})
+	if err != nil {
+		return nil, err
+	}
+	return preflight.NewReport(a.Config, out.Results, started, time.Since(started)), nil
+}
+
+// Wrong compares a report with what is wrong in the account, and returns how the verdict is wrong, or "". A verdict is right if it is
+// that of the account, or if it passes an account in which the only problem is a permission that the report warns of by name.
+func Wrong(r *preflight.Report, problems []accounts.Problem) string {
+	failed := r.Verdict == preflight.VerdictFailed
+	switch {
+	case failed && len(problems) == 0:
+		return "the preflight fails, but nothing is wrong"
+	case failed:
+		return ""
+	}
+	for _, p := range problems {
+		if p.Action == "" || !named(r, p.Action) {
+			return "the preflight passes, but: " + p.String()
+		}
+	}
+	return ""
+}
+
+// named reports whether a finding is about the action.
+func named(r *preflight.Report, action string) bool {
+	return slices.ContainsFunc(r.Results, func(result preflight.Result) bool {
+		return slices.ContainsFunc(result.Findings, func(f preflight.Finding) bool {
+			return slices.Contains(strings.Split(f.Resource, ", "), action)
+		})
+	})
+}
+
+// Score is the result of many accounts.
+type Score struct {
+	Accounts, Right int
+	Failed          int // accounts that the preflight failed
+	Took            time.Duration
+}
+
+// String is the share that was judged right.
+func (s Score) String() string {
+	return fmt.Sprintf("%d of %d random accounts judged right (%.2f %%); %d of them failed; %.1f ms each", s.Right, s.Accounts,
+		100*float64(s.Right)/float64(max(1, s.Accounts)), s.Failed, float64(s.Took.Milliseconds())/float64(max(1, s.Accounts)))
+}
+
+// Try judges the accounts with the seeds first, first+1 and so on, and calls wrong for each wrong verdict.
+func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, why string)) (Score, error) {
+	j := NewJudge()
+	defer j.Close()
+	score := Score{Accounts: count}
+	started := time.Now()
+	for seed := first; seed < first+uint64(count); seed++ {
+		a, err := Account(seed)
+		if err != nil {
+			return score, fmt.Errorf("account %d: %w", seed, err)
+		}
+		var problems []accounts.Problem
+		var modelErr error
+		var model sync.WaitGroup
+		model.Go(func() { problems, modelErr = a.Problems(ctx) })
+		r, err := j.Preflight(ctx, a)
+		model.Wait()
+		if err := errors.Join(err, modelErr); err != nil {
+			return score, fmt.Errorf("account %d (%v): %w", seed, a, err)
+		}
+		if r.Verdict == preflight.VerdictFailed {
+			score.Failed++
+		}
+		if why := Wrong(r, problems); why != "" {
+			wrong(seed, fmt.Sprintf("%v: %s\n%s", a, why, text(r)))
+			continue
+		}
+		score.Right++
+	}
+	score.Took = time.Since(started)
+	return score, nil
+}
+
+func text(r *preflight.Report) string {
+	var b bytes.Buffer
+	preflight.Printer{}.Findings(&b, r)
+	return b.String()
+}

@@ -1,0 +1,87 @@
+package verdicts
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/accounts"
+)
+
+var (
+	firstSeed = flag.Uint64("first", 1, "seed of the first random account")
+	count     = flag.Int("accounts", 0, "random accounts; 0: 200, or 40 in short mode")
+)
+
+// TestVerdicts: no verdict about a random account is wrong.
+func TestVerdicts(t *testing.T) {
+	tried := *count
+	if tried == 0 {
+		tried = 200
+		if testing.Short() {
+			tried = 40
+		}
+	}
+	score, err := Try(t.Context(), *firstSeed, tried, func(seed uint64, why string) {
+		t.Errorf("to repeat: go test ./accounts/verdicts -run TestVerdicts -first %d -accounts 1\n%s", seed, why)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if score.Accounts > 10 && (score.Failed < score.Accounts/10 || score.Failed > score.Accounts*19/20) {
+		t.Errorf("the accounts prove little: %v", score)
+	}
+	t.Log(score)
+}
+
+// TestWrongVerdictsAreFound: a verdict that does not fit the account is wrong.
+func TestWrongVerdictsAreFound(t *testing.T) {
+	report := func(verdict preflight.Verdict, warned ...string) *preflight.Report {
+		var findings []preflight.Finding
+		for _, action := range warned {
+			findings = append(findings, preflight.Finding{Resource: action})
+		}
+		return &preflight.Report{Verdict: verdict, Results: []preflight.Result{{Findings: findings}}}
+	}
+	denied := accounts.Problem{Action: "ec2:CreateRoute", Text: "denied"}
+	for name, test := range map[string]struct {
+		report   *preflight.Report
+		problems []accounts.Problem
+		want     string
+	}{
+		"right pass":             {report(preflight.VerdictPassed), nil, ""},
+		"right failure":          {report(preflight.VerdictFailed), []accounts.Problem{denied}, ""},
+		"failure for nothing":    {report(preflight.VerdictFailed), nil, "nothing is wrong"},
+		"pass of a problem":      {report(preflight.VerdictPassed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
+		"pass of a denied call":  {report(preflight.VerdictPassed), []accounts.Problem{denied}, "ec2:CreateRoute"},
+		"pass with a warning":    {report(preflight.VerdictPassed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
+		"warning of another one": {report(preflight.VerdictPassed, "ec2:DeleteRoute"), []accounts.Problem{denied}, "ec2:CreateRoute"},
+	} {
+		if got := Wrong(test.report, test.problems); got != "" && test.want == "" || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestBreaksCombine: each break is possible after each other one. Seed 5230 takes the public subnets' table away first.
+func TestBreaksCombine(t *testing.T) {
+	for _, seed := range []uint64{5230, 5231, 5233} {
+		if _, err := Account(seed); err != nil {
+			t.Errorf("%d: %v", seed, err)
+		}
+	}
+}
+
+// TestWrongVerdictsOfBefore repeats accounts that were judged wrong once.
+func TestWrongVerdictsOfBefore(t *testing.T) {
+	for _, seed := range []uint64{
+		8163,                               // a worker with one security group may not list groups, and does not have to
+		2716, 3175, 4086, 4611, 4652, 5849, // pod routes, and an instance whose cluster tag has another value
+	} {
+		_, err := Try(t.Context(), seed, 1, func(_ uint64, why string) { t.Errorf("seed %d: %s", seed, why) })
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+package awssim
+
+import (
+	"encoding/xml"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"kubernetes-release/testbed/awssim/wire"
+)
+
+// maxObject is the maximum size of an object in bytes. Objects are in memory.
+const maxObject = 256 << 20
+
+// s3Service is the part of S3 that every API has. Its actions are methods on paths, not entries of a table.
+var s3Service = &service{
+	name: "s3", signing: "s3", denied: "AccessDenied",
+	authErrors: map[error]*wire.Error{
+		errNoAuthentication: {Code: "AccessDenied", Message: "Access Denied", Status: 403},
+		errUnknownKey:       {Code: "InvalidAccessKeyId", Message: "The AWS Access Key Id you provided does not exist in our records.", Status: 403},
+		errExpired:          {Code: "ExpiredToken", Message: "The provided token has expired.", Status: 400},
+		errSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your key and signing method.", Status: 403},
+		errPast:             {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
+		errFuture:           {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
+	},
+}
+
+// objectRequest is a request with the bucket in the path (Amazon S3 user guide, "Path-style requests").
+type objectRequest struct {
+	method, bucket, key string
+	prefix              string // of the names to list
+	content             []byte
+}
+
+// action is the action of IAM that the request requires; empty if it is not simulated.
+func (r objectRequest) action() string {
+	switch {
+	case r.method == http.MethodPut && r.key == "":
+		return "CreateBucket"
+	case r.method == http.MethodPut:
+		return "PutObject"
+	case r.method == http.MethodGet && r.key != "":
+		return "GetObject"
+	case r.method == http.MethodGet:
+		return "ListBucket"
+	}
+	return ""
+}
+
+// serveObjects serves and records a request to S3.
+func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth authorization) {
+	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxObject))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+		return
+	}
+	request := objectRequest{method: r.Method, prefix: r.URL.Query().Get("prefix"), content: content}
+	request.bucket, request.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	entry := Call{
+		Service: s3Service.name, Action: request.action(), Source: host(r.RemoteAddr), RequestID: requestID(), Status: http.StatusOK,
+		Params: map[string]string{"bucket": request.bucket, "key": request.key},
+	}
+	response, refused := s.object(r, request, auth, &entry)
+	w.Header().Set("x-amz-request-id", entry.RequestID)
+	if refused != nil {
+		entry.Status, entry.Code = refused.HTTPStatus(), refused.Code
+		w.Header().Set("Content-Type", "application/xml")
+		w.WriteHeader(entry.Status)
+		response = marshalXML(struct {
+			XMLName       xml.Name `xml:"Error"`
+			Code, Message string
+		}{Code: refused.Code, Message: refused.Message})
+	}
+	s.remember(entry)
+	_, _ = w.Write(response) // fails if the client has closed the connection
+}
+
+// object authenticates and runs a request under the lock. It returns the content of an object that is read.
+func (s *Simulator) object(r *http.Request, request objectRequest, auth authorization, entry *Call) ([]byte, *wire.Error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	entry.Time = s.now()
+	who, err := s.authenticate(r, auth, request.content)
+	if err != nil {
+		return nil, s3Service.authErrors[err]
+	}
+	entry.Principal, entry.Instance = who.ARN, who.Instance
+	if entry.Action == "" {
+		s.log.Warn("a request to S3 that is not simulated", "method", request.method, "path", r.URL.Path)
+		return nil, &wire.Error{Code: "NotImplemented", Message: "A header you provided implies functionality that is not implemented.", Status: http.StatusNotImplemented}
+	}
+	c := &call{World: s.world, sim: s, service: s3Service, action: entry.Action, principal: who, now: s.now()}
+	response, err := c.runObject(request)
+	entry.Permissions = c.required
+	if err == nil && entry.Action == "CreateBucket" {
+		err = s.commit()
+	}
+	return response, s.asAPIError(s3Service, err)
+}
+
+func (c *call) runObject(r objectRequest) ([]byte, error) {
+	resource := r.bucket
+	if r.key != "" {
+		resource += "/" + r.key
+	}
+	if err := c.allow(target{arn: strings.Join([]string{"arn", c.Partition, "s3", "", "", resource}, ":")}); err != nil {
+		return nil, err
+	}
+	path := r.bucket + "/" + r.key
+	switch {
+	case c.action == "CreateBucket" && slices.Contains(c.Buckets, r.bucket):
+		return nil, &wire.Error{Code: "BucketAlreadyOwnedByYou", Message: "Your previous request to create the named bucket succeeded and you already own it.", Status: http.StatusConflict}
+	case c.action == "CreateBucket":
+		c.Buckets = append(c.Buckets, r.bucket)
+	case !slices.Contains(c.Buckets, r.bucket):
+		return nil, &wire.Error{Code: "NoSuchBucket", Message: "The specified bucket does not exist", Status: http.StatusNotFound}
+	case c.action == "PutObject":
+		c.sim.objects[path] = r.content
+	case c.action == "ListBucket":
+		return c.listObjects(path, r.prefix)
+	case c.sim.objects[path] == nil:
+		return nil, &wire.Error{Code: "NoSuchKey", Message: "The specified key does not exist.", Status: http.StatusNotFound}
+	default:
+		return c.sim.objects[path], nil
+	}
+	return nil, nil
+}
+
+// listObjects lists the names of a bucket's objects, all of them in one page. The path is BUCKET/.
+func (c *call) listObjects(path, prefix string) ([]byte, error) {
+	type object struct {
+		Key  string
+		Size int
+	}
+	list := struct {
+		XMLName     xml.Name `xml:"ListBucketResult"`
+		Contents    []object
+		KeyCount    int
+		IsTruncated bool
+	}{}
+	for _, name := range sortedKeys(c.sim.objects) {
+		if key, ok := strings.CutPrefix(name, path); ok && strings.HasPrefix(key, prefix) {
+			list.Contents = append(list.Contents, object{key, len(c.sim.objects[name])})
+		}
+	}
+	list.KeyCount = len(list.Contents)
+	return marshalXML(list), nil
+}
+
+func marshalXML(v any) []byte {
+	text, err := xml.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}

@@ -1,0 +1,284 @@
+package awssim
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/testbed/awssim/forward"
+)
+
+// Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in memory.
+type Options struct {
+	StateFile  string           // JSON, replaced atomically on each change; "" keeps the state in memory only
+	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
+	Registry   netip.Addr       // of RegistryHandler, in the region's DNS
+	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
+	Disks      Disks            // holds the volumes' content; nil keeps none
+	Router     Router           // delivers packets by the route tables; nil if nothing does
+	Log        *slog.Logger
+	Now        func() time.Time // the clock before World.Settings.ClockOffset
+}
+
+// Router is the data path of a VPC's route tables.
+type Router interface {
+	// SetRoutes replaces all routes: each network is reached via the instance with that address.
+	SetRoutes(map[netip.Prefix]netip.Addr) error
+}
+
+// Simulator is a running simulation. Its methods may be called concurrently.
+type Simulator struct {
+	options Options
+	log     *slog.Logger
+	engine  *forward.Engine
+	record  *recorder
+	faults  faultBox
+	buckets bucketBox
+	// troubles are the volumes that cannot be attached, detached or resized.
+	troubles troubleBox
+	closing  chan struct{}
+
+	mu    sync.Mutex
+	world *World
+	// objects are the contents of buckets, by bucket/key. They are gone after a restart.
+	objects map[string][]byte
+}
+
+// New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The caller must
+// call Close.
+func New(world *World, o Options) (*Simulator, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Plumbing == nil {
+		o.Plumbing = forward.NoPlumbing{}
+	}
+	if o.Disks == nil {
+		o.Disks = noDisks{}
+	}
+	if resumed, err := loadState(o.StateFile); err != nil {
+		return nil, err
+	} else if resumed != nil {
+		o.Log.Info("resuming from the state file; ignoring the world file", "state", o.StateFile)
+		world = resumed
+	}
+	if world == nil {
+		return nil, errors.New("neither a world nor a state file to resume from")
+	}
+	world, err := world.clone()
+	if err != nil {
+		return nil, err
+	}
+	if len(world.Secret) == 0 {
+		world.Secret = make([]byte, 32)
+		rand.Read(world.Secret)
+	}
+	record, err := newRecorder(o.RecordFile)
+	if err != nil {
+		return nil, err
+	}
+	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world, closing: make(chan struct{}), objects: map[string][]byte{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.commit(); err != nil {
+		return nil, errors.Join(err, s.engine.Close(), record.close())
+	}
+	go s.settleAlways()
+	return s, nil
+}
+
+func loadState(path string) (*World, error) {
+	if path == "" {
+		return nil, nil
+	}
+	world, err := LoadWorld(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return world, err
+}
+
+// Close stops all load balancers and removes their addresses. It keeps the state file. It must be called once.
+func (s *Simulator) Close() error {
+	close(s.closing)
+	s.mu.Lock() // a last change of a volume is written
+	defer s.mu.Unlock()
+	return errors.Join(s.engine.Close(), s.record.close())
+}
+
+// clone returns a deep, validated copy of a world.
+func (w *World) clone() (*World, error) {
+	data, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("copy world: %w", err)
+	}
+	return ParseWorld(data)
+}
+
+// World returns a copy of what exists now.
+func (s *Simulator) World() *World {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, err := s.world.clone()
+	if err != nil {
+		panic(fmt.Sprintf("awssim: the world became inconsistent: %v", err))
+	}
+	return w
+}
+
+// Update changes the world outside of the APIs, atomically: if change fails or makes the world inconsistent, the world stays as it
+// was.
+func (s *Simulator) Update(change func(*World) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w, err := s.world.clone()
+	if err != nil {
+		return err
+	}
+	if err := change(w); err != nil {
+		return err
+	}
+	w.setDefaults()
+	if err := w.Validate(); err != nil {
+		return err
+	}
+	s.world = w
+	return s.commit()
+}
+
+// now is the simulation's time. The caller must hold the lock.
+func (s *Simulator) now() time.Time {
+	return s.options.Now().Add(time.Duration(s.world.Settings.ClockOffset)).UTC()
+}
+
+// commit applies a change: it writes the state file and adapts load balancers and routes. The caller must hold the lock. A load balancer
+// that cannot listen is only logged, as AWS would keep repairing it in the background.
+func (s *Simulator) commit() error {
+	s.forgetTerminated()
+	if err := s.engine.Apply(s.world.forwarding()); err != nil {
+		s.log.Error("load balancers", "error", err)
+	}
+	if s.options.Router != nil {
+		if err := s.options.Router.SetRoutes(s.world.instanceRoutes()); err != nil {
+			s.log.Error("routes to instances", "error", err)
+		}
+	}
+	if s.options.StateFile == "" {
+		return nil
+	}
+	data, err := json.MarshalIndent(s.world, "", " ")
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	return atomicfile.Write(s.options.StateFile, data, 0o600)
+}
+
+// forgetTerminated removes instances that were terminated long ago.
+func (s *Simulator) forgetTerminated() {
+	deadline := s.now().Add(-terminatedFor)
+	s.world.Instances = slices.DeleteFunc(s.world.Instances, func(i Instance) bool {
+		return i.State == Terminated && i.TerminationTime.Before(deadline)
+	})
+}
+
+// forwarding is the data path of the world's load balancers.
+func (w *World) forwarding() forward.Config {
+	var c forward.Config
+	for i := range w.ClassicLoadBalancers {
+		w.ClassicLoadBalancers[i].forwarding(w, &c)
+	}
+	for i := range w.LoadBalancers {
+		w.LoadBalancers[i].forwarding(w, &c)
+	}
+	for i := range w.TargetGroups {
+		w.TargetGroups[i].forwarding(w, &c)
+	}
+	return c
+}
+
+// checkInterval is the interval to probe at, given the configured seconds.
+func (w *World) checkInterval(seconds int) time.Duration {
+	return cmp.Or(time.Duration(w.Settings.HealthCheckInterval), time.Duration(seconds)*time.Second)
+}
+
+// Lookup resolves the DNS name of a load balancer or an instance to its addresses, as the region's DNS would. Names are
+// case-insensitive and can end in a dot. Unknown names have no addresses.
+func (s *Simulator) Lookup(name string) []netip.Addr {
+	return s.Names()[strings.ToLower(strings.TrimSuffix(name, "."))]
+}
+
+// Names maps every DNS name of the region to its addresses, in lower case and without a trailing dot.
+func (s *Simulator) Names() map[string][]netip.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := map[string][]netip.Addr{}
+	for _, i := range s.world.Instances {
+		if i.State != Terminated {
+			names[s.world.privateDNSName(i.Address)] = []netip.Addr{i.Address}
+		}
+	}
+	for _, l := range s.world.ClassicLoadBalancers {
+		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+	}
+	for _, l := range s.world.LoadBalancers {
+		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+	}
+	if s.options.Registry.IsValid() {
+		for _, host := range s.world.registryHosts() {
+			names[host] = []netip.Addr{s.options.Registry}
+		}
+	}
+	return names
+}
+
+func sortedAddresses(bySubnet map[string]netip.Addr) []netip.Addr {
+	var list []netip.Addr
+	for _, a := range bySubnet {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}
+
+// privateDNSName is the DNS name that EC2 gives to an address.
+func (w *World) privateDNSName(a netip.Addr) string {
+	domain := w.Region + ".compute.internal"
+	if w.Region == "us-east-1" {
+		domain = "ec2.internal"
+	}
+	return "ip-" + strings.ReplaceAll(a.String(), ".", "-") + "." + domain
+}
+
+// Handler serves the API endpoint and, under /_sim/, the admin API.
+func (s *Simulator) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("/_sim/", s.adminHandler())
+	mux.HandleFunc("/", s.serveAPI)
+	return mux
+}
+
+// wait sleeps until d has passed or the request is canceled.
+func wait(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

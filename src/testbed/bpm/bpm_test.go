@@ -1,0 +1,207 @@
+package bpm_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/testbed/bpm"
+	"kubernetes-release/testbed/lab/agent"
+	"kubernetes-release/testbed/lab/vm"
+	"kubernetes-release/testbed/lab/vm/vmtest"
+)
+
+func TestMain(m *testing.M) { vmtest.Main(m) }
+
+// machine creates a VM with the real program in job bpm, and the given jobs, each a map of file to content.
+func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
+	t.Helper()
+	v := vmtest.New(t)
+	bpmJob := t.TempDir()
+	build := exec.Command("go", "build", "-o", filepath.Join(bpmJob, "bin/bpm"), "kubernetes-release/cmd/bpm")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building bpm: %v\n%s", err, out)
+	}
+	spec := agent.ApplySpec{
+		Jobs:     []agent.Job{{Name: "bpm", Fingerprint: "1", Dir: bpmJob}},
+		Packages: []agent.Package{{Name: "tool", Fingerprint: "1", Dir: vmtest.Files(t, map[string]string{"bin/serve": serve})}},
+	}
+	for name, files := range jobs {
+		spec.Jobs = append(spec.Jobs, agent.Job{Name: name, Fingerprint: "1", Dir: vmtest.Files(t, files)})
+	}
+	must(t, agent.New(v).Apply(t.Context(), spec))
+	return v
+}
+
+// serve is a packaged program that reports what it can see and then waits for signals.
+const serve = `#!/bin/bash
+env | grep -v -e ^_= -e ^SHLVL= -e ^PWD= | sort > report.env 2>/dev/null
+{
+echo "args $*"
+id -un; id -gn; pwd
+grep -e CapEff -e CapBnd -e NoNewPrivs -e CapAmb /proc/self/status | tr -d '\t'
+for d in /var/vcap/data/web /var/vcap/data/web/tmp /tmp /var/vcap/store/web /var/vcap/sys/log/web /var/vcap/data/shared /var/vcap/jobs/web /var/vcap/packages/tool /usr /etc /; do
+  if touch $d/.probe 2>/dev/null; then echo "writable $d"; rm -f $d/.probe; else echo "read-only $d"; fi
+done
+ls /var/vcap /var/vcap/jobs /var/vcap/sys
+ulimit -n
+} > /var/vcap/sys/log/web/report
+echo to-stdout; echo to-stderr >&2
+trap 'echo got TERM; exit 0' TERM
+trap 'echo got INT; exit 0' INT
+while :; do sleep 0.1; done
+`
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bash runs a script in the VM and returns what it wrote and its exit code.
+func bash(t *testing.T, v *vm.VM, script string) (string, int) {
+	t.Helper()
+	var out bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	err := v.Run(ctx, []string{"bash", "-c", "PATH=$PATH:/var/vcap/jobs/bpm/bin\n" + script}, vm.RunOptions{Stdout: &out, Stderr: &out})
+	var failed *vm.ExitError
+	if errors.As(err, &failed) {
+		return strings.TrimSpace(out.String()), failed.Code
+	}
+	must(t, err)
+	return strings.TrimSpace(out.String()), 0
+}
+
+func expect(t *testing.T, v *vm.VM, script, want string) {
+	t.Helper()
+	if got, code := bash(t, v, script); got != want || code != 0 {
+		t.Errorf("%s: got (exit code %d)\n%s\nwant\n%s", script, code, got, want)
+	}
+}
+
+const webConfig = `processes:
+- name: web
+  executable: /var/vcap/packages/tool/bin/serve
+  args: [--port, 80, "two words"]
+  env: {COLOR: blue}
+  hooks: {pre_start: /var/vcap/jobs/web/bin/hook}
+  persistent_disk: true
+  ephemeral_disk: true
+  additional_volumes: [{path: /var/vcap/data/shared, writable: true}]
+  capabilities: [NET_BIND_SERVICE]
+  limits: {open_files: 512, memory: 1G, processes: 50}
+`
+
+func TestProcessRunsAsConfigured(t *testing.T) {
+	v := machine(t, map[string]map[string]string{
+		"web":   {"config/bpm.yml": webConfig, "bin/hook": "#!/bin/sh\nid -un > /tmp/hook\n"},
+		"other": {"config/secret": "x"},
+	})
+	expect(t, v, "bpm start web && kill -0 $(cat /var/vcap/sys/run/bpm/web/web.pid) && bpm start web && bpm pid web | diff - <(cat /var/vcap/sys/run/bpm/web/web.pid; echo) && bpm list | tail -1 | awk '{print $1, $3}'", "web running")
+	expect(t, v, "for i in {1..50}; do grep -q to-stderr /var/vcap/sys/log/web/web.stderr.log && break; sleep 0.1; done; cat /var/vcap/sys/log/web/web.stdout.log /tmp/hook; stat -c '%U %a' /var/vcap/sys/log/web/web.stdout.log", "to-stdout\nroot\nvcap 600")
+	expect(t, v, "cat /var/vcap/sys/log/web/report", `args --port 80 two words
+vcap
+vcap
+/var/vcap/jobs/web
+CapEff:0000000000000400
+CapBnd:0000000000000400
+CapAmb:0000000000000400
+NoNewPrivs:1
+writable /var/vcap/data/web
+writable /var/vcap/data/web/tmp
+writable /tmp
+writable /var/vcap/store/web
+writable /var/vcap/sys/log/web
+writable /var/vcap/data/shared
+read-only /var/vcap/jobs/web
+read-only /var/vcap/packages/tool
+read-only /usr
+read-only /etc
+read-only /
+/var/vcap:
+data
+jobs
+packages
+store
+sys
+
+/var/vcap/jobs:
+web
+
+/var/vcap/sys:
+log
+512`)
+	expect(t, v, `tr '\0' '\n' < /proc/$(bpm pid web)/environ | grep -e COLOR -e TMPDIR -e HOME`, "COLOR=blue\nHOME=/var/vcap/data/web\nTMPDIR=/var/vcap/data/web/tmp")
+	if dirExists("/sys/fs/cgroup/memory") { // version 1
+		expect(t, v, "cat /sys/fs/cgroup/memory/bpm/web.web/memory.limit_in_bytes /sys/fs/cgroup/pids/bpm/web.web/pids.max; grep -c . /sys/fs/cgroup/pids/bpm/web.web/cgroup.procs | sed 's/[1-9].*/some/'", "1073741824\n50\nsome")
+	}
+	expect(t, v, "pid=$(bpm pid web); bpm stop web && tail -1 /var/vcap/sys/log/web/web.stdout.log; ls -A /var/vcap/sys/run/bpm/web; for i in {1..100}; do kill -0 $pid 2> /dev/null || break; sleep 0.05; done; kill -0 $pid 2>&1 | grep -o 'No such process'", "got TERM\nweb.lock\nweb.root\nNo such process")
+	expect(t, v, "bpm stop web", "")
+	if out, code := bash(t, v, "bpm pid web"); code != 1 || !strings.Contains(out, "not running") {
+		t.Errorf("bpm pid of a stopped process: %q, exit code %d", out, code)
+	}
+}
+
+func dirExists(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
+	v := machine(t, map[string]map[string]string{
+		"stubborn": {
+			"config/bpm.yml": "processes:\n- name: first\n  executable: /var/vcap/jobs/stubborn/bin/deaf\n  shutdown_signal: INT\n- name: second\n  executable: /bin/sh\n  args: [-c, 'echo $WHO; read line; echo $line; exit 5']\n- name: broken\n  executable: /var/vcap/jobs/stubborn/bin/none\n",
+			"bin/deaf":       "#!/bin/bash\ntrap 'echo INT' INT\ntrap 'echo QUIT; exit 0' QUIT\nwhile :; do sleep 0.1; done\n",
+		},
+	})
+	if out, code := bash(t, v, "bpm start stubborn"); code != 1 || !strings.Contains(out, "[first, second, broken]") {
+		t.Errorf("an unknown process: %q, exit code %d", out, code)
+	}
+	if out, code := bash(t, v, "bpm start stubborn -p broken"); code != 1 || !strings.Contains(out, "/bin/none") {
+		t.Errorf("a missing executable: %q, exit code %d", out, code)
+	}
+	if out, code := bash(t, v, "echo hello | bpm run stubborn -p second -e WHO=me"); code != 5 || out != "me\nhello" {
+		t.Errorf("bpm run: %q, exit code %d", out, code)
+	}
+	begun := time.Now()
+	expect(t, v, "bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat /var/vcap/sys/log/stubborn/first.stdout.log", "INT\nQUIT")
+	if d := time.Since(begun); d < 15*time.Second || d > 19*time.Second {
+		t.Errorf("stopping a process that ignores signals took %s, want a little over 15s", d)
+	}
+}
+
+func TestConfigurationIsStrict(t *testing.T) {
+	for _, c := range []struct{ what, yaml, want string }{
+		{"good", "processes: [{name: a, executable: /a}]", ""},
+		{"all keys", webConfig, ""},
+		{"unknown key", "processes: [{name: a, executable: /a, argz: []}]", "argz"},
+		{"unknown key at the top", "process: []", "process"},
+		{"no process", "processes: []", "at least one"},
+		{"no name", "processes: [{executable: /a}]", "name"},
+		{"no executable", "processes: [{name: a}]", "executable"},
+		{"relative executable", "processes: [{name: a, executable: a}]", `"a": must be an absolute path`},
+		{"twice", "processes: [{name: a, executable: /a}, {name: a, executable: /a}]", "defined twice"},
+		{"volume outside", "processes: [{name: a, executable: /a, additional_volumes: [{path: /etc/x}]}]", "unrestricted_volumes"},
+		{"volume not clean", "processes: [{name: a, executable: /a, additional_volumes: [{path: /var/vcap/data/../x}]}]", "clean path"},
+		{"capability", "processes: [{name: a, executable: /a, capabilities: [CAP_KILL]}]", "CAP_KILL"},
+		{"memory", "processes: [{name: a, executable: /a, limits: {memory: lots}}]", `"lots"`},
+		{"signal", "processes: [{name: a, executable: /a, shutdown_signal: HUP}]", "TERM or INT"},
+		{"several problems", "processes: [{name: a, shutdown_signal: HUP}]", "executable"},
+	} {
+		file := filepath.Join(t.TempDir(), "bpm.yml")
+		must(t, os.WriteFile(file, []byte(c.yaml), 0o600))
+		_, err := bpm.LoadConfig(file)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file)) {
+			t.Errorf("%s: got %v, want an error with %q and the file", c.what, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/internal/cli"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/device"
+)
+
+// shutdownTimeout is how long requests can take to finish after a signal.
+const shutdownTimeout = 2 * time.Second
+
+// server is what the flags of awssim serve set.
+type server struct {
+	world, api, metadata, state, record, device string
+	verbose                                     bool
+}
+
+func serveCommand() *cobra.Command {
+	var s server
+	command := &cobra.Command{
+		Use: "serve", Short: "Run the simulator until it gets SIGINT or SIGTERM",
+		RunE: func(command *cobra.Command, _ []string) error { return s.run(command.Context()) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&s.world, "world", "", "world `file` (YAML); required unless the state file exists")
+	flags.StringVar(&s.api, "api", "127.0.0.1:4566", "`address` of the API and, under /_sim/, of the admin API")
+	flags.StringVar(&s.metadata, "metadata", "127.0.0.1:4567", "`address` of instance metadata")
+	flags.StringVar(&s.state, "state", "", "`file` that keeps the world; if it exists, the simulator resumes from it")
+	flags.StringVar(&s.record, "record", "", "`file` that every call is appended to as a line of JSON")
+	flags.StringVar(&s.device, "listen-device", "", "network `interface` that gets the load balancers' addresses; without it they must exist already")
+	flags.BoolVar(&s.verbose, "verbose", false, "log every call")
+	return command
+}
+
+func (s server) run(ctx context.Context) error {
+	level := slog.LevelInfo
+	if s.verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	options := awssim.Options{StateFile: s.state, RecordFile: s.record, Log: log}
+	if s.device != "" {
+		plumbing, err := device.Open(s.device)
+		if err != nil {
+			return fmt.Errorf("--listen-device: %w", err)
+		}
+		options.Plumbing = plumbing
+	}
+	world, err := s.startWorld()
+	if err != nil {
+		return err
+	}
+	sim, err := awssim.New(world, options)
+	if err != nil {
+		return err
+	}
+	return errors.Join(listenAndServe(ctx, log, map[string]*http.Server{s.api: sim.APIServer(), s.metadata: sim.MetadataServer()}), sim.Close())
+}
+
+// startWorld reads the world file; with a state file to resume from, none is needed.
+func (s server) startWorld() (*awssim.World, error) {
+	if s.world != "" {
+		return awssim.LoadWorld(s.world)
+	}
+	if _, err := os.Stat(s.state); s.state == "" || err != nil {
+		return nil, cli.Usagef("--world is required; awssim world prints a world file")
+	}
+	return nil, nil
+}
+
+// listenAndServe serves until the context ends or a server fails.
+func listenAndServe(ctx context.Context, log *slog.Logger, servers map[string]*http.Server) error {
+	failed := make(chan error, len(servers))
+	for address, server := range servers {
+		listener, err := net.Listen("tcp4", address)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = server.Close() }()
+		log.Info("listening", "address", listener.Addr().String())
+		go func() { failed <- server.Serve(listener) }()
+	}
+	select {
+	case <-ctx.Done():
+	case err := <-failed:
+		return err
+	}
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	for _, server := range servers {
+		_ = server.Shutdown(shutdown) // Close ends requests that are still running
+	}
+	return nil
+}

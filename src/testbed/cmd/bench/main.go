@@ -1,0 +1,38 @@
+// Command bench measures the release and prints ratios.
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/internal/cli"
+	"kubernetes-release/release/workspace"
+	"kubernetes-release/testbed/lab/vm"
+)
+
+const long = `Measure the release and print ratios, which are also kept in .build/bench.json:
+
+  size       the tarball against the bare upstream programs
+  deploy     a deploy in the lab against the same programs started by hand, and the memory of what was deployed
+  updates    requests that fail, and the longest gap, while three control VMs are updated and recreated in the lab
+  sizes      deploys of one, three and five VMs in the lab
+  restore    the restore of a snapshot of etcd of 100 MB in the lab
+  faults     the time to recover from faults, of three control VMs and a worker in the lab (20 minutes)
+  storage    a claim against the cloud's delays, calls of EC2 for 50 claims at once, and the memory and size of storage
+  clone      make up in a fresh clone against go build of the components (an hour)
+  preflight  the preflights of 1,000 workers against EC2's token bucket, and its verdicts about 10,000 random accounts, simulated (15 minutes)
+
+All but preflight require the release and the lab (make release lab). A missed aim is not an error.`
+
+func main() {
+	vm.MaybeRunInit()
+	var root workspace.Root
+	var runs int
+	command := &cobra.Command{
+		Use: "bench FIGURE...", Short: "Measure the release and print ratios", Long: long,
+		Args: cobra.MatchAll(cobra.MinimumNArgs(1), cli.KnownArgs), ValidArgs: []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", "preflight"},
+		RunE: func(command *cobra.Command, figures []string) error { return run(command, &root, runs, figures) },
+	}
+	root.AddFlag(command)
+	command.Flags().IntVar(&runs, "runs", 3, "`number` of measurements of deploys and preflights")
+	cli.MainUninterrupted(command) // a measurement removes what it created
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/director"
+)
+
+func newCommand() *cobra.Command {
+	p := &program{}
+	root := &cobra.Command{
+		Use:   "lab",
+		Short: "Deploy the release on this machine, in a lab that plays the Director and the cloud",
+		Long: `The lab deploys the release tarball on one Linux machine, with network namespaces as VMs and a simulated AWS.
+It follows the Director's order of events, so that what passes here passes under a Director. It requires root.
+
+INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/3f2c.`,
+	}
+	root.PersistentFlags().StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
+	_ = root.MarkPersistentFlagDirname("state")
+	root.PersistentFlags().BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
+	root.AddCommand(
+		p.up(), p.down(), p.errand(), p.cloud(), // the deployment
+		p.status(), p.ssh(), p.logs(), p.client(), p.probe(), // access to it
+		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
+		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
+		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
+		p.stop(), p.kill(), p.reboot(), p.rotateCA(),
+	)
+	return root
+}
+
+func (p *program) up() *cobra.Command {
+	var input lab.Input
+	var errand string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Deploy, update, or continue a deploy that was interrupted",
+		Long: `Deploys the release tarball, or several. A lab that already has a deployment is updated: only instances that differ from the manifest
+are touched. A deploy that failed or was interrupted continues where it stopped.
+
+Secrets and certificates that the manifest defines in 'variables' are generated and kept in DIRECTORY/vars.yml.`,
+		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml
+  lab up -o ops-files/aws.yml -o ops-files/lab.yml -v cluster_name=test --errand smoke-tests`,
+		RunE: p.run(creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) }),
+	}
+	f := c.Flags()
+	f.StringArrayVarP(&input.OpsFiles, "ops-file", "o", nil, "apply an ops-`file`; can be repeated")
+	f.StringArrayVarP(&input.Vars, "var", "v", nil, "set a variable, `NAME=VALUE`; can be repeated")
+	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
+	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
+	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml", "manifests/cloud-config/aws-api-load-balancer.yml"},
+		"`file` with a cloud config, merged if repeated")
+	f.StringArrayVar(&input.Releases, "release", []string{".build/release/kubernetes.tgz"}, "`file` with a release tarball; repeated if the manifest has several releases")
+	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")
+	for _, name := range []string{"ops-file", "vars-file", "manifest", "cloud-config"} {
+		_ = c.MarkFlagFilename(name, "yml", "yaml")
+	}
+	_ = c.MarkFlagFilename("release", "tgz")
+	return c
+}
+
+func (p *program) down() *cobra.Command {
+	var orderly, everything bool
+	c := &cobra.Command{
+		Use:   "down",
+		Short: "Remove the lab: VMs, network, processes and state",
+		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked releases, compiled
+packages and logs are kept for the next lab.`,
+		RunE: p.run(removes, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+			return 0, l.Down(ctx, orderly, everything)
+		}),
+	}
+	c.Flags().BoolVar(&orderly, "orderly", false, "stop instances first, as bosh delete-deployment does")
+	c.Flags().BoolVar(&everything, "all", false, "remove caches and logs too")
+	return c
+}
+
+func (p *program) errand() *cobra.Command {
+	var keepAlive bool
+	c := &cobra.Command{
+		Use:   "errand NAME",
+		Short: "Run an errand",
+		Long: `Runs an errand as bosh run-errand does: NAME is a job with bin/run, which runs on every instance that has it, or an instance
+group with lifecycle errand. The exit code is the errand's, the highest if it ran on several instances.`,
+		Example: "  lab errand smoke-tests",
+		Args:    cobra.ExactArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return l.Errand(ctx, arguments[0], keepAlive)
+		}),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.Flags().BoolVar(&keepAlive, "keep-alive", false, "keep the VMs of an errand group after it has run")
+	return c
+}
+
+// cloud is started by the lab itself.
+func (p *program) cloud() *cobra.Command {
+	return &cobra.Command{
+		Use:    lab.CloudArgument,
+		Short:  "Run the simulated cloud and DNS, inside the lab's network namespace",
+		Hidden: true,
+		RunE:   p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.RunCloud(ctx) }),
+	}
+}
+
+func (p *program) status() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show the API's address, instances, nodes, load balancers and volumes",
+		Long: `Shows how to reach the cluster, instances and their processes as bosh instances --ps does, nodes, load balancers and volumes.
+The exit code is 1 if an instance or the simulated cloud is not running.`,
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+			healthy, err := l.Status(ctx)
+			if err == nil && !healthy {
+				return 1, nil
+			}
+			return 0, err
+		}),
+	}
+}
+
+func (p *program) ssh() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "ssh INSTANCE [COMMAND [ARGUMENT...]]",
+		Short: "Open a root shell on an instance, or run a command there",
+		Long: `Opens a root shell on an instance, or runs a command there and exits with its exit code. Everything after INSTANCE belongs to the
+command, so flags of the lab go before it.`,
+		Example: `  lab ssh control/0
+  lab ssh control/0 tail -n 5 /var/vcap/sys/log/kubelet/kubelet.log`,
+		Args: cobra.MinimumNArgs(1),
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return l.SSH(ctx, arguments[0], arguments[1:])
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+func (p *program) logs() *cobra.Command {
+	var lines int
+	var follow bool
+	c := &cobra.Command{
+		Use:   "logs INSTANCE [JOB]",
+		Short: "Show the last lines of an instance's logs",
+		Example: `  lab logs control/0
+  lab logs -f -n 100 control/0 kubelet`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
+			job := ""
+			if len(arguments) > 1 {
+				job = arguments[1]
+			}
+			return 0, l.Logs(arguments[0], job, lines, follow)
+		}),
+		ValidArgsFunction: p.completeInstanceAndJob,
+	}
+	c.Flags().IntVarP(&lines, "num", "n", 20, "`lines` of each file")
+	c.Flags().BoolVarP(&follow, "follow", "f", false, "continue to show lines as they are written")
+	return c
+}
+
+func (p *program) client() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "client COMMAND [ARGUMENT...]",
+		Short: "Run a command on this machine that resolves names by the lab's DNS",
+		Long: `Runs a command on this machine that resolves names by the lab's DNS, which resolves the names of load balancers. Everything after
+COMMAND belongs to it, so flags of the lab go before it.`,
+		Example: "  lab client curl http://HOST/",
+		Args:    cobra.MinimumNArgs(1),
+		RunE:    p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) }),
+	}
+	c.Flags().SetInterspersed(false)
+	return c
+}
+
+func (p *program) probe() *cobra.Command {
+	var asJSON bool
+	c := &cobra.Command{
+		Use:   "probe [INSTANCE]",
+		Short: "Read, write and watch until interrupted, and report failures",
+		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a second and a watch, by the API's
+name, on a connection that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without
+a successful one.`,
+		Example: "  lab probe worker/0",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Probe(ctx, strings.Join(arguments, ""), asJSON)
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+	c.Flags().BoolVar(&asJSON, "json", false, "print the report as JSON, on one line")
+	return c
+}
+
+// action is a command that does the same to all instances, or to those that its argument names.
+func (p *program) action(name, short string, action func() director.Action) *cobra.Command {
+	return &cobra.Command{
+		Use:     name + " [INSTANCE]",
+		Short:   short,
+		Example: "  lab " + name + "\n  lab " + name + " control/0",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			options := director.Options{Action: action()}
+			if len(arguments) > 0 {
+				options.Targets = arguments[0]
+			}
+			return 0, l.Act(ctx, options)
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+}
+
+func (p *program) stop() *cobra.Command {
+	var hard bool
+	c := p.action("stop", "Stop the jobs of all instances or some", func() director.Action {
+		if hard {
+			return director.Detach
+		}
+		return director.Stop
+	})
+	c.Flags().BoolVar(&hard, "hard", false, "delete the VMs too; persistent disks are kept")
+	return c
+}
+
+func (p *program) kill() *cobra.Command {
+	return &cobra.Command{
+		Use:     "kill INSTANCE",
+		Short:   "Kill a VM, as if it lost power",
+		Long:    "Kills a VM, as if it lost power. The next lab up replaces it.",
+		Example: "  lab kill worker/0",
+		Args:    cobra.ExactArgs(1),
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Kill(ctx, arguments[0])
+		}),
+		ValidArgsFunction: p.completeInstance,
+	}
+}
+
+func (p *program) reboot() *cobra.Command {
+	return &cobra.Command{
+		Use:   "reboot [INSTANCE...]",
+		Short: "Power off the VMs of all instances or some at the same time, and power them on again",
+		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the network are gone. As under
+a Director no pre-start runs: monit starts the processes.`,
+		Example: "  lab reboot\n  lab reboot control/0 worker/1",
+		Args:    cobra.ArbitraryArgs,
+		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
+			return 0, l.Reboot(ctx, arguments)
+		}),
+		ValidArgsFunction: p.completeInstances,
+	}
+}
+
+func (p *program) rotateCA() *cobra.Command {
+	var store string
+	c := &cobra.Command{
+		Use:   "rotate-ca STEP [CA...]",
+		Short: "Do one step of the rotation of all CAs or some in a variables store, as CredHub does",
+		Long: `Changes a variables store as CredHub changes its variables while CAs are rotated. STEP is add, switch or remove, in this order;
+deploy after each of them. CA is the name of a variable; all CAs without one.
+
+  add     generates a new version of each CA, which is trusted but signs nothing yet
+  switch  issues all certificates of the CA again, with the new version
+  remove  removes the old version`,
+		Example:           "  lab rotate-ca add\n  lab rotate-ca switch --vars-store ~/kubernetes/vars.yml etcd_ca",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	ofLab := p.run(changes, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
+		return 0, lab.RotateCAs(l.Out, l.VarsStore(), arguments[0], arguments[1:])
+	})
+	c.RunE = func(command *cobra.Command, arguments []string) error {
+		if store == "" {
+			return ofLab(command, arguments)
+		}
+		return lab.RotateCAs(command.OutOrStdout(), store, arguments[0], arguments[1:])
+	}
+	c.Flags().StringVar(&store, "vars-store", "", "`file` of bosh deploy --vars-store, in place of that of the lab; requires neither a lab nor root")
+	_ = c.MarkFlagFilename("vars-store", "yml", "yaml")
+	return c
+}

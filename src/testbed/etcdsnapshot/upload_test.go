@@ -1,0 +1,114 @@
+// Package etcdsnapshot_test uploads snapshots of etcd to the simulator's buckets.
+package etcdsnapshot_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+
+	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/testbed/accounts"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// newBucket starts a simulation of AWS with a bucket whose user has these permissions below prod/.
+func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.Simulator) {
+	t.Helper()
+	world := accounts.World("prod")
+	world.Buckets = []string{"snapshots"}
+	world.StaticKeys = append(world.StaticKeys, awssim.StaticKey{AccessKeyID: "AKIASNAPSHOTS", SecretAccessKey: "secret", User: "snapshots", Policies: []iam.Policy{{
+		Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}}},
+	}}})
+	sim, err := awssim.New(world, awssim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	credentials := filepath.Join(dir, "credentials")
+	for path, content := range map[string]string{
+		credentials: "[default]\naws_access_key_id = AKIASNAPSHOTS\naws_secret_access_key = secret\n",
+		filepath.Join(dir, "etcd-20260102T030405Z.db"):      "older",
+		filepath.Join(dir, "etcd-20260102T090405Z.db"):      "newest",
+		filepath.Join(dir, "etcd-20260102T150405Z.db.part"): "not complete",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bucket := &etcdsnapshot.Bucket{Name: "snapshots", Region: awssim.LabRegion, Prefix: "prod", Instance: "control-1234", Endpoint: server.URL, CredentialsFile: credentials}
+	return &etcdsnapshot.Config{Dir: dir, Bucket: bucket}, sim
+}
+
+func TestUploadNewest(t *testing.T) {
+	c, sim := newBucket(t, "s3:PutObject", "s3:GetObject")
+	for range 2 { // the second time, nothing is left to do
+		if err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls := sim.Calls("s3:*"); len(calls) != 1 {
+		t.Errorf("%d requests, want 1: %v", len(calls), calls)
+	}
+	if got := object(t, c.Bucket, "prod/etcd-20260102T090405Z-control-1234.db"); got != "newest" {
+		t.Errorf("the object has the content %q", got)
+	}
+}
+
+func object(t *testing.T, b *etcdsnapshot.Bucket, name string) string {
+	t.Helper()
+	client := s3.New(s3.Options{
+		Region: b.Region, BaseEndpoint: &b.Endpoint, UsePathStyle: true,
+		Credentials: credentials.NewStaticCredentialsProvider("AKIASNAPSHOTS", "secret", ""),
+	})
+	out, err := client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: &b.Name, Key: &name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = out.Body.Close() }()
+	content, err := io.ReadAll(out.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// TestUploadFails expects errors that say what to do, and an upload when that is done.
+func TestUploadFails(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		actions []string
+		spoil   func(*etcdsnapshot.Bucket)
+		want    string
+	}{
+		{"no permission", []string{"s3:GetObject"}, func(*etcdsnapshot.Bucket) {}, "allow s3:PutObject"},
+		{"another prefix", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.Prefix = "staging" }, "allow s3:PutObject"},
+		{"no bucket", []string{"s3:*"}, func(b *etcdsnapshot.Bucket) { b.Name = "backups" }, "s3://backups/prod/"},
+		{"unknown key", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.CredentialsFile = "/dev/null" }, "upload etcd-20260102T090405Z.db"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+			c, _ := newBucket(t, test.actions...)
+			spoiled := *c.Bucket
+			test.spoil(&spoiled)
+			c.Bucket = &spoiled
+			err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler))
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "snapshots.s3") {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if _, err := os.Stat(filepath.Join(c.Dir, "uploaded")); err == nil {
+				t.Error("the snapshot is recorded as uploaded")
+			}
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package lab
+
+import (
+	"testing"
+
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// TestRolesHaveTheOperatorsPolicies: a cluster in the lab has the permissions that operators are told to attach, and no others.
+func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
+	for _, test := range []struct {
+		role, action string
+		pods         string
+		want         iam.Decision
+	}{
+		{"kubernetes-control", "ec2:DescribeRouteTables", "", iam.Allowed},
+		{"kubernetes-control", "ec2:RunInstances", "", iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", "", iam.ImplicitDeny},
+		{"kubernetes-control", "ec2:CreateRoute", "10.244.0.0/16", iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeInstances", "", iam.Allowed},
+		{"kubernetes-worker", "ec2:DescribeRouteTables", "", iam.ImplicitDeny},
+	} {
+		world, err := cloudSettings{Cluster: "prod", PodNetwork: test.pods}.world(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var policies []iam.Policy
+		for _, role := range world.Roles {
+			if role.Name != test.role {
+				continue
+			}
+			for _, policy := range role.Policies {
+				policies = append(policies, policy)
+			}
+		}
+		request := iam.Request{Action: test.action, Resource: "arn:aws:ec2:us-east-1:123456789012:route-table/rtb-1",
+			Context: map[string][]string{"aws:ResourceTag/kubernetes.io/cluster/prod": {"shared"}}}
+		if got := iam.Evaluate(policies, request); got != test.want {
+			t.Errorf("%s %s with routes to %q: %v, want %v", test.role, test.action, test.pods, got, test.want)
+		}
+	}
+	if _, err := (cloudSettings{}).world(3); err == nil {
+		t.Error("a cloud without a cluster name was created")
+	}
+}

@@ -1,0 +1,248 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"kubernetes-release/internal/bosh"
+	"kubernetes-release/testbed/lab/agent"
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/vm"
+)
+
+// state reads what the director remembers.
+func (l *Lab) state() (*director.Store, error) {
+	store, err := director.OpenState(l.path("state.json"))
+	if err != nil {
+		return nil, err
+	}
+	if len(store.State.Instances) == 0 {
+		return nil, fmt.Errorf("nothing is deployed in %s; run `bin/lab up` first", l.Dir)
+	}
+	return store, nil
+}
+
+// Instance finds the one instance that a name means, and its VM.
+func (l *Lab) Instance(name string) (*director.Instance, *vm.VM, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := store.State.Find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(found) > 1 {
+		var list []string
+		for _, i := range found {
+			list = append(list, fmt.Sprintf("%s/%d", i.Group, i.Index))
+		}
+		return nil, nil, fmt.Errorf("'%s' means several instances: %s", name, strings.Join(list, ", "))
+	}
+	i := found[0]
+	if i.VM == nil {
+		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.DesiredState)
+	}
+	v, err := vm.Open(l.Dir, i.VM.Name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("instance %s: %w", i, err)
+	}
+	return i, v, nil
+}
+
+// SSH runs a command, or a login shell, as root on an instance. The exit code is the command's.
+func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) {
+	i, v, err := l.Instance(name)
+	if err != nil {
+		return 0, err
+	}
+	if !v.Alive() {
+		return 0, fmt.Errorf("the VM of %s is not running; `bin/lab reboot` boots it, `bin/lab up` creates another", i)
+	}
+	if len(argv) == 0 {
+		argv = []string{"bash", "-l"}
+	}
+	err = v.Run(ctx, argv, vm.RunOptions{
+		Env: map[string]string{"TERM": os.Getenv("TERM")}, Dir: "/root", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
+	var failed *vm.ExitError
+	if errors.As(err, &failed) {
+		return failed.Code, nil
+	}
+	return 0, err
+}
+
+// Logs shows the ends of the logs of an instance, of one job or all. With follow it goes on showing what is added.
+func (l *Lab) Logs(name, job string, lines int, follow bool) error {
+	i, v, err := l.Instance(name)
+	if err != nil {
+		return err
+	}
+	root := v.HostPath(bosh.DefaultRoot.Path("sys/log"))
+	files, err := logFiles(root, job)
+	if err != nil {
+		return err
+	}
+	if len(files) == 0 {
+		jobs, _ := os.ReadDir(root)
+		var known []string
+		for _, entry := range jobs {
+			known = append(known, entry.Name())
+		}
+		return fmt.Errorf("instance %s has no logs of the job '%s'; there are logs of: %s", i, job, strings.Join(known, ", "))
+	}
+	arguments := []string{"-n", fmt.Sprint(lines), "-v"}
+	if follow {
+		arguments = append(arguments, "-F")
+	}
+	command := exec.Command("tail", append(append(arguments, "--"), files...)...)
+	command.Dir = root
+	return replace(command)
+}
+
+// logFiles lists the files below a log directory, by the time of their last line.
+func logFiles(root, job string) ([]string, error) {
+	type file struct {
+		path string
+		time time.Time
+	}
+	var found []file
+	err := filepath.WalkDir(filepath.Join(root, job), func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+			return nil //nolint:nilerr // a log that has just been rotated away
+		}
+		name, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		found = append(found, file{name, info.ModTime()})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	sort.Slice(found, func(a, b int) bool { return found[a].time.Before(found[b].time) })
+	names := make([]string, 0, len(found))
+	for _, f := range found {
+		names = append(names, f.path)
+	}
+	return names, nil
+}
+
+// Kill ends an instance's VM at once, as when a machine loses power. The next `up` creates another one.
+func (l *Lab) Kill(ctx context.Context, name string) error {
+	i, v, err := l.Instance(name)
+	if err != nil {
+		return err
+	}
+	if err := v.Kill(ctx); err != nil {
+		return err
+	}
+	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another one with the same persistent disk\n", i)
+	return nil
+}
+
+// Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is no name. Disks
+// are kept, and no pre-start runs.
+func (l *Lab) Reboot(ctx context.Context, names []string) error {
+	machines, err := l.machines(names)
+	if err != nil {
+		return err
+	}
+	progress := l.progress()
+	for _, phase := range []struct {
+		name string
+		do   func(context.Context, *vm.VM) error
+	}{
+		{"Powering off", func(ctx context.Context, v *vm.VM) error { return v.Kill(ctx) }},
+		{"Powering on", agent.Boot},
+	} {
+		var group errgroup.Group
+		for _, v := range machines {
+			group.Go(func() error {
+				task := progress.Begin(phase.name, v.Spec.Name)
+				err := phase.do(ctx, v)
+				task.End(err)
+				return err
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(l.Out, "\nRebooted %d VMs; monit starts their processes.\n", len(machines))
+	return nil
+}
+
+// machines returns the VMs of the instances that a name means, all if there is no name.
+func (l *Lab) machines(names []string) ([]*vm.VM, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	machines := map[string]*vm.VM{}
+	for _, name := range names {
+		found, err := store.State.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found {
+			if i.VM == nil {
+				continue
+			}
+			v, err := vm.Open(l.Dir, i.VM.Name)
+			if err != nil {
+				return nil, fmt.Errorf("instance %s: %w", i, err)
+			}
+			machines[i.VM.Name] = v
+		}
+	}
+	if len(machines) == 0 {
+		return nil, errors.New("none of the instances has a VM")
+	}
+	return slices.Collect(maps.Values(machines)), nil
+}
+
+// replace turns this process into the command.
+func replace(command *exec.Cmd) error {
+	if command.Err != nil {
+		return command.Err
+	}
+	if command.Dir != "" {
+		if err := os.Chdir(command.Dir); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("running %s: %w", command.Path, syscall.Exec(command.Path, command.Args, os.Environ()))
+}
+
+// Instances returns the instances of the deployment.
+func (l *Lab) Instances() ([]*director.Instance, error) {
+	store, err := l.state()
+	if err != nil {
+		return nil, err
+	}
+	return store.State.Instances, nil
+}

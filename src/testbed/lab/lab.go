@@ -1,0 +1,144 @@
+// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the cloud, and a
+// Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and packages/ do not depend on it.
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/filelock"
+	"kubernetes-release/internal/logging"
+	"kubernetes-release/release/progress"
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/network"
+)
+
+// Lab is one lab. All its state is in its directory.
+type Lab struct {
+	// Dir is the state directory, absolute.
+	Dir     string
+	Network network.Network
+	// Out and Err are the operator's terminal.
+	Out, Err io.Writer
+	// Verbose shows each variable, package and step of a deploy.
+	Verbose bool
+	// Executable is this program, which also runs as the cloud process.
+	Executable string
+	// BPM is the program that substitutes bpm.
+	BPM string
+
+	log *slog.Logger
+	// display and shown are what the command that runs is shown on; see StartDisplay.
+	display *progress.Display
+	shown   *director.Progress
+	// created is whether this process has created the lab.
+	created bool
+}
+
+// settings are chosen when a lab is created.
+type settings struct {
+	Network int `json:"network"`
+}
+
+// errNoLab means that the state directory holds no lab.
+var errNoLab = errors.New("there is no lab")
+
+// Open opens the lab in dir. If there is none it is created if create is set, with a free network; otherwise the error satisfies
+// IsNoLab.
+func Open(dir string, create bool) (*Lab, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	executable, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	l := &Lab{
+		Dir: dir, Out: os.Stdout, Err: os.Stderr, Executable: executable,
+		BPM: filepath.Join(filepath.Dir(executable), "bpm"), log: slog.New(slog.DiscardHandler),
+	}
+	text, err := os.ReadFile(l.path("lab.json"))
+	switch {
+	case err == nil:
+		var s settings
+		if err := json.Unmarshal(text, &s); err != nil {
+			return nil, fmt.Errorf("%s: %w", l.path("lab.json"), err)
+		}
+		l.Network = network.Network{Number: s.Network}
+		return l, l.Network.Check()
+	case !errors.Is(err, os.ErrNotExist):
+		return nil, err
+	case !create:
+		return l, fmt.Errorf("%w in %s; `bin/lab up` creates one", errNoLab, dir)
+	}
+	return l, l.create()
+}
+
+// create chooses a network for the lab, records it and creates it.
+func (l *Lab) create() (err error) {
+	if l.Network, err = network.Choose(); err != nil {
+		return err
+	}
+	text, err := json.Marshal(settings{Network: l.Network.Number})
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	l.created = true
+	return l.Network.Create()
+}
+
+// abandon undoes create, for a first deploy that failed before anything was started.
+func (l *Lab) abandon() error {
+	if !l.created {
+		return nil
+	}
+	return errors.Join(l.Network.Destroy(), os.Remove(l.path("lab.json")))
+}
+
+// path returns a path below the state directory.
+func (l *Lab) path(parts ...string) string {
+	return filepath.Join(append([]string{l.Dir}, parts...)...)
+}
+
+// Lock lets one command at a time change the lab. The kernel releases the lock when the process exits.
+func (l *Lab) Lock(command string) (release func(), err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
+	defer cancel()
+	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
+	release, err = filelock.Acquire(ctx, l.path("lock"), holder, nil)
+	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
+		return nil, fmt.Errorf("another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder)
+	}
+	return release, err
+}
+
+// lockTimeout is how long a command waits for another one that was killed to exit.
+const lockTimeout = 2 * time.Second
+
+// OpenLog opens log/lab.log, to which commands append what they show and more.
+func (l *Lab) OpenLog() error {
+	if err := os.MkdirAll(l.path("log"), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(l.path("log", "lab.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	l.log = logging.New(f) // closed when the process exits
+	return nil
+}
+
+// IsNoLab reports whether an error of Open means that the directory holds no lab.
+func IsNoLab(err error) bool { return errors.Is(err, errNoLab) }

@@ -1,0 +1,134 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/vm"
+)
+
+// names is what the cloud process needs in order to answer DNS queries about the deployment. The Director writes it whenever
+// instances change.
+type names struct {
+	Deployment string          `json:"deployment"`
+	Zones      map[string]int  `json:"zones"`
+	Instances  []namedInstance `json:"instances"`
+	Aliases    []alias         `json:"aliases"`
+}
+
+type namedInstance struct {
+	ID      string     `json:"id"`
+	Group   string     `json:"group"`
+	Network string     `json:"network"`
+	AZ      string     `json:"az"`
+	Index   int        `json:"index"`
+	Address netip.Addr `json:"address"`
+	// VM is the lab's name of the VM, whose agent reports the instance's health; empty if there is no VM.
+	VM string `json:"vm,omitempty"`
+}
+
+type alias struct {
+	Domain string `json:"domain"`
+	Group  string `json:"group"`
+	// Job is the job that provides the alias. If it has a script for its health, that alone decides.
+	Job                string `json:"job"`
+	Network            string `json:"network"`
+	HealthFilter       string `json:"health_filter"`
+	InitialHealthCheck string `json:"initial_health_check"`
+	PlaceholderType    string `json:"placeholder_type,omitempty"`
+}
+
+const namesFile = "names.json"
+
+// publish writes the names of the plan's instances.
+func (l *Lab) publish(plan *director.Plan) error {
+	n := names{Deployment: plan.Manifest.Name, Zones: director.AZNumbers(plan.Cloud)}
+	networks := map[string]string{}
+	for _, group := range plan.Groups {
+		networks[group.Spec.Name] = group.Spec.Networks[0].Name
+		for _, planned := range group.Instances {
+			i := planned.Instance
+			entry := namedInstance{ID: i.ID, Group: i.Group, Network: i.Network, AZ: i.AZ, Index: i.Index, Address: i.Address}
+			if i.VM != nil && i.VM.CID != "" {
+				entry.VM = i.VM.Name
+			}
+			n.Instances = append(n.Instances, entry)
+		}
+	}
+	aliases, err := plan.Aliases()
+	if err != nil {
+		return err
+	}
+	for _, a := range aliases {
+		n.Aliases = append(n.Aliases, alias{
+			Domain: a.Domain, Group: a.Group, Job: a.Job, Network: networks[a.Group], HealthFilter: a.HealthFilter,
+			InitialHealthCheck: a.InitialHealthCheck, PlaceholderType: a.PlaceholderType,
+		})
+	}
+	text, err := json.MarshalIndent(n, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
+		return fmt.Errorf("publishing names: %w", err)
+	}
+	return l.syncDNS(n)
+}
+
+// syncDNS tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases search domains, as
+// bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release, src/bosh-dns/dns/manager/systemd_resolved_manager.go).
+func (l *Lab) syncDNS(n names) error {
+	records, err := n.records()
+	if err != nil {
+		return err
+	}
+	domains := []string{director.RootDomain}
+	for _, a := range n.Aliases {
+		domains = append(domains, strings.TrimPrefix(a.Domain, "_."))
+	}
+	for _, i := range n.Instances {
+		if i.VM == "" {
+			continue
+		}
+		v, err := vm.Open(l.Dir, i.VM)
+		if errors.Is(err, vm.ErrNotFound) {
+			continue // killed; the next deploy creates it again
+		}
+		if err == nil {
+			err = errors.Join(v.SetSearchDomains(domains), v.SetRecords(records))
+		}
+		if err != nil {
+			return fmt.Errorf("publishing names: %w", err)
+		}
+	}
+	return nil
+}
+
+// records encodes what the agent of each VM gets: one row for each instance that has a VM.
+func (n names) records() ([]byte, error) {
+	rows := [][]any{}
+	for number, i := range n.Instances {
+		if i.VM == "" {
+			continue
+		}
+		var az, azID any
+		if i.AZ != "" {
+			az, azID = i.AZ, strconv.Itoa(n.Zones[i.AZ])
+		}
+		rows = append(rows, []any{
+			i.ID, strconv.Itoa(number + 1), director.Canonical(i.Group), []string{}, az, azID, director.Canonical(i.Network), "1",
+			director.Canonical(n.Deployment), i.Address.String(), director.RootDomain, i.VM, i.Index,
+		})
+	}
+	return json.Marshal(map[string]any{
+		"version": time.Now().UnixMilli(), "records": []any{}, "record_infos": rows,
+		"record_keys": []string{"id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"},
+	})
+}

@@ -1,0 +1,98 @@
+package layout
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// onVMs is the module of what runs as root on VMs, in directories to which vcap may write.
+const onVMs = "../../helpers"
+
+// elsewhere are its folders that do not run as root on VMs: what runs in an image or in tests, and what the functions below are part of.
+var elsewhere = []string{"cmd/smoke-server", "internal"}
+
+// writing are the functions that create or change files by a path, and follow the links in it. internal/rootfile does it without.
+var writing = map[string][]string{
+	"os": {
+		"Chmod", "Chown", "Create", "CreateTemp", "Lchown", "Link", "Mkdir", "MkdirAll", "MkdirTemp", "OpenFile", "Remove", "RemoveAll",
+		"Rename", "Symlink", "Truncate", "WriteFile",
+	},
+	"atomicfile": {"Write", "WriteFrom"},
+	"filelock":   {"Acquire"},
+	"renameio":   {"NewPendingFile", "Symlink", "WriteFile", "TempFile"},
+}
+
+// writes are those that are left, and why they are safe.
+var writes = map[string]string{
+	"etcdsnapshot/keep.go: os.MkdirAll":        "runs as vcap, in bpm and in the errand",
+	"etcdsnapshot/upload.go: atomicfile.Write": "runs as vcap, in bpm and in the errand",
+	"csiregistration/register.go: os.Remove":   "below a directory that the launcher has claimed",
+	"join/renew.go: os.Remove":                 "in a directory that it has claimed",
+	"launcher/pidfile.go: os.Remove":           "below a directory that the launcher has claimed",
+	"launcher/pidfile.go: filelock.Acquire":    "below a directory that the launcher has claimed",
+	"launcher/check.go: atomicfile.Write":      "next to the configuration, where vcap cannot write",
+	"launcher/prepare.go: os.OpenFile":         "below /proc/sys",
+}
+
+// TestRootWritesWithoutFollowingLinks: vcap must not make root write elsewhere.
+func TestRootWritesWithoutFollowingLinks(t *testing.T) {
+	found := map[string]bool{}
+	err := filepath.WalkDir(onVMs, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		relative, err := filepath.Rel(onVMs, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains(elsewhere, relative) {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, call := range writingCalls(file) {
+			found[relative+": "+call] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call := range found {
+		if writes[call] == "" {
+			t.Errorf("%s follows links, and vcap may have made them: use internal/rootfile, or add it to the table with the reason why it is safe", call)
+		}
+	}
+	for call := range writes {
+		if !found[call] {
+			t.Errorf("%s is in the table, but no longer in the code", call)
+		}
+	}
+}
+
+// writingCalls returns the functions of a file that write, as PACKAGE.FUNCTION.
+func writingCalls(file *ast.File) []string {
+	var calls []string
+	ast.Inspect(file, func(n ast.Node) bool {
+		selector, ok := n.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		if name, ok := selector.X.(*ast.Ident); ok && slices.Contains(writing[name.Name], selector.Sel.Name) {
+			calls = append(calls, name.Name+"."+selector.Sel.Name)
+		}
+		return true
+	})
+	return calls
+}

@@ -1,0 +1,193 @@
+package pipelines
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// fakeAWS answers like an account with one resource of each kind that clusters leave, and lets the security group go at the second
+// attempt, as EC2 does while a load balancer's network interfaces still use it.
+const fakeAWS = `#!/bin/bash
+echo "aws $*" >>"$CALLS"
+case "$*" in
+  *elasticloadbalancing:loadbalancer*) echo arn:aws:elasticloadbalancing:r:1:loadbalancer/a1 arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00 ;;
+  *elasticloadbalancing:targetgroup*) echo arn:aws:elasticloadbalancing:r:1:targetgroup/k8s-x/f01 ;;
+  *ec2:volume*) echo arn:aws:ec2:r:1:volume/vol-1 ;;
+  *ec2:security-group*) echo arn:aws:ec2:r:1:security-group/sg-1 ;;
+  *delete-security-group*) [[ $(grep -c delete-security-group "$CALLS") -gt 1 ]] ;;
+esac
+`
+
+const fakeBOSH = `#!/bin/bash
+echo "bosh $*" >>"$CALLS"
+case "$*" in
+  *"deployments --column=name"*) echo "$DEPLOYED" ;;
+  *"get configmap"*) echo "  tag: v1.2.2" ;;
+esac
+`
+
+// runAWS runs ci/aws.sh with fake programs and returns what they were asked, and the output.
+func runAWS(t *testing.T, deployed string, args ...string) (calls []string, output string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"aws": fakeAWS, "bosh": fakeBOSH, "sleep": "#!/bin/bash\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command := exec.Command(filepath.Join(root, "ci", "aws.sh"), args...)
+	command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+filepath.Join(dir, "calls"), "DEPLOYED="+deployed)
+	out, err := command.CombinedOutput()
+	text, readErr := os.ReadFile(filepath.Join(dir, "calls"))
+	if readErr != nil && !os.IsNotExist(readErr) {
+		t.Fatal(readErr)
+	}
+	return strings.Split(strings.TrimSpace(string(text)), "\n"), string(out), err
+}
+
+// A deployed cluster and clusters that are not of the pipeline must survive a sweep.
+func TestSweepDeletesOnlyWhatIsLeft(t *testing.T) {
+	calls, output, err := runAWS(t, "", "sweep", "ci-deploy")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, output)
+	}
+	var deleted []string
+	for _, call := range calls {
+		if strings.Contains(call, "Key=") && !strings.Contains(call, "Key=kubernetes.io/cluster/ci-deploy,Values=owned ") {
+			t.Errorf("other resources are selected: %s", call)
+		}
+		if strings.Contains(call, "delete-") {
+			deleted = append(deleted, call)
+		}
+	}
+	want := `aws elb delete-load-balancer --load-balancer-name a1
+aws elbv2 delete-load-balancer --load-balancer-arn arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00
+aws elbv2 delete-target-group --target-group-arn arn:aws:elasticloadbalancing:r:1:targetgroup/k8s-x/f01
+aws ec2 delete-volume --volume-id vol-1
+aws ec2 delete-security-group --group-id sg-1
+aws ec2 delete-security-group --group-id sg-1`
+	if got := strings.Join(deleted, "\n"); got != want {
+		t.Errorf("deleted:\n%s\nwant:\n%s", got, want)
+	}
+
+	calls, output, err = runAWS(t, "other\nci-deploy", "sweep", "ci-deploy")
+	if err != nil || !strings.Contains(output, "nothing is swept") || strings.Contains(strings.Join(calls, "\n"), "aws ") {
+		t.Errorf("a deployed cluster: %v, %s, calls %q", err, output, calls)
+	}
+	for _, command := range []string{"sweep", "delete", "deploy"} {
+		calls, output, err = runAWS(t, "", command, "prod", "x")
+		if err == nil || !strings.Contains(output, "must begin with ci-") || calls[0] != "" {
+			t.Errorf("%s of prod: %v, %s, calls %q", command, err, output, calls)
+		}
+	}
+}
+
+func TestDeployPinsTheTarball(t *testing.T) {
+	tarball := filepath.Join(t.TempDir(), "kubernetes.tgz")
+	pack := exec.Command("bash", "-c", `cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" release.MF`, tarball)
+	if out, err := pack.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	calls, output, err := runAWS(t, "", "deploy", "ci-deploy", tarball)
+	if err != nil || len(calls) != 1 {
+		t.Fatalf("%v, calls %q\n%s", err, calls, output)
+	}
+	for _, want := range []string{"-d ci-deploy deploy ./manifests/kubernetes.yml", "-o ops-files/dev-release.yml", "-v release_version=0+dev.7.abc", "-v release_url=file://" + tarball} {
+		if !strings.Contains(calls[0], want) {
+			t.Errorf("%s lacks %q", calls[0], want)
+		}
+	}
+}
+
+// A release that differs from the one that was tested is not shipped.
+func TestShipCheckComparesFingerprints(t *testing.T) {
+	dir := t.TempDir()
+	pack := func(name, version, fingerprint string) string {
+		text := "name: kubernetes\nversion: " + version + "\njobs:\n- name: etcd\n  fingerprint: " + fingerprint + "\n"
+		path := filepath.Join(dir, name)
+		command := exec.Command("bash", "-c", `cd "$(mktemp -d)" && printf %s "$1" >release.MF && tar -czf "$0" release.MF`, path, text)
+		if out, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return path
+	}
+	tested := pack("tested.tgz", "0+dev.1.abc", "f00")
+	for built, same := range map[string]bool{pack("same.tgz", "1.0.0", "f00"): true, pack("other.tgz", "1.0.0", "f01"): false} {
+		out, err := exec.Command(filepath.Join(root, "ci", "ship-check.sh"), tested, built).CombinedOutput()
+		if (err == nil) != same {
+			t.Errorf("%s: %v\n%s", built, err, out)
+		}
+		if !same && !strings.Contains(string(out), "is not what was tested") {
+			t.Errorf("the message is %s", out)
+		}
+	}
+}
+
+// bump edits the pins of Kubernetes, of the modules of src and the documents together. It leaves out flannel's newest version, for which a module cannot
+// be fetched, and goes on with the others.
+func TestBumpMovesKubernetesTogether(t *testing.T) {
+	dir := t.TempDir()
+	copyTree := `cd "$1" && mkdir -p "$0/src/"{helpers,release,testbed} "$0/docs" && cp -r ci CHANGELOG.md "$0/" && cp docs/versions.md "$0/docs/" && for m in helpers release testbed; do cp src/$m/go.{mod,sum} "$0/src/$m/"; done && cp -r src/components "$0/src/"`
+	if out, err := exec.Command("bash", "-c", copyTree, dir, root).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// This go knows a patch version more of Kubernetes, flannel and CoreDNS, and of nothing else.
+	bin := t.TempDir()
+	script := `#!/bin/bash
+case "$*" in
+  "list -m -f {{.Version}} k8s.io/kubernetes@v1.37") echo v1.37.99 ;;
+  "list -m -f {{.Version}} github.com/flannel-io/flannel@v"*) echo v0.99.99 ;;
+  "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;
+  "list -m -f {{.Version}} "*) module=${!#}; grep -hoE "^(.*[[:space:]])?${module%@*} v[^ ]+" go.mod | head -n 1 | grep -oE 'v[^ ]+$' ;;
+  "mod tidy") if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi ;;
+  *) exec ` + lookGo(t) + ` "$@" ;;
+esac
+`
+	if err := os.WriteFile(filepath.Join(bin, "go"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(filepath.Join(dir, "ci", "bump.sh"))
+	command.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+	out, err := command.CombinedOutput()
+	if err != nil || strings.Count(string(out), "bump:") != 3 || !strings.Contains(string(out), "flannel stays at v") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "src/components/coredns/go.mod")); err != nil || !strings.Contains(string(text), "coredns v1.99.99") {
+		t.Errorf("CoreDNS, which comes after flannel, is not bumped, %v", err)
+	}
+	for _, file := range []string{"src/components/flannel/go.mod", "src/components/flannel/go.sum"} {
+		if text, err := os.ReadFile(filepath.Join(dir, file)); err != nil || string(text) != read(t, file) {
+			t.Errorf("%s has changed, %v", file, err)
+		}
+	}
+	for path, want := range map[string]struct {
+		text string
+		n    int
+	}{
+		"src/components/kubernetes/go.mod": {"v0.37.99", 33}, "src/helpers/go.mod": {"v0.37.99", 3}, "src/testbed/go.mod": {"v0.37.99", 3},
+		"CHANGELOG.md": {"Ships Kubernetes 1.37.99.", 1}, "docs/versions.md": {"| Kubernetes | 1.37.99 |", 1},
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Count(string(text), want.text); got < want.n {
+			t.Errorf("%s has %q %d times, want %d at least", path, want.text, got, want.n)
+		}
+		if strings.Contains(string(text), "v0.37.0") || strings.Contains(string(text), "k8s.io/kubernetes v1.37.0") {
+			t.Errorf("%s still has the old version", path)
+		}
+	}
+}
+
+func lookGo(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,359 @@
+package preflight_test
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/internal/awscli"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/accounts"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// rightAccount is an account that passes.
+func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
+	t.Helper()
+	a, err := accounts.New(random, func(role preflight.Role, cluster, partition string) ([]byte, error) {
+		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true, Storage: true})
+		if err != nil {
+			return nil, err
+		}
+		return policy.JSON()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Config.Storage = true
+	return a
+}
+
+func copyOfWorld(t testing.TB, a *accounts.Account) *awssim.World {
+	t.Helper()
+	content, err := json.Marshal(a.World)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := awssim.ParseWorld(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// masks are the checks without which others have nothing to go by: what else is wrong is in the next report.
+var masks = []string{"metadata-service", "instance-profile", "role-credentials", "instance-role", "ec2-read-permissions"}
+
+var (
+	adviceSeed     = flag.String("advice-seed", "", "check the advice for the account with this seed only")
+	adviceFirst    = flag.Uint64("advice-first", 0, "seed of the first random account")
+	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 80, or 15 in short mode")
+)
+
+// foundFailures are seeds whose accounts showed faults.
+var foundFailures = []uint64{
+	126, // public subnets got a route, but not the cluster's tag
+	272, // a security group had only the old tag, which the policies do not accept
+}
+
+// TestAdviceLeadsToAPass breaks right accounts in one to four ways, runs the commands of the report, and wants the next report to
+// be without failures, and nothing to be open that was not before.
+func TestAdviceLeadsToAPass(t *testing.T) {
+	var seeds []uint64
+	switch {
+	case *adviceSeed != "":
+		seed, err := strconv.ParseUint(*adviceSeed, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seeds = []uint64{seed}
+	default:
+		seeds = slices.Clone(foundFailures)
+		accounts := *adviceAccounts
+		switch {
+		case accounts != 0:
+		case testing.Short():
+			accounts = 15
+		default:
+			accounts = 80
+		}
+		for n := range accounts {
+			seeds = append(seeds, *adviceFirst+uint64(n))
+		}
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { checkAdvice(t, seed) })
+	}
+	if !t.Failed() {
+		t.Logf("the commands of the preflight's report lead to a pass in %d of %[1]d random accounts", len(seeds))
+	}
+}
+
+func checkAdvice(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 8))
+	a := rightAccount(t, random)
+	right := copyOfWorld(t, a)
+	a.Break()
+	broken := copyOfWorld(t, a)
+	sim := simulateWorld(t, a.World)
+	var history strings.Builder
+	defer func() {
+		if t.Failed() {
+			t.Logf("to repeat: go test ./preflight -run TestAdviceLeadsToAPass -advice-seed %d\n%s\n%s",
+				seed, a, history.String())
+		}
+	}()
+	report := func() *preflight.Report {
+		r := sim.run(t, sim.World().Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+		fmt.Fprintf(&history, "%s\n", text(r))
+		return r
+	}
+	r := report()
+	for round := 1; ; round++ {
+		masked := slices.ContainsFunc(masks, func(id string) bool { return result(r, id).Status == preflight.Failed })
+		for _, fix := range fixesOf(r) {
+			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), fix.Commands, sim.operatorKnows()); err != nil {
+				t.Errorf("%s: %v", fix.Text, err)
+				return
+			}
+		}
+		r = report()
+		if r.Verdict == preflight.VerdictPassed {
+			break
+		}
+		if !masked || round == len(masks) {
+			t.Errorf("after round %d of fixes, the preflight still fails", round)
+			return
+		}
+	}
+	nothingOpened(t, right, broken, sim.World())
+}
+
+// operatorKnows returns the values of placeholders.
+func (s simulated) operatorKnows() func(string) string {
+	network := 200
+	return func(placeholder string) string {
+		switch placeholder {
+		case "CIDR_BLOCK":
+			for ; ; network++ {
+				block := fmt.Sprintf("127.77.%d.0/24", network)
+				if !slices.ContainsFunc(s.World().Subnets, func(subnet awssim.Subnet) bool { return subnet.CIDR.String() == block }) {
+					network++
+					return block
+				}
+			}
+		case "REGION":
+			return s.World().Region
+		}
+		return placeholder
+	}
+}
+
+// nothingOpened compares an account with the right one, and with the broken one what others use.
+func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
+	t.Helper()
+	for _, s := range right.Subnets {
+		if isPublic(now, s.ID) && !isPublic(right, s.ID) {
+			t.Errorf("%s has got a route to the internet", s.ID)
+		}
+	}
+	for _, table := range now.RouteTables {
+		if table.Main && slices.ContainsFunc(table.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") }) {
+			t.Errorf("the main route table %s has got a route to the internet", table.ID)
+		}
+	}
+	for _, g := range now.SecurityGroups {
+		for _, old := range broken.SecurityGroups {
+			if g.ID == old.ID && !(slices.Equal(withoutPods(g.Ingress), withoutPods(old.Ingress)) && reflect.DeepEqual(g.Egress, old.Egress)) {
+				t.Errorf("the rules of %s have changed", g.ID)
+			}
+		}
+	}
+	for _, role := range now.Roles {
+		old := accounts.Find(right.Roles, role.Name)
+		got, want := policyText(role), policyText(*old)
+		if was := policyText(*accounts.Find(broken.Roles, role.Name)); got != want && got != was && !narrower(role, *old) {
+			t.Errorf("the policies of %s are\n%s\nwant\n%s", role.Name, got, want)
+		}
+		if role.Untrusted {
+			t.Errorf("EC2 cannot assume %s", role.Name)
+		}
+	}
+	for _, i := range now.Instances {
+		if i.Metadata.HTTPTokens != "required" {
+			t.Errorf("%s allows IMDSv1", i.ID)
+		}
+	}
+	for n, s := range broken.Subnets {
+		for key := range s.Tags {
+			if strings.HasPrefix(key, aws.TagPrefix) && now.Subnets[n].Tags[key] == "" {
+				t.Errorf("%s has lost the tag %s", s.ID, key)
+			}
+		}
+	}
+}
+
+// withoutPods returns rules without those for the pod network, which a fix may add.
+func withoutPods(rules []awssim.Rule) []awssim.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r awssim.Rule) bool { return r.Protocol == "-1" && r.CIDR == accounts.PodNetwork })
+}
+
+// narrower reports whether each statement of a role's policies is one of another role's.
+func narrower(role, than awssim.Role) bool {
+	if len(role.Policies) > 1 || len(role.Attached) > 0 {
+		return false
+	}
+	for _, s := range role.Policies[aws.InlinePolicyName].Statement {
+		if !slices.ContainsFunc(than.Policies[aws.InlinePolicyName].Statement, func(o iam.Statement) bool { return reflect.DeepEqual(withoutSid(s), withoutSid(o)) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func withoutSid(s iam.Statement) iam.Statement {
+	s.Sid = ""
+	return s
+}
+
+func policyText(r awssim.Role) string {
+	content, _ := json.Marshal(r.Policies)
+	return string(content) + strings.Join(r.Attached, " ")
+}
+
+// isPublic reports whether the route table that applies to a subnet leads to an internet gateway.
+func isPublic(w *awssim.World, subnet string) bool {
+	var main, own *awssim.RouteTable
+	for i := range w.RouteTables {
+		if w.RouteTables[i].Main {
+			main = &w.RouteTables[i]
+		}
+		if slices.Contains(w.RouteTables[i].Subnets, subnet) {
+			own = &w.RouteTables[i]
+		}
+	}
+	if own == nil {
+		own = main
+	}
+	return own != nil && slices.ContainsFunc(own.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
+}
+
+// TestRightAccountsPass: the accounts that TestAdviceLeadsToAPass breaks are right.
+func TestRightAccountsPass(t *testing.T) {
+	for seed := range uint64(12) {
+		a := rightAccount(t, rand.New(rand.NewPCG(seed, 8)))
+		sim := simulateWorld(t, a.World)
+		r := sim.run(t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
+		}
+	}
+}
+
+// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads to a pass.
+func TestCrowdedRole(t *testing.T) {
+	for _, cluster := range []string{"prod", strings.Repeat("n", 105)} {
+		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
+		a.Config = testConfig(preflight.Control)
+		a.Config.Cluster = cluster
+		a.World = labWorld(cluster)
+		i := simulatedInstance(1, preflight.Control)
+		i.Tags = awssim.Tags{aws.TagPrefix + cluster: "shared"}
+		a.World.Instances = []awssim.Instance{i}
+		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
+		a.Role().Policies = map[string]iam.Policy{"other": filler}
+		sim := simulateWorld(t, a.World)
+		run := func() *preflight.Report {
+			return sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+		}
+		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
+		first := fixes[0].Commands
+		if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), first, sim.operatorKnows()); err == nil || !strings.Contains(err.Error(), "LimitExceeded") {
+			t.Errorf("%d characters: put-role-policy: %v", len(cluster), err)
+		}
+		// The alternative uses variables of the first fix.
+		if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
+			t.Error(err)
+		}
+		if r := run(); r.Verdict != preflight.VerdictPassed {
+			t.Errorf("%d characters:\n%s", len(cluster), text(r))
+		}
+		if names := slices.Sorted(maps.Keys(accounts.Find(sim.World().Roles, a.Role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
+			t.Errorf("inline policies %v", names)
+		}
+	}
+}
+
+// TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to them.
+func TestEndpointFixes(t *testing.T) {
+	for region := range accounts.Regions {
+		world := labWorld("prod")
+		accounts.MoveTo(world, region)
+		i := simulatedInstance(1, preflight.Control)
+		world.Instances = []awssim.Instance{i}
+		sim := simulateWorld(t, world)
+		// None of the three can be reached; IAM and STS can.
+		var conf strings.Builder
+		for n, service := range []string{"EC2", "Elastic Load Balancing v2"} {
+			fmt.Fprintf(&conf, "[ServiceOverride \"%d\"]\nService = %s\nRegion = %s\nURL = http://127.0.0.1:1\nSigningRegion = %[3]s\n", n, service, region)
+		}
+		r := sim.runConfigured(t, i, preflight.Control, conf.String(), func(p *aws.Provider, _ *preflight.Config) {
+			p.Reachable = func(string) error { return errors.New("timeout") }
+		})
+		for _, id := range []string{"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint"} {
+			findings := result(r, id).Findings
+			if len(findings) != 1 {
+				t.Fatalf("%s: want a finding of %s:\n%s", region, id, text(r))
+			}
+			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), findings[0].Fix[0].Commands, sim.operatorKnows()); err != nil {
+				t.Errorf("%s: %v", region, err)
+			}
+		}
+		now := sim.World()
+		if len(now.VPCEndpoints) != 5 {
+			t.Errorf("%s: %d endpoints", region, len(now.VPCEndpoints))
+		}
+		for _, e := range now.VPCEndpoints {
+			if e.Type == "Gateway" {
+				if !slices.Equal(e.RouteTables, []string{world.RouteTables[accounts.NodesTable].ID}) {
+					t.Errorf("%s: the endpoint for S3 is in the route tables %v", region, e.RouteTables)
+				}
+				continue
+			}
+			at := slices.IndexFunc(now.SecurityGroups, func(g awssim.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
+			want := []awssim.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
+			if at < 0 || !reflect.DeepEqual(now.SecurityGroups[at].Ingress, want) || !e.PrivateDNS {
+				t.Errorf("%s: %+v does not let exactly the nodes connect", region, e)
+			}
+		}
+	}
+}
+
+// fixesOf are the fixes to apply first of all findings, without repetitions.
+func fixesOf(r *preflight.Report) (list []preflight.Fix) {
+	for _, result := range r.Results {
+		for _, f := range result.Findings {
+			if !slices.ContainsFunc(list, func(other preflight.Fix) bool { return slices.Equal(other.Commands, f.Fix[0].Commands) }) {
+				list = append(list, f.Fix[0])
+			}
+		}
+	}
+	return list
+}
+
+// cli is the AWS CLI with the keys of the account's administrator.
+func cli(t testing.TB) *awscli.CLI {
+	t.Helper()
+	return awscli.Start(t, awscli.Credentials{AccessKeyID: awssim.LabAccessKeyID, SecretAccessKey: awssim.LabSecretAccessKey})
+}

@@ -1,0 +1,58 @@
+package preflight_test
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"slices"
+	"testing"
+
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/awssim"
+)
+
+// recordedActions is what the simulator saw the programs of this release call, by program. The policies are compared with it.
+const recordedActions = "../../helpers/cloud/aws/testdata/recorded-actions.json"
+
+// TestRecordedPreflight compares the record with what the preflight calls on a control VM and a worker.
+func TestRecordedPreflight(t *testing.T) {
+	seen := map[string]bool{}
+	for _, role := range both {
+		i := simulatedInstance(1, role)
+		sim := simulate(t, func(w *awssim.World) {
+			w.Instances = []awssim.Instance{i}
+			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+			w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+			generated(t, w)
+		})
+		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
+			c.ConfigureCloudRoutes, c.Thorough, c.Storage = true, true, true
+		})
+		for _, c := range sim.Calls("") {
+			for _, p := range c.Permissions {
+				seen[p] = true
+			}
+		}
+	}
+	got := slices.Sorted(maps.Keys(seen))
+	recorded := map[string][]string{}
+	content, err := os.ReadFile(recordedActions)
+	if err == nil {
+		err = json.Unmarshal(content, &recorded)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if os.Getenv("UPDATE_RECORDED") != "" {
+		recorded["cloud-preflight"] = got
+		content, _ := json.MarshalIndent(recorded, "", "  ")
+		if err := os.WriteFile(recordedActions, append(content, '\n'), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if want := recorded["cloud-preflight"]; !slices.Equal(got, want) {
+		t.Errorf("the preflight called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./preflight", got, want)
+	}
+}

@@ -1,0 +1,408 @@
+package preflight_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws"
+	"kubernetes-release/preflight"
+	"kubernetes-release/testbed/accounts"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// simulated is a running simulator of AWS.
+type simulated struct {
+	*awssim.Simulator
+	metadata string // address of instance metadata
+	record   string
+}
+
+// simulate starts the simulator with the lab's world after the given change, and points the SDK at it.
+func simulate(t testing.TB, change func(*awssim.World)) simulated {
+	t.Helper()
+	world := labWorld("prod")
+	change(world)
+	return simulateWorld(t, world)
+}
+
+func labWorld(cluster string) *awssim.World { return accounts.World(cluster) }
+
+// simulateWorld starts the simulator and points the SDK at it.
+func simulateWorld(t testing.TB, world *awssim.World) simulated {
+	t.Helper()
+	record := filepath.Join(t.TempDir(), "calls.jsonl")
+	sim, err := awssim.New(world, awssim.Options{RecordFile: record})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { sim.Close() })
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := sim.MetadataServer()
+	go func() { _ = metadata.Serve(listener) }()
+	t.Cleanup(func() { metadata.Close() })
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(api.Close)
+	setenv(t, "AWS_ENDPOINT_URL", api.URL)
+	setenv(t, "AWS_CA_BUNDLE", "") // every client would read it
+	return simulated{sim, listener.Addr().String(), record}
+}
+
+// metadataFor serves instance metadata as the instance with that address sees it: connections come from there.
+func (s simulated) metadataFor(t testing.TB, address netip.Addr) string {
+	t.Helper()
+	target := &url.URL{Scheme: "http", Host: s.metadata}
+	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(address, 0))}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &http.Transport{DialContext: dialer.DialContext},
+		ErrorLog:  log.New(io.Discard, "", 0),
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// simulatedInstance returns the nth instance, in the first zone.
+func simulatedInstance(n int, role preflight.Role) awssim.Instance {
+	return accounts.Instance(n, role, "prod")
+}
+
+func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+	t.Helper()
+	return s.runConfigured(t, i, role, "", change)
+}
+
+// runConfigured runs with a configuration file of the cloud controller.
+func (s simulated) runConfigured(t testing.TB, i awssim.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+	t.Helper()
+	p := &aws.Provider{
+		MetadataEndpoint: s.metadataFor(t, i.Address),
+		LocalAddresses:   func() ([]netip.Addr, error) { return []netip.Addr{i.Address}, nil },
+		Reachable:        func(string) error { return nil },
+		RoundPause:       quick,
+	}
+	c := testConfig(role)
+	if change != nil {
+		change(p, &c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	started := time.Now()
+	request := cloud.Request{Config: c}
+	if conf != "" {
+		request.Config.CloudConfigFile, request.CloudConfig = "/cloud.conf", []byte(conf)
+	}
+	out, err := p.Preflight(ctx, request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := preflight.NewReport(c, out.Results, started, time.Since(started))
+	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
+	return r
+}
+
+// generated replaces the policies of the simulator's roles by those that this package generates, without the given actions.
+func generated(t testing.TB, w *awssim.World, without ...string) {
+	t.Helper()
+	for i := range w.Roles {
+		role := preflight.Role(strings.TrimPrefix(w.Roles[i].Name, "kubernetes-"))
+		w.Roles[i].Policies = enforced(t, aws.PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, Storage: true, Keys: []string{testStorageKey}, VPC: awssim.LabVPC}, without...)
+	}
+}
+
+// enforced is a generated policy without the given actions, for a role of the simulator.
+func enforced(t testing.TB, o aws.PolicyOptions, without ...string) map[string]iam.Policy {
+	t.Helper()
+	policy, err := aws.NewPolicy(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for j := range policy.Statement {
+		policy.Statement[j].Action = slices.DeleteFunc(policy.Statement[j].Action, func(a string) bool { return slices.Contains(without, a) })
+	}
+	policy.Statement = slices.DeleteFunc(policy.Statement, func(s aws.Statement) bool { return len(s.Action) == 0 })
+	content, err := policy.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed iam.Policy
+	if err := json.Unmarshal(content, &parsed); err != nil {
+		t.Fatalf("the simulator rejects the policy: %v\n%s", err, content)
+	}
+	return map[string]iam.Policy{"kubernetes": parsed}
+}
+
+// TestSimulatedAWS runs with the generated policies enforced. The simulator's record must show that nothing was changed, and
+// the documented number of calls.
+func TestSimulatedAWS(t *testing.T) {
+	for _, test := range []struct {
+		role                      preflight.Role
+		routes, thorough, storage bool
+		calls                     int // of EC2, as documented
+	}{
+		{preflight.Worker, false, false, false, 2}, {preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
+		{preflight.Control, false, false, false, 9}, {preflight.Control, true, false, false, 10}, {preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
+		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
+	} {
+		t.Run(fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage), func(t *testing.T) {
+			i := simulatedInstance(1, test.role)
+			off := false
+			i.SourceDestCheck = &off
+			sim := simulate(t, func(w *awssim.World) {
+				w.Instances = []awssim.Instance{i}
+				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+				w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+				generated(t, w)
+			})
+			before, _ := json.Marshal(sim.World())
+			r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) {
+				c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
+			})
+			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+				t.Errorf("want no findings:\n%s", text(r))
+			}
+			after, _ := json.Marshal(sim.World())
+			if string(before) != string(after) {
+				t.Errorf("the world has changed")
+			}
+			if n := len(sim.Calls("ec2:*")); n != test.calls {
+				t.Errorf("%d EC2 calls, want %d", n, test.calls)
+			}
+			for _, c := range sim.Calls("") {
+				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !strings.HasPrefix(c.Action, "GetEbs") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
+					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+				}
+				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !strings.HasPrefix(c.Action, "GetEbs") && !narrowed(c) {
+					t.Errorf("%s asks for more than the VPC or known ids: %v", c.Action, c.Params)
+				}
+				if c.Status >= 400 && !c.DryRun {
+					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
+				}
+			}
+		})
+	}
+}
+
+// narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.
+func narrowed(c awssim.Call) bool {
+	for name, value := range c.Params {
+		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "InstanceType.1" || name == "AvailabilityZone" || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+			return true
+		}
+	}
+	return false
+}
+
+// allowed are the actions of the policy for everything that the preflight can be configured for.
+func allowed(t *testing.T, role preflight.Role) []string {
+	t.Helper()
+	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, Storage: true, Keys: []string{testStorageKey}, VPC: awssim.LabVPC})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var actions []string
+	for _, s := range policy.Statement {
+		actions = append(actions, s.Action...)
+	}
+	slices.Sort(actions)
+	return slices.Compact(actions)
+}
+
+// removals are the sets of actions that TestMissingPermissions removes: each action separately, except that in short mode those
+// that only IAM can answer for are removed together.
+func removals(t *testing.T, role preflight.Role) [][]string {
+	var sets [][]string
+	together := map[string]int{}
+	for _, action := range allowed(t, role) {
+		service, name, _ := strings.Cut(action, ":")
+		at, ok := together[service]
+		switch {
+		case !testing.Short() || service == "ec2" || service == "iam" || strings.HasPrefix(name, "DescribeLoadBalancer"):
+			sets = append(sets, []string{action})
+		case ok:
+			sets[at] = append(sets[at], action)
+		default:
+			together[service] = len(sets)
+			sets = append(sets, []string{action})
+		}
+	}
+	return sets
+}
+
+// TestMissingPermissions removes each action from the generated policy. A finding must name it, as a warning if few clusters
+// use the action.
+func TestMissingPermissions(t *testing.T) {
+	for _, role := range both {
+		for _, actions := range removals(t, role) {
+			t.Run(string(role)+" "+actions[0], func(t *testing.T) {
+				i := simulatedInstance(1, role)
+				sim := simulate(t, func(w *awssim.World) {
+					w.Instances = []awssim.Instance{i}
+					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+					w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					generated(t, w, actions...)
+				})
+				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
+					// A deployment checks a control VM's permissions; the errand also checks a worker's.
+					c.ConfigureCloudRoutes, c.Thorough, c.Storage = role == preflight.Control, role == preflight.Worker, true
+				})
+				out := text(r)
+				switch actions[0] {
+				case "iam:GetRole":
+					if got := result(r, "other-permissions"); got.Status != preflight.Passed || !strings.Contains(got.Note, "iam:GetRole") {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				case "iam:SimulatePrincipalPolicy":
+					if got := result(r, "other-permissions"); got.Status != preflight.Warned || !strings.Contains(got.Findings[0].Found, "iam:SimulatePrincipalPolicy") {
+						t.Errorf("the action is not named:\n%s", out)
+					}
+					return
+				}
+				fails := false
+				for _, action := range actions {
+					rare := aws.Rare(action)
+					fails = fails || !rare
+					named := slices.ContainsFunc(r.Results, func(result preflight.Result) bool {
+						return slices.ContainsFunc(result.Findings, func(f preflight.Finding) bool {
+							return slices.Contains(strings.Split(f.Resource, ", "), action) && f.Advisory == rare
+						})
+					})
+					if !named {
+						t.Errorf("%s is not named by a finding that warns=%v:\n%s", action, rare, out)
+					}
+				}
+				if (r.Verdict == preflight.VerdictFailed) != fails {
+					t.Errorf("verdict %s:\n%s", r.Verdict, out)
+				}
+			})
+		}
+	}
+}
+
+// TestRoleWithPath: the generated policy lets a role read its own path, which instance metadata does not contain.
+func TestRoleWithPath(t *testing.T) {
+	i := simulatedInstance(1, preflight.Control)
+	sim := simulate(t, func(w *awssim.World) {
+		w.Instances = []awssim.Instance{i}
+		generated(t, w)
+		for n := range w.Roles {
+			w.Roles[n].Path = "/teams/platform/"
+		}
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	for _, id := range []string{"load-balancer-write-permissions", "other-permissions"} {
+		if result(r, id).Status != preflight.Passed {
+			t.Errorf("%s:\n%s", id, text(r))
+		}
+	}
+	if n := len(sim.Calls("iam:GetRole")); n != 1 {
+		t.Errorf("the path was looked up %d times", n)
+	}
+}
+
+func TestSimulatedMistakes(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*awssim.World, *awssim.Instance)
+		check  string
+	}{
+		"untagged instance": {func(_ *awssim.World, i *awssim.Instance) { i.Tags = nil }, "instance-cluster-tag"},
+		"no profile":        {func(_ *awssim.World, i *awssim.Instance) { i.InstanceProfile = "" }, "instance-profile"},
+		"profile, no role":  {func(w *awssim.World, _ *awssim.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
+		"unusable role":     {func(_ *awssim.World, i *awssim.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
+		"metadata off":      {func(_ *awssim.World, i *awssim.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
+		"clock":             {func(w *awssim.World, _ *awssim.Instance) { w.Settings.ClockOffset = awssim.Duration(20 * time.Minute) }, "clock"},
+		"node subnet":       {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
+		"public subnet":     {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
+		"no internet":       {func(w *awssim.World, _ *awssim.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *awssim.World) {
+				test.change(w, &i)
+				w.Instances = []awssim.Instance{i}
+			})
+			r := sim.run(t, i, preflight.Control, nil)
+			if got := result(r, test.check); got.Status != preflight.Failed {
+				t.Errorf("%s is %q:\n%s", test.check, got.Status, text(r))
+			}
+		})
+	}
+}
+
+// TestProbesTheTaggedGroup: permissions are tested on the group that the cloud controller uses, regardless of the order of the
+// instance's groups.
+func TestProbesTheTaggedGroup(t *testing.T) {
+	i := simulatedInstance(1, preflight.Control)
+	i.SecurityGroups = []string{"sg-00000000000000001", awssim.LabSecurityGroup}
+	sim := simulate(t, func(w *awssim.World) {
+		other := w.SecurityGroups[0]
+		other.ID, other.Name, other.Tags = i.SecurityGroups[0], "other", nil
+		w.SecurityGroups = append(w.SecurityGroups, other)
+		w.Instances = []awssim.Instance{i}
+		generated(t, w)
+	})
+	r := sim.run(t, i, preflight.Control, nil)
+	if got := result(r, "security-group-permissions"); got.Status != preflight.Passed {
+		t.Errorf("the permissions are %s:\n%s", got.Status, text(r))
+	}
+	for _, c := range sim.Calls("ec2:AuthorizeSecurityGroupIngress") {
+		if c.Params["GroupId"] != awssim.LabSecurityGroup {
+			t.Errorf("tested on %s", c.Params["GroupId"])
+		}
+	}
+}
+
+const testStorageKey = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+
+var both = []preflight.Role{preflight.Control, preflight.Worker}
+
+func quick() *preflight.Backoff {
+	return &preflight.Backoff{First: time.Millisecond, Limit: 5 * time.Millisecond}
+}
+
+func testConfig(role preflight.Role) preflight.Config {
+	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, JoinRoles: []string{}}
+}
+
+func setenv(t testing.TB, key, value string) {
+	if s, ok := t.(interface{ Setenv(key, value string) }); ok {
+		s.Setenv(key, value)
+	}
+}
+
+func text(r *preflight.Report) string {
+	var b bytes.Buffer
+	preflight.Printer{}.Table(&b, r)
+	preflight.Printer{}.Findings(&b, r)
+	return b.String()
+}
+
+func result(r *preflight.Report, id string) preflight.Result {
+	for _, result := range r.Results {
+		if result.Check == id {
+			return result
+		}
+	}
+	return preflight.Result{}
+}

@@ -1,0 +1,251 @@
+package templates
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/director/manifest"
+	"kubernetes-release/testbed/lab/director/release"
+)
+
+// cloudConfig is a cloud config for any IaaS.
+const cloudConfig = `
+azs: [{name: kubernetes-z1}, {name: kubernetes-z2}, {name: kubernetes-z3}]
+vm_types: [{name: kubernetes-control}, {name: kubernetes-worker}]
+vm_extensions: [{name: kubernetes-control}, {name: kubernetes-worker}, {name: kubernetes-api-load-balancer-prod}]
+disk_types: [{name: kubernetes-etcd, disk_size: 1024}]
+networks:
+- name: kubernetes
+  type: manual
+  subnets:
+  - {az: kubernetes-z1, range: 10.0.16.0/20, gateway: 10.0.16.1, dns: [10.0.0.2], static: [10.0.16.10]}
+  - {az: kubernetes-z2, range: 10.0.32.0/20, gateway: 10.0.32.1, dns: [10.0.0.2], static: [10.0.32.10]}
+  - {az: kubernetes-z3, range: 10.0.48.0/20, gateway: 10.0.48.1, dns: [10.0.0.2], static: [10.0.48.10]}
+compilation: {workers: 1, az: kubernetes-z1, vm_type: kubernetes-control, network: kubernetes}
+`
+
+// deployment is the manifest with ops-files and variables.
+type deployment struct {
+	ops  []string
+	vars []string
+	// varsFiles are files of variables below ops-files/example-vars.
+	varsFiles []string
+	// files are ops-files elsewhere, applied last.
+	files []string
+	// regenerate is a variable that this deployment defines differently, so it cannot come from the shared store.
+	regenerate string
+	// store is the path of a variables store; the shared one if it is empty.
+	store string
+}
+
+func opsPaths(names []string) []string {
+	paths := make([]string, 0, len(names))
+	for _, name := range names {
+		paths = append(paths, filepath.Join(root, "ops-files", name))
+	}
+	return paths
+}
+
+// source is the manifest with the ops-files and a store that generates variables as on a first deploy.
+func (d deployment) source(t testing.TB) manifest.Source {
+	t.Helper()
+	store := d.store
+	if store == "" {
+		store = variablesStore(t, d.regenerate)
+	}
+	variables, err := manifest.OpenStore(store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := manifest.Source{
+		Path:     filepath.Join(root, "manifests", "kubernetes.yml"),
+		OpsFiles: append(opsPaths(d.ops), d.files...),
+		Vars:     append([]string{"cluster_name=prod"}, d.vars...),
+		Store:    variables,
+	}
+	for _, name := range d.varsFiles {
+		source.VarsFiles = append(source.VarsFiles, filepath.Join(root, "ops-files", "example-vars", name))
+	}
+	return source
+}
+
+// interpolate returns the manifest with its variables. Missing and unused variables are errors.
+func (d deployment) interpolate(t testing.TB) (*manifest.Manifest, error) {
+	t.Helper()
+	source := d.source(t)
+	text, err := manifest.Interpolate(source)
+	if err != nil {
+		return nil, err
+	}
+	return manifest.Parse(source.Path, text)
+}
+
+func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
+	t.Helper()
+	m, err := d.interpolate(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// releases are this release, from the work tree, and a fake bpm release.
+func releases(t testing.TB) map[string]*release.Release {
+	t.Helper()
+	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}
+	for _, name := range jobNames(t) {
+		job := readJob(t, name)
+		ours.Jobs[name] = job
+		for _, pkg := range job.Packages {
+			ours.Packages[pkg] = &release.Package{Name: pkg}
+		}
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "monit"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bpm := &release.Release{Name: "bpm", Version: "1", Jobs: map[string]*release.Job{"bpm": {Name: "bpm", Dir: dir}}}
+	cni, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
+	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom}
+}
+
+// plan places the instances, resolves the links and renders every job of every instance, as a deploy does.
+func plan(t testing.TB, d deployment) *director.Plan {
+	t.Helper()
+	m := mustInterpolate(t, d)
+	cloud, err := manifest.ParseCloudConfig("cloud-config.yml", []byte(cloudConfig))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPlaceholders(t, d)
+	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Render(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// checkPlaceholders validates the manifest like a Director with a config server, before variables are resolved.
+func checkPlaceholders(t testing.TB, d deployment) {
+	t.Helper()
+	source := d.source(t)
+	received, err := manifest.AsReceived(source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := director.CheckPlaceholders(source.Path, received, releases(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVariableForAWholeMapIsRefused(t *testing.T) {
+	const parts = `client:
+          ca: ((tls_kube_proxy.ca))
+          certificate: ((tls_kube_proxy.certificate))
+          private_key: ((tls_kube_proxy.private_key))`
+	text := strings.Replace(readManifest(t), parts, "client: ((tls_kube_proxy))", 1)
+	err := director.CheckPlaceholders("kubernetes.yml", []byte(text), releases(t))
+	want := "Property 'tls.client.ca' expects a hash, but received 'String'"
+	if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "job 'kube-proxy'") {
+		t.Errorf("got %v, want %q for job kube-proxy", err, want)
+	}
+}
+
+func readManifest(t testing.TB) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "manifests", "kubernetes.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestManifestRenders(t *testing.T) {
+	for name, d := range map[string]deployment{
+		"production":                       {},
+		"production on aws":                {ops: []string{"aws.yml"}},
+		"single vm":                        {ops: []string{"single-vm.yml"}},
+		"single vm on aws":                 {ops: []string{"aws.yml", "single-vm.yml"}},
+		"single vm on aws, the other way":  {ops: []string{"single-vm.yml", "aws.yml"}},
+		"single vm and two workers on aws": {ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}},
+	} {
+		t.Run(name, func(t *testing.T) { plan(t, d) })
+	}
+}
+
+// API servers reach pods and Services only from nodes. Control VMs have what workers have, a taint that keeps pods away, and the
+// label that keeps load balancers away.
+func TestControlVMsAreNodes(t *testing.T) {
+	for name, ops := range map[string][]string{"production": nil, "on AWS": {"aws.yml"}} {
+		t.Run(name, func(t *testing.T) {
+			p := plan(t, deployment{ops: ops})
+			control := group(t, p, "control")
+			for _, job := range group(t, p, "worker").Jobs {
+				file(t, control, job.Job.Name, "monit")
+			}
+			config := decode[values](t, file(t, control, "kubelet", "config/config.json"))
+			if got := fmt.Sprint(config["registerWithTaints"]); got != "[map[effect:NoSchedule key:"+roleLabel+"]]" {
+				t.Errorf("control VMs register with the taints %s", got)
+			}
+			labels := decode[values](t, file(t, control, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+			if _, excluded := labels[excludeLabel]; !excluded {
+				t.Errorf("control VMs are targets of load balancers: %v", labels)
+			}
+			labeler := decode[values](t, file(t, control, "node-labeler", "config/flags.json"))["flags"].(values)
+			if got := fmt.Sprint(labeler["label"]); got != "map["+roleLabel+":]" {
+				t.Errorf("node-labeler sets %s", got)
+			}
+			for _, name := range nodeGroups {
+				cni := decode[values](t, file(t, group(t, p, name), "containerd", "config/cni.conflist.template"))
+				if cni["plugins"] == nil {
+					t.Errorf("%s: containerd's CNI configuration is %v", name, cni)
+				}
+			}
+		})
+	}
+}
+
+// A control VM must not wait for its node before the next VM completes the quorum of etcd, a worker must always wait.
+func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
+	p := plan(t, deployment{})
+	for _, name := range nodeGroups {
+		for _, job := range []string{"kubelet", "flannel", "network-policy"} {
+			want := map[string]int{"control": 3, "worker": 0}[name]
+			script := string(file(t, group(t, p, name), job, "bin/post-start"))
+			if got := strings.Count(script, "--etcd-member="); got != want {
+				t.Errorf("%s: post-start of %s has %d etcd members, want %d:\n%s", name, job, got, want, script)
+			}
+		}
+	}
+}
+
+// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
+func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
+	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
+		t.Run(name, func(t *testing.T) {
+			m := mustInterpolate(t, deployment{ops: ops})
+			for _, group := range m.InstanceGroups {
+				position := map[string]int{}
+				for i, job := range group.Jobs {
+					position[job.Name] = i
+				}
+				etcd, ok := position["etcd"]
+				if ok && etcd < position["kube-apiserver"] {
+					t.Errorf("instance group %s: job etcd comes before kube-apiserver", group.Name)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,298 @@
+package templates
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/node"
+)
+
+// All jobs of a node compute the same identity from their files.
+func TestJobsAgreeOnTheNode(t *testing.T) {
+	identityFile := filepath.Join(t.TempDir(), "node.json")
+	inCloud := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///z1/i-0123456789abcdef0", Address: "10.0.16.4"}
+	if err := node.Write(identityFile, inCloud); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		links map[string]values
+		want  node.Identity
+	}{
+		"no cloud": {nil, node.Identity{Name: "big-workers-3c5e8f1a", Address: "10.0.16.4"}},
+		"aws":      {awsLink, inCloud},
+	} {
+		for _, job := range []string{"kubelet", "kube-proxy", "flannel", "network-policy"} {
+			t.Run(name+"/"+job, func(t *testing.T) {
+				in := inputFor(t, job).linked(test.links)
+				in.Spec = values{"name": "Big_Workers"}
+				files := mustRender(t, job, in)
+				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
+					t.Errorf("flags.json names the file %v", path)
+				}
+				content := bytes.ReplaceAll(files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile))
+				path := filepath.Join(t.TempDir(), "node.json")
+				if err := os.WriteFile(path, content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := node.Load(path); err != nil || got != test.want {
+					t.Errorf("the node is %+v (%v), want %+v", got, err, test.want)
+				}
+			})
+		}
+	}
+}
+
+// TestKubeletDrain runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
+// record how they are called.
+func TestKubeletDrain(t *testing.T) {
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	const arguments = " --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json"
+	drained := func(deleted bool) string {
+		return fmt.Sprintf("kube-tools drain-node%s --timeout=10m --policy=force --load-balancer-delay=20s --vm-deleted=%t\n", arguments, deleted)
+	}
+	const deletes = "ctl stop\nkube-tools delete-node" + arguments + "\n"
+	deleted := drained(true) + deletes
+	for name, test := range map[string]struct {
+		vm, instance, deployment string
+		status                   string // exit status of our programs
+		without                  string // a directory that is missing
+		calls                    string
+		fails                    bool // drain writes no number, which fails the deploy
+	}{
+		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0", calls: drained(false)},
+		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
+		"scaled down":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
+		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
+		"tools are missing":         {vm: "delete", instance: "keep", deployment: "keep", status: "127", calls: deleted},
+		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet", calls: drained(false)},
+		"deadline of policy fail":   {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: drained(true), fails: true},
+		"old Director":              {status: "0", calls: drained(false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			write := func(path, content string) {
+				t.Helper()
+				path = filepath.Join(root, path)
+				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, program := range []string{"jobs/kubelet/bin/ctl", "packages/helpers/bin/kube-tools"} {
+				write(program, "#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n")
+			}
+			for _, script := range []string{"pre-stop", "drain"} {
+				write("jobs/kubelet/bin/"+script, strings.ReplaceAll(string(scripts["bin/"+script]), "/var/vcap", root))
+			}
+			write("sys/log/kubelet/drain.stderr.log", "")
+			if test.without == "" {
+				write("sys/run/kubelet/leaving", "") // from an earlier stop that failed after pre-stop
+			}
+			run := func(script string, environment ...string) string {
+				t.Helper()
+				command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", script))
+				command.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, environment...)
+				var output bytes.Buffer
+				command.Stdout = &output
+				if err := command.Run(); err != nil && !test.fails {
+					t.Errorf("%s: %v, which fails the deploy", script, err)
+				}
+				return output.String()
+			}
+			if test.vm == "" {
+				run("pre-stop")
+			} else {
+				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
+			}
+			want := "0\n"
+			if test.fails {
+				want = ""
+			}
+			if output := run("drain"); output != want {
+				t.Errorf("drain wrote %q, want %q: the agent accepts a number only", output, want)
+			}
+			if _, err := os.Stat(filepath.Join(root, "sys/run/kubelet/leaving")); err == nil && test.fails {
+				t.Error("the marker is left, with which kubelet does not start")
+			}
+			calls, err := os.ReadFile(filepath.Join(root, "calls"))
+			if err != nil && !os.IsNotExist(err) {
+				t.Fatal(err)
+			}
+			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != test.calls {
+				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
+			}
+		})
+	}
+}
+
+// TestControlVMsHandOver runs the drain scripts of a control VM with a fake of our program that fails. They must not fail the deploy,
+// and with a single API server, only etcd's runs it: nothing can take over, and other drain scripts need the API.
+func TestControlVMsHandOver(t *testing.T) {
+	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
+	for job, arguments := range map[string]string{
+		"etcd":                     "move-etcd-leader" + log + " --ca=ROOT/jobs/etcd/config/server_ca.pem --certificate=ROOT/jobs/etcd/config/server.pem --private-key=ROOT/jobs/etcd/config/server.key",
+		"kube-apiserver":           "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
+		"kube-controller-manager":  "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+	} {
+		for name, instances := range map[string]int{"three": 3, "one": 1} {
+			t.Run(job+"/"+name, func(t *testing.T) {
+				root := t.TempDir()
+				in := inputFor(t, job).linked(awsLink)
+				in.Instances = instances
+				drain := filepath.Join(root, "drain")
+				tools := filepath.Join(root, "packages/helpers/bin/kube-tools")
+				script := strings.ReplaceAll(string(mustRender(t, job, in)["bin/drain"]), "/var/vcap", root)
+				for path, content := range map[string]string{drain: script, tools: "#!/bin/bash\necho noise\necho \"$*\" >>" + root + "/calls\nexit 1\n"} {
+					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				output, err := exec.Command(drain, "job_shutdown", "hash_unchanged").Output()
+				if err != nil || string(output) != "0\n" {
+					t.Errorf("drain wrote %q (%v): the agent accepts a number only", output, err)
+				}
+				calls, err := os.ReadFile(filepath.Join(root, "calls"))
+				if err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				want := strings.ReplaceAll(arguments, "JOB", job) + "\n"
+				if instances == 1 && job != "etcd" {
+					want = ""
+				}
+				if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != want {
+					t.Errorf("called %q, want %q", got, want)
+				}
+			})
+		}
+	}
+}
+
+// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next pre-start.
+func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
+	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
+	root := t.TempDir()
+	files := map[string][]byte{
+		"packages/helpers/bin/kube-launcher": []byte("#!/bin/bash\necho \"$1\" >>" + root + "/calls\n"),
+		"sys/run/kubelet/x":                  nil,
+	}
+	for _, script := range []string{"pre-start", "pre-stop", "ctl"} {
+		files["jobs/kubelet/bin/"+script] = bytes.ReplaceAll(scripts["bin/"+script], []byte("/var/vcap"), []byte(root))
+	}
+	for path, content := range files {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	leaving := filepath.Join(root, "sys/run/kubelet/leaving")
+	if err := os.Symlink("/etc/passwd", leaving); err != nil { // as vcap could do
+		t.Fatal(err)
+	}
+	for _, step := range []struct{ command, calls string }{
+		{"ctl start", "start\n"},
+		{"pre-stop", ""}, // the VM is going to be deleted
+		{"ctl stop", "stop\n"},
+		{"ctl start", ""},
+		{"pre-start", "check\n"}, // it was not deleted
+		{"ctl start", "start\n"},
+	} {
+		if err := os.RemoveAll(filepath.Join(root, "calls")); err != nil {
+			t.Fatal(err)
+		}
+		words := strings.Fields(step.command)
+		command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", words[0]), words[1:]...)
+		command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BOSH_VM_NEXT_STATE=delete", "BOSH_DEPLOYMENT_NEXT_STATE=keep"}
+		if output, err := command.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", step.command, err, output)
+		}
+		if calls, _ := os.ReadFile(filepath.Join(root, "calls")); string(calls) != step.calls {
+			t.Errorf("%s called the launcher with %q, want %q", step.command, calls, step.calls)
+		}
+	}
+}
+
+// TestContainerdTakesTheCNIFromTheLink: a job of another release has its configuration and its programs where it wants.
+func TestContainerdTakesTheCNIFromTheLink(t *testing.T) {
+	render := func(link values) (string, error) {
+		files, err := renderJob(t, "containerd", inputFor(t, "containerd").linked(map[string]values{"cni": link}))
+		return string(files["config/config.toml"]), err
+	}
+	config, err := render(values{"conf_dir": "/var/vcap/data/mine/conf", "bin_dirs": []any{"/var/vcap/packages/mine/bin"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`conf_dir = "/var/vcap/data/mine/conf"`, `conf_template = ""`,
+		`bin_dirs = ["/var/vcap/packages/mine/bin", "/var/vcap/packages/cni-plugins/bin", "/var/vcap/data/cni/bin"]`,
+	} {
+		if !strings.Contains(config, want) {
+			t.Errorf("config.toml lacks %s:\n%s", want, config)
+		}
+	}
+	for want, link := range map[string]values{
+		"either cni_config":     {"bin_dirs": []any{"/bin"}},
+		"or conf_dir":           {"cni_config": values{"name": "x"}, "conf_dir": "/conf"},
+		`has the path "conf"`:   {"conf_dir": "conf"},
+		`has the path "../bin"`: {"cni_config": values{"name": "x"}, "bin_dirs": []any{"../bin"}},
+	} {
+		if _, err := render(link); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("link %v: %v, want %q", link, err, want)
+		}
+	}
+}
+
+// flannel is ready when it has written its subnet file since it started.
+func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
+	script := mustRender(t, "flannel", inputFor(t, "flannel"))["bin/ready"]
+	now := time.Now()
+	for name, test := range map[string]struct {
+		subnet string
+		age    time.Duration // of the subnet file, relative to the pidfile
+		ready  bool
+	}{
+		"no subnet file":              {},
+		"empty subnet file":           {age: -time.Second},
+		"subnet file of the last run": {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: time.Second},
+		"new subnet file":             {subnet: "FLANNEL_SUBNET=10.244.1.1/24\n", age: -time.Second, ready: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			files := map[string][]byte{
+				"sys/run/flannel/flannel.pid":        []byte("7\n"),
+				"sys/log/flannel/flannel.stderr.log": []byte("level=INFO msg=started\nno route to host\n"),
+				"ready":                              bytes.ReplaceAll(script, []byte("/var/vcap"), []byte(root)),
+			}
+			if test.age != 0 {
+				files["sys/run/flannel/subnet.env"] = []byte(test.subnet)
+			}
+			writeAll(t, root, files)
+			for path, at := range map[string]time.Time{"flannel.pid": now, "subnet.env": now.Add(-test.age)} {
+				if err := os.Chtimes(filepath.Join(root, "sys/run/flannel", path), at, at); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+			}
+			output, err := exec.Command(filepath.Join(root, "ready")).CombinedOutput()
+			if test.ready != (err == nil) {
+				t.Errorf("ready: %v, want %v: %s", err == nil, test.ready, output)
+			}
+			if !test.ready && (!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
+				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
+			}
+		})
+	}
+}

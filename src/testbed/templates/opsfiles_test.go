@@ -1,0 +1,1036 @@
+package templates
+
+import (
+	"bytes"
+	"cmp"
+	"crypto"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/director/manifest"
+	"kubernetes-release/testbed/lab/director/release"
+)
+
+var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
+
+// opsCases check what each ops-file changes. Each is applied with exactly its variables, and all jobs are rendered.
+var opsCases = map[string]struct {
+	deployment
+	check func(t *testing.T, p *director.Plan)
+}{
+	"aws.yml": {deployment{ops: []string{"aws.yml"}}, func(t *testing.T, p *director.Plan) {
+		if got := p.Manifest.Tags["kubernetes.io/cluster/prod"]; got != "shared" {
+			t.Errorf("tags are %v, want kubernetes.io/cluster/prod: shared", p.Manifest.Tags)
+		}
+		for name, role := range map[string]string{"control": "control", "worker": "worker"} {
+			g := group(t, p, name)
+			if want := []string{"kubernetes-" + name}; !slices.Equal(g.Spec.VMExtensions, want) {
+				t.Errorf("%s has the VM extensions %v, want %v", name, g.Spec.VMExtensions, want)
+			}
+			config := decode[values](t, file(t, g, "cloud-provider", "config/preflight.json"))
+			if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != role {
+				t.Errorf("%s: preflight.json is %v", name, config)
+			}
+		}
+		kubelet := decode[values](t, file(t, group(t, p, "worker"), "kubelet", "config/flags.json"))
+		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+		}
+		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))
+		if flags := ccm["flags"].(values); flags["cloud-provider"] != "aws" || flags["cluster-name"] != "prod" {
+			t.Errorf("the cloud controller manager has the flags %v", flags)
+		}
+	}},
+	"single-vm.yml": {deployment{ops: []string{"single-vm.yml"}}, func(t *testing.T, p *director.Plan) {
+		if n := len(group(t, p, "worker").Instances); n != 0 {
+			t.Errorf("%d workers, want none", n)
+		}
+		control := group(t, p, "control")
+		if len(control.Instances) != 1 {
+			t.Errorf("%d control VMs, want 1", len(control.Instances))
+		}
+		checkRunsPods(t, control)
+		dns := string(file(t, control, "kubernetes-addons", "config/manifests/30-coredns.yml"))
+		if !strings.Contains(dns, "\n  replicas: 1\n") || strings.Contains(dns, "PodDisruptionBudget") {
+			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
+		}
+	}},
+	"remove-network-policy.yml": {deployment{ops: []string{"remove-network-policy.yml"}}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, plan(t, deployment{}), true)
+		checkNetworkPolicy(t, p, false)
+	}},
+	"remove-network-policy-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
+	},
+	"use-custom-cni.yml": {deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+		checkNetworkPolicy(t, p, false)
+		checkCustomCNI(t, p, nodeGroups...)
+	}},
+	"use-custom-cni-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"}, vars: append(slices.Clone(poolVars), cniVars...)},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, p, false)
+			checkCustomCNI(t, p, append(slices.Clone(nodeGroups), "worker-gpu")...)
+		},
+	},
+	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
+		if got := len(group(t, p, "control").Instances); got != 5 {
+			t.Errorf("%d control VMs, want 5", got)
+		}
+	}},
+	"combined.yml": {deployment{ops: []string{"combined.yml"}}, func(t *testing.T, p *director.Plan) {
+		if control, workers := len(group(t, p, "control").Instances), len(group(t, p, "worker").Instances); control != 3 || workers != 0 {
+			t.Errorf("%d control VMs and %d workers, want 3 and none", control, workers)
+		}
+		checkRunsPods(t, group(t, p, "control"))
+		dns := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/30-coredns.yml"))
+		if strings.Contains(dns, "\n  replicas: 1\n") {
+			t.Error("CoreDNS has one replica on three VMs")
+		}
+	}},
+	"use-separate-etcd.yml": {deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
+		checkSeparateEtcd(t, p)
+	}},
+	"set-azs.yml": {deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
+	"scale-to-one-az.yml": {deployment{ops: []string{"scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) }},
+	"use-vm-extensions.yml": {
+		deployment{ops: []string{"aws.yml", "use-vm-extensions.yml"}, vars: []string{"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control"}},
+		func(t *testing.T, p *director.Plan) {
+			for name, want := range map[string]string{"control": "[kubernetes-control kubernetes-api-load-balancer-prod]", "worker": "[kubernetes-worker kubernetes-control]"} {
+				if got := fmt.Sprint(group(t, p, name).Spec.VMExtensions); got != want {
+					t.Errorf("%s has the VM extensions %s, want %s", name, got, want)
+				}
+			}
+		},
+	},
+	"use-cloud-routes.yml": {deployment{ops: []string{"aws.yml", "use-cloud-routes.yml"}}, func(t *testing.T, p *director.Plan) {
+		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))["flags"].(values)
+		if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
+			t.Errorf("the cloud controller manager has the flags %v", ccm)
+		}
+		for _, name := range nodeGroups {
+			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+			if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
+				t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
+			}
+			g := group(t, p, name)
+			if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(backend, values{"Type": "alloc"}) {
+				t.Errorf("%s: flannel's backend is %v", name, backend)
+			}
+			// Otherwise flannel would declare the network available before the cloud has a route.
+			if flags := decode[values](t, file(t, g, "flannel", "config/flags.json"))["flags"].(values); flags["set-node-network-unavailable"] != false || flags["ip-masq"] != true {
+				t.Errorf("%s: flannel has the flags %v", name, flags)
+			}
+		}
+	}},
+	"add-oidc.yml": {deployment{
+		ops:  []string{"add-oidc.yml"},
+		vars: []string{"oidc_issuer=https://login.example", "oidc_client_id=kubernetes", "oidc_username_claim=email", "oidc_groups_claim=roles"},
+	}, func(t *testing.T, p *director.Plan) {
+		authentication := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/authentication.json"))
+		jwt := authentication["jwt"].([]any)
+		if len(jwt) != 1 || fmt.Sprint(jwt[0].(values)["issuer"]) != "map[audiences:[kubernetes] url:https://login.example]" {
+			t.Fatalf("the authenticators are %v", jwt)
+		}
+		mappings := jwt[0].(values)["claimMappings"].(values)
+		if got := fmt.Sprint(mappings["username"], mappings["groups"]); got != "map[claim:email prefix:oidc:] map[claim:roles prefix:oidc:]" {
+			t.Errorf("the mappings are %s", got)
+		}
+	}},
+	"rotate-encryption-key.yml": {
+		deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key1"}},
+		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key1", "key2") },
+	},
+	"remove-old-encryption-key.yml": {
+		deployment{ops: []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}},
+		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+	},
+	"rotate-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 2) },
+	},
+	"use-new-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 1, 2) },
+	},
+	"remove-old-service-account-key.yml": {
+		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml", "remove-old-service-account-key.yml"}},
+		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 1) },
+	},
+	"set-node-labels-and-taints.yml": {deployment{
+		ops:  []string{"set-node-labels-and-taints.yml"},
+		vars: []string{"worker_labels={disk: ssd}", "worker_taints=[{key: dedicated, value: batch, effect: NoSchedule}]"},
+	}, func(t *testing.T, p *director.Plan) {
+		worker := group(t, p, "worker")
+		labels := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+		taints := decode[values](t, file(t, worker, "kubelet", "config/config.json"))["registerWithTaints"]
+		if got := fmt.Sprint(labels["disk"], " ", taints); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
+			t.Errorf("label and taints are %s", got)
+		}
+		if labels := decode[values](t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
+			t.Errorf("control VMs have the labels %v", labels)
+		}
+	}},
+	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
+		if n := len(group(t, p, "worker").Instances); n != 5 {
+			t.Errorf("%d workers, want 5", n)
+		}
+	}},
+	"set-worker-max-in-flight.yml": {deployment{ops: []string{"set-worker-max-in-flight.yml", "scale-workers.yml"}, vars: []string{"worker_max_in_flight=25%", "worker_instances=9"}}, func(t *testing.T, p *director.Plan) {
+		if n := group(t, p, "worker").Spec.Update.MaxInFlight.Of(9, 1); n != 2 {
+			t.Errorf("%d of 9 workers at the same time, want 2", n)
+		}
+		if n := group(t, p, "control").Spec.Update.MaxInFlight.Of(3, 1); n != 1 {
+			t.Errorf("%d control VMs at the same time, want 1", n)
+		}
+	}},
+	"add-worker-pool.yml": {deployment{ops: []string{"add-worker-pool.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
+		pool := group(t, p, "worker-gpu")
+		if len(pool.Instances) != 2 || pool.Spec.VMType != "kubernetes-worker" {
+			t.Errorf("%d VMs of type %s, want 2 of type kubernetes-worker", len(pool.Instances), pool.Spec.VMType)
+		}
+		for _, instance := range pool.Instances {
+			if instance.Instance.AZ == "kubernetes-z3" {
+				t.Errorf("%s is in %s, want kubernetes-z1 or kubernetes-z2", instance.Instance, instance.Instance.AZ)
+			}
+		}
+		for _, job := range group(t, p, "worker").Jobs {
+			file(t, pool, job.Job.Name, "monit")
+		}
+		checkPoolNode(t, pool)
+	}},
+	"add-worker-pool-aws.yml": {deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
+		pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
+		checkPoolNode(t, pool)
+		if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
+			t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
+		}
+		for _, job := range worker.Jobs {
+			file(t, pool, job.Job.Name, "monit")
+		}
+		config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
+		if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != "worker" {
+			t.Errorf("preflight.json is %v", config)
+		}
+		kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+		}
+	}},
+	"add-proxy.yml": {deployment{
+		ops:  []string{"aws.yml", "add-proxy.yml"},
+		vars: []string{"http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129", "no_proxy=[10.0.0.0/8, .corp.example]"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			checkProxy(t, group(t, p, name))
+		}
+	}},
+	"set-registry-mirror.yml": {deployment{
+		ops:  []string{"set-registry-mirror.yml"},
+		vars: []string{"registry_host=docker.io", "registry_mirror=https://mirror.example", "registry_ca=registry CA"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			g := group(t, p, name)
+			script := string(file(t, g, "containerd", "bin/write-registry-hosts"))
+			if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
+				t.Errorf("the mirror is not in %s", script)
+			}
+			if ca := string(file(t, g, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
+				t.Errorf("the CA is %q", ca)
+			}
+			flags := decode[values](t, file(t, g, "containerd", "config/flags.json"))
+			if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
+				t.Errorf("SSL_CERT_DIR is %v", dirs)
+			}
+		}
+	}},
+	"expose-metrics.yml": {deployment{ops: []string{"expose-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		for job, want := range map[string]values{
+			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
+			"etcd": {"listen-metrics-urls": "http://0.0.0.0:2381"},
+		} {
+			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
+			for flag, value := range want {
+				if flags[flag] != value {
+					t.Errorf("%s: %s is %v, want %v", job, flag, flags[flag], value)
+				}
+			}
+		}
+	}},
+	"enable-metrics-server.yml": {deployment{ops: []string{"enable-metrics-server.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		var service, apiService values
+		for _, object := range objects(t, file(t, control, "metrics-server", "config/manifests/20-api.yml")) {
+			switch object["kind"] {
+			case "Service":
+				service = object["spec"].(values)
+			case "APIService":
+				apiService = object["spec"].(values)
+			}
+		}
+		if service["externalName"] != "api.prod.kubernetes.internal" {
+			t.Errorf("API servers connect to %v, want the control VMs", service)
+		}
+		// What an API server does before it forwards a request.
+		flags := decode[values](t, file(t, control, "metrics-server", "config/flags.json"))["flags"].(values)
+		if got, want := fmt.Sprint(apiService["service"]), fmt.Sprintf("map[name:metrics-server namespace:kube-system port:%v]", flags["secure-port"]); got != want {
+			t.Errorf("API servers connect to %s, want %s", got, want)
+		}
+		bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(apiService["caBundle"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
+		block, _ := pem.Decode(file(t, control, "metrics-server", "config/server.pem"))
+		serving, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := serving.Verify(x509.VerifyOptions{DNSName: "metrics-server.kube-system.svc", Roots: roots}); err != nil {
+			t.Errorf("API servers refuse the certificate: %v", err)
+		}
+		if got, want := file(t, control, "metrics-server", "config/kubelet_ca.pem"), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
+			t.Error("kubelets are verified with another CA than API servers use")
+		}
+		for _, script := range []string{"post-start", "post-deploy"} {
+			if text := string(file(t, control, "kubernetes-addons", "bin/"+script)); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
+				t.Errorf("%s does not apply the APIService:\n%s", script, text)
+			}
+		}
+		if config := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); config["metrics"] != true {
+			t.Error("the smoke tests do not look at metrics")
+		}
+		without := group(t, plan(t, deployment{}), "control")
+		if config := decode[values](t, file(t, without, "smoke-tests", "config/config.json")); config["metrics"] != false {
+			t.Error("the smoke tests look at metrics that nobody serves")
+		}
+	}},
+	"expose-storage-metrics.yml": {deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
+		control, worker := group(t, p, "control"), group(t, p, "worker")
+		endpoint := func(g *director.InstanceGroup, job, path, want string) {
+			if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
+				t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+			}
+		}
+		endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
+		for sidecar, port := range map[string]string{
+			"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306", "snapshot-controller": "3308",
+		} {
+			endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
+		}
+		endpoint(control, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+		endpoint(worker, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+	}},
+	"set-registry-credentials.yml": {deployment{
+		ops:  []string{"set-registry-credentials.yml"},
+		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
+	}, func(t *testing.T, p *director.Plan) {
+		// Docker Hub has a key of its own.
+		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
+		for _, name := range []string{"control", "worker"} {
+			g := group(t, p, name)
+			if got := decode[values](t, file(t, g, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
+				t.Errorf("%s: kubelet reads %v, want %v", name, got, want)
+			}
+			environment := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
+			if environment["HOME"] != "/var/vcap/jobs/kubelet/config/home" {
+				t.Errorf("%s: kubelet's home directory is %v", name, environment["HOME"])
+			}
+		}
+	}},
+	"set-audit-policy.yml": {deployment{
+		ops:  []string{"set-audit-policy.yml"},
+		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
+	}, func(t *testing.T, p *director.Plan) {
+		policy := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/audit-policy.json"))
+		if got := fmt.Sprint(policy["rules"], policy["omitStages"]); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
+			t.Errorf("the audit policy is %v", policy)
+		}
+	}},
+	"withhold-bootstrap-certificate.yml": {deployment{ops: []string{"withhold-bootstrap-certificate.yml"}}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		if key := strings.TrimSpace(string(file(t, control, "kubernetes-addons", "config/bootstrap.key"))); key != "" {
+			t.Errorf("the key is still there: %s", key)
+		}
+		if script := string(file(t, control, "kubernetes-addons", "bin/post-start")); strings.Contains(script, "--bootstrap") {
+			t.Errorf("post-start uses it:\n%s", script)
+		}
+	}},
+	"set-pod-security-defaults.yml": {deployment{
+		ops:  []string{"set-pod-security-defaults.yml"},
+		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},
+	}, func(t *testing.T, p *director.Plan) {
+		plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
+		configuration := plugins[0].(values)["configuration"].(values)
+		defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
+		if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" || defaults["audit"] != "privileged" {
+			t.Errorf("the defaults are %v", defaults)
+		}
+		if got := fmt.Sprint(exemptions["namespaces"]); got != "[kube-system storage]" {
+			t.Errorf("the exempt namespaces are %s", got)
+		}
+	}},
+	"dev-release.yml": {deployment{
+		ops: []string{"dev-release.yml"}, vars: []string{"release_version=dev", "release_url=file:///tmp/kubernetes.tgz"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, release := range p.Manifest.Releases {
+			if pinned := release.Version == "dev" && release.URL == "file:///tmp/kubernetes.tgz"; pinned != (release.Name == "kubernetes") {
+				t.Errorf("release %s has version %s and URL %q", release.Name, release.Version, release.URL)
+			}
+		}
+	}},
+	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
+		if p.Manifest.Name != "k8s-blue" {
+			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
+		}
+	}},
+	"set-cluster-networks.yml": {
+		deployment{
+			ops:        []string{"set-cluster-networks.yml"},
+			vars:       []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10"},
+			regenerate: "tls_kube_apiserver",
+		},
+		func(t *testing.T, p *director.Plan) {
+			control := group(t, p, "control")
+			flags := decode[values](t, file(t, control, "kube-apiserver", "config/flags.json"))["flags"].(values)
+			if flags["service-cluster-ip-range"] != "172.24.0.0/16" {
+				t.Errorf("--service-cluster-ip-range=%v", flags["service-cluster-ip-range"])
+			}
+			kubelet := decode[values](t, file(t, group(t, p, "worker"), "kubelet", "config/config.json"))
+			if want := []any{"172.24.0.10"}; !reflect.DeepEqual(kubelet["clusterDNS"], want) {
+				t.Errorf("clusterDNS is %v, want %v", kubelet["clusterDNS"], want)
+			}
+			certificate := parseCertificate(t, file(t, control, "kube-apiserver", "config/server.pem"))
+			if addresses := fmt.Sprint(certificate.IPAddresses); addresses != "[127.0.0.1 172.24.0.1]" {
+				t.Errorf("the API's certificate is for %s", addresses)
+			}
+		},
+	},
+	"use-api-load-balancer.yml": {
+		deployment{ops: []string{"use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver"},
+		func(t *testing.T, p *director.Plan) {
+			if got, want := group(t, p, "control").Spec.VMExtensions, []string{"kubernetes-api-load-balancer-prod"}; !slices.Equal(got, want) {
+				t.Errorf("control has the VM extensions %v, want %v", got, want)
+			}
+			if got := group(t, p, "worker").Spec.VMExtensions; len(got) != 0 {
+				t.Errorf("worker has the VM extensions %v, want none", got)
+			}
+			checkAPINames(t, p, "10.96.0.1", "api.prod.example.com")
+		},
+	},
+	"add-api-name.yml": {
+		deployment{ops: []string{"add-api-name.yml"}, vars: []string{"api_name=203.0.113.10"}, regenerate: "tls_kube_apiserver"},
+		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
+	},
+	"lab.yml": {deployment{ops: []string{"aws.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			checkLabNode(t, group(t, p, name))
+		}
+		environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
+		if !strings.Contains(environment, "export AWS_ENDPOINT_URL=http://10.7.0.1:4566\n") {
+			t.Errorf("the preflight's environment is %q", environment)
+		}
+	}},
+}
+
+// nodeGroups are the instance groups of the manifest. All of their VMs are nodes.
+var nodeGroups = []string{"control", "worker"}
+
+const (
+	roleLabel    = "node-role.kubernetes.io/control-plane"
+	excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
+)
+
+var etcdVars = []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]", "etcd_vm_type=kubernetes-control"}
+
+// checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
+func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
+	t.Helper()
+	if taints := decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"]; taints != nil {
+		t.Errorf("%s has the taints %v, so pods would not run on it", g.Spec.Name, taints)
+	}
+	labels := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+	if _, excluded := labels[excludeLabel]; excluded {
+		t.Errorf("%s is no target of load balancers: %v", g.Spec.Name, labels)
+	}
+}
+
+// checkSeparateEtcd checks that members and API servers find each other, by names that the certificates cover, and that members start
+// before the API servers.
+func checkSeparateEtcd(t *testing.T, p *director.Plan) {
+	t.Helper()
+	etcd, control := group(t, p, "etcd"), group(t, p, "control")
+	var jobs []string
+	for _, job := range etcd.Spec.Jobs {
+		jobs = append(jobs, job.Name)
+	}
+	if p.Groups[0] != etcd || !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot"}) || etcd.Spec.PersistentDiskType == "" || control.Spec.PersistentDiskType != "" {
+		t.Errorf("the first group is %s; etcd has the jobs %v", p.Groups[0].Spec.Name, jobs)
+	}
+	var urls []any
+	for _, instance := range etcd.Instances {
+		urls = append(urls, "https://"+instance.Instance.ID+".etcd.prod.kubernetes.internal:2379")
+	}
+	flags := decode[values](t, file(t, control, "kube-apiserver", "config/flags.json"))["flags"].(values)
+	if !reflect.DeepEqual(flags["etcd-servers"], urls) {
+		t.Errorf("API servers connect to %v, want %v", flags["etcd-servers"], urls)
+	}
+	server := parseCertificate(t, file(t, etcd, "etcd", "config/server.pem"))
+	if err := server.VerifyHostname(etcd.Instances[0].Instance.ID + ".etcd.prod.kubernetes.internal"); err != nil {
+		t.Error(err)
+	}
+	// No control VM is a member, so each waits for its node.
+	for _, job := range []string{"kubelet", "flannel", "network-policy"} {
+		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
+			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
+		}
+	}
+	for _, job := range control.Jobs {
+		if job.Job.Name == "etcd" {
+			t.Error("control VMs have members too")
+		}
+	}
+}
+
+// checkNetworkPolicy requires the job on every node, or on none, and the permissions that it has there.
+func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
+	t.Helper()
+	for _, g := range p.Groups {
+		names := map[string]bool{}
+		for _, job := range g.Jobs {
+			names[job.Job.Name] = true
+		}
+		if got := names["network-policy"]; got != (wanted && names["kubelet"]) {
+			t.Errorf("%s has the job network-policy: %t", g.Spec.Name, got)
+		}
+	}
+	components := string(file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/20-components.yml"))
+	if got := strings.Contains(components, "kubernetes.bosh.io:network-policy"); got != wanted {
+		t.Errorf("nodes may read all policies and pods: %t, want %t", got, wanted)
+	}
+}
+
+// cniVars are those of the job in testdata/example-cni.
+var cniVars = []string{"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}"}
+
+// checkCustomCNI requires that containerd has the configuration of the operator's job, and that flannel is gone.
+func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
+	t.Helper()
+	for _, name := range groups {
+		g := group(t, p, name)
+		var jobs []string
+		for _, job := range g.Jobs {
+			jobs = append(jobs, job.Job.Name)
+		}
+		if slices.Contains(jobs, "flannel") || !slices.Contains(jobs, "example-cni") {
+			t.Errorf("%s has the jobs %v", name, jobs)
+		}
+		config := decode[values](t, file(t, g, "containerd", "config/cni.conflist.template"))
+		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
+			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
+		}
+		if rules := string(file(t, g, "example-cni", "config/rules.nft")); !strings.Contains(rules, "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 ") {
+			t.Errorf("%s: the job does not have the pod network from the link cluster:\n%s", name, rules)
+		}
+	}
+}
+
+// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is tested.
+func TestDocumentShowsTheExampleCNI(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "docs", "custom-cni.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, found := strings.Cut(string(text), "```yaml\n")
+	block, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatal("docs/custom-cni.md shows no YAML")
+	}
+	var shown struct {
+		Properties map[string]struct{ Default any }
+	}
+	if err := yaml.Unmarshal([]byte(block), &shown); err != nil {
+		t.Fatal(err)
+	}
+	job, err := release.ReadJob("testdata/example-cni/jobs/example-cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("docs/custom-cni.md shows\n%v\nand the job has\n%v", got, want)
+	}
+}
+
+func checkOneAZ(t *testing.T, p *director.Plan) {
+	t.Helper()
+	for _, g := range p.Groups {
+		if len(g.Instances) != 3 {
+			t.Errorf("%s has %d VMs, want 3", g.Spec.Name, len(g.Instances))
+		}
+		for _, instance := range g.Instances {
+			if instance.Instance.AZ != "kubernetes-z1" {
+				t.Errorf("%s is in %s", instance.Instance, instance.Instance.AZ)
+			}
+		}
+	}
+}
+
+// checkEncryptionKeys checks the order of the keys: the first one encrypts.
+func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
+	t.Helper()
+	config := decode[struct {
+		Resources []struct {
+			Providers []struct {
+				Secretbox struct {
+					Keys []struct{ Name, Secret string }
+				}
+			}
+		}
+	}](t, file(t, group(t, p, "control"), "kube-apiserver", "config/encryption.json"))
+	var got, secrets []string
+	for _, key := range config.Resources[0].Providers[0].Secretbox.Keys {
+		got, secrets = append(got, key.Name), append(secrets, key.Secret)
+	}
+	if !slices.Equal(got, want) || len(slices.Compact(secrets)) != len(want) {
+		t.Errorf("the keys are %v, want %v, each with a secret of its own", got, want)
+	}
+}
+
+// checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with that of this index.
+func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int) {
+	t.Helper()
+	control := group(t, p, "control")
+	var keys []crypto.PublicKey
+	for rest := file(t, control, "kube-apiserver", "config/service_account.pub"); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) != count {
+		t.Fatalf("%d keys verify tokens, want %d", len(keys), count)
+	}
+	for _, job := range []string{"kube-apiserver", "kube-controller-manager"} {
+		block, _ := pem.Decode(file(t, control, job, "config/service_account.key"))
+		private, err := x509.ParsePKCS1PrivateKey(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !private.PublicKey.Equal(keys[signing]) {
+			t.Errorf("%s does not sign with key %d", job, signing)
+		}
+	}
+}
+
+// The second deploy of a rotation.
+func TestRotationMakesTheNewKeyActive(t *testing.T) {
+	p := plan(t, deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}})
+	checkEncryptionKeys(t, p, "key2", "key1")
+}
+
+// The ops-file repeats the job, because it cannot be moved.
+func TestSeparateEtcdHasTheJobOfTheManifest(t *testing.T) {
+	job := func(d deployment, group string) manifest.Job {
+		for _, g := range mustInterpolate(t, d).InstanceGroups {
+			for _, job := range g.Jobs {
+				if g.Name == group && job.Name == "etcd" {
+					return job
+				}
+			}
+		}
+		t.Fatalf("%s has no etcd", group)
+		return manifest.Job{}
+	}
+	want, got := job(deployment{}, "control"), job(deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, "etcd")
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("etcd is\n%v\nin use-separate-etcd.yml, and\n%v\nin the manifest", got, want)
+	}
+}
+
+// Topologies with other ops-files that change the same groups.
+func TestTopologiesCombine(t *testing.T) {
+	for _, c := range []struct {
+		deployment
+		check func(t *testing.T, p *director.Plan)
+	}{
+		{deployment{ops: []string{"aws.yml", "set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
+		{deployment{ops: []string{"scale-to-one-az.yml", "use-separate-etcd.yml"}, vars: []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}}, checkOneAZ},
+		{deployment{ops: []string{"aws.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
+		{deployment{ops: []string{"use-separate-etcd.yml", "aws.yml", "combined.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
+			checkSeparateEtcd(t, p)
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"expose-metrics.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
+		{deployment{ops: []string{"combined.yml", "aws.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}}, func(t *testing.T, p *director.Plan) {
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) {
+			checkRunsPods(t, group(t, p, "control"))
+		}},
+		{deployment{ops: []string{"aws.yml", "use-cloud-routes.yml", "use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+			checkCustomCNI(t, p, nodeGroups...)
+		}},
+	} {
+		t.Run(strings.Join(c.ops, " "), func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+// objects decodes the documents of a manifest.
+func objects(t *testing.T, text []byte) []values {
+	t.Helper()
+	var found []values
+	for decoder := yaml.NewDecoder(bytes.NewReader(text)); ; {
+		var object values
+		switch err := decoder.Decode(&object); {
+		case errors.Is(err, io.EOF):
+			return found
+		case err != nil:
+			t.Fatal(err)
+		}
+		found = append(found, object)
+	}
+}
+
+// checkProxy checks what add-proxy.yml sets on nodes.
+func checkProxy(t *testing.T, g *director.InstanceGroup) {
+	t.Helper()
+	environment := decode[values](t, file(t, g, "containerd", "config/flags.json"))["environment"].(values)
+	for name, want := range map[string]string{
+		"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
+	} {
+		if environment[name] != want {
+			t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)
+		}
+	}
+	providers := fmt.Sprint(decode[values](t, file(t, g, "kubelet", "config/credential-providers.json"))["providers"])
+	for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
+		if !strings.Contains(providers, want) {
+			t.Errorf("the credential provider lacks %s: %s", want, providers)
+		}
+	}
+	kubelet := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
+	if kubelet["HTTPS_PROXY"] != nil {
+		t.Errorf("kubelet would connect to the API through the proxy: %v", kubelet)
+	}
+}
+
+var poolVars = []string{
+	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[kubernetes-z1, kubernetes-z2]", "pool_vm_type=kubernetes-worker",
+	"pool_labels={accelerator: nvidia-l4}", "pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
+}
+
+// checkPoolNode checks the labels and taints of poolVars, and that the pod network is that of the other workers.
+func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
+	t.Helper()
+	kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+	labels := kubelet["flags"].(values)["node-labels"].(values)
+	if labels["accelerator"] != "nvidia-l4" {
+		t.Errorf("node labels are %v", labels)
+	}
+	taints := decode[values](t, file(t, pool, "kubelet", "config/config.json"))["registerWithTaints"]
+	if got := fmt.Sprint(taints); got != "[map[effect:NoSchedule key:nvidia.com/gpu value:present]]" {
+		t.Errorf("taints are %v", got)
+	}
+	cni := decode[values](t, file(t, pool, "containerd", "config/cni.conflist.template"))
+	if cni["plugins"] == nil {
+		t.Errorf("containerd's CNI configuration is %v", cni)
+	}
+}
+
+// checkAPINames checks that the API's certificate covers the names of the manifest and these.
+func checkAPINames(t *testing.T, p *director.Plan, names ...string) {
+	t.Helper()
+	certificate := parseCertificate(t, file(t, group(t, p, "control"), "kube-apiserver", "config/server.pem"))
+	all := append([]string{"api.prod.kubernetes.internal", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"}, names...)
+	for _, name := range all {
+		if err := certificate.VerifyHostname(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if got, want := len(certificate.DNSNames)+len(certificate.IPAddresses), 7+len(names); got != want {
+		t.Errorf("the certificate has %d names (%v, %v), want %d", got, certificate.DNSNames, certificate.IPAddresses, want)
+	}
+}
+
+// set-cluster-networks.yml replaces a name by its position, so names are added after it.
+func TestAPINamesCombineInAnyOrder(t *testing.T) {
+	ops := []string{"aws.yml", "set-cluster-networks.yml", "use-api-load-balancer.yml", "add-api-name.yml"}
+	reversed := slices.Clone(ops)
+	slices.Reverse(reversed)
+	for _, ops := range [][]string{ops, reversed} {
+		t.Run(strings.Join(ops, " "), func(t *testing.T) {
+			p := plan(t, deployment{
+				ops: ops,
+				vars: []string{
+					"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10",
+					"api_hostname=api.prod.example.com", "api_name=203.0.113.10",
+				},
+				regenerate: "tls_kube_apiserver",
+			})
+			checkAPINames(t, p, "172.24.0.1", "api.prod.example.com", "203.0.113.10")
+			extensions := slices.Sorted(slices.Values(group(t, p, "control").Spec.VMExtensions))
+			if want := []string{"kubernetes-api-load-balancer-prod", "kubernetes-control"}; !slices.Equal(extensions, want) {
+				t.Errorf("control has the VM extensions %v, want %v", extensions, want)
+			}
+		})
+	}
+}
+
+// A pool has the same links as the group worker with each ops-file that changes where they come from, in any order.
+func TestWorkerPoolWithOtherOpsFiles(t *testing.T) {
+	for _, ops := range [][]string{
+		{"single-vm.yml", "add-worker-pool.yml"},
+		{"add-worker-pool.yml", "single-vm.yml"},
+		{"add-worker-pool.yml", "add-worker-pool-aws.yml", "aws.yml"},
+		{"aws.yml", "single-vm.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"},
+	} {
+		t.Run(strings.Join(ops, " "), func(t *testing.T) {
+			checkPoolNode(t, group(t, plan(t, deployment{ops: ops, vars: poolVars}), "worker-gpu"))
+		})
+	}
+}
+
+func TestSmokeTestsRunOnOneInstance(t *testing.T) {
+	control := group(t, plan(t, deployment{}), "control")
+	runs := 0
+	for _, instance := range control.Instances {
+		for _, rendered := range instance.Rendered {
+			if rendered.Name != "smoke-tests" {
+				continue
+			}
+			skips := strings.Contains(string(rendered.Files["bin/run"]), "exit 0")
+			if skips == instance.Instance.Bootstrap {
+				t.Errorf("%s: bootstrap is %v, the errand is skipped: %v", instance.Instance, instance.Instance.Bootstrap, skips)
+			}
+			if !skips {
+				runs++
+			}
+		}
+	}
+	if len(control.Instances) != 3 || runs != 1 {
+		t.Errorf("the errand runs on %d of %d instances, want 1 of 3", runs, len(control.Instances))
+	}
+}
+
+func checkLabNode(t *testing.T, g *director.InstanceGroup) {
+	t.Helper()
+	proxy := decode[values](t, file(t, g, "kube-proxy", "config/config.json"))
+	if got := fmt.Sprint(proxy["conntrack"]); got != "map[maxPerCore:0 min:0]" {
+		t.Errorf("kube-proxy's conntrack is %s", got)
+	}
+	config := string(file(t, g, "containerd", "config/config.toml"))
+	for _, want := range []string{"SystemdCgroup = false", "restrict_oom_score_adj = true", "oom_score = 0"} {
+		if !strings.Contains(config, want) {
+			t.Errorf("containerd's config lacks %q", want)
+		}
+	}
+	if kubelet := decode[values](t, file(t, g, "kubelet", "config/config.json")); kubelet["failCgroupV1"] != false {
+		t.Errorf("failCgroupV1 is %v", kubelet["failCgroupV1"])
+	}
+	if kubelet := decode[values](t, file(t, g, "kubelet", "config/flags.json")); kubelet["environment"].(values)["AWS_ENDPOINT_URL"] != "http://10.7.0.1:4566" {
+		t.Errorf("kubelet's environment is %v", kubelet["environment"])
+	}
+}
+
+func group(t testing.TB, p *director.Plan, name string) *director.InstanceGroup {
+	t.Helper()
+	for _, g := range p.Groups {
+		if g.Spec.Name == name {
+			return g
+		}
+	}
+	t.Fatalf("no instance group %s", name)
+	return nil
+}
+
+// file returns a rendered file of a job on the group's first instance.
+func file(t testing.TB, g *director.InstanceGroup, job, path string) []byte {
+	t.Helper()
+	for _, rendered := range g.Instances[0].Rendered {
+		if rendered.Name != job {
+			continue
+		}
+		if content, ok := rendered.Files[path]; ok {
+			return content
+		}
+	}
+	t.Fatalf("instance group %s has no job %s with %s", g.Spec.Name, job, path)
+	return nil
+}
+
+func parseCertificate(t testing.TB, text []byte) *x509.Certificate {
+	t.Helper()
+	block, _ := pem.Decode(text)
+	if block == nil {
+		t.Fatalf("no certificate in %q", text)
+	}
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificate
+}
+
+func TestOpsFiles(t *testing.T) {
+	for name, c := range opsCases {
+		t.Run(name, func(t *testing.T) { c.check(t, plan(t, c.deployment)) })
+	}
+}
+
+// TestExampleVariables interpolates each ops-file with what ops-files/example-vars has for it and for those that it requires: all
+// variables have a value, and each value has a use.
+func TestExampleVariables(t *testing.T) {
+	examples, err := filepath.Glob(filepath.Join(root, "ops-files", "example-vars", "*.yml"))
+	if err != nil || len(examples) < 10 {
+		t.Fatalf("examples %q, %v", examples, err)
+	}
+	for _, path := range examples {
+		if name := filepath.Base(path); !slices.Contains(opsFiles(t), name) {
+			t.Errorf("example-vars/%s is for no ops-file", name)
+		}
+	}
+	variable := regexp.MustCompile(`\(\(([a-z0-9_]+)`)
+	for name, c := range opsCases {
+		t.Run(name, func(t *testing.T) {
+			d := deployment{ops: c.ops, regenerate: c.regenerate}
+			var text string
+			for _, path := range opsPaths(c.ops) {
+				content, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text += string(content)
+				if _, err := os.Stat(filepath.Join(root, "ops-files", "example-vars", filepath.Base(path))); err == nil {
+					d.varsFiles = append(d.varsFiles, filepath.Base(path))
+				}
+			}
+			if _, err := d.interpolate(t); err != nil {
+				t.Error(err)
+			}
+			var used []string
+			for _, m := range variable.FindAllStringSubmatch(text, -1) {
+				used = append(used, m[1])
+			}
+			for _, file := range d.varsFiles {
+				content, err := os.ReadFile(filepath.Join(root, "ops-files", "example-vars", file))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var given values
+				if err := yaml.Unmarshal(content, &given); err != nil {
+					t.Fatal(err)
+				}
+				for name := range given {
+					if !slices.Contains(used, name) {
+						t.Errorf("example-vars/%s has %s, which no ops-file of %v uses", file, name, c.ops)
+					}
+				}
+			}
+		})
+	}
+}
+
+// exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
+var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
+
+// TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the notes in the README
+// ask for. The result is what a Director receives.
+func TestOpsFilesCombine(t *testing.T) {
+	// Those that others must follow come first.
+	rank := func(name string) int {
+		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml", "rotate-service-account-key.yml",
+			"use-new-service-account-key.yml"}, name)
+	}
+	names := opsFiles(t)
+	for i, first := range names {
+		for _, second := range names[i+1:] {
+			all := append(slices.Clone(opsCases[first].ops), opsCases[second].ops...)
+			slices.SortFunc(all, func(a, b string) int {
+				// Without a rank an ops-file is applied last.
+				return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
+			})
+			d := deployment{ops: slices.Compact(all)}
+			source := d.source(t)
+			for _, name := range d.ops {
+				if path := filepath.Join(root, "ops-files", "example-vars", name); exists(path) {
+					source.VarsFiles = append(source.VarsFiles, path)
+				}
+			}
+			text, err := manifest.AsReceived(source)
+			if err == nil {
+				_, err = manifest.Decode(source.Path, text)
+			}
+			if refused := slices.Contains(exclusive, [2]string{first, second}); (err != nil) != refused {
+				t.Errorf("%v: %v, want an error: %t", d.ops, err, refused)
+			}
+		}
+	}
+}
+
+func opsFiles(t testing.TB) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(root, "ops-files", "*.yml"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no ops-files: %v", err)
+	}
+	names := make([]string, 0, len(paths))
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+	}
+	return names
+}
+
+func TestEveryOpsFileHasATestAndAREADMERow(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root, "ops-files", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| \[([^\]]+)\]\(([^)]+)\) \|`).FindAllStringSubmatch(string(readme), -1)
+	var listed []string
+	for _, row := range rows {
+		if row[1] != row[2] {
+			t.Errorf("the README's row %s links to %s", row[1], row[2])
+		}
+		listed = append(listed, row[1])
+	}
+	files := opsFiles(t)
+	slices.Sort(listed)
+	if !slices.Equal(listed, files) {
+		t.Errorf("the README has rows for %v, the folder holds %v", listed, files)
+	}
+	for _, name := range files {
+		c, ok := opsCases[name]
+		if !ok || !slices.Contains(c.ops, name) {
+			t.Errorf("no test applies %s", name)
+		}
+		text, err := os.ReadFile(filepath.Join(root, "ops-files", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(string(text), "---\n# ") {
+			t.Errorf("%s does not start with a comment on its purpose", name)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package templates
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"kubernetes-release/pki"
+	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/rotation"
+)
+
+// TestRotationOfEverything renders the deploys of docs/operations.md, all CAs and the service account key together, and does with each
+// what pre-start and post-deploy of all jobs do. At the end no job knows the old CAs.
+func TestRotationOfEverything(t *testing.T) {
+	mustInterpolate(t, deployment{}) // fills the shared store
+	store, err := os.ReadFile(sharedStore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := deployment{store: filepath.Join(t.TempDir(), "variables.yml")}
+	if err := os.WriteFile(d.store, store, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	records := t.TempDir()
+	p := plan(t, d)
+	checkDeploy(t, p, records)
+	old := map[string][]byte{}
+	for _, job := range []string{"kube-apiserver/config/server_ca.pem", "kube-apiserver/config/kubelet_ca.pem", "kube-apiserver/config/front_proxy_client_ca.pem", "etcd/config/peer_ca.pem"} {
+		name, path, _ := strings.Cut(job, "/")
+		old[job] = bytes.TrimSpace(file(t, group(t, p, "control"), name, path))
+	}
+	for _, step := range []struct {
+		step rotation.Step
+		ops  string
+	}{
+		{rotation.Add, "rotate-service-account-key.yml"}, {rotation.Switch, "use-new-service-account-key.yml"}, {rotation.Remove, "remove-old-service-account-key.yml"},
+	} {
+		if _, err := rotation.Run(d.store, step.step, nil, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		d.ops = append(d.ops, step.ops)
+		p = plan(t, d)
+		checkDeploy(t, p, records)
+	}
+	for _, g := range p.Groups {
+		for _, job := range g.Instances[0].Rendered {
+			for path, content := range job.Files {
+				for ca, certificate := range old {
+					if bytes.Contains(content, certificate) {
+						t.Errorf("%s: %s of job %s still contains the CA of %s", g.Spec.Name, path, job.Name, ca)
+					}
+				}
+			}
+		}
+	}
+}
+
+// checkDeploy checks the certificates of all jobs, compares them with those of the last deploy, and records them.
+func checkDeploy(t *testing.T, p *director.Plan, records string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, g := range p.Groups {
+		for _, job := range g.Instances[0].Rendered {
+			flags, ok := job.Files["config/flags.json"]
+			if !ok {
+				continue
+			}
+			base := filepath.Join(dir, g.Spec.Name, job.Name)
+			for path, content := range job.Files {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(base, path)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(base, path), content, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var config struct {
+				Certificates []pki.Certificate `json:"certificates"`
+			}
+			if err := json.Unmarshal(bytes.ReplaceAll(flags, []byte("/var/vcap/jobs/"+job.Name), []byte(base)), &config); err != nil {
+				t.Fatal(err)
+			}
+			deployed := pki.Deployed{Certificates: config.Certificates}
+			if job.Name == "kube-apiserver" {
+				deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: base + "/config/service_account.key", PublicKeys: base + "/config/service_account.pub"}}
+			}
+			for _, c := range config.Certificates {
+				if problems := c.Check(time.Now()).Problems; len(problems) > 0 {
+					t.Errorf("%s: %s: %q", g.Spec.Name, job.Name, problems)
+				}
+			}
+			record := filepath.Join(records, g.Spec.Name, job.Name)
+			if err := deployed.CheckRotation(record, time.Now()); err != nil {
+				t.Errorf("%s: %s: %v", g.Spec.Name, job.Name, err)
+			}
+			if err := deployed.Keep(record); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

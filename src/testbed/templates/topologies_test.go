@@ -1,0 +1,140 @@
+package templates
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"kubernetes-release/testbed/lab/director"
+)
+
+// topologies are the shapes of docs/topologies.md, in its order.
+var topologies = []struct {
+	title, text string
+	deployment
+}{
+	{"Control VMs and workers", "The default. Pods cannot take CPU, memory or disk away from the control plane.", deployment{}},
+	{"Control and workers combined", "Half of the VMs, with the same availability. Pods and the control plane share the VMs' resources.", deployment{ops: []string{"combined.yml"}}},
+	{
+		"Separate etcd VMs", "For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
+			"Choose it at the first deploy.",
+		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
+	},
+	{"Single VM", "For evaluation. Nothing is highly available.", deployment{ops: []string{"single-vm.yml"}}},
+}
+
+const topologiesIntroduction = `# Topologies
+
+One manifest, and ops-files for its shapes. This page is generated from them: the diagrams show the VMs in their availability zones with the
+processes that run on them, and arrows the connections between instance groups.
+[combined.yml](../ops-files/combined.yml) and [use-separate-etcd.yml](../ops-files/use-separate-etcd.yml) can be combined, and each topology
+can be in one zone ([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files/README.md](../ops-files/README.md) says which
+files of a topology must be chosen at the first deploy.
+`
+
+// TestTopologiesAreDocumented: docs/topologies.md is generated from the manifest. UPDATE_DOCS=1 rewrites it.
+func TestTopologiesAreDocumented(t *testing.T) {
+	var page strings.Builder
+	page.WriteString(topologiesIntroduction)
+	for _, topology := range topologies {
+		p := plan(t, topology.deployment)
+		fmt.Fprintf(&page, "\n## %s\n\n%s\n\n", topology.title, topology.text)
+		for _, name := range topology.ops {
+			fmt.Fprintf(&page, "Ops-file: [%s](../ops-files/%s)\n\n", name, name)
+		}
+		page.WriteString(diagram(t, p) + "\n" + quorum(t, p) + "\n")
+	}
+	path := filepath.Join(root, "docs", "topologies.md")
+	if old, err := os.ReadFile(path); err == nil && string(old) == page.String() {
+		return
+	}
+	if os.Getenv("UPDATE_DOCS") == "" {
+		t.Fatalf("%s is out of date; update it: UPDATE_DOCS=1 go test -count=1 -run TestTopologiesAreDocumented ./templates", path)
+	}
+	if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// connections are the links by which jobs connect to each other over the network, with their ports. Other links carry settings only.
+var connections = map[string]string{"cluster": "6443, API", "join": "6444, joining nodes", "etcd": "2379, etcd"}
+
+// diagram draws the instance groups with their VMs, and the connections between groups, in Mermaid.
+func diagram(t *testing.T, p *director.Plan) string {
+	t.Helper()
+	lines := []string{"```mermaid", "flowchart TB"}
+	var arrows []string
+	for _, g := range p.Groups {
+		if len(g.Instances) == 0 {
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("  subgraph %s[\"%s\"]", g.Spec.Name, groupTitle(t, g)))
+		for n, instance := range g.Instances {
+			lines = append(lines, fmt.Sprintf("    %s_%d[\"%s<br/>%s\"]", g.Spec.Name, n, instance.Instance.AZ, strings.Join(processes(g), "<br/>")))
+		}
+		lines = append(lines, "  end")
+		to := map[string][]string{}
+		for _, job := range g.Jobs {
+			for name, link := range job.Links {
+				if label := connections[name]; label != "" && len(link.Instances) > 0 && link.Instances[0].Name != g.Spec.Name {
+					to[link.Instances[0].Name] = append(to[link.Instances[0].Name], label)
+				}
+			}
+		}
+		for _, other := range slices.Sorted(maps.Keys(to)) {
+			// Only API servers are clients of etcd; the link tells other jobs which VMs have members.
+			labels := slices.Compact(slices.Sorted(slices.Values(to[other])))
+			if !slices.Contains(processes(g), "kube-apiserver") {
+				labels = slices.DeleteFunc(labels, func(label string) bool { return label == connections["etcd"] })
+			}
+			if len(labels) > 0 {
+				arrows = append(arrows, fmt.Sprintf("  %s -- \"%s\" --> %s", g.Spec.Name, strings.Join(labels, "<br/>"), other))
+			}
+		}
+	}
+	return strings.Join(append(append(lines, arrows...), "```"), "\n") + "\n"
+}
+
+func groupTitle(t *testing.T, g *director.InstanceGroup) string {
+	t.Helper()
+	title := fmt.Sprintf("%s: %d VMs", g.Spec.Name, len(g.Instances))
+	if len(g.Instances) == 1 {
+		title = g.Spec.Name + ": 1 VM"
+	}
+	if g.Spec.PersistentDiskType != "" {
+		title += ", persistent disks"
+	}
+	if slices.Contains(processes(g), "kubelet") && decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"] == nil {
+		title += ", runs pods"
+	}
+	return title
+}
+
+// processes returns the jobs of a group that monit supervises.
+func processes(g *director.InstanceGroup) []string {
+	var names []string
+	for _, rendered := range g.Instances[0].Rendered {
+		if strings.Contains(string(rendered.Files["monit"]), "check process") {
+			names = append(names, rendered.Name)
+		}
+	}
+	return names
+}
+
+// quorum says how many VMs with members of etcd can be lost.
+func quorum(t *testing.T, p *director.Plan) string {
+	t.Helper()
+	for _, g := range p.Groups {
+		if members := len(g.Instances); members > 0 && slices.Contains(processes(g), "etcd") {
+			lost := (members - 1) / 2
+			return fmt.Sprintf("etcd members: %d, on %s. Tolerates the loss of %s.", members, g.Spec.Name,
+				[]string{"no VM", "one VM", "two VMs"}[lost])
+		}
+	}
+	t.Fatal("no group has members of etcd")
+	return ""
+}
