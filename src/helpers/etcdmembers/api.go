@@ -47,6 +47,7 @@ const (
 	refusedLeaderGone  = "no leader"
 	refusedTimeout     = "request timed out"
 	refusedPeerURLBusy = "Peer URLs already exists"
+	refusedCompacted   = "required revision has been compacted"
 )
 
 // call calls a method, whose answer it decodes unless into is nil.

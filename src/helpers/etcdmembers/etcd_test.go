@@ -34,6 +34,8 @@ type deployment struct {
 	instances []Instance
 	configs   []*Config
 	running   []*process
+	// quota is that of each member's database in bytes, etcd's default if it is 0.
+	quota int64
 }
 
 type process struct {
@@ -92,7 +94,7 @@ func (d *deployment) commandLine(n int) CommandLine {
 			"listen-client-urls": i.ClientURL, "advertise-client-urls": i.ClientURL, "listen-peer-urls": i.PeerURL, "initial-advertise-peer-urls": i.PeerURL,
 			"initial-cluster": i.member() + "=" + i.PeerURL, "initial-cluster-state": state, "initial-cluster-token": "test",
 			"peer-cert-file": config.Certificate, "peer-key-file": config.PrivateKey, "peer-trusted-ca-file": config.CA, "peer-client-cert-auth": "true",
-			"log-level": "error",
+			"log-level": "error", "quota-backend-bytes": fmt.Sprint(d.quota),
 		}
 		line := []string{d.program}
 		for name, value := range flags {

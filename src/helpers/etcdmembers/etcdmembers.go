@@ -9,6 +9,8 @@
 //	Settle   post-start: removes members whose instances no longer exist
 //	Leave    pre-stop of an instance that is about to be deleted: removes it from the cluster
 //
+// KeepDefragmented and MakeSpace care for the size of the members' databases.
+//
 // Only the bootstrap instance creates a cluster, of itself alone; all others join it. Every step can be repeated after an interruption,
 // and fails before anything harmful is started or deleted. etcd refuses what would cost the quorum (strict-reconfig-check); this
 // package says why, and what to do.

@@ -51,6 +51,9 @@ type Config struct {
 	members *etcdmembers.Config
 }
 
+// Cluster has the members of which snapshots are taken.
+func (c *Config) Cluster() *etcdmembers.Config { return c.members }
+
 // Load reads a configuration, with that of the members. Errors name the file.
 func Load(path string) (*Config, error) {
 	content, err := os.ReadFile(path)

@@ -126,6 +126,6 @@ func (e Etcd) healthy(ctx context.Context, url string) error {
 		return err
 	}
 	defer client.HTTP.CloseIdleConnections()
-	_, err = client.Get(ctx, "/health")
+	_, err = client.Get(ctx, "/health?exclude=NOSPACE") // a member that refuses writes can lead
 	return err
 }

@@ -89,7 +89,7 @@ func (l *lab) checkDNSSpread(t *testing.T, nodes int) {
 
 // checkSeparateEtcd expects etcd on its own VM only, and nothing else there.
 func (l *lab) checkSeparateEtcd(t *testing.T) {
-	if jobs := strings.Fields(l.ssh(t, "etcd/0", "ls", "/var/vcap/jobs")); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot"}) {
+	if jobs := strings.Fields(l.ssh(t, "etcd/0", "ls", "/var/vcap/jobs")); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-defragment", "etcd-snapshot"}) {
 		t.Errorf("the etcd VM has the jobs %q", jobs)
 	}
 	if found := l.ssh(t, "control/0", "sh", "-c", "ls -d /var/vcap/jobs/etcd /var/vcap/store/etcd 2>/dev/null || true"); found != "" {

@@ -25,6 +25,7 @@ var everything = map[string]values{
 		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
 		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
+		"defragment": values{"enabled": false},
 		"snapshots": values{"interval": "30m", "keep": 10, "s3": values{
 			"bucket": "prod-etcd-snapshots", "region": "eu-central-1", "prefix": "clusters/prod/", "endpoint": "https://minio.example.com",
 			"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1", "access_key_id": "AKIA1", "secret_access_key": "secret-of-s3",

@@ -106,7 +106,7 @@ var opsCases = map[string]struct {
 	"use-separate-etcd.yml": {deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
 		checkSeparateEtcd(t, p)
 	}},
-	"set-azs.yml": {deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
+	"set-azs.yml":         {deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
 	"scale-to-one-az.yml": {deployment{ops: []string{"scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) }},
 	"use-vm-extensions.yml": {
 		deployment{ops: []string{"aws.yml", "use-vm-extensions.yml"}, vars: []string{"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control"}},
@@ -481,7 +481,7 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	for _, job := range etcd.Spec.Jobs {
 		jobs = append(jobs, job.Name)
 	}
-	if p.Groups[0] != etcd || !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot"}) || etcd.Spec.PersistentDiskType == "" || control.Spec.PersistentDiskType != "" {
+	if p.Groups[0] != etcd || !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot", "etcd-defragment"}) || etcd.Spec.PersistentDiskType == "" || control.Spec.PersistentDiskType != "" {
 		t.Errorf("the first group is %s; etcd has the jobs %v", p.Groups[0].Spec.Name, jobs)
 	}
 	var urls []any

@@ -96,6 +96,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"suites without the one of HTTP/2", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), []string{"tls.cipher_suites is", "which HTTP/2 requires"}},
 		{"unknown TLS version of etcd", "etcd", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
 		{"snapshots without a unit", "etcd", values{"snapshots": values{"interval": 3600}}, []string{`snapshots.interval is "3600"`, "6h or 30m, or 0"}},
+		{"defragment by a word", "etcd", values{"defragment": values{"enabled": "daily"}}, []string{`defragment.enabled is "daily"`, "true or false"}},
 		{"no snapshot kept", "etcd", values{"snapshots": values{"keep": 0}}, []string{"snapshots.keep is 0", "at least 1"}},
 		{"bucket that is a URL", "etcd", values{"snapshots": values{"s3": values{"bucket": "s3://prod", "region": "eu-central-1"}}}, []string{`snapshots.s3.bucket is "s3://prod"`, "lower-case letters"}},
 		{"bucket without a region", "etcd", values{"snapshots": values{"s3": values{"bucket": "prod"}}}, []string{"snapshots.s3.region is nil", "eu-central-1"}},

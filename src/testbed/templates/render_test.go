@@ -223,6 +223,7 @@ var required = map[string]values{
 	"cloud-preflight":   {},
 	"kubernetes-addons": {"tls": values{"client": certificate("client")}},
 	"etcd-snapshot":     {},
+	"etcd-defragment":   {},
 	"smoke-tests":       {"tls": values{"client": certificate("client")}},
 	"kubectl":           {"tls": values{"client": certificate("client")}},
 }

@@ -41,6 +41,7 @@ var secrets = map[string]struct {
 	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
 	"etcd":                     {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
 	"etcd-snapshot":            {onlyRoot, nil},
+	"etcd-defragment":          {onlyRoot, nil},
 	"flannel":                  {onlyRoot, nil},
 	"kube-apiserver": {groupVcap, []string{
 		"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",

@@ -13,10 +13,10 @@ import (
 func etcdSnapshot() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "etcd-snapshot",
-		Short: "Take, keep and restore snapshots of etcd",
+		Short: "Take and restore snapshots of etcd",
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return fmt.Errorf("give one of keep, take, save, restore; see %s --help", command.CommandPath())
+			return fmt.Errorf("give one of take, save, restore; see %s --help", command.CommandPath())
 		},
 	}
 	add := func(name, short string, run func(*cobra.Command, *etcdsnapshot.Config) error) *cobra.Command {
@@ -32,9 +32,6 @@ func etcdSnapshot() *cobra.Command {
 		command.AddCommand(step)
 		return step
 	}
-	add("keep", "Take snapshots on a schedule until stopped", func(step *cobra.Command, c *etcdsnapshot.Config) error {
-		return c.Run(step.Context(), slog.Default())
-	})
 	add("take", "Take a snapshot, remove old ones that are too many, print the path of the new one, and upload it", func(step *cobra.Command, c *etcdsnapshot.Config) error {
 		path, err := c.Take(step.Context(), time.Now(), slog.Default())
 		if err != nil {
