@@ -406,6 +406,21 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 // server slows all others down. make bench measures it.
 const maxGap = 5 * time.Second
 
+// checkDefragmentation runs the errand that makes space in etcd, on one of three instances.
+func (l *lab) checkDefragmentation(t *testing.T) {
+	t.Helper()
+	out, err := l.run(5*time.Minute, "errand", "etcd-defragment")
+	if err != nil {
+		t.Fatalf("errand: %v\n%s", err, tail.Lines(out, 60))
+	}
+	for text, want := range map[string]int{"etcd is defragmented": 3, "leadership is moved": 1, "Skipped on this instance": 2} {
+		if n := strings.Count(out, text); n != want {
+			t.Errorf("the output has %q %d times, want %d:\n%s", text, n, want, out)
+		}
+	}
+	l.checkMembers(t, 3)
+}
+
 // TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
 // during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached from outside the deployment
 // by host name.
@@ -454,6 +469,7 @@ func TestThreeControlVMs(t *testing.T) {
 		l.checkWithoutMetrics(t)
 	})
 	t.Run("sign-in", func(t *testing.T) { l.checkSignIn(t, outside, issuer) })
+	t.Run("defragmentation", func(t *testing.T) { l.checkDefragmentation(t) })
 	t.Run("lost VM", func(t *testing.T) {
 		members := l.checkMembers(t, 3)
 		if out, err := l.run(time.Minute, "kill", "control/1"); err != nil {
