@@ -56,8 +56,9 @@ type Config struct {
 	// Sysctls are kernel settings: name, with dots, to value. A setting that is missing or cannot be set keeps the process from
 	// starting.
 	Sysctls map[string]Scalar `json:"sysctls"`
-	// PrivateDir is the directory of a job that runs as root, such as /var/vcap/jobs/kubelet: only root can read what is below it
-	// once check or start has run. It holds keys, and configuration with passwords of proxies and clouds.
+	// PrivateDir is the configuration of a job that runs as root, such as /var/vcap/jobs/kubelet/config: only root can read what is
+	// in it once check or start has run. It holds keys, and passwords of proxies and clouds. It is not the job's whole directory:
+	// bosh-dns runs as vcap and reads bin and .bosh of every job (bosh-dns-release, src/bosh-dns/healthconfig/jobs_parser.go).
 	PrivateDir string `json:"private_dir"`
 	// Capabilities are all that the process has, and all that it can ever get: names of capabilities(7) without CAP_. It also gets no
 	// new privileges from the programs that it runs. Without this field it keeps what its parent has.

@@ -225,14 +225,14 @@ func TestPrivateDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b.config("fake-daemon", map[string]any{"private_dir": b.path("job"), "flag_check": "none"})
+	b.config("fake-daemon", map[string]any{"private_dir": b.path("job/config"), "flag_check": "none"})
 	b.stopAtEnd()
 	for _, command := range []string{"check", "start"} {
 		if err := os.Chmod(b.path("job/config/client.key"), 0o640); err != nil { //nolint:gosec // as the agent has it
 			t.Fatal(err)
 		}
 		b.must(command)
-		for path, want := range map[string]os.FileMode{"job": 0o700, "job/config": 0o700, "job/config/client.key": 0o600} {
+		for path, want := range map[string]os.FileMode{"job": 0o750, "job/config": 0o700, "job/config/client.key": 0o600} {
 			if info, err := os.Stat(b.path(path)); err != nil || info.Mode().Perm() != want {
 				t.Errorf("%s: %s has mode %v (%v), want %o", command, path, info.Mode(), err, want)
 			}

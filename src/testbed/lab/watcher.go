@@ -1,22 +1,18 @@
 package lab
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
-	"kubernetes-release/internal/bosh"
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/vm"
 )
@@ -138,13 +134,14 @@ func (w *watcher) state(ctx context.Context, i namedInstance) health {
 	if !reachable(ctx, i.Address) {
 		return health{state: agent.Failing}
 	}
-	processes, err := agent.New(v).State(ctx)
+	a := agent.New(v)
+	processes, err := a.State(ctx)
 	if err != nil {
 		return health{state: agent.Failing}
 	}
 	h := health{state: processes.State}
-	if h.jobs, err = jobHealth(ctx, v); err != nil {
-		return health{state: agent.Failing} // a script does not end
+	if h.jobs, err = a.JobHealth(ctx); err != nil {
+		return health{state: agent.Failing} // a script does not end, or bosh-dns would not run
 	}
 	for _, state := range h.jobs {
 		if state != agent.Running {
@@ -152,33 +149,6 @@ func (w *watcher) state(ctx context.Context, i namedInstance) health {
 		}
 	}
 	return h
-}
-
-// healthScripts runs the jobs' health scripts as bosh-dns does, which runs as vcap (jobs/bosh-dns/templates/bosh_dns_health_ctl.erb), and
-// prints each job and the script's exit code.
-var healthScripts = []string{"setpriv", "--reuid=vcap", "--regid=vcap", "--clear-groups", "sh", "-c", `for script in "$0"/*/bin/dns/healthy; do
-  test -x "$script" || continue
-  job=${script#"$0"/}
-  code=0
-  "$script" >/dev/null 2>&1 || code=$?
-  echo "${job%%/*} $code"
-done`, bosh.DefaultRoot.Path("jobs")}
-
-// jobHealth returns the states of the jobs that have a health script.
-func jobHealth(ctx context.Context, v *vm.VM) (map[string]string, error) {
-	var out bytes.Buffer
-	if err := v.Run(ctx, healthScripts, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: io.Discard}); err != nil {
-		return nil, err
-	}
-	states := map[string]string{}
-	for line := range strings.Lines(out.String()) {
-		job, code, _ := strings.Cut(strings.TrimSpace(line), " ")
-		states[job] = agent.Failing
-		if code == "0" {
-			states[job] = agent.Running
-		}
-	}
-	return states, nil
 }
 
 // healthPort is where the bosh-dns of a VM tells others its health (bosh-dns-release, jobs/bosh-dns/spec). In the lab nothing listens there.

@@ -246,7 +246,7 @@ var opsCases = map[string]struct {
 	}, func(t *testing.T, p *director.Plan) {
 		for _, name := range nodeGroups {
 			g := group(t, p, name)
-			script := string(file(t, g, "containerd", "bin/write-registry-hosts"))
+			script := string(file(t, g, "containerd", "config/write-registry-hosts"))
 			if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
 				t.Errorf("the mirror is not in %s", script)
 			}

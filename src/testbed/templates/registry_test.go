@@ -19,7 +19,7 @@ func TestRegistryHostsAreWritten(t *testing.T) {
 	write := func(properties values) {
 		t.Helper()
 		files := mustRender(t, "containerd", inputFor(t, "containerd").with(properties))
-		script := bytes.ReplaceAll(files["bin/write-registry-hosts"], []byte("/var/vcap/jobs/containerd/config"), []byte(dir))
+		script := bytes.ReplaceAll(files["config/write-registry-hosts"], []byte("/var/vcap/jobs/containerd/config"), []byte(dir))
 		path := filepath.Join(t.TempDir(), "write")
 		if err := os.WriteFile(path, script, 0o600); err != nil {
 			t.Fatal(err)

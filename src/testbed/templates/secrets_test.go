@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"kubernetes-release/launcher"
@@ -36,7 +37,7 @@ var secrets = map[string]struct {
 	"cloud-controller-manager": {groupVcap, []string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"}},
 	"cloud-preflight":          {onlyRoot, nil},
 	"cloud-provider":           {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
-	"containerd":               {onlyRoot, []string{"bin/write-registry-hosts", "config/flags.json"}},
+	"containerd":               {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
 	"ebs-csi-controller":       {groupVcap, []string{"config/client.key", "config/flags.json"}},
 	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
 	"etcd":                     {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
@@ -146,9 +147,39 @@ func TestWhoReadsSecrets(t *testing.T) {
 					t.Errorf("%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(), secrets[job].reader)
 				}
 			}
+			checkBoshDNSReads(t, dir)
 		})
 	}
 }
+
+// checkBoshDNSReads checks that the group of the job's files, vcap, can still read what bosh-dns reads of every job
+// (bosh-dns-release, src/bosh-dns/healthconfig/jobs_parser.go): it ends if it is refused.
+func checkBoshDNSReads(t *testing.T, dir string) {
+	t.Helper()
+	for path, want := range map[string]fs.FileMode{".": 0o050, "bin": 0o050, ".bosh": 0o050, ".bosh/links.json": 0o040} {
+		info, err := os.Stat(filepath.Join(dir, path))
+		if errors.Is(err, fs.ErrNotExist) && path == "bin" {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gid := int(info.Sys().(*syscall.Stat_t).Gid)
+		if got := info.Mode().Perm() & 0o070; got != want || gid != agentGroup() {
+			t.Errorf("%s of the job has mode %s and group %d after pre-start: bosh-dns must be able to read it", path, info.Mode(), gid)
+		}
+	}
+}
+
+// agentGroup is the group of the files that the agent writes; root can give them another group than its own.
+func agentGroup() int {
+	if os.Geteuid() == 0 {
+		return vcapGID
+	}
+	return os.Getegid()
+}
+
+const vcapGID = 1000
 
 // layOut writes a rendered job as the agent does (bosh-agent, agent/applier/jobs/owner_fix.go) and runs its pre-start, whose last
 // step can fail for lack of a VM.
@@ -156,6 +187,8 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 	t.Helper()
 	vcap := t.TempDir()
 	dir := filepath.Join(vcap, "jobs", job)
+	files = maps.Clone(files)
+	files[".bosh/links.json"] = []byte("[]") // of the Director, in every job
 	for path, content := range files {
 		path = filepath.Join(dir, path)
 		mode := fs.FileMode(0o640)
@@ -166,6 +199,11 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, mode), os.Chmod(path, mode)); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, -1, agentGroup()))
+	}); err != nil {
+		t.Fatal(err)
 	}
 	if _, ok := files["config/bpm.yml"]; ok {
 		return dir // vcap reads them

@@ -43,6 +43,13 @@ type Agent interface {
 
 	// State returns the state of the VM's processes, from monit.
 	State(ctx context.Context) (State, error)
+
+	// CheckDNS does what the bosh-dns of the VM does whenever it starts: it reads all jobs as vcap. The error names what bosh-dns
+	// cannot read.
+	CheckDNS(ctx context.Context) error
+
+	// JobHealth runs the health scripts of the jobs that have one, and returns Running or Failing by job.
+	JobHealth(ctx context.Context) (map[string]string, error)
 }
 
 // States of an instance and of its processes, named as the Director does.

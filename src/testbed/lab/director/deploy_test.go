@@ -363,3 +363,23 @@ func TestProgressLines(t *testing.T) {
 		}
 	}
 }
+
+// TestBoshDNSMustStart: a deploy fails when bosh-dns could not read the jobs, after pre-start or after the start.
+func TestBoshDNSMustStart(t *testing.T) {
+	for _, c := range []struct {
+		failing int32
+		want    string
+	}{{1, "after pre-start: cannot read"}, {2, "after the start of the jobs: cannot read"}} {
+		b := newBench(t)
+		var calls atomic.Int32
+		b.cloud.dnsFails = func() error {
+			if calls.Add(1) == c.failing {
+				return errors.New("cannot read")
+			}
+			return nil
+		}
+		if _, err := b.run(Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("got error %v, want %q", err, c.want)
+		}
+	}
+}

@@ -28,6 +28,8 @@ type cloud struct {
 	count  int
 	// fail is the event that fails once.
 	fail string
+	// dnsFails, if set, is asked whether bosh-dns cannot start.
+	dnsFails func() error
 	// errandCode is the exit code of errands.
 	errandCode int
 	// stuck, if set, is the state that every agent reports.
@@ -191,6 +193,15 @@ func (a *fakeAgent) State(context.Context) (agent.State, error) {
 	}
 	return agent.State{State: a.cloud.state[a.cid]}, nil
 }
+
+func (a *fakeAgent) CheckDNS(context.Context) error {
+	if a.cloud.dnsFails == nil {
+		return nil
+	}
+	return a.cloud.dnsFails()
+}
+
+func (a *fakeAgent) JobHealth(context.Context) (map[string]string, error) { return nil, nil }
 
 // bench is a Director on a fake cloud with the test release.
 type bench struct {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"kubernetes-release/testbed/lab/director/release"
@@ -56,6 +57,9 @@ func (p *Plan) Render(ctx context.Context) error {
 	}
 	for n, o := range owners {
 		job := RenderedJob{Name: o.job.Job.Name, Files: rendered[n].Files}
+		if job.Files[".bosh/links.json"], err = o.job.providedLinks(); err != nil {
+			return err
+		}
 		job.Digest = digest(o.job.Job.Fingerprint, job.Files)
 		o.planned.Rendered = append(o.planned.Rendered, job)
 	}
@@ -65,6 +69,23 @@ func (p *Plan) Render(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// providedLinks lists the links that the job provides, as the Director's job_template_renderer.rb (links_data) does for bosh-dns. The
+// lab answers no names of groups of links, so their numbers only have to differ.
+func (j *Job) providedLinks() ([]byte, error) {
+	type link struct {
+		Name  string `json:"name"`
+		Type  string `json:"type"`
+		Group string `json:"group"`
+	}
+	links := []link{}
+	for n, provide := range j.Job.Provides {
+		if j.Spec.Provides[provide.Name] != "nil" {
+			links = append(links, link{provide.Name, provide.Type, strconv.Itoa(n + 1)})
+		}
+	}
+	return json.Marshal(links)
 }
 
 func renderErrors(groups []*InstanceGroup, failures []*render.JobError, groupOf func(int) *InstanceGroup) error {

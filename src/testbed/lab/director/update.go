@@ -301,9 +301,16 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 	if err := script(ctx, a, "pre-start", nil); err != nil {
 		return err
 	}
+	// monit starts bosh-dns after pre-start; as it may start again at any time, it must be able to after the other jobs' start too.
+	if err := a.CheckDNS(ctx); err != nil {
+		return fmt.Errorf("after pre-start: %w", err)
+	}
 	task.Step("starting jobs")
 	if err := r.startJobs(ctx, a, c, task); err != nil {
 		return err
+	}
+	if err := a.CheckDNS(ctx); err != nil {
+		return fmt.Errorf("after the start of the jobs: %w", err)
 	}
 	task.Step("executing post-start")
 	return script(ctx, a, "post-start", nil)
