@@ -12,7 +12,8 @@ OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml
 LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variable,$(VARS),-v $(variable))
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
-  AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager
+  AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
+  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.

@@ -159,10 +159,7 @@ func (c *Config) loadExtraArgs() error {
 	if err != nil {
 		return fmt.Errorf("read the operator's flags: %w", err)
 	}
-	if c.extra, err = ParseExtraArgs(content); err == nil {
-		err = c.refuseOwned()
-	}
-	if err != nil {
+	if c.extra, err = ParseExtraArgs(content); err != nil {
 		return inFile(c.extraPath, err)
 	}
 	return nil
@@ -220,29 +217,6 @@ func flagProblems(flags map[string]Value) []error {
 		}
 	}
 	return problems
-}
-
-// refuseOwned lists every flag of the operator that the job sets itself, also those that it leaves out in this deployment.
-func (c *Config) refuseOwned() error {
-	owned := map[string]bool{}
-	for name := range c.Flags {
-		owned[sameFlag(name)] = true
-	}
-	for name := range c.NodeFlags {
-		owned[sameFlag(name)] = true
-	}
-	seen := map[string]string{}
-	var problems []error
-	for _, name := range slices.Sorted(maps.Keys(c.extra)) {
-		if owned[sameFlag(name)] {
-			problems = append(problems, fmt.Errorf("%s: the job sets this flag itself: remove it from extra_args, and set the job's own property instead", name))
-		}
-		if other, ok := seen[sameFlag(name)]; ok {
-			problems = append(problems, fmt.Errorf("%s and %s are the same flag: remove one", other, name))
-		}
-		seen[sameFlag(name)] = name
-	}
-	return errors.Join(problems...)
 }
 
 // sameFlag maps the spellings of one flag to one: Kubernetes' programs accept _ for -.

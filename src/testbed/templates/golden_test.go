@@ -112,7 +112,7 @@ var everything = map[string]values{
 		},
 		"proxy":     values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
 		"runtimes":  values{"nvidia": "/usr/bin/nvidia-container-runtime"},
-		"log_level": "debug", "extra_args": values{"no-subreaper": true},
+		"log_level": "debug", "extra_args": values{"version": nil},
 	},
 	"kubelet": merge(fullKubelet, values{
 		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},

@@ -71,6 +71,35 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"delay with a unit", "kube-apiserver", values{"api": values{"shutdown_delay": "5s"}}, []string{`api.shutdown_delay is "5s"`, "number of seconds"}},
 		{"chance above the API server's limit", "kube-apiserver", values{"api": values{"goaway_chance": 0.03}}, []string{"api.goaway_chance is 0.03", "0 to 0.02"}},
 		{"active encryption key that does not exist", "kube-apiserver", values{"encryption": values{"active_key": "key2"}}, []string{`encryption.active_key is "key2"`, `one of ["key1"]`}},
+		{"label that nodes cannot set", "kubelet", values{"labels": values{"node-role.kubernetes.io/worker": ""}},
+			[]string{"labels is", "node-role.kubernetes.io/worker", "use the job node-labeler"}},
+		{"label with an equals sign", "kubelet", values{"labels": values{"a=b": "c"}}, []string{`labels is {"a=b"=>"c"}`, "names of labels"}},
+		{"labels that are a string", "kubelet", values{"labels": "disk=fast"}, []string{`labels is "disk=fast"`, "must map names"}},
+		{"labels that are a list", "kubelet", values{"labels": []any{"disk=fast"}}, []string{`labels is ["disk=fast"]`, "must map names"}},
+		{"labels of the control VM that are a string", "node-labeler", values{"labels": "a"}, []string{`labels is "a"`, "must map"}},
+		{"taints that are a string", "kubelet", values{"taints": "a=b:NoSchedule"}, []string{`taints is "a=b:NoSchedule"`, "a list of {key, value, effect}"}},
+		{"taint that is a string", "kubelet", values{"taints": []any{"a=b:NoSchedule"}}, []string{`taints is ["a=b:NoSchedule"]`, "a list of {key, value, effect}"}},
+		{"misspelled field of a taint", "kubelet", values{"taints": []any{values{"key": "a", "effect": "NoExecute", "values": "b"}}}, []string{"taints is", "{key, value, effect}"}},
+		{"taint with an equals sign", "kubelet", values{"taints": []any{values{"key": "a=b", "effect": "NoExecute"}}}, []string{"taints is", `"a=b"`}},
+		{"negative log level", "kubelet", values{"log_level": -1}, []string{"log_level is -1", "0 to 10"}},
+		{"log level of containerd for etcd", "etcd", values{"log_level": "trace"}, []string{`log_level is "trace"`, "debug, info, warn"}},
+		{"number as log level of containerd", "containerd", values{"log_level": 3}, []string{"log_level is 3", "trace, debug"}},
+		{"proxy that is no URL", "containerd", values{"proxy": values{"http_proxy": "javascript:x"}}, []string{`proxy.http_proxy is "javascript:x"`, "http, https or socks5"}},
+		{"proxy with a password", "kubelet", values{"proxy": values{"https_proxy": "ftp://me:secret@proxy"}}, []string{`proxy.https_proxy is "ftp://...@proxy"`}},
+		{"hosts without a proxy as a string", "containerd", values{"proxy": values{"no_proxy": "a,b"}}, []string{`proxy.no_proxy is "a,b"`, "must be a list"}},
+		{"addons that are no YAML", "kubernetes-addons", values{"manifests": "a: [b"}, []string{"manifests is not YAML", "line 1"}},
+		{"addons that are no objects", "kubernetes-addons", values{"manifests": "hello"}, []string{`manifests has the document 1 "hello"`, "apiVersion and kind"}},
+		{"addon without a kind", "kubernetes-addons", values{"manifests": "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\n"}, []string{"manifests has the document 2", "apiVersion and kind"}},
+		{"joining at the API's port", "kubelet-csr-approver", values{"join": values{"port": 6443}}, []string{"join.port is 6443", "not the port of the API, 6443"}},
+		{"privileged port of the API", "kube-apiserver", values{"api": values{"port": 443}}, []string{"api.port is 443", "1024 to 65535"}},
+		{"ports of Services that are reversed", "kube-apiserver", values{"service_node_port_range": "32767-30000"}, []string{`service_node_port_range is "32767-30000"`, "30000-32767"}},
+		{"no pods", "kubelet", values{"max_pods": 0}, []string{"max_pods is 0", "1 or more"}},
+		{"audit logs without end", "kube-apiserver", values{"audit": values{"max_backups": -1}}, []string{"audit.max_backups is -1", "0 or more"}},
+		{"unknown flag", "kubelet", values{"extra_args": values{"max-podz": 5}}, []string{"max-podz: kubelet has no such flag"}},
+		{"flag of another program", "kube-proxy", values{"extra_args": values{"etcd-servers": "x"}}, []string{"etcd-servers: kube-proxy has no such flag"}},
+		{"flag whose value is no number", "kubelet", values{"extra_args": values{"kube-api-burst": "many"}}, []string{`kube-api-burst: "many" is not a number`}},
+		{"flag whose value is no duration", "kube-apiserver", values{"extra_args": values{"event-ttl": 5}}, []string{"event-ttl: 5 is not a duration such as 30s or 5m"}},
+		{"flag that is neither true nor false", "kube-controller-manager", values{"extra_args": values{"contention-profiling": "on"}}, []string{`contention-profiling: "on" is not true or false`}},
 		{"unknown backend", "flannel", values{"backend": "host-gw"}, []string{`backend is "host-gw"`, "vxlan or alloc"}},
 		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
 		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
@@ -112,7 +141,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"unknown Pod Security Standard", "kube-apiserver", values{"pod_security": values{"enforce": "default"}}, []string{`pod_security.enforce is "default"`, "privileged, baseline, restricted"}},
 		{"exempt pattern", "kube-apiserver", values{"pod_security": values{"exempt_namespaces": []any{"kube-*"}}}, []string{`pod_security.exempt_namespaces is ["kube-*"]`, "names of namespaces"}},
 		{"status of the node in no time", "kubelet", values{"node_status_update_frequency": "0s"}, []string{`node_status_update_frequency is "0s"`, "at least 1s"}},
-		{"status of the node without a unit", "kubelet", values{"node_status_update_frequency": 10}, []string{`node_status_update_frequency is "10"`, "such as 2s"}},
+		{"status of the node without a unit", "kubelet", values{"node_status_update_frequency": 10}, []string{`node_status_update_frequency is 10`, "such as 2s"}},
 		{"status of the node in two places", "kubelet", values{"config": values{"nodeStatusUpdateFrequency": "4s"}}, []string{"config sets nodeStatusUpdateFrequency", "use that property"}},
 		{"no processes in a pod", "kubelet", values{"pod_pids_limit": 0}, []string{"pod_pids_limit is 0", "1 or more, or -1"}},
 		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
@@ -144,8 +173,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
 		{"drain without a limit", "kubelet", values{"drain": values{"timeout": "forever"}}, []string{`drain.timeout is "forever"`, "such as 5m"}},
 		{"unknown policy of drain", "kubelet", values{"drain": values{"policy": "wait"}}, []string{`drain.policy is "wait"`, "force or fail"}},
-		{"delay of drain without a unit", "kubelet", values{"drain": values{"load_balancer_delay": 20}}, []string{`drain.load_balancer_delay is "20"`, "such as 5m"}},
-		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
+		{"delay of drain without a unit", "kubelet", values{"drain": values{"load_balancer_delay": 20}}, []string{`drain.load_balancer_delay is 20`, "such as 5m"}},
+		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is 90`, "such as 5m"}},
 		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
 		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
 		{"runtime that replaces runc", "containerd", values{"runtimes": values{"runc": "/bin/runc"}}, []string{"runtimes is", "/bin/runc", "other than runc"}},
@@ -160,9 +189,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"credentials as a list", "kubelet", values{"registry_credentials": []any{}}, []string{"registry_credentials must be a map"}},
 		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
 		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
-		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints holds", "NoSchedule, PreferNoSchedule, NoExecute"}},
-		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{"disk: very fast", "at most 63"}},
-		{"label of BOSH", "kubelet", values{"labels": values{"bosh.io/instance-group": "control"}}, []string{"labels holds bosh.io/instance-group", "use another prefix"}},
+		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints is", "NoSchedule, PreferNoSchedule, NoExecute"}},
+		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{`"disk"=>"very fast"`, "at most 63"}},
+		{"label of BOSH", "kubelet", values{"labels": values{"bosh.io/instance-group": "control"}}, []string{"labels is", "kubelet-csr-approver sets the labels bosh.io/"}},
 		{"privileged port", "metrics-server", values{"port": 443}, []string{"port is 443", "1024 to 65535"}},
 		{"port of the API", "metrics-server", values{"port": 6443}, []string{"port is 6443", "not the port of the API, 6443"}},
 		{"port as text", "metrics-server", values{"port": "4443"}, []string{`port is "4443"`}},
@@ -250,6 +279,16 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The name of an instance group becomes a label of its nodes.
+func TestNameOfInstanceGroupIsChecked(t *testing.T) {
+	in := inputFor(t, "kubelet")
+	in.Spec = values{"name": "../../x"}
+	_, err := renderJob(t, "kubelet", in)
+	if err == nil || !strings.Contains(err.Error(), `name of the instance group is "../../x"`) {
+		t.Errorf("not refused: %v", err)
 	}
 }
 
