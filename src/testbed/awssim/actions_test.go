@@ -213,6 +213,7 @@ func TestActions(t *testing.T) {
 	routingStory(t, covered, c)
 	profileStory(t, covered, c)
 	policyStory(t, covered, c)
+	roleStory(t, covered, c)
 	volumeStory(t, covered)
 
 	var forgotten []string

@@ -189,7 +189,7 @@ func (w *World) identify(keyID, token string, now time.Time) (*principal, string
 }
 
 func (w *World) userPrincipal(k StaticKey) *principal {
-	return &principal{ARN: w.arn("iam", "", "user/"+k.User), UserID: w.uniqueID("AIDA", k.User), User: k.User, Policies: k.Policies}
+	return &principal{ARN: w.arn("iam", "", "user/"+k.User), UserID: w.uniqueID("AIDA", k.User), User: k.User, Policies: k.policies()}
 }
 
 // sealedPrincipal is the owner of a token, with the policies that it has now.

@@ -234,15 +234,24 @@ func (c *call) updateAssumeRolePolicy(in updateAssumeRolePolicyInput) (*nothing,
 	if err != nil {
 		return nil, err
 	}
-	var t trust
-	if err := json.Unmarshal([]byte(in.PolicyDocument), &t); err != nil || len(t.Statement) == 0 {
-		return nil, errorf("MalformedPolicyDocument", "This policy contains invalid Json")
+	untrusted, err := c.untrusted(in.PolicyDocument)
+	if err != nil {
+		return nil, err
 	}
-	role.Untrusted = true
+	role.Untrusted = untrusted
+	return &nothing{}, nil
+}
+
+// untrusted reports whether a trust policy does not let EC2 assume the role.
+func (w *World) untrusted(document string) (bool, error) {
+	var t trust
+	if err := json.Unmarshal([]byte(document), &t); err != nil || len(t.Statement) == 0 {
+		return false, errorf("MalformedPolicyDocument", "This policy contains invalid Json")
+	}
 	for _, s := range t.Statement {
-		if s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") && slices.Contains(s.Principal.Service, c.ec2Service()) {
-			role.Untrusted = false
+		if s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") && slices.Contains(s.Principal.Service, w.ec2Service()) {
+			return false, nil
 		}
 	}
-	return &nothing{}, nil
+	return true, nil
 }

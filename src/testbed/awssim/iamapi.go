@@ -18,13 +18,24 @@ var iamOperations = map[string]operation{
 		}
 		return c.simulatePrincipalPolicy(in)
 	}},
-	"AddRoleToInstanceProfile": changing((*call).addRoleToInstanceProfile),
-	"AttachRolePolicy":         changing((*call).attachRolePolicy),
-	"CreatePolicy":             changing((*call).createPolicy),
-	"ListAttachedRolePolicies": listing((*call).listAttachedRolePolicies),
-	"ListRolePolicies":         listing((*call).listRolePolicies),
-	"PutRolePolicy":            changing((*call).putRolePolicy),
-	"UpdateAssumeRolePolicy":   changing((*call).updateAssumeRolePolicy),
+	"AddRoleToInstanceProfile":      changing((*call).addRoleToInstanceProfile),
+	"AttachRolePolicy":              changing((*call).attachRolePolicy),
+	"CreateInstanceProfile":         changing((*call).createInstanceProfile),
+	"CreatePolicy":                  changing((*call).createPolicy),
+	"CreateRole":                    changing((*call).createRole),
+	"DeleteInstanceProfile":         changing((*call).deleteInstanceProfile),
+	"DeleteRole":                    changing((*call).deleteRole),
+	"DeleteRolePolicy":              changing((*call).deleteRolePolicy),
+	"DeleteUserPolicy":              changing((*call).deleteUserPolicy),
+	"GetInstanceProfile":            changing((*call).getInstanceProfile),
+	"GetRolePolicy":                 changing((*call).getRolePolicy),
+	"GetUserPolicy":                 changing((*call).getUserPolicy),
+	"ListAttachedRolePolicies":      listing((*call).listAttachedRolePolicies),
+	"ListRolePolicies":              listing((*call).listRolePolicies),
+	"PutRolePolicy":                 changing((*call).putRolePolicy),
+	"PutUserPolicy":                 changing((*call).putUserPolicy),
+	"RemoveRoleFromInstanceProfile": changing((*call).removeRoleFromInstanceProfile),
+	"UpdateAssumeRolePolicy":        changing((*call).updateAssumeRolePolicy),
 	"GetRole": {run: func(c *call, form url.Values) (any, error) {
 		var in struct{ RoleName string }
 		if err := wire.Decode(form, wire.Query, &in); err != nil {
@@ -54,7 +65,13 @@ func (c *call) getRole(name string) (*getRoleOutput, error) {
 	if role == nil {
 		return nil, errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
 	}
-	return &getRoleOutput{roleDescription{cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), arn, url.QueryEscape(c.trustPolicy(role))}}, nil
+	return c.describeRole(role), nil
+}
+
+func (c *call) describeRole(role *Role) *getRoleOutput {
+	return &getRoleOutput{roleDescription{
+		cmp.Or(role.Path, "/"), role.Name, c.uniqueID("AROA", role.Name), c.roleARN(*role), url.QueryEscape(c.trustPolicy(role)),
+	}}
 }
 
 // roleARN is the ARN of a role with its path.

@@ -104,6 +104,8 @@ type StaticKey struct {
 	SecretAccessKey string       `json:"secret_access_key"`
 	User            string       `json:"user"` // name of the IAM user in ARNs
 	Policies        []iam.Policy `json:"policies"`
+	// Inline are the policies of the user that the API can change, by name.
+	Inline map[string]iam.Policy `json:"inline,omitempty"`
 }
 
 // Tags are a resource's tags.
