@@ -91,6 +91,12 @@ final-release: final-check components ## Upload a final release to the blobstore
 final-check: release-tool
 	@$(BUILD)/bin/release check-final --version "$(VERSION)"
 
+# Needs no root and none of the Debian packages, so that it builds where operators work, also on macOS.
+.PHONY: cloud-preflight
+cloud-preflight: ## Build cloud-preflight for this machine, into bin
+	@mkdir -p "$(BIN)"
+	@cd src/helpers && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o "$(abspath $(BIN))/cloud-preflight" ./cmd/cloud-preflight
+
 .PHONY: lab
 lab: setup ## Build the lab and its tools for this machine, into bin
 	@ci/go-build.sh preflight $(BIN) helpers ./cmd/cloud-preflight

@@ -323,7 +323,7 @@ func (w *walker) enter(fd int, path string) {
 }
 
 func (w *walker) enterRoot() error {
-	fd, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open("/", locate|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -352,7 +352,7 @@ func (w *walker) walk() error {
 // open opens the next component, whatever it is, and creates it as a directory if it is missing and may be created.
 func (w *walker) open(name string) (int, error) {
 	for {
-		fd, err := unix.Openat(w.fd, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		fd, err := unix.Openat(w.fd, name, locate|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if !errors.Is(err, unix.ENOENT) || w.mode == 0 {
 			return fd, err
 		}

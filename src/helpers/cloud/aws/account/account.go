@@ -1,0 +1,189 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/arn"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go"
+
+	cloudaws "kubernetes-release/cloud/aws"
+)
+
+// Account is what a cluster requires of an AWS account, and the clients that create it.
+type Account struct {
+	*Settings
+	// Policy are options of the roles' policies: storage, cloud routes and keys.
+	Policy cloudaws.PolicyOptions
+	// Out gets a line for each step.
+	Out io.Writer
+
+	ec2       *ec2.Client
+	iam       *iam.Client
+	sts       *sts.Client
+	id        string // of the AWS account
+	partition string
+	vpc       string
+	group     string // the nodes' security group; empty until it exists
+	foreign   bool   // somebody else created the group, so Delete leaves it
+}
+
+// New returns an account with clients of an SDK configuration.
+func New(config aws.Config, settings *Settings, policy cloudaws.PolicyOptions, out io.Writer) *Account {
+	return &Account{
+		Settings: settings, Policy: policy, Out: out,
+		ec2: ec2.NewFromConfig(config), iam: iam.NewFromConfig(config), sts: sts.NewFromConfig(config),
+	}
+}
+
+// step is one thing that must exist in the account.
+type step struct {
+	what   string
+	exists func(context.Context) (bool, error)
+	create func(context.Context) error
+	// remove deletes what exists; without it, the step's object goes with another one.
+	remove func(context.Context) error
+}
+
+// Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run only reads.
+func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
+	steps, err := a.steps(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range steps {
+		exists, err := s.exists(ctx)
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", s.what, err)
+		case exists:
+			a.say("exists", s.what)
+		case dryRun:
+			a.say("would create", s.what)
+		default:
+			if err := createConsistently(ctx, s.create); err != nil {
+				return fmt.Errorf("%s: %w", s.what, err)
+			}
+			a.say("created", s.what)
+		}
+	}
+	return nil
+}
+
+// consistent is how long AWS may take to show what was created.
+const consistent = time.Minute
+
+// createConsistently repeats a call while IAM does not find what the step before has created.
+func createConsistently(ctx context.Context, create func(context.Context) error) error {
+	for deadline := time.Now().Add(consistent); ; {
+		err := create(ctx)
+		if errorCode(err) != "NoSuchEntity" || time.Now().After(deadline) || ctx.Err() != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+// Delete removes what Prepare has created, the last first. It can be repeated. A dry run only reads.
+func (a *Account) Delete(ctx context.Context, dryRun bool) error {
+	steps, err := a.steps(ctx)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, s := range slices.Backward(steps) {
+		if s.remove == nil {
+			continue
+		}
+		exists, err := s.exists(ctx)
+		switch {
+		case err != nil:
+		case !exists:
+			a.say("is gone", s.what)
+		case dryRun:
+			a.say("would delete", s.what)
+		default:
+			if err = s.remove(ctx); err == nil {
+				a.say("deleted", s.what)
+			}
+		}
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", s.what, err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (a *Account) say(result, what string) { fmt.Fprintf(a.Out, "%-12s  %s\n", result, what) }
+
+// steps lists everything that a cluster requires. It finds out which account, VPC and security group are meant.
+func (a *Account) steps(ctx context.Context) ([]step, error) {
+	caller, err := a.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return nil, fmt.Errorf("who you are: %w", err)
+	}
+	parsed, err := arn.Parse(aws.ToString(caller.Arn))
+	if err != nil {
+		return nil, err
+	}
+	a.id, a.partition = aws.ToString(caller.Account), parsed.Partition
+	if err := a.findVPC(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.findGroup(ctx); err != nil {
+		return nil, err
+	}
+	roles, err := a.roleSteps()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(roles, a.directorSteps(), a.groupSteps(), a.tagSteps()), nil
+}
+
+// findVPC finds the VPC of the subnets, which must all be in one.
+func (a *Account) findVPC(ctx context.Context) error {
+	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
+	if err != nil {
+		return fmt.Errorf("the subnets in %s: %w", a.File, err)
+	}
+	for _, subnet := range out.Subnets {
+		vpc := aws.ToString(subnet.VpcId)
+		if a.vpc != "" && vpc != a.vpc {
+			return fmt.Errorf("the subnets in %s are in the VPCs %s and %s; a cluster is in one", a.File, a.vpc, vpc)
+		}
+		a.vpc = vpc
+	}
+	return nil
+}
+
+// errorCode is AWS' code of an error, empty if AWS did not answer.
+func errorCode(err error) string {
+	var known smithy.APIError
+	if errors.As(err, &known) {
+		return known.ErrorCode()
+	}
+	return ""
+}
+
+// found turns the answer of a call that describes one object into whether it exists.
+func found(err error) (bool, error) {
+	switch code := errorCode(err); {
+	case err == nil:
+		return true, nil
+	case code == "NoSuchEntity" || strings.HasSuffix(code, ".NotFound"):
+		return false, nil
+	}
+	return false, err
+}

@@ -1,0 +1,244 @@
+package account
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"reflect"
+	"strings"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+
+	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/preflight"
+)
+
+// policyName is the name of the roles' inline policy, which the fixes of the preflight replace.
+const policyName = "kubernetes"
+
+// roles are the IAM role of each kind of machine. A role has the name of its instance profile, because a VM joins with it.
+func (a *Account) roles() map[preflight.Role]string {
+	return map[preflight.Role]string{preflight.Control: a.ControlProfile, preflight.Worker: a.WorkerProfile}
+}
+
+// policy is the generated policy of a kind of machine.
+func (a *Account) policy(role preflight.Role) (string, error) {
+	options := a.Policy
+	options.Role, options.Cluster, options.Partition = role, a.Cluster, a.partition
+	options.RoleName, options.VPC = a.roles()[role], a.vpc
+	if role != preflight.Control {
+		options.Storage, options.Keys = false, nil
+	}
+	policy, err := cloudaws.NewPolicy(options)
+	if err != nil {
+		return "", err
+	}
+	text, err := policy.JSON()
+	return string(text), err
+}
+
+// trustPolicy lets EC2 give a role to instances.
+func (a *Account) trustPolicy() string {
+	service := "ec2.amazonaws.com"
+	if a.partition == "aws-cn" {
+		service += ".cn"
+	}
+	return `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": {"Service": "` + service +
+		`"}, "Action": "sts:AssumeRole"}]}`
+}
+
+func (a *Account) roleSteps() ([]step, error) {
+	var steps []step
+	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
+		document, err := a.policy(role)
+		if err != nil {
+			return nil, err
+		}
+		name := a.roles()[role]
+		steps = append(steps, a.roleStep(name), a.policyStep(name, document), a.profileStep(name), a.memberStep(name))
+	}
+	return steps, nil
+}
+
+func (a *Account) roleStep(name string) step {
+	return step{
+		what: "IAM role " + name,
+		exists: func(ctx context.Context) (bool, error) {
+			_, err := a.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: &name})
+			return found(err)
+		},
+		create: func(ctx context.Context) error {
+			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy())})
+			return err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.iam.DeleteRole(ctx, &iam.DeleteRoleInput{RoleName: &name})
+			return err
+		},
+	}
+}
+
+func (a *Account) policyStep(role, document string) step {
+	what := fmt.Sprintf("inline policy %s of the role %s", policyName, role)
+	get := func(ctx context.Context) (*string, error) {
+		out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)})
+		if err != nil {
+			return nil, err
+		}
+		return out.PolicyDocument, nil
+	}
+	put := func(ctx context.Context) error {
+		_, err := a.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{
+			RoleName: &role, PolicyName: aws.String(policyName), PolicyDocument: &document,
+		})
+		return err
+	}
+	remove := func(ctx context.Context) error {
+		_, err := a.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)})
+		return err
+	}
+	return inlinePolicyStep(what, document, get, put, remove)
+}
+
+// inlinePolicyStep is a policy that exists if it says what it must. Deleting does not look at what it says.
+func inlinePolicyStep(what, document string, get func(context.Context) (*string, error), put, remove func(context.Context) error) step {
+	return step{
+		what: what,
+		exists: func(ctx context.Context) (bool, error) {
+			current, err := get(ctx)
+			if exists, err := found(err); !exists {
+				return false, err
+			}
+			return samePolicy(aws.ToString(current), document), nil
+		},
+		create: put,
+		remove: func(ctx context.Context) error {
+			_, err := found(remove(ctx))
+			return err
+		},
+	}
+}
+
+// samePolicy compares documents regardless of their layout. IAM returns them URL-encoded (RFC 3986).
+func samePolicy(encoded, document string) bool {
+	var current, wanted any
+	text, err := url.QueryUnescape(encoded)
+	if err != nil || json.Unmarshal([]byte(text), &current) != nil || json.Unmarshal([]byte(document), &wanted) != nil {
+		return false
+	}
+	return reflect.DeepEqual(listed(current), listed(wanted))
+}
+
+// listed replaces lists of one string by the string: IAM accepts both, and may return either.
+func listed(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			v[key] = listed(v[key])
+		}
+	case []any:
+		for i := range v {
+			v[i] = listed(v[i])
+		}
+		if len(v) == 1 {
+			if text, ok := v[0].(string); ok {
+				return text
+			}
+		}
+	}
+	return value
+}
+
+func (a *Account) profileStep(name string) step {
+	return step{
+		what: "instance profile " + name,
+		exists: func(ctx context.Context) (bool, error) {
+			_, err := a.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
+			return found(err)
+		},
+		create: func(ctx context.Context) error {
+			_, err := a.iam.CreateInstanceProfile(ctx, &iam.CreateInstanceProfileInput{InstanceProfileName: &name})
+			return err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: &name})
+			return err
+		},
+	}
+}
+
+// memberStep puts a role into the instance profile of its name.
+func (a *Account) memberStep(name string) step {
+	return step{
+		what: fmt.Sprintf("role %s in its instance profile", name),
+		exists: func(ctx context.Context) (bool, error) {
+			out, err := a.iam.GetInstanceProfile(ctx, &iam.GetInstanceProfileInput{InstanceProfileName: &name})
+			if exists, err := found(err); !exists {
+				return false, err
+			}
+			for _, role := range out.InstanceProfile.Roles {
+				if other := aws.ToString(role.RoleName); other != name {
+					return false, fmt.Errorf("the instance profile has the role %s; it must have the role of its name, with which VMs join", other)
+				}
+			}
+			return len(out.InstanceProfile.Roles) > 0, nil
+		},
+		create: func(ctx context.Context) error {
+			_, err := a.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &name})
+			return err
+		},
+		remove: func(ctx context.Context) error {
+			_, err := a.iam.RemoveRoleFromInstanceProfile(ctx, &iam.RemoveRoleFromInstanceProfileInput{
+				InstanceProfileName: &name, RoleName: &name,
+			})
+			return err
+		},
+	}
+}
+
+// directorSteps let the Director pass the roles to VMs, which iam_instance_profile requires (docs/iam-policy.json of
+// cloudfoundry/bosh-aws-cpi-release, RequiredIfUsingIAMInstanceProfileCloudProperty).
+func (a *Account) directorSteps() []step {
+	kind, name, _ := strings.Cut(a.Director, "/")
+	policy := aws.String("kubernetes-pass-role-" + a.Cluster)
+	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
+	document := `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "iam:PassRole", "Resource": ["` +
+		prefix + a.ControlProfile + `", "` + prefix + a.WorkerProfile + `"]}]}`
+	what := fmt.Sprintf("inline policy %s of the %s %s: the Director may pass both roles", *policy, kind, name)
+	if kind == "role" {
+		return []step{inlinePolicyStep(what, document,
+			func(ctx context.Context) (*string, error) {
+				out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &name, PolicyName: policy})
+				if err != nil {
+					return nil, err
+				}
+				return out.PolicyDocument, nil
+			},
+			func(ctx context.Context) error {
+				_, err := a.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: policy, PolicyDocument: &document})
+				return err
+			},
+			func(ctx context.Context) error {
+				_, err := a.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &name, PolicyName: policy})
+				return err
+			})}
+	}
+	return []step{inlinePolicyStep(what, document,
+		func(ctx context.Context) (*string, error) {
+			out, err := a.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: &name, PolicyName: policy})
+			if err != nil {
+				return nil, err
+			}
+			return out.PolicyDocument, nil
+		},
+		func(ctx context.Context) error {
+			_, err := a.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &name, PolicyName: policy, PolicyDocument: &document})
+			return err
+		},
+		func(ctx context.Context) error {
+			_, err := a.iam.DeleteUserPolicy(ctx, &iam.DeleteUserPolicyInput{UserName: &name, PolicyName: policy})
+			return err
+		})}
+}

@@ -1,0 +1,124 @@
+// Package account prepares an AWS account for a cluster, before its first VM exists: roles, instance profiles, policies, the nodes'
+// security group and tags. It runs where an operator administers the account, with the operator's credentials.
+package account
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Settings are the variables of the cloud config (manifests/cloud-config/aws-vars.yml) that say what the account must contain.
+type Settings struct {
+	// Cluster is the cluster's name; it is not in the file, because several clusters can share one.
+	Cluster string `yaml:"-"`
+	// File is the variables file, to which Prepare writes the id of a security group that it creates.
+	File string `yaml:"-"`
+
+	Zone           string   `yaml:"az1"`
+	Subnet1        string   `yaml:"subnet1_id"`
+	Subnet2        string   `yaml:"subnet2_id"`
+	Subnet3        string   `yaml:"subnet3_id"`
+	PublicSubnets  []string `yaml:"public_subnet_ids"`
+	SecurityGroup  string   `yaml:"security_group"`
+	ControlProfile string   `yaml:"control_instance_profile"`
+	WorkerProfile  string   `yaml:"worker_instance_profile"`
+	// DirectorGroup is the Director's security group, and Director the user/NAME or role/NAME whose credentials its CPI has.
+	DirectorGroup string `yaml:"director_security_group"`
+	Director      string `yaml:"director_iam"`
+}
+
+var (
+	groupForm    = regexp.MustCompile(`^sg-[0-9a-f]{8,}$`)
+	subnetForm   = regexp.MustCompile(`^subnet-[0-9a-f]{8,}$`)
+	roleForm     = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
+	directorForm = regexp.MustCompile(`^(user|role)/[A-Za-z0-9+=,.@_-]{1,64}$`)
+	regionForm   = regexp.MustCompile(`^([a-z]+-[a-z-]+-[0-9]+)[a-z]$`)
+	clusterForm  = regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,103}[a-z0-9])?$`)
+)
+
+// ReadSettings reads a variables file. The error lists everything that is missing or malformed.
+func ReadSettings(file, cluster string) (*Settings, error) {
+	s := &Settings{Cluster: cluster, File: file}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := yaml.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := s.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return s, nil
+}
+
+func (s *Settings) check() error {
+	var problems []error
+	require := func(name, value string, form *regexp.Regexp, example string) {
+		if !form.MatchString(value) {
+			problems = append(problems, fmt.Errorf("%s is %q; it must look like %s", name, value, example))
+		}
+	}
+	require("the cluster's name (--cluster)", s.Cluster, clusterForm, "prod: lower-case letters, digits, dots and dashes")
+	for i, id := range s.nodeSubnets() {
+		require(fmt.Sprintf("subnet%d_id", i+1), id, subnetForm, "subnet-0123456789abcdef0")
+	}
+	for _, id := range s.PublicSubnets {
+		require("public_subnet_ids", id, subnetForm, "subnet-0123456789abcdef0")
+	}
+	require("security_group", s.SecurityGroup, groupForm, "sg-0123456789abcdef0; leave the example to have one created")
+	require("control_instance_profile", s.ControlProfile, roleForm, "kubernetes-control")
+	require("worker_instance_profile", s.WorkerProfile, roleForm, "kubernetes-worker")
+	require("director_security_group", s.DirectorGroup, groupForm, "sg-0123456789abcdef0")
+	require("director_iam", s.Director, directorForm, "user/bosh or role/bosh")
+	if s.ControlProfile == s.WorkerProfile {
+		problems = append(problems, fmt.Errorf("control_instance_profile and worker_instance_profile are both %q: "+
+			"give workers a profile of their own, so that they do not get the permissions of control VMs", s.WorkerProfile))
+	}
+	return errors.Join(problems...)
+}
+
+// Region is the region of the zone az1, empty if its name does not tell.
+func (s *Settings) Region() string {
+	if match := regionForm.FindStringSubmatch(s.Zone); match != nil {
+		return match[1]
+	}
+	return ""
+}
+
+func (s *Settings) nodeSubnets() []string { return []string{s.Subnet1, s.Subnet2, s.Subnet3} }
+
+// subnets are those of nodes and of internet-facing load balancers, each once.
+func (s *Settings) subnets() []string {
+	all := append(s.nodeSubnets(), s.PublicSubnets...)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// groupName is the name of a security group that Prepare creates.
+func (s *Settings) groupName() string { return "kubernetes-" + s.Cluster }
+
+var groupLine = regexp.MustCompile(`(?m)^security_group:.*$`)
+
+// writeGroup replaces the id of the security group in the file and leaves everything else as it is.
+func (s *Settings) writeGroup(id string) error {
+	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(s.File)
+	if err != nil {
+		return err
+	}
+	changed := groupLine.ReplaceAllString(string(text), "security_group: "+id)
+	if !strings.Contains(changed, id) {
+		return fmt.Errorf("%s has no line 'security_group: ID'; add it: security_group: %s", s.File, id)
+	}
+	return os.WriteFile(s.File, []byte(changed), info.Mode().Perm())
+}

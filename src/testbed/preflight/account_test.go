@@ -1,0 +1,226 @@
+package preflight_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/lab/cpi"
+)
+
+// emptyAccount is an account with a VPC and a Director, where nobody has prepared anything for a cluster.
+func emptyAccount() *awssim.World {
+	world := awssim.EmptyWorld(netip.MustParsePrefix("127.0.0.0/16"))
+	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20") // so that 127.0.0.1 can be an instance
+	return world
+}
+
+// variablesFile is a copy of aws-vars.yml with the ids of the empty account, except that of the nodes' security group.
+func variablesFile(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../manifests/cloud-config/aws-vars.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.NewReplacer("sg-0bbbbbbbbbbbbbbbb", awssim.DirectorSecurityGroup).Replace(string(text))
+	for i := 1; i <= 3; i++ {
+		edited = strings.ReplaceAll(edited, fmt.Sprintf("subnet-0aaaaaaaaaaaaaaa%d", i), awssim.LabNodeSubnet(i))
+		edited = strings.ReplaceAll(edited, fmt.Sprintf("subnet-0bbbbbbbbbbbbbbb%d", i), awssim.LabPublicSubnet(i))
+	}
+	file := filepath.Join(t.TempDir(), "aws-vars.yml")
+	if err := os.WriteFile(file, []byte(edited), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// simulateAccount starts the simulator for an operator.
+func simulateAccount(t *testing.T, world *awssim.World) (*awssim.Simulator, string) {
+	t.Helper()
+	sim, err := awssim.New(world, awssim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	api := httptest.NewServer(sim.Handler())
+	t.Cleanup(api.Close)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metadata := sim.MetadataServer()
+	go func() { _ = metadata.Serve(listener) }()
+	t.Cleanup(func() { _ = metadata.Close() })
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
+	t.Setenv("AWS_ENDPOINT_URL", api.URL)
+	t.Setenv("AWS_CA_BUNDLE", "")
+	return sim, api.URL
+}
+
+// prepare runs cloud-preflight account prepare with the operator's credentials, as an operator whose only setting is the zone in the file.
+func prepare(t *testing.T, file string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	if err := build(); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	args = append([]string{"account", "prepare", "--vars", file, "--cluster", "prod"}, args...)
+	command := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), args...)
+	command.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey)
+	command.Stdout, command.Stderr = &out, &errs
+	var exit *exec.ExitError
+	if err := command.Run(); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return command.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func worldText(t *testing.T, sim *awssim.Simulator) string {
+	t.Helper()
+	text, err := json.MarshalIndent(sim.World(), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// launch creates a VM as the Director's CPI does.
+func launch(t *testing.T, url, profile, group string) (string, error) {
+	t.Helper()
+	return cpi.NewAWS(url, awssim.LabRegion, awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey).Launch(t.Context(), cpi.Launch{
+		Address: "127.0.0.9", Subnet: awssim.LabNodeSubnet(1), SecurityGroups: []string{group}, InstanceType: "m6i.large",
+		AvailabilityZone: awssim.LabRegion + "a", InstanceProfile: profile, TokensRequired: true,
+		Tags: map[string]string{"kubernetes.io/cluster/prod": "shared"},
+	})
+}
+
+// TestPrepareAccount goes from an empty account to one in which the Director can create VMs, and all checks of the preflight pass.
+func TestPrepareAccount(t *testing.T) {
+	sim, url := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	empty := worldText(t, sim)
+
+	code, stdout, stderr := prepare(t, file, "--dry-run")
+	if code != 0 || strings.Contains(stdout, "\ncreated") || !strings.Contains(stdout, "would create  IAM role kubernetes-control") {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if worldText(t, sim) != empty {
+		t.Error("a dry run changed the account")
+	}
+
+	if code, stdout, stderr = prepare(t, file); code != 0 || !strings.Contains(stdout, "created") {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := regexp.MustCompile(`(?m)^security_group: (sg-\S+)$`).FindStringSubmatch(string(text))
+	if group == nil || group[1] == "sg-0aaaaaaaaaaaaaaaa" || !strings.Contains(string(text), "# The private subnets of the VMs") {
+		t.Fatalf("the id of the security group is not in the file:\n%s", text)
+	}
+	prepared := worldText(t, sim)
+	code, stdout, stderr = prepare(t, file)
+	if code != 0 || strings.Contains(stdout, "created") || worldText(t, sim) != prepared {
+		t.Errorf("the second run is not without changes: exit code %d\n%s%s", code, stdout, stderr)
+	}
+
+	for _, profile := range []string{"kubernetes-control", "kubernetes-worker"} {
+		id, err := launch(t, url, profile, group[1])
+		if err != nil {
+			t.Errorf("the Director cannot create a VM with %s: %v", profile, err)
+			continue
+		}
+		if err := sim.Update(func(w *awssim.World) error {
+			for i := range w.Instances {
+				if w.Instances[i].ID == id {
+					w.Instances[i].Address = netip.MustParseAddr("127.0.0.1") // where the calls of this test come from
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		role := strings.TrimPrefix(profile, "kubernetes-")
+		config := strings.Replace(good, `"role": "control"`, `"storage": true, "role": "`+role+`"`, 1)
+		if code, stdout, stderr := invoke(t, config); code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings") {
+			t.Errorf("preflight of %s: exit code %d\n%s\n%s", role, code, stdout, stderr)
+		}
+		if err := sim.Update(func(w *awssim.World) error { w.Instances = nil; return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if code, stdout, stderr = prepare(t, file, "--delete"); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	w := sim.World()
+	if len(w.Roles)+len(w.InstanceProfiles) > 0 || len(w.SecurityGroups) != 1 || len(w.SecurityGroups[0].Ingress) > 0 {
+		t.Errorf("--delete has left %v, %v, %v", w.Roles, w.InstanceProfiles, w.SecurityGroups)
+	}
+	if strings.Contains(worldText(t, sim), "kubernetes.io/cluster/prod") {
+		t.Error("--delete has left tags")
+	}
+	if code, stdout, _ = prepare(t, file, "--delete"); code != 0 || strings.Contains(stdout, "\ndeleted") {
+		t.Errorf("the second --delete: exit code %d\n%s", code, stdout)
+	}
+}
+
+// TestPrepareWithoutPassRole: what the Director could not do before.
+func TestPrepareWithoutPassRole(t *testing.T) {
+	sim, url := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if err := sim.Update(func(w *awssim.World) error { w.StaticKeys[1].Inline = nil; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := launch(t, url, "kubernetes-control", awssim.DirectorSecurityGroup); err == nil || !strings.Contains(err.Error(), "UnauthorizedOperation") {
+		t.Errorf("got %v; want UnauthorizedOperation", err)
+	}
+	code, stdout, stderr := prepare(t, file)
+	if code != 0 || strings.Count(stdout, "created") != 1 || !strings.Contains(stdout, "the Director may pass both roles") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}
+
+// TestPrepareRefusesPlaceholders: the file as it is in the repository names nothing that exists.
+func TestPrepareRefusesPlaceholders(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	empty := worldText(t, sim)
+	code, stdout, stderr := prepare(t, "../../../manifests/cloud-config/aws-vars.yml")
+	if code != 1 || !strings.Contains(stderr, "InvalidSubnetID.NotFound") || stdout != "" || worldText(t, sim) != empty {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	shared := variablesFile(t)
+	if code, stdout, stderr := prepare(t, shared); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	before := worldText(t, sim)
+	code, _, stderr = prepare(t, shared, "--cluster", "staging")
+	if code != 1 || !strings.Contains(stderr, "has the tag of the cluster prod") || worldText(t, sim) != before {
+		t.Errorf("the security group of another cluster: exit code %d\n%s", code, stderr)
+	}
+	broken := filepath.Join(t.TempDir(), "vars.yml")
+	if err := os.WriteFile(broken, []byte("subnet1_id: mine\ndirector_iam: bosh\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, stderr = prepare(t, broken)
+	for _, want := range []string{`subnet1_id is "mine"`, `subnet3_id is ""`, `director_iam is "bosh"`, "user/bosh"} {
+		if !strings.Contains(stderr, want) {
+			t.Errorf("%s is missing in %s", want, stderr)
+		}
+	}
+}
