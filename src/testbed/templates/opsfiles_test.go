@@ -309,10 +309,8 @@ var opsCases = map[string]struct {
 		if got, want := file(t, control, "metrics-server", "config/kubelet_ca.pem"), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
 			t.Error("kubelets are verified with another CA than API servers use")
 		}
-		for _, script := range []string{"post-start", "post-deploy"} {
-			if text := string(file(t, control, "kubernetes-addons", "bin/"+script)); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
-				t.Errorf("%s does not apply the APIService:\n%s", script, text)
-			}
+		if text := string(file(t, control, "kubernetes-addons", "bin/apply")); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
+			t.Errorf("the APIService is not applied:\n%s", text)
 		}
 		if config := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); config["metrics"] != true {
 			t.Error("the smoke tests do not look at metrics")
@@ -369,7 +367,7 @@ var opsCases = map[string]struct {
 		if key := strings.TrimSpace(string(file(t, control, "kubernetes-addons", "config/bootstrap.key"))); key != "" {
 			t.Errorf("the key is still there: %s", key)
 		}
-		if script := string(file(t, control, "kubernetes-addons", "bin/post-start")); strings.Contains(script, "--bootstrap") {
+		if script := string(file(t, control, "kubernetes-addons", "bin/apply")); strings.Contains(script, "--bootstrap") {
 			t.Errorf("post-start uses it:\n%s", script)
 		}
 	}},

@@ -460,9 +460,9 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 		start, deploy       []string
 		notStart, notDeploy string // what the scripts must not have
 	}{
-		"single VM": {1, values{"index": 0, "bootstrap": true}, []string{"apply-addons \\"}, nil, "keep-obsolete", "apply-addons"},
-		"bootstrap": {3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-member="}, []string{"apply-addons \\"}, "wait-ready", "keep-obsolete"},
-		"other VM":  {3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-member="}, nil, "wait-ready", "apply-addons"},
+		"single VM": {1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`}, nil, "keep-obsolete", "/apply"},
+		"bootstrap": {3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-member="}, []string{`exec "$(dirname "$0")/apply"`}, "wait-ready", "keep-obsolete"},
+		"other VM":  {3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-member="}, nil, "wait-ready", "/apply"},
 	} {
 		in := inputFor(t, "kubernetes-addons")
 		in.Spec, in.Instances = test.spec, test.vms

@@ -206,6 +206,9 @@ func Decode(file string, text []byte) (*Manifest, error) {
 	return &m, nil
 }
 
+// groupName is what the job kubelet accepts too. A Director checks no name.
+var groupName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$`)
+
 // Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config. The error lists
 // all problems.
 func Parse(file string, text []byte) (*Manifest, error) {
@@ -231,6 +234,11 @@ func Parse(file string, text []byte) (*Manifest, error) {
 		g := &m.InstanceGroups[i]
 		if g.Name == "" {
 			add("instance_groups[%d]: Required property 'name' was not specified", i)
+			continue
+		}
+		if !groupName.MatchString(g.Name) {
+			add("instance_groups[%d]: name '%s' must have at most 63 letters, digits, hyphens and underscores, and begin and end "+
+				"with a letter or digit, because it is part of host names, labels and folders", i, g.Name)
 			continue
 		}
 		if seen[g.Name] {
