@@ -123,6 +123,12 @@ func (c *call) simulatePrincipalPolicy(in simulatePrincipalPolicyInput) (*simula
 			policies = append(policies, c.policiesOf(&role)...)
 		}
 	}
+	for _, key := range c.StaticKeys {
+		if c.arn("iam", "", "user/"+key.User) == in.PolicySourceArn {
+			known = true
+			policies = append(policies, key.policies()...)
+		}
+	}
 	if !known {
 		return nil, errorf("NoSuchEntity", "%s does not exist", in.PolicySourceArn)
 	}

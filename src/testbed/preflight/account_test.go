@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/lab/cpi"
 )
 
@@ -68,15 +69,20 @@ func simulateAccount(t *testing.T, world *awssim.World) (*awssim.Simulator, stri
 	return sim, api.URL
 }
 
-// prepare runs cloud-preflight account prepare with the operator's credentials, as an operator whose only setting is the zone in the file.
+// prepare runs cloud-preflight account prepare.
 func prepare(t *testing.T, file string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	return account(t, append([]string{"prepare", "--vars", file, "--cluster", "prod"}, args...)...)
+}
+
+// account runs cloud-preflight account with the credentials of an administrator. The region is that of the zones in the file.
+func account(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	args = append([]string{"account", "prepare", "--vars", file, "--cluster", "prod"}, args...)
-	command := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), args...)
+	command := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), append([]string{"account"}, args...)...)
 	command.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey)
 	command.Stdout, command.Stderr = &out, &errs
 	var exit *exec.ExitError
@@ -222,5 +228,56 @@ func TestPrepareRefusesPlaceholders(t *testing.T) {
 		if !strings.Contains(stderr, want) {
 			t.Errorf("%s is missing in %s", want, stderr)
 		}
+	}
+}
+
+// TestCheckAccount: before the account is prepared everything is missing, afterwards nothing, and then each mistake is found.
+func TestCheckAccount(t *testing.T) {
+	world := awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")) // the network of aws-vars.yml
+	sim, _ := simulateAccount(t, world)
+	file := variablesFile(t)
+	check := func() (int, string, string) { return account(t, "--vars", file, "--cluster", "prod") }
+	code, stdout, stderr := check()
+	if code != 1 || !strings.Contains(stderr, "cloud-preflight account prepare --vars "+file+" --cluster prod") || !strings.Contains(stdout, "FAILED") {
+		t.Fatalf("empty account: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if code, stdout, stderr = check(); code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 5 passed") {
+		t.Fatalf("prepared account: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	good := sim.World()
+	deny := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{
+		Effect: "Deny", Action: iam.Strings{"ec2:AttachVolume"}, Resource: iam.Strings{"*"},
+	}}}
+	for name, c := range map[string]struct {
+		change func(*awssim.World)
+		want   string
+	}{
+		"another policy denies": {func(w *awssim.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume"},
+		"no PassRole":           {func(w *awssim.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role kubernetes-worker"},
+		"a tag is missing":      {func(w *awssim.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
+		"another zone":          {func(w *awssim.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
+		"another CIDR":          {func(w *awssim.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
+		"a full subnet":         {func(w *awssim.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
+		"no outgoing traffic":   {func(w *awssim.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP 443"},
+		"a closed port":         {func(w *awssim.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the Director's NATS"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(good)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var w awssim.World
+			if err := json.Unmarshal(text, &w); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&w)
+			simulateAccount(t, &w)
+			if code, stdout, stderr := check(); code != 1 || !strings.Contains(stderr, c.want) {
+				t.Errorf("exit code %d, want %q in\n%s%s", code, c.want, stdout, stderr)
+			}
+		})
 	}
 }

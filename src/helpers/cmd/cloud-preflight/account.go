@@ -9,26 +9,85 @@ import (
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/aws/account"
 	"kubernetes-release/internal/cli"
+	"kubernetes-release/preflight"
 )
 
-func newAccountCommand() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "account",
-		Short: "Prepare an AWS account for a cluster, with your own credentials",
-		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return cli.Usagef("name a command: prepare") },
+// accountFlags are what all commands of account have.
+type accountFlags struct {
+	file, cluster string
+	noStorage     bool
+	policy        aws.PolicyOptions
+}
+
+func (f *accountFlags) register(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&f.file, "vars", "", "variables `FILE` of the cloud config, a copy of manifests/cloud-config/aws-vars.yml")
+	flags.StringVar(&f.cluster, "cluster", "", "`NAME` of the cluster")
+	flags.BoolVar(&f.policy.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
+	flags.BoolVar(&f.noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver")
+	flags.StringSliceVar(&f.policy.Keys, "key", nil, "`ARN` of a customer managed key that volumes are encrypted with; can be repeated")
+}
+
+func (f *accountFlags) account(command *cobra.Command) (*account.Account, error) {
+	if f.file == "" || f.cluster == "" {
+		return nil, cli.Usagef("--vars and --cluster are required")
 	}
+	f.policy.Storage = !f.noStorage
+	settings, err := account.ReadSettings(f.file, f.cluster)
+	if err != nil {
+		return nil, err
+	}
+	sdk, err := config.LoadDefaultConfig(command.Context(), config.WithDefaultRegion(settings.Region()))
+	if err != nil {
+		return nil, err
+	}
+	if sdk.Region == "" {
+		return nil, errors.New("no region is configured: set AWS_REGION")
+	}
+	return account.New(sdk, settings, f.policy, command.OutOrStdout()), nil
+}
+
+func newAccountCommand() *cobra.Command {
+	var flags accountFlags
+	var o options
+	command := &cobra.Command{
+		Use:   "account --vars FILE --cluster NAME",
+		Short: "Check an AWS account before a cluster's first VM exists, with your own credentials",
+		Long: `Check what the account must contain for a cluster: roles, instance profiles and policies, what IAM says about them and about
+the Director, the nodes' security group, its rules, and subnets. It changes nothing. The command prepare creates what is missing.
+
+Credentials and region are those of the AWS CLI. Exit codes: 0 if no check failed, 1 if a check failed.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			a, err := flags.account(command)
+			if err != nil {
+				return err
+			}
+			report, err := a.Check(command.Context())
+			if err != nil {
+				return err
+			}
+			if err := o.publish(report, command.OutOrStdout(), command.ErrOrStderr()); err != nil {
+				return err
+			}
+			if report.Verdict == preflight.VerdictFailed {
+				return &cli.ExitError{Code: 1}
+			}
+			return nil
+		},
+	}
+	flags.register(command)
+	command.Flags().StringVar(&o.output, "output", "text", "`FORMAT` of the report: text or json")
 	command.AddCommand(newPrepareCommand())
 	return command
 }
 
 func newPrepareCommand() *cobra.Command {
-	var file, cluster string
-	var dryRun, remove, noStorage bool
-	var policy aws.PolicyOptions
+	var flags accountFlags
+	var dryRun, remove bool
 	command := &cobra.Command{
 		Use:   "prepare --vars FILE --cluster NAME",
-		Short: "Create what a cluster requires of the account, before its first VM exists",
+		Short: "Create what a cluster requires of the account",
 		Long: `Create roles, instance profiles, policies, the nodes' security group with its rules, and the tags of subnets, as docs/aws.md
 describes. Each step is printed. What exists already is left as it is, so the command can be repeated, for example after an
 upgrade that changes the policies. The id of a new security group is written into the file.
@@ -38,35 +97,18 @@ Credentials and region are those of the AWS CLI.`,
   cloud-preflight account prepare --vars aws-vars.yml --cluster prod`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			if file == "" || cluster == "" {
-				return cli.Usagef("--vars and --cluster are required")
-			}
-			policy.Storage = !noStorage
-			settings, err := account.ReadSettings(file, cluster)
+			a, err := flags.account(command)
 			if err != nil {
 				return err
 			}
-			sdk, err := config.LoadDefaultConfig(command.Context(), config.WithDefaultRegion(settings.Region()))
-			if err != nil {
-				return err
-			}
-			if sdk.Region == "" {
-				return errors.New("no region is configured: set AWS_REGION")
-			}
-			a := account.New(sdk, settings, policy, command.OutOrStdout())
 			if remove {
 				return a.Delete(command.Context(), dryRun)
 			}
 			return a.Prepare(command.Context(), dryRun)
 		},
 	}
-	flags := command.Flags()
-	flags.StringVar(&file, "vars", "", "variables `FILE` of the cloud config, a copy of manifests/cloud-config/aws-vars.yml")
-	flags.StringVar(&cluster, "cluster", "", "`NAME` of the cluster")
-	flags.BoolVar(&dryRun, "dry-run", false, "only print what would be done")
-	flags.BoolVar(&remove, "delete", false, "delete what this command has created")
-	flags.BoolVar(&policy.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
-	flags.BoolVar(&noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver")
-	flags.StringSliceVar(&policy.Keys, "key", nil, "`ARN` of a customer managed key that volumes are encrypted with; can be repeated")
+	flags.register(command)
+	command.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
+	command.Flags().BoolVar(&remove, "delete", false, "delete what this command has created")
 	return command
 }

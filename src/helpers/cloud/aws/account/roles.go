@@ -25,18 +25,22 @@ func (a *Account) roles() map[preflight.Role]string {
 
 // policy is the generated policy of a kind of machine.
 func (a *Account) policy(role preflight.Role) (string, error) {
+	policy, err := cloudaws.NewPolicy(a.policyOptions(role))
+	if err != nil {
+		return "", err
+	}
+	text, err := policy.JSON()
+	return string(text), err
+}
+
+func (a *Account) policyOptions(role preflight.Role) cloudaws.PolicyOptions {
 	options := a.Policy
 	options.Role, options.Cluster, options.Partition = role, a.Cluster, a.partition
 	options.RoleName, options.VPC = a.roles()[role], a.vpc
 	if role != preflight.Control {
 		options.Storage, options.Keys = false, nil
 	}
-	policy, err := cloudaws.NewPolicy(options)
-	if err != nil {
-		return "", err
-	}
-	text, err := policy.JSON()
-	return string(text), err
+	return options
 }
 
 // trustPolicy lets EC2 give a role to instances.

@@ -21,6 +21,11 @@ type Settings struct {
 	File string `yaml:"-"`
 
 	Zone           string   `yaml:"az1"`
+	Zone2          string   `yaml:"az2"`
+	Zone3          string   `yaml:"az3"`
+	CIDR1          string   `yaml:"subnet1_cidr"`
+	CIDR2          string   `yaml:"subnet2_cidr"`
+	CIDR3          string   `yaml:"subnet3_cidr"`
 	Subnet1        string   `yaml:"subnet1_id"`
 	Subnet2        string   `yaml:"subnet2_id"`
 	Subnet3        string   `yaml:"subnet3_id"`
@@ -93,6 +98,10 @@ func (s *Settings) Region() string {
 }
 
 func (s *Settings) nodeSubnets() []string { return []string{s.Subnet1, s.Subnet2, s.Subnet3} }
+
+func (s *Settings) zones() []string { return []string{s.Zone, s.Zone2, s.Zone3} }
+
+func (s *Settings) cidrs() []string { return []string{s.CIDR1, s.CIDR2, s.CIDR3} }
 
 // subnets are those of nodes and of internet-facing load balancers, each once.
 func (s *Settings) subnets() []string {

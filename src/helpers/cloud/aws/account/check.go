@@ -1,0 +1,229 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/iam"
+	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
+
+	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/preflight"
+)
+
+// Free addresses that a subnet needs: AWS requires 8 for a load balancer; nodes need one each, and one for a VM that replaces another.
+const (
+	balancerAddresses = 8
+	nodeAddresses     = 4
+)
+
+// Check reports what is missing in the account. It changes nothing and needs no instance; IAM is asked what the roles may do.
+func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
+	started := time.Now()
+	steps, err := a.steps(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config := preflight.Config{Provider: "aws", Cluster: a.Cluster, Role: "account", Mode: preflight.ModeEnforce}
+	var results []preflight.Result
+	for _, c := range []struct {
+		id, title string
+		run       func(context.Context) (preflight.Outcome, error)
+	}{
+		{"account-prepared", "roles, policies, security group, rules and tags exist", func(ctx context.Context) (preflight.Outcome, error) {
+			return a.checkSteps(ctx, steps)
+		}},
+		{"account-role-permissions", "the roles may do what their policies allow", a.checkRoles},
+		{"account-pass-role", "the Director may pass the roles to VMs", a.checkPassRole},
+		{"account-subnets", "subnets are in their zones and have free addresses", a.checkSubnets},
+		{"account-egress", "nodes may connect to AWS", a.checkEgress},
+	} {
+		outcome, err := c.run(ctx)
+		if err != nil {
+			outcome.Skip = err.Error()
+		}
+		check := preflight.Check{ID: c.id, Title: c.title, Severity: preflight.Fail}
+		if result, ok := config.Grade(check, outcome); ok {
+			results = append(results, result)
+		}
+	}
+	return preflight.NewReport(config, results, started.UTC(), time.Since(started)), nil
+}
+
+// prepareFix runs the command that creates everything.
+func (a *Account) prepareFix() []preflight.Fix {
+	return []preflight.Fix{{
+		Text:     "Prepare the account:",
+		Commands: []string{fmt.Sprintf("cloud-preflight account prepare --vars %s --cluster %s", a.File, a.Cluster)},
+	}}
+}
+
+func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outcome, error) {
+	var outcome preflight.Outcome
+	for _, s := range steps {
+		exists, err := s.exists(ctx)
+		if err != nil {
+			return outcome, fmt.Errorf("%s: %w", s.what, err)
+		}
+		if !exists {
+			outcome.Findings = append(outcome.Findings, preflight.Finding{
+				Resource: s.what, Wanted: "it exists, as docs/aws.md describes it", Found: "it is missing or differs",
+				Why: "the first deploy fails", Fix: a.prepareFix(),
+			})
+		}
+	}
+	outcome.Note = fmt.Sprintf("%d objects", len(steps))
+	return outcome, nil
+}
+
+// checkRoles asks IAM whether each statement of the generated policies has its effect: another policy of the role, a permissions boundary
+// or the organization may deny it.
+func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
+	var outcome preflight.Outcome
+	actions := 0
+	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
+		policy, err := cloudaws.NewPolicy(a.policyOptions(role))
+		if err != nil {
+			return outcome, err
+		}
+		for _, s := range policy.Statement {
+			denied, err := a.denied(ctx, "role/"+a.roles()[role], s)
+			if err != nil {
+				return outcome, err
+			}
+			actions += len(s.Action)
+			if len(denied) > 0 {
+				outcome.Findings = append(outcome.Findings, preflight.Finding{
+					Resource: "role " + a.roles()[role], Wanted: "IAM allows " + strings.Join(denied, ", "), Found: "denied",
+					Why: fmt.Sprintf("%s VMs call these actions", role), Fix: append(a.prepareFix(), preflight.Fix{
+						Text: "or, if the policy is there: look for a deny in other policies, the permissions boundary and the organization",
+					}),
+				})
+			}
+		}
+	}
+	outcome.Note = fmt.Sprintf("%d actions, according to IAM", actions)
+	return outcome, nil
+}
+
+func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) {
+	var outcome preflight.Outcome
+	prefix := "arn:" + a.partition + ":iam::" + a.id + ":role/"
+	for _, profile := range []string{a.ControlProfile, a.WorkerProfile} {
+		denied, err := a.denied(ctx, a.Director, cloudaws.Statement{
+			Action: []string{"iam:PassRole"}, Resource: []string{prefix + profile},
+			Condition: map[string]map[string][]string{"StringEquals": {"iam:PassedToService": {"ec2.amazonaws.com"}}},
+		})
+		if err != nil {
+			return outcome, err
+		}
+		if len(denied) > 0 {
+			outcome.Findings = append(outcome.Findings, preflight.Finding{
+				Resource: a.Director, Wanted: "iam:PassRole on the role " + profile, Found: "denied",
+				Why: "the CPI cannot create a VM with this instance profile", Fix: a.prepareFix(),
+			})
+		}
+	}
+	outcome.Note = a.Director
+	return outcome, nil
+}
+
+// denied returns the actions of a statement that IAM does not allow a user/NAME or role/NAME, under the statement's own conditions.
+func (a *Account) denied(ctx context.Context, principal string, s cloudaws.Statement) ([]string, error) {
+	input := &iam.SimulatePrincipalPolicyInput{
+		PolicySourceArn: aws.String("arn:" + a.partition + ":iam::" + a.id + ":" + principal), ActionNames: s.Action, ResourceArns: s.Resource,
+	}
+	for _, keys := range s.Condition {
+		for key, values := range keys {
+			input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
+				ContextKeyName: aws.String(key), ContextKeyType: iamtypes.ContextKeyTypeEnumString, ContextKeyValues: values[:1],
+			})
+		}
+	}
+	var denied []string
+	pages := iam.NewSimulatePrincipalPolicyPaginator(a.iam, input)
+	for pages.HasMorePages() {
+		page, err := pages.NextPage(ctx)
+		if exists, err := found(err); !exists {
+			return nil, fmt.Errorf("%s: %w", principal, orMissing(err))
+		}
+		for _, result := range page.EvaluationResults {
+			if result.EvalDecision != iamtypes.PolicyEvaluationDecisionTypeAllowed {
+				denied = append(denied, aws.ToString(result.EvalActionName))
+			}
+		}
+	}
+	slices.Sort(denied)
+	return slices.Compact(denied), nil
+}
+
+func orMissing(err error) error {
+	if err == nil {
+		return fmt.Errorf("does not exist yet")
+	}
+	return err
+}
+
+func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
+	var outcome preflight.Outcome
+	out, err := a.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: a.subnets()})
+	if err != nil {
+		return outcome, err
+	}
+	for _, subnet := range out.Subnets {
+		id, zone, cidr := aws.ToString(subnet.SubnetId), aws.ToString(subnet.AvailabilityZone), aws.ToString(subnet.CidrBlock)
+		minimum := int32(balancerAddresses)
+		if n := slices.Index(a.nodeSubnets(), id); n >= 0 {
+			minimum = nodeAddresses
+			if want := a.zones()[n]; want != zone {
+				outcome.Findings = append(outcome.Findings, a.wrongVariable(id, fmt.Sprintf("az%d", n+1), zone, want,
+					"the CPI refuses a VM in this subnet: can't use multiple availability zones"))
+			}
+			if want := a.cidrs()[n]; want != cidr {
+				outcome.Findings = append(outcome.Findings, a.wrongVariable(id, fmt.Sprintf("subnet%d_cidr", n+1), cidr, want,
+					"VMs would get addresses that are not in the subnet"))
+			}
+		}
+		if free := aws.ToInt32(subnet.AvailableIpAddressCount); free < minimum {
+			outcome.Findings = append(outcome.Findings, preflight.Finding{
+				Resource: id, Wanted: fmt.Sprintf("at least %d free addresses", minimum), Found: fmt.Sprint(free),
+				Why: "VMs or load balancers cannot be created in it", Fix: []preflight.Fix{{Text: "Use a larger subnet, or delete what is no longer used."}},
+			})
+		}
+	}
+	outcome.Note = fmt.Sprintf("%d subnets", len(out.Subnets))
+	return outcome, nil
+}
+
+func (a *Account) wrongVariable(resource, name, right, wrong, why string) preflight.Finding {
+	return preflight.Finding{
+		Resource: resource, Wanted: fmt.Sprintf("%s: %s in %s", name, right, a.File), Found: fmt.Sprintf("%q", wrong),
+		Why: why, Fix: []preflight.Fix{{Text: fmt.Sprintf("Set %s: %s in %s.", name, right, a.File)}},
+	}
+}
+
+// checkEgress looks for a rule of the nodes' group that lets them connect to AWS at port 443, anywhere or in a prefix of VPC endpoints.
+func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
+	group, err := a.describe(ctx, a.group)
+	if err != nil || group == nil {
+		return preflight.Outcome{Skip: "the nodes' security group does not exist yet"}, err
+	}
+	for _, p := range group.IpPermissionsEgress {
+		protocol := aws.ToString(p.IpProtocol)
+		if protocol == "-1" || protocol == "tcp" && aws.ToInt32(p.FromPort) <= 443 && 443 <= aws.ToInt32(p.ToPort) {
+			return preflight.Outcome{Note: a.group}, nil
+		}
+	}
+	return preflight.Outcome{Findings: []preflight.Finding{{
+		Resource: a.group, Wanted: "a rule for outgoing traffic to TCP 443", Found: "none",
+		Why: "nodes reach neither EC2 nor load balancing, STS or registries", Fix: []preflight.Fix{{
+			Text: "Allow it:", Commands: []string{"aws ec2 authorize-security-group-egress --group-id " + a.group +
+				" --ip-permissions 'IpProtocol=-1,IpRanges=[{CidrIp=0.0.0.0/0}]'"},
+		}},
+	}}}, nil
+}
