@@ -54,6 +54,8 @@ const (
 	decideTimeout = time.Minute
 	// resync is how often all requests are checked again, in case an update was lost.
 	resync = 10 * time.Minute
+	// deciders is how many requests are decided at a time.
+	deciders = 4
 )
 
 // Controller watches requests and Nodes, and decides each request as soon as it can.
@@ -61,7 +63,8 @@ type Controller struct {
 	client   kubernetes.Interface
 	machines Machines
 	log      *slog.Logger
-	queue    workqueue.TypedRateLimitingInterface[string]
+	queue    workqueue.TypedRateLimitingInterface[item]
+	shares   shares
 	recorder events.EventRecorder
 	requests certificateslisters.CertificateSigningRequestLister
 	// startInformers feeds the queue and returns when the caches are filled.
@@ -76,10 +79,10 @@ type Controller struct {
 func New(client kubernetes.Interface, machines Machines, log *slog.Logger) *Controller {
 	c := &Controller{
 		client:   client,
-		machines: machines,
+		machines: &remembering{Machines: machines, found: map[string]remembered{}},
 		log:      log,
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay)),
+		queue:    newQueue(),
+		shares:   shares{of: map[string]*share{}},
 		reported: map[types.UID]string{},
 	}
 	requestFactory := informers.NewSharedInformerFactory(client, resync)
@@ -123,8 +126,14 @@ func (c *Controller) Run(ctx context.Context) error {
 		<-ctx.Done()
 		c.queue.ShutDown()
 	}()
-	for c.next(ctx) {
+	var group sync.WaitGroup
+	for range deciders {
+		group.Go(func() {
+			for c.next(ctx) {
+			}
+		})
 	}
+	group.Wait()
 	return nil
 }
 
@@ -158,7 +167,7 @@ func nodeChanged(before, after any) bool {
 
 func (c *Controller) enqueue(object any) {
 	if request, ok := object.(*certificatesv1.CertificateSigningRequest); ok && concerns(request) && pending(request) {
-		c.queue.Add(request.Name)
+		c.queue.Add(item{request.Spec.Username, request.Name})
 	}
 }
 
@@ -207,35 +216,51 @@ func pending(request *certificatesv1.CertificateSigningRequest) bool {
 }
 
 func (c *Controller) next(ctx context.Context) bool {
-	name, stopped := c.queue.Get()
+	next, stopped := c.queue.Get()
 	if stopped {
 		return false
 	}
-	defer c.queue.Done(name)
-	again, err := c.decide(ctx, name)
+	defer c.queue.Done(next)
+	request := c.undecided(next.name)
+	if request == nil {
+		c.queue.Forget(next)
+		return true
+	}
+	if !c.shares.take(next.requester, func() { c.reportFlood(request) }) {
+		c.queue.AddAfter(next, overShareDelay)
+		return true
+	}
+	again, err := c.decide(ctx, request)
 	if err != nil && ctx.Err() == nil {
-		c.log.Error("deciding certificate request failed; trying again", "request", name, "error", err)
+		c.log.Error("deciding certificate request failed; trying again", "request", next.name, "error", err)
 	}
 	if again || err != nil {
-		c.queue.AddRateLimited(name)
+		c.queue.AddRateLimited(next)
 	} else {
-		c.queue.Forget(name)
+		c.queue.Forget(next)
 	}
 	return true
 }
 
+// undecided returns the request if this controller has to decide it, or nil.
+func (c *Controller) undecided(name string) *certificatesv1.CertificateSigningRequest {
+	request, err := c.requests.Get(name) // of the cache, which knows it or not
+	if err != nil || !pending(request) || !concerns(request) {
+		return nil
+	}
+	return request
+}
+
+// reportFlood says that a requester has sent more than its share.
+func (c *Controller) reportFlood(request *certificatesv1.CertificateSigningRequest) {
+	message := fmt.Sprintf("%s has sent more than %d certificate requests; one is decided every %s, and the others stay pending until Kubernetes deletes them after 24 hours: "+
+		"find out what sends them; if the node was taken over, recreate its VM", request.Spec.Username, shareBurst, shareInterval)
+	c.log.Warn("certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason", "TooManyRequests", "message", message)
+	c.recorder.Eventf(request, nil, corev1.EventTypeWarning, "TooManyRequests", "Approving", "left pending: %s", message)
+}
+
 // decide decides one request and updates it. It returns whether the request must be checked again.
-func (c *Controller) decide(ctx context.Context, name string) (again bool, err error) {
-	request, err := c.requests.Get(name)
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	if !pending(request) || !concerns(request) {
-		return false, nil
-	}
+func (c *Controller) decide(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	decision, err := Decide(ctx, request, c, c.machines)

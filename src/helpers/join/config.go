@@ -59,6 +59,7 @@ type ServerConfig struct {
 	Listen      string `json:"listen"`
 	Certificate string `json:"certificate"`
 	PrivateKey  string `json:"private_key"`
+	TLS         TLS    `json:"tls"`
 	Cluster     string `json:"cluster"`
 	Provider    string `json:"provider"`
 	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds out.

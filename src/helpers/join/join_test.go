@@ -192,7 +192,7 @@ func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- NewServer(client, authority, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener, pair)
+		ended <- NewServer(client, authority, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener, pair, suites)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -202,6 +202,9 @@ func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) 
 	})
 	return "https://" + listener.Addr().String(), ca, log
 }
+
+// suites are the defaults of the job kube-apiserver.
+var suites = TLS{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}}
 
 func servingCertificate(t *testing.T) (tls.Certificate, string) {
 	t.Helper()

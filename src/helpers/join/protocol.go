@@ -23,6 +23,9 @@ const (
 	maxRequest  = 32 << 10
 	maxResponse = 64 << 10
 
+	// maxName is the limit of Kubernetes for names of nodes.
+	maxName = 253
+
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
 )
@@ -65,7 +68,9 @@ func NodeOf(parsed *x509.CertificateRequest) (string, error) {
 	name, isNode := strings.CutPrefix(parsed.Subject.CommonName, nodeUserPrefix)
 	switch {
 	case !isNode || name == "":
-		return "", fmt.Errorf("common name is %q; it must be %sNAME", parsed.Subject.CommonName, nodeUserPrefix)
+		return "", fmt.Errorf("common name is %q; it must be %sNAME", clip(parsed.Subject.CommonName, maxName), nodeUserPrefix)
+	case len(name) > maxName:
+		return "", fmt.Errorf("the name of the node, %q, has %d characters; it can have %d", clip(name, 64), len(name), maxName)
 	case !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}):
 		return "", fmt.Errorf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
 	case len(parsed.DNSNames)+len(parsed.IPAddresses)+len(parsed.URIs)+len(parsed.EmailAddresses) > 0:

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -34,35 +35,51 @@ const (
 	requestTimeout = time.Minute
 	signTimeout    = 30 * time.Second
 	signInterval   = 200 * time.Millisecond
-	// maxConcurrent limits how much unauthenticated clients can make the server do at a time.
+	// bodyTimeout limits the time in which a client sends its request, which fits into a few packets.
+	bodyTimeout = 5 * time.Second
+	// maxConcurrent limits the requests that are served at a time, slotTimeout the time that another one waits.
 	maxConcurrent = 16
+	slotTimeout   = 5 * time.Second
 )
 
-// Server is the endpoint at which VMs join. Every answer is logged, with who asked for what.
+// Server is the endpoint at which VMs join. It logs who was admitted, and who was refused what, within limits.
 type Server struct {
 	Client    kubernetes.Interface
 	Authority node.Authority
 	Log       *slog.Logger
 
 	slots chan struct{}
+	peers *peers
+	audit auditLimit
 }
 
 // NewServer returns a server that admits the machines that the authority knows.
 func NewServer(client kubernetes.Interface, authority node.Authority, log *slog.Logger) *Server {
-	return &Server{Client: client, Authority: authority, Log: log, slots: make(chan struct{}, maxConcurrent)}
+	return &Server{
+		Client: client, Authority: authority, Log: log,
+		slots: make(chan struct{}, maxConcurrent), peers: &peers{}, audit: auditLimit{lines: rate.NewLimiter(logRate, logBurst)},
+	}
 }
 
-// Serve serves until ctx ends, which is no error.
-func (s *Server) Serve(ctx context.Context, listener net.Listener, certificate tls.Certificate) error {
+// Serve serves until ctx ends, which is no error. A connection carries one request, so that the limits of connections hold for
+// requests too: HTTP/2 and connections that are kept are off.
+func (s *Server) Serve(ctx context.Context, listener net.Listener, certificate tls.Certificate, accepted TLS) error {
+	tlsConfig, err := accepted.config(certificate)
+	if err != nil {
+		return err
+	}
 	server := &http.Server{
 		Handler:           s,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{certificate}},
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
+		TLSConfig:         tlsConfig,
+		TLSNextProto:      map[string]func(*http.Server, *tls.Conn, http.Handler){},
+		ReadHeaderTimeout: bodyTimeout,
+		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      requestTimeout + 10*time.Second,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          log.New(io.Discard, "", 0), // failed handshakes, which anyone can cause
 	}
+	server.SetKeepAlivesEnabled(false)
+	listener = &limitedListener{listener, s.peers}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
 	s.Log.Info("nodes can join", "address", listener.Addr().String())
@@ -111,8 +128,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if status == http.StatusServiceUnavailable {
 		message = "join failed"
 	}
-	audit.Warn(message, "status", status, "reason", err.Error())
-	write(w, status, response{Error: err.Error()})
+	reason := clip(err.Error(), maxReason)
+	if omitted, ok := s.audit.allow(s.peers, addressOf(r.RemoteAddr)); ok {
+		if omitted > 0 {
+			audit = audit.With("refusals_not_logged", omitted)
+		}
+		audit.Warn(message, "status", status, "reason", reason)
+	}
+	write(w, status, response{Error: reason})
 }
 
 func write(w http.ResponseWriter, status int, body response) {
@@ -129,20 +152,19 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if r.Method != http.MethodPost {
 		return nil, withStatus(http.StatusMethodNotAllowed, "method %s; only POST is allowed", r.Method)
 	}
-	select {
-	case s.slots <- struct{}{}:
-		defer func() { <-s.slots }()
-	default:
-		return nil, withStatus(http.StatusTooManyRequests, "%d requests are being served; try again", maxConcurrent)
-	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return nil, withStatus(http.StatusInternalServerError, "address of the client: %w", err)
-	}
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		return nil, withStatus(http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes: %w", maxRequest, err)
+		return nil, withStatus(http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes and must arrive within %s: %w", maxRequest, bodyTimeout, err)
 	}
+	peer := addressOf(r.RemoteAddr)
+	if !peer.IsValid() {
+		return nil, withStatus(http.StatusInternalServerError, "the client has no address")
+	}
+	done, err := s.takeSlot(ctx, peer)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	var body request
 	if err := strictjson.Unmarshal(content, &body); err != nil {
 		return nil, withStatus(http.StatusBadRequest, "the request cannot be read: %w", err)
@@ -151,12 +173,12 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	if err != nil {
 		return nil, withStatus(http.StatusBadRequest, "certificate request: %w", err)
 	}
-	*audit = (*audit).With("user", parsed.Subject.CommonName)
 	name, err := NodeOf(parsed)
 	if err != nil {
 		return nil, withStatus(http.StatusForbidden, "certificate request: %w", err)
 	}
-	machine, err := s.Authority.Admit(ctx, node.Application{Request: []byte(body.CertificateRequest), Proof: body.Proof, Peer: peer.Addr().Unmap()})
+	*audit = (*audit).With("user", parsed.Subject.CommonName)
+	machine, err := s.Authority.Admit(ctx, node.Application{Request: []byte(body.CertificateRequest), Proof: body.Proof, Peer: peer})
 	if machine.ID != "" {
 		*audit = (*audit).With("machine", machine.ID, "node", machine.Node)
 	}
@@ -170,6 +192,23 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil, err
 	}
 	return s.sign(ctx, machine, []byte(body.CertificateRequest))
+}
+
+// takeSlot waits until the request can be served, and returns what frees its slot. It is called when the body was read: a client that
+// sends slowly holds a connection of its own, and no slot.
+func (s *Server) takeSlot(ctx context.Context, peer netip.Addr) (func(), error) {
+	if !s.peers.begin(peer) {
+		return nil, withStatus(http.StatusTooManyRequests, "%d requests from %s are being served; try again", maxPeerRequests, peer)
+	}
+	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
+	defer cancel()
+	select {
+	case s.slots <- struct{}{}:
+		return func() { <-s.slots; s.peers.end(peer) }, nil
+	case <-ctx.Done():
+		s.peers.end(peer)
+		return nil, withStatus(http.StatusTooManyRequests, "%d requests are being served; try again", maxConcurrent)
+	}
 }
 
 // checkHolder refuses the name of a node that another machine still has. A new VM with the address of a previous one has its name

@@ -54,7 +54,7 @@ func approveKubeletCSRs() *cobra.Command {
 		// Every instance lets VMs join and labels Nodes; one of them approves.
 		group, ctx := errgroup.WithContext(command.Context())
 		group.Go(func() error {
-			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate)
+			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate, settings.TLS)
 		})
 		instances := &nodelabels.Instances{Records: settings.Deployment.Records, Deployment: settings.Deployment.Name, Domain: settings.Deployment.Domain}
 		if attester(settings.Provider) != nil {
