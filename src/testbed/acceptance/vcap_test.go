@@ -33,7 +33,7 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 			"/var/vcap/data/cloud-provider/node.json", "/var/vcap/data/cloud-provider", "/var/vcap/data/kubelet", "/var/vcap/data/containerd",
 			"/var/vcap/data/cni/bin", "/var/vcap/sys/run/kubelet", "/var/vcap/sys/run/containerd", "/var/vcap/sys/run/flannel",
 			"/var/vcap/sys/run/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd", "/var/vcap/sys/log/flannel",
-			"/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy", "/var/vcap/sys/log/network-policy",
+			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy", "/var/vcap/sys/log/network-policy",
 		} {
 			if out := asVcap(fmt.Sprintf(`test -w %s && echo writable; true`, path)); strings.Contains(out, "writable") {
 				t.Errorf("vcap can write to %s", path)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -185,12 +186,25 @@ func openLog(path string, stderr io.Writer) (*slog.Logger, func(), error) {
 	if path == "" {
 		return logging.New(stderr), func() {}, nil
 	}
+	if err := protectLogs(path, bosh.DefaultRoot); err != nil {
+		return nil, nil, err
+	}
 	f, err := rootfile.Append(path, 0o640)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open log: %w", err)
 	}
 	file := slog.NewJSONHandler(f, logging.Options(slog.LevelDebug))
 	return slog.New(slog.NewMultiHandler(logging.New(stderr).Handler(), file)), func() { _ = f.Close() }, nil
+}
+
+// protectLogs takes from the group vcap the permission to write to the directory of a job's logs. The agent opens the logs of lifecycle
+// scripts in it as root, and follows links (bosh-agent, agent/script/generic_script.go). Other directories are left alone.
+func protectLogs(path string, root bosh.Root) error {
+	dir := filepath.Dir(path)
+	if filepath.Dir(dir) != root.Path("sys/log") {
+		return nil
+	}
+	return rootfile.Protect(dir)
 }
 
 // logResults writes one line per check to the log file; findings go to standard error in full.

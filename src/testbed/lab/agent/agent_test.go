@@ -473,3 +473,19 @@ func TestRefusesInvalidApplySpec(t *testing.T) {
 		}
 	}
 }
+
+// TestLogsStayInTheVM: vcap can put a link in the place of a script's log. As with bosh-agent root follows it, but not out of the VM.
+func TestLogsStayInTheVM(t *testing.T) {
+	v, a := newVM(t)
+	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/pre-start": "#!/bin/sh\necho out\n"})}}))
+	outside := filepath.Join(t.TempDir(), "host")
+	must(t, os.WriteFile(outside, []byte("host's"), 0o600))
+	sh(t, v, fmt.Sprintf("mkdir -p %s; ln -s %s /var/vcap/sys/log/a/pre-start.stdout.log", filepath.Dir(outside), outside))
+	must(t, a.RunScript(t.Context(), "pre-start", nil))
+	if content, err := os.ReadFile(outside); err != nil || string(content) != "host's" {
+		t.Errorf("the host's file holds %q, %v", content, err)
+	}
+	if got := sh(t, v, "cat "+outside); got != "out" {
+		t.Errorf("the VM's file holds %q", got)
+	}
+}

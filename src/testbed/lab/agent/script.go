@@ -116,7 +116,7 @@ func (h *host) RunScript(ctx context.Context, name string, env map[string]string
 		defer func() { _ = stderr.Close() }()
 		from, _ := stderr.Seek(0, io.SeekEnd)
 		err = h.vm.Run(ctx, []string{scriptFile(j.Name, name)}, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr})
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tailOf(stderr.Name(), from)}
+		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tailOf(fmt.Sprintf("/proc/self/fd/%d", stderr.Fd()), from)}
 	})
 }
 
@@ -151,9 +151,14 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 	return nil
 }
 
-// openLog opens a log of a job for appending.
-func (h *host) openLog(job, name string) (*os.File, error) {
-	return os.OpenFile(h.vm.HostPath(bosh.DefaultRoot.Log(job, name)), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
+// openLog opens a log of a job for appending, in the VM: like bosh-agent (agent/script/generic_script.go) it follows links, which vcap
+// can make there, and on the host these would lead out of the VM.
+func (h *host) openLog(job, name string) (file *os.File, err error) {
+	err = h.vm.Do(func() error {
+		file, err = os.OpenFile(bosh.DefaultRoot.Log(job, name), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
+		return err
+	})
+	return file, err
 }
 
 // tailLines is how many lines of a failed script's output are in the error.
