@@ -2,9 +2,11 @@
 package versionskew
 
 import (
+	"errors"
 	"fmt"
-	"regexp"
-	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // maxKubeletSkew is how many minor versions a kubelet may be older than the API server.
@@ -19,20 +21,18 @@ type Version struct {
 
 func (v Version) String() string { return v.Full }
 
-var pattern = regexp.MustCompile(`\bv(\d+)\.(\d+)\.\d+\S*`)
-
-// Parse finds the version in a text, such as "Kubernetes v1.37.2".
+// Parse reads the version that a text ends with, such as "Kubernetes v1.37.2".
 func Parse(text string) (Version, error) {
-	match := pattern.FindStringSubmatch(text)
-	if match == nil {
-		return Version{}, fmt.Errorf("%q names no version of Kubernetes, such as v1.37.2", text)
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return Version{}, errors.New("no version of Kubernetes, such as v1.37.2")
 	}
-	major, err := strconv.Atoi(match[1])
+	full := words[len(words)-1]
+	parsed, err := version.ParseSemantic(full)
 	if err != nil {
-		return Version{}, err
+		return Version{}, fmt.Errorf("%q names no version of Kubernetes, such as v1.37.2: %w", text, err)
 	}
-	minor, err := strconv.Atoi(match[2])
-	return Version{major, minor, match[0]}, err
+	return Version{int(parsed.Major()), int(parsed.Minor()), full}, nil
 }
 
 // CheckAPIServer refuses an API server that is more than one minor version away from one that has used, or uses, the same data: its
