@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -279,5 +280,42 @@ func TestCheckAccount(t *testing.T) {
 				t.Errorf("exit code %d, want %q in\n%s%s", code, c.want, stdout, stderr)
 			}
 		})
+	}
+}
+
+// TestTerraform: the text has what prepare creates, and the policies in it are those that prepare attaches.
+func TestTerraform(t *testing.T) {
+	sim, _ := simulateAccount(t, emptyAccount())
+	file := variablesFile(t)
+	empty := worldText(t, sim)
+	code, text, stderr := account(t, "terraform", "--vars", file, "--cluster", "prod")
+	if code != 0 || worldText(t, sim) != empty {
+		t.Fatalf("exit code %d\n%s", code, stderr)
+	}
+	for resource, want := range map[string]int{
+		"aws_iam_role": 2, "aws_iam_role_policy": 2, "aws_iam_instance_profile": 2, "aws_iam_user_policy": 1, "aws_security_group": 1,
+		"aws_vpc_security_group_ingress_rule": 4, "aws_vpc_security_group_egress_rule": 1, "aws_ec2_tag": 12,
+	} {
+		if got := strings.Count(text, `resource "`+resource+`" `); got != want {
+			t.Errorf("%d of %s, want %d", got, resource, want)
+		}
+	}
+	if strings.Contains(text, "<no value>") || strings.Count(text, "{") != strings.Count(text, "}") {
+		t.Errorf("the text is not complete:\n%s", text)
+	}
+	if code, _, stderr := prepare(t, file); code != 0 {
+		t.Fatal(stderr)
+	}
+	documents := regexp.MustCompile(`(?s)policy = <<EOT\n(.*?)\nEOT`).FindAllStringSubmatch(text, -1)
+	for i, name := range []string{"kubernetes-control", "kubernetes-worker"} {
+		var policy iam.Policy
+		if err := json.Unmarshal([]byte(documents[i][1]), &policy); err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range sim.World().Roles {
+			if role.Name == name && !reflect.DeepEqual(role.Policies["kubernetes"], policy) {
+				t.Errorf("the policy of %s differs", name)
+			}
+		}
 	}
 }

@@ -78,7 +78,7 @@ Credentials and region are those of the AWS CLI. Exit codes: 0 if no check faile
 	}
 	flags.register(command)
 	command.Flags().StringVar(&o.output, "output", "text", "`FORMAT` of the report: text or json")
-	command.AddCommand(newPrepareCommand())
+	command.AddCommand(newPrepareCommand(), newTerraformCommand())
 	return command
 }
 
@@ -110,5 +110,25 @@ Credentials and region are those of the AWS CLI.`,
 	flags.register(command)
 	command.Flags().BoolVar(&dryRun, "dry-run", false, "only print what would be done")
 	command.Flags().BoolVar(&remove, "delete", false, "delete what this command has created")
+	return command
+}
+
+func newTerraformCommand() *cobra.Command {
+	var flags accountFlags
+	command := &cobra.Command{
+		Use:   "terraform --vars FILE --cluster NAME",
+		Short: "Print what prepare creates as a Terraform configuration",
+		Long: `Print what prepare creates as a configuration for Terraform's provider for AWS, for those who keep their account in Terraform.
+It reads the account, to find out its number and the VPC, and changes nothing. Put the output security_group into the file.`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			a, err := flags.account(command)
+			if err != nil {
+				return err
+			}
+			return a.Terraform(command.Context(), command.OutOrStdout())
+		},
+	}
+	flags.register(command)
 	return command
 }
