@@ -12,6 +12,7 @@ import (
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // oneEtcd are the variables of use-separate-etcd.yml for one VM.
@@ -138,7 +139,7 @@ func (l *lab) checkRoutes(t *testing.T, nodes int) {
 		if len(want) != nodes {
 			return fmt.Errorf("pod subnets %v, want %d", want, nodes)
 		}
-		var world awssim.World
+		var world store.World
 		if err := json.Unmarshal(l.cloud(t, http.MethodGet, "world", nil), &world); err != nil {
 			return err
 		}

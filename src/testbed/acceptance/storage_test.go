@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/tail"
-	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // checkVolumes makes a claim, whose data must survive a move of the pod to another node, with a StorageClass and a PersistentVolume from
@@ -54,7 +54,7 @@ func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 	waitFor(t, time.Minute, "volumes of the cloud", func() error {
 		var world struct {
 			Volumes, Snapshots []struct{ ID string }
-			Overlaps           []awssim.Overlap
+			Overlaps           []store.Overlap
 		}
 		if err := json.Unmarshal(l.cloud(t, http.MethodGet, "world", nil), &world); err != nil {
 			return err

@@ -20,6 +20,7 @@ import (
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 const (
@@ -100,9 +101,9 @@ func (f *faults) clean(t *testing.T) {
 }
 
 // world is what exists in the cloud.
-func (f *faults) world(t *testing.T) awssim.World {
+func (f *faults) world(t *testing.T) store.World {
 	t.Helper()
-	var world awssim.World
+	var world store.World
 	if err := json.Unmarshal(f.cloud(t, http.MethodGet, "world", nil), &world); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +186,7 @@ type operation struct {
 	delay string
 	// start begins it, after prepare, for the claim data.
 	prepare, start func(*testing.T, *faults)
-	underWay       func(awssim.World) bool
+	underWay       func(store.World) bool
 	done           func(*testing.T, *faults)
 }
 
@@ -214,14 +215,14 @@ func startAndWait(t *testing.T, f *faults) {
 	claimRuns(t, f)
 }
 
-func someVolume(w awssim.World, is func(awssim.Volume) bool) bool {
+func someVolume(w store.World, is func(store.Volume) bool) bool {
 	return slices.ContainsFunc(w.Volumes, is)
 }
 
-func attachment(state string) func(awssim.World) bool {
-	return func(w awssim.World) bool {
-		return someVolume(w, func(v awssim.Volume) bool {
-			return slices.ContainsFunc(v.Attachments, func(a awssim.Attachment) bool { return a.State == state })
+func attachment(state string) func(store.World) bool {
+	return func(w store.World) bool {
+		return someVolume(w, func(v store.Volume) bool {
+			return slices.ContainsFunc(v.Attachments, func(a store.Attachment) bool { return a.State == state })
 		})
 	}
 }
@@ -229,8 +230,8 @@ func attachment(state string) func(awssim.World) bool {
 var operations = map[string]operation{
 	"create": {
 		delay: "create", start: startClaim, done: claimRuns,
-		underWay: func(w awssim.World) bool {
-			return someVolume(w, func(v awssim.Volume) bool { return v.State == "creating" })
+		underWay: func(w store.World) bool {
+			return someVolume(w, func(v store.Volume) bool { return v.State == "creating" })
 		},
 	},
 	"attach": {delay: "attach", start: startClaim, done: claimRuns, underWay: attachment("attaching")},
@@ -247,8 +248,8 @@ var operations = map[string]operation{
 		start: func(t *testing.T, f *faults) {
 			f.mustKubectl(t, "", "-n", "volumes", "patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
 		},
-		underWay: func(w awssim.World) bool {
-			return someVolume(w, func(v awssim.Volume) bool { return v.Modification != nil && v.Modification.State == "modifying" })
+		underWay: func(w store.World) bool {
+			return someVolume(w, func(v store.Volume) bool { return v.Modification != nil && v.Modification.State == "modifying" })
 		},
 		done: func(t *testing.T, f *faults) {
 			waitFor(t, recovery, "growth", func() error { return f.is(t, "2Gi", "pvc", "data", "{.status.capacity.storage}") })
@@ -257,8 +258,8 @@ var operations = map[string]operation{
 	"snapshot": {
 		delay: "snapshot", prepare: startAndWait,
 		start: func(t *testing.T, f *faults) { f.apply(t, "snapshot.yml", nil) },
-		underWay: func(w awssim.World) bool {
-			return slices.ContainsFunc(w.Snapshots, func(s awssim.Snapshot) bool { return s.State == "pending" })
+		underWay: func(w store.World) bool {
+			return slices.ContainsFunc(w.Snapshots, func(s store.Snapshot) bool { return s.State == "pending" })
 		},
 		done: func(t *testing.T, f *faults) {
 			waitFor(t, recovery, "snapshot", func() error { return f.is(t, "true", "volumesnapshot", "data", "{.status.readyToUse}") })

@@ -14,6 +14,7 @@ import (
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // Names that the cloud controller manager and the release's documentation prescribe.
@@ -28,22 +29,22 @@ const (
 
 // Account is an AWS account with an instance whose preflight is judged.
 type Account struct {
-	World  *awssim.World
+	World  *store.World
 	Self   int // index of the instance
 	Config preflight.Config
 	Broken []string // names of the breaks
 	random *rand.Rand
 }
 
-func (a *Account) instance() *awssim.Instance { return &a.World.Instances[a.Self] }
-func (a *Account) key() string                { return tagPrefix + a.Config.Cluster }
+func (a *Account) instance() *store.Instance { return &a.World.Instances[a.Self] }
+func (a *Account) key() string               { return tagPrefix + a.Config.Cluster }
 
 // Role is that of the instance's profile.
-func (a *Account) Role() *awssim.Role { return Find(a.World.Roles, profile(a.Config.Role)) }
+func (a *Account) Role() *store.Role { return Find(a.World.Roles, profile(a.Config.Role)) }
 
 // Find returns the role with the name.
-func Find(roles []awssim.Role, name string) *awssim.Role {
-	at := slices.IndexFunc(roles, func(r awssim.Role) bool { return r.Name == name })
+func Find(roles []store.Role, name string) *store.Role {
+	at := slices.IndexFunc(roles, func(r store.Role) bool { return r.Name == name })
 	return &roles[at]
 }
 
@@ -57,7 +58,7 @@ const (
 var breaks = map[string]func(*Account){
 	"no instance tag":                func(a *Account) { delete(a.instance().Tags, a.key()) },
 	"another cluster's tag":          func(a *Account) { a.instance().Tags[tagPrefix+"other (it's)"] = "shared" },
-	"another cluster's tag only":     func(a *Account) { a.instance().Tags = awssim.Tags{tagPrefix + "old name": "shared"} },
+	"another cluster's tag only":     func(a *Account) { a.instance().Tags = store.Tags{tagPrefix + "old name": "shared"} },
 	"another cluster's old tag":      func(a *Account) { a.instance().Tags[legacyTag] = "other" },
 	"a wrong value":                  func(a *Account) { a.instance().Tags[a.key()] = "yes" },
 	"untagged node subnet":           func(a *Account) { delete(a.World.Subnets[0].Tags, a.key()) },
@@ -88,11 +89,11 @@ var breaks = map[string]func(*Account){
 	},
 	"untagged security group": func(a *Account) { delete(a.World.SecurityGroups[0].Tags, a.key()) },
 	"two tagged security groups": func(a *Account) {
-		a.addGroup(awssim.Tags{a.key(): "shared"})
+		a.addGroup(store.Tags{a.key(): "shared"})
 	},
-	"two groups, one with the old tag": func(a *Account) { a.addGroup(awssim.Tags{legacyTag: a.Config.Cluster}) },
+	"two groups, one with the old tag": func(a *Account) { a.addGroup(store.Tags{legacyTag: a.Config.Cluster}) },
 	"two untagged security groups": func(a *Account) {
-		a.addGroup(awssim.Tags{tagPrefix + "other": "shared"})
+		a.addGroup(store.Tags{tagPrefix + "other": "shared"})
 		delete(a.World.SecurityGroups[0].Tags, a.key())
 	},
 	"no policy":              func(a *Account) { a.Role().Policies = nil },
@@ -124,7 +125,7 @@ var breaks = map[string]func(*Account){
 	"no DNS host names": func(a *Account) { a.World.VPCs[0].NoDNSHostnames = true },
 	"no rule for the pod network": func(a *Account) {
 		group := &a.World.SecurityGroups[0]
-		group.Ingress = slices.DeleteFunc(group.Ingress, func(r awssim.Rule) bool { return r.CIDR == PodNetwork })
+		group.Ingress = slices.DeleteFunc(group.Ingress, func(r store.Rule) bool { return r.CIDR == PodNetwork })
 		a.Config.ConfigureCloudRoutes = true
 	},
 	"no tagged route table": func(a *Account) {
@@ -157,15 +158,15 @@ func (a *Account) dropTag(key string) {
 
 func (a *Account) natInPublic() {
 	t := &a.World.RouteTables[PublicTable]
-	t.Routes = []awssim.Route{t.Routes[0], {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}
+	t.Routes = []store.Route{t.Routes[0], {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}
 }
 
-func (a *Account) addGroup(tags awssim.Tags) {
+func (a *Account) addGroup(tags store.Tags) {
 	const id = "sg-00000000000000002"
 	if slices.Contains(a.instance().SecurityGroups, id) {
 		return
 	}
-	a.World.SecurityGroups = append(a.World.SecurityGroups, awssim.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags})
+	a.World.SecurityGroups = append(a.World.SecurityGroups, store.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags})
 	a.instance().SecurityGroups = append(a.instance().SecurityGroups, id)
 }
 
@@ -202,20 +203,20 @@ var Regions = map[string]string{"us-east-1": "aws", "cn-north-1": "aws-cn", "us-
 func profile(role preflight.Role) string { return "kubernetes-" + string(role) }
 
 // World is the lab's world on loopback addresses.
-func World(cluster string) *awssim.World {
+func World(cluster string) *store.World {
 	return awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: cluster})
 }
 
 // Instance returns the nth instance of World, in the first zone.
-func Instance(n int, role preflight.Role, cluster string) awssim.Instance {
-	return awssim.Instance{
+func Instance(n int, role preflight.Role, cluster string) store.Instance {
+	return store.Instance{
 		ID: fmt.Sprintf("i-%017x", n), Subnet: awssim.LabNodeSubnet(1), Address: netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
-		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: profile(role), Tags: awssim.Tags{tagPrefix + cluster: "shared"},
+		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: profile(role), Tags: store.Tags{tagPrefix + cluster: "shared"},
 	}
 }
 
 // MoveTo puts a world into a region.
-func MoveTo(w *awssim.World, region string) {
+func MoveTo(w *store.World, region string) {
 	w.Region, w.Partition = region, Regions[region]
 	for i := range w.Subnets {
 		zone := &w.Subnets[i].AvailabilityZone
@@ -238,9 +239,9 @@ func New(random *rand.Rand, policy PolicyFunc) (*Account, error) {
 	i := Instance(1, role, a.Config.Cluster)
 	off := false
 	i.SourceDestCheck = &off
-	a.World.Instances = []awssim.Instance{i, Instance(2, preflight.Worker, a.Config.Cluster)}
+	a.World.Instances = []store.Instance{i, Instance(2, preflight.Worker, a.Config.Cluster)}
 	a.Config.PodNetwork = PodNetwork
-	a.World.RoutePods(a.Config.Cluster, netip.MustParsePrefix(PodNetwork))
+	awssim.RoutePods(a.World, a.Config.Cluster, netip.MustParsePrefix(PodNetwork))
 	a.World.RouteTables[NodesTable].Tags[a.key()] = "shared"
 	for n := range a.World.Roles {
 		r := &a.World.Roles[n]

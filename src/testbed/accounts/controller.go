@@ -24,6 +24,7 @@ import (
 
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // Problem is something that does not work in an account.
@@ -60,7 +61,7 @@ func (a *Account) unmet() (problems []Problem) {
 		}
 	}
 	i := a.instance()
-	has := func(t awssim.Tags) bool { return t[a.key()] != "" || t[legacyTag] == a.Config.Cluster }
+	has := func(t store.Tags) bool { return t[a.key()] != "" || t[legacyTag] == a.Config.Cluster }
 	missing(!has(i.Tags), "the instance has no tag")
 	missing(!has(a.World.Subnets[0].Tags), "the node's subnet has no tag")
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
@@ -72,8 +73,8 @@ func (a *Account) unmet() (problems []Problem) {
 
 // admitsPods reports whether one of the instance's groups has the rule for cloud routes.
 func (a *Account) admitsPods() bool {
-	return slices.ContainsFunc(a.World.SecurityGroups, func(g awssim.SecurityGroup) bool {
-		return slices.Contains(a.instance().SecurityGroups, g.ID) && slices.ContainsFunc(g.Ingress, func(r awssim.Rule) bool { return r.CIDR == PodNetwork && r.Protocol == "-1" })
+	return slices.ContainsFunc(a.World.SecurityGroups, func(g store.SecurityGroup) bool {
+		return slices.Contains(a.instance().SecurityGroups, g.ID) && slices.ContainsFunc(g.Ingress, func(r store.Rule) bool { return r.CIDR == PodNetwork && r.Protocol == "-1" })
 	})
 }
 

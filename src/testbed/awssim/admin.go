@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"time"
 
+	"kubernetes-release/testbed/awssim/balancing"
+	"kubernetes-release/testbed/awssim/ec2"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // errNoSuchResource is for paths of the admin API that name no resource.
@@ -54,22 +57,22 @@ func (s *Simulator) adminHandler() http.Handler {
 	mux.HandleFunc("DELETE /_sim/overlaps", admin(func(*http.Request) error { return s.ForgetOverlaps() }))
 	mux.HandleFunc("GET /_sim/settings", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.World().Settings) })
 	mux.HandleFunc("PATCH /_sim/settings", admin(func(r *http.Request) error {
-		return s.Update(func(w *World) error { return decodeBody(r, &w.Settings) })
+		return s.Update(func(w *store.World) error { return decodeBody(r, &w.Settings) })
 	}))
-	adminResource(mux, s, "vpcs", func(w *World) *[]VPC { return &w.VPCs }, func(v *VPC, id string) { v.ID = id })
-	adminResource(mux, s, "subnets", func(w *World) *[]Subnet { return &w.Subnets }, func(v *Subnet, id string) { v.ID = id })
-	adminResource(mux, s, "route_tables", func(w *World) *[]RouteTable { return &w.RouteTables }, func(v *RouteTable, id string) { v.ID = id })
-	adminResource(mux, s, "security_groups", func(w *World) *[]SecurityGroup { return &w.SecurityGroups }, func(v *SecurityGroup, id string) { v.ID = id })
-	adminResource(mux, s, "roles", func(w *World) *[]Role { return &w.Roles }, func(v *Role, id string) { v.Name = id })
-	adminResource(mux, s, "instance_profiles", func(w *World) *[]InstanceProfile { return &w.InstanceProfiles }, func(v *InstanceProfile, id string) { v.Name = id })
-	adminResource(mux, s, "instances", func(w *World) *[]Instance { return &w.Instances }, func(v *Instance, id string) { v.ID = id })
+	adminResource(mux, s, "vpcs", func(w *store.World) *[]store.VPC { return &w.VPCs }, func(v *store.VPC, id string) { v.ID = id })
+	adminResource(mux, s, "subnets", func(w *store.World) *[]store.Subnet { return &w.Subnets }, func(v *store.Subnet, id string) { v.ID = id })
+	adminResource(mux, s, "route_tables", func(w *store.World) *[]store.RouteTable { return &w.RouteTables }, func(v *store.RouteTable, id string) { v.ID = id })
+	adminResource(mux, s, "security_groups", func(w *store.World) *[]store.SecurityGroup { return &w.SecurityGroups }, func(v *store.SecurityGroup, id string) { v.ID = id })
+	adminResource(mux, s, "roles", func(w *store.World) *[]store.Role { return &w.Roles }, func(v *store.Role, id string) { v.Name = id })
+	adminResource(mux, s, "instance_profiles", func(w *store.World) *[]store.InstanceProfile { return &w.InstanceProfiles }, func(v *store.InstanceProfile, id string) { v.Name = id })
+	adminResource(mux, s, "instances", func(w *store.World) *[]store.Instance { return &w.Instances }, func(v *store.Instance, id string) { v.ID = id })
 	mux.HandleFunc("PATCH /_sim/tags/{id}", admin(s.patchTags))
 	mux.HandleFunc("PUT /_sim/roles/{name}/policies/{policy}", admin(func(r *http.Request) error {
 		var p iam.Policy
 		if err := decodeBody(r, &p); err != nil {
 			return err
 		}
-		return s.updateRole(r, func(role *Role) {
+		return s.updateRole(r, func(role *store.Role) {
 			if role.Policies == nil {
 				role.Policies = map[string]iam.Policy{}
 			}
@@ -77,16 +80,16 @@ func (s *Simulator) adminHandler() http.Handler {
 		})
 	}))
 	mux.HandleFunc("DELETE /_sim/roles/{name}/policies/{policy}", admin(func(r *http.Request) error {
-		return s.updateRole(r, func(role *Role) { delete(role.Policies, r.PathValue("policy")) })
+		return s.updateRole(r, func(role *store.Role) { delete(role.Policies, r.PathValue("policy")) })
 	}))
 	return mux
 }
 
 // adminResource serves one list of the world.
-func adminResource[T resource](mux *http.ServeMux, s *Simulator, kind string, list func(*World) *[]T, setID func(*T, string)) {
+func adminResource[T store.Resource](mux *http.ServeMux, s *Simulator, kind string, list func(*store.World) *[]T, setID func(*T, string)) {
 	path := " /_sim/" + kind + "/{id}"
 	mux.HandleFunc("GET"+path, func(w http.ResponseWriter, r *http.Request) {
-		if found := find(*list(s.World()), r.PathValue("id")); found != nil {
+		if found := store.Find(*list(s.World()), r.PathValue("id")); found != nil {
 			reply(w, found)
 			return
 		}
@@ -98,18 +101,14 @@ func adminResource[T resource](mux *http.ServeMux, s *Simulator, kind string, li
 			return err
 		}
 		setID(&v, r.PathValue("id"))
-		return s.Update(func(w *World) error {
-			if old := find(*list(w), v.key()); old != nil {
-				*old = v
-				return nil
-			}
-			*list(w) = append(*list(w), v)
+		return s.Update(func(w *store.World) error {
+			store.Put(list(w), v)
 			return nil
 		})
 	}))
 	mux.HandleFunc("PATCH"+path, admin(func(r *http.Request) error {
-		return s.Update(func(w *World) error {
-			old := find(*list(w), r.PathValue("id"))
+		return s.Update(func(w *store.World) error {
+			old := store.Find(*list(w), r.PathValue("id"))
 			if old == nil {
 				return fmt.Errorf("%s %s: %w", kind, r.PathValue("id"), errNoSuchResource)
 			}
@@ -121,13 +120,13 @@ func adminResource[T resource](mux *http.ServeMux, s *Simulator, kind string, li
 		})
 	}))
 	mux.HandleFunc("DELETE"+path, admin(func(r *http.Request) error {
-		return s.Update(func(w *World) error {
-			if find(*list(w), r.PathValue("id")) == nil {
+		return s.Update(func(w *store.World) error {
+			if store.Find(*list(w), r.PathValue("id")) == nil {
 				return fmt.Errorf("%s %s: %w", kind, r.PathValue("id"), errNoSuchResource)
 			}
-			*list(w) = remove(*list(w), r.PathValue("id"))
+			*list(w) = store.Remove(*list(w), r.PathValue("id"))
 			if kind == "instances" {
-				w.deregisterEverywhere(r.PathValue("id"))
+				balancing.DeregisterEverywhere(w, r.PathValue("id"))
 			}
 			return nil
 		})
@@ -139,8 +138,8 @@ func (s *Simulator) patchTags(r *http.Request) error {
 	if err := decodeBody(r, &patch); err != nil {
 		return err
 	}
-	return s.Update(func(w *World) error {
-		tags, _ := w.taggable(r.PathValue("id"))
+	return s.Update(func(w *store.World) error {
+		tags, _ := ec2.Taggable(w, r.PathValue("id"))
 		if tags == nil {
 			return fmt.Errorf("%s: %w", r.PathValue("id"), errNoSuchResource)
 		}
@@ -150,7 +149,7 @@ func (s *Simulator) patchTags(r *http.Request) error {
 				continue
 			}
 			if *tags == nil {
-				*tags = Tags{}
+				*tags = store.Tags{}
 			}
 			(*tags)[key] = *value
 		}
@@ -158,9 +157,9 @@ func (s *Simulator) patchTags(r *http.Request) error {
 	})
 }
 
-func (s *Simulator) updateRole(r *http.Request, change func(*Role)) error {
-	return s.Update(func(w *World) error {
-		role := find(w.Roles, r.PathValue("name"))
+func (s *Simulator) updateRole(r *http.Request, change func(*store.Role)) error {
+	return s.Update(func(w *store.World) error {
+		role := store.Find(w.Roles, r.PathValue("name"))
 		if role == nil {
 			return fmt.Errorf("roles %s: %w", r.PathValue("name"), errNoSuchResource)
 		}

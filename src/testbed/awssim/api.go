@@ -6,232 +6,80 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
-	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/api"
+	"kubernetes-release/testbed/awssim/ebs"
+	"kubernetes-release/testbed/awssim/ec2"
+	"kubernetes-release/testbed/awssim/ecr"
+	"kubernetes-release/testbed/awssim/elb"
+	"kubernetes-release/testbed/awssim/elbv2"
+	"kubernetes-release/testbed/awssim/iamapi"
+	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/awssim/sts"
 	"kubernetes-release/testbed/awssim/wire"
 )
 
-// service is one API with its table of actions.
-type service struct {
-	name       string // in records, faults and throttling: ec2, elb, elbv2, iam, sts, ecr
-	signing    string // in credential scopes and IAM actions: ec2, elasticloadbalancing, iam, sts, ecr
-	version    string
-	namespace  string // of XML, or before the action in the header X-Amz-Target
-	style      wire.Style
-	operations map[string]operation
-	// authErrors are the responses to failed authentication.
-	authErrors map[error]*wire.Error
-	denied     string // error code for requests that policies do not allow
-	throttled  *wire.Error
-}
-
-var queryAuthErrors = map[error]*wire.Error{
-	errNoAuthentication: {Code: "MissingAuthenticationToken", Message: "Request is missing Authentication Token", Status: 403},
-	errUnknownKey:       {Code: "InvalidClientTokenId", Message: "The security token included in the request is invalid.", Status: 403},
-	errExpired:          {Code: "ExpiredToken", Message: "The security token included in the request is expired", Status: 403},
-	errSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.", Status: 403},
-	errPast:             {Code: "SignatureDoesNotMatch", Message: "Signature expired: the date of the request lies more than 5 min. in the past.", Status: 403},
-	errFuture:           {Code: "SignatureDoesNotMatch", Message: "Signature not yet current: the date of the request lies more than 5 min. in the future.", Status: 403},
-}
-
 var ec2AuthFailure = &wire.Error{Code: "AuthFailure", Message: "AWS was not able to validate the provided access credentials", Status: 401}
 
-var queryThrottled = &wire.Error{Code: "Throttling", Message: "Rate exceeded", Status: 400}
-
-var services = []*service{
+var services = []*api.Service{
 	{
-		name: "ec2", signing: "ec2", version: "2016-11-15", namespace: "http://ec2.amazonaws.com/doc/2016-11-15/", style: wire.EC2, operations: ec2Operations,
-		authErrors: map[error]*wire.Error{
-			errNoAuthentication: {Code: "MissingParameter", Message: "The request must contain the parameter AWSAccessKeyId", Status: 400},
-			errUnknownKey:       ec2AuthFailure,
-			errExpired:          {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
-			errSignature:        ec2AuthFailure,
-			errPast:             {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
-			errFuture:           ec2AuthFailure,
+		Name: "ec2", Signing: "ec2", Version: "2016-11-15", Namespace: "http://ec2.amazonaws.com/doc/2016-11-15/", Style: wire.EC2, Operations: merged(ec2.Operations, ebs.Operations),
+		AuthErrors: map[error]*wire.Error{
+			api.ErrNoAuthentication: {Code: "MissingParameter", Message: "The request must contain the parameter AWSAccessKeyId", Status: 400},
+			api.ErrUnknownKey:       ec2AuthFailure,
+			api.ErrExpired:          {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
+			api.ErrSignature:        ec2AuthFailure,
+			api.ErrPast:             {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
+			api.ErrFuture:           ec2AuthFailure,
 		},
-		denied:    "UnauthorizedOperation",
-		throttled: &wire.Error{Code: "RequestLimitExceeded", Message: "Request limit exceeded.", Status: 503},
+		Denied:    "UnauthorizedOperation",
+		Throttled: &wire.Error{Code: "RequestLimitExceeded", Message: "Request limit exceeded.", Status: 503},
 	},
 	{
-		name: "elb", signing: "elasticloadbalancing", version: "2012-06-01", namespace: "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/", style: wire.Query, operations: elbOperations,
-		authErrors: queryAuthErrors, denied: "AccessDenied", throttled: queryThrottled,
+		Name: "elb", Signing: "elasticloadbalancing", Version: "2012-06-01", Namespace: "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/", Style: wire.Query, Operations: elb.Operations,
+		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
 	},
 	{
-		name: "elbv2", signing: "elasticloadbalancing", version: "2015-12-01", namespace: "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/", style: wire.Query, operations: elbv2Operations,
-		authErrors: queryAuthErrors, denied: "AccessDenied", throttled: queryThrottled,
+		Name: "elbv2", Signing: "elasticloadbalancing", Version: "2015-12-01", Namespace: "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/", Style: wire.Query, Operations: elbv2.Operations,
+		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
 	},
 	{
-		name: "iam", signing: "iam", version: "2010-05-08", namespace: "https://iam.amazonaws.com/doc/2010-05-08/", style: wire.Query, operations: iamOperations,
-		authErrors: queryAuthErrors, denied: "AccessDenied", throttled: queryThrottled,
+		Name: "iam", Signing: "iam", Version: "2010-05-08", Namespace: "https://iam.amazonaws.com/doc/2010-05-08/", Style: wire.Query, Operations: iamapi.Operations,
+		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
 	},
 	{
-		name: "sts", signing: "sts", version: "2011-06-15", namespace: "https://sts.amazonaws.com/doc/2011-06-15/", style: wire.Query, operations: stsOperations,
-		authErrors: queryAuthErrors, denied: "AccessDenied", throttled: queryThrottled,
+		Name: "sts", Signing: "sts", Version: "2011-06-15", Namespace: "https://sts.amazonaws.com/doc/2011-06-15/", Style: wire.Query, Operations: sts.Operations,
+		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
 	},
 	{
-		name: "ecr", signing: "ecr", namespace: "AmazonEC2ContainerRegistry_V20150921", style: wire.JSON, operations: ecrOperations,
-		authErrors: ecrAuthErrors, denied: "AccessDeniedException", throttled: &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
+		Name: "ecr", Signing: "ecr", Namespace: "AmazonEC2ContainerRegistry_V20150921", Style: wire.JSON, Operations: ecr.Operations,
+		AuthErrors: ecr.AuthErrors, Denied: "AccessDeniedException", Throttled: &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
 	},
+}
+
+// merged are the actions of two tables.
+func merged(tables ...map[string]api.Operation) map[string]api.Operation {
+	all := map[string]api.Operation{}
+	for _, t := range tables {
+		maps.Copy(all, t)
+	}
+	return all
 }
 
 // serviceFor routes by the credential scope, and by the API version where two services share a scope.
-func serviceFor(signing, version string) *service {
+func serviceFor(signing, version string) *api.Service {
 	for _, s := range services {
-		if s.signing == signing && (version == s.version || signing != "elasticloadbalancing") {
+		if s.Signing == signing && (version == s.Version || signing != "elasticloadbalancing") {
 			return s
 		}
 	}
 	return nil
-}
-
-// operation is an action of an API.
-type operation struct {
-	run func(*call, url.Values) (any, error)
-	// changes is true if the action can change the world.
-	changes bool
-}
-
-// reading is an action that changes nothing. Like AWS's Describe actions it has no resource-level permissions.
-func reading[In, Out any](fn func(*call, In) (Out, error)) operation {
-	return operation{run: func(c *call, form url.Values) (any, error) {
-		var in In
-		if err := wire.Decode(form, c.service.style, &in); err != nil {
-			return nil, err
-		}
-		if err := c.allow(target{arn: "*"}); err != nil {
-			return nil, err
-		}
-		if err := c.begin(); err != nil {
-			return nil, err
-		}
-		return fn(c, in)
-	}}
-}
-
-// changing is an action that changes the world. It must call allow with its targets, validate the request, call begin (EC2, for dry
-// runs), and only then change anything.
-func changing[In, Out any](fn func(*call, In) (Out, error)) operation {
-	return operation{changes: true, run: func(c *call, form url.Values) (any, error) {
-		var in In
-		if err := wire.Decode(form, c.service.style, &in); err != nil {
-			return nil, err
-		}
-		out, err := fn(c, in)
-		if err == nil && !c.permitted {
-			panic(fmt.Sprintf("awssim: %s:%s changed the world without a permission check", c.service.name, c.action))
-		}
-		return out, err
-	}}
-}
-
-// call is a request that runs an action. The simulator's lock is held while it runs.
-type call struct {
-	*World
-	sim       *Simulator
-	service   *service
-	action    string
-	principal *principal
-	dryRun    bool
-	now       time.Time
-	permitted bool
-	required  []string // IAM actions whose permission was checked
-}
-
-// target is a resource that an action uses, as IAM sees it.
-type target struct {
-	arn         string
-	tags        Tags // of the existing resource
-	requestTags Tags // that the request sets
-	// context holds additional condition keys.
-	context map[string][]string
-}
-
-// allow evaluates the principal's policies for each target of the action.
-func (c *call) allow(targets ...target) error {
-	return c.allowAction(c.service.signing+":"+c.action, targets...)
-}
-
-// allowAction is allow for an action that the request implies, such as ec2:CreateTags.
-func (c *call) allowAction(action string, targets ...target) error {
-	c.permitted = true
-	if !slices.Contains(c.required, action) {
-		c.required = append(c.required, action)
-	}
-	for _, t := range targets {
-		decision := iam.Evaluate(c.principal.Policies, iam.Request{Action: action, Resource: t.arn, Context: c.conditionContext(t)})
-		if decision != iam.Allowed {
-			return c.deniedError(action, t.arn, decision)
-		}
-	}
-	return nil
-}
-
-func (c *call) conditionContext(t target) map[string][]string {
-	keys := map[string][]string{
-		"aws:RequestedRegion":  {c.Region},
-		"aws:PrincipalArn":     {c.principal.ARN},
-		"aws:PrincipalAccount": {c.Account},
-		"ec2:Region":           {c.Region},
-	}
-	for key, value := range t.tags {
-		keys["aws:ResourceTag/"+key] = []string{value}
-		keys[c.service.signing+":ResourceTag/"+key] = []string{value}
-	}
-	for key, value := range t.requestTags {
-		keys["aws:RequestTag/"+key] = []string{value}
-		keys["aws:TagKeys"] = append(keys["aws:TagKeys"], key)
-	}
-	for key, values := range t.context {
-		keys[key] = values
-	}
-	return keys
-}
-
-func (c *call) deniedError(action, arn string, decision iam.Decision) error {
-	on := ""
-	if arn != "*" {
-		on = " on resource: " + arn
-	}
-	because := fmt.Sprintf("because no identity-based policy allows the %s action", action)
-	if decision == iam.ExplicitDeny {
-		because = "with an explicit deny in an identity-based policy"
-	}
-	refused := &wire.Error{
-		Code: c.service.denied, Status: http.StatusForbidden,
-		Message: fmt.Sprintf("User: %s is not authorized to perform: %s%s %s", c.principal.ARN, action, on, because),
-	}
-	switch c.service.style {
-	case wire.EC2:
-		refused.Message = "You are not authorized to perform this operation. " + refused.Message
-	case wire.JSON:
-		refused.Status = http.StatusBadRequest
-	}
-	return refused
-}
-
-// begin separates checks from changes: a dry run returns here.
-func (c *call) begin() error {
-	if c.dryRun {
-		return &wire.Error{Code: "DryRunOperation", Message: "Request would have succeeded, but DryRun flag is set.", Status: http.StatusPreconditionFailed}
-	}
-	return nil
-}
-
-// errorf returns an error response with status 400.
-func errorf(code, format string, args ...any) error {
-	return &wire.Error{Code: code, Message: fmt.Sprintf(format, args...)}
-}
-
-// newID returns a new id in EC2's form: a prefix and 17 hexadecimal digits.
-func (w *World) newID(prefix string) string {
-	w.Serial++
-	return fmt.Sprintf("%s-%x", prefix, w.mac("id", prefix, fmt.Sprint(w.Serial)))[:len(prefix)+18]
 }
 
 func requestID() string {
@@ -271,13 +119,13 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if svc == nil {
 		svc = serviceFor(cmp.Or(map[string]string{"2016-11-15": "ec2", "2011-06-15": "sts"}[form.Get("Version")], "elasticloadbalancing"), cmp.Or(form.Get("Version"), "2012-06-01"))
 	}
-	if svc == nil || auth.service != "" && auth.service != svc.signing {
+	if svc == nil || auth.service != "" && auth.service != svc.Signing {
 		s.log.Warn("request for a service that is not simulated", "service", auth.service, "version", form.Get("Version"), "action", entry.Action)
 		http.Error(w, fmt.Sprintf("awssim: service %q, version %q is not simulated", auth.service, form.Get("Version")), http.StatusNotFound)
 		return
 	}
-	entry.Service = svc.name
-	qualified := svc.name + ":" + entry.Action
+	entry.Service = svc.Name
+	qualified := svc.Name + ":" + entry.Action
 
 	wait(r.Context(), s.latency(qualified))
 	fault := s.faults.take(qualified, host(r.RemoteAddr))
@@ -291,12 +139,12 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	if apiErr != nil {
 		status = apiErr.HTTPStatus()
 		entry.Code = apiErr.Code
-		response = wire.ErrorResponse(svc.style, svc.namespace, entry.RequestID, apiErr)
+		response = wire.ErrorResponse(svc.Style, svc.Namespace, entry.RequestID, apiErr)
 	} else {
 		if fault.is(FaultEmpty) {
 			result = nil
 		}
-		if response, err = wire.Response(svc.style, svc.namespace, entry.Action, entry.RequestID, result); err != nil {
+		if response, err = wire.Response(svc.Style, svc.Namespace, entry.Action, entry.RequestID, result); err != nil {
 			panic(err)
 		}
 	}
@@ -304,7 +152,7 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		entry.Fault = fault.Kind
 	}
 	entry.Status = status
-	w.Header().Set("Content-Type", svc.style.ContentType())
+	w.Header().Set("Content-Type", svc.Style.ContentType())
 	w.Header().Set("x-amzn-RequestId", entry.RequestID)
 	s.mu.Lock()
 	entry.Time = s.now()
@@ -336,45 +184,45 @@ func parseForm(r *http.Request, body []byte) (url.Values, error) {
 }
 
 // perform authenticates, throttles and runs the action under the lock.
-func (s *Simulator) perform(r *http.Request, svc *service, auth authorization, authErr error, body []byte, form url.Values, entry *Call) (any, *wire.Error) {
+func (s *Simulator) perform(r *http.Request, svc *api.Service, auth authorization, authErr error, body []byte, form url.Values, entry *Call) (any, *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	who, err := (*principal)(nil), authErr
+	who, err := (*api.Principal)(nil), authErr
 	if err == nil {
 		who, err = s.authenticate(r, auth, body)
 	}
 	if err != nil {
-		return nil, svc.authErrors[err]
+		return nil, svc.AuthErrors[err]
 	}
 	entry.Principal, entry.Instance = who.ARN, who.Instance
-	op, ok := svc.operations[entry.Action]
+	op, ok := svc.Operations[entry.Action]
 	if !ok {
-		s.log.Warn("unknown action", "service", svc.name, "action", entry.Action, "params", entry.Params)
-		if svc.style == wire.EC2 {
+		s.log.Warn("unknown action", "service", svc.Name, "action", entry.Action, "params", entry.Params)
+		if svc.Style == wire.EC2 {
 			return nil, &wire.Error{Code: "InvalidAction", Message: fmt.Sprintf("The action %s is not valid for this web service.", entry.Action), Status: 400}
 		}
-		return nil, &wire.Error{Code: "InvalidAction", Message: fmt.Sprintf("Could not find operation %s for version %s", entry.Action, svc.version), Status: 400}
+		return nil, &wire.Error{Code: "InvalidAction", Message: fmt.Sprintf("Could not find operation %s for version %s", entry.Action, svc.Version), Status: 400}
 	}
-	if !s.buckets.take(s.world.Settings.Throttle, svc.name+":"+entry.Action, s.options.Now()) {
-		return nil, svc.throttled
+	if !s.buckets.take(s.world.Settings.Throttle, svc.Name+":"+entry.Action, s.options.Now()) {
+		return nil, svc.Throttled
 	}
 	s.settle()
-	c := &call{World: s.world, sim: s, service: svc, action: entry.Action, principal: who, dryRun: entry.DryRun, now: s.now()}
+	c := &api.Call{World: s.world, Disks: s.options.Disks, Engine: s.engine, Service: svc, Action: entry.Action, Principal: who, DryRun: entry.DryRun, Now: s.now()}
 	form.Del("Action")
 	form.Del("Version")
-	if svc.style == wire.EC2 {
+	if svc.Style == wire.EC2 {
 		form.Del("DryRun")
 	}
-	result, err := op.run(c, form)
-	entry.Permissions = c.required
-	if err == nil && op.changes {
+	result, err := op.Run(c, form)
+	entry.Permissions = c.Required
+	if err == nil && op.Changes {
 		err = s.commit()
 	}
 	return result, s.asAPIError(svc, err)
 }
 
 // asAPIError converts errors of the layers below to the service's error responses.
-func (s *Simulator) asAPIError(svc *service, err error) *wire.Error {
+func (s *Simulator) asAPIError(svc *api.Service, err error) *wire.Error {
 	var known *wire.Error
 	var unknown *wire.UnknownParameterError
 	var invalid *wire.InvalidParameterError
@@ -384,18 +232,18 @@ func (s *Simulator) asAPIError(svc *service, err error) *wire.Error {
 	case errors.As(err, &known):
 		return known
 	case errors.As(err, &unknown):
-		s.log.Warn("unknown parameter", "service", svc.name, "parameter", unknown.Name)
-		if svc.style == wire.EC2 {
+		s.log.Warn("unknown parameter", "service", svc.Name, "parameter", unknown.Name)
+		if svc.Style == wire.EC2 {
 			return &wire.Error{Code: "UnknownParameter", Message: unknown.Error()}
 		}
 		return &wire.Error{Code: "ValidationError", Message: unknown.Error()}
 	case errors.As(err, &invalid):
-		if svc.style == wire.EC2 {
+		if svc.Style == wire.EC2 {
 			return &wire.Error{Code: "InvalidParameterValue", Message: invalid.Error()}
 		}
 		return &wire.Error{Code: "ValidationError", Message: invalid.Error()}
 	}
-	s.log.Error("internal error", "service", svc.name, "error", err)
+	s.log.Error("internal error", "service", svc.Name, "error", err)
 	return &wire.Error{Code: "InternalError", Message: "An internal error has occurred", Status: http.StatusInternalServerError}
 }
 
@@ -412,8 +260,8 @@ func host(remote string) string {
 func Actions() []string {
 	var actions []string
 	for _, s := range services {
-		for _, name := range sortedKeys(s.operations) {
-			actions = append(actions, s.name+":"+name)
+		for _, name := range store.SortedKeys(s.Operations) {
+			actions = append(actions, s.Name+":"+name)
 		}
 	}
 	return actions

@@ -27,6 +27,7 @@ import (
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // TestCloudControllerManager has the real cloud controller manager initialize a Node and create a load balancer of each kind. In
@@ -97,7 +98,7 @@ func TestCloudControllerManager(t *testing.T) {
 }
 
 // enforceGeneratedPolicies replaces the policies of the roles with those that cloud-preflight prints.
-func enforceGeneratedPolicies(t *testing.T, world *awssim.World) {
+func enforceGeneratedPolicies(t *testing.T, world *store.World) {
 	t.Helper()
 	for i := range world.Roles {
 		role := &world.Roles[i]
@@ -118,13 +119,13 @@ func enforceGeneratedPolicies(t *testing.T, world *awssim.World) {
 }
 
 // ccmWorld has one instance at 127.0.0.1, the default source address on loopback.
-func ccmWorld() *awssim.World {
+func ccmWorld() *store.World {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: cluster})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
-	world.Settings.HealthCheckInterval = awssim.Duration(100 * time.Millisecond)
-	world.Instances = []awssim.Instance{{
+	world.Settings.HealthCheckInterval = store.Duration(100 * time.Millisecond)
+	world.Instances = []store.Instance{{
 		ID: controlID, Subnet: awssim.LabNodeSubnet(1), Address: netip.MustParseAddr("127.0.0.1"), InstanceProfile: "kubernetes-control",
-		SecurityGroups: []string{awssim.LabSecurityGroup}, Tags: awssim.Tags{clusterTag: "owned"},
+		SecurityGroups: []string{awssim.LabSecurityGroup}, Tags: store.Tags{clusterTag: "owned"},
 	}}
 	return world
 }

@@ -7,21 +7,25 @@
 //
 // # Structure
 //
-//   - World (world.go) is what exists: VPCs, subnets, instances, roles, load balancers. It is read from
-//     YAML, changed by API calls and by the admin API, and written to a state file on each change.
-//   - Simulator (simulator.go) holds a World and its handlers. api.go takes an API request through
-//     faults, throttling, authentication and the action's table entry; auth.go verifies SigV4.
-//   - ec2_*.go, elb*.go, ecr.go, iamapi.go and sts.go have one short function for each action. wire, iam and forward are
-//     the protocols, the policy evaluation and the load balancers' data path.
+//   - store is what exists: VPCs, subnets, instances, roles, volumes, load balancers. A World is read from YAML, changed by API calls
+//     and by the admin API, and written to a state file on each change.
+//   - Each service has a package with a table of its actions and one short function for each: ec2, ebs (part of EC2's API), elb, elbv2,
+//     iamapi, sts and ecr. api has the call that runs an action and its checks of permissions; ec2api and balancing are what two
+//     services share. metadata answers requests to instance metadata.
+//   - wire, iam and forward are the protocols, the evaluation of policies and the load balancers' data path.
+//   - Simulator (simulator.go) holds a World and its handlers. api.go takes an API request through faults, throttling,
+//     authentication (auth.go verifies SigV4) and the action's table entry.
 //   - registry.go is the registry that clients push images to and pull them from.
 //   - objects.go are buckets of S3 and their objects.
-//   - volumes.go are EBS volumes and snapshots, and how they pass from state to state; Disks are their content on the machine.
-//   - metadata.go is instance metadata; admin.go the admin API under /_sim/.
+//   - volumes.go passes volumes and snapshots from state to state; Disks are their content on the machine.
+//   - admin.go is the admin API under /_sim/.
+//
+// Uses run downwards: Simulator, services, what services share, api, store.
 //
 // # Stateless credentials
 //
 // Metadata tokens and role credentials are sealed with a secret of the world: the session token holds everything that is needed
-// to verify them. They stay valid after a restart, and rotate by the clock (World.Settings.CredentialLifetime).
+// to verify them. They stay valid after a restart, and rotate by the clock (Settings.CredentialLifetime).
 //
 // # Limits
 //

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/awssim/wire"
 )
 
@@ -168,14 +169,14 @@ type bucketBox struct {
 }
 
 type bucket struct {
-	rule   ThrottleRule
+	rule   store.ThrottleRule
 	tokens float64
 	filled time.Time
 }
 
 // take takes a token for the action and reports whether there was one.
-func (b *bucketBox) take(rules []ThrottleRule, action string, now time.Time) bool {
-	i := slices.IndexFunc(rules, func(r ThrottleRule) bool { return iam.Match(r.Action, action) })
+func (b *bucketBox) take(rules []store.ThrottleRule, action string, now time.Time) bool {
+	i := slices.IndexFunc(rules, func(r store.ThrottleRule) bool { return iam.Match(r.Action, action) })
 	if i < 0 {
 		return true
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 const cluster = "demo"
@@ -46,17 +47,17 @@ var nextNetwork = struct {
 }{n: 10}
 
 // testWorld is the lab's world on loopback with three instances, at .10, .11 and .12 of the first node subnet.
-func testWorld(t testing.TB) *awssim.World {
+func testWorld(t testing.TB) *store.World {
 	t.Helper()
 	nextNetwork.Lock()
 	nextNetwork.n++
 	network := netip.PrefixFrom(netip.AddrFrom4([4]byte{127, nextNetwork.n, 0, 0}), 16)
 	nextNetwork.Unlock()
 	w := awssim.NewLabWorld(awssim.LabOptions{Network: network, Cluster: cluster})
-	w.Settings.HealthCheckInterval = awssim.Duration(50 * time.Millisecond)
-	for i, instance := range []awssim.Instance{
-		{ID: controlID, InstanceProfile: "kubernetes-control", Tags: awssim.Tags{clusterTag: "owned", "Name": "control/0"}},
-		{ID: workerID, InstanceProfile: "kubernetes-worker", Tags: awssim.Tags{clusterTag: "owned", "Name": "worker/0"}},
+	w.Settings.HealthCheckInterval = store.Duration(50 * time.Millisecond)
+	for i, instance := range []store.Instance{
+		{ID: controlID, InstanceProfile: "kubernetes-control", Tags: store.Tags{clusterTag: "owned", "Name": "control/0"}},
+		{ID: workerID, InstanceProfile: "kubernetes-worker", Tags: store.Tags{clusterTag: "owned", "Name": "worker/0"}},
 		{ID: bareID},
 	} {
 		instance.Subnet = awssim.LabNodeSubnet(1)
@@ -98,7 +99,7 @@ func (c *clock) advance(d time.Duration) {
 	c.offset += d
 }
 
-func start(t testing.TB, world *awssim.World, options awssim.Options) *bed {
+func start(t testing.TB, world *store.World, options awssim.Options) *bed {
 	t.Helper()
 	sim, err := awssim.New(world, options)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // behindRouter is a client that drops packets with fewer than two hops left, like the router in front of a container.
@@ -54,7 +55,7 @@ func TestHopLimit(t *testing.T) {
 		{1, "200 OK", "no answer"},
 		{2, "200 OK", "200 OK"},
 	} {
-		update(t, b, func(w *awssim.World) {
+		update(t, b, func(w *store.World) {
 			w.Instances[1].Metadata.HopLimit = tc.limit
 			w.Instances[1].Metadata.HTTPTokens = "optional"
 		})

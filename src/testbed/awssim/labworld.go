@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // Ids of the lab's world, the same in every lab.
@@ -36,7 +37,7 @@ type LabOptions struct {
 }
 
 // LabWorld is the VPC of lab number n: 10.n.0.0/16, tagged for the cluster.
-func LabWorld(n int, cluster string) *World {
+func LabWorld(n int, cluster string) *store.World {
 	network := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n), 0, 0}), 16)
 	return NewLabWorld(LabOptions{Network: network, Cluster: cluster})
 }
@@ -44,9 +45,9 @@ func LabWorld(n int, cluster string) *World {
 // NewLabWorld is a VPC with, in each of three availability zones, a node subnet (x.y.{16,32,48}.0/20) and
 // a public subnet (x.y.{101,102,103}.0/24, routed to an internet gateway); a security group
 // for nodes; the roles and instance profiles kubernetes-control and kubernetes-worker; and no instances.
-func NewLabWorld(o LabOptions) *World {
-	clusterTags := func(id string) Tags {
-		tags := Tags{}
+func NewLabWorld(o LabOptions) *store.World {
+	clusterTags := func(id string) store.Tags {
+		tags := store.Tags{}
 		if o.Cluster == "" {
 			return tags
 		}
@@ -62,33 +63,33 @@ func NewLabWorld(o LabOptions) *World {
 	prefix := func(third byte, bits int) netip.Prefix {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{base[0], base[1], third, 0}), bits)
 	}
-	w := &World{
+	w := &store.World{
 		Region:  LabRegion,
 		Account: LabAccount,
-		Settings: Settings{
-			HealthCheckInterval: Duration(time.Second),
+		Settings: store.Settings{
+			HealthCheckInterval: store.Duration(time.Second),
 		},
-		StaticKeys:       []StaticKey{{AccessKeyID: LabAccessKeyID, SecretAccessKey: LabSecretAccessKey, User: "operator", Policies: []iam.Policy{allow("*")}}},
-		VPCs:             []VPC{{ID: LabVPC, CIDR: o.Network, Tags: Tags{"Name": "lab"}}},
-		InternetGateways: []InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
-		SecurityGroups: []SecurityGroup{{
+		StaticKeys:       []store.StaticKey{{AccessKeyID: LabAccessKeyID, SecretAccessKey: LabSecretAccessKey, User: "operator", Policies: []iam.Policy{allow("*")}}},
+		VPCs:             []store.VPC{{ID: LabVPC, CIDR: o.Network, Tags: store.Tags{"Name": "lab"}}},
+		InternetGateways: []store.InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
+		SecurityGroups: []store.SecurityGroup{{
 			ID: LabSecurityGroup, Name: "kubernetes-nodes", Description: "Nodes of the Kubernetes cluster", VPC: LabVPC,
-			Ingress: []Rule{{Protocol: "-1", Group: LabSecurityGroup}},
-			Egress:  []Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}},
+			Ingress: []store.Rule{{Protocol: "-1", Group: LabSecurityGroup}},
+			Egress:  []store.Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}},
 			Tags:    clusterTags(LabSecurityGroup),
 		}},
-		Roles: []Role{
+		Roles: []store.Role{
 			{Name: "kubernetes-control", Policies: map[string]iam.Policy{"kubernetes": allow("ec2:*", "elasticloadbalancing:*")}},
 			{Name: "kubernetes-worker", Policies: map[string]iam.Policy{"kubernetes": allow("ec2:Describe*")}},
 		},
-		InstanceProfiles: []InstanceProfile{
+		InstanceProfiles: []store.InstanceProfile{
 			{Name: "kubernetes-control", Role: "kubernetes-control"},
 			{Name: "kubernetes-worker", Role: "kubernetes-worker"},
 		},
 	}
-	local := Route{Destination: o.Network.String(), Gateway: "local"}
-	nodes := RouteTable{ID: LabRouteTable, VPC: LabVPC, Main: true, Routes: []Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: Tags{"Name": "nodes"}}
-	public := RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}}, Tags: Tags{"Name": "public"}}
+	local := store.Route{Destination: o.Network.String(), Gateway: "local"}
+	nodes := store.RouteTable{ID: LabRouteTable, VPC: LabVPC, Main: true, Routes: []store.Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: store.Tags{"Name": "nodes"}}
+	public := store.RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []store.Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}}, Tags: store.Tags{"Name": "public"}}
 	for i, zone := range []string{"a", "b", "c"} {
 		add := func(id, name, role string, cidr netip.Prefix) {
 			tags := clusterTags(id)
@@ -96,7 +97,7 @@ func NewLabWorld(o LabOptions) *World {
 			if !o.WithoutRoleTags {
 				tags[role] = "1"
 			}
-			w.Subnets = append(w.Subnets, Subnet{ID: id, VPC: LabVPC, AvailabilityZone: LabRegion + zone, CIDR: cidr, Tags: maps.Clone(tags)})
+			w.Subnets = append(w.Subnets, store.Subnet{ID: id, VPC: LabVPC, AvailabilityZone: LabRegion + zone, CIDR: cidr, Tags: maps.Clone(tags)})
 		}
 		nodeID, publicID := LabNodeSubnet(i+1), LabPublicSubnet(i+1)
 		add(nodeID, "nodes-"+zone, "kubernetes.io/role/internal-elb", prefix(byte(16*(i+1)), 20))
@@ -104,17 +105,17 @@ func NewLabWorld(o LabOptions) *World {
 		nodes.Subnets = append(nodes.Subnets, nodeID)
 		public.Subnets = append(public.Subnets, publicID)
 	}
-	w.RouteTables = []RouteTable{nodes, public}
-	w.setDefaults()
+	w.RouteTables = []store.RouteTable{nodes, public}
+	w.SetDefaults()
 	return w
 }
 
 // RoutePods adds what operators add to the account for cloud routes (docs/aws.md): the cluster's tag on the nodes' route table, and a rule of
 // their security group that admits the pod network.
-func (w *World) RoutePods(cluster string, pods netip.Prefix) {
-	find(w.RouteTables, LabRouteTable).Tags["kubernetes.io/cluster/"+cluster] = "owned"
-	group := find(w.SecurityGroups, LabSecurityGroup)
-	group.Ingress = append(group.Ingress, Rule{Protocol: "-1", CIDR: pods.String(), Description: "Pods"})
+func RoutePods(w *store.World, cluster string, pods netip.Prefix) {
+	store.Find(w.RouteTables, LabRouteTable).Tags["kubernetes.io/cluster/"+cluster] = "owned"
+	group := store.Find(w.SecurityGroups, LabSecurityGroup)
+	group.Ingress = append(group.Ingress, store.Rule{Protocol: "-1", CIDR: pods.String(), Description: "Pods"})
 }
 
 // LabNodeSubnet is the id of the node subnet in zone 1, 2 or 3.

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/testbed/awssim/api"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/awssim/wire"
 )
 
@@ -14,15 +16,15 @@ import (
 const maxObject = 256 << 20
 
 // s3Service is the part of S3 that every API has. Its actions are methods on paths, not entries of a table.
-var s3Service = &service{
-	name: "s3", signing: "s3", denied: "AccessDenied",
-	authErrors: map[error]*wire.Error{
-		errNoAuthentication: {Code: "AccessDenied", Message: "Access Denied", Status: 403},
-		errUnknownKey:       {Code: "InvalidAccessKeyId", Message: "The AWS Access Key Id you provided does not exist in our records.", Status: 403},
-		errExpired:          {Code: "ExpiredToken", Message: "The provided token has expired.", Status: 400},
-		errSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your key and signing method.", Status: 403},
-		errPast:             {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
-		errFuture:           {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
+var s3Service = &api.Service{
+	Name: "s3", Signing: "s3", Denied: "AccessDenied",
+	AuthErrors: map[error]*wire.Error{
+		api.ErrNoAuthentication: {Code: "AccessDenied", Message: "Access Denied", Status: 403},
+		api.ErrUnknownKey:       {Code: "InvalidAccessKeyId", Message: "The AWS Access Key Id you provided does not exist in our records.", Status: 403},
+		api.ErrExpired:          {Code: "ExpiredToken", Message: "The provided token has expired.", Status: 400},
+		api.ErrSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your key and signing method.", Status: 403},
+		api.ErrPast:             {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
+		api.ErrFuture:           {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
 	},
 }
 
@@ -58,7 +60,7 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 	request := objectRequest{method: r.Method, prefix: r.URL.Query().Get("prefix"), content: content}
 	request.bucket, request.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	entry := Call{
-		Service: s3Service.name, Action: request.action(), Source: host(r.RemoteAddr), RequestID: requestID(), Status: http.StatusOK,
+		Service: s3Service.Name, Action: request.action(), Source: host(r.RemoteAddr), RequestID: requestID(), Status: http.StatusOK,
 		Params: map[string]string{"bucket": request.bucket, "key": request.key},
 	}
 	response, refused := s.object(r, request, auth, &entry)
@@ -83,52 +85,52 @@ func (s *Simulator) object(r *http.Request, request objectRequest, auth authoriz
 	entry.Time = s.now()
 	who, err := s.authenticate(r, auth, request.content)
 	if err != nil {
-		return nil, s3Service.authErrors[err]
+		return nil, s3Service.AuthErrors[err]
 	}
 	entry.Principal, entry.Instance = who.ARN, who.Instance
 	if entry.Action == "" {
 		s.log.Warn("a request to S3 that is not simulated", "method", request.method, "path", r.URL.Path)
 		return nil, &wire.Error{Code: "NotImplemented", Message: "A header you provided implies functionality that is not implemented.", Status: http.StatusNotImplemented}
 	}
-	c := &call{World: s.world, sim: s, service: s3Service, action: entry.Action, principal: who, now: s.now()}
-	response, err := c.runObject(request)
-	entry.Permissions = c.required
+	c := &api.Call{World: s.world, Service: s3Service, Action: entry.Action, Principal: who, Now: s.now()}
+	response, err := s.runObject(c, request)
+	entry.Permissions = c.Required
 	if err == nil && entry.Action == "CreateBucket" {
 		err = s.commit()
 	}
 	return response, s.asAPIError(s3Service, err)
 }
 
-func (c *call) runObject(r objectRequest) ([]byte, error) {
+func (s *Simulator) runObject(c *api.Call, r objectRequest) ([]byte, error) {
 	resource := r.bucket
 	if r.key != "" {
 		resource += "/" + r.key
 	}
-	if err := c.allow(target{arn: strings.Join([]string{"arn", c.Partition, "s3", "", "", resource}, ":")}); err != nil {
+	if err := c.Allow(api.Target{ARN: strings.Join([]string{"arn", c.Partition, "s3", "", "", resource}, ":")}); err != nil {
 		return nil, err
 	}
 	path := r.bucket + "/" + r.key
 	switch {
-	case c.action == "CreateBucket" && slices.Contains(c.Buckets, r.bucket):
+	case c.Action == "CreateBucket" && slices.Contains(c.Buckets, r.bucket):
 		return nil, &wire.Error{Code: "BucketAlreadyOwnedByYou", Message: "Your previous request to create the named bucket succeeded and you already own it.", Status: http.StatusConflict}
-	case c.action == "CreateBucket":
+	case c.Action == "CreateBucket":
 		c.Buckets = append(c.Buckets, r.bucket)
 	case !slices.Contains(c.Buckets, r.bucket):
 		return nil, &wire.Error{Code: "NoSuchBucket", Message: "The specified bucket does not exist", Status: http.StatusNotFound}
-	case c.action == "PutObject":
-		c.sim.objects[path] = r.content
-	case c.action == "ListBucket":
-		return c.listObjects(path, r.prefix)
-	case c.sim.objects[path] == nil:
+	case c.Action == "PutObject":
+		s.objects[path] = r.content
+	case c.Action == "ListBucket":
+		return s.listObjects(path, r.prefix)
+	case s.objects[path] == nil:
 		return nil, &wire.Error{Code: "NoSuchKey", Message: "The specified key does not exist.", Status: http.StatusNotFound}
 	default:
-		return c.sim.objects[path], nil
+		return s.objects[path], nil
 	}
 	return nil, nil
 }
 
 // listObjects lists the names of a bucket's objects, all of them in one page. The path is BUCKET/.
-func (c *call) listObjects(path, prefix string) ([]byte, error) {
+func (s *Simulator) listObjects(path, prefix string) ([]byte, error) {
 	type object struct {
 		Key  string
 		Size int
@@ -139,9 +141,9 @@ func (c *call) listObjects(path, prefix string) ([]byte, error) {
 		KeyCount    int
 		IsTruncated bool
 	}{}
-	for _, name := range sortedKeys(c.sim.objects) {
+	for _, name := range store.SortedKeys(s.objects) {
 		if key, ok := strings.CutPrefix(name, path); ok && strings.HasPrefix(key, prefix) {
-			list.Contents = append(list.Contents, object{key, len(c.sim.objects[name])})
+			list.Contents = append(list.Contents, object{key, len(s.objects[name])})
 		}
 	}
 	list.KeyCount = len(list.Contents)

@@ -17,10 +17,11 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // withPolicy starts testWorld with the generated policy of the control VMs, after the change of its text.
-func withPolicy(t *testing.T, change func(policy string) string, prepare func(*awssim.World)) *bed {
+func withPolicy(t *testing.T, change func(policy string) string, prepare func(*store.World)) *bed {
 	t.Helper()
 	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true})
 	if err != nil {
@@ -43,9 +44,9 @@ func unchanged(policy string) string { return policy }
 // TestGeneratedPolicyStopsAttacks makes, with the credentials of a control VM, calls that change what is not the cluster's.
 func TestGeneratedPolicyStopsAttacks(t *testing.T) {
 	const balancer, foreignVPC = "sg-0a0b0c0d0e0f00009", "vpc-0a0b0c0d0e0f00009"
-	b := withPolicy(t, unchanged, func(w *awssim.World) {
+	b := withPolicy(t, unchanged, func(w *store.World) {
 		w.SecurityGroups[0].Tags[clusterTag] = "shared"
-		w.SecurityGroups = append(w.SecurityGroups, awssim.SecurityGroup{ID: balancer, Name: "k8s-elb-a", VPC: awssim.LabVPC, Tags: awssim.Tags{clusterTag: "owned"}})
+		w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "k8s-elb-a", VPC: awssim.LabVPC, Tags: store.Tags{clusterTag: "owned"}})
 		other := w.VPCs[0]
 		other.ID = foreignVPC
 		w.VPCs = append(w.VPCs, other)
@@ -103,13 +104,13 @@ func TestFirstLoadBalancer(t *testing.T) {
 		})
 		return err
 	}
-	first := func(w *awssim.World) { w.Settings.NoServiceLinkedRole = true }
+	first := func(w *store.World) { w.Settings.NoServiceLinkedRole = true }
 	for _, action := range []string{"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole"} {
 		without := func(policy string) string { return strings.ReplaceAll(policy, `"`+action+`"`, `"ec2:None"`) }
 		if err := create(withPolicy(t, without, first)); code(err) != "AccessDenied" || !strings.Contains(err.Error(), action) {
 			t.Errorf("without %s: %v", action, err)
 		}
-		if err := create(withPolicy(t, without, func(*awssim.World) {})); err != nil {
+		if err := create(withPolicy(t, without, func(*store.World) {})); err != nil {
 			t.Errorf("without %s, a later load balancer: %v", action, err)
 		}
 	}
@@ -137,7 +138,7 @@ func TestAssumeRole(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := testWorld(t)
-			world.Roles = append(world.Roles, awssim.Role{Name: "ccm", TrustedBy: test.trusted})
+			world.Roles = append(world.Roles, store.Role{Name: "ccm", TrustedBy: test.trusted})
 			action := "ec2:None"
 			if test.allowed {
 				action = "sts:AssumeRole"

@@ -21,6 +21,7 @@ import (
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // recordedActions is the record that the policies are compared with (helpers/cloud/aws/evidence_test.go).
@@ -133,7 +134,7 @@ func TestRecordedCloudController(t *testing.T) {
 	second.ID, second.Address = workerID, world.Instances[0].Address.Next().Next()
 	world.Instances = append(world.Instances, second)
 	world.RouteTables[0].Tags[clusterTag] = "shared"
-	world.SecurityGroups = append(world.SecurityGroups, awssim.SecurityGroup{ID: "sg-0a0b0c0d0e0f00009", Name: "extra", VPC: awssim.LabVPC})
+	world.SecurityGroups = append(world.SecurityGroups, store.SecurityGroup{ID: "sg-0a0b0c0d0e0f00009", Name: "extra", VPC: awssim.LabVPC})
 	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true})
 	if err != nil {
 		t.Fatal(err)
@@ -177,9 +178,9 @@ func TestRecordedCloudController(t *testing.T) {
 	elb("ModifyLoadBalancerAttributes")
 	r.service("classic", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} })
 	r.until("ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
-	if err := r.b.sim.Update(func(w *awssim.World) error { // another subnet in the zone is preferred now
-		w.Subnets[1].Tags = awssim.Tags{"kubernetes.io/cluster/other": "shared"}
-		w.Subnets = append(w.Subnets, awssim.Subnet{ID: "subnet-0a0b0c0d0e0f00019", VPC: awssim.LabVPC, AvailabilityZone: "us-east-1a", CIDR: nextPrefix(w.Subnets[5].CIDR), Tags: awssim.Tags{clusterTag: "shared", "kubernetes.io/role/elb": "1"}})
+	if err := r.b.sim.Update(func(w *store.World) error { // another subnet in the zone is preferred now
+		w.Subnets[1].Tags = store.Tags{"kubernetes.io/cluster/other": "shared"}
+		w.Subnets = append(w.Subnets, store.Subnet{ID: "subnet-0a0b0c0d0e0f00019", VPC: awssim.LabVPC, AvailabilityZone: "us-east-1a", CIDR: nextPrefix(w.Subnets[5].CIDR), Tags: store.Tags{clusterTag: "shared", "kubernetes.io/role/elb": "1"}})
 		w.RouteTables[1].Subnets = append(w.RouteTables[1].Subnets, "subnet-0a0b0c0d0e0f00019")
 		return nil
 	}); err != nil {

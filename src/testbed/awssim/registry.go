@@ -12,10 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
-	"github.com/google/go-containerregistry/pkg/registry"
-
+	"kubernetes-release/testbed/awssim/api"
+	"kubernetes-release/testbed/awssim/ecr"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/awssim/wire"
 )
 
@@ -26,7 +28,7 @@ const layerURLLifetime = time.Hour
 func (s *Simulator) RegistryHosts() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.world.registryHosts()
+	return s.world.RegistryHosts()
 }
 
 // RegistryHandler serves the account's private registry, Amazon Elastic Container Registry: a registry of its own library behind
@@ -107,39 +109,39 @@ func (s *Simulator) admit(request registryRequest, user, password, source string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	claims, ok := s.world.unseal(password, "registry")
+	claims, ok := s.world.Unseal(password, "registry")
 	switch {
-	case user != registryUser || !ok:
+	case user != ecr.RegistryUser || !ok:
 		return "", &wire.Error{Code: "DENIED", Message: "Your Authorization Token is invalid.", Status: http.StatusForbidden}
 	case now.Unix() >= claims.Expires:
 		return "", &wire.Error{Code: "DENIED", Message: "Your authorization token has expired. Reauthenticate and try again.", Status: http.StatusForbidden}
 	case request.action == "":
 		return "", nil
 	}
-	c := &call{World: s.world, sim: s, service: serviceFor("ecr", ""), action: request.action, principal: s.world.sealedPrincipal(claims), now: now}
+	c := &api.Call{World: s.world, Service: serviceFor("ecr", ""), Action: request.action, Principal: sealedPrincipal(s.world, claims), Now: now}
 	entry := Call{
-		Time: now, Service: c.service.name, Action: request.action, Params: map[string]string{"repositoryName": request.repository},
-		Principal: c.principal.ARN, Instance: c.principal.Instance, Source: source, RequestID: requestID(), Status: http.StatusOK,
+		Time: now, Service: c.Service.Name, Action: request.action, Params: map[string]string{"repositoryName": request.repository},
+		Principal: c.Principal.ARN, Instance: c.Principal.Instance, Source: source, RequestID: requestID(), Status: http.StatusOK,
 	}
-	refused = s.asAPIError(c.service, c.useRepository(request.repository))
-	entry.Permissions = c.required
+	refused = s.asAPIError(c.Service, useRepository(c, request.repository))
+	entry.Permissions = c.Required
 	if refused != nil {
 		entry.Status, entry.Code = refused.HTTPStatus(), refused.Code
 	} else if request.layer != "" {
-		token := s.world.seal(sealed{Purpose: "layer", Session: request.layer, Expires: now.Add(layerURLLifetime).Unix()})
-		redirect = "https://" + s.world.layersHost() + "/" + url.PathEscape(request.layer) + "?X-Amz-Signature=" + url.QueryEscape(token)
+		token := s.world.Seal(store.Sealed{Purpose: "layer", Session: request.layer, Expires: now.Add(layerURLLifetime).Unix()})
+		redirect = "https://" + s.world.LayersHost() + "/" + url.PathEscape(request.layer) + "?X-Amz-Signature=" + url.QueryEscape(token)
 	}
 	s.remember(entry)
 	return redirect, refused
 }
 
 // useRepository checks the permission for the action on a repository, and that the repository exists.
-func (c *call) useRepository(name string) error {
+func useRepository(c *api.Call, name string) error {
 	var refused *wire.Error
-	if err := c.allow(target{arn: c.repositoryARN(name)}); errors.As(err, &refused) {
+	if err := c.Allow(api.Target{ARN: c.RepositoryARN(name)}); errors.As(err, &refused) {
 		return &wire.Error{Code: "DENIED", Message: refused.Message, Status: http.StatusForbidden}
 	}
-	if find(c.Repositories, name) == nil {
+	if store.Find(c.Repositories, name) == nil {
 		message := fmt.Sprintf("The repository with name '%s' does not exist in the registry with id '%s'", name, c.Account)
 		return &wire.Error{Code: "NAME_UNKNOWN", Message: message, Status: http.StatusNotFound}
 	}
@@ -161,7 +163,7 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 func (s *Simulator) serveLayer(w http.ResponseWriter, r *http.Request, blobs registry.BlobHandler) {
 	digest := strings.TrimPrefix(r.URL.Path, "/")
 	s.mu.Lock()
-	claims, ok := s.world.unseal(r.URL.Query().Get("X-Amz-Signature"), "layer")
+	claims, ok := s.world.Unseal(r.URL.Query().Get("X-Amz-Signature"), "layer")
 	ok = ok && claims.Session == digest && s.now().Unix() < claims.Expires
 	s.mu.Unlock()
 	if !ok {

@@ -31,6 +31,7 @@ import (
 	cloudaws "kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // registryBed is a simulator with a registry and one image in it.
@@ -42,7 +43,7 @@ type registryBed struct {
 	clock     *clock
 }
 
-func startRegistry(t *testing.T, world *awssim.World) *registryBed {
+func startRegistry(t *testing.T, world *store.World) *registryBed {
 	t.Helper()
 	r := &registryBed{clock: &clock{}}
 	r.bed = start(t, world, awssim.Options{Now: r.clock.now})
@@ -151,7 +152,7 @@ func (r *registryBed) pull(options ...remote.Option) error {
 }
 
 // workerWorld has the generated policy for workers.
-func workerWorld(t *testing.T) *awssim.World {
+func workerWorld(t *testing.T) *store.World {
 	t.Helper()
 	world := testWorld(t)
 	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Worker, Cluster: cluster, VPC: awssim.LabVPC})
@@ -194,7 +195,7 @@ func TestRegistryNeedsATokenAndPermissions(t *testing.T) {
 		}
 	}
 	// Permissions are those of the time of the request, not of the token.
-	if err := r.sim.Update(func(w *awssim.World) error {
+	if err := r.sim.Update(func(w *store.World) error {
 		return w.SetPolicy("kubernetes-worker", []byte(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ecr:BatchGetImage", "Resource": "*"}]}`))
 	}); err != nil {
 		t.Fatal(err)

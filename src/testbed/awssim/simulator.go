@@ -1,7 +1,6 @@
 package awssim
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -17,7 +16,10 @@ import (
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/testbed/awssim/elb"
+	"kubernetes-release/testbed/awssim/elbv2"
 	"kubernetes-release/testbed/awssim/forward"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in memory.
@@ -26,7 +28,7 @@ type Options struct {
 	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
 	Registry   netip.Addr       // of RegistryHandler, in the region's DNS
 	Plumbing   forward.Plumbing // adds the load balancers' addresses to the machine
-	Disks      Disks            // holds the volumes' content; nil keeps none
+	Disks      store.Disks      // holds the volumes' content; nil keeps none
 	Router     Router           // delivers packets by the route tables; nil if nothing does
 	Log        *slog.Logger
 	Now        func() time.Time // the clock before World.Settings.ClockOffset
@@ -51,14 +53,14 @@ type Simulator struct {
 	closing  chan struct{}
 
 	mu    sync.Mutex
-	world *World
+	world *store.World
 	// objects are the contents of buckets, by bucket/key. They are gone after a restart.
 	objects map[string][]byte
 }
 
 // New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The caller must
 // call Close.
-func New(world *World, o Options) (*Simulator, error) {
+func New(world *store.World, o Options) (*Simulator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -80,7 +82,7 @@ func New(world *World, o Options) (*Simulator, error) {
 	if world == nil {
 		return nil, errors.New("neither a world nor a state file to resume from")
 	}
-	world, err := world.clone()
+	world, err := world.Clone()
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +104,11 @@ func New(world *World, o Options) (*Simulator, error) {
 	return s, nil
 }
 
-func loadState(path string) (*World, error) {
+func loadState(path string) (*store.World, error) {
 	if path == "" {
 		return nil, nil
 	}
-	world, err := LoadWorld(path)
+	world, err := store.LoadWorld(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -121,20 +123,11 @@ func (s *Simulator) Close() error {
 	return errors.Join(s.engine.Close(), s.record.close())
 }
 
-// clone returns a deep, validated copy of a world.
-func (w *World) clone() (*World, error) {
-	data, err := json.Marshal(w)
-	if err != nil {
-		return nil, fmt.Errorf("copy world: %w", err)
-	}
-	return ParseWorld(data)
-}
-
 // World returns a copy of what exists now.
-func (s *Simulator) World() *World {
+func (s *Simulator) World() *store.World {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, err := s.world.clone()
+	w, err := s.world.Clone()
 	if err != nil {
 		panic(fmt.Sprintf("awssim: the world became inconsistent: %v", err))
 	}
@@ -143,17 +136,17 @@ func (s *Simulator) World() *World {
 
 // Update changes the world outside of the APIs, atomically: if change fails or makes the world inconsistent, the world stays as it
 // was.
-func (s *Simulator) Update(change func(*World) error) error {
+func (s *Simulator) Update(change func(*store.World) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w, err := s.world.clone()
+	w, err := s.world.Clone()
 	if err != nil {
 		return err
 	}
 	if err := change(w); err != nil {
 		return err
 	}
-	w.setDefaults()
+	w.SetDefaults()
 	if err := w.Validate(); err != nil {
 		return err
 	}
@@ -170,11 +163,11 @@ func (s *Simulator) now() time.Time {
 // that cannot listen is only logged, as AWS would keep repairing it in the background.
 func (s *Simulator) commit() error {
 	s.forgetTerminated()
-	if err := s.engine.Apply(s.world.forwarding()); err != nil {
+	if err := s.engine.Apply(forwarding(s.world)); err != nil {
 		s.log.Error("load balancers", "error", err)
 	}
 	if s.options.Router != nil {
-		if err := s.options.Router.SetRoutes(s.world.instanceRoutes()); err != nil {
+		if err := s.options.Router.SetRoutes(s.world.InstanceRoutes()); err != nil {
 			s.log.Error("routes to instances", "error", err)
 		}
 	}
@@ -190,30 +183,25 @@ func (s *Simulator) commit() error {
 
 // forgetTerminated removes instances that were terminated long ago.
 func (s *Simulator) forgetTerminated() {
-	deadline := s.now().Add(-terminatedFor)
-	s.world.Instances = slices.DeleteFunc(s.world.Instances, func(i Instance) bool {
-		return i.State == Terminated && i.TerminationTime.Before(deadline)
+	deadline := s.now().Add(-store.TerminatedFor)
+	s.world.Instances = slices.DeleteFunc(s.world.Instances, func(i store.Instance) bool {
+		return i.State == store.Terminated && i.TerminationTime.Before(deadline)
 	})
 }
 
 // forwarding is the data path of the world's load balancers.
-func (w *World) forwarding() forward.Config {
+func forwarding(w *store.World) forward.Config {
 	var c forward.Config
 	for i := range w.ClassicLoadBalancers {
-		w.ClassicLoadBalancers[i].forwarding(w, &c)
+		elb.Forwarding(&w.ClassicLoadBalancers[i], w, &c)
 	}
 	for i := range w.LoadBalancers {
-		w.LoadBalancers[i].forwarding(w, &c)
+		elbv2.ForwardBalancer(&w.LoadBalancers[i], w, &c)
 	}
 	for i := range w.TargetGroups {
-		w.TargetGroups[i].forwarding(w, &c)
+		elbv2.ForwardGroup(&w.TargetGroups[i], w, &c)
 	}
 	return c
-}
-
-// checkInterval is the interval to probe at, given the configured seconds.
-func (w *World) checkInterval(seconds int) time.Duration {
-	return cmp.Or(time.Duration(w.Settings.HealthCheckInterval), time.Duration(seconds)*time.Second)
 }
 
 // Lookup resolves the DNS name of a load balancer or an instance to its addresses, as the region's DNS would. Names are
@@ -228,40 +216,22 @@ func (s *Simulator) Names() map[string][]netip.Addr {
 	defer s.mu.Unlock()
 	names := map[string][]netip.Addr{}
 	for _, i := range s.world.Instances {
-		if i.State != Terminated {
-			names[s.world.privateDNSName(i.Address)] = []netip.Addr{i.Address}
+		if i.State != store.Terminated {
+			names[s.world.PrivateDNSName(i.Address)] = []netip.Addr{i.Address}
 		}
 	}
 	for _, l := range s.world.ClassicLoadBalancers {
-		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+		names[strings.ToLower(l.DNSName)] = store.SortedAddresses(l.Addresses)
 	}
 	for _, l := range s.world.LoadBalancers {
-		names[strings.ToLower(l.DNSName)] = sortedAddresses(l.Addresses)
+		names[strings.ToLower(l.DNSName)] = store.SortedAddresses(l.Addresses)
 	}
 	if s.options.Registry.IsValid() {
-		for _, host := range s.world.registryHosts() {
+		for _, host := range s.world.RegistryHosts() {
 			names[host] = []netip.Addr{s.options.Registry}
 		}
 	}
 	return names
-}
-
-func sortedAddresses(bySubnet map[string]netip.Addr) []netip.Addr {
-	var list []netip.Addr
-	for _, a := range bySubnet {
-		list = append(list, a)
-	}
-	slices.SortFunc(list, netip.Addr.Compare)
-	return list
-}
-
-// privateDNSName is the DNS name that EC2 gives to an address.
-func (w *World) privateDNSName(a netip.Addr) string {
-	domain := w.Region + ".compute.internal"
-	if w.Region == "us-east-1" {
-		domain = "ec2.internal"
-	}
-	return "ip-" + strings.ReplaceAll(a.String(), ".", "-") + "." + domain
 }
 
 // Handler serves the API endpoint and, under /_sim/, the admin API.

@@ -31,6 +31,7 @@ import (
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 func TestMetadata(t *testing.T) {
@@ -134,7 +135,7 @@ func TestMetadataRules(t *testing.T) {
 	if got, _, _ := request(worker, "GET", idPath, token, good); got != 401 {
 		t.Errorf("expired token: status %d, want 401", got)
 	}
-	update(t, b, func(w *awssim.World) {
+	update(t, b, func(w *store.World) {
 		w.Instances[1].Metadata.HTTPTokens = "optional"
 		w.Instances[2].Metadata.HTTPEndpoint = "disabled"
 	})
@@ -151,9 +152,9 @@ func TestMetadataRules(t *testing.T) {
 	}
 }
 
-func update(t testing.TB, b *bed, change func(*awssim.World)) {
+func update(t testing.TB, b *bed, change func(*store.World)) {
 	t.Helper()
-	if err := b.sim.Update(func(w *awssim.World) error { change(w); return nil }); err != nil {
+	if err := b.sim.Update(func(w *store.World) error { change(w); return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,20 +162,20 @@ func update(t testing.TB, b *bed, change func(*awssim.World)) {
 // TestRoleMistakes covers the reasons why an instance can lack credentials.
 func TestRoleMistakes(t *testing.T) {
 	b := start(t, testWorld(t), awssim.Options{})
-	roleless := func(w *awssim.World) {
-		w.InstanceProfiles = append(w.InstanceProfiles, awssim.InstanceProfile{Name: "empty"})
+	roleless := func(w *store.World) {
+		w.InstanceProfiles = append(w.InstanceProfiles, store.InstanceProfile{Name: "empty"})
 		w.Instances[2].InstanceProfile = "empty"
 	}
-	failed := func(w *awssim.World) {
+	failed := func(w *store.World) {
 		w.Instances[2].InstanceProfile = "kubernetes-worker"
 		w.Instances[2].CredentialStatus = "AssumeRoleUnauthorizedAccess"
 	}
 	for _, tc := range []struct {
 		name   string
-		change func(*awssim.World)
+		change func(*store.World)
 		want   string
 	}{
-		{"no profile", func(*awssim.World) {}, "404"},
+		{"no profile", func(*store.World) {}, "404"},
 		{"profile without role", roleless, "404"},
 		{"role that cannot be assumed", failed, "AssumeRoleUnauthorizedAccess"},
 	} {
@@ -189,7 +190,7 @@ func TestRoleMistakes(t *testing.T) {
 func TestCredentialsExpireAndRotate(t *testing.T) {
 	clk := &clock{}
 	world := testWorld(t)
-	world.Settings.CredentialLifetime = awssim.Duration(time.Hour)
+	world.Settings.CredentialLifetime = store.Duration(time.Hour)
 	b := start(t, world, awssim.Options{Now: clk.now})
 	retrieve := func() aws.Credentials {
 		t.Helper()
@@ -280,9 +281,9 @@ func TestPolicies(t *testing.T) {
 	if err := json.Unmarshal([]byte(policy), &doc); err != nil {
 		t.Fatal(err)
 	}
-	update(t, b, func(w *awssim.World) {
+	update(t, b, func(w *store.World) {
 		w.Roles[1].Policies = map[string]iam.Policy{"scoped": doc}
-		w.SecurityGroups = append(w.SecurityGroups, awssim.SecurityGroup{ID: "sg-00000000000000001", Name: "other", VPC: awssim.LabVPC})
+		w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: "sg-00000000000000001", Name: "other", VPC: awssim.LabVPC})
 	})
 	c := newClients(b.instanceRole(workerID))
 	ctx := t.Context()
@@ -331,7 +332,7 @@ func TestPolicies(t *testing.T) {
 func TestThrottling(t *testing.T) {
 	clk := &clock{stopped: time.Now()} // buckets are not refilled between the calls
 	world := testWorld(t)
-	world.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:Describe*", Burst: 3, Rate: 1}, {Action: "elb:*", Burst: 1, Rate: 1}}
+	world.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:Describe*", Burst: 3, Rate: 1}, {Action: "elb:*", Burst: 1, Rate: 1}}
 	b := start(t, world, awssim.Options{Now: clk.now})
 	c := newClients(b.operator())
 	vpcs := func() error {
@@ -403,8 +404,8 @@ func TestFaultsAndLatency(t *testing.T) {
 	if err := b.sim.InjectFault(awssim.Fault{Action: "*", Kind: "explode"}); err == nil {
 		t.Error("an unknown kind of fault is accepted")
 	}
-	update(t, b, func(w *awssim.World) {
-		w.Settings.Latency = []awssim.LatencyRule{{Action: "ec2:DescribeVpcs", Delay: awssim.Duration(150 * time.Millisecond)}}
+	update(t, b, func(w *store.World) {
+		w.Settings.Latency = []store.LatencyRule{{Action: "ec2:DescribeVpcs", Delay: store.Duration(150 * time.Millisecond)}}
 	})
 	start := time.Now()
 	if _, err := vpcs(); err != nil || time.Since(start) < 150*time.Millisecond {
@@ -714,7 +715,7 @@ func TestInvalidWorldFilesAreRefused(t *testing.T) {
 		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: 10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: 10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},
 		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: {http_tokens: maybe}}\n", `http_tokens "maybe"; must be required or optional`},
 	} {
-		if _, err := awssim.ParseWorld([]byte(tc.yaml)); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := store.ParseWorld([]byte(tc.yaml)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want an error with %q", tc.name, err, tc.want)
 		}
 	}

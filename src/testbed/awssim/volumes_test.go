@@ -20,6 +20,7 @@ import (
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // disks records what happens to volumes on the machine.
@@ -91,7 +92,7 @@ type volumes struct {
 	covered map[string]bool
 }
 
-func startVolumes(t *testing.T, change func(*awssim.World)) *volumes {
+func startVolumes(t *testing.T, change func(*store.World)) *volumes {
 	t.Helper()
 	world := testWorld(t)
 	if change != nil {
@@ -321,9 +322,9 @@ func TestOverlapsAreRecorded(t *testing.T) {
 	if err := v.sim.ForgetOverlaps(); err != nil {
 		t.Fatal(err)
 	}
-	err := v.sim.Update(func(w *awssim.World) error {
-		volume := &w.Volumes[slices.IndexFunc(w.Volumes, func(v awssim.Volume) bool { return v.ID == id })]
-		volume.Attachments = append(volume.Attachments, awssim.Attachment{Instance: controlID, Device: device, State: "attached"})
+	err := v.sim.Update(func(w *store.World) error {
+		volume := &w.Volumes[slices.IndexFunc(w.Volumes, func(v store.Volume) bool { return v.ID == id })]
+		volume.Attachments = append(volume.Attachments, store.Attachment{Instance: controlID, Device: device, State: "attached"})
 		return nil
 	})
 	if err != nil {
@@ -346,7 +347,7 @@ func TestOverlapsAreRecorded(t *testing.T) {
 }
 
 func TestAttachVolumeRefuses(t *testing.T) {
-	v := startVolumes(t, func(w *awssim.World) {
+	v := startVolumes(t, func(w *store.World) {
 		w.Instances[1].Subnet = awssim.LabNodeSubnet(2)
 		a := w.Instances[1].Address.As4()
 		a[2] = 32
@@ -527,8 +528,8 @@ func TestCreateVolumeChecksLimits(t *testing.T) {
 
 // TestVolumeCallsWithFaults: what makes EC2's other calls fail or wait applies to those for volumes too.
 func TestVolumeCallsWithFaults(t *testing.T) {
-	v := startVolumes(t, func(w *awssim.World) {
-		w.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:AttachVolume", Burst: 1, Rate: 1}}
+	v := startVolumes(t, func(w *store.World) {
+		w.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:AttachVolume", Burst: 1, Rate: 1}}
 	})
 	inject := func(f awssim.Fault) {
 		t.Helper()
@@ -569,7 +570,7 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := startVolumes(t, func(w *awssim.World) {
+	v := startVolumes(t, func(w *store.World) {
 		if err := w.SetPolicy("kubernetes-control", content); err != nil {
 			t.Fatal(err)
 		}
@@ -647,7 +648,7 @@ func TestVolumePermissions(t *testing.T) {
 		{"Effect":"Allow","Action":"ec2:CreateTags","Resource":"arn:aws:ec2:*:*:volume/*","Condition":{"StringEquals":{"ec2:CreateAction":"CreateVolume"}}},
 		{"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DetachVolume","ec2:DeleteVolume"],"Resource":"arn:aws:ec2:*:*:volume/*","Condition":{"StringEquals":{"ec2:ResourceTag/` + clusterTag + `":"owned"}}},
 		{"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DetachVolume"],"Resource":"arn:aws:ec2:*:*:instance/*"}]}`
-	v := startVolumes(t, func(w *awssim.World) {
+	v := startVolumes(t, func(w *store.World) {
 		if err := w.SetPolicy("kubernetes-control", []byte(policy)); err != nil {
 			t.Fatal(err)
 		}
@@ -843,9 +844,9 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 		"not encrypted, not by default": {"", "", false, "available"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			v := startVolumes(t, func(w *awssim.World) {
-				w.KMSKeys = []awssim.KMSKey{{ARN: key, Alias: "alias/storage"}}
-				w.Encryption = awssim.Encryption{ByDefault: c.byDefault, DefaultKey: key}
+			v := startVolumes(t, func(w *store.World) {
+				w.KMSKeys = []store.KMSKey{{ARN: key, Alias: "alias/storage"}}
+				w.Encryption = store.Encryption{ByDefault: c.byDefault, DefaultKey: key}
 				if err := w.SetPolicy("kubernetes-control", fmt.Appendf(nil, policy, c.allowed)); err != nil {
 					t.Fatal(err)
 				}
@@ -864,11 +865,11 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 }
 
 func TestWorldRefusesWrongVolumes(t *testing.T) {
-	for want, change := range map[string]func(*awssim.World){
-		"attach -1s; must be positive":          func(w *awssim.World) { w.Settings.Volumes.Attach = awssim.Duration(-time.Second) },
-		`id "disk-1"; must start with vol-`:     func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "disk-1", Size: 1}} },
-		"vol-1: size 0; must be at least 1 GiB": func(w *awssim.World) { w.Volumes = []awssim.Volume{{ID: "vol-1"}} },
-		`snapshots: duplicate id "snap-1"`:      func(w *awssim.World) { w.Snapshots = []awssim.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}} },
+	for want, change := range map[string]func(*store.World){
+		"attach -1s; must be positive":          func(w *store.World) { w.Settings.Volumes.Attach = store.Duration(-time.Second) },
+		`id "disk-1"; must start with vol-`:     func(w *store.World) { w.Volumes = []store.Volume{{ID: "disk-1", Size: 1}} },
+		"vol-1: size 0; must be at least 1 GiB": func(w *store.World) { w.Volumes = []store.Volume{{ID: "vol-1"}} },
+		`snapshots: duplicate id "snap-1"`:      func(w *store.World) { w.Snapshots = []store.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}} },
 	} {
 		world := testWorld(t)
 		change(world)

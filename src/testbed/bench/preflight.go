@@ -24,6 +24,7 @@ import (
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 const (
@@ -256,11 +257,11 @@ func workerAddress(n int) netip.Addr {
 // simulator simulates an AWS in which the workers pass, with the generated IAM policy.
 func (c *crowd) simulator() (*awssim.Simulator, error) {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: crowdCluster})
-	world.Settings.Throttle = []awssim.ThrottleRule{{Action: "ec2:*", Burst: c.burst, Rate: c.rate}}
+	world.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:*", Burst: c.burst, Rate: c.rate}}
 	for n := range c.workers {
-		world.Instances = append(world.Instances, awssim.Instance{
+		world.Instances = append(world.Instances, store.Instance{
 			ID: workerID(n), Subnet: awssim.LabNodeSubnet(1), Address: workerAddress(n), SecurityGroups: []string{awssim.LabSecurityGroup},
-			InstanceProfile: "kubernetes-worker", Tags: awssim.Tags{aws.TagPrefix + crowdCluster: "shared"},
+			InstanceProfile: "kubernetes-worker", Tags: store.Tags{aws.TagPrefix + crowdCluster: "shared"},
 		})
 	}
 	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: preflight.Worker, Cluster: crowdCluster})

@@ -17,6 +17,7 @@ import (
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // newBucket starts a simulation of AWS with a bucket whose user has these permissions below prod/.
@@ -24,7 +25,7 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 	t.Helper()
 	world := accounts.World("prod")
 	world.Buckets = []string{"snapshots"}
-	world.StaticKeys = append(world.StaticKeys, awssim.StaticKey{AccessKeyID: "AKIASNAPSHOTS", SecretAccessKey: "secret", User: "snapshots", Policies: []iam.Policy{{
+	world.StaticKeys = append(world.StaticKeys, store.StaticKey{AccessKeyID: "AKIASNAPSHOTS", SecretAccessKey: "secret", User: "snapshots", Policies: []iam.Policy{{
 		Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}}},
 	}}})
 	sim, err := awssim.New(world, awssim.Options{})

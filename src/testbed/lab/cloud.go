@@ -18,6 +18,7 @@ import (
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/dns"
 	"kubernetes-release/testbed/lab/network"
@@ -47,14 +48,14 @@ type cloudSettings struct {
 
 // world returns the account that the simulator starts with. The roles of its VMs have the policies that operators attach, and
 // nothing else.
-func (c cloudSettings) world(number int) (*awssim.World, error) {
+func (c cloudSettings) world(number int) (*store.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
 	if c.PodNetwork != "" {
 		pods, err := netip.ParsePrefix(c.PodNetwork)
 		if err != nil {
 			return nil, fmt.Errorf("pod network: %w", err)
 		}
-		world.RoutePods(c.Cluster, pods)
+		awssim.RoutePods(world, c.Cluster, pods)
 	}
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
 		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.PodNetwork != "", Storage: c.Storage, CloudConfig: []byte(c.CloudConfig)})

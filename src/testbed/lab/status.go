@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director"
@@ -48,7 +48,7 @@ type cluster struct {
 type cloudResources struct {
 	loadBalancers []loadBalancer
 	volumes       []string
-	overlaps      []awssim.Overlap
+	overlaps      []store.Overlap
 	err           error
 }
 
@@ -195,7 +195,7 @@ func nodeState(node corev1.Node) string {
 // readCloud asks the simulated cloud for what the cluster has there.
 func readCloud(ctx context.Context, url string) cloudResources {
 	var world struct {
-		awssim.World
+		store.World
 		Volumes []struct {
 			ID string `json:"id"`
 		} `json:"volumes"`
@@ -218,7 +218,7 @@ func readCloud(ctx context.Context, url string) cloudResources {
 }
 
 // serviceOf returns the Service that a load balancer belongs to, by the tag that the cloud controller sets.
-func serviceOf(tags awssim.Tags) string {
+func serviceOf(tags store.Tags) string {
 	if name := tags["kubernetes.io/service-name"]; name != "" {
 		return name
 	}

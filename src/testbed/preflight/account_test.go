@@ -18,11 +18,12 @@ import (
 
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 )
 
 // emptyAccount is an account with a VPC and a Director, where nobody has prepared anything for a cluster.
-func emptyAccount() *awssim.World {
+func emptyAccount() *store.World {
 	world := awssim.EmptyWorld(netip.MustParsePrefix("127.0.0.0/16"))
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20") // so that 127.0.0.1 can be an instance
 	return world
@@ -48,7 +49,7 @@ func variablesFile(t *testing.T) string {
 }
 
 // simulateAccount starts the simulator for an operator.
-func simulateAccount(t *testing.T, world *awssim.World) (*awssim.Simulator, string) {
+func simulateAccount(t *testing.T, world *store.World) (*awssim.Simulator, string) {
 	t.Helper()
 	sim, err := awssim.New(world, awssim.Options{})
 	if err != nil {
@@ -149,7 +150,7 @@ func TestPrepareAccount(t *testing.T) {
 			t.Errorf("the Director cannot create a VM with %s: %v", profile, err)
 			continue
 		}
-		if err := sim.Update(func(w *awssim.World) error {
+		if err := sim.Update(func(w *store.World) error {
 			for i := range w.Instances {
 				if w.Instances[i].ID == id {
 					w.Instances[i].Address = netip.MustParseAddr("127.0.0.1") // where the calls of this test come from
@@ -164,7 +165,7 @@ func TestPrepareAccount(t *testing.T) {
 		if code, stdout, stderr := invoke(t, config); code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings") {
 			t.Errorf("preflight of %s: exit code %d\n%s\n%s", role, code, stdout, stderr)
 		}
-		if err := sim.Update(func(w *awssim.World) error { w.Instances = nil; return nil }); err != nil {
+		if err := sim.Update(func(w *store.World) error { w.Instances = nil; return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -191,7 +192,7 @@ func TestPrepareWithoutPassRole(t *testing.T) {
 	if code, stdout, stderr := prepare(t, file); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	if err := sim.Update(func(w *awssim.World) error { w.StaticKeys[1].Inline = nil; return nil }); err != nil {
+	if err := sim.Update(func(w *store.World) error { w.StaticKeys[1].Inline = nil; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := launch(t, url, "kubernetes-control", awssim.DirectorSecurityGroup); err == nil || !strings.Contains(err.Error(), "UnauthorizedOperation") {
@@ -253,24 +254,24 @@ func TestCheckAccount(t *testing.T) {
 		Effect: "Deny", Action: iam.Strings{"ec2:AttachVolume"}, Resource: iam.Strings{"*"},
 	}}}
 	for name, c := range map[string]struct {
-		change func(*awssim.World)
+		change func(*store.World)
 		want   string
 	}{
-		"another policy denies": {func(w *awssim.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume"},
-		"no PassRole":           {func(w *awssim.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role kubernetes-worker"},
-		"a tag is missing":      {func(w *awssim.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
-		"another zone":          {func(w *awssim.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
-		"another CIDR":          {func(w *awssim.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
-		"a full subnet":         {func(w *awssim.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
-		"no outgoing traffic":   {func(w *awssim.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP 443"},
-		"a closed port":         {func(w *awssim.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the Director's NATS"},
+		"another policy denies": {func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume"},
+		"no PassRole":           {func(w *store.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role kubernetes-worker"},
+		"a tag is missing":      {func(w *store.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
+		"another zone":          {func(w *store.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
+		"another CIDR":          {func(w *store.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
+		"a full subnet":         {func(w *store.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
+		"no outgoing traffic":   {func(w *store.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP 443"},
+		"a closed port":         {func(w *store.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the Director's NATS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(good)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var w awssim.World
+			var w store.World
 			if err := json.Unmarshal(text, &w); err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ import (
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // rightAccount is an account that passes.
@@ -39,13 +40,13 @@ func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
 	return a
 }
 
-func copyOfWorld(t testing.TB, a *accounts.Account) *awssim.World {
+func copyOfWorld(t testing.TB, a *accounts.Account) *store.World {
 	t.Helper()
 	content, err := json.Marshal(a.World)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := awssim.ParseWorld(content)
+	w, err := store.ParseWorld(content)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +149,7 @@ func (s simulated) operatorKnows() func(string) string {
 		case "CIDR_BLOCK":
 			for ; ; network++ {
 				block := fmt.Sprintf("127.77.%d.0/24", network)
-				if !slices.ContainsFunc(s.World().Subnets, func(subnet awssim.Subnet) bool { return subnet.CIDR.String() == block }) {
+				if !slices.ContainsFunc(s.World().Subnets, func(subnet store.Subnet) bool { return subnet.CIDR.String() == block }) {
 					network++
 					return block
 				}
@@ -161,7 +162,7 @@ func (s simulated) operatorKnows() func(string) string {
 }
 
 // nothingOpened compares an account with the right one, and with the broken one what others use.
-func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
+func nothingOpened(t *testing.T, right, broken, now *store.World) {
 	t.Helper()
 	for _, s := range right.Subnets {
 		if isPublic(now, s.ID) && !isPublic(right, s.ID) {
@@ -169,7 +170,7 @@ func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
 		}
 	}
 	for _, table := range now.RouteTables {
-		if table.Main && slices.ContainsFunc(table.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") }) {
+		if table.Main && slices.ContainsFunc(table.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") }) {
 			t.Errorf("the main route table %s has got a route to the internet", table.ID)
 		}
 	}
@@ -205,12 +206,12 @@ func nothingOpened(t *testing.T, right, broken, now *awssim.World) {
 }
 
 // withoutPods returns rules without those for the pod network, which a fix may add.
-func withoutPods(rules []awssim.Rule) []awssim.Rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r awssim.Rule) bool { return r.Protocol == "-1" && r.CIDR == accounts.PodNetwork })
+func withoutPods(rules []store.Rule) []store.Rule {
+	return slices.DeleteFunc(slices.Clone(rules), func(r store.Rule) bool { return r.Protocol == "-1" && r.CIDR == accounts.PodNetwork })
 }
 
 // narrower reports whether each statement of a role's policies is one of another role's.
-func narrower(role, than awssim.Role) bool {
+func narrower(role, than store.Role) bool {
 	if len(role.Policies) > 1 || len(role.Attached) > 0 {
 		return false
 	}
@@ -227,14 +228,14 @@ func withoutSid(s iam.Statement) iam.Statement {
 	return s
 }
 
-func policyText(r awssim.Role) string {
+func policyText(r store.Role) string {
 	content, _ := json.Marshal(r.Policies)
 	return string(content) + strings.Join(r.Attached, " ")
 }
 
 // isPublic reports whether the route table that applies to a subnet leads to an internet gateway.
-func isPublic(w *awssim.World, subnet string) bool {
-	var main, own *awssim.RouteTable
+func isPublic(w *store.World, subnet string) bool {
+	var main, own *store.RouteTable
 	for i := range w.RouteTables {
 		if w.RouteTables[i].Main {
 			main = &w.RouteTables[i]
@@ -246,7 +247,7 @@ func isPublic(w *awssim.World, subnet string) bool {
 	if own == nil {
 		own = main
 	}
-	return own != nil && slices.ContainsFunc(own.Routes, func(r awssim.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
+	return own != nil && slices.ContainsFunc(own.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
 }
 
 // TestRightAccountsPass: the accounts that TestAdviceLeadsToAPass breaks are right.
@@ -269,8 +270,8 @@ func TestCrowdedRole(t *testing.T) {
 		a.Config.Cluster = cluster
 		a.World = labWorld(cluster)
 		i := simulatedInstance(1, preflight.Control)
-		i.Tags = awssim.Tags{aws.TagPrefix + cluster: "shared"}
-		a.World.Instances = []awssim.Instance{i}
+		i.Tags = store.Tags{aws.TagPrefix + cluster: "shared"}
+		a.World.Instances = []store.Instance{i}
 		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
 		a.Role().Policies = map[string]iam.Policy{"other": filler}
 		sim := simulateWorld(t, a.World)
@@ -301,7 +302,7 @@ func TestEndpointFixes(t *testing.T) {
 		world := labWorld("prod")
 		accounts.MoveTo(world, region)
 		i := simulatedInstance(1, preflight.Control)
-		world.Instances = []awssim.Instance{i}
+		world.Instances = []store.Instance{i}
 		sim := simulateWorld(t, world)
 		// None of the three can be reached; IAM and STS can.
 		var conf strings.Builder
@@ -331,8 +332,8 @@ func TestEndpointFixes(t *testing.T) {
 				}
 				continue
 			}
-			at := slices.IndexFunc(now.SecurityGroups, func(g awssim.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
-			want := []awssim.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
+			at := slices.IndexFunc(now.SecurityGroups, func(g store.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
+			want := []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
 			if at < 0 || !reflect.DeepEqual(now.SecurityGroups[at].Ingress, want) || !e.PrivateDNS {
 				t.Errorf("%s: %+v does not let exactly the nodes connect", region, e)
 			}

@@ -14,29 +14,29 @@ import (
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
-	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // twoNodes is a cluster with a control VM, two workers, a worker of another cluster, one whose profile and role have different names,
 // and one that is stopped.
-func twoNodes(t *testing.T) (s simulated, control, worker, other, foreign, renamed, stopped awssim.Instance) {
+func twoNodes(t *testing.T) (s simulated, control, worker, other, foreign, renamed, stopped store.Instance) {
 	t.Helper()
 	control, worker, other = simulatedInstance(1, preflight.Control), simulatedInstance(2, preflight.Worker), simulatedInstance(3, preflight.Worker)
 	foreign, renamed, stopped = simulatedInstance(4, preflight.Worker), simulatedInstance(5, preflight.Worker), simulatedInstance(6, preflight.Worker)
-	foreign.Tags = awssim.Tags{"kubernetes.io/cluster/staging": "shared"}
+	foreign.Tags = store.Tags{"kubernetes.io/cluster/staging": "shared"}
 	renamed.InstanceProfile = "workers"
-	s = simulate(t, func(w *awssim.World) {
-		w.InstanceProfiles = append(w.InstanceProfiles, awssim.InstanceProfile{Name: "workers", Role: "kubernetes-worker"})
+	s = simulate(t, func(w *store.World) {
+		w.InstanceProfiles = append(w.InstanceProfiles, store.InstanceProfile{Name: "workers", Role: "kubernetes-worker"})
 		w.Instances = append(w.Instances, control, worker, other, foreign, renamed, stopped)
 	})
 	return s, control, worker, other, foreign, renamed, stopped
 }
 
-func nodeName(i awssim.Instance) string {
+func nodeName(i store.Instance) string {
 	return "ip-" + strings.ReplaceAll(i.Address.String(), ".", "-") + ".ec2.internal"
 }
 
-func prove(t *testing.T, s simulated, i awssim.Instance, cluster, request string, now time.Time) json.RawMessage {
+func prove(t *testing.T, s simulated, i store.Instance, cluster, request string, now time.Time) json.RawMessage {
 	t.Helper()
 	p := &aws.Provider{MetadataEndpoint: s.metadataFor(t, i.Address), Now: func() time.Time { return now }}
 	proof, err := p.NewProver(cluster).Prove(t.Context(), []byte(request))
@@ -122,10 +122,10 @@ func TestAdmit(t *testing.T) {
 	})
 	t.Run("stopped after it proved itself", func(t *testing.T) {
 		proof := prove(t, s, stopped, "prod", "request", now)
-		err := s.Update(func(w *awssim.World) error {
+		err := s.Update(func(w *store.World) error {
 			for i := range w.Instances {
 				if w.Instances[i].ID == stopped.ID {
-					w.Instances[i].State = awssim.Stopped
+					w.Instances[i].State = store.Stopped
 				}
 			}
 			return nil

@@ -8,6 +8,7 @@ import (
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // TestConfigurationAndPolicy judges a configuration and the policies together, as the simulator enforces them: with those that are
@@ -21,84 +22,84 @@ func TestConfigurationAndPolicy(t *testing.T) {
 	own := aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: awssim.LabVPC}
 	for name, test := range map[string]struct {
 		conf    string
-		prepare func(*awssim.World)
-		without func(*testing.T, *awssim.World) // makes it fail again
-		check   string                          // that then fails or warns
+		prepare func(*store.World)
+		without func(*testing.T, *store.World) // makes it fail again
+		check   string                         // that then fails or warns
 		warns   bool
 		found   string
 		unused  []string // actions that the policy for the configuration does not have
 	}{
 		"RouteTableID": {
 			conf: "RouteTableID = " + table, check: "other-permissions", found: "ec2:CreateRoute",
-			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RouteTableID, no such table": {
 			conf: "RouteTableID = " + table, check: "cloud-routes-table", found: "none",
-			without: func(_ *testing.T, w *awssim.World) { w.RouteTables[0].ID = "rtb-0a0b0c0d0e0f00008" },
+			without: func(_ *testing.T, w *store.World) { w.RouteTables[0].ID = "rtb-0a0b0c0d0e0f00008" },
 		},
 		"VPC of another one's policy": {
 			conf: "RouteTableID = " + table, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
-			without: func(_ *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *store.World) {
 				w.Roles[0].Policies = enforced(t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"})
 			},
 		},
 		"VPC and SubnetID": {
 			conf:  "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
 			check: "cloud-config-scope", found: awssim.LabVPC,
-			without: func(_ *testing.T, w *awssim.World) {
-				w.VPCs = append(w.VPCs, awssim.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.Subnets = append(w.Subnets, awssim.Subnet{ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a", CIDR: netip.MustParsePrefix("127.78.0.0/20")})
+			without: func(_ *testing.T, w *store.World) {
+				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
+				w.Subnets = append(w.Subnets, store.Subnet{ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a", CIDR: netip.MustParsePrefix("127.78.0.0/20")})
 				w.Instances[0].Subnet, w.Instances[0].Address, w.Instances[0].SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
 			},
 		},
 		"ElbSecurityGroup": {
 			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "InvalidGroup.NotFound",
-			prepare: func(w *awssim.World) {
-				w.SecurityGroups = append(w.SecurityGroups, awssim.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
+			prepare: func(w *store.World) {
+				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
 			},
-			without: func(_ *testing.T, w *awssim.World) { w.SecurityGroups = w.SecurityGroups[:1] },
+			without: func(_ *testing.T, w *store.World) { w.SecurityGroups = w.SecurityGroups[:1] },
 			unused:  []string{"ec2:CreateSecurityGroup", "ec2:CreateTags", "ec2:DeleteSecurityGroup"},
 		},
 		"ElbSecurityGroup of another VPC": {
 			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "belongs to vpc-2",
-			prepare: func(w *awssim.World) {
-				w.VPCs = append(w.VPCs, awssim.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.SecurityGroups = append(w.SecurityGroups, awssim.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
+			prepare: func(w *store.World) {
+				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
+				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
 			},
-			without: func(_ *testing.T, w *awssim.World) { w.SecurityGroups[1].VPC = "vpc-2" },
+			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[1].VPC = "vpc-2" },
 		},
 		"DisableSecurityGroupIngress": {
 			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true, found: "none",
-			prepare: func(w *awssim.World) {
-				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, awssim.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"})
+			prepare: func(w *store.World) {
+				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, store.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"})
 			},
-			without: func(_ *testing.T, w *awssim.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
+			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
 		},
 		"DisableSecurityGroupIngress and ElbSecurityGroup": {
 			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancer, check: "node-ports", warns: true, found: "none",
-			prepare: func(w *awssim.World) {
-				w.SecurityGroups = append(w.SecurityGroups, awssim.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
-				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, awssim.Rule{Protocol: "-1", Group: balancer})
+			prepare: func(w *store.World) {
+				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
+				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, store.Rule{Protocol: "-1", Group: balancer})
 			},
-			without: func(_ *testing.T, w *awssim.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
+			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
 			unused:  []string{"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:CreateSecurityGroup"},
 		},
 		"RoleARN, trust": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(_ *testing.T, w *awssim.World) { w.Roles[2].TrustedBy = nil },
+			without: func(_ *testing.T, w *store.World) { w.Roles[2].TrustedBy = nil },
 			unused:  []string{"ec2:CreateSecurityGroup", "elasticloadbalancing:CreateLoadBalancer"},
 		},
 		"RoleARN, permission to assume": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
-			without: func(_ *testing.T, w *awssim.World) { w.Roles[0].Policies = enforced(t, own) },
+			without: func(_ *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RoleARN, permissions of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions", found: "ec2:DescribeInstances",
-			without: func(_ *testing.T, w *awssim.World) { w.Roles[2].Policies = nil },
+			without: func(_ *testing.T, w *store.World) { w.Roles[2].Policies = nil },
 		},
 		"RoleARN, load balancers of the role": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions", found: "no policy",
-			without: func(_ *testing.T, w *awssim.World) {
+			without: func(_ *testing.T, w *store.World) {
 				w.Roles[2].Policies = enforced(t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
 					CloudConfig: []byte("[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
 			},
@@ -112,13 +113,13 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			run := func(without bool) (*preflight.Report, preflight.Result) {
 				i := simulatedInstance(1, preflight.Control)
 				i.SourceDestCheck = &off
-				sim := simulate(t, func(w *awssim.World) {
-					w.Instances = []awssim.Instance{i}
+				sim := simulate(t, func(w *store.World) {
+					w.Instances = []store.Instance{i}
 					w.Roles[0].Policies = enforced(t, configured)
 					if strings.Contains(conf, "RoleARN") {
 						other := configured
 						other.AssumedRole = true
-						w.Roles = append(w.Roles, awssim.Role{Name: "ccm", Policies: enforced(t, other), TrustedBy: []string{"arn:aws:iam::" + awssim.LabAccount + ":root"}})
+						w.Roles = append(w.Roles, store.Role{Name: "ccm", Policies: enforced(t, other), TrustedBy: []string{"arn:aws:iam::" + awssim.LabAccount + ":root"}})
 					}
 					if test.prepare != nil {
 						test.prepare(w)

@@ -20,6 +20,7 @@ import (
 	"kubernetes-release/internal/awscli"
 	"kubernetes-release/node"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // programs is a folder with the program that ships.
@@ -48,15 +49,15 @@ var build = sync.OnceValue(func() error {
 })
 
 // simulateThisMachine starts the AWS simulator with one instance, which the processes of this test act as.
-func simulateThisMachine(t *testing.T, change func(*awssim.Instance)) {
+func simulateThisMachine(t *testing.T, change func(*store.Instance)) {
 	t.Helper()
 	// Connections to loopback come from 127.0.0.1, so that must be the instance's address.
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: "prod"})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
-	i := awssim.Instance{ID: "i-0123456789abcdef0", Subnet: world.Subnets[0].ID, Address: netip.MustParseAddr("127.0.0.1"),
-		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-control", Tags: awssim.Tags{"kubernetes.io/cluster/prod": "shared"}}
+	i := store.Instance{ID: "i-0123456789abcdef0", Subnet: world.Subnets[0].ID, Address: netip.MustParseAddr("127.0.0.1"),
+		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-control", Tags: store.Tags{"kubernetes.io/cluster/prod": "shared"}}
 	change(&i)
-	world.Instances = []awssim.Instance{i}
+	world.Instances = []store.Instance{i}
 	sim, err := awssim.New(world, awssim.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +100,7 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
 
 func TestPasses(t *testing.T) {
-	simulateThisMachine(t, func(*awssim.Instance) {})
+	simulateThisMachine(t, func(*store.Instance) {})
 	dir := t.TempDir()
 	identity, report, log := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json"), filepath.Join(dir, "log")
 	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--report", report, "--log", log)
@@ -129,7 +130,7 @@ func TestPasses(t *testing.T) {
 }
 
 func TestFails(t *testing.T) {
-	simulateThisMachine(t, func(i *awssim.Instance) { i.Tags = awssim.Tags{"Name": "control/0"} })
+	simulateThisMachine(t, func(i *store.Instance) { i.Tags = store.Tags{"Name": "control/0"} })
 	identity := filepath.Join(t.TempDir(), "node.json")
 	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--output", "json")
 	if code != 1 || !json.Valid([]byte(stdout)) {
@@ -156,8 +157,8 @@ func TestFails(t *testing.T) {
 
 // TestOutputContainsNoCredentials searches everything that a run writes for the role's credentials, with and without failures.
 func TestOutputContainsNoCredentials(t *testing.T) {
-	for _, tags := range []awssim.Tags{{"kubernetes.io/cluster/prod": "shared"}, nil} {
-		simulateThisMachine(t, func(i *awssim.Instance) { i.Tags = tags })
+	for _, tags := range []store.Tags{{"kubernetes.io/cluster/prod": "shared"}, nil} {
+		simulateThisMachine(t, func(i *store.Instance) { i.Tags = tags })
 		dir := t.TempDir()
 		_, stdout, stderr := invoke(t, good, "--thorough", "--node-identity", filepath.Join(dir, "node.json"), "--report", filepath.Join(dir, "report.json"), "--log", filepath.Join(dir, "log"))
 		written := map[string]string{"stdout": stdout, "stderr": stderr}

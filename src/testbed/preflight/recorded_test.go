@@ -9,7 +9,7 @@ import (
 
 	"kubernetes-release/cloud/aws"
 	"kubernetes-release/preflight"
-	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // recordedActions is what the simulator saw the programs of this release call, by program. The policies are compared with it.
@@ -20,10 +20,10 @@ func TestRecordedPreflight(t *testing.T) {
 	seen := map[string]bool{}
 	for _, role := range both {
 		i := simulatedInstance(1, role)
-		sim := simulate(t, func(w *awssim.World) {
-			w.Instances = []awssim.Instance{i}
+		sim := simulate(t, func(w *store.World) {
+			w.Instances = []store.Instance{i}
 			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
-			w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+			w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 			generated(t, w)
 		})
 		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {

@@ -25,6 +25,7 @@ import (
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // simulated is a running simulator of AWS.
@@ -35,17 +36,17 @@ type simulated struct {
 }
 
 // simulate starts the simulator with the lab's world after the given change, and points the SDK at it.
-func simulate(t testing.TB, change func(*awssim.World)) simulated {
+func simulate(t testing.TB, change func(*store.World)) simulated {
 	t.Helper()
 	world := labWorld("prod")
 	change(world)
 	return simulateWorld(t, world)
 }
 
-func labWorld(cluster string) *awssim.World { return accounts.World(cluster) }
+func labWorld(cluster string) *store.World { return accounts.World(cluster) }
 
 // simulateWorld starts the simulator and points the SDK at it.
-func simulateWorld(t testing.TB, world *awssim.World) simulated {
+func simulateWorld(t testing.TB, world *store.World) simulated {
 	t.Helper()
 	record := filepath.Join(t.TempDir(), "calls.jsonl")
 	sim, err := awssim.New(world, awssim.Options{RecordFile: record})
@@ -83,17 +84,17 @@ func (s simulated) metadataFor(t testing.TB, address netip.Addr) string {
 }
 
 // simulatedInstance returns the nth instance, in the first zone.
-func simulatedInstance(n int, role preflight.Role) awssim.Instance {
+func simulatedInstance(n int, role preflight.Role) store.Instance {
 	return accounts.Instance(n, role, "prod")
 }
 
-func (s simulated) run(t testing.TB, i awssim.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+func (s simulated) run(t testing.TB, i store.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
 	t.Helper()
 	return s.runConfigured(t, i, role, "", change)
 }
 
 // runConfigured runs with a configuration file of the cloud controller.
-func (s simulated) runConfigured(t testing.TB, i awssim.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+func (s simulated) runConfigured(t testing.TB, i store.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
 	t.Helper()
 	p := &aws.Provider{
 		MetadataEndpoint: s.metadataFor(t, i.Address),
@@ -122,7 +123,7 @@ func (s simulated) runConfigured(t testing.TB, i awssim.Instance, role preflight
 }
 
 // generated replaces the policies of the simulator's roles by those that this package generates, without the given actions.
-func generated(t testing.TB, w *awssim.World, without ...string) {
+func generated(t testing.TB, w *store.World, without ...string) {
 	t.Helper()
 	for i := range w.Roles {
 		role := preflight.Role(strings.TrimPrefix(w.Roles[i].Name, "kubernetes-"))
@@ -168,10 +169,10 @@ func TestSimulatedAWS(t *testing.T) {
 			i := simulatedInstance(1, test.role)
 			off := false
 			i.SourceDestCheck = &off
-			sim := simulate(t, func(w *awssim.World) {
-				w.Instances = []awssim.Instance{i}
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
 				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
-				w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+				w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 				generated(t, w)
 			})
 			before, _ := json.Marshal(sim.World())
@@ -256,10 +257,10 @@ func TestMissingPermissions(t *testing.T) {
 		for _, actions := range removals(t, role) {
 			t.Run(string(role)+" "+actions[0], func(t *testing.T) {
 				i := simulatedInstance(1, role)
-				sim := simulate(t, func(w *awssim.World) {
-					w.Instances = []awssim.Instance{i}
+				sim := simulate(t, func(w *store.World) {
+					w.Instances = []store.Instance{i}
 					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
-					w.Encryption = awssim.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
 					generated(t, w, actions...)
 				})
 				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
@@ -303,8 +304,8 @@ func TestMissingPermissions(t *testing.T) {
 // TestRoleWithPath: the generated policy lets a role read its own path, which instance metadata does not contain.
 func TestRoleWithPath(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
-	sim := simulate(t, func(w *awssim.World) {
-		w.Instances = []awssim.Instance{i}
+	sim := simulate(t, func(w *store.World) {
+		w.Instances = []store.Instance{i}
 		generated(t, w)
 		for n := range w.Roles {
 			w.Roles[n].Path = "/teams/platform/"
@@ -323,24 +324,24 @@ func TestRoleWithPath(t *testing.T) {
 
 func TestSimulatedMistakes(t *testing.T) {
 	for name, test := range map[string]struct {
-		change func(*awssim.World, *awssim.Instance)
+		change func(*store.World, *store.Instance)
 		check  string
 	}{
-		"untagged instance": {func(_ *awssim.World, i *awssim.Instance) { i.Tags = nil }, "instance-cluster-tag"},
-		"no profile":        {func(_ *awssim.World, i *awssim.Instance) { i.InstanceProfile = "" }, "instance-profile"},
-		"profile, no role":  {func(w *awssim.World, _ *awssim.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
-		"unusable role":     {func(_ *awssim.World, i *awssim.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
-		"metadata off":      {func(_ *awssim.World, i *awssim.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
-		"clock":             {func(w *awssim.World, _ *awssim.Instance) { w.Settings.ClockOffset = awssim.Duration(20 * time.Minute) }, "clock"},
-		"node subnet":       {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
-		"public subnet":     {func(w *awssim.World, _ *awssim.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
-		"no internet":       {func(w *awssim.World, _ *awssim.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
+		"untagged instance": {func(_ *store.World, i *store.Instance) { i.Tags = nil }, "instance-cluster-tag"},
+		"no profile":        {func(_ *store.World, i *store.Instance) { i.InstanceProfile = "" }, "instance-profile"},
+		"profile, no role":  {func(w *store.World, _ *store.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
+		"unusable role":     {func(_ *store.World, i *store.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
+		"metadata off":      {func(_ *store.World, i *store.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
+		"clock":             {func(w *store.World, _ *store.Instance) { w.Settings.ClockOffset = store.Duration(20 * time.Minute) }, "clock"},
+		"node subnet":       {func(w *store.World, _ *store.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
+		"public subnet":     {func(w *store.World, _ *store.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
+		"no internet":       {func(w *store.World, _ *store.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := simulatedInstance(1, preflight.Control)
-			sim := simulate(t, func(w *awssim.World) {
+			sim := simulate(t, func(w *store.World) {
 				test.change(w, &i)
-				w.Instances = []awssim.Instance{i}
+				w.Instances = []store.Instance{i}
 			})
 			r := sim.run(t, i, preflight.Control, nil)
 			if got := result(r, test.check); got.Status != preflight.Failed {
@@ -355,11 +356,11 @@ func TestSimulatedMistakes(t *testing.T) {
 func TestProbesTheTaggedGroup(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
 	i.SecurityGroups = []string{"sg-00000000000000001", awssim.LabSecurityGroup}
-	sim := simulate(t, func(w *awssim.World) {
+	sim := simulate(t, func(w *store.World) {
 		other := w.SecurityGroups[0]
 		other.ID, other.Name, other.Tags = i.SecurityGroups[0], "other", nil
 		w.SecurityGroups = append(w.SecurityGroups, other)
-		w.Instances = []awssim.Instance{i}
+		w.Instances = []store.Instance{i}
 		generated(t, w)
 	})
 	r := sim.run(t, i, preflight.Control, nil)

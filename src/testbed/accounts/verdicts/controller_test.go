@@ -24,6 +24,7 @@ import (
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/accounts"
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 var (
@@ -213,8 +214,8 @@ func (r *realRun) outcome(t *testing.T) (done bool, err error) {
 			return false, fmt.Errorf("the service %s has no load balancer", s.Name)
 		}
 	}
-	if r.account.Config.ConfigureCloudRoutes && !slices.ContainsFunc(r.sim.World().RouteTables, func(table awssim.RouteTable) bool {
-		return slices.ContainsFunc(table.Routes, func(route awssim.Route) bool { return strings.HasPrefix(route.Destination, "10.200.") })
+	if r.account.Config.ConfigureCloudRoutes && !slices.ContainsFunc(r.sim.World().RouteTables, func(table store.RouteTable) bool {
+		return slices.ContainsFunc(table.Routes, func(route store.Route) bool { return strings.HasPrefix(route.Destination, "10.200.") })
 	}) {
 		return false, errors.New("there is no pod route")
 	}

@@ -15,6 +15,7 @@ import (
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/awssim/device"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 // shutdownTimeout is how long requests can take to finish after a signal.
@@ -69,9 +70,9 @@ func (s server) run(ctx context.Context) error {
 }
 
 // startWorld reads the world file; with a state file to resume from, none is needed.
-func (s server) startWorld() (*awssim.World, error) {
+func (s server) startWorld() (*store.World, error) {
 	if s.world != "" {
-		return awssim.LoadWorld(s.world)
+		return store.LoadWorld(s.world)
 	}
 	if _, err := os.Stat(s.state); s.state == "" || err != nil {
 		return nil, cli.Usagef("--world is required; awssim world prints a world file")

@@ -1,0 +1,245 @@
+package iamapi
+
+import (
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"kubernetes-release/testbed/awssim/api"
+	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/awssim/wire"
+)
+
+// IAM's limits on characters of policies without whitespace.
+const (
+	maxInlinePolicies = 10240 // all inline policies of a role
+	maxManagedPolicy  = 6144
+)
+
+// listing is an action that changes nothing and has resource-level permissions, on a role.
+func listing[Out any](fn func(*api.Call, *store.Role) (Out, error)) api.Operation {
+	return api.Operation{Run: func(c *api.Call, form url.Values) (any, error) {
+		var in struct {
+			RoleName string
+			MaxItems int
+		}
+		if err := wire.Decode(form, wire.Query, &in); err != nil {
+			return nil, err
+		}
+		role, err := role(c, in.RoleName)
+		if err != nil {
+			return nil, err
+		}
+		return fn(c, role)
+	}}
+}
+
+// role finds a role and checks the permission.
+func role(c *api.Call, name string) (*store.Role, error) {
+	role := store.Find(c.Roles, name)
+	arn := c.ARN("iam", "", "role/"+name)
+	if role != nil {
+		arn = c.RoleARN(*role)
+	}
+	if err := c.Allow(api.Target{ARN: arn}); err != nil {
+		return nil, err
+	}
+	if role == nil {
+		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", name)
+	}
+	return role, nil
+}
+
+// parsePolicy reads a document of a request.
+func parsePolicy(document string) (iam.Policy, error) {
+	var p iam.Policy
+	if err := json.Unmarshal([]byte(document), &p); err != nil {
+		return p, api.Errorf("MalformedPolicyDocument", "Syntax errors in policy.")
+	}
+	if err := p.Validate(); err != nil {
+		return p, api.Errorf("MalformedPolicyDocument", "%v", err)
+	}
+	return p, nil
+}
+
+// characters counts what IAM counts: everything but whitespace.
+func characters(document string) int {
+	return utf8.RuneCountInString(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return -1
+		}
+		return r
+	}, document))
+}
+
+type putRolePolicyInput struct{ RoleName, PolicyName, PolicyDocument string }
+
+func putRolePolicy(c *api.Call, in putRolePolicyInput) (*api.Nothing, error) {
+	role, err := role(c, in.RoleName)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := parsePolicy(in.PolicyDocument)
+	if err != nil {
+		return nil, err
+	}
+	total := characters(in.PolicyDocument)
+	for name, other := range role.Policies {
+		if content, err := json.Marshal(other); err == nil && name != in.PolicyName {
+			total += characters(string(content))
+		}
+	}
+	if total > maxInlinePolicies {
+		return nil, &wire.Error{Code: "LimitExceeded", Message: "Maximum policy size of 10240 bytes exceeded for role " + role.Name, Status: 409}
+	}
+	if role.Policies == nil {
+		role.Policies = map[string]iam.Policy{}
+	}
+	role.Policies[in.PolicyName] = policy
+	return &api.Nothing{}, nil
+}
+
+type createPolicyInput struct{ PolicyName, PolicyDocument string }
+
+type createPolicyOutput struct {
+	Policy struct{ PolicyName, PolicyId, Arn string }
+}
+
+func createPolicy(c *api.Call, in createPolicyInput) (*createPolicyOutput, error) {
+	arn := c.ARN("iam", "", "policy/"+in.PolicyName)
+	if err := c.Allow(api.Target{ARN: arn}); err != nil {
+		return nil, err
+	}
+	if characters(in.PolicyDocument) > maxManagedPolicy {
+		return nil, &wire.Error{Code: "LimitExceeded", Message: "Cannot exceed quota for PolicySize: 6144", Status: 409}
+	}
+	policy, err := parsePolicy(in.PolicyDocument)
+	if err != nil {
+		return nil, err
+	}
+	if store.Find(c.ManagedPolicies, arn) != nil {
+		return nil, &wire.Error{Code: "EntityAlreadyExists", Message: "A policy called " + in.PolicyName + " already exists. Duplicate names are not allowed.", Status: 409}
+	}
+	c.ManagedPolicies = append(c.ManagedPolicies, store.ManagedPolicy{ARN: arn, Document: policy})
+	out := &createPolicyOutput{}
+	out.Policy.PolicyName, out.Policy.PolicyId, out.Policy.Arn = in.PolicyName, c.UniqueID("ANPA", in.PolicyName), arn
+	return out, nil
+}
+
+type attachRolePolicyInput struct{ RoleName, PolicyArn string }
+
+func attachRolePolicy(c *api.Call, in attachRolePolicyInput) (*api.Nothing, error) {
+	role, err := role(c, in.RoleName)
+	if err != nil {
+		return nil, err
+	}
+	if store.Find(c.ManagedPolicies, in.PolicyArn) == nil {
+		return nil, api.Errorf("NoSuchEntity", "Policy %s does not exist or is not attachable.", in.PolicyArn)
+	}
+	if !slices.Contains(role.Attached, in.PolicyArn) {
+		role.Attached = append(role.Attached, in.PolicyArn)
+	}
+	return &api.Nothing{}, nil
+}
+
+type listRolePoliciesOutput struct {
+	IsTruncated bool
+	PolicyNames []string `xml:"PolicyNames>member"`
+}
+
+func listRolePolicies(_ *api.Call, role *store.Role) (*listRolePoliciesOutput, error) {
+	return &listRolePoliciesOutput{PolicyNames: store.SortedKeys(role.Policies)}, nil
+}
+
+type attachedPolicy struct{ PolicyName, PolicyArn string }
+
+type listAttachedRolePoliciesOutput struct {
+	IsTruncated      bool
+	AttachedPolicies []attachedPolicy `xml:"AttachedPolicies>member"`
+}
+
+func listAttachedRolePolicies(_ *api.Call, role *store.Role) (*listAttachedRolePoliciesOutput, error) {
+	out := &listAttachedRolePoliciesOutput{}
+	for _, arn := range role.Attached {
+		out.AttachedPolicies = append(out.AttachedPolicies, attachedPolicy{arn[strings.LastIndex(arn, "/")+1:], arn})
+	}
+	return out, nil
+}
+
+type addRoleInput struct{ InstanceProfileName, RoleName string }
+
+func addRoleToInstanceProfile(c *api.Call, in addRoleInput) (*api.Nothing, error) {
+	if err := c.Allow(api.Target{ARN: c.ProfileARN(in.InstanceProfileName)}); err != nil {
+		return nil, err
+	}
+	profile := store.Find(c.InstanceProfiles, in.InstanceProfileName)
+	switch {
+	case profile == nil:
+		return nil, api.Errorf("NoSuchEntity", "Instance Profile %s cannot be found.", in.InstanceProfileName)
+	case store.Find(c.Roles, in.RoleName) == nil:
+		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", in.RoleName)
+	case profile.Role != "":
+		return nil, &wire.Error{Code: "LimitExceeded", Message: "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1", Status: 409}
+	}
+	profile.Role = in.RoleName
+	return &api.Nothing{}, nil
+}
+
+// trust is the part of a trust policy that matters here.
+type trust struct {
+	Version   string
+	Statement []struct {
+		Effect    string
+		Principal struct{ Service iam.Strings }
+		Action    iam.Strings
+	}
+}
+
+// ec2Service is EC2's name in trust policies.
+func ec2Service(w *store.World) string {
+	if w.Partition == "aws-cn" {
+		return "ec2.amazonaws.com.cn"
+	}
+	return "ec2.amazonaws.com"
+}
+
+func trustPolicy(w *store.World, role *store.Role) string {
+	service := ec2Service(w)
+	if role.Untrusted {
+		service = "lambda.amazonaws.com"
+	}
+	return `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"` + service + `"},"Action":"sts:AssumeRole"}]}`
+}
+
+type updateAssumeRolePolicyInput struct{ RoleName, PolicyDocument string }
+
+func updateAssumeRolePolicy(c *api.Call, in updateAssumeRolePolicyInput) (*api.Nothing, error) {
+	role, err := role(c, in.RoleName)
+	if err != nil {
+		return nil, err
+	}
+	untrusted, err := untrusted(c.World, in.PolicyDocument)
+	if err != nil {
+		return nil, err
+	}
+	role.Untrusted = untrusted
+	return &api.Nothing{}, nil
+}
+
+// untrusted reports whether a trust policy does not let EC2 assume the role.
+func untrusted(w *store.World, document string) (bool, error) {
+	var t trust
+	if err := json.Unmarshal([]byte(document), &t); err != nil || len(t.Statement) == 0 {
+		return false, api.Errorf("MalformedPolicyDocument", "This policy contains invalid Json")
+	}
+	for _, s := range t.Statement {
+		if s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") && slices.Contains(s.Principal.Service, ec2Service(w)) {
+			return false, nil
+		}
+	}
+	return true, nil
+}

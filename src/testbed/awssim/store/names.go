@@ -1,0 +1,50 @@
+package store
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Clone returns a deep, validated copy of a world.
+func (w *World) Clone() (*World, error) {
+	data, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("copy world: %w", err)
+	}
+	return ParseWorld(data)
+}
+
+// CheckInterval is the interval to probe at, given the configured seconds.
+func (w *World) CheckInterval(seconds int) time.Duration {
+	return cmp.Or(time.Duration(w.Settings.HealthCheckInterval), time.Duration(seconds)*time.Second)
+}
+
+// SortedAddresses returns the addresses of a load balancer in order.
+func SortedAddresses(bySubnet map[string]netip.Addr) []netip.Addr {
+	var list []netip.Addr
+	for _, a := range bySubnet {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}
+
+// PrivateDNSName is the DNS name that EC2 gives to an address.
+func (w *World) PrivateDNSName(a netip.Addr) string {
+	domain := w.Region + ".compute.internal"
+	if w.Region == "us-east-1" {
+		domain = "ec2.internal"
+	}
+	return "ip-" + strings.ReplaceAll(a.String(), ".", "-") + "." + domain
+}
+
+// NewID returns a new id in EC2's form: a prefix and 17 hexadecimal digits.
+func (w *World) NewID(prefix string) string {
+	w.Serial++
+	return fmt.Sprintf("%s-%x", prefix, w.MAC("id", prefix, fmt.Sprint(w.Serial)))[:len(prefix)+18]
+}

@@ -1,0 +1,26 @@
+package store
+
+import (
+	"cmp"
+
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// RoleARN is the ARN of a role with its path.
+func (w *World) RoleARN(r Role) string {
+	return w.ARN("iam", "", "role"+cmp.Or(r.Path, "/")+r.Name)
+}
+
+// PoliciesOf are all policies of a role.
+func (w *World) PoliciesOf(role *Role) []iam.Policy {
+	var policies []iam.Policy
+	for _, name := range SortedKeys(role.Policies) {
+		policies = append(policies, role.Policies[name])
+	}
+	for _, arn := range role.Attached {
+		if p := Find(w.ManagedPolicies, arn); p != nil {
+			policies = append(policies, p.Document)
+		}
+	}
+	return policies
+}

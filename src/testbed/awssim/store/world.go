@@ -1,0 +1,479 @@
+// Package store is what exists in the simulated account and region, and how the parts of it belong together.
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"kubernetes-release/internal/duration"
+	"kubernetes-release/testbed/awssim/iam"
+)
+
+// World is everything that exists in the simulated account and region. The world file (YAML) and the state file (JSON) have the same
+// form.
+type World struct {
+	Region    string `json:"region"`              // us-east-1
+	Account   string `json:"account"`             // twelve digits
+	Partition string `json:"partition,omitempty"` // aws (default), aws-cn, aws-us-gov
+
+	Settings Settings `json:"settings,omitzero"`
+	// StaticKeys are access keys that do not come from instance metadata, for operators and test beds.
+	StaticKeys []StaticKey `json:"static_keys,omitempty"`
+
+	VPCs             []VPC             `json:"vpcs,omitempty"`
+	InternetGateways []InternetGateway `json:"internet_gateways,omitempty"`
+	VPCEndpoints     []VPCEndpoint     `json:"vpc_endpoints,omitempty"`
+	Subnets          []Subnet          `json:"subnets,omitempty"`
+	RouteTables      []RouteTable      `json:"route_tables,omitempty"`
+	SecurityGroups   []SecurityGroup   `json:"security_groups,omitempty"`
+	Roles            []Role            `json:"roles,omitempty"`
+	ManagedPolicies  []ManagedPolicy   `json:"managed_policies,omitempty"`
+	InstanceProfiles []InstanceProfile `json:"instance_profiles,omitempty"`
+	Instances        []Instance        `json:"instances,omitempty"`
+	Repositories     []Repository      `json:"repositories,omitempty"`
+	Buckets          []string          `json:"buckets,omitempty"`
+
+	Volumes   []Volume   `json:"volumes,omitempty"`
+	Snapshots []Snapshot `json:"snapshots,omitempty"`
+	// Encryption is the account's encryption of new volumes, with KMSKeys besides the key of AWS.
+	Encryption Encryption `json:"encryption,omitzero"`
+	KMSKeys    []KMSKey   `json:"kms_keys,omitempty"`
+	// Overlaps are the times at which several machines used a volume.
+	Overlaps []Overlap `json:"overlaps,omitempty"`
+	// ClientTokens are those of CreateVolume that EC2 remembers.
+	ClientTokens []ClientToken `json:"client_tokens,omitempty"`
+
+	// The load balancing APIs create these; world files normally omit them.
+	ClassicLoadBalancers []ClassicLoadBalancer `json:"classic_load_balancers,omitempty"`
+	LoadBalancers        []LoadBalancer        `json:"load_balancers,omitempty"`
+	TargetGroups         []TargetGroup         `json:"target_groups,omitempty"`
+	Listeners            []Listener            `json:"listeners,omitempty"`
+
+	// Secret seals metadata tokens and role credentials. Random if empty.
+	Secret []byte `json:"secret,omitempty"`
+	// Serial counts created resources; ids are derived from it.
+	Serial int `json:"serial,omitempty"`
+}
+
+// Settings are settings of the simulation, not of AWS.
+type Settings struct {
+	// CredentialLifetime is how long role credentials are valid; metadata returns new ones after
+	// half of it. Defaults to 6h, as on AWS.
+	CredentialLifetime Duration `json:"credential_lifetime,omitzero"`
+	// HealthCheckInterval, if set, replaces the interval of every load balancer's health checks, so that tests do not wait 30 s for a
+	// target. Describe actions still return the configured interval.
+	HealthCheckInterval Duration `json:"health_check_interval,omitzero"`
+	// Throttle lists throttling rules; the first rule whose pattern matches an action applies. If it is empty, nothing is throttled.
+	Throttle []ThrottleRule `json:"throttle,omitempty"`
+	// Latency delays actions; the first rule whose pattern matches an action applies.
+	Latency []LatencyRule `json:"latency,omitempty"`
+	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
+	// the role of the load balancer service.
+	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
+	// Volumes are the delays of EBS.
+	Volumes VolumeDelays `json:"volumes,omitzero"`
+	// ClockOffset is added to the machine's clock for all times that the simulator returns or checks.
+	ClockOffset Duration `json:"clock_offset,omitzero"`
+}
+
+// ThrottleRule gives each matching action its own token bucket.
+type ThrottleRule struct {
+	Action string  `json:"action"` // pattern such as ec2:Describe*
+	Burst  float64 `json:"burst"`  // capacity of the bucket, in calls
+	Rate   float64 `json:"rate"`   // refill, in calls per second
+}
+
+// LatencyRule delays each matching action.
+type LatencyRule struct {
+	Action string   `json:"action"`
+	Delay  Duration `json:"delay"`
+}
+
+// Duration is written as 90s or 6h in YAML and JSON.
+type Duration = duration.Duration
+
+// StaticKey is a long-lived access key.
+type StaticKey struct {
+	AccessKeyID     string       `json:"access_key_id"`
+	SecretAccessKey string       `json:"secret_access_key"`
+	User            string       `json:"user"` // name of the IAM user in ARNs
+	Policies        []iam.Policy `json:"policies"`
+	// Inline are the policies of the user that the API can change, by name.
+	Inline map[string]iam.Policy `json:"inline,omitempty"`
+}
+
+// Tags are a resource's tags.
+type Tags map[string]string
+
+// VPC is a virtual network.
+type VPC struct {
+	ID   string       `json:"id"`
+	CIDR netip.Prefix `json:"cidr"`
+	Tags Tags         `json:"tags,omitempty"`
+	// NoDNSHostnames turns off the attribute enableDnsHostnames: instances have no private DNS names.
+	NoDNSHostnames bool `json:"no_dns_hostnames,omitempty"`
+}
+
+// InternetGateway connects at most one VPC to the internet.
+type InternetGateway struct {
+	ID  string `json:"id"`
+	VPC string `json:"vpc,omitempty"`
+}
+
+// VPCEndpoint is stored, but forwards nothing.
+type VPCEndpoint struct {
+	ID             string   `json:"id"`
+	VPC            string   `json:"vpc"`
+	Type           string   `json:"type"` // Interface or Gateway
+	Service        string   `json:"service"`
+	Subnets        []string `json:"subnets,omitempty"`
+	SecurityGroups []string `json:"security_groups,omitempty"`
+	RouteTables    []string `json:"route_tables,omitempty"`
+	PrivateDNS     bool     `json:"private_dns,omitempty"`
+}
+
+// Subnet lies in one availability zone.
+type Subnet struct {
+	ID               string       `json:"id"`
+	VPC              string       `json:"vpc"`
+	AvailabilityZone string       `json:"availability_zone"`
+	CIDR             netip.Prefix `json:"cidr"`
+	Tags             Tags         `json:"tags,omitempty"`
+}
+
+// RouteTable belongs to a VPC; the main one serves subnets without an association.
+type RouteTable struct {
+	ID      string   `json:"id"`
+	VPC     string   `json:"vpc"`
+	Main    bool     `json:"main,omitempty"`
+	Subnets []string `json:"subnets,omitempty"` // explicit associations
+	Routes  []Route  `json:"routes,omitempty"`
+	Tags    Tags     `json:"tags,omitempty"`
+}
+
+// Route has one destination and one target.
+type Route struct {
+	Destination string `json:"destination"`        // CIDR
+	Gateway     string `json:"gateway,omitempty"`  // local, igw-…, vgw-…
+	NAT         string `json:"nat,omitempty"`      // nat-…
+	Instance    string `json:"instance,omitempty"` // i-…
+}
+
+// SecurityGroup is stored and described; it filters nothing.
+type SecurityGroup struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description,omitempty"`
+	VPC         string `json:"vpc"`
+	Ingress     []Rule `json:"ingress,omitempty"`
+	Egress      []Rule `json:"egress,omitempty"`
+	Tags        Tags   `json:"tags,omitempty"`
+}
+
+// Rule permits one range of ports from one source. Exactly one of CIDR, CIDRv6, Group and PrefixList is set.
+type Rule struct {
+	Protocol    string `json:"protocol"`            // tcp, udp, icmp, a number, or -1 for all
+	FromPort    int    `json:"from_port,omitempty"` // not used when Protocol is -1
+	ToPort      int    `json:"to_port,omitempty"`
+	CIDR        string `json:"cidr,omitempty"`
+	CIDRv6      string `json:"cidr_v6,omitempty"`
+	Group       string `json:"group,omitempty"`
+	PrefixList  string `json:"prefix_list,omitempty"`
+	Description string `json:"description,omitempty"`
+}
+
+// Role is an IAM role that instances can assume.
+type Role struct {
+	Name string `json:"name"`
+	Path string `json:"path,omitempty"` // such as /team/; default /
+	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then need no
+	// permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
+	TrustedBy []string              `json:"trusted_by,omitempty"`
+	Policies  map[string]iam.Policy `json:"policies,omitempty"` // by policy name
+	Attached  []string              `json:"attached,omitempty"` // ARNs of managed policies
+	// Untrusted is true if the role's trust policy does not let EC2 assume it.
+	Untrusted bool `json:"untrusted,omitempty"`
+}
+
+// SetPolicy replaces all policies of a role with the policy document.
+func (w *World) SetPolicy(role string, document []byte) error {
+	var policy iam.Policy
+	if err := json.Unmarshal(document, &policy); err != nil {
+		return fmt.Errorf("policy of role %s: %w", role, err)
+	}
+	r := Find(w.Roles, role)
+	if r == nil {
+		return fmt.Errorf("there is no role %s", role)
+	}
+	r.Policies = map[string]iam.Policy{"kubernetes": policy}
+	return nil
+}
+
+// ManagedPolicy is a policy that can be attached to roles.
+type ManagedPolicy struct {
+	ARN      string     `json:"arn"`
+	Document iam.Policy `json:"document"`
+}
+
+// InstanceProfile gives instances a role. An empty Role is the common mistake of a profile without a role.
+type InstanceProfile struct {
+	Name string `json:"name"`
+	Role string `json:"role,omitempty"`
+}
+
+// Instance states, as EC2 names them.
+const (
+	Running    = "running"
+	Stopped    = "stopped"
+	Terminated = "terminated"
+)
+
+// Instance is a virtual machine.
+type Instance struct {
+	ID               string          `json:"id"`
+	Type             string          `json:"type,omitempty"`  // default m5.large
+	Image            string          `json:"image,omitempty"` // AMI id
+	Subnet           string          `json:"subnet"`
+	Address          netip.Addr      `json:"address"`
+	SecurityGroups   []string        `json:"security_groups,omitempty"` // ids
+	InstanceProfile  string          `json:"instance_profile,omitempty"`
+	State            string          `json:"state,omitempty"` // default running
+	SourceDestCheck  *bool           `json:"source_dest_check,omitempty"`
+	Metadata         MetadataOptions `json:"metadata,omitzero"`
+	UserData         string          `json:"user_data,omitempty"` // base64, as in RunInstances
+	LaunchTime       time.Time       `json:"launch_time,omitzero"`
+	TerminationTime  time.Time       `json:"termination_time,omitzero"`
+	CredentialStatus string          `json:"credential_status,omitempty"` // Code in instance metadata instead of Success
+	Tags             Tags            `json:"tags,omitempty"`
+}
+
+// MetadataOptions are an instance's metadata options, with EC2's names and values.
+type MetadataOptions struct {
+	HTTPEndpoint string `json:"http_endpoint,omitempty"`  // enabled (default), disabled
+	HTTPTokens   string `json:"http_tokens,omitempty"`    // required (default), optional
+	HopLimit     int    `json:"http_hop_limit,omitempty"` // default 2, 1 to 64
+}
+
+// TerminatedFor is how long EC2 describes a terminated instance.
+const TerminatedFor = time.Hour
+
+// LoadWorld reads a world file. Unknown keys are errors.
+func LoadWorld(path string) (*World, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read world: %w", err)
+	}
+	w, err := ParseWorld(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return w, nil
+}
+
+// ParseWorld reads a world from YAML or JSON, sets defaults and validates it.
+func ParseWorld(data []byte) (*World, error) {
+	w := &World{}
+	if err := yaml.UnmarshalStrict(data, w); err != nil {
+		return nil, err
+	}
+	w.SetDefaults()
+	return w, w.Validate()
+}
+
+// SetDefaults completes what is left out.
+func (w *World) SetDefaults() {
+	if w.Partition == "" {
+		w.Partition = "aws"
+	}
+	if w.Settings.CredentialLifetime == 0 {
+		w.Settings.CredentialLifetime = Duration(6 * time.Hour)
+	}
+	w.Settings.Volumes.setDefaults()
+	for i := range w.Instances {
+		w.Instances[i].SetDefaults()
+	}
+}
+
+// SetDefaults completes what is left out.
+func (i *Instance) SetDefaults() {
+	set := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	set(&i.Type, "m5.large")
+	set(&i.Image, "ami-0123456789abcdef0")
+	set(&i.State, Running)
+	set(&i.Metadata.HTTPEndpoint, "enabled")
+	set(&i.Metadata.HTTPTokens, "required")
+	if i.Metadata.HopLimit == 0 {
+		i.Metadata.HopLimit = 2
+	}
+	if i.SourceDestCheck == nil {
+		yes := true
+		i.SourceDestCheck = &yes
+	}
+	if i.LaunchTime.IsZero() {
+		i.LaunchTime = time.Now().UTC().Truncate(time.Second)
+	}
+}
+
+// Validate reports all references to resources that do not exist and all values that AWS would refuse.
+func (w *World) Validate() error {
+	v := validation{}
+	v.check(w.Region != "", "region: empty; must be a region such as us-east-1")
+	v.check(len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; must be twelve digits", w.Account)
+	for _, vpc := range w.VPCs {
+		v.id("vpcs", vpc.ID, "vpc-")
+		v.check(vpc.CIDR.IsValid(), "vpcs: %s: cidr is missing", vpc.ID)
+	}
+	for _, s := range w.Subnets {
+		v.id("subnets", s.ID, "subnet-")
+		vpc := Find(w.VPCs, s.VPC)
+		v.check(vpc != nil, "subnets: %s: vpc %q does not exist", s.ID, s.VPC)
+		v.check(vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()), "subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR)
+		v.check(strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region, "subnets: %s: availability_zone %q; must be %s followed by a letter", s.ID, s.AvailabilityZone, w.Region)
+	}
+	for _, t := range w.RouteTables {
+		v.id("route_tables", t.ID, "rtb-")
+		v.check(Find(w.VPCs, t.VPC) != nil, "route_tables: %s: vpc %q does not exist", t.ID, t.VPC)
+		for _, s := range t.Subnets {
+			v.check(Find(w.Subnets, s) != nil, "route_tables: %s: subnet %q does not exist", t.ID, s)
+		}
+	}
+	for _, g := range w.SecurityGroups {
+		v.id("security_groups", g.ID, "sg-")
+		v.check(Find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
+	}
+	for _, r := range w.Roles {
+		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; must begin and end with /", r.Name, r.Path)
+		for name, p := range r.Policies {
+			err := p.Validate()
+			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)
+		}
+	}
+	for _, k := range w.StaticKeys {
+		v.check(k.AccessKeyID != "" && k.SecretAccessKey != "" && k.User != "", "static_keys: %s: access_key_id, secret_access_key and user are required", k.AccessKeyID)
+	}
+	for _, p := range w.InstanceProfiles {
+		v.check(p.Role == "" || Find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name, p.Role)
+	}
+	w.validateVolumes(&v)
+	addresses := map[netip.Addr]string{}
+	for _, i := range w.Instances {
+		w.validateInstance(&v, i, addresses)
+	}
+	return v.err()
+}
+
+func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
+	v.id("instances", i.ID, "i-")
+	v.check(slices.Contains([]string{Running, Stopped, Terminated}, i.State), "instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State)
+	if i.State == Terminated {
+		return // what it refers to may have been deleted
+	}
+	subnet := Find(w.Subnets, i.Subnet)
+	v.check(subnet != nil, "instances: %s: subnet %q does not exist", i.ID, i.Subnet)
+	v.check(subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID, i.Address)
+	v.check(addresses[i.Address] == "", "instances: %s: address %s already belongs to %s", i.ID, i.Address, addresses[i.Address])
+	addresses[i.Address] = i.ID
+	for _, g := range i.SecurityGroups {
+		v.check(Find(w.SecurityGroups, g) != nil, "instances: %s: security group %q does not exist", i.ID, g)
+	}
+	v.check(i.InstanceProfile == "" || Find(w.InstanceProfiles, i.InstanceProfile) != nil, "instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile)
+	v.check(slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint), "instances: %s: metadata.http_endpoint %q; must be enabled or disabled", i.ID, i.Metadata.HTTPEndpoint)
+	v.check(slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens), "instances: %s: metadata.http_tokens %q; must be required or optional", i.ID, i.Metadata.HTTPTokens)
+	v.check(1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64, "instances: %s: metadata.http_hop_limit %d; must be 1 to 64", i.ID, i.Metadata.HopLimit)
+}
+
+// validation collects problems.
+type validation struct {
+	seen     map[string]bool
+	problems []string
+}
+
+func (v *validation) check(ok bool, format string, args ...any) {
+	if !ok {
+		v.problems = append(v.problems, fmt.Sprintf(format, args...))
+	}
+}
+
+func (v *validation) id(list, id, prefix string) {
+	v.check(strings.HasPrefix(id, prefix), "%s: id %q; must start with %s", list, id, prefix)
+	v.check(!v.seen[id], "%s: duplicate id %q", list, id)
+	if v.seen == nil {
+		v.seen = map[string]bool{}
+	}
+	v.seen[id] = true
+}
+
+func (v *validation) err() error {
+	if len(v.problems) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the world is not consistent:\n  %s", strings.Join(v.problems, "\n  "))
+}
+
+// Resource is an element of a World's lists, with an id (or name, or ARN).
+type Resource interface{ key() string }
+
+func (v VPC) key() string { return v.ID }
+
+func (g InternetGateway) key() string { return g.ID }
+
+func (e VPCEndpoint) key() string { return e.ID }
+
+func (p ManagedPolicy) key() string { return p.ARN }
+
+func (s Subnet) key() string { return s.ID }
+
+func (t RouteTable) key() string { return t.ID }
+
+func (g SecurityGroup) key() string { return g.ID }
+
+func (r Role) key() string { return r.Name }
+
+func (p InstanceProfile) key() string { return p.Name }
+
+func (i Instance) key() string { return i.ID }
+
+func (l ClassicLoadBalancer) key() string { return l.Name }
+
+func (l LoadBalancer) key() string { return l.ARN }
+
+func (g TargetGroup) key() string { return g.ARN }
+
+func (l Listener) key() string { return l.ARN }
+
+func (r Repository) key() string { return r.Name }
+
+// Find returns a pointer to the element with the key, or nil.
+func Find[T Resource](list []T, key string) *T {
+	for i := range list {
+		if list[i].key() == key {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// Put replaces the element with the same key, or adds one.
+func Put[T Resource](list *[]T, v T) {
+	if old := Find(*list, v.key()); old != nil {
+		*old = v
+		return
+	}
+	*list = append(*list, v)
+}
+
+// Remove deletes the element with the key from the list.
+func Remove[T Resource](list []T, key string) []T {
+	return slices.DeleteFunc(list, func(t T) bool { return t.key() == key })
+}
