@@ -22,7 +22,7 @@ type ClientConfig struct {
 	Provider string `json:"provider"`
 	// Node is the path of the job's config/node.json.
 	Node string `json:"node"`
-	// Instance and SecretFile are for a cluster without a cloud in which machines can prove their identity.
+	// Instance is for a cluster without a cloud in which machines can prove their identity.
 	Instance   Instance `json:"instance"`
 	SecretFile string   `json:"secret_file"`
 	// CertificateDir and Kubeconfig are kubelet's --cert-dir and --kubeconfig.
@@ -64,7 +64,7 @@ type ServerConfig struct {
 	Provider    string `json:"provider"`
 	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds out.
 	Roles []string `json:"roles"`
-	// Deployment is for a cluster without a cloud in which machines can prove their identity.
+	// Deployment has the secret of the deployment, and what BOSH knows of its instances.
 	Deployment Deployment `json:"deployment"`
 }
 

@@ -23,7 +23,9 @@ import (
 // authorityFunc knows machines as the function says, and finds none.
 type authorityFunc func(node.Application) (node.Machine, error)
 
-func (f authorityFunc) Admit(_ context.Context, a node.Application) (node.Machine, error) { return f(a) }
+func (f authorityFunc) Admit(_ context.Context, a node.Application) (node.Machine, error) {
+	return f(a)
+}
 func (f authorityFunc) Find(context.Context, string, map[string]string) (node.Machine, error) {
 	return node.Machine{}, &node.Refusal{Reason: "none"}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os/exec"
@@ -66,7 +67,7 @@ func newJoinClient(path string) (*join.Client, error) {
 		Timeout: config.Timeout.Std(), Interval: joinInterval, Log: slog.Default(), Now: time.Now,
 	}
 	if a := attester(config.Provider); a != nil {
-		client.Prover = a.NewProver(config.Cluster)
+		client.Prover = join.SecretProver{Prover: a.NewProver(config.Cluster), SecretFile: config.SecretFile}
 	} else {
 		client.Prover = join.InstanceProver{Instance: config.Instance, SecretFile: config.SecretFile}
 	}
@@ -104,11 +105,11 @@ func renewKubeletCertificates() *cobra.Command {
 
 // newAuthority returns what knows the machines of a cluster.
 func newAuthority(config join.ServerConfig) (node.Authority, error) {
-	if a := attester(config.Provider); a != nil {
-		return a.NewAuthority(config.Cluster, config.Roles), nil
-	}
 	if config.Deployment.SecretFile == "" {
-		return nil, fmt.Errorf("cloud provider %q cannot prove the identity of machines, and deployment.secret_file is empty", config.Provider)
+		return nil, errors.New("deployment.secret_file is empty: no machine can join without the secret of the deployment")
+	}
+	if a := attester(config.Provider); a != nil {
+		return &join.Instances{Cloud: a.NewAuthority(config.Cluster, config.Roles), Deployment: &config.Deployment}, nil
 	}
 	return &config.Deployment, nil
 }
