@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -68,7 +69,10 @@ func (i *Instances) Labels(ctx context.Context, name string) (map[string]string,
 		if !is(r) {
 			continue
 		}
-		labels := map[string]string{"deployment": i.Deployment, "instance-group": r.InstanceGroup, "instance-id": r.ID, "az": r.AZ, "network": r.Network}
+		labels := map[string]string{
+			"deployment": i.Deployment, "instance-group": r.InstanceGroup, "instance-id": r.ID, "az": r.AZ, "network": r.Network,
+			"addresses": addresses(records, r.ID),
+		}
 		prefixed := map[string]string{}
 		for key, value := range labels {
 			if value != "" {
@@ -78,6 +82,23 @@ func (i *Instances) Labels(ctx context.Context, name string) (map[string]string,
 		return prefixed, nil
 	}
 	return nil, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
+}
+
+// addresses returns an instance's IPv4 addresses in all its networks, separated by _ as a label requires, the most that fit into one.
+// An admission policy accepts no other address in what a node announces to flannel.
+func addresses(records []boshdns.Record, id string) string {
+	const longest = 63
+	var all []string
+	for _, r := range records {
+		if r.ID == id && r.IP.Is4() {
+			all = append(all, r.IP.String())
+		}
+	}
+	slices.Sort(all)
+	for len(strings.Join(all, "_")) > longest {
+		all = all[:len(all)-1]
+	}
+	return strings.Join(all, "_")
 }
 
 // KeepInstances sets the labels with Prefix on all Nodes, and removes others with Prefix, until ctx ends. find returns the labels of a

@@ -55,8 +55,10 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
 	machine := node.Machine{ID: "i-1", Node: "ip-10-0-0-5.ec2.internal", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
 	inCloud := &Instances{Records: path, Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{machine}}
-	first := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "3c5e8f1a-0000-4000-8000-000000000001", "bosh.io/az": "z1", "bosh.io/network": "private"}
-	second := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "7d2b9c4e-0000-4000-8000-000000000002", "bosh.io/network": "private"}
+	first := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "3c5e8f1a-0000-4000-8000-000000000001", "bosh.io/az": "z1", "bosh.io/network": "private",
+		"bosh.io/addresses": "10.0.0.4"}
+	second := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "7d2b9c4e-0000-4000-8000-000000000002", "bosh.io/network": "private",
+		"bosh.io/addresses": "10.0.0.5"}
 	for name, test := range map[string]struct {
 		instances *Instances
 		node      string
@@ -77,11 +79,10 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 	}
 }
 
-// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of another
-// instance group, from registration on.
-func TestNodesCannotRelabelThemselves(t *testing.T) {
+// withPolicies starts an API server with the release's policies for nodes.
+func withPolicies(t *testing.T) *kubetest.Cluster {
+	t.Helper()
 	cluster := kubetest.Start(t, kubetest.Options{})
-	admin := cluster.Admin()
 	dir := t.TempDir()
 	manifest, err := os.ReadFile("../../../jobs/kubernetes-addons/templates/manifests/10-nodes.yml")
 	if err != nil {
@@ -91,9 +92,19 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), addons.Options{Dirs: []string{dir}, Timeout: time.Minute}, log); err != nil {
+	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
 		t.Fatal(err)
 	}
+	return cluster
+}
+
+// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of another
+// instance group, from registration on.
+func TestNodesCannotRelabelThemselves(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	const name = "worker-3c5e8f1a"
 	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
 	forged := map[string]string{"bosh.io/instance-group": "control", "bosh.io/other": "x", "disk": "fast"}

@@ -28,7 +28,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		approveKubeletCSRs(), joinCluster(), renewKubeletCertificates(), applyAddons(), registerCSIDriver(), checkCSIDriver(),
 		keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(),
-		prepareEtcd(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(), keepSettings(), checkRotation(), keepCertificates(),
+		prepareEtcd(), prepareVXLAN(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(), keepSettings(), checkRotation(), keepCertificates(),
 		stopProcess(), moveEtcdLeader(), drainNode(), restoreNode(),
 		checkAPIServerVersion(), checkKubeletVersion(),
 		ipSet(),

@@ -30,7 +30,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, register-csi-driver, renew-kubelet-certificates, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
+		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, renew-kubelet-certificates, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
