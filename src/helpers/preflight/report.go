@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"sort"
-	"strings"
 	"time"
 
 	"kubernetes-release/internal/rootfile"
@@ -178,16 +177,9 @@ func (r *Report) CallCount(service string) int {
 // Redact replaces every occurrence of the given secrets in the report's texts. It is the last line of defense: no
 // text should contain one.
 func (r *Report) Redact(secrets ...string) {
-	pairs := make([]string, 0, 2*len(secrets))
-	for _, s := range secrets {
-		if len(s) >= 8 { // shorter strings are not secrets, and replacing them would garble the text
-			pairs = append(pairs, s, "[redacted]")
-		}
-	}
-	if len(pairs) == 0 {
-		return
-	}
-	clean := strings.NewReplacer(pairs...).Replace
+	list := &Secrets{}
+	list.Add(secrets...)
+	clean := list.Clean
 	for i := range r.Results {
 		result := &r.Results[i]
 		result.Note = clean(result.Note)

@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"strings"
+
+	"kubernetes-release/preflight"
 )
 
 // wrongAnswer is the error of an answer that is not what the API returns for the call.
@@ -19,21 +21,23 @@ const maxAnswer = 64 << 20
 
 // verifyAnswer checks that a successful response is the answer to an operation: an XML document with the root element
 // OPERATIONResponse. The SDK treats everything else, such as the page of a captive portal, as an answer without content.
-func verifyAnswer(operation string, response *http.Response) error {
-	if response.StatusCode >= 300 {
-		return nil
-	}
+// Secrets are removed from everything that a message may quote.
+func verifyAnswer(operation string, response *http.Response, secrets *preflight.Secrets) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	closeErr := response.Body.Close()
 	response.Body = io.NopCloser(bytes.NewReader(body))
 	if err == nil {
 		err = closeErr
 	}
+	if response.StatusCode >= 300 {
+		response.Body = io.NopCloser(strings.NewReader(secrets.Clean(string(body))))
+		return nil // an error of the API, or of something else: the SDK tells
+	}
 	if err != nil {
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if root := rootElement(body); root != operation+"Response" {
-		return wrongAnswer(fmt.Sprintf("HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation, clip(strings.Join(strings.Fields(string(body)), " "))))
+		return wrongAnswer(fmt.Sprintf("HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation, clip(strings.Join(strings.Fields(secrets.Clean(string(body))), " "))))
 	}
 	return nil
 }

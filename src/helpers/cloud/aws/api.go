@@ -145,9 +145,7 @@ func (g *gatherer) connect(ctx context.Context) error {
 	if f.assumeErr = err; err != nil {
 		return notAsked("the cloud controller cannot assume its role (see assumed-role)")
 	}
-	g.mu.Lock()
-	g.secrets = append(g.secrets, assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
-	g.mu.Unlock()
+	g.secrets.Add(assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
 	g.api, err = client(role)
 	return err
 }
@@ -169,7 +167,8 @@ func (a *api) role(roleARN, sourceARN string) *awssdk.CredentialsCache {
 
 // recorder counts calls, compares the time in the answers with the local clock and verifies that they are the API's.
 type recorder struct {
-	now func() time.Time
+	now     func() time.Time
+	secrets *preflight.Secrets // removed from answers that messages quote
 
 	mu    sync.Mutex
 	calls map[preflight.Calls]int // keyed with a count of zero
@@ -187,7 +186,7 @@ func (r *recorder) record(stack *middleware.Stack) error {
 			r.calls[key]++
 			if response, ok := out.RawResponse.(*smithyhttp.Response); ok && response != nil {
 				if err == nil {
-					err = verifyAnswer(key.Action, response.Response)
+					err = verifyAnswer(key.Action, response.Response, r.secrets)
 				}
 				if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 					// The header has whole seconds, and the answer was created between before and now.

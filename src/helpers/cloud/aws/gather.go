@@ -19,8 +19,8 @@ type gatherer struct {
 	log      func(msg string, args ...any)
 	facts    *facts
 
-	mu      sync.Mutex
-	secrets []string
+	secrets *preflight.Secrets
+	mu      sync.Mutex // guards the credentials
 }
 
 // gather asks the given sources again and leaves the values of the others unchanged. Instance metadata that does not reply is
@@ -135,7 +135,7 @@ func (g *gatherer) setCredentials(c roleCredentials) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.facts.credentials = c
-	g.secrets = append(g.secrets, c.SecretAccessKey, c.Token, c.AccessKeyID)
+	g.secrets.Add(c.SecretAccessKey, c.Token, c.AccessKeyID)
 }
 
 func (g *gatherer) currentCredentials() roleCredentials {

@@ -78,14 +78,16 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	secrets := &preflight.Secrets{}
+	log = secrets.Logger(log)
 	metadata, err := newMetadataClient(ctx, p.MetadataEndpoint, p.metadataTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer metadata.http.CloseIdleConnections()
 	g := &gatherer{
-		provider: p, metadata: metadata, log: log.Info, facts: &facts{request: request.Config, conf: &cloudConfig{}, slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout)},
-		recorder: &recorder{now: p.now, calls: map[preflight.Calls]int{}},
+		provider: p, metadata: metadata, log: log.Info, secrets: secrets, facts: &facts{request: request.Config, conf: &cloudConfig{}, slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout)},
+		recorder: &recorder{now: p.now, secrets: secrets, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {
 		g.facts.confText = request.CloudConfig
@@ -222,7 +224,7 @@ func (r *run) check() (again source, waitingFor, last string) {
 
 func (r *run) outcome() *cloud.Outcome {
 	f := r.gatherer.facts
-	out := &cloud.Outcome{Machine: f.instanceID(), Results: r.results, Calls: r.gatherer.recorder.list(), Secrets: r.gatherer.secrets}
+	out := &cloud.Outcome{Machine: f.instanceID(), Results: r.results, Calls: r.gatherer.recorder.list(), Secrets: r.gatherer.secrets.List()}
 	if r.known {
 		id := f.metadata.identity()
 		out.Identity = &id

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -470,6 +472,38 @@ func TestThousandsOfSubnets(t *testing.T) {
 		if len(e.Lines) > 30 {
 			t.Errorf("%d lines of explanation", len(e.Lines))
 		}
+	}
+}
+
+// TestEchoedSecretsAreRemoved: an API, or what stands between, answers with what was sent to it, and messages are shortened in the middle of
+// the session token.
+func TestEchoedSecretsAreRemoved(t *testing.T) {
+	for name, fault := range map[string]fakeAnswer{
+		"an error":    {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error></Errors></Response>"},
+		"a page":      {http.StatusOK, strings.Repeat("x", 65) + testToken},
+		"escaped":     {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" + url.QueryEscape(testSecret) + "</Message></Error></Errors></Response>"},
+		"AWS is busy": {http.StatusServiceUnavailable, "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error></Errors></Response>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.answers["ec2:DescribeSubnets"] = fault
+			var log bytes.Buffer
+			c := testConfig(preflight.Worker)
+			c.RetryWindow = duration.Duration(20 * time.Millisecond)
+			f.start(t)
+			r, _ := runStarted(t, c, func(request *cloud.Request) { request.Log = slog.New(slog.NewJSONHandler(&log, nil)) }, 2*time.Second)
+			var report bytes.Buffer
+			if err := r.WriteJSON(&report); err != nil {
+				t.Fatal(err)
+			}
+			for _, output := range []string{report.String(), log.String()} {
+				for _, secret := range []string{testToken[:12], testSecret[:8]} {
+					if strings.Contains(output, secret) {
+						t.Errorf("the start of a secret is in the output: %s", output)
+					}
+				}
+			}
+		})
 	}
 }
 
