@@ -127,7 +127,7 @@ func (a *api) describeRouteTables(ctx context.Context, filterName, value string)
 }
 
 func newRouteTable(t types.RouteTable) routeTable {
-	result := routeTable{ID: awssdk.ToString(t.RouteTableId), Tags: newTags(t.Tags), Associations: map[string]string{}}
+	result := routeTable{ID: awssdk.ToString(t.RouteTableId), VPC: awssdk.ToString(t.VpcId), Tags: newTags(t.Tags), Associations: map[string]string{}}
 	for _, association := range t.Associations {
 		result.Main = result.Main || awssdk.ToBool(association.Main)
 		if id := awssdk.ToString(association.SubnetId); id != "" {

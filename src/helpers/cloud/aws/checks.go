@@ -147,13 +147,14 @@ var checks = []check{
 	},
 	{
 		id: "tagged-security-groups", title: "at most one of the instance's security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
-		needs: fromInstance | fromGroups, run: checkTaggedGroups,
+		warnsIf: "there is only one, and it is tagged for another cluster too",
+		needs:   fromInstance | fromGroups, run: checkTaggedGroups,
 		fix: "Keep the tag on only one of the instance's security groups (`aws ec2 delete-tags`).",
 	},
 	{
 		id: "untagged-security-groups", title: "one of several security groups is tagged", severity: preflight.Fail, roles: both, section: sectionTags,
 		needs: fromInstance | fromGroups, run: checkUntaggedGroups,
-		fix: "Tag one of the instance's security groups.",
+		fix: "Tag one of the instance's security groups; if all are other clusters', give it one of this cluster in addition.",
 	},
 	{
 		id: "load-balancer-security-group", title: "the configured security group of load balancers exists", severity: preflight.Fail, roles: controlOnly, section: sectionConfig,
@@ -244,7 +245,7 @@ var checks = []check{
 	},
 	{
 		id: "cloud-routes-table", title: "exactly one route table is the cluster's, for pod routes", severity: preflight.Fail, roles: controlOnly, section: sectionSubnets,
-		needs: fromRouteTables, run: checkRouteTable,
+		warnsIf: "the table is tagged for another cluster too", needs: fromRouteTables, run: checkRouteTable,
 		fix: "Tag exactly one route table, or set `RouteTableID` in the property `config`.",
 	},
 	{

@@ -163,7 +163,7 @@ func checkNodePorts(f *facts) preflight.Outcome {
 		source, text = []string{"--source-group", id}, "allow the load balancers' security group to connect to them"
 	}
 	allow := f.aws("ec2", "authorize-security-group-ingress", append([]string{
-		"--group-id", f.managedGroup(ids), "--protocol", "tcp", "--port", fmt.Sprintf("%d-%d", firstNodePort, lastNodePort)}, source...)...)
+		"--group-id", word(f.managedGroup(ids), "group"), "--protocol", "tcp", "--port", fmt.Sprintf("%d-%d", firstNodePort, lastNodePort)}, source...)...)
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "), Wanted: fmt.Sprintf("a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort), Found: "none",
 		Why:      "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load balancers would reach none.",

@@ -230,6 +230,8 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		return skipped("%s", why)
 	case f.conf.NoIngressManagement:
 		return passed("DisableSecurityGroupIngress is set")
+	case len(tagged) == 1 && len(f.group(tagged[0]).clusters()) > 1:
+		return found(f.sharedGroup(tagged[0]))
 	case len(tagged) < 2:
 		return passed("%s", strings.Join(tagged, ", "))
 	}
@@ -248,6 +250,8 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 		return skipped("%s", why)
 	case f.conf.NoIngressManagement:
 		return passed("DisableSecurityGroupIngress is set")
+	case len(tagged) == 0 && len(untagged) > 0 && f.untaggedGroup(untagged) == "":
+		return found(f.foreignGroups(untagged))
 	case len(tagged) > 0 || len(untagged) < 2:
 		return passed("%s", strings.Join(append(tagged, untagged...), ", "))
 	}
@@ -258,27 +262,54 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 	})
 }
 
-// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: the first that has the current tag, if there is one.
-func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
-	all := map[string]tags{}
-	kept := ""
-	for _, id := range tagged {
-		all[id] = f.group(id)
-		if kept == "" && all[id].has(f.tagKey()) {
-			kept = id
-		}
+// sharedGroup is the finding of a security group that is tagged for other clusters too.
+func (f *facts) sharedGroup(id string) preflight.Finding {
+	return preflight.Finding{
+		Resource: id, Wanted: "a security group that is tagged for this cluster only", Found: "tags of the " + quoteClusters(f.group(id).clusters()),
+		Why:      "The cloud controllers of all these clusters open and close the group, so load balancers of one can connect to the nodes of the others.",
+		Advisory: true,
+		Fix: []preflight.Fix{byHand("create a security group for the nodes of this cluster with the tag %s, name it instead in the cloud config's vm_extension kubernetes-%s: "+
+			"cloud_properties: {security_groups: [GROUP]}, recreate the VMs (bosh recreate), then remove the tag from %s", f.tagKey(), f.request.Role, id)},
 	}
-	return f.keepTagOn(cmp.Or(kept, tagged[0]), all)
 }
 
-// untaggedGroup is the group to tag: one that is not another cluster's, if there is one.
-func (f *facts) untaggedGroup(untagged []string) string {
-	for _, id := range untagged {
-		if len(f.group(id).clusters()) == 0 {
+// foreignGroups is the finding if all security groups of the instance are other clusters'. Their tags stay as they are.
+func (f *facts) foreignGroups(ids []string) preflight.Finding {
+	return preflight.Finding{
+		Resource: strings.Join(ids, ", "), Wanted: "a security group with the tag " + f.tagKey(), Found: f.group(ids[0]).found(),
+		Why:      "The cloud controller would open the security group of another cluster for the load balancers of this one, or not know which one to open.",
+		Eventual: true,
+		Fix: []preflight.Fix{f.ownGroup(ids),
+			byHand("also, so that recreated VMs have it, name the group in the cloud config's vm_extension kubernetes-%s: cloud_properties: {security_groups: [GROUP]}", f.request.Role)},
+	}
+}
+
+// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the current tag and
+// no other cluster's.
+func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
+	all := map[string]tags{}
+	kept, shared := "", ""
+	for _, id := range tagged {
+		all[id] = f.group(id)
+		switch {
+		case !all[id].has(f.tagKey()):
+		case len(all[id].clusters()) == 1:
+			kept = cmp.Or(kept, id)
+		default:
+			shared = cmp.Or(shared, id)
+		}
+	}
+	return f.keepTagOn(cmp.Or(kept, shared, tagged[0]), all)
+}
+
+// untaggedGroup is the first group that is not another cluster's, or "".
+func (f *facts) untaggedGroup(ids []string) string {
+	for _, id := range ids {
+		if !f.group(id).onlyForeign(f.cluster()) {
 			return id
 		}
 	}
-	return untagged[0]
+	return ""
 }
 
 // group returns the tags of a security group.
@@ -421,7 +452,7 @@ func checkPodIngress(f *facts) preflight.Outcome {
 	case len(lists) > 0:
 		return skipped("what is in %s is not read; it must contain %s", strings.Join(lists, ", "), f.request.PodNetwork)
 	}
-	allow := f.aws("ec2", "authorize-security-group-ingress", "--group-id", f.managedGroup(ids), "--protocol", "all", "--cidr", f.request.PodNetwork)
+	allow := f.aws("ec2", "authorize-security-group-ingress", "--group-id", word(f.managedGroup(ids), "group"), "--protocol", "all", "--cidr", f.request.PodNetwork)
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "), Wanted: "a rule that allows all traffic from " + f.request.PodNetwork, Found: "none",
 		Why:      "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to addresses of pods.",

@@ -132,20 +132,28 @@ func (f *facts) tagForInternal() preflight.Fix {
 	return f.tagForCluster(best)
 }
 
-// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to.
+// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It never tags
+// another cluster's table.
 func (f *facts) fixRouteTable() preflight.Fix {
 	all := map[string]tags{}
+	for _, t := range f.routeTables {
+		all[t.ID] = t.Tags
+	}
 	kept := ""
 	if t := f.vpc().tableOf(f.subnetID()); t != nil {
 		kept = t.ID
-	}
-	for _, t := range f.routeTables {
-		all[t.ID] = t.Tags
+		if t.Tags.onlyForeign(f.cluster()) {
+			return byHand("give the nodes of this cluster subnets with a route table of their own, and tag it with %s: %s, the one of %s, is %s",
+				f.tagKey(), t.ID, f.subnetID(), t.Tags.found())
+		}
 	}
 	if len(all) == 0 {
 		return byCommand("add the cluster's tag to the route table of the nodes' subnet", f.tagCommand(word(kept, "table")))
 	}
-	if _, tagged := all[kept]; !tagged {
+	if f.conf.RouteTableID != "" {
+		return byHand("correct RouteTableID in the property config of the job cloud-provider: %s is the table of %s", word(kept, "table"), f.subnetID())
+	}
+	if kept == "" {
 		kept = sortedIDs(all)[0]
 	}
 	return f.keepTagOn(kept, all)
@@ -289,7 +297,7 @@ func checkRouteTable(f *facts) preflight.Outcome {
 	}
 	slices.Sort(ids)
 	if len(ids) == 1 {
-		return passed("%s", ids[0])
+		return f.judgeRouteTable(f.routeTables[0])
 	}
 	seen := "none"
 	if len(ids) > 1 {
@@ -299,5 +307,38 @@ func checkRouteTable(f *facts) preflight.Outcome {
 		Resource: "route tables", Wanted: "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region", Found: seen,
 		Why:      "The cloud controller does not know which table to write pod routes to.",
 		Eventual: true, Fix: []preflight.Fix{f.fixRouteTable(), byHand("or set RouteTableID in the property config of the job cloud-provider")},
+	})
+}
+
+// judgeRouteTable checks the one table that pod routes are written to.
+func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
+	finding := preflight.Finding{Resource: t.ID, Eventual: true, Fix: []preflight.Fix{f.fixRouteTable()}}
+	own := f.vpc().tableOf(f.subnetID())
+	switch {
+	case t.VPC != "" && t.VPC != f.ownVPC():
+		finding.Wanted, finding.Found = "a route table of the nodes' VPC, "+f.ownVPC(), "a table of "+t.VPC
+		finding.Why = "The cloud controller writes pod routes to it, and no packet of a node is routed by it."
+	case f.tablesErr == nil && own != nil && own.ID != t.ID:
+		finding.Wanted, finding.Found = "the route table of the node's subnet, "+own.ID, "a table that "+f.subnetID()+" does not use"
+		finding.Why = "The cloud controller writes pod routes to it, and no packet of this node is routed by it."
+		if f.routesOtherNodes(t) {
+			finding.Fix = []preflight.Fix{byHand("use one route table for all subnets with nodes, because the cloud controller writes pod routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID)}
+		}
+	case len(t.Tags.clusters()) > 1:
+		finding.Wanted, finding.Found = "a route table that is tagged for this cluster only", "tags of the "+quoteClusters(t.Tags.clusters())
+		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the others' where pod networks overlap."
+		finding.Advisory, finding.Eventual = true, false
+		finding.Fix = []preflight.Fix{byHand("give the nodes of this cluster subnets with a route table of their own, tag it with %s, then remove the tag from %s", f.tagKey(), t.ID)}
+	default:
+		return passed("%s", t.ID)
+	}
+	return found(finding)
+}
+
+// routesOtherNodes reports whether a route table is that of another private subnet of the cluster, where nodes may be.
+func (f *facts) routesOtherNodes(t routeTable) bool {
+	return slices.ContainsFunc(f.subnets, func(s subnet) bool {
+		table := f.vpc().tableOf(s.ID)
+		return s.ID != f.subnetID() && s.Tags.belongTo(f.cluster()) && table != nil && table.ID == t.ID && !table.isPublic()
 	})
 }

@@ -83,6 +83,7 @@ type fakeTable struct {
 	subnets []string
 	gateway string
 	tags    map[string]string
+	vpc     string // "": that of the instance
 }
 
 type fakeAnswer struct {
@@ -350,7 +351,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			if t.gateway != "" {
 				routes += "<item><destinationCidrBlock>0.0.0.0/0</destinationCidrBlock><gatewayId>" + t.gateway + "</gatewayId></item>"
 			}
-			fmt.Fprintf(&b, "<item><routeTableId>%s</routeTableId><associationSet>%s</associationSet><routeSet>%s</routeSet>%s</item>", t.id, associations.String(), routes, tagSet(t.tags))
+			fmt.Fprintf(&b, "<item><routeTableId>%s</routeTableId><vpcId>%s</vpcId><associationSet>%s</associationSet><routeSet>%s</routeSet>%s</item>", t.id, cmp.Or(t.vpc, "vpc-1"), associations.String(), routes, tagSet(t.tags))
 		}
 		return "<DescribeRouteTablesResponse><routeTableSet>" + b.String() + "</routeTableSet></DescribeRouteTablesResponse>"
 	case "DescribeAvailabilityZones":

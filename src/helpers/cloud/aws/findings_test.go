@@ -177,6 +177,14 @@ var subnetCases = map[string]mistake{
 	"two route tables": {change: func(f *fakeCloud) {
 		f.tables[0].tags, f.tables[1].tags = map[string]string{testKey: ""}, map[string]string{testKey: ""}
 	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
+	"a route table of two clusters": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: "", TagPrefix + "other": ""} },
+		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Warned, resource: "rtb-main", found: []string{`"other"`}},
+	"a route table of no node": {change: func(f *fakeCloud) { f.tables[1].tags = map[string]string{testKey: ""} },
+		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, resource: "rtb-public", fix: []string{"--resources rtb-main --tags Key=" + testKey, "delete-tags --region us-east-1 --resources rtb-public"}},
+	"a route table of another VPC": {change: func(f *fakeCloud) { f.tables[0].tags, f.tables[0].vpc = map[string]string{testKey: ""}, "vpc-2" },
+		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, resource: "rtb-main", found: []string{"vpc-2"}},
+	"another cluster's route table": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{TagPrefix + "other": ""} },
+		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, fix: []string{"a route table of their own"}},
 	"one route table": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} },
 		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Passed},
 }
@@ -186,6 +194,26 @@ var groupCases = map[string]mistake{
 		check: "tagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 delete-tags --region us-east-1 --resources sg-2"}},
 	"two untagged groups": {worker: true, change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },
 		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-1"}},
+	"another cluster's group, and an untagged one": {change: func(f *fakeCloud) {
+		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
+		f.addGroup("sg-2", nil)
+	}, check: "untagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-2"}},
+	"another cluster's group is not the one to tag for permissions": {change: func(f *fakeCloud) {
+		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
+		f.addGroup("sg-2", nil)
+		f.denied["ec2:AuthorizeSecurityGroupIngress"] = true
+	}, check: "security-group-permissions", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-2"}},
+	"only another cluster's group": {change: func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1", found: []string{`"other"`},
+		fix: []string{"aws ec2 create-security-group", "--groups \"$nodes\" sg-1"}},
+	"only another cluster's group, on a worker": {worker: true, config: thorough, change: func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1", fix: []string{"aws ec2 create-security-group"}},
+	"a group of two clusters": {change: func(f *fakeCloud) { f.groups["sg-1"][TagPrefix+"other"] = "shared" },
+		check: "tagged-security-groups", status: preflight.Warned, resource: "sg-1", found: []string{`"other"`}, fix: []string{"security_groups"}},
+	"two tagged groups, the first of two clusters": {change: func(f *fakeCloud) {
+		f.groups["sg-1"][TagPrefix+"other"] = "shared"
+		f.addGroup("sg-2", map[string]string{testKey: "owned"})
+	}, check: "tagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 delete-tags --region us-east-1 --resources sg-1"}},
 	"one of two groups is tagged": {worker: true, change: func(f *fakeCloud) { f.addGroup("sg-2", nil) }, check: "untagged-security-groups", status: preflight.Passed},
 	"groups are not managed": {change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) }, conf: "[Global]\nDisableSecurityGroupIngress = true\n",
 		check: "untagged-security-groups", status: preflight.Passed},

@@ -401,6 +401,22 @@ func (f *facts) fixEndpoint(service string) []preflight.Fix {
 		byHand("or, for errors of the service or throttling, see the AWS Health Dashboard, then deploy again, with a longer preflight.retry_window if calls were throttled")}
 }
 
+// ownGroup gives the instance a security group of this cluster in addition to those that it has, which admits the traffic between the
+// cluster's nodes.
+func (f *facts) ownGroup(attached []string) preflight.Fix {
+	group := expand("nodes")
+	name := "kubernetes-nodes-" + groupNameForm.ReplaceAllString(f.cluster(), "-")
+	create := assign("nodes", f.query("GroupId", "ec2", "create-security-group", "--vpc-id", word(f.ownVPC(), "vpc"),
+		"--group-name", name, "--description", "Nodes of a Kubernetes cluster"))
+	return byCommand("give the instance a security group of this cluster too, which changes no group of another cluster",
+		create, f.tagCommand(group),
+		f.aws("ec2", "authorize-security-group-ingress", "--group-id", group, "--protocol", "all", "--source-group", group),
+		f.aws("ec2", "modify-instance-attribute", append([]string{"--instance-id", f.instanceID(), "--groups", group}, attached...)...))
+}
+
+// groupNameForm matches what is safe neither in a security group's name nor in a shell.
+var groupNameForm = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
+
 // tagFirst adds the tag to a security group before other commands: the generated policy applies only to resources that have it.
 func (f *facts) tagFirst(group string, fixes []preflight.Fix) []preflight.Fix {
 	first := fixes[0]

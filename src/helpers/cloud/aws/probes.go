@@ -59,15 +59,16 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 	return probes
 }
 
-// managedGroup is the group that the cloud controller adds rules to, or "" if that is unknown.
+// managedGroup is the one of the instance's groups that the cloud controller adds rules to, or is to add them to: this cluster's,
+// or else one that is no other cluster's. It is "" if there is none, or if it is unknown which one that is.
 func (f *facts) managedGroup(ids []string) string {
 	for _, g := range f.groups {
 		if g.Tags.belongTo(f.cluster()) {
 			return g.ID
 		}
 	}
-	if len(ids) == 0 || len(ids) > 1 && f.groupsErr != nil {
+	if len(ids) > 1 && f.groupsErr != nil {
 		return ""
 	}
-	return ids[0]
+	return f.untaggedGroup(ids)
 }

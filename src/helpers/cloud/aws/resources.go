@@ -48,7 +48,7 @@ type subnet struct {
 }
 
 type routeTable struct {
-	ID           string
+	ID, VPC      string
 	Main         bool              // applies to the subnets that have no table of their own
 	Subnets      []string          // ids of those that it is the table of
 	Associations map[string]string // ids of its associations by subnet
