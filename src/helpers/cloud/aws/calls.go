@@ -417,17 +417,33 @@ func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([
 			return nil, err
 		}
 		for _, r := range out.EvaluationResults {
-			evaluations = append(evaluations, evaluation{
-				Action: awssdk.ToString(r.EvalActionName), Missing: r.MissingContextValues,
-				Allowed:  r.EvalDecision == iamtypes.PolicyEvaluationDecisionTypeAllowed,
-				Explicit: r.EvalDecision == iamtypes.PolicyEvaluationDecisionTypeExplicitDeny,
-			})
+			evaluations = append(evaluations, newEvaluations(r)...)
 		}
 		if !out.IsTruncated || awssdk.ToString(out.Marker) == "" {
 			return evaluations, nil
 		}
 		input.Marker = out.Marker
 	}
+}
+
+// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing condition keys stand
+// in either.
+func newEvaluations(r iamtypes.EvaluationResult) []evaluation {
+	decided := func(resource *string, decision iamtypes.PolicyEvaluationDecisionType, missing []string) evaluation {
+		return evaluation{
+			Action: awssdk.ToString(r.EvalActionName), Resource: awssdk.ToString(resource), Missing: missing,
+			Allowed:  decision == iamtypes.PolicyEvaluationDecisionTypeAllowed,
+			Explicit: decision == iamtypes.PolicyEvaluationDecisionTypeExplicitDeny,
+		}
+	}
+	if len(r.ResourceSpecificResults) == 0 {
+		return []evaluation{decided(r.EvalResourceName, r.EvalDecision, r.MissingContextValues)}
+	}
+	var list []evaluation
+	for _, s := range r.ResourceSpecificResults {
+		list = append(list, decided(s.EvalResourceName, s.EvalResourceDecision, slices.Concat(r.MissingContextValues, s.MissingContextValues)))
+	}
+	return list
 }
 
 // askIAM sends one request. Throttled requests are retried as those to EC2, and those that IAM fails on a few times.

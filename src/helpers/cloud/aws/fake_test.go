@@ -53,6 +53,9 @@ type fakeCloud struct {
 	zones      map[string]string // name to type
 	denied     map[string]bool   // actions such as ec2:DescribeSubnets
 	conditions map[string]string // actions denied by a policy with a condition on this key
+	regionOnly bool              // the role's policies allow only requests for us-east-1
+	onlyFor    map[string]string // actions allowed on resources of this kind only
+	unlessTag  map[string]string // actions denied in questions that have this condition key
 	rolePath   string            // of the role's name
 	answers    map[string]fakeAnswer
 	unknown    bool   // EC2 does not find the instance
@@ -395,13 +398,33 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 	if key := f.conditions[action]; key != "" {
 		missing = "<member>" + key + "</member>"
 	}
+	given := map[string]string{}
+	for i := 1; r.Form.Get(fmt.Sprintf("ContextEntries.member.%d.ContextKeyName", i)) != ""; i++ {
+		entry := fmt.Sprintf("ContextEntries.member.%d.", i)
+		given[r.Form.Get(entry+"ContextKeyName")] = r.Form.Get(entry + "ContextKeyValues.member.1")
+	}
+	if key := f.unlessTag[action]; given[key] != "" {
+		decision = "implicitDeny"
+	}
+	missingHere := ""
+	if f.regionOnly && given["aws:RequestedRegion"] != "us-east-1" {
+		decision, missingHere = "implicitDeny", "<member>aws:RequestedRegion</member>"
+	}
+	specific := ""
+	for i := 1; r.Form.Get(fmt.Sprintf("ResourceArns.member.%d", i)) != ""; i++ {
+		arn, own := r.Form.Get(fmt.Sprintf("ResourceArns.member.%d", i)), decision
+		if kind := f.onlyFor[action]; kind != "" && !strings.Contains(arn, ":"+kind+"/") {
+			own = "implicitDeny"
+		}
+		specific += fmt.Sprintf("<member><EvalResourceName>%s</EvalResourceName><EvalResourceDecision>%s</EvalResourceDecision><MissingContextValues>%s</MissingContextValues></member>", arn, own, missingHere)
+	}
 	more := "<IsTruncated>false</IsTruncated>"
 	if r.Form.Get(fmt.Sprintf("ActionNames.member.%d", n+1)) != "" {
 		more = fmt.Sprintf("<IsTruncated>true</IsTruncated><Marker>from-%d</Marker>", n+1)
 	}
 	return fmt.Sprintf("<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member><EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
-		"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues></member></EvaluationResults></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
-		more, action, decision, missing)
+		"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues><ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
+		more, action, decision, missing, specific)
 }
 
 // describeSubnets returns pages of at most MaxResults subnets.

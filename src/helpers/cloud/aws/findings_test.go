@@ -234,6 +234,21 @@ var permissionCases = map[string]mistake{
 	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
 	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"a policy that is limited to the region": {change: func(f *fakeCloud) { f.regionOnly = true }, check: "load-balancer-write-permissions", status: preflight.Passed},
+	"AddTags on load balancers, not on target groups": {change: func(f *fakeCloud) { f.onlyFor = map[string]string{"elasticloadbalancing:AddTags": "loadbalancer"} },
+		check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:AddTags"},
+	"RegisterTargets on load balancers only": {change: func(f *fakeCloud) {
+		f.onlyFor = map[string]string{"elasticloadbalancing:RegisterTargets": "loadbalancer"}
+	},
+		check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"RegisterTargets on target groups only": {change: func(f *fakeCloud) {
+		f.onlyFor = map[string]string{"elasticloadbalancing:RegisterTargets": "targetgroup"}
+	},
+		check: "load-balancer-write-permissions", status: preflight.Passed},
+	"CreateVolume, not from a snapshot": {change: func(f *fakeCloud) { f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey} }, config: func(c *preflight.Config) { c.Storage = true },
+		check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateVolume"},
+	"CreateTags on security groups, not on volumes": {change: func(f *fakeCloud) { f.onlyFor = map[string]string{"ec2:CreateTags": "security-group"} }, config: func(c *preflight.Config) { c.Storage = true },
+		check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateTags"},
 	"IAM cannot be asked":                {change: denies(simulateAction), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{simulateAction}},
 	"role with a path":                   {change: func(f *fakeCloud) { f.rolePath = "/team/" }, check: "load-balancer-write-permissions", status: preflight.Passed},
 	"role with a path that is not found": {change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, check: "other-permissions", status: preflight.Warned, found: []string{findRoleAction}},

@@ -93,11 +93,12 @@ func (f *facts) policyQuestions(asked identity) []question {
 		if p.scope == tagsNew { // the condition contains the service
 			key += service
 		}
+		key += f.regionOf(service, asked.partition)
 		at, ok := index[key]
 		if !ok {
 			at = len(questions)
 			index[key] = at
-			questions = append(questions, question{context: p.context(service, f.tagKey())})
+			questions = append(questions, question{context: p.context(service, f.tagKey(), f.regionOf(service, asked.partition))})
 			for _, r := range p.resources {
 				questions[at].resources = append(questions[at].resources, f.exampleARNs(asked.partition, asked.account, r)...)
 			}
@@ -107,10 +108,11 @@ func (f *facts) policyQuestions(asked identity) []question {
 			case otherRole:
 				questions[at].resources = []string{f.conf.RoleARN}
 			case writesRoutes:
-				questions[at].context = f.tableContext()
+				maps.Copy(questions[at].context, f.tableContext())
 			case usesKeys:
 				questions[at].resources = f.keyARNs()
-				questions[at].context = map[string]string{"kms:ViaService": "ec2." + f.region() + "." + partitionOf(f.region()).domain, "kms:GrantIsForAWSResource": "true"}
+				questions[at].context["kms:ViaService"] = "ec2." + f.region() + "." + partitionOf(f.region()).domain
+				questions[at].context["kms:GrantIsForAWSResource"] = "true"
 			}
 		}
 		questions[at].actions = append(questions[at].actions, p.action)
@@ -118,27 +120,45 @@ func (f *facts) policyQuestions(asked identity) []question {
 	return questions
 }
 
-// context returns the values of the condition keys in the permission's statement.
-func (p permission) context(service, tagKey string) map[string]string {
-	resourceTag := map[string]string{"aws:ResourceTag/" + tagKey: "owned", service + ":ResourceTag/" + tagKey: "owned"}
+// regionKey is the condition key with which policies of an organization often limit the regions.
+const regionKey = "aws:RequestedRegion"
+
+// globalRegions are the regions that requests to services with one endpoint in a partition are for, such as those to IAM.
+var globalRegions = map[string]string{"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
+
+// regionOf is the region that requests to a service are for.
+func (f *facts) regionOf(service, partition string) string {
+	if service == "iam" {
+		return globalRegions[partition]
+	}
+	return f.region()
+}
+
+// context returns the values of the condition keys in the permission's statement, and of the one for the region.
+func (p permission) context(service, tagKey, region string) map[string]string {
+	context := map[string]string{regionKey: region}
+	resourceTag := func(value string) {
+		context["aws:ResourceTag/"+tagKey], context[service+":ResourceTag/"+tagKey] = value, value
+	}
 	switch p.scope {
 	case creates:
-		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey}
+		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
 	case changes, changesOwn:
-		return resourceTag
+		resourceTag("owned")
 	case sourceDestOff:
-		resourceTag["ec2:Attribute"], resourceTag["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
-		return resourceTag
+		resourceTag("owned")
+		context["ec2:Attribute"], context["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
 	case tagsNew:
-		return map[string]string{"aws:RequestTag/" + tagKey: "owned", "aws:TagKeys": tagKey, service + ":CreateAction": p.createActions()[0]}
+		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
+		context[service+":CreateAction"] = p.createActions()[0]
 	case onNodes:
-		return map[string]string{"aws:ResourceTag/" + tagKey: "shared", "ec2:ResourceTag/" + tagKey: "shared"}
+		resourceTag("shared")
 	case serviceLinked:
-		return map[string]string{"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}
+		context["iam:AWSServiceName"] = "elasticloadbalancing.amazonaws.com"
 	case publicRegistry:
-		return map[string]string{"sts:AWSServiceName": "ecr-public.amazonaws.com"}
+		context["sts:AWSServiceName"] = "ecr-public.amazonaws.com"
 	}
-	return nil
+	return context
 }
 
 // tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which decide whether a
@@ -257,19 +277,22 @@ func conditionKeys(questions []question) []string {
 	return keys
 }
 
-// add adds the results of one question. An action is allowed if it is allowed on one of the resources, because not every
-// action of a row supports every kind of resource in it. IAM lists missing condition keys of all statements: those of the
-// generated policy that the question lacks belong to other actions. Only with other keys the result remains unknown.
+// add adds the results of one question. An action must be allowed on every kind of resource that it is called for. IAM lists
+// missing condition keys of all statements: those of the generated policy that the question lacks belong to other actions. Only with
+// other keys the result remains unknown.
 func (a *policyAnswers) add(actions []string, results []evaluation) {
 	for _, action := range actions {
-		answered, allowed, explicit := false, false, false
+		answered, denied, explicit := false, false, false
 		var missing []string
 		for _, r := range results {
-			if !strings.EqualFold(r.Action, action) {
+			if !strings.EqualFold(r.Action, action) || !concerns(action, r.Resource) {
 				continue
 			}
-			answered, explicit = true, r.Explicit
-			allowed = allowed || r.Allowed
+			answered, explicit = true, explicit || r.Explicit
+			if r.Allowed {
+				continue
+			}
+			denied = true
 			for _, key := range r.Missing {
 				if !slices.ContainsFunc(a.ownKeys, func(own string) bool { return strings.EqualFold(own, key) }) {
 					missing = append(missing, key)
@@ -277,11 +300,11 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 			}
 		}
 		switch {
-		case allowed:
-			a.allowed[action] = true
 		case !answered:
 			a.unknown[action] = "IAM did not answer"
-		case len(missing) > 0:
+		case !denied:
+			a.allowed[action] = true
+		case len(missing) > 0: // also of statements that deny
 			slices.Sort(missing)
 			a.unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
 		case explicit:
@@ -290,6 +313,32 @@ func (a *policyAnswers) add(actions []string, results []evaluation) {
 			a.denied[action] = "no policy of the role allows it in this form"
 		}
 	}
+}
+
+// callsFor are the kinds of resources of actions that are asked about together with actions for others.
+var callsFor = map[string][]string{
+	"elasticloadbalancing:CreateLoadBalancer":          {"loadbalancer"},
+	"elasticloadbalancing:CreateTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:DeleteListener":              {"listener"},
+	"elasticloadbalancing:ModifyListener":              {"listener"},
+	"elasticloadbalancing:DeleteTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:DeregisterTargets":           {"targetgroup"},
+	"elasticloadbalancing:ModifyTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:ModifyTargetGroupAttributes": {"targetgroup"},
+	"elasticloadbalancing:RegisterTargets":             {"targetgroup"},
+	"ec2:DeleteSnapshot":                               {"snapshot"},
+	"ec2:DeleteVolume":                                 {"volume"},
+}
+
+// concerns reports whether an action is called for a resource of this kind. A result without a resource is for all.
+func concerns(action, resource string) bool {
+	kinds := callsFor[action]
+	parts := strings.SplitN(resource, ":", 6)
+	if len(kinds) == 0 || len(parts) < 6 {
+		return true
+	}
+	kind, _, _ := strings.Cut(parts[5], "/")
+	return slices.Contains(kinds, kind)
 }
 
 // withoutPolicies is the outcome of a check for which IAM should have answered questions. done is false if it has.
@@ -332,12 +381,18 @@ func (f *facts) untested(selected func(permission) bool) []string {
 	for _, p := range permissions {
 		own, assumed := f.needs().includes(p)
 		asked := own && !f.assumesRole() || assumed // of the role of the instance profile only AssumeRole matters then, which is tested
-		if asked && !tested[p.action] && selected(p) && !(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
+		if asked && !(tested[p.action] && !p.onlyInPart()) && selected(p) && !(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
 			actions = append(actions, p.action)
 		}
 	}
 	slices.Sort(actions)
 	return slices.Compact(actions)
+}
+
+// onlyInPart reports whether calls test an action of a row for another kind of resource than the row's: no call restores a volume from a
+// snapshot, and tags are tested on security groups.
+func (p permission) onlyInPart() bool {
+	return p.storage && (p.action == "ec2:CreateVolume" && p.scope == changes || p.action == "ec2:CreateTags")
 }
 
 // tested are the actions for which a call has shown whether they are allowed.
@@ -374,7 +429,7 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 				finding.Fix = []preflight.Fix{f.fixDeny()}
 			}
 			findings = join(findings, finding)
-		case f.policies.allowed[action]:
+		case f.policies.allowed[action] && f.policies.unknown[action] == "":
 			allowed++
 		default:
 			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(f.policies.unknown[action], "IAM was not asked"), true, false

@@ -93,6 +93,7 @@ type ingressRule struct {
 // evaluation is IAM's answer about one action on one resource.
 type evaluation struct {
 	Action   string
+	Resource string // ARN; or * for all
 	Allowed  bool
 	Explicit bool     // a statement denies it
 	Missing  []string // condition keys that the question did not have
