@@ -131,6 +131,9 @@ func plan(t testing.TB, d deployment) *director.Plan {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if unknown := p.UnknownLinks(); len(unknown) > 0 { // a mistyped name; a Director only logs it
+		t.Errorf("links that no job has:\n%s", strings.Join(unknown, "\n"))
+	}
 	if err := p.Render(context.Background()); err != nil {
 		t.Fatal(err)
 	}

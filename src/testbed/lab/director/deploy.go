@@ -98,6 +98,9 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 			d.Progress.Warn("instance group '%s' has vm_strategy create-swap-delete; the lab always uses delete-create", group.Spec.Name)
 		}
 	}
+	for _, unknown := range plan.UnknownLinks() {
+		d.Progress.Warn("%s; a Director only logs this", unknown)
+	}
 	if err := d.record(plan); err != nil {
 		return int(touched.Load()), err
 	}

@@ -70,7 +70,6 @@ func (p *Plan) resolveLinks() error {
 					job.Links[consume.Name] = link
 				}
 			}
-			problems = append(problems, unknownLinks(group, job)...)
 		}
 	}
 	if len(problems) > 0 {
@@ -80,7 +79,19 @@ func (p *Plan) resolveLinks() error {
 	return nil
 }
 
-// unknownLinks finds names in a job's provides and consumes that its spec does not define. The Director only logs them.
+// UnknownLinks lists names of links in the manifest that no spec defines. The Director does not reject them, it logs them
+// (links_parser.rb of bosh-director), so a mistyped name has no effect.
+func (p *Plan) UnknownLinks() []string {
+	var unknown []string
+	for _, group := range p.Groups {
+		for _, job := range group.Jobs {
+			unknown = append(unknown, unknownLinks(group, job)...)
+		}
+	}
+	return unknown
+}
+
+// unknownLinks finds names in a job's provides and consumes that its spec does not define.
 func unknownLinks(group *InstanceGroup, job *Job) []string {
 	var provides, consumes []string
 	for _, p := range job.Job.Provides {

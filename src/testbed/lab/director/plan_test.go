@@ -39,7 +39,6 @@ func TestRefusesInvalidInputBeforeAnythingStarts(t *testing.T) {
 		{"link blocked", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db, value: nil}]`, "No link providers found"},
 		{"link's kind of addresses", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: "yes"}]`,
 			"Cannot specify non boolean values for 'ip_addresses' field for link 'db' in job 'web' in instance group 'web'."},
-		{"unknown link", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/dbb?", value: {from: main}}]`, "'dbb', which its spec does not define (did you mean db?)"},
 		{"bad alias", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/provides/db/aliases/0/health_filter, value: good}]`, "unsupported value 'good' for 'health_filter'"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -218,5 +217,15 @@ func TestOrderOfUpdates(t *testing.T) {
 	group.Instances[7].Instance.Bootstrap = true // id 1 in z3, although others have a lower index
 	if got, want := order(), "16"+"37"+"48"+"259"; got != want {
 		t.Errorf("with another bootstrap instance: %s, want %s", got, want)
+	}
+}
+
+// TestUnknownLinksAreReported: a Director only logs a mistyped name of a link.
+func TestUnknownLinksAreReported(t *testing.T) {
+	b := newBench(t).op(`[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/dbb?", value: {from: main}}]`)
+	b.deploy()
+	const want = "'dbb', which its spec does not define (did you mean db?); a Director only logs this"
+	if !strings.Contains(b.output.String(), want) {
+		t.Errorf("the output has no %q:\n%s", want, b.output.String())
 	}
 }

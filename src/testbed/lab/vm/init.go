@@ -315,6 +315,9 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := mountKernelFilesystems(root); err != nil {
 		return err
 	}
+	if err := mountUnexecutable(root); err != nil {
+		return err
+	}
 	if err := mountCgroups(root, trees); err != nil {
 		return err
 	}
@@ -404,7 +407,7 @@ func mountKernelFilesystems(root string) error {
 		{"/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
 		{"/dev", "tmpfs", unix.MS_NOSUID, "mode=755"},
 		{"/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
-		{"/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777"},
+		{"/dev/shm", "tmpfs", safe, "mode=1777"}, // as bosh-agent remounts it (SetupSharedMemory in platform/linux_platform.go)
 		{"/dev/mqueue", "mqueue", safe, ""},
 		// As bosh-agent does (setupRunDir in platform/linux_platform.go): 16 MB unless env.bosh.run_dir.tmpfs_size is set, with the
 		// kernel's mode for a tmpfs, of root and vcap.
@@ -419,6 +422,22 @@ func mountKernelFilesystems(root string) error {
 		}
 	}
 	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)
+}
+
+// mountUnexecutable mounts the directories from which nothing can be executed on a VM of bosh-agent, which binds each to a directory of
+// the ephemeral disk (SetupTmpDir and SetupLogDir in platform/linux_platform.go).
+func mountUnexecutable(root string) error {
+	for _, name := range []string{"tmp", "var/tmp", "var/log"} {
+		path := filepath.Join(root, name)
+		if err := bind(path, root, name); err != nil {
+			return err
+		}
+		attributes := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOEXEC | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+		if err := unix.MountSetattr(unix.AT_FDCWD, path, 0, &attributes); err != nil {
+			return fmt.Errorf("mounting /%s noexec: %w", name, err)
+		}
+	}
+	return nil
 }
 
 const loopDevices = 128

@@ -99,6 +99,8 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"control groups are writable", "cd /sys/fs/cgroup; if [ -d memory ]; then cd memory; fi; mkdir x; echo 100M > x/memory.limit_in_bytes; cat x/memory.limit_in_bytes; rmdir x", "104857600"},
 		{"overlay", "cd /var/vcap/data; mkdir l u w m; mount -t overlay o -o lowerdir=l,upperdir=u,workdir=w m; touch m/file; ls u; umount m; rm -rf l u w m", "file"},
 		{"root is shared", "findmnt -no PROPAGATION /; mkdir /tmp/a; mount -t tmpfs t /tmp/a; findmnt -no PROPAGATION /tmp/a; umount /tmp/a", "shared\nshared"},
+		{"no programs in directories for temporary files and logs",
+			"for d in /tmp /var/tmp /var/log /dev/shm; do cp /bin/true $d/x; ! $d/x 2> /dev/null || echo $d; rm $d/x; done; echo none", "none"},
 		{"bridge", "ip link add cni0 type bridge; ip -br link show cni0 | cut -d' ' -f1; ip link del cni0", "cni0"},
 		{"vxlan", "ip link add v0 type vxlan id 1 dev eth0 dstport 8472; ip link del v0; echo ok", "ok"},
 		{"nftables", "nft add table ip t; nft list tables; nft delete table ip t", "table ip t"},
