@@ -238,7 +238,7 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 	for _, binary := range c.Binaries {
 		arguments = append(arguments, binary.Package)
 	}
-	if err := Compile(merged.prepare(b.goCommand(ctx, c, arguments...)), part, total); err != nil {
+	if err := Compile(b.goCommand(ctx, c, arguments...), part, total); err != nil {
 		return "", err
 	}
 	for _, binary := range c.Binaries {
@@ -334,7 +334,7 @@ func (b Builder) fetch(ctx context.Context, c Component, merged *overlay, part *
 		arguments = append(arguments, binary.Package)
 	}
 	for attempt := 1; ; attempt++ {
-		output, err := execute.Output(merged.prepare(b.goCommand(ctx, c, arguments...)))
+		output, err := execute.Output(b.goCommand(ctx, c, arguments...))
 		if err == nil {
 			return bytes.Count(output, []byte("\n")), nil
 		}

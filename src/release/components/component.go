@@ -23,9 +23,6 @@ type Component struct {
 	// Merged, if set, are the programs that the only binary consists of, whose package is then "."; it runs the one by whose name it
 	// is called, see Links.
 	Merged []Binary `json:",omitempty"`
-	// PlainTemplates is true if templates in the merged programs read fields only, and call no methods. The linker can then drop unused
-	// methods.
-	PlainTemplates bool `json:",omitempty"`
 	// Tags are Go build tags.
 	Tags []string
 	// Cgo is true if parts of it are C code, which is linked statically with Libraries.
@@ -106,8 +103,6 @@ func All() []Component {
 			Merged:   csiPrograms,
 			Links:    names(csiPrograms),
 			Tags:     []string{"grpcnotrace"},
-			// The driver evaluates templates of tags with PVProps and VolumeSnapshotProps (pkg/util/template), which have strings only.
-			PlainTemplates: true, // 49 MB instead of 119
 			Variables: map[string]string{
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/driver.driverVersion": "{version}",
 				"github.com/kubernetes-sigs/aws-ebs-csi-driver/pkg/cloud.driverVersion":  "{version}",

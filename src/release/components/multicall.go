@@ -11,7 +11,6 @@ import (
 	"go/token"
 	"maps"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
 	"slices"
@@ -31,12 +30,10 @@ import (
 type overlay struct {
 	// dir has the changed files; module is the path of the pin's module, root its folder.
 	dir, module, root string
-	// replace maps paths in the pin's module, and in Go's own library, to files in dir.
+	// replace maps paths in the pin's module to files in dir.
 	replace map[string]string
 	// versions maps linker variables to the version of the program's module.
 	versions map[string]string
-	// goroot, if set, is the path of Go that replace has.
-	goroot string
 }
 
 // merge writes the merged programs of a component to dir. It returns nil if the component has none.
@@ -68,15 +65,6 @@ func (b Builder) merge(ctx context.Context, c Component, dir string) (*overlay, 
 			return nil, err
 		}
 	}
-	if c.PlainTemplates {
-		goroot, err := execute.Output(b.goCommand(ctx, c, "env", "GOROOT"))
-		if err != nil {
-			return nil, err
-		}
-		if err := o.dropTemplateMethods(strings.TrimSpace(string(goroot))); err != nil {
-			return nil, err
-		}
-	}
 	if err := o.write("main.go", render(mainTemplate, map[string]any{"Module": o.module, "Programs": c.Merged})); err != nil {
 		return nil, err
 	}
@@ -96,15 +84,6 @@ type upstreamProgram struct {
 
 // file is the file for the option -overlay.
 func (o *overlay) file() string { return filepath.Join(o.dir, "overlay.json") }
-
-// prepare lets a go command see the merged programs, and what replaces parts of Go.
-func (o *overlay) prepare(command *exec.Cmd) *exec.Cmd {
-	if o != nil && o.goroot != "" {
-		command.Path = filepath.Join(o.goroot, "bin", "go")
-		command.Env = append(command.Env, "GOROOT="+o.goroot, "GOTOOLCHAIN=local")
-	}
-	return command
-}
 
 // flags are those that the go command requires to see the merged programs.
 func (o *overlay) flags() []string {
@@ -151,33 +130,6 @@ func (o *overlay) write(name string, content []byte) error {
 	}
 	o.replace[filepath.Join(o.root, name)] = file
 	return os.WriteFile(file, content, 0o644)
-}
-
-// methodLookup is where package text/template looks for a method with the name of a field.
-const methodLookup = "method := ptr.MethodByName(fieldName);"
-
-// dropTemplateMethods links a package text/template whose templates can read fields, but not call methods. If a program looks up a
-// method by a name that is not constant, the linker keeps all exported methods, such as those of all of EC2's actions.
-//
-// The go command does not replace files in the module cache, where it stores toolchains that it has downloaded. Therefore, the build
-// uses the toolchain through a link (cmd/go/internal/work/init.go).
-func (o *overlay) dropTemplateMethods(goroot string) error {
-	o.goroot = filepath.Join(o.dir, "go")
-	if err := os.Symlink(goroot, o.goroot); err != nil {
-		return err
-	}
-	source := filepath.Join(o.goroot, "src", "text", "template", "exec.go")
-	content, err := os.ReadFile(source)
-	if err != nil {
-		return err
-	}
-	if n := strings.Count(string(content), methodLookup); n != 1 {
-		return fmt.Errorf("src/text/template/exec.go of Go has %q %d times, not once; find out how this version of Go calls methods in templates",
-			methodLookup, n)
-	}
-	changed := filepath.Join(o.dir, "exec.go")
-	o.replace[source] = changed
-	return os.WriteFile(changed, []byte(strings.Replace(string(content), methodLookup, "method := (reflect.Value{});", 1)), 0o644)
 }
 
 // asPackage returns a source file of a main package as one of a package "program" that others can import, with the flags of another

@@ -2,7 +2,6 @@ package components
 
 import (
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -80,59 +79,5 @@ func main() {
 	}
 	if got := testfiles.Read(t, filepath.Join(output, "both", "manifests", "widget.yaml")); string(got) != "kind: Widget\n" {
 		t.Errorf("the manifest is %q", got)
-	}
-}
-
-// TestPlainTemplates links a program that evaluates templates. Its toolchain is in the module cache, as one that Go has downloaded.
-func TestPlainTemplates(t *testing.T) {
-	source, output, cache := t.TempDir(), t.TempDir(), t.TempDir()
-	goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	toolchain := filepath.Join(cache, "toolchain")
-	if err := os.Symlink(strings.TrimSpace(string(goroot)), toolchain); err != nil {
-		t.Fatal(err)
-	}
-	file := func(name, content string) { testfiles.Write(t, filepath.Join(source, name), content) }
-	file("tags/go.mod", "module test/tags\n\ngo 1.26\n\nrequire example.invalid/up v1.2.3\n\nreplace example.invalid/up => ../up\n")
-	file("up/go.mod", "module example.invalid/up\n\ngo 1.26\n")
-	file("up/cmd/tag/main.go", `package main
-
-import (
-	"fmt"
-	"os"
-	"text/template"
-)
-
-type claim struct{ Name string }
-
-func (*claim) Method() string { return "called" }
-
-func main() {
-	if err := template.Must(template.New("").Parse(os.Args[1])).Execute(os.Stdout, &claim{"data"}); err != nil {
-		fmt.Println(err)
-	}
-}
-`)
-	c := Component{
-		Name: "tags", Pin: "tags", Module: "example.invalid/up", Binaries: []Binary{{"tags", "."}}, Links: []string{"tag"},
-		Merged: []Binary{{"tag", "example.invalid/up/cmd/tag"}}, PlainTemplates: true,
-	}
-	environment := []string{"GOFLAGS=-mod=mod", "GOPROXY=off", "GOMODCACHE=" + cache, "GOROOT=" + toolchain}
-	if err := (Builder{Source: source, Output: output, Log: io.Discard, Environment: environment}).Build(t.Context(), []Component{c}); err != nil {
-		t.Fatal(err)
-	}
-	for template, want := range map[string]string{
-		"{{.Name}}-{{.Name | len}}": "data-4",
-		"{{.Method}}":               "can't evaluate field Method in type *program.claim",
-	} {
-		text, err := exec.CommandContext(t.Context(), filepath.Join(output, "tags", "bin", "tag"), template).CombinedOutput()
-		if err != nil || !strings.Contains(string(text), want) {
-			t.Errorf("%s is %q (%v), want %q", template, text, err, want)
-		}
-	}
-	if strings.Contains(string(testfiles.Read(t, filepath.Join(output, "tags", "bin", "tags"))), "(*claim).Method") {
-		t.Error("the program has a method that it does not call")
 	}
 }
