@@ -426,8 +426,8 @@ func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([
 	}
 }
 
-// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing condition keys stand
-// in either.
+// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing condition
+// keys stand in either.
 func newEvaluations(r iamtypes.EvaluationResult) []evaluation {
 	decided := func(resource *string, decision iamtypes.PolicyEvaluationDecisionType, missing []string) evaluation {
 		return evaluation{
@@ -441,7 +441,8 @@ func newEvaluations(r iamtypes.EvaluationResult) []evaluation {
 	}
 	var list []evaluation
 	for _, s := range r.ResourceSpecificResults {
-		list = append(list, decided(s.EvalResourceName, s.EvalResourceDecision, slices.Concat(r.MissingContextValues, s.MissingContextValues)))
+		missing := slices.Concat(r.MissingContextValues, s.MissingContextValues)
+		list = append(list, decided(s.EvalResourceName, s.EvalResourceDecision, missing))
 	}
 	return list
 }

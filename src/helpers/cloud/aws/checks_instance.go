@@ -265,27 +265,33 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 // sharedGroup is the finding of a security group that is tagged for other clusters too.
 func (f *facts) sharedGroup(id string) preflight.Finding {
 	return preflight.Finding{
-		Resource: id, Wanted: "a security group that is tagged for this cluster only", Found: "tags of the " + quoteClusters(f.group(id).clusters()),
-		Why:      "The cloud controllers of all these clusters open and close the group, so load balancers of one can connect to the nodes of the others.",
+		Resource: id, Wanted: "a security group that is tagged for this cluster only",
+		Found: "tags of the " + quoteClusters(f.group(id).clusters()),
+		Why: "The cloud controllers of all these clusters open and close the group, so load balancers of one can " +
+			"connect to the nodes of the others.",
 		Advisory: true,
-		Fix: []preflight.Fix{byHand("create a security group for the nodes of this cluster with the tag %s, name it instead in the cloud config's vm_extension kubernetes-%s: "+
-			"cloud_properties: {security_groups: [GROUP]}, recreate the VMs (bosh recreate), then remove the tag from %s", f.tagKey(), f.request.Role, id)},
+		Fix: []preflight.Fix{byHand("create a security group for the nodes of this cluster with the tag %s, name it instead in "+
+			"the cloud config's vm_extension kubernetes-%s: cloud_properties: {security_groups: [GROUP]}, recreate the VMs "+
+			"(bosh recreate), then remove the tag from %s", f.tagKey(), f.request.Role, id)},
 	}
 }
 
 // foreignGroups is the finding if all security groups of the instance are other clusters'. Their tags stay as they are.
 func (f *facts) foreignGroups(ids []string) preflight.Finding {
 	return preflight.Finding{
-		Resource: strings.Join(ids, ", "), Wanted: "a security group with the tag " + f.tagKey(), Found: f.group(ids[0]).found(),
-		Why:      "The cloud controller would open the security group of another cluster for the load balancers of this one, or not know which one to open.",
+		Resource: strings.Join(ids, ", "), Wanted: "a security group with the tag " + f.tagKey(),
+		Found: f.group(ids[0]).found(),
+		Why: "The cloud controller would open the security group of another cluster for the load balancers of this one, " +
+			"or not know which one to open.",
 		Eventual: true,
 		Fix: []preflight.Fix{f.ownGroup(ids),
-			byHand("also, so that recreated VMs have it, name the group in the cloud config's vm_extension kubernetes-%s: cloud_properties: {security_groups: [GROUP]}", f.request.Role)},
+			byHand("also, so that recreated VMs have it, name the group in the cloud config's vm_extension kubernetes-%s: "+
+				"cloud_properties: {security_groups: [GROUP]}", f.request.Role)},
 	}
 }
 
-// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the current tag and
-// no other cluster's.
+// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the current
+// tag and no other cluster's.
 func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
 	all := map[string]tags{}
 	kept, shared := "", ""

@@ -132,8 +132,8 @@ func (f *facts) tagForInternal() preflight.Fix {
 	return f.tagForCluster(best)
 }
 
-// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It never tags
-// another cluster's table.
+// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It never
+// tags another cluster's table.
 func (f *facts) fixRouteTable() preflight.Fix {
 	all := map[string]tags{}
 	for _, t := range f.routeTables {
@@ -143,15 +143,16 @@ func (f *facts) fixRouteTable() preflight.Fix {
 	if t := f.vpc().tableOf(f.subnetID()); t != nil {
 		kept = t.ID
 		if t.Tags.onlyForeign(f.cluster()) {
-			return byHand("give the nodes of this cluster subnets with a route table of their own, and tag it with %s: %s, the one of %s, is %s",
-				f.tagKey(), t.ID, f.subnetID(), t.Tags.found())
+			return byHand("give the nodes of this cluster subnets with a route table of their own, and tag it with %s: "+
+				"%s, the one of %s, is %s", f.tagKey(), t.ID, f.subnetID(), t.Tags.found())
 		}
 	}
 	if len(all) == 0 {
 		return byCommand("add the cluster's tag to the route table of the nodes' subnet", f.tagCommand(word(kept, "table")))
 	}
 	if f.conf.RouteTableID != "" {
-		return byHand("correct RouteTableID in the property config of the job cloud-provider: %s is the table of %s", word(kept, "table"), f.subnetID())
+		return byHand("correct RouteTableID in the property config of the job cloud-provider: %s is the table of %s",
+			word(kept, "table"), f.subnetID())
 	}
 	if kept == "" {
 		kept = sortedIDs(all)[0]
@@ -319,16 +320,21 @@ func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
 		finding.Wanted, finding.Found = "a route table of the nodes' VPC, "+f.ownVPC(), "a table of "+t.VPC
 		finding.Why = "The cloud controller writes pod routes to it, and no packet of a node is routed by it."
 	case f.tablesErr == nil && own != nil && own.ID != t.ID:
-		finding.Wanted, finding.Found = "the route table of the node's subnet, "+own.ID, "a table that "+f.subnetID()+" does not use"
+		finding.Wanted = "the route table of the node's subnet, " + own.ID
+		finding.Found = "a table that " + f.subnetID() + " does not use"
 		finding.Why = "The cloud controller writes pod routes to it, and no packet of this node is routed by it."
 		if f.routesOtherNodes(t) {
-			finding.Fix = []preflight.Fix{byHand("use one route table for all subnets with nodes, because the cloud controller writes pod routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID)}
+			finding.Fix = []preflight.Fix{byHand("use one route table for all subnets with nodes, because the cloud controller "+
+				"writes pod routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID)}
 		}
 	case len(t.Tags.clusters()) > 1:
-		finding.Wanted, finding.Found = "a route table that is tagged for this cluster only", "tags of the "+quoteClusters(t.Tags.clusters())
-		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the others' where pod networks overlap."
+		finding.Wanted = "a route table that is tagged for this cluster only"
+		finding.Found = "tags of the " + quoteClusters(t.Tags.clusters())
+		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the others' where " +
+			"pod networks overlap."
 		finding.Advisory, finding.Eventual = true, false
-		finding.Fix = []preflight.Fix{byHand("give the nodes of this cluster subnets with a route table of their own, tag it with %s, then remove the tag from %s", f.tagKey(), t.ID)}
+		finding.Fix = []preflight.Fix{byHand("give the nodes of this cluster subnets with a route table of their own, tag it with %s, "+
+			"then remove the tag from %s", f.tagKey(), t.ID)}
 	default:
 		return passed("%s", t.ID)
 	}
