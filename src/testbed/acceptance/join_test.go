@@ -39,7 +39,7 @@ func (l *lab) checkLabels(t *testing.T, instance string) {
 		`{"metadata": {"labels": {"bosh.io/instance-group": "other"}}}`: "403",
 		`{"metadata": {"labels": {"example.com/own": "label"}}}`:        "200",
 		// Traffic of other nodes: TestNodesCannotRerouteOthers has more of this.
-		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`: "403",
+		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`:                                        "403",
 		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": "{\"VNI\":1,\"VtepMAC\":\"0a:58:c0:00:02:01\"}"}}}`: "403",
 	} {
 		if got := l.ssh(t, instance, "sh", "-c", script, "sh", name, body); strings.TrimSpace(got) != want {

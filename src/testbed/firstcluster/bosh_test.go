@@ -101,7 +101,7 @@ func runCommand(global *opts.BoshOpts, command any) error {
 		}
 		return deployed(global.DeploymentOpt)
 	case *opts.SSHOpts:
-		if o.Args.Slug.String() != "control/0" || !slices.Equal([]string(o.RawOpts.AsStrings()), []string{"-N", "-L6443:127.0.0.1:6443"}) {
+		if o.Args.Slug.String() != "control/0" || !slices.Equal(o.RawOpts.AsStrings(), []string{"-N", "-L6443:127.0.0.1:6443"}) {
 			return fmt.Errorf("nothing checks bosh ssh %s %v", o.Args.Slug, o.RawOpts)
 		}
 		return deployed(global.DeploymentOpt)
