@@ -260,6 +260,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"reserved tag", "ebs-csi-controller", values{"extra_tags": values{"kubernetes.io/cluster/prod": "owned"}}, []string{"extra_tags is", "kubernetes.io/*"}},
 		{"comma in a tag", "ebs-csi-controller", values{"extra_tags": values{"teams": "a,b"}}, []string{"extra_tags is", "without commas"}},
 		{"reserved attachments as text", "ebs-csi-node", values{"reserved_volume_attachments": "3"}, []string{`reserved_volume_attachments is "3"`, "0 to 128"}},
+		{"inline volumes as text", "kubernetes-addons", values{"admission": values{"inline_cloud_volumes": "no"}},
+			[]string{`admission.inline_cloud_volumes is "no"`, "true or false"}},
 		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
 	}
 	requests := make([]request, 0, len(cases))

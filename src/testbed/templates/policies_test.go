@@ -1,0 +1,98 @@
+package templates
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+)
+
+// TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.
+func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	client := cluster.Admin()
+	pod := func(name string, volume corev1.VolumeSource) error {
+		spec := corev1.PodSpec{
+			Containers: []corev1.Container{{Name: "main", Image: "example"}},
+			Volumes:    []corev1.Volume{{Name: "data", VolumeSource: volume}},
+		}
+		object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+		options := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		_, err := client.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), object, options)
+		return err
+	}
+	id := &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-0123456789abcdef0"}
+	ebs := corev1.VolumeSource{AWSElasticBlockStore: id}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	accounts := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault)
+	_, err := accounts.Create(t.Context(), account, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	if err := pod("before", ebs); err != nil {
+		t.Fatalf("without the policy, the attack is not possible either: %v", err)
+	}
+
+	dir := t.TempDir()
+	manifest := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons"))["config/manifests/50-pods.yml"]
+	if err := os.WriteFile(filepath.Join(dir, "50-pods.yml"), manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, 30*time.Second, "the volume of an EBS ID is refused", func() error {
+		err := pod("ebs", ebs)
+		if !apierrors.IsForbidden(err) {
+			// The API server learns of policies a moment after they were written.
+			return errors.Join(errors.New("not forbidden"), err)
+		}
+		if !strings.Contains(err.Error(), "volume data: ") || !strings.Contains(err.Error(), "PersistentVolumeClaim") {
+			t.Errorf("%v does not name the volume and the remedy", err)
+		}
+		return nil
+	})
+	for name, volume := range map[string]corev1.VolumeSource{
+		"azure-disk": {AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "https://example/d.vhd"}},
+		"azure-file": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "s"}},
+		"cinder":     {Cinder: &corev1.CinderVolumeSource{VolumeID: "v"}},
+		"gce":        {GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "v"}},
+		"portworx":   {PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "v"}},
+		"vsphere":    {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[store] v.vmdk"}},
+	} {
+		if err := pod(name, volume); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: %v, want it forbidden", name, err)
+		}
+	}
+
+	// The friends: claims, and an administrator's PersistentVolume of the old type.
+	claim := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "old"}}
+	if err := pod("claim", claim); err != nil {
+		t.Errorf("a claim: %v", err)
+	}
+	if err := pod("empty", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}); err != nil {
+		t.Errorf("an empty directory: %v", err)
+	}
+	old := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.PersistentVolumeSpec{
+		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{AWSElasticBlockStore: id},
+	}}
+	if _, err := client.CoreV1().PersistentVolumes().Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a PersistentVolume of the old type: %v", err)
+	}
+}
