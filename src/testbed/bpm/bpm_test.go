@@ -24,7 +24,7 @@ func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 	t.Helper()
 	v := vmtest.New(t)
 	bpmJob := t.TempDir()
-	build := exec.Command("go", "build", "-o", filepath.Join(bpmJob, "bin/bpm"), "kubernetes-release/cmd/bpm")
+	build := exec.Command("go", "build", "-o", filepath.Join(bpmJob, "bin/bpm"), "kubernetes-release/testbed/cmd/bpm")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building bpm: %v\n%s", err, out)
