@@ -124,7 +124,7 @@ func (c *Config) defragmentOne(ctx context.Context, i Instance, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	if before := members[i]; before.leads() {
+	if members[i].leads() {
 		if err := c.handOverTo(ctx, i, members, log); err != nil {
 			return err
 		}

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -58,23 +56,7 @@ func simulateThisMachine(t *testing.T, change func(*store.Instance)) {
 		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-control", Tags: store.Tags{"kubernetes.io/cluster/prod": "shared"}}
 	change(&i)
 	world.Instances = []store.Instance{i}
-	sim, err := awssim.New(world, awssim.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { sim.Close() })
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	metadata := sim.MetadataServer()
-	go func() { _ = metadata.Serve(listener) }()
-	t.Cleanup(func() { metadata.Close() })
-	api := httptest.NewServer(sim.Handler())
-	t.Cleanup(api.Close)
-	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+listener.Addr().String())
-	t.Setenv("AWS_ENDPOINT_URL", api.URL)
-	t.Setenv("AWS_CA_BUNDLE", "") // every client would read it
+	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+simulateWorld(t, world).metadata)
 }
 
 // invoke runs the program with a configuration and returns its exit code and outputs.
