@@ -27,12 +27,17 @@ func main() {
 	}
 }
 
-// utilities is etcdutl's command with upstream's flags and defaults; upstream has it in a main package, which can't be imported.
+// utilities is etcdutl's command with upstream's flags and defaults; upstream has it in a main package, which can't be
+// imported.
 func utilities() *cobra.Command {
 	cobra.EnablePrefixMatching = true
 	root := &cobra.Command{Use: "etcdutl", Short: "Works on the files of an etcd member that is stopped."}
-	root.PersistentFlags().DurationVar(&etcdutl.FlockTimeout, "timeout", 10*time.Second, "how long to wait for the database file's lock, 0 for ever")
-	root.PersistentFlags().StringVarP(&etcdutl.OutputFormat, "write-out", "w", "simple", "output format: fields, json, protobuf, simple, table")
+	root.PersistentFlags().
+		DurationVar(&etcdutl.FlockTimeout, "timeout", 10*time.Second, "how long to wait for the database file's "+
+			"lock, 0 for ever")
+	root.PersistentFlags().
+		StringVarP(&etcdutl.OutputFormat, "write-out", "w", "simple", "output format: fields, json, protobuf, "+
+			"simple, table")
 	root.AddCommand(
 		etcdutl.NewDefragCommand(),
 		etcdutl.NewSnapshotCommand(),

@@ -55,14 +55,18 @@ func main() {
 			names = append(names, n)
 		}
 		slices.Sort(names)
-		fmt.Fprintf(os.Stderr, "Error: called as %q; call it through a link named %s\n", name, strings.Join(names, ", "))
+		fmt.Fprintf(
+			os.Stderr, "Error: called as %q; call it through a link named %s\n", name, strings.Join(names, ", "),
+		)
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(build()))
 }
 
 func runKubectl() {
-	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(os.Args)) // as kubectl's own main: verbosity counts while commands are built
+	_, _ = logs.GlogSetter(
+		cmd.GetLogVerbosity(os.Args),
+	) // as kubectl's own main: verbosity counts while commands are built
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err)
 	}

@@ -1,6 +1,6 @@
-// Command network-policy enforces the NetworkPolicies of a cluster for the pods of one node, with kube-router's policy controller: it
-// writes rules of iptables and sets of addresses, and changes them when pods, namespaces or policies change. The rules stay in force
-// when it ends.
+// Command network-policy enforces the NetworkPolicies of a cluster for the pods of one node, with kube-router's policy
+// controller: it writes rules of iptables and sets of addresses, and changes them when pods, namespaces or policies
+// change. The rules stay in force when it ends.
 package main
 
 import (
@@ -39,7 +39,8 @@ const (
 	readyInterval = 200 * time.Millisecond
 	// firstSyncInterval is the time between syncs until one has succeeded.
 	firstSyncInterval = 5 * time.Second
-	// stallGrace is added to the time between two syncs before the process gives up: a sync of many policies takes a while.
+	// stallGrace is added to the time between two syncs before the process gives up: a sync of many policies takes a
+	// while.
 	stallGrace = 5 * time.Minute
 )
 
@@ -56,7 +57,9 @@ func main() {
 	flags.StringVar(&s.node, "node-name", "", "`name` of the Node for whose pods policies are enforced")
 	flags.StringVar(&s.serviceCIDR, "service-cidr", "", "network of Services")
 	flags.StringVar(&s.nodePorts, "service-node-port-range", "30000-32767", "ports of Services on nodes")
-	flags.DurationVar(&s.syncPeriod, "sync-period", 5*time.Minute, "how often all rules are written, even if nothing has changed")
+	flags.DurationVar(
+		&s.syncPeriod, "sync-period", 5*time.Minute, "how often all rules are written, even if nothing has changed",
+	)
 	flags.StringVar(&s.metricsAddress, "metrics-bind-address", "", "`ADDRESS:PORT` at which metrics are served")
 	flags.StringVar(&s.readyFile, "ready-file", "", "`file` that is written once the rules are in force")
 	klogFlags := flag.NewFlagSet("", flag.ContinueOnError)
@@ -105,12 +108,16 @@ func (s settings) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	controller, err := netpol.NewNetworkPolicyController(client, options, pods, policies, namespaces, &sync.Mutex{}, iptables, sets)
+	controller, err := netpol.NewNetworkPolicyController(
+		client, options, pods, policies, namespaces, &sync.Mutex{}, iptables, sets,
+	)
 	if err != nil {
 		return err
 	}
 	handlers := map[cache.SharedIndexInformer]cache.ResourceEventHandler{
-		pods: controller.PodEventHandler, namespaces: controller.NamespaceEventHandler, policies: controller.NetworkPolicyEventHandler,
+		pods:       controller.PodEventHandler,
+		namespaces: controller.NamespaceEventHandler,
+		policies:   controller.NetworkPolicyEventHandler,
 	}
 	for informer, handler := range handlers {
 		if _, err := informer.AddEventHandler(handler); err != nil {
@@ -163,8 +170,8 @@ func retry(ctx context.Context, try func() error) bool {
 	}
 }
 
-// available returns what is missing for the controller to start: the permissions, which a deploy grants after it has started the first
-// control VM, and the Node with its address, by which the controller knows its pods.
+// available returns what is missing for the controller to start: the permissions, which a deploy grants after it has
+// started the first control VM, and the Node with its address, by which the controller knows its pods.
 func (s settings) available(ctx context.Context, client kubernetes.Interface) error {
 	if _, err := client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return err
@@ -181,7 +188,8 @@ func (s settings) available(ctx context.Context, client kubernetes.Interface) er
 	return fmt.Errorf("node %s has no address yet", s.node)
 }
 
-// withoutUnused drops what the controller does not read, so that it takes little memory in a large cluster: it knows all pods.
+// withoutUnused drops what the controller does not read, so that it takes little memory in a large cluster: it knows
+// all pods.
 func withoutUnused(object any) (any, error) {
 	if object, ok := object.(metav1.Object); ok {
 		object.SetManagedFields(nil)
@@ -195,15 +203,30 @@ func withoutUnused(object any) (any, error) {
 		containers = append(containers, corev1.Container{Name: container.Name, Ports: container.Ports})
 	}
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion, Labels: pod.Labels},
-		Spec:       corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork, Containers: containers},
-		Status:     corev1.PodStatus{Phase: pod.Status.Phase, HostIP: pod.Status.HostIP, PodIP: pod.Status.PodIP, PodIPs: pod.Status.PodIPs},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:            pod.Name,
+			Namespace:       pod.Namespace,
+			UID:             pod.UID,
+			ResourceVersion: pod.ResourceVersion,
+			Labels:          pod.Labels,
+		},
+		Spec: corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork, Containers: containers},
+		Status: corev1.PodStatus{
+			Phase:  pod.Status.Phase,
+			HostIP: pod.Status.HostIP,
+			PodIP:  pod.Status.PodIP,
+			PodIPs: pod.Status.PodIPs,
+		},
 	}, nil
 }
 
-// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded; the controller itself would
-// try again after the sync period only. It returns an error if syncs have stopped, and nil if the process is to end.
-func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.ControllerHeartbeat, iptables utils.IPTablesHandler, sync func()) error {
+// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded; the
+// controller itself would try again after the sync period only. It returns an error if syncs have stopped, and nil if
+// the process is to end.
+func (s settings) watch(
+	ctx context.Context, heartbeats <-chan *healthcheck.ControllerHeartbeat, iptables utils.IPTablesHandler,
+	sync func(),
+) error {
 	stalled := time.NewTimer(s.syncPeriod + stallGrace)
 	defer stalled.Stop()
 	look, again := time.NewTicker(readyInterval), time.NewTicker(firstSyncInterval)
@@ -241,14 +264,18 @@ func (s settings) watch(ctx context.Context, heartbeats <-chan *healthcheck.Cont
 	}
 }
 
-// inForce reports whether this process has written the rules. A sync ends with the observation of its duration, and the rule that
-// accepts what the policies allow is written with those of the pods (ensureExplicitAccept in kube-router's
+// inForce reports whether this process has written the rules. A sync ends with the observation of its duration, and the
+// rule that accepts what the policies allow is written with those of the pods (ensureExplicitAccept in kube-router's
 // network_policy_controller.go).
 func inForce(iptables utils.IPTablesHandler) (bool, error) {
 	var metric dto.Metric
-	if err := metrics.ControllerIptablesSyncTime.Write(&metric); err != nil || metric.GetHistogram().GetSampleCount() == 0 {
+	if err := metrics.ControllerIptablesSyncTime.Write(&metric); err != nil ||
+		metric.GetHistogram().GetSampleCount() == 0 {
 		return false, err
 	}
-	return iptables.Exists("filter", "FORWARD", "-m", "comment", "--comment", "KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies",
-		"-m", "mark", "--mark", "0x20000/0x20000", "-j", "ACCEPT")
+	return iptables.Exists(
+		"filter", "FORWARD", "-m", "comment", "--comment",
+		"KUBE-ROUTER rule to explicitly ACCEPT traffic that comply to network policies", "-m", "mark", "--mark",
+		"0x20000/0x20000", "-j", "ACCEPT",
+	)
 }

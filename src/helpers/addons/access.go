@@ -23,11 +23,11 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Two identities apply manifests. The job's own reads every object of the manifests by its name, and writes those of the harmless
-// kinds below. Its permissions are the ClusterRole roleName, whose rules are derived from the manifests. Everything else could be
-// turned into more permissions: a binding directly, a pod by the service account that it runs as, a webhook by what it sees.
-// Therefore the bootstrap administrator, a member of system:masters, writes it, and the role, and deletes what is obsolete. It is
-// used only if something differs; otherwise its certificate can be absent.
+// Two identities apply manifests. The job's own reads every object of the manifests by its name, and writes those of
+// the harmless kinds below. Its permissions are the ClusterRole roleName, whose rules are derived from the manifests.
+// Everything else could be turned into more permissions: a binding directly, a pod by the service account that it runs
+// as, a webhook by what it sees. Therefore the bootstrap administrator, a member of system:masters, writes it, and the
+// role, and deletes what is obsolete. It is used only if something differs; otherwise its certificate can be absent.
 
 // privilegedGroup is the group to which RBAC does not apply.
 const privilegedGroup = "system:masters"
@@ -35,8 +35,8 @@ const privilegedGroup = "system:masters"
 // roleName is the name of the job's ClusterRole and of its binding.
 const roleName = "kubernetes.bosh.io:kubernetes-addons"
 
-// appliedAnnotation holds a digest of the manifest of an object that the administrator has applied. A difference shows that
-// the manifest has changed, also when it has lost a field.
+// appliedAnnotation holds a digest of the manifest of an object that the administrator has applied. A difference shows
+// that the manifest has changed, also when it has lost a field.
 const appliedAnnotation = "kubernetes.bosh.io/applied"
 
 // harmless are the kinds that the job's own identity writes: no object of them gives its author more permissions.
@@ -88,16 +88,23 @@ func (a *applier) writer(kind schema.GroupKind) access {
 // explainForbidden adds a remedy to the refusal of a request that only the administrator may send.
 func (a *applier) explainForbidden(err error) error {
 	if apierrors.IsForbidden(err) && a.withheld {
-		return fmt.Errorf("%w; set tls.bootstrap of the job kubernetes-addons for this deploy, because only an administrator may change this", err)
+		return fmt.Errorf(
+			"%w; set tls.bootstrap of the job kubernetes-addons for this deploy, because only an administrator may "+
+				"change this",
+			err,
+		)
 	}
 	return err
 }
 
-// ensureRole gives the job's own identity the permissions that these manifests require, and waits until the API server grants them.
+// ensureRole gives the job's own identity the permissions that these manifests require, and waits until the API server
+// grants them.
 func (a *applier) ensureRole(ctx context.Context, objects []Object) error {
 	var self *authenticationv1.SelfSubjectReview
 	err := a.retry(ctx, func() (err error) {
-		self, err = a.own.client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		self, err = a.own.client.AuthenticationV1().
+			SelfSubjectReviews().
+			Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
@@ -132,7 +139,9 @@ func (a *applier) ensureRole(ctx context.Context, objects []Object) error {
 	if !changed {
 		return nil
 	}
-	return a.waitFor(ctx, "the permissions of "+self.Status.UserInfo.Username, func() error { return a.checkAccess(ctx, rules) })
+	return a.waitFor(
+		ctx, "the permissions of "+self.Status.UserInfo.Username, func() error { return a.checkAccess(ctx, rules) },
+	)
 }
 
 // rules returns the permissions that these manifests require.
@@ -167,17 +176,35 @@ func (a *applier) rules(ctx context.Context, objects []Object) ([]rbacv1.PolicyR
 			names[c] = append(names[c], namespace)
 		}
 	}
-	rules := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{a.inventoryName}, Verbs: []string{"get", "update"}}}
+	rules := []rbacv1.PolicyRule{
+		{
+			APIGroups:     []string{""},
+			Resources:     []string{"configmaps"},
+			ResourceNames: []string{a.inventoryName},
+			Verbs:         []string{"get", "update"},
+		},
+	}
 	for c, of := range names {
 		verbs := []string{"get"}
 		if c.write { // an apply that creates an object requires both
 			verbs = append(verbs, "create", "patch")
 		}
 		slices.Sort(of)
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{c.group}, Resources: []string{c.resource}, ResourceNames: slices.Compact(of), Verbs: verbs})
+		rules = append(
+			rules,
+			rbacv1.PolicyRule{
+				APIGroups:     []string{c.group},
+				Resources:     []string{c.resource},
+				ResourceNames: slices.Compact(of),
+				Verbs:         verbs,
+			},
+		)
 	}
 	slices.SortFunc(rules, func(x, y rbacv1.PolicyRule) int {
-		return slices.Compare(slices.Concat(x.APIGroups, x.Resources, x.ResourceNames), slices.Concat(y.APIGroups, y.Resources, y.ResourceNames))
+		return slices.Compare(
+			slices.Concat(x.APIGroups, x.Resources, x.ResourceNames),
+			slices.Concat(y.APIGroups, y.Resources, y.ResourceNames),
+		)
 	})
 	return rules, nil
 }
@@ -189,7 +216,9 @@ func pluralsOf(objects []Object) map[schema.GroupKind]string {
 		if isDefinition(object) {
 			group, _, _ := unstructured.NestedString(object.Object, "spec", "group")
 			kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
-			plurals[schema.GroupKind{Group: group, Kind: kind}], _, _ = unstructured.NestedString(object.Object, "spec", "names", "plural")
+			plurals[schema.GroupKind{Group: group, Kind: kind}], _, _ = unstructured.NestedString(
+				object.Object, "spec", "names", "plural",
+			)
 		}
 	}
 	return plurals
@@ -221,14 +250,24 @@ func roleFor(name string, rules []rbacv1.PolicyRule) ([]Object, error) {
 	return objects, nil
 }
 
-// checkAccess returns an error until the API server grants these rules: it learns of a change a moment after it was written.
+// checkAccess returns an error until the API server grants these rules: it learns of a change a moment after it was
+// written.
 func (a *applier) checkAccess(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	for _, rule := range rules {
 		for _, verb := range rule.Verbs {
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Group: rule.APIGroups[0], Resource: rule.Resources[0], Name: rule.ResourceNames[len(rule.ResourceNames)-1], Verb: verb,
-			}}}
-			answer, err := a.own.client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			review := &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Group:    rule.APIGroups[0],
+						Resource: rule.Resources[0],
+						Name:     rule.ResourceNames[len(rule.ResourceNames)-1],
+						Verb:     verb,
+					},
+				},
+			}
+			answer, err := a.own.client.AuthorizationV1().
+				SelfSubjectAccessReviews().
+				Create(ctx, review, metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
@@ -258,8 +297,8 @@ func withDigest(object Object) (Object, error) {
 	return annotated, nil
 }
 
-// upToDate reports whether the administrator has nothing to apply. The own identity always applies, which changes nothing if
-// nothing differs.
+// upToDate reports whether the administrator has nothing to apply. The own identity always applies, which changes
+// nothing if nothing differs.
 func (a *applier) upToDate(object Object, live *unstructured.Unstructured) bool {
 	return !isHarmless(object.key().GroupKind) && live != nil && isApplied(object, live)
 }
@@ -270,8 +309,8 @@ func isApplied(object Object, live *unstructured.Unstructured) bool {
 	return err == nil && appliedByUs(live) && contains(live.Object, annotated.Object)
 }
 
-// contains reports whether a live value has everything that a manifest sets. The server adds defaults to maps, not to lists, and
-// drops what is empty.
+// contains reports whether a live value has everything that a manifest sets. The server adds defaults to maps, not to
+// lists, and drops what is empty.
 func contains(live, wanted any) bool {
 	switch wanted := wanted.(type) {
 	case nil:

@@ -19,12 +19,15 @@ import (
 )
 
 const (
-	harmlessManifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: {size: small}\n"
-	secretManifest   = "apiVersion: v1\nkind: Secret\nmetadata: {name: mine, namespace: default}\nstringData: {password: x}\n"
+	harmlessManifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: default}\ndata: " +
+		"{size: small}\n"
+	secretManifest = "apiVersion: v1\nkind: Secret\nmetadata: {name: mine, namespace: default}\nstringData: " +
+		"{password: x}\n"
 )
 
-// TestOwnIdentity: with an administrator at hand, a new cluster gets its permissions; without one, whatever gives no permissions can
-// still be applied, and everything else is refused. Whoever has stolen the key of the own identity cannot turn it into more.
+// TestOwnIdentity: with an administrator at hand, a new cluster gets its permissions; without one, whatever gives no
+// permissions can still be applied, and everything else is refused. Whoever has stolen the key of the own identity
+// cannot turn it into more.
 func TestOwnIdentity(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	ctx := t.Context()
@@ -32,7 +35,10 @@ func TestOwnIdentity(t *testing.T) {
 	run := func(administrator *rest.Config, files map[string]string) (Result, error) {
 		t.Helper()
 		return apply(ctx, own, Options{
-			Dirs: []string{directory(t, files)}, Images: Images{"addon": "example/addon:1"}, Administrator: administrator, Timeout: 30 * time.Second,
+			Dirs:          []string{directory(t, files)},
+			Images:        Images{"addon": "example/addon:1"},
+			Administrator: administrator,
+			Timeout:       30 * time.Second,
 		}, inventoryName, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	}
 	expect := func(administrator *rest.Config, files map[string]string, want Result) {
@@ -42,7 +48,11 @@ func TestOwnIdentity(t *testing.T) {
 		}
 	}
 	files := map[string]string{
-		"1.yaml": workloadManifest, "2.yaml": widgetManifest, "3.yaml": rbacManifest, "4.yaml": definitionManifest, "5.yaml": namespaceManifest,
+		"1.yaml": workloadManifest,
+		"2.yaml": widgetManifest,
+		"3.yaml": rbacManifest,
+		"4.yaml": definitionManifest,
+		"5.yaml": namespaceManifest,
 		"6.yaml": harmlessManifest,
 	}
 	if _, err := run(nil, files); err == nil || !strings.Contains(err.Error(), "forbidden") {
@@ -59,14 +69,23 @@ func TestOwnIdentity(t *testing.T) {
 		"no rules":     strings.Replace(rbacManifest, "rules: [{apiGroups: [\"\"], resources: [nodes], verbs: [get]}]", "rules: []", 1),
 		"another kind": rbacManifest + "---\n" + secretManifest,
 	} {
-		changed := map[string]string{"1.yaml": workloadManifest, "2.yaml": widgetManifest, "3.yaml": change, "4.yaml": definitionManifest, "5.yaml": namespaceManifest, "6.yaml": files["6.yaml"]}
+		changed := map[string]string{
+			"1.yaml": workloadManifest,
+			"2.yaml": widgetManifest,
+			"3.yaml": change,
+			"4.yaml": definitionManifest,
+			"5.yaml": namespaceManifest,
+			"6.yaml": files["6.yaml"],
+		}
 		if _, err := run(nil, changed); err == nil || !strings.Contains(err.Error(), "tls.bootstrap") {
 			t.Errorf("%s: %v, want the property that is missing", name, err)
 		}
 	}
 
 	// A change by hand is undone.
-	if _, err := admin.RbacV1().ClusterRoles().Patch(ctx, "addon", types.MergePatchType, []byte(`{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"]}]}`), metav1.PatchOptions{}); err != nil {
+	if _, err := admin.RbacV1().
+		ClusterRoles().
+		Patch(ctx, "addon", types.MergePatchType, []byte(`{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"]}]}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect(cluster.AdminConfig(), files, Result{Changed: 1, Unchanged: 7})
@@ -83,7 +102,9 @@ func attack(t *testing.T, client kubernetes.Interface) {
 	subject := rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "kubernetes-addons"}
 	merge := func(change string) func() error {
 		return func() error {
-			_, err := client.RbacV1().ClusterRoles().Patch(ctx, roleName, types.MergePatchType, []byte(change), metav1.PatchOptions{})
+			_, err := client.RbacV1().
+				ClusterRoles().
+				Patch(ctx, roleName, types.MergePatchType, []byte(change), metav1.PatchOptions{})
 			return err
 		}
 	}
@@ -130,7 +151,9 @@ func attack(t *testing.T, client kubernetes.Interface) {
 		{Verb: "create", Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"},
 	} {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(context.Background(),
-			&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a}}, metav1.CreateOptions{})
+			&authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &a},
+			}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed {
 			t.Errorf("%+v: allowed (%v)", a, err)
 		}

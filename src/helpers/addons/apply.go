@@ -1,19 +1,19 @@
 // Package addons applies a directory of manifests to a cluster and prunes objects that are no longer in it.
 //
-// Objects are applied with server-side apply. FieldManager takes ownership of the fields that the manifests set, and leaves
-// all other fields alone. Everything is validated before anything is changed: the files, whether the server knows each
-// kind, and, by a server-side dry run with strict field validation, each object whose namespace exists.
+// Objects are applied with server-side apply. FieldManager takes ownership of the fields that the manifests set, and
+// leaves all other fields alone. Everything is validated before anything is changed: the files, whether the server
+// knows each kind, and, by a server-side dry run with strict field validation, each object whose namespace exists.
 //
-// An inventory, a ConfigMap in kube-system, records the applied objects. An object is deleted when it is in the inventory,
-// is no longer in the manifests, and is still the object that was applied. These objects are never deleted:
+// An inventory, a ConfigMap in kube-system, records the applied objects. An object is deleted when it is in the
+// inventory, is no longer in the manifests, and is still the object that was applied. These objects are never deleted:
 //
 //   - objects that existed before the first apply, or that someone else has recreated since;
 //   - PersistentVolumes and PersistentVolumeClaims, which hold data;
 //   - objects with the annotation kubernetes.bosh.io/prune: "false";
 //   - the four Namespaces of Kubernetes itself.
 //
-// Namespaces that contain objects of others and CustomResourceDefinitions that have custom resources are kept until they
-// are empty; each apply checks again.
+// Namespaces that contain objects of others and CustomResourceDefinitions that have custom resources are kept until
+// they are empty; each apply checks again.
 package addons
 
 import (
@@ -59,15 +59,15 @@ type Options struct {
 	Dirs []string
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
-	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too few of
-	// them accept connections.
+	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too
+	// few of them accept connections.
 	EtcdMembers []string
-	// Administrator is a member of system:masters, which is used only if something differs that the identity of Apply cannot change;
-	// nil if there is none.
+	// Administrator is a member of system:masters, which is used only if something differs that the identity of Apply
+	// cannot change; nil if there is none.
 	Administrator *rest.Config
-	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply without it.
-	// APIServices are deleted nevertheless: nothing requires one, and while the programs behind it are being stopped, the API fails
-	// for all its clients that list what it serves, such as the deletion of namespaces.
+	// KeepObsolete leaves objects that are no longer in the manifests in place, and in the inventory, for a later Apply
+	// without it. APIServices are deleted nevertheless: nothing requires one, and while the programs behind it are
+	// being stopped, the API fails for all its clients that list what it serves, such as the deletion of namespaces.
 	KeepObsolete bool
 	// Timeout limits the whole operation, including the wait for the API server. It must be positive.
 	Timeout time.Duration
@@ -76,23 +76,28 @@ type Options struct {
 // Result counts objects by what happened to them.
 type Result struct {
 	Created, Changed, Unchanged int
-	// Pruned objects were deleted. Kept objects are no longer in the manifests but were not deleted; the log gives the reason.
+	// Pruned objects were deleted. Kept objects are no longer in the manifests but were not deleted; the log gives the
+	// reason.
 	Pruned, Kept int
 }
 
 // String returns a summary for the log.
 func (r Result) String() string {
-	return fmt.Sprintf("%d created, %d changed, %d unchanged, %d pruned, %d kept", r.Created, r.Changed, r.Unchanged, r.Pruned, r.Kept)
+	return fmt.Sprintf(
+		"%d created, %d changed, %d unchanged, %d pruned, %d kept", r.Created, r.Changed, r.Unchanged, r.Pruned, r.Kept,
+	)
 }
 
-// Apply makes the cluster match the manifests. It is idempotent, safe to run again after any failure, and waits for another Apply that
-// runs at the same time.
+// Apply makes the cluster match the manifests. It is idempotent, safe to run again after any failure, and waits for
+// another Apply that runs at the same time.
 func Apply(ctx context.Context, config *rest.Config, options Options, log *slog.Logger) (Result, error) {
 	return apply(ctx, config, options, inventoryName, log)
 }
 
 // apply is Apply with an inventory of another name.
-func apply(ctx context.Context, config *rest.Config, options Options, inventory string, log *slog.Logger) (Result, error) {
+func apply(
+	ctx context.Context, config *rest.Config, options Options, inventory string, log *slog.Logger,
+) (Result, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("timeout of %s exceeded", options.Timeout))
 	defer cancel()
 	objects, err := Load(options.Dirs, options.Images)
@@ -366,8 +371,8 @@ func (a *applier) retry(ctx context.Context, request func() error) error {
 	})
 }
 
-// transient reports whether a request may succeed when it is sent again. Errors that are not a response of the API server
-// are errors of the connection.
+// transient reports whether a request may succeed when it is sent again. Errors that are not a response of the API
+// server are errors of the connection.
 func transient(err error) bool {
 	if meta.IsNoMatchError(err) {
 		return false

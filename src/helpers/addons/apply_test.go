@@ -68,7 +68,8 @@ spec:
     storage: true
     schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: integer}}}}}}
 `
-	widgetManifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: addons}\nspec: {size: 3}\n"
+	widgetManifest = "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, namespace: addons}\nspec: {size: " +
+		"3}\n"
 )
 
 // bench is a cluster with the addons of one test.
@@ -88,7 +89,10 @@ func (b bench) apply(inventory string, files map[string]string) (Result, error) 
 func (b bench) applyWith(config *rest.Config, inventory string, files map[string]string) (Result, error) {
 	b.t.Helper()
 	return apply(context.Background(), config, Options{
-		Dirs: []string{directory(b.t, files)}, Images: Images{"addon": "example/addon:1"}, KeepObsolete: b.keepObsolete, Timeout: 30 * time.Second,
+		Dirs:         []string{directory(b.t, files)},
+		Images:       Images{"addon": "example/addon:1"},
+		KeepObsolete: b.keepObsolete,
+		Timeout:      30 * time.Second,
 	}, inventory, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
 }
 
@@ -143,7 +147,10 @@ func (b bench) versions() map[string]string {
 }
 
 func configMap(namespace, name, value string) string {
-	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s}\ndata: {value: %q}\n", name, namespace, value)
+	return fmt.Sprintf(
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: %s}\ndata: {value: %q}\n", name, namespace,
+		value,
+	)
 }
 
 // TestAgainstRealAPIServer runs all cases against one cluster. Each has its own objects and its own inventory.
@@ -176,7 +183,13 @@ func TestAgainstRealAPIServer(t *testing.T) {
 }
 
 func everything(b bench) {
-	all := map[string]string{"1.yaml": workloadManifest, "2.yaml": widgetManifest, "3.yaml": rbacManifest, "4.yaml": definitionManifest, "5.yaml": namespaceManifest}
+	all := map[string]string{
+		"1.yaml": workloadManifest,
+		"2.yaml": widgetManifest,
+		"3.yaml": rbacManifest,
+		"4.yaml": definitionManifest,
+		"5.yaml": namespaceManifest,
+	}
 	b.must("inventory-all", all, Result{Created: 7})
 	deployment, err := b.client.AppsV1().Deployments("addons").Get(context.Background(), "addon", metav1.GetOptions{})
 	if err != nil {
@@ -215,7 +228,9 @@ func fields(b bench) {
 	ctx, maps := context.Background(), b.client.CoreV1().ConfigMaps("default")
 	b.must("inventory-fields", map[string]string{"a.yaml": configMap("default", "fields", "one")}, Result{Created: 1})
 	other := `{"data": {"value": "by hand", "extra": "by hand"}}`
-	if _, err := maps.Patch(ctx, "fields", "application/merge-patch+json", []byte(other), metav1.PatchOptions{FieldManager: "someone"}); err != nil {
+	if _, err := maps.Patch(
+		ctx, "fields", "application/merge-patch+json", []byte(other), metav1.PatchOptions{FieldManager: "someone"},
+	); err != nil {
 		b.t.Fatal(err)
 	}
 	b.must("inventory-fields", map[string]string{"a.yaml": configMap("default", "fields", "two")}, Result{Changed: 1})
@@ -231,17 +246,34 @@ func fields(b bench) {
 func validation(b bench) {
 	good := configMap("default", "untouched", "x")
 	tests := map[string]struct{ manifest, want string }{
-		"unknown field":      {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndate: {a: b}\n", "bad.yaml, document 1: ConfigMap default/bad"},
-		"wrong type":         {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {a: 3}\n", "ConfigMap default/bad"},
-		"invalid value":      {"apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {ports: [{port: 70000}]}\n", "70000"},
-		"unknown kind":       {"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: bad, namespace: default}\n", "serves no kind Deployment of apps/v1beta1"},
-		"no namespace":       {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\n", "lacks metadata.namespace"},
-		"unneeded namespace": {"apiVersion: v1\nkind: Namespace\nmetadata: {name: bad, namespace: default}\n", "is not namespaced"},
-		"missing namespace":  {configMap("nowhere", "bad", "x"), `namespace "nowhere" does not exist`},
+		"unknown field": {
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndate: {a: b}\n",
+			"bad.yaml, document 1: ConfigMap default/bad",
+		},
+		"wrong type": {
+			"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad, namespace: default}\ndata: {a: 3}\n",
+			"ConfigMap default/bad",
+		},
+		"invalid value": {
+			"apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {ports: [{port: " +
+				"70000}]}\n",
+			"70000",
+		},
+		"unknown kind": {
+			"apiVersion: apps/v1beta1\nkind: Deployment\nmetadata: {name: bad, namespace: default}\n",
+			"serves no kind Deployment of apps/v1beta1",
+		},
+		"no namespace": {"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bad}\n", "lacks metadata.namespace"},
+		"unneeded namespace": {
+			"apiVersion: v1\nkind: Namespace\nmetadata: {name: bad, namespace: default}\n",
+			"is not namespaced",
+		},
+		"missing namespace": {configMap("nowhere", "bad", "x"), `namespace "nowhere" does not exist`},
 	}
 	for name, test := range tests {
 		_, err := b.apply("inventory-validation", map[string]string{"a.yaml": good, "bad.yaml": test.manifest})
-		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "nothing was changed") {
+		if err == nil || !strings.Contains(err.Error(), test.want) ||
+			!strings.Contains(err.Error(), "nothing was changed") {
 			b.t.Errorf("%s: got %v; want %q", name, err, test.want)
 		}
 	}
@@ -273,7 +305,10 @@ func interrupted(b bench) {
 		if !b.configMap("default", "cut-a") || b.configMap("default", "cut-b") {
 			b.t.Fatalf("%s: want the first object and not the second", name)
 		}
-		b.must("inventory-cut", map[string]string{"c.yaml": configMap("default", "cut-c-"+fmt.Sprint(alsoInventory), "x")}, Result{Created: 1, Pruned: 1 + b.left("inventory-cut", "cut-c-")})
+		b.must(
+			"inventory-cut", map[string]string{"c.yaml": configMap("default", "cut-c-"+fmt.Sprint(alsoInventory), "x")},
+			Result{Created: 1, Pruned: 1 + b.left("inventory-cut", "cut-c-")},
+		)
 		if b.configMap("default", "cut-a") {
 			b.t.Errorf("%s: an object of the interrupted apply was forgotten", name)
 		}
@@ -307,17 +342,28 @@ func (b bench) inventory(name string) []entry {
 
 func foreign(b bench) {
 	ctx, maps := context.Background(), b.client.CoreV1().ConfigMaps("default")
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(
+		ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{},
+	); err != nil {
 		b.t.Fatal(err)
 	}
 	marker := configMap("default", "foreign-marker", "x")
-	b.must("inventory-foreign", map[string]string{"a.yaml": configMap("default", "theirs", "x"), "b.yaml": configMap("default", "recreated", "x"), "c.yaml": marker},
-		Result{Created: 2, Changed: 1})
+	b.must(
+		"inventory-foreign",
+		map[string]string{
+			"a.yaml": configMap("default", "theirs", "x"),
+			"b.yaml": configMap("default", "recreated", "x"),
+			"c.yaml": marker,
+		},
+		Result{Created: 2, Changed: 1},
+	)
 	// Someone else deletes one of the objects and recreates it.
 	if err := maps.Delete(ctx, "recreated", metav1.DeleteOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "recreated"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(
+		ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "recreated"}}, metav1.CreateOptions{},
+	); err != nil {
 		b.t.Fatal(err)
 	}
 	b.must("inventory-foreign", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
@@ -332,8 +378,19 @@ func namespaceKept(b bench) {
 	namespace := "apiVersion: v1\nkind: Namespace\nmetadata: {name: shared}\n"
 	system := "apiVersion: v1\nkind: Namespace\nmetadata: {name: kube-public, labels: {a: b}}\n"
 	marker := configMap("default", "namespace-marker", "x")
-	b.must("inventory-ns", map[string]string{"a.yaml": namespace, "b.yaml": configMap("shared", "ours", "x"), "c.yaml": marker, "d.yaml": system}, Result{Created: 3, Changed: 1})
-	if _, err := b.client.CoreV1().ConfigMaps("shared").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
+	b.must(
+		"inventory-ns",
+		map[string]string{
+			"a.yaml": namespace,
+			"b.yaml": configMap("shared", "ours", "x"),
+			"c.yaml": marker,
+			"d.yaml": system,
+		},
+		Result{Created: 3, Changed: 1},
+	)
+	if _, err := b.client.CoreV1().
+		ConfigMaps("shared").
+		Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.must("inventory-ns", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Pruned: 1, Kept: 2})
@@ -356,15 +413,22 @@ func definitionKept(b bench) {
 	if !b.exists("example.com", "v1", "gadgets", "default", "w") {
 		b.t.Fatal("the custom resources were deleted")
 	}
-	b.must("inventory-crd-other", map[string]string{"b.yaml": configMap("default", "definition-other", "x")}, Result{Created: 1, Pruned: 1})
+	b.must(
+		"inventory-crd-other", map[string]string{"b.yaml": configMap("default", "definition-other", "x")},
+		Result{Created: 1, Pruned: 1},
+	)
 	b.must("inventory-crd", map[string]string{"b.yaml": marker}, Result{Unchanged: 1, Pruned: 1})
 }
 
 func dataKept(b bench) {
-	claim := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: default}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n"
-	annotated := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: annotated, namespace: default, annotations: {kubernetes.bosh.io/prune: \"false\"}}\n"
+	claim := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: data, namespace: default}\nspec: " +
+		"{accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}\n"
+	annotated := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: annotated, namespace: default, annotations: " +
+		"{kubernetes.bosh.io/prune: \"false\"}}\n"
 	marker := configMap("default", "data-marker", "x")
-	b.must("inventory-data", map[string]string{"a.yaml": claim, "b.yaml": annotated, "c.yaml": marker}, Result{Created: 3})
+	b.must(
+		"inventory-data", map[string]string{"a.yaml": claim, "b.yaml": annotated, "c.yaml": marker}, Result{Created: 3},
+	)
 	b.must("inventory-data", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Kept: 2})
 	if !b.exists("", "v1", "persistentvolumeclaims", "default", "data") || !b.configMap("default", "annotated") {
 		b.t.Error("an object that must be kept was deleted")
@@ -373,7 +437,11 @@ func dataKept(b bench) {
 
 func brokenInventory(b bench) {
 	_, err := b.client.CoreV1().ConfigMaps("kube-system").Create(context.Background(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "inventory-broken"}, Data: map[string]string{inventoryKey: "[{"}}, metav1.CreateOptions{})
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "inventory-broken",
+		},
+		Data: map[string]string{inventoryKey: "[{"},
+	}, metav1.CreateOptions{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -395,13 +463,17 @@ func concurrent(b bench) {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodPut && !done {
 				done = true
-				b.must("inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-b", "x")}, Result{Created: 1, Pruned: 1})
+				b.must(
+					"inventory-twice", map[string]string{"a.yaml": configMap("default", "twice-b", "x")},
+					Result{Created: 1, Pruned: 1},
+				)
 			}
 			return next.RoundTrip(r)
 		})
 	})
 	third := map[string]string{"a.yaml": configMap("default", "twice-c", "x")}
-	if got, err := b.applyWith(disturbed, "inventory-twice", third); err != nil || got != (Result{Created: 1, Pruned: 1}) {
+	if got, err := b.applyWith(disturbed, "inventory-twice", third); err != nil ||
+		got != (Result{Created: 1, Pruned: 1}) {
 		b.t.Errorf("got %v, %v; want it to start again after the other", got, err)
 	}
 	if b.configMap("default", "twice-b") || !b.configMap("default", "twice-c") {
@@ -409,7 +481,8 @@ func concurrent(b bench) {
 	}
 }
 
-// obsolete applies as VMs of a control plane do that are updated one after the other: before the last one, only APIServices are deleted.
+// obsolete applies as VMs of a control plane do that are updated one after the other: before the last one, only
+// APIServices are deleted.
 func obsolete(b bench) {
 	const apiService = `
 apiVersion: apiregistration.k8s.io/v1
@@ -417,7 +490,10 @@ kind: APIService
 metadata: {name: v1.skew.example.com}
 spec: {group: skew.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, service: {name: skew, namespace: default}}
 `
-	b.must("inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x"), "b.yaml": apiService}, Result{Created: 2})
+	b.must(
+		"inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x"), "b.yaml": apiService},
+		Result{Created: 2},
+	)
 	newer := map[string]string{"a.yaml": configMap("default", "skew-new", "x")}
 	for _, want := range []Result{{Created: 1, Pruned: 1}, {Unchanged: 1}} {
 		b.keepObsolete = true
@@ -451,7 +527,9 @@ func unavailable(b bench) {
 			return next.RoundTrip(r)
 		})
 	})
-	if _, err := b.applyWith(shaky, "inventory-shaky", map[string]string{"a.yaml": configMap("default", "shaky", "x")}); err != nil {
+	if _, err := b.applyWith(
+		shaky, "inventory-shaky", map[string]string{"a.yaml": configMap("default", "shaky", "x")},
+	); err != nil {
 		b.t.Error(err)
 	}
 	if !b.configMap("default", "shaky") {
@@ -460,19 +538,36 @@ func unavailable(b bench) {
 
 	absent := rest.CopyConfig(b.config)
 	absent.Host = "https://127.0.0.1:1"
-	_, err := Apply(context.Background(), absent, Options{Dirs: []string{directory(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")})}, Timeout: time.Second}, slog.New(slog.NewTextHandler(b.t.Output(), nil)))
-	if err == nil || !strings.Contains(err.Error(), "wait for the API server") || !strings.Contains(err.Error(), "timeout of 1s") || !strings.Contains(err.Error(), "connection refused") {
+	_, err := Apply(
+		context.Background(),
+		absent,
+		Options{
+			Dirs:    []string{directory(b.t, map[string]string{"a.yaml": configMap("default", "x", "x")})},
+			Timeout: time.Second,
+		},
+		slog.New(slog.NewTextHandler(b.t.Output(), nil)),
+	)
+	if err == nil || !strings.Contains(err.Error(), "wait for the API server") ||
+		!strings.Contains(err.Error(), "timeout of 1s") ||
+		!strings.Contains(err.Error(), "connection refused") {
 		b.t.Errorf("got %v; want the deadline and the last error", err)
 	}
 }
 
 func immutable(b bench) {
 	binding := func(role string) map[string]string {
-		return map[string]string{"a.yaml": fmt.Sprintf("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: fixed}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}\n", role)}
+		return map[string]string{
+			"a.yaml": fmt.Sprintf(
+				"apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: "+
+					"fixed}\nroleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}\n",
+				role,
+			),
+		}
 	}
 	b.must("inventory-fixed", binding("view"), Result{Created: 1})
 	_, err := b.apply("inventory-fixed", binding("edit"))
-	if err == nil || !strings.Contains(err.Error(), "delete the object by hand") || !strings.Contains(err.Error(), "nothing was changed") {
+	if err == nil || !strings.Contains(err.Error(), "delete the object by hand") ||
+		!strings.Contains(err.Error(), "nothing was changed") {
 		b.t.Errorf("got %v; want a remedy", err)
 	}
 }
@@ -484,7 +579,10 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // answer is a response of the API server with this status.
 func answer(r *http.Request, status int) *http.Response {
 	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Request: r, Header: http.Header{"Content-Type": {"text/plain"}},
-		Body: io.NopCloser(strings.NewReader(http.StatusText(status))),
+		StatusCode: status,
+		Status:     http.StatusText(status),
+		Request:    r,
+		Header:     http.Header{"Content-Type": {"text/plain"}},
+		Body:       io.NopCloser(strings.NewReader(http.StatusText(status))),
 	}
 }

@@ -31,7 +31,8 @@ func LoadImages(path string) (Images, error) {
 	return images, nil
 }
 
-// Expand replaces each ${image:NAME} in text with the image's reference. The error for an unknown name lists the known ones.
+// Expand replaces each ${image:NAME} in text with the image's reference. The error for an unknown name lists the known
+// ones.
 func (i Images) Expand(text string) (string, error) {
 	var expanded strings.Builder
 	for {
@@ -46,7 +47,9 @@ func (i Images) Expand(text string) (string, error) {
 		}
 		reference, known := i[name]
 		if !known {
-			return "", fmt.Errorf("%s%s%s is not an image of the release; known: %s", placeholderStart, name, placeholderEnd, i.names())
+			return "", fmt.Errorf(
+				"%s%s%s is not an image of the release; known: %s", placeholderStart, name, placeholderEnd, i.names(),
+			)
 		}
 		expanded.WriteString(reference)
 		text = rest

@@ -44,9 +44,9 @@ func (e entry) key() key {
 	return key{schema.GroupKind{Group: e.Group, Kind: e.Kind}, e.Namespace, e.Name}
 }
 
-// inventory is the record of applied objects in the cluster. It is written before anything is applied, with the previous
-// and the new objects, and again afterwards. An apply that is interrupted therefore forgets nothing; at worst the inventory
-// lists an object that was never created.
+// inventory is the record of applied objects in the cluster. It is written before anything is applied, with the
+// previous and the new objects, and again afterwards. An apply that is interrupted therefore forgets nothing; at worst
+// the inventory lists an object that was never created.
 type inventory struct {
 	// client reads and changes the ConfigMap; creator creates it.
 	client, creator kubernetes.Interface
@@ -58,7 +58,13 @@ type inventory struct {
 }
 
 func (a *applier) readInventory(ctx context.Context) (*inventory, error) {
-	i := &inventory{client: a.own.client, creator: a.administrator.client, retry: a.retry, name: a.inventoryName, entries: map[key]entry{}}
+	i := &inventory{
+		client:  a.own.client,
+		creator: a.administrator.client,
+		retry:   a.retry,
+		name:    a.inventoryName,
+		entries: map[key]entry{},
+	}
 	if err := i.read(ctx); err != nil {
 		return nil, err
 	}
@@ -67,8 +73,11 @@ func (a *applier) readInventory(ctx context.Context) (*inventory, error) {
 	}
 	var entries []entry
 	if err := strictjson.Unmarshal([]byte(i.stored.Data[inventoryKey]), &entries); err != nil {
-		return nil, fmt.Errorf("inventory ConfigMap %s/%s, key %s: %w; it was changed by hand or by a newer release: restore it, or delete the ConfigMap and, by hand, the objects that are no longer needed",
-			inventoryNamespace, i.name, inventoryKey, err)
+		return nil, fmt.Errorf(
+			"inventory ConfigMap %s/%s, key %s: %w; it was changed by hand or by a newer release: restore it, or "+
+				"delete the ConfigMap and, by hand, the objects that are no longer needed",
+			inventoryNamespace, i.name, inventoryKey, err,
+		)
 	}
 	for _, e := range entries {
 		i.entries[e.key()] = e
@@ -109,7 +118,10 @@ func (i *inventory) write(ctx context.Context) error {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		// Either another apply was faster, or this repeats a request that succeeded and whose response was lost.
 		if again := i.read(ctx); again != nil || !i.holds(text) {
-			return fmt.Errorf("inventory ConfigMap %s/%s was changed meanwhile: %w: %w", inventoryNamespace, i.name, errOtherApply, err)
+			return fmt.Errorf(
+				"inventory ConfigMap %s/%s was changed meanwhile: %w: %w", inventoryNamespace, i.name, errOtherApply,
+				err,
+			)
 		}
 		return nil
 	}
@@ -128,13 +140,19 @@ func (i *inventory) send(ctx context.Context, text string) (*corev1.ConfigMap, e
 	if i.stored != nil {
 		changed := i.stored.DeepCopy()
 		changed.Data = map[string]string{inventoryKey: text}
-		return i.client.CoreV1().ConfigMaps(inventoryNamespace).Update(ctx, changed, metav1.UpdateOptions{FieldManager: FieldManager})
+		return i.client.CoreV1().
+			ConfigMaps(inventoryNamespace).
+			Update(ctx, changed, metav1.UpdateOptions{FieldManager: FieldManager})
 	}
 	return i.creator.CoreV1().ConfigMaps(inventoryNamespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: i.name, Namespace: inventoryNamespace,
-			Labels:      map[string]string{"app.kubernetes.io/managed-by": FieldManager},
-			Annotations: map[string]string{"kubernetes.bosh.io/description": "Objects applied by the job kubernetes-addons. The job needs this list to delete objects that a later version does not have."},
+			Name:      i.name,
+			Namespace: inventoryNamespace,
+			Labels:    map[string]string{"app.kubernetes.io/managed-by": FieldManager},
+			Annotations: map[string]string{
+				"kubernetes.bosh.io/description": "Objects applied by the job kubernetes-addons. The job needs this " +
+					"list to delete objects that a later version does not have.",
+			},
 		},
 		Data: map[string]string{inventoryKey: text},
 	}, metav1.CreateOptions{FieldManager: FieldManager})
@@ -147,7 +165,10 @@ func (i *inventory) text() (string, error) {
 		entries = append(entries, e)
 	}
 	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(a.Name, b.Name),
+		)
 	})
 	text, err := json.MarshalIndent(entries, "", " ")
 	return string(text), err

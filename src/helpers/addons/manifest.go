@@ -48,8 +48,8 @@ func (o Object) key() key {
 	return key{o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName()}
 }
 
-// Load reads every *.yaml, *.yml and *.json file of the directories, of each in the order of the names, expands the placeholders
-// of images and splits Lists. The error lists all problems, each with file and document.
+// Load reads every *.yaml, *.yml and *.json file of the directories, of each in the order of the names, expands the
+// placeholders of images and splits Lists. The error lists all problems, each with file and document.
 //
 // A directory without any object is an error: applied, it would delete everything that was applied from it before.
 func Load(dirs []string, images Images) ([]Object, error) {
@@ -86,7 +86,9 @@ func loadDir(dir string, images Images) ([]Object, error) {
 		return nil, err
 	}
 	if len(objects) == 0 {
-		return nil, fmt.Errorf("no object in %s: it must contain at least one *.yaml, *.yml or *.json file with an object", dir)
+		return nil, fmt.Errorf(
+			"no object in %s: it must contain at least one *.yaml, *.yml or *.json file with an object", dir,
+		)
 	}
 	return objects, nil
 }
@@ -105,7 +107,8 @@ func loadFile(path string, images Images) ([]Object, error) {
 			return objects, errors.Join(problems...)
 		}
 		if err != nil {
-			return nil, errors.Join(append(problems, fmt.Errorf("%s, document %d: %w", filepath.Base(path), number, err))...)
+			return nil, errors.Join(
+				append(problems, fmt.Errorf("%s, document %d: %w", filepath.Base(path), number, err))...)
 		}
 		found, err := loadDocument(document, images)
 		if err != nil {
@@ -173,7 +176,13 @@ func duplicates(objects []Object) error {
 	var problems []error
 	for _, object := range objects {
 		if first, twice := seen[object.key()]; twice {
-			problems = append(problems, fmt.Errorf("%s is also in %s, document %d; keep one of them", object, filepath.Base(first.File), first.Document))
+			problems = append(
+				problems,
+				fmt.Errorf(
+					"%s is also in %s, document %d; keep one of them", object, filepath.Base(first.File),
+					first.Document,
+				),
+			)
 			continue
 		}
 		seen[object.key()] = object
@@ -181,13 +190,20 @@ func duplicates(objects []Object) error {
 	return errors.Join(problems...)
 }
 
-// order returns the position of a kind in the order of applying: kinds that others need come first. Objects with the same
-// position keep the order of the files.
+// order returns the position of a kind in the order of applying: kinds that others need come first. Objects with the
+// same position keep the order of the files.
 func order(kind schema.GroupKind) int {
 	classes := [][]string{
 		{"Namespace"},
 		{"CustomResourceDefinition.apiextensions.k8s.io"},
-		{"PriorityClass.scheduling.k8s.io", "StorageClass.storage.k8s.io", "CSIDriver.storage.k8s.io", "RuntimeClass.node.k8s.io", "ResourceQuota", "LimitRange"},
+		{
+			"PriorityClass.scheduling.k8s.io",
+			"StorageClass.storage.k8s.io",
+			"CSIDriver.storage.k8s.io",
+			"RuntimeClass.node.k8s.io",
+			"ResourceQuota",
+			"LimitRange",
+		},
 		{"ServiceAccount"},
 		{"ClusterRole.rbac.authorization.k8s.io", "Role.rbac.authorization.k8s.io"},
 		{"ClusterRoleBinding.rbac.authorization.k8s.io", "RoleBinding.rbac.authorization.k8s.io"},
@@ -196,8 +212,21 @@ func order(kind schema.GroupKind) int {
 		{"Service", "NetworkPolicy.networking.k8s.io"},
 	}
 	last := [][]string{
-		{"Pod", "ReplicationController", "ReplicaSet.apps", "Deployment.apps", "StatefulSet.apps", "DaemonSet.apps", "Job.batch", "CronJob.batch"},
-		{"APIService.apiregistration.k8s.io", "ValidatingWebhookConfiguration.admissionregistration.k8s.io", "MutatingWebhookConfiguration.admissionregistration.k8s.io"},
+		{
+			"Pod",
+			"ReplicationController",
+			"ReplicaSet.apps",
+			"Deployment.apps",
+			"StatefulSet.apps",
+			"DaemonSet.apps",
+			"Job.batch",
+			"CronJob.batch",
+		},
+		{
+			"APIService.apiregistration.k8s.io",
+			"ValidatingWebhookConfiguration.admissionregistration.k8s.io",
+			"MutatingWebhookConfiguration.admissionregistration.k8s.io",
+		},
 	}
 	for class, kinds := range classes {
 		if slices.Contains(kinds, kind.String()) {

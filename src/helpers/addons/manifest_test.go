@@ -22,7 +22,8 @@ func directory(t *testing.T, files map[string]string) string {
 
 func TestLoad(t *testing.T) {
 	dir := directory(t, map[string]string{
-		"20-b.yml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: ns}\ndata: {image: \"${image:dns} and ${image:pause}\"}\n",
+		"20-b.yml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: ns}\ndata: {image: " +
+			"\"${image:dns} and ${image:pause}\"}\n",
 		"10-a.yaml": `# a comment before the first document
 ---
 apiVersion: v1
@@ -49,8 +50,9 @@ items:
 		got = append(got, object.String())
 	}
 	want := []string{
-		"10-a.yaml, document 2: ConfigMap ns/a", "10-a.yaml, document 4: ConfigMap ns/c", "10-a.yaml, document 4: Secret ns/a",
-		"20-b.yml, document 1: ConfigMap ns/b", "30-c.json, document 1: Namespace n",
+		"10-a.yaml, document 2: ConfigMap ns/a", "10-a.yaml, document 4: ConfigMap ns/c",
+		"10-a.yaml, document 4: Secret ns/a", "20-b.yml, document 1: ConfigMap ns/b",
+		"30-c.json, document 1: Namespace n",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -67,17 +69,41 @@ func TestLoadRefuses(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		"empty directory":      {nil, []string{"no object"}},
-		"only comments":        {map[string]string{"a.yaml": "# nothing\n"}, []string{"no object"}},
-		"not YAML":             {map[string]string{"a.yaml": good + "---\n a: [\n"}, []string{"a.yaml, document 2"}},
-		"key twice":            {map[string]string{"a.yaml": good + "kind: Secret\n"}, []string{"a.yaml, document 1", "kind"}},
-		"no name":              {map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a}\n"}, []string{"document 1", "lacks metadata.name"}},
-		"no kind":              {map[string]string{"a.yaml": "apiVersion: v1\nmetadata: {name: a}\n"}, []string{"document 1", "Kind"}},
-		"no apiVersion":        {map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n"}, []string{"Role a lacks apiVersion"}},
-		"object twice":         {map[string]string{"a.yaml": good, "b.yaml": good}, []string{"b.yaml, document 1: ConfigMap ns/a is also in a.yaml, document 1"}},
-		"unknown image":        {map[string]string{"a.yaml": good + "data: {x: \"${image:nope}\"}\n"}, []string{"ConfigMap a: .data.x: ${image:nope}", "known: dns, pause"}},
-		"unclosed placeholder": {map[string]string{"a.yaml": good + "data: {x: [\"${image:dns\"]}\n"}, []string{".data.x[0]: ", `lacks its closing "}"`}},
-		"several problems":     {map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n", "b.yaml": "- 1\n"}, []string{"a.yaml, document 1", "b.yaml, document 1"}},
+		"empty directory": {nil, []string{"no object"}},
+		"only comments":   {map[string]string{"a.yaml": "# nothing\n"}, []string{"no object"}},
+		"not YAML":        {map[string]string{"a.yaml": good + "---\n a: [\n"}, []string{"a.yaml, document 2"}},
+		"key twice": {
+			map[string]string{"a.yaml": good + "kind: Secret\n"},
+			[]string{"a.yaml, document 1", "kind"},
+		},
+		"no name": {
+			map[string]string{"a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {generateName: a}\n"},
+			[]string{"document 1", "lacks metadata.name"},
+		},
+		"no kind": {
+			map[string]string{"a.yaml": "apiVersion: v1\nmetadata: {name: a}\n"},
+			[]string{"document 1", "Kind"},
+		},
+		"no apiVersion": {
+			map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n"},
+			[]string{"Role a lacks apiVersion"},
+		},
+		"object twice": {
+			map[string]string{"a.yaml": good, "b.yaml": good},
+			[]string{"b.yaml, document 1: ConfigMap ns/a is also in a.yaml, document 1"},
+		},
+		"unknown image": {
+			map[string]string{"a.yaml": good + "data: {x: \"${image:nope}\"}\n"},
+			[]string{"ConfigMap a: .data.x: ${image:nope}", "known: dns, pause"},
+		},
+		"unclosed placeholder": {
+			map[string]string{"a.yaml": good + "data: {x: [\"${image:dns\"]}\n"},
+			[]string{".data.x[0]: ", `lacks its closing "}"`},
+		},
+		"several problems": {
+			map[string]string{"a.yaml": "kind: Role\nmetadata: {name: a}\n", "b.yaml": "- 1\n"},
+			[]string{"a.yaml, document 1", "b.yaml, document 1"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

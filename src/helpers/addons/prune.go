@@ -31,9 +31,9 @@ const (
 
 var apiServiceKind = schema.GroupKind{Group: "apiregistration.k8s.io", Kind: "APIService"}
 
-// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying. The administrator does,
-// because the own identity has no permissions for objects that are not in the manifests. Of what that
-// identity could not have written, only objects that were applied are deleted: it can write the inventory.
+// prune deletes objects of the inventory that are not in the manifests, in the reverse order of applying. The
+// administrator does, because the own identity has no permissions for objects that are not in the manifests. Of what
+// that identity could not have written, only objects that were applied are deleted: it can write the inventory.
 func (a *applier) prune(ctx context.Context, objects []Object) error {
 	wanted := map[key]bool{}
 	for _, object := range objects {
@@ -91,7 +91,9 @@ func (a *applier) pruneOne(ctx context.Context, e entry) error {
 }
 
 // decide implements the rules in the package's documentation.
-func (a *applier) decide(ctx context.Context, e entry, live *unstructured.Unstructured) (todo action, reason string, err error) {
+func (a *applier) decide(
+	ctx context.Context, e entry, live *unstructured.Unstructured,
+) (todo action, reason string, err error) {
 	switch {
 	case e.Foreign:
 		return forget, "it existed before it was first applied", nil
@@ -112,7 +114,9 @@ func (a *applier) decide(ctx context.Context, e entry, live *unstructured.Unstru
 }
 
 func (a *applier) decideNamespace(ctx context.Context, name string) (action, string, error) {
-	if slices.Contains([]string{metav1.NamespaceSystem, metav1.NamespaceDefault, metav1.NamespacePublic, "kube-node-lease"}, name) {
+	if slices.Contains(
+		[]string{metav1.NamespaceSystem, metav1.NamespaceDefault, metav1.NamespacePublic, "kube-node-lease"}, name,
+	) {
 		return forget, "it is one of Kubernetes' own namespaces", nil
 	}
 	foreign, err := a.foreignContent(ctx, name)
@@ -140,7 +144,9 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 			return "", err
 		}
 		for _, resource := range list.APIResources {
-			items, err := a.administrator.dynamic.Resource(version.WithResource(resource.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			items, err := a.administrator.dynamic.Resource(version.WithResource(resource.Name)).
+				Namespace(namespace).
+				List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 				continue
 			}
@@ -148,7 +154,9 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 				return "", fmt.Errorf("check whether namespace %s is empty: list %s: %w", namespace, resource.Name, err)
 			}
 			for n := range items.Items {
-				if k := (key{schema.GroupKind{Group: version.Group, Kind: resource.Kind}, namespace, items.Items[n].GetName()}); a.isForeign(k, &items.Items[n]) {
+				if k := (key{schema.GroupKind{Group: version.Group, Kind: resource.Kind}, namespace, items.Items[n].GetName()}); a.isForeign(
+					k, &items.Items[n],
+				) {
 					return k.String(), nil
 				}
 			}
@@ -157,11 +165,13 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 	return "", nil
 }
 
-// isForeign reports whether an object is not in the inventory, is not one that Kubernetes creates in every namespace, and
-// does not go away with its owner or because it is being deleted.
+// isForeign reports whether an object is not in the inventory, is not one that Kubernetes creates in every namespace,
+// and does not go away with its owner or because it is being deleted.
 func (a *applier) isForeign(k key, item *unstructured.Unstructured) bool {
 	switch k.GroupKind {
-	case schema.GroupKind{Kind: "Event"}, schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}, schema.GroupKind{Kind: "Endpoints"}:
+	case schema.GroupKind{Kind: "Event"},
+		schema.GroupKind{Group: "events.k8s.io", Kind: "Event"},
+		schema.GroupKind{Kind: "Endpoints"}:
 		return false
 	case schema.GroupKind{Kind: "ServiceAccount"}:
 		if k.Name == "default" {
@@ -194,7 +204,9 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 		return keep, "", fmt.Errorf("check whether there are %s: %w", plural, err)
 	}
 	if len(items.Items) > 0 {
-		return keep, fmt.Sprintf("there are %s, such as %s, which would be deleted with it", plural, items.Items[0].GetName()), nil
+		return keep, fmt.Sprintf(
+			"there are %s, such as %s, which would be deleted with it", plural, items.Items[0].GetName(),
+		), nil
 	}
 	return remove, "", nil
 }

@@ -62,7 +62,10 @@ func (a *applier) validateOne(ctx context.Context, object Object, planned defini
 	namespaced, isPlanned := planned.kinds[gvk]
 	switch {
 	case meta.IsNoMatchError(err) && !isPlanned:
-		return fmt.Errorf("the cluster serves no kind %s of %s, and no manifest defines it; check apiVersion and kind", gvk.Kind, gvk.GroupVersion())
+		return fmt.Errorf(
+			"the cluster serves no kind %s of %s, and no manifest defines it; check apiVersion and kind", gvk.Kind,
+			gvk.GroupVersion(),
+		)
 	case err == nil:
 		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	case !meta.IsNoMatchError(err):

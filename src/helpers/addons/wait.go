@@ -29,7 +29,9 @@ func (a *applier) waitWithQuorum(ctx context.Context, members []string, what str
 	report := func(elapsed time.Duration, err error) {
 		a.log.Info("waiting", "for", what, "elapsed", elapsed.Round(time.Second), "reason", err.Error())
 	}
-	reported := poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return check() })
+	reported := poll.Reported(
+		progressInterval, progressInterval, report, func(context.Context) error { return check() },
+	)
 	err := poll.Until(ctx, pollInterval, readywait.UnlessNoQuorum(members, reported))
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", what, err)
@@ -37,8 +39,8 @@ func (a *applier) waitWithQuorum(ctx context.Context, members []string, what str
 	return nil
 }
 
-// waitForAPI waits until the API server is ready and has created the namespaces of a new cluster, which follows a moment
-// later. In a new cluster only the administrator can see them.
+// waitForAPI waits until the API server is ready and has created the namespaces of a new cluster, which follows a
+// moment later. In a new cluster only the administrator can see them.
 func (a *applier) waitForAPI(ctx context.Context, etcdMembers []string) error {
 	return a.waitWithQuorum(ctx, etcdMembers, "the API server", func() error {
 		body, err := a.own.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)

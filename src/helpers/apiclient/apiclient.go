@@ -1,5 +1,6 @@
-// Package apiclient makes the few requests to the API server that kube-launcher and cloud-preflight need. It does without
-// client-go's clientset, with which each of these programs would be 20 MB larger and take three times as long to start.
+// Package apiclient makes the few requests to the API server that kube-launcher and cloud-preflight need. It does
+// without client-go's clientset, with which each of these programs would be 20 MB larger and take three times as long
+// to start.
 package apiclient
 
 import (
@@ -40,8 +41,8 @@ func (e *StatusError) Error() string {
 	return e.Status + ": " + strings.Join(strings.Fields(e.Body), " ")
 }
 
-// Get sends a GET request for a path, which can have a query, and returns the response's body. The error is a *StatusError
-// if the status is not 2xx.
+// Get sends a GET request for a path, which can have a query, and returns the response's body. The error is a
+// *StatusError if the status is not 2xx.
 func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	return c.do(ctx, http.MethodGet, path, nil)
 }
@@ -52,7 +53,9 @@ func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, er
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(c.Server, "/")+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(
+		ctx, method, strings.TrimSuffix(c.Server, "/")+path, bytes.NewReader(body),
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +73,9 @@ func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]by
 		return nil, err
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, c.credentials.explain(&StatusError{StatusCode: response.StatusCode, Status: response.Status, Body: excerpt(content)})
+		return nil, c.credentials.explain(
+			&StatusError{StatusCode: response.StatusCode, Status: response.Status, Body: excerpt(content)},
+		)
 	}
 	return content, nil
 }
@@ -88,8 +93,8 @@ func excerpt(body []byte) string {
 // ErrNoNode means that there is no Node with the requested name.
 var ErrNoNode = errors.New("the Node does not exist")
 
-// NodeProviderID returns the provider ID of a Node: the cloud's ID of the VM that registered it, or "" if the Node has none
-// yet. The error is ErrNoNode if the Node does not exist, and a *StatusError if the server refuses the request.
+// NodeProviderID returns the provider ID of a Node: the cloud's ID of the VM that registered it, or "" if the Node has
+// none yet. The error is ErrNoNode if the Node does not exist, and a *StatusError if the server refuses the request.
 func (c *Client) NodeProviderID(ctx context.Context, name string) (string, error) {
 	body, err := c.Get(ctx, "/api/v1/nodes/"+url.PathEscape(name))
 	var status *StatusError
@@ -127,7 +132,9 @@ func (a Access) String() string {
 // CheckAccess returns nil if the client may do what access says, else why it may not (SelfSubjectAccessReview).
 func (c *Client) CheckAccess(ctx context.Context, access Access) error {
 	const apiVersion, kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
-	request, err := json.Marshal(map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": map[string]any{"resourceAttributes": access}})
+	request, err := json.Marshal(
+		map[string]any{"apiVersion": apiVersion, "kind": kind, "spec": map[string]any{"resourceAttributes": access}},
+	)
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,9 @@ func serve(t *testing.T, handler http.HandlerFunc) (address, ca string) {
 	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server.URL, writeFile(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})))
+	return server.URL, writeFile(
+		t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
+	)
 }
 
 func writeFile(t *testing.T, content string) string {
@@ -54,7 +56,9 @@ func answer(status int, body string) http.HandlerFunc {
 }
 
 func TestGet(t *testing.T) {
-	client := newClient(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.String()) })
+	client := newClient(
+		t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Method+" "+r.URL.String()) },
+	)
 	if got, err := client.Get(t.Context(), "/readyz?verbose"); err != nil || string(got) != "GET /readyz?verbose" {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -89,7 +93,11 @@ func TestNewRefusesBrokenFiles(t *testing.T) {
 		"empty CA":            {CA: empty},
 		"missing certificate": {Certificate: "/absent", PrivateKey: "/absent"},
 	} {
-		if _, err := New("https://127.0.0.1:1", credentials); err == nil || !strings.Contains(err.Error(), credentials.CA+credentials.Certificate) {
+		if _, err := New(
+			"https://127.0.0.1:1",
+			credentials,
+		); err == nil ||
+			!strings.Contains(err.Error(), credentials.CA+credentials.Certificate) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -128,7 +136,8 @@ func TestNodeProviderID(t *testing.T) {
 				answer(test.status, test.body)(w, r)
 			})
 			got, err := client.NodeProviderID(t.Context(), "node-a")
-			if got != test.want || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			if got != test.want || (err == nil) != (test.err == "") ||
+				err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Errorf("%q, %v; want %q, %q", got, err, test.want, test.err)
 			}
 			if errors.Is(err, ErrNoNode) != (test.status == http.StatusNotFound) {
@@ -159,8 +168,11 @@ func TestCheckAccess(t *testing.T) {
 				if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
 					t.Error(err)
 				}
-				if r.Method != http.MethodPost || r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" || review.Kind != "SelfSubjectAccessReview" ||
-					review.APIVersion != "authorization.k8s.io/v1" || review.Spec.ResourceAttributes != access {
+				if r.Method != http.MethodPost ||
+					r.URL.Path != "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" ||
+					review.Kind != "SelfSubjectAccessReview" ||
+					review.APIVersion != "authorization.k8s.io/v1" ||
+					review.Spec.ResourceAttributes != access {
 					t.Errorf("%s %s %+v", r.Method, r.URL.Path, review)
 				}
 				answer(http.StatusCreated, test.body)(w, r)

@@ -20,7 +20,8 @@ type Credentials struct {
 	Certificate, PrivateKey string
 }
 
-// New returns a client that uses no proxy and follows no redirect. A CA or a certificate that cannot be read is an error.
+// New returns a client that uses no proxy and follows no redirect. A CA or a certificate that cannot be read is an
+// error.
 func New(server string, credentials Credentials) (*Client, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if credentials.CA != "" {
@@ -36,7 +37,9 @@ func New(server string, credentials Credentials) (*Client, error) {
 	if credentials.Certificate != "" {
 		pair, err := tls.LoadX509KeyPair(credentials.Certificate, credentials.PrivateKey)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %s with private key %s: %w", credentials.Certificate, credentials.PrivateKey, err)
+			return nil, fmt.Errorf(
+				"certificate %s with private key %s: %w", credentials.Certificate, credentials.PrivateKey, err,
+			)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

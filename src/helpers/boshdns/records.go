@@ -1,5 +1,5 @@
-// Package boshdns reads what the Director tells every VM about all instances: the records from which bosh-dns answers. Nobody but the
-// agent writes them.
+// Package boshdns reads what the Director tells every VM about all instances: the records from which bosh-dns answers.
+// Nobody but the agent writes them.
 package boshdns
 
 import (
@@ -32,10 +32,13 @@ func Load(path, deployment, domain string) ([]Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("instances of the deployment: %s: %w", path, err)
 	}
-	return slices.DeleteFunc(records, func(r Record) bool { return r.Deployment != Canonical(deployment) || r.Domain != domain }), nil
+	return slices.DeleteFunc(
+		records, func(r Record) bool { return r.Deployment != Canonical(deployment) || r.Domain != domain },
+	), nil
 }
 
-// parse decodes the table that dns_records.rb of bosh-director writes: the names of the columns, and rows. Directors add columns.
+// parse decodes the table that dns_records.rb of bosh-director writes: the names of the columns, and rows. Directors
+// add columns.
 func parse(content []byte) ([]Record, error) {
 	var table struct {
 		Keys []string            `json:"record_keys"`

@@ -25,7 +25,15 @@ func TestLoad(t *testing.T) {
 	}
 	write(table)
 	records, err := Load(path, "Kube_Prod", "bosh")
-	want := Record{"3c5e8f1a-0000-4000-8000-000000000001", "worker-gpu", "z1", "private", "kube-prod", "bosh", netip.MustParseAddr("10.0.0.4")}
+	want := Record{
+		"3c5e8f1a-0000-4000-8000-000000000001",
+		"worker-gpu",
+		"z1",
+		"private",
+		"kube-prod",
+		"bosh",
+		netip.MustParseAddr("10.0.0.4"),
+	}
 	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
 		t.Errorf("got %+v, %v", records, err)
 	}

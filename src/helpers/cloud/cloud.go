@@ -21,18 +21,19 @@ type Provider interface {
 	Name() string
 	// Checks lists the provider's checks, the most important first.
 	Checks() []preflight.Check
-	// Preflight determines the identity of this machine and runs the checks that apply to the role. It changes nothing in
-	// the cloud. An error means that the checks could not run at all; wrong answers of the cloud are findings.
+	// Preflight determines the identity of this machine and runs the checks that apply to the role. It changes nothing
+	// in the cloud. An error means that the checks could not run at all; wrong answers of the cloud are findings.
 	Preflight(ctx context.Context, request Request) (*Outcome, error)
 }
 
-// Attester is a Provider whose machines can prove to others which machine they are, so that nodes join without a shared secret.
+// Attester is a Provider whose machines can prove to others which machine they are, so that nodes join without a shared
+// secret.
 type Attester interface {
 	Provider
 	// NewProver returns what creates proofs on a machine of the cluster.
 	NewProver(cluster string) node.Prover
-	// NewAuthority returns what verifies them on another machine of the cluster. The roles are those that nodes can have in the
-	// cloud in addition to the ones that the provider can find out.
+	// NewAuthority returns what verifies them on another machine of the cluster. The roles are those that nodes can
+	// have in the cloud in addition to the ones that the provider can find out.
 	NewAuthority(cluster string, roles []string) node.Authority
 }
 
@@ -42,7 +43,8 @@ type Request struct {
 	// CloudConfig is the content of the file for the cloud controller manager; nil without one.
 	CloudConfig []byte
 	Log         *slog.Logger
-	// Identified, if set, is called as soon as the machine's identity is known, before the checks, which may take minutes.
+	// Identified, if set, is called as soon as the machine's identity is known, before the checks, which may take
+	// minutes.
 	Identified func(node.Identity) error
 }
 
@@ -79,16 +81,25 @@ func (r *Registry) Lookup(name string) (p Provider, notice string, err error) {
 	}
 	if removed, ok := removedProviders[name]; ok {
 		if removed.successor == "" {
-			return nil, "", fmt.Errorf("cloud provider %q cannot be used: %s. Use one of %s, or leave the property empty for a cluster without a cloud",
-				name, removed.reason(), strings.Join(Usable(), ", "))
+			return nil, "", fmt.Errorf(
+				"cloud provider %q cannot be used: %s. Use one of %s, or leave the property empty for a cluster "+
+					"without a cloud",
+				name, removed.reason(), strings.Join(Usable(), ", "),
+			)
 		}
-		return nil, fmt.Sprintf("cloud provider %s: this release has no checks for it; %s, and the operator must provide its successor %s", name, removed.reason(), removed.successor), nil
+		return nil, fmt.Sprintf(
+			"cloud provider %s: this release has no checks for it; %s, and the operator must provide its successor %s",
+			name, removed.reason(), removed.successor,
+		), nil
 	}
 	hint := ""
 	if near := spelling.Nearest(name, Names()); near != "" {
 		hint = fmt.Sprintf(" (did you mean %q?)", near)
 	}
-	return nil, "", fmt.Errorf("cloud provider %q is unknown%s; allowed are %s, or nothing for a cluster without a cloud", name, hint, strings.Join(Usable(), ", "))
+	return nil, "", fmt.Errorf(
+		"cloud provider %q is unknown%s; allowed are %s, or nothing for a cluster without a cloud", name, hint,
+		strings.Join(Usable(), ", "),
+	)
 }
 
 // removedProvider is a provider that used to be compiled into Kubernetes.

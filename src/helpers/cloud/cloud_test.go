@@ -31,7 +31,8 @@ func TestLookup(t *testing.T) {
 		"mesos": "in 1.8", "ovirt": "in 1.16", "photon": "in 1.16", "rackspace": "in 1.9", "fake": "test double", "external": "name the cloud itself",
 		"openstak": `did you mean "openstack"`, "nonesuch-at-all": "is unknown; allowed are aws, azure",
 	} {
-		if _, _, err := registry.Lookup(name); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "aws, azure, cloudstack, gce, openstack, vsphere") {
+		if _, _, err := registry.Lookup(name); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "aws, azure, cloudstack, gce, openstack, vsphere") {
 			t.Errorf("%q: %v, want %q", name, err, want)
 		}
 	}

@@ -23,7 +23,8 @@ import (
 	"kubernetes-release/apiclient"
 )
 
-// writeKubeletFiles writes what a kubelet has: a kubeconfig for the server, a client certificate and its key in one file.
+// writeKubeletFiles writes what a kubelet has: a kubeconfig for the server, a client certificate and its key in one
+// file.
 func writeKubeletFiles(t *testing.T, server *httptest.Server) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +32,11 @@ func writeKubeletFiles(t *testing.T, server *httptest.Server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}},
+		NotAfter:     time.Now().Add(time.Hour),
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -51,10 +56,18 @@ func writeKubeletFiles(t *testing.T, server *httptest.Server) string {
 		}
 		return path
 	}
-	pair := write("kubelet-client-current.pem", &pem.Block{Type: "CERTIFICATE", Bytes: certificate}, &pem.Block{Type: "EC PRIVATE KEY", Bytes: private})
+	pair := write(
+		"kubelet-client-current.pem", &pem.Block{Type: "CERTIFICATE", Bytes: certificate},
+		&pem.Block{Type: "EC PRIVATE KEY", Bytes: private},
+	)
 	ca := write("ca.pem", &pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	kubeconfig := filepath.Join(dir, "kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    certificate-authority: %s\n    server: %s\n  name: default\nusers:\n- name: default\n  user:\n    client-certificate: %s\n    client-key: %s\ncontexts:\n- context: {cluster: default, user: default}\n  name: default\ncurrent-context: default\n", ca, server.URL, pair, pair)
+	text := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\nclusters:\n- cluster:\n    certificate-authority: %s\n    server: %s\n  name: "+
+			"default\nusers:\n- name: default\n  user:\n    client-certificate: %s\n    client-key: %s\ncontexts:\n- "+
+			"context: {cluster: default, user: default}\n  name: default\ncurrent-context: default\n",
+		ca, server.URL, pair, pair,
+	)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +102,8 @@ func TestNodeProviderID(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	const context = "\ncontexts: [{name: a, context: {cluster: a, user: a}}]\ncurrent-context: a"
-	for content, want := range map[string]string{"": kubeconfig, "[": kubeconfig, "clusters: [{name: a, cluster: {server: https://a, certificate-authority: /absent}}]\nusers: [{name: a, user: {}}]" + context: "/absent"} {
+	for content, want := range map[string]string{"": kubeconfig, "[": kubeconfig, "clusters: [{name: a, cluster: " +
+		"{server: https://a, certificate-authority: /absent}}]\nusers: [{name: a, user: {}}]" + context: "/absent"} {
 		if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,11 @@
-// Package csiregistration registers a CSI driver with the kubelet of the same VM, as the sidecar node-driver-registrar does in a pod.
+// Package csiregistration registers a CSI driver with the kubelet of the same VM, as the sidecar node-driver-registrar
+// does in a pod.
 //
-// kubelet watches a directory for sockets of plugins (pkg/kubelet/pluginmanager/pluginwatcher in Kubernetes): it asks each for the
-// name and the socket of its driver. kubelet finds the socket again after a restart of its own, and connects to the driver for each
-// call, so that neither restart requires another registration. A socket that is created again makes kubelet register the driver
-// again; one that disappears makes it remove the driver from the node, which must not happen during an update: Serve leaves it.
+// kubelet watches a directory for sockets of plugins (pkg/kubelet/pluginmanager/pluginwatcher in Kubernetes): it asks
+// each for the name and the socket of its driver. kubelet finds the socket again after a restart of its own, and
+// connects to the driver for each call, so that neither restart requires another registration. A socket that is created
+// again makes kubelet register the driver again; one that disappears makes it remove the driver from the node, which
+// must not happen during an update: Serve leaves it.
 package csiregistration
 
 import (
@@ -83,8 +85,9 @@ func (p Plugin) probe(ctx context.Context) error {
 	return connection.Invoke(ctx, "/csi.v1.Identity/Probe", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
-// Check returns why pods on a node cannot use volumes of the driver yet, nil if they can: the driver answers, and kubelet has registered
-// it with what the scheduler must know. The client needs the right to get the node's CSINode, which its kubelet has.
+// Check returns why pods on a node cannot use volumes of the driver yet, nil if they can: the driver answers, and
+// kubelet has registered it with what the scheduler must know. The client needs the right to get the node's CSINode,
+// which its kubelet has.
 func (p Plugin) Check(ctx context.Context, client kubernetes.Interface, node string) error {
 	if err := p.probe(ctx); err != nil {
 		return fmt.Errorf("driver %s at %s does not answer: %w", p.Driver, p.Endpoint, err)
@@ -99,11 +102,20 @@ func (p Plugin) Check(ctx context.Context, client kubernetes.Interface, node str
 	i := slices.IndexFunc(found.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == p.Driver })
 	switch {
 	case i < 0:
-		return fmt.Errorf("kubelet has not registered driver %s on Node %s: see the logs of the registrar and of kubelet", p.Driver, node)
+		return fmt.Errorf(
+			"kubelet has not registered driver %s on Node %s: see the logs of the registrar and of kubelet", p.Driver,
+			node,
+		)
 	case len(found.Spec.Drivers[i].TopologyKeys) == 0:
-		return fmt.Errorf("driver %s is registered on Node %s without topology, so no volume can be created for it: see the driver's log", p.Driver, node)
+		return fmt.Errorf(
+			"driver %s is registered on Node %s without topology, so no volume can be created for it: see the "+
+				"driver's log",
+			p.Driver, node,
+		)
 	case found.Spec.Drivers[i].Allocatable == nil || found.Spec.Drivers[i].Allocatable.Count == nil:
-		return fmt.Errorf("driver %s is registered on Node %s without a limit of volumes: see the driver's log", p.Driver, node)
+		return fmt.Errorf(
+			"driver %s is registered on Node %s without a limit of volumes: see the driver's log", p.Driver, node,
+		)
 	}
 	return nil
 }
@@ -118,16 +130,24 @@ type registrar struct {
 // GetInfo tells kubelet where the driver is.
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
-		Type: registration.CSIPlugin, Name: r.plugin.Driver, Endpoint: r.plugin.Endpoint, SupportedVersions: []string{csiVersion},
+		Type:              registration.CSIPlugin,
+		Name:              r.plugin.Driver,
+		Endpoint:          r.plugin.Endpoint,
+		SupportedVersions: []string{csiVersion},
 	}, nil
 }
 
-// NotifyRegistrationStatus logs what kubelet has done. After an error kubelet tries again, with growing pauses of up to two minutes.
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+// NotifyRegistrationStatus logs what kubelet has done. After an error kubelet tries again, with growing pauses of up to
+// two minutes.
+func (r *registrar) NotifyRegistrationStatus(
+	_ context.Context, status *registration.RegistrationStatus,
+) (*registration.RegistrationStatusResponse, error) {
 	if status.PluginRegistered {
 		r.log.Info("kubelet has registered the driver", "driver", r.plugin.Driver)
 	} else {
-		r.log.Error("kubelet has not registered the driver; it tries again", "driver", r.plugin.Driver, "error", status.Error)
+		r.log.Error(
+			"kubelet has not registered the driver; it tries again", "driver", r.plugin.Driver, "error", status.Error,
+		)
 	}
 	return &registration.RegistrationStatusResponse{}, nil
 }

@@ -82,12 +82,18 @@ func (l *log) String() string {
 
 func TestCheck(t *testing.T) {
 	p := Plugin{Driver: "ebs.csi.aws.com", Endpoint: filepath.Join(t.TempDir(), "csi.sock")}
-	if err := p.Check(t.Context(), fake.NewClientset(), "a"); err == nil || !strings.Contains(err.Error(), p.Endpoint+" does not answer") {
+	if err := p.Check(t.Context(), fake.NewClientset(), "a"); err == nil ||
+		!strings.Contains(err.Error(), p.Endpoint+" does not answer") {
 		t.Errorf("without a driver: %v", err)
 	}
 	driver(t, p.Endpoint)
 	limit, other := int32(26), storagev1.CSINodeDriver{Name: "other", TopologyKeys: []string{"zone"}}
-	own := storagev1.CSINodeDriver{Name: p.Driver, NodeID: "i-1", TopologyKeys: []string{"zone"}, Allocatable: &storagev1.VolumeNodeResources{Count: &limit}}
+	own := storagev1.CSINodeDriver{
+		Name:         p.Driver,
+		NodeID:       "i-1",
+		TopologyKeys: []string{"zone"},
+		Allocatable:  &storagev1.VolumeNodeResources{Count: &limit},
+	}
 	noZone, noLimit := own, own
 	noZone.TopologyKeys, noLimit.Allocatable = nil, nil
 	for name, test := range map[string]struct {
@@ -97,11 +103,17 @@ func TestCheck(t *testing.T) {
 	}{
 		"registered":     {"a", []storagev1.CSINodeDriver{other, own}, ""},
 		"not a node yet": {"b", nil, "CSINode a does not exist"},
-		"not registered": {"a", []storagev1.CSINodeDriver{other}, "has not registered driver ebs.csi.aws.com on Node a"},
-		"no topology":    {"a", []storagev1.CSINodeDriver{noZone}, "without topology"},
-		"no limit":       {"a", []storagev1.CSINodeDriver{noLimit}, "without a limit of volumes"},
+		"not registered": {"a", []storagev1.CSINodeDriver{other}, "has not registered driver ebs.csi.aws.com on Node " +
+			"a"},
+		"no topology": {"a", []storagev1.CSINodeDriver{noZone}, "without topology"},
+		"no limit":    {"a", []storagev1.CSINodeDriver{noLimit}, "without a limit of volumes"},
 	} {
-		client := fake.NewClientset(&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: test.node}, Spec: storagev1.CSINodeSpec{Drivers: test.drivers}})
+		client := fake.NewClientset(
+			&storagev1.CSINode{
+				ObjectMeta: metav1.ObjectMeta{Name: test.node},
+				Spec:       storagev1.CSINodeSpec{Drivers: test.drivers},
+			},
+		)
 		err := p.Check(t.Context(), client, "a")
 		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %v, want %q", name, err, test.want)
@@ -111,7 +123,11 @@ func TestCheck(t *testing.T) {
 
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
-	p := Plugin{Driver: "ebs.csi.aws.com", Endpoint: filepath.Join(dir, "csi.sock"), Socket: filepath.Join(dir, "registry.sock")}
+	p := Plugin{
+		Driver:   "ebs.csi.aws.com",
+		Endpoint: filepath.Join(dir, "csi.sock"),
+		Socket:   filepath.Join(dir, "registry.sock"),
+	}
 	// A process that was killed leaves its socket.
 	if err := os.WriteFile(p.Socket, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -139,7 +155,8 @@ func TestServe(t *testing.T) {
 		t.Helper()
 		eventually.Succeeds(t, time.Minute, "registration", func() error {
 			got, err := info(p.Socket)
-			if err == nil && (got.Type != "CSIPlugin" || got.Name != p.Driver || got.Endpoint != p.Endpoint || len(got.SupportedVersions) != 1) {
+			if err == nil &&
+				(got.Type != "CSIPlugin" || got.Name != p.Driver || got.Endpoint != p.Endpoint || len(got.SupportedVersions) != 1) {
 				t.Fatalf("kubelet is told %v", got)
 			}
 			return err

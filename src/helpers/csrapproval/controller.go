@@ -1,9 +1,10 @@
-// Package csrapproval approves the certificates of kubelets: the serving certificate (serverTLSBootstrap), and each renewal of the client
-// certificate.
+// Package csrapproval approves the certificates of kubelets: the serving certificate (serverTLSBootstrap), and each
+// renewal of the client certificate.
 //
 // A kubelet requests them with CertificateSigningRequests for the signers kubernetes.io/kubelet-serving and
-// kubernetes.io/kube-apiserver-client-kubelet. Kubernetes signs such a request only after it has been approved. The approving
-// controller of kube-controller-manager, which believes what a node says, is off; this one asks the cloud or BOSH (see Decide).
+// kubernetes.io/kube-apiserver-client-kubelet. Kubernetes signs such a request only after it has been approved. The
+// approving controller of kube-controller-manager, which believes what a node says, is off; this one asks the cloud or
+// BOSH (see Decide).
 //
 // The identity that runs the controller, and the endpoint of package join, needs exactly these permissions:
 //
@@ -46,8 +47,8 @@ import (
 const (
 	// controllerName is the name of the lease and the source of Events.
 	controllerName = "kubelet-csr-approver"
-	// minRetryDelay and maxRetryDelay limit the backoff of pending requests. They are also checked again whenever a Node
-	// changes, so the backoff only matters after a lost watch.
+	// minRetryDelay and maxRetryDelay limit the backoff of pending requests. They are also checked again whenever a
+	// Node changes, so the backoff only matters after a lost watch.
 	minRetryDelay = time.Second
 	maxRetryDelay = time.Minute
 	// decideTimeout limits one decision, which asks the cloud or bosh-dns.
@@ -193,7 +194,8 @@ func (c *Controller) forget(object any) {
 	}
 }
 
-// concerns reports whether this controller decides the request. First client certificates are requested, and approved, by package join.
+// concerns reports whether this controller decides the request. First client certificates are requested, and approved,
+// by package join.
 func concerns(request *certificatesv1.CertificateSigningRequest) bool {
 	if request.Spec.SignerName == certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return strings.HasPrefix(request.Spec.Username, nodeUserPrefix)
@@ -253,14 +255,25 @@ func (c *Controller) undecided(name string) *certificatesv1.CertificateSigningRe
 
 // reportFlood says that a requester has sent more than its share.
 func (c *Controller) reportFlood(request *certificatesv1.CertificateSigningRequest) {
-	message := fmt.Sprintf("%s has sent more than %d certificate requests; one is decided every %s, and the others stay pending until Kubernetes deletes them after 24 hours: "+
-		"find out what sends them; if the node was taken over, recreate its VM", request.Spec.Username, shareBurst, shareInterval)
-	c.log.Warn("certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason", "TooManyRequests", "message", message)
-	c.recorder.Eventf(request, nil, corev1.EventTypeWarning, "TooManyRequests", "Approving", "left pending: %s", message)
+	message := fmt.Sprintf(
+		"%s has sent more than %d certificate requests; one is decided every %s, and the others stay pending until "+
+			"Kubernetes deletes them after 24 hours: find out what sends them; if the node was taken over, recreate "+
+			"its VM",
+		request.Spec.Username, shareBurst, shareInterval,
+	)
+	c.log.Warn(
+		"certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason",
+		"TooManyRequests", "message", message,
+	)
+	c.recorder.Eventf(
+		request, nil, corev1.EventTypeWarning, "TooManyRequests", "Approving", "left pending: %s", message,
+	)
 }
 
 // decide decides one request and updates it. It returns whether the request must be checked again.
-func (c *Controller) decide(ctx context.Context, request *certificatesv1.CertificateSigningRequest) (again bool, err error) {
+func (c *Controller) decide(
+	ctx context.Context, request *certificatesv1.CertificateSigningRequest,
+) (again bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, decideTimeout)
 	defer cancel()
 	decision, err := Decide(ctx, request, c, c.machines)
@@ -283,11 +296,18 @@ func (c *Controller) reportPending(request *certificatesv1.CertificateSigningReq
 	if repeated {
 		return
 	}
-	c.log.Warn("certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
-	c.recorder.Eventf(request, nil, corev1.EventTypeWarning, decision.Reason, "Approving", "left pending: %s", decision.Message)
+	c.log.Warn(
+		"certificate request left pending", "request", request.Name, "requester", request.Spec.Username, "reason",
+		decision.Reason, "message", decision.Message,
+	)
+	c.recorder.Eventf(
+		request, nil, corev1.EventTypeWarning, decision.Reason, "Approving", "left pending: %s", decision.Message,
+	)
 }
 
-func (c *Controller) update(ctx context.Context, request *certificatesv1.CertificateSigningRequest, decision Decision) error {
+func (c *Controller) update(
+	ctx context.Context, request *certificatesv1.CertificateSigningRequest, decision Decision,
+) error {
 	condition := certificatesv1.CertificateSigningRequestCondition{
 		Type:    certificatesv1.CertificateApproved,
 		Status:  corev1.ConditionTrue,
@@ -301,7 +321,9 @@ func (c *Controller) update(ctx context.Context, request *certificatesv1.Certifi
 	}
 	changed := request.DeepCopy()
 	changed.Status.Conditions = append(changed.Status.Conditions, condition)
-	_, err := c.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, changed, metav1.UpdateOptions{})
+	_, err := c.client.CertificatesV1().
+		CertificateSigningRequests().
+		UpdateApproval(ctx, request.Name, changed, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -310,7 +332,9 @@ func (c *Controller) update(ctx context.Context, request *certificatesv1.Certifi
 	}
 	c.log.Log(ctx, level, "certificate request decided", "action", decision.Action.String(), "request", request.Name,
 		"requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
-	c.recorder.Eventf(request, nil, eventType, decision.Reason, "Approving", "%s: %s", decision.Action, decision.Message)
+	c.recorder.Eventf(
+		request, nil, eventType, decision.Reason, "Approving", "%s: %s", decision.Action, decision.Message,
+	)
 	return nil
 }
 

@@ -32,21 +32,51 @@ func permissions(user string) []any {
 	inDefault := metav1.ObjectMeta{Name: controllerName, Namespace: metav1.NamespaceDefault}
 	return []any{
 		&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get", "list", "watch"}},
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
-			{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"}, Verbs: []string{"approve"}},
+			{
+				APIGroups: []string{"certificates.k8s.io"},
+				Resources: []string{"certificatesigningrequests"},
+				Verbs:     []string{"create", "get", "list", "watch"},
+			},
+			{
+				APIGroups: []string{"certificates.k8s.io"},
+				Resources: []string{"certificatesigningrequests/approval"},
+				Verbs:     []string{"update"},
+			},
+			{
+				APIGroups:     []string{"certificates.k8s.io"},
+				Resources:     []string{"signers"},
+				ResourceNames: []string{"kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet"},
+				Verbs:         []string{"approve"},
+			},
 			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
 		}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: controllerName}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: name,
+			Subjects:   subjects,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: controllerName},
+		},
 		&rbacv1.Role{ObjectMeta: inDefault, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		}},
-		&rbacv1.RoleBinding{ObjectMeta: inDefault, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: inDefault,
+			Subjects:   subjects,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName},
+		},
 		&rbacv1.Role{ObjectMeta: inSystem, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{controllerName}, Verbs: []string{"get", "update"}},
+			{
+				APIGroups:     []string{"coordination.k8s.io"},
+				Resources:     []string{"leases"},
+				ResourceNames: []string{controllerName},
+				Verbs:         []string{"get", "update"},
+			},
 		}},
-		&rbacv1.RoleBinding{ObjectMeta: inSystem, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: inSystem,
+			Subjects:   subjects,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: controllerName},
+		},
 	}
 }
 
@@ -71,7 +101,9 @@ func grant(t *testing.T, admin kubernetes.Interface, objects []any) {
 	}
 }
 
-func setAddresses(t *testing.T, admin kubernetes.Interface, name string, isReady bool, addresses ...corev1.NodeAddress) {
+func setAddresses(
+	t *testing.T, admin kubernetes.Interface, name string, isReady bool, addresses ...corev1.NodeAddress,
+) {
 	t.Helper()
 	ctx, nodes := context.Background(), admin.CoreV1().Nodes()
 	object := registered(name, isReady, addresses...)
@@ -95,7 +127,9 @@ func setAddresses(t *testing.T, admin kubernetes.Interface, name string, isReady
 // state returns "pending", "Approved: …" or "Denied: …".
 func state(t *testing.T, admin kubernetes.Interface, name string) string {
 	t.Helper()
-	request, err := admin.CertificatesV1().CertificateSigningRequests().Get(context.Background(), name, metav1.GetOptions{})
+	request, err := admin.CertificatesV1().
+		CertificateSigningRequests().
+		Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +139,8 @@ func state(t *testing.T, admin kubernetes.Interface, name string) string {
 	return "pending"
 }
 
-// TestAgainstRealAPIServer sends requests as different users, since the API server sets the requester itself, and checks the
-// decisions of a controller that has the documented permissions only.
+// TestAgainstRealAPIServer sends requests as different users, since the API server sets the requester itself, and
+// checks the decisions of a controller that has the documented permissions only.
 func TestAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
@@ -114,7 +148,11 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	defer cancel()
 	setAddresses(t, admin, "node-a", true, internalIP("10.0.0.1"))
 	setAddresses(t, admin, "node-b", true, internalIP("10.0.0.2"))
-	machines := machineList{"node-a": vm("node-a", "10.0.0.1"), "node-b": vm("node-b", "10.0.0.2"), "node-late": vm("node-late", "10.0.0.3")}
+	machines := machineList{
+		"node-a":    vm("node-a", "10.0.0.1"),
+		"node-b":    vm("node-b", "10.0.0.2"),
+		"node-late": vm("node-late", "10.0.0.3"),
+	}
 
 	send := func(a ask) string {
 		t.Helper()
@@ -123,7 +161,9 @@ func TestAgainstRealAPIServer(t *testing.T) {
 			groups = []string{"system:nodes"}
 		}
 		client := cluster.ClientFor(a.user, groups...)
-		created, err := client.CertificatesV1().CertificateSigningRequests().Create(ctx, a.request(t), metav1.CreateOptions{})
+		created, err := client.CertificatesV1().
+			CertificateSigningRequests().
+			Create(ctx, a.request(t), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +185,10 @@ func TestAgainstRealAPIServer(t *testing.T) {
 
 	stolen := renewalOf("node-a")
 	stolen.name = "system:node:node-b"
-	_, err = cluster.ClientFor(stolen.user, "system:nodes").CertificatesV1().CertificateSigningRequests().Create(ctx, stolen.request(t), metav1.CreateOptions{})
+	_, err = cluster.ClientFor(stolen.user, "system:nodes").
+		CertificatesV1().
+		CertificateSigningRequests().
+		Create(ctx, stolen.request(t), metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {
 		t.Errorf("another node's client certificate: got %v, want it forbidden by NodeRestriction", err)
 	}
@@ -184,7 +227,8 @@ func TestAgainstRealAPIServer(t *testing.T) {
 			return err
 		}
 		for _, event := range list.Items {
-			if event.Regarding.Name == requests["another node's address"].name && strings.Contains(event.Note, "10.0.0.2") {
+			if event.Regarding.Name == requests["another node's address"].name &&
+				strings.Contains(event.Note, "10.0.0.2") {
 				return nil
 			}
 		}
@@ -196,7 +240,9 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		}
 	}
 	eventually.Succeeds(t, timeout, "signed certificate", func() error {
-		signed, err := admin.CertificatesV1().CertificateSigningRequests().Get(ctx, requests["own address"].name, metav1.GetOptions{})
+		signed, err := admin.CertificatesV1().
+			CertificateSigningRequests().
+			Get(ctx, requests["own address"].name, metav1.GetOptions{})
 		if err == nil && len(signed.Status.Certificate) == 0 {
 			err = errors.New("no certificate")
 		}
@@ -242,7 +288,9 @@ func TestAgainstRealAPIServer(t *testing.T) {
 func leaseHolder(t *testing.T, admin kubernetes.Interface) string {
 	t.Helper()
 	var lease *coordinationv1.Lease
-	lease, err := admin.CoordinationV1().Leases("kube-system").Get(context.Background(), controllerName, metav1.GetOptions{})
+	lease, err := admin.CoordinationV1().
+		Leases("kube-system").
+		Get(context.Background(), controllerName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ const (
 	nodesGroup     = "system:nodes"
 )
 
-// purposes are the certificates that a kubelet requests, by signer, with the usage that makes them what they are. A kubelet also
-// requests digital signature and, unless the key is ECDSA, key encipherment.
+// purposes are the certificates that a kubelet requests, by signer, with the usage that makes them what they are. A
+// kubelet also requests digital signature and, unless the key is ECDSA, key encipherment.
 var purposes = map[string]certificatesv1.KeyUsage{
 	certificatesv1.KubeletServingSignerName:             certificatesv1.UsageServerAuth,
 	certificatesv1.KubeAPIServerClientKubeletSignerName: certificatesv1.UsageClientAuth,
@@ -73,21 +73,30 @@ type Machines interface {
 	Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error)
 }
 
-// Decide decides one request of a kubelet for its serving certificate, or for the renewal of its client certificate. The first client
-// certificate comes from package join.
+// Decide decides one request of a kubelet for its serving certificate, or for the renewal of its client certificate.
+// The first client certificate comes from package join.
 //
-// A request is denied if a node requests something that no kubelet requests: another subject than its own, other usages, URIs
-// or e-mail addresses, or a signature that does not match the key. Nothing can make such a request valid.
-// A request for names and addresses that the node's VM does not have stays pending, because what others know of a VM can be late.
-// So does one of a node whose VM is gone: a certificate that was taken from it cannot be renewed. A node can write its own status,
-// so that no name and no address is believed because it is there. Requests of users other than nodes are left to people.
+// A request is denied if a node requests something that no kubelet requests: another subject than its own, other
+// usages, URIs or e-mail addresses, or a signature that does not match the key. Nothing can make such a request valid.
+// A request for names and addresses that the node's VM does not have stays pending, because what others know of a VM
+// can be late. So does one of a node whose VM is gone: a certificate that was taken from it cannot be renewed. A node
+// can write its own status, so that no name and no address is believed because it is there. Requests of users other
+// than nodes are left to people.
 //
 // An error means that Nodes or VMs could not be read.
-func Decide(ctx context.Context, request *certificatesv1.CertificateSigningRequest, nodes Nodes, machines Machines) (Decision, error) {
+func Decide(
+	ctx context.Context, request *certificatesv1.CertificateSigningRequest, nodes Nodes, machines Machines,
+) (Decision, error) {
 	name, isNode := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
 	if !isNode || name == "" || !slices.Contains(request.Spec.Groups, nodesGroup) {
-		return pendingForPerson("RequesterNotANode", fmt.Sprintf("requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand if it is legitimate",
-			request.Spec.Username, request.Spec.Groups, nodeUserPrefix, nodesGroup)), nil
+		return pendingForPerson(
+			"RequesterNotANode",
+			fmt.Sprintf(
+				"requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand "+
+					"if it is legitimate",
+				request.Spec.Username, request.Spec.Groups, nodeUserPrefix, nodesGroup,
+			),
+		), nil
 	}
 	parsed, err := join.ParseRequest(request.Spec.Request)
 	if err != nil {
@@ -98,7 +107,9 @@ func Decide(ctx context.Context, request *certificatesv1.CertificateSigningReque
 	}
 	serving := request.Spec.SignerName == certificatesv1.KubeletServingSignerName
 	if serving && len(requestedNames(parsed)) == 0 {
-		return pendingForPerson("NoNames", "contains no DNS name and no address; a serving certificate requires at least one"), nil
+		return pendingForPerson(
+			"NoNames", "contains no DNS name and no address; a serving certificate requires at least one",
+		), nil
 	}
 	object, err := nodes.Get(ctx, name)
 	if err != nil {
@@ -110,19 +121,38 @@ func Decide(ctx context.Context, request *certificatesv1.CertificateSigningReque
 	machine, err := machines.Find(ctx, name, object.Labels)
 	var refusal *node.Refusal
 	if errors.As(err, &refusal) {
-		return pendingForNode("MachineNotFound", fmt.Sprintf("the VM of Node %s is not known: %s", name, refusal.Reason)), nil
+		return pendingForNode(
+			"MachineNotFound", fmt.Sprintf("the VM of Node %s is not known: %s", name, refusal.Reason),
+		), nil
 	}
 	if err != nil {
 		return Decision{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
 	}
 	if foreign := foreignNames(parsed, machine); len(foreign) > 0 {
-		return pendingForNode("NamesNotOfMachine", fmt.Sprintf("contains %s, which the VM of Node %s, %s, does not have; it has %s, %v",
-			strings.Join(foreign, ", "), name, machine.ID, strings.Join(append([]string{machine.Node}, machine.DNSNames...), ", "), machine.Addresses)), nil
+		return pendingForNode(
+			"NamesNotOfMachine",
+			fmt.Sprintf(
+				"contains %s, which the VM of Node %s, %s, does not have; it has %s, %v", strings.Join(foreign, ", "),
+				name, machine.ID, strings.Join(append([]string{machine.Node}, machine.DNSNames...), ", "),
+				machine.Addresses,
+			),
+		), nil
 	}
 	if !serving {
-		return Decision{Action: Approve, Reason: "RenewalOfNode", Message: fmt.Sprintf("Node %s renews its client certificate, and its VM, %s, exists", name, machine.ID)}, nil
+		return Decision{
+			Action:  Approve,
+			Reason:  "RenewalOfNode",
+			Message: fmt.Sprintf("Node %s renews its client certificate, and its VM, %s, exists", name, machine.ID),
+		}, nil
 	}
-	return Decision{Action: Approve, Reason: "NamesOfMachine", Message: fmt.Sprintf("all names and addresses belong to the VM of Node %s, %s: %s", name, machine.ID, strings.Join(requestedNames(parsed), ", "))}, nil
+	return Decision{
+		Action: Approve,
+		Reason: "NamesOfMachine",
+		Message: fmt.Sprintf(
+			"all names and addresses belong to the VM of Node %s, %s: %s", name, machine.ID,
+			strings.Join(requestedNames(parsed), ", "),
+		),
+	}, nil
 }
 
 // pendingForPerson leaves a request to a person, pendingForNode until its Node has changed.
@@ -139,13 +169,20 @@ func deny(reason, message string) Decision {
 // forged describes the part of a request that no kubelet would send, or returns "".
 func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest) string {
 	if parsed.Subject.CommonName != request.Spec.Username {
-		return fmt.Sprintf("common name is %q; the requester %q can only request its own", parsed.Subject.CommonName, request.Spec.Username)
+		return fmt.Sprintf(
+			"common name is %q; the requester %q can only request its own", parsed.Subject.CommonName,
+			request.Spec.Username,
+		)
 	}
 	if !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}) {
 		return fmt.Sprintf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
 	}
 	purpose := purposes[request.Spec.SignerName]
-	allowed := []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, purpose}
+	allowed := []certificatesv1.KeyUsage{
+		certificatesv1.UsageKeyEncipherment,
+		certificatesv1.UsageDigitalSignature,
+		purpose,
+	}
 	for _, usage := range request.Spec.Usages {
 		if !slices.Contains(allowed, usage) {
 			return fmt.Sprintf("usage %q is not one of %q", usage, allowed)

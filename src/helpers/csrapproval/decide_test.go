@@ -44,7 +44,9 @@ func kubeletOf(node string, addresses ...string) ask {
 // renewalOf is a kubelet's request for its next client certificate.
 func renewalOf(node string) ask {
 	return ask{
-		user: "system:node:" + node, name: "system:node:" + node, signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		user:   "system:node:" + node,
+		name:   "system:node:" + node,
+		signer: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 	}
 }
@@ -155,13 +157,21 @@ func TestDecide(t *testing.T) {
 		registered("node-a", false, internalIP("10.0.0.1")),
 		registered("node-b", true, internalIP("10.0.0.2")),
 		// A node can write whatever it wants to its own status.
-		registered("node-liar", true, internalIP("10.0.0.3"), corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "10.0.0.2"},
-			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "kubernetes.default.svc"}),
+		registered(
+			"node-liar", true, internalIP("10.0.0.3"),
+			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "10.0.0.2"},
+			corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: "kubernetes.default.svc"},
+		),
 		registered("node-gone", true, internalIP("10.0.0.4")),
 	}
 	first := vm("node-a", "10.0.0.1", "fd00::1", "203.0.113.1")
 	first.DNSNames = []string{"ip-10-0-0-1.ec2.internal"}
-	machines := machineList{"node-a": first, "node-b": vm("node-b", "10.0.0.2"), "node-liar": vm("node-liar", "10.0.0.3"), "node-new": vm("node-new", "10.0.0.7")}
+	machines := machineList{
+		"node-a":    first,
+		"node-b":    vm("node-b", "10.0.0.2"),
+		"node-liar": vm("node-liar", "10.0.0.3"),
+		"node-new":  vm("node-new", "10.0.0.7"),
+	}
 	with := func(change func(*ask)) ask {
 		a := kubeletOf("node-a", "10.0.0.1")
 		change(&a)
@@ -186,44 +196,157 @@ func TestDecide(t *testing.T) {
 		}), action: Approve, reason: "NamesOfMachine"},
 		"address only": {ask: with(func(a *ask) { a.dns = nil }), action: Approve, reason: "NamesOfMachine"},
 		"key encipherment too": {ask: with(func(a *ask) {
-			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageKeyEncipherment, certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
+			a.usages = []certificatesv1.KeyUsage{
+				certificatesv1.UsageKeyEncipherment,
+				certificatesv1.UsageDigitalSignature,
+				certificatesv1.UsageServerAuth,
+			}
 		}), action: Approve, reason: "NamesOfMachine"},
 
-		"another node's address":                         {ask: kubeletOf("node-a", "10.0.0.2"), reason: "NamesNotOfMachine", message: "10.0.0.2", retry: true},
-		"another node's name":                            {ask: with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }), reason: "NamesNotOfMachine", message: "node-b", retry: true},
-		"API server's name":                              {ask: with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }), reason: "NamesNotOfMachine", message: "kubernetes.default.svc", retry: true},
-		"another VM's address, forged in the own status": {ask: kubeletOf("node-liar", "10.0.0.2"), reason: "NamesNotOfMachine", message: "10.0.0.2, which the VM of Node node-liar, i-node-liar, does not have", retry: true},
+		"another node's address": {
+			ask:     kubeletOf("node-a", "10.0.0.2"),
+			reason:  "NamesNotOfMachine",
+			message: "10.0.0.2",
+			retry:   true,
+		},
+		"another node's name": {
+			ask:     with(func(a *ask) { a.dns = []string{"node-a", "node-b"} }),
+			reason:  "NamesNotOfMachine",
+			message: "node-b",
+			retry:   true,
+		},
+		"API server's name": {
+			ask:     with(func(a *ask) { a.dns = []string{"kubernetes.default.svc"} }),
+			reason:  "NamesNotOfMachine",
+			message: "kubernetes.default.svc",
+			retry:   true,
+		},
+		"another VM's address, forged in the own status": {
+			ask:     kubeletOf("node-liar", "10.0.0.2"),
+			reason:  "NamesNotOfMachine",
+			message: "10.0.0.2, which the VM of Node node-liar, i-node-liar, does not have",
+			retry:   true,
+		},
 		"the API server's name, forged in the own status": {ask: with(func(a *ask) {
 			a.user, a.name = "system:node:node-liar", "system:node:node-liar"
 			a.dns = []string{"kubernetes.default.svc"}
 		}), reason: "NamesNotOfMachine", retry: true},
-		"VM gone":                        {ask: kubeletOf("node-gone", "10.0.0.4"), reason: "MachineNotFound", message: "no such instance", retry: true},
-		"no such node":                   {ask: kubeletOf("node-z", "10.0.0.1"), reason: "NodeNotFound", message: `Node "node-z" does not exist`, retry: true},
-		"no names":                       {ask: with(func(a *ask) { a.dns, a.addresses = nil, nil }), reason: "NoNames"},
-		"an administrator's request":     {ask: with(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode", message: "kubernetes-admin"},
-		"a node's user without group":    {ask: with(func(a *ask) { a.groups = []string{"system:authenticated"} }), reason: "RequesterNotANode"},
-		"a node's user without name":     {ask: with(func(a *ask) { a.user = "system:node:" }), reason: "RequesterNotANode"},
-		"the bootstrap token's identity": {ask: with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }), reason: "RequesterNotANode"},
+		"VM gone": {
+			ask:     kubeletOf("node-gone", "10.0.0.4"),
+			reason:  "MachineNotFound",
+			message: "no such instance",
+			retry:   true,
+		},
+		"no such node": {
+			ask:     kubeletOf("node-z", "10.0.0.1"),
+			reason:  "NodeNotFound",
+			message: `Node "node-z" does not exist`,
+			retry:   true,
+		},
+		"no names": {
+			ask:    with(func(a *ask) { a.dns, a.addresses = nil, nil }),
+			reason: "NoNames",
+		},
+		"an administrator's request": {
+			ask:     with(func(a *ask) { a.user = "kubernetes-admin" }),
+			reason:  "RequesterNotANode",
+			message: "kubernetes-admin",
+		},
+		"a node's user without group": {
+			ask:    with(func(a *ask) { a.groups = []string{"system:authenticated"} }),
+			reason: "RequesterNotANode",
+		},
+		"a node's user without name": {
+			ask:    with(func(a *ask) { a.user = "system:node:" }),
+			reason: "RequesterNotANode",
+		},
+		"the bootstrap token's identity": {
+			ask:    with(func(a *ask) { a.user = "kubelet-bootstrap"; a.groups = []string{"system:bootstrappers"} }),
+			reason: "RequesterNotANode",
+		},
 
 		"renewal":                      {ask: renewalOf("node-a"), action: Approve, reason: "RenewalOfNode"},
 		"renewal, VM gone":             {ask: renewalOf("node-gone"), reason: "MachineNotFound", retry: true},
 		"renewal before it registered": {ask: renewalOf("node-new"), reason: "NodeNotFound", retry: true},
-		"renewal for another node":     {ask: renewed(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
-		"renewal by another user":      {ask: renewed(func(a *ask) { a.user = "kubernetes-admin" }), reason: "RequesterNotANode"},
-		"renewal for a server":         {ask: renewed(func(a *ask) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) }), action: Deny, reason: "ForgedRequest", message: "server auth"},
-		"renewal with a name":          {ask: renewed(func(a *ask) { a.dns = []string{"node-a"} }), action: Deny, reason: "ForgedRequest", message: "a client certificate has none"},
-		"renewal with more groups":     {ask: renewed(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
-		"another node's subject":       {ask: with(func(a *ask) { a.name = "system:node:node-b" }), action: Deny, reason: "ForgedRequest", message: `common name is "system:node:node-b"`},
-		"administrators' group":        {ask: with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }), action: Deny, reason: "ForgedRequest", message: "system:masters"},
-		"no group":                     {ask: with(func(a *ask) { a.orgs = []string{} }), action: Deny, reason: "ForgedRequest", message: "organizations"},
+		"renewal for another node": {
+			ask:     renewed(func(a *ask) { a.name = "system:node:node-b" }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: `common name is "system:node:node-b"`,
+		},
+		"renewal by another user": {
+			ask:    renewed(func(a *ask) { a.user = "kubernetes-admin" }),
+			reason: "RequesterNotANode",
+		},
+		"renewal for a server": {
+			ask:     renewed(func(a *ask) { a.usages = append(a.usages, certificatesv1.UsageServerAuth) }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "server auth",
+		},
+		"renewal with a name": {
+			ask:     renewed(func(a *ask) { a.dns = []string{"node-a"} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "a client certificate has none",
+		},
+		"renewal with more groups": {
+			ask:     renewed(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "system:masters",
+		},
+		"another node's subject": {
+			ask:     with(func(a *ask) { a.name = "system:node:node-b" }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: `common name is "system:node:node-b"`,
+		},
+		"administrators' group": {
+			ask:     with(func(a *ask) { a.orgs = []string{"system:nodes", "system:masters"} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "system:masters",
+		},
+		"no group": {
+			ask:     with(func(a *ask) { a.orgs = []string{} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "organizations",
+		},
 		"client usage": {ask: with(func(a *ask) {
 			a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageServerAuth, certificatesv1.UsageClientAuth}
 		}), action: Deny, reason: "ForgedRequest", message: `usage "client auth"`},
-		"no server usage": {ask: with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }), action: Deny, reason: "ForgedRequest", message: "server auth"},
-		"URI":             {ask: with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }), action: Deny, reason: "ForgedRequest", message: "spiffe://cluster/admin"},
-		"e-mail":          {ask: with(func(a *ask) { a.emails = []string{"root@example.com"} }), action: Deny, reason: "ForgedRequest", message: "root@example.com"},
-		"not PEM":         {ask: with(func(a *ask) { a.raw = []byte("hello") }), action: Deny, reason: "MalformedRequest"},
-		"not a request":   {ask: with(func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) }), action: Deny, reason: "MalformedRequest"},
+		"no server usage": {
+			ask:     with(func(a *ask) { a.usages = []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "server auth",
+		},
+		"URI": {
+			ask:     with(func(a *ask) { a.uris = []string{"spiffe://cluster/admin"} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "spiffe://cluster/admin",
+		},
+		"e-mail": {
+			ask:     with(func(a *ask) { a.emails = []string{"root@example.com"} }),
+			action:  Deny,
+			reason:  "ForgedRequest",
+			message: "root@example.com",
+		},
+		"not PEM": {
+			ask:    with(func(a *ask) { a.raw = []byte("hello") }),
+			action: Deny,
+			reason: "MalformedRequest",
+		},
+		"not a request": {
+			ask: with(
+				func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) },
+			),
+			action: Deny,
+			reason: "MalformedRequest",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +355,10 @@ func TestDecide(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Action != test.action || got.Reason != test.reason || got.Retry != test.retry {
-				t.Errorf("got %v (%s, retry %v): %s; want %v (%s, retry %v)", got.Action, got.Reason, got.Retry, got.Message, test.action, test.reason, test.retry)
+				t.Errorf(
+					"got %v (%s, retry %v): %s; want %v (%s, retry %v)", got.Action, got.Reason, got.Retry, got.Message,
+					test.action, test.reason, test.retry,
+				)
 			}
 			if !strings.Contains(got.Message, test.message) {
 				t.Errorf("message %q does not name %q", got.Message, test.message)
@@ -272,7 +398,8 @@ func TestDecideFailsIfNodesOrVMsCannotBeRead(t *testing.T) {
 	if _, err := Decide(t.Context(), request, brokenNodes{}, machineList{}); err == nil {
 		t.Error("want an error, so that the request is checked again")
 	}
-	if _, err := Decide(t.Context(), request, nodeList{registered("node-a", true)}, brokenCloud{}); err == nil || !strings.Contains(err.Error(), "throttled") {
+	if _, err := Decide(t.Context(), request, nodeList{registered("node-a", true)}, brokenCloud{}); err == nil ||
+		!strings.Contains(err.Error(), "throttled") {
 		t.Errorf("got %v, want an error, so that the request is checked again", err)
 	}
 }

@@ -12,13 +12,14 @@ import (
 	"kubernetes-release/node"
 )
 
-// A node can send as many requests as it likes. So that they delay no other node's, requesters take turns, and each has a share.
+// A node can send as many requests as it likes. So that they delay no other node's, requesters take turns, and each has
+// a share.
 
 // item is a request in the queue.
 type item struct{ requester, name string }
 
-// fairQueue implements workqueue.Queue: requesters take turns, and the requests of each are in order. It is used with the lock of the
-// workqueue.
+// fairQueue implements workqueue.Queue: requesters take turns, and the requests of each are in order. It is used with
+// the lock of the workqueue.
 type fairQueue struct {
 	turns []string
 	items map[string][]item
@@ -27,9 +28,13 @@ type fairQueue struct {
 
 func newQueue() workqueue.TypedRateLimitingInterface[item] {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](minRetryDelay, maxRetryDelay)
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[item]{Queue: &fairQueue{items: map[string][]item{}}})
+	queue := workqueue.NewTypedWithConfig(
+		workqueue.TypedQueueConfig[item]{Queue: &fairQueue{items: map[string][]item{}}},
+	)
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[item]{
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[item]{Queue: queue}),
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(
+			workqueue.TypedDelayingQueueConfig[item]{Queue: queue},
+		),
 	})
 }
 
@@ -66,8 +71,9 @@ func (q *fairQueue) Pop() item {
 }
 
 const (
-	// shareBurst requests of one requester are decided at once, and one more every shareInterval. A kubelet has two certificates, and sends
-	// another request for one after 15 minutes (client-go util/certificate, certificateWaitTimeout).
+	// shareBurst requests of one requester are decided at once, and one more every shareInterval. A kubelet has two
+	// certificates, and sends another request for one after 15 minutes (client-go util/certificate,
+	// certificateWaitTimeout).
 	shareBurst    = 10
 	shareInterval = 15 * time.Second
 	// overShareDelay is when a request above the share is looked at again.
@@ -96,7 +102,10 @@ func (s *shares) take(requester string, report func()) bool {
 	}
 	own := s.of[requester]
 	if own == nil {
-		own = &share{decisions: rate.NewLimiter(rate.Every(shareInterval), shareBurst), reports: rate.Sometimes{Interval: time.Minute}}
+		own = &share{
+			decisions: rate.NewLimiter(rate.Every(shareInterval), shareBurst),
+			reports:   rate.Sometimes{Interval: time.Minute},
+		}
 		s.of[requester] = own
 	}
 	s.mu.Unlock()
@@ -108,7 +117,8 @@ func (s *shares) take(requester string, report func()) bool {
 }
 
 const (
-	// foundFor is how long the answer of the cloud about a VM is used again. A VM that was terminated can get a certificate that much longer.
+	// foundFor is how long the answer of the cloud about a VM is used again. A VM that was terminated can get a
+	// certificate that much longer.
 	foundFor = 10 * time.Second
 	// maxFound limits memory.
 	maxFound = 1000

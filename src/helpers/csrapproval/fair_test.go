@@ -35,7 +35,8 @@ func TestRequestersTakeTurns(t *testing.T) {
 		order = append(order, next.requester+next.name)
 		queue.Done(next)
 	}
-	if want := []string{"a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"}; !slices.Equal(order, want) || queue.Len() != 0 {
+	if want := []string{"a0", "b0", "c0", "a1", "b1", "a2", "a3", "a4"}; !slices.Equal(order, want) ||
+		queue.Len() != 0 {
 		t.Errorf("%v, want %v", order, want)
 	}
 }
@@ -104,9 +105,13 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 	grant(t, admin, permissions(user))
 	setAddresses(t, admin, "node-a", true, internalIP("10.0.0.1"))
 	setAddresses(t, admin, "node-b", true, internalIP("10.0.0.2"))
-	machines := &slowMachines{machineList: machineList{"node-a": vm("node-a", "10.0.0.1"), "node-b": vm("node-b", "10.0.0.2")}}
+	machines := &slowMachines{
+		machineList: machineList{"node-a": vm("node-a", "10.0.0.1"), "node-b": vm("node-b", "10.0.0.2")},
+	}
 	ask := func(name, address string) string {
-		created, err := cluster.ClientFor("system:node:"+name, "system:nodes").CertificatesV1().CertificateSigningRequests().
+		created, err := cluster.ClientFor("system:node:"+name, "system:nodes").
+			CertificatesV1().
+			CertificateSigningRequests().
 			Create(ctx, kubeletOf(name, address).request(t), metav1.CreateOptions{})
 		if err != nil {
 			t.Error(err)
@@ -162,7 +167,10 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 			decided++
 		}
 	}
-	t.Logf("approved after %s, certificate after %s; %d of %d requests were decided with %d calls of the cloud", approved.Round(time.Millisecond), took.Round(time.Millisecond), decided, len(list.Items), machines.count())
+	t.Logf(
+		"approved after %s, certificate after %s; %d of %d requests were decided with %d calls of the cloud",
+		approved.Round(time.Millisecond), took.Round(time.Millisecond), decided, len(list.Items), machines.count(),
+	)
 	if approved > 2*time.Second {
 		t.Errorf("the other node waited %s", approved)
 	}
@@ -170,7 +178,8 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 		t.Errorf("%d requests were decided with %d calls of the cloud", decided, machines.count())
 	}
 	eventually.Succeeds(t, timeout, "a line about the flood", func() error {
-		if !strings.Contains(log.text(), "TooManyRequests") || !strings.Contains(log.text(), "system:node:node-a has sent more than") {
+		if !strings.Contains(log.text(), "TooManyRequests") ||
+			!strings.Contains(log.text(), "system:node:node-a has sent more than") {
 			return errors.New("not logged")
 		}
 		return nil

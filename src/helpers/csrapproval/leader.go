@@ -14,7 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// These durations are the defaults of Kubernetes' own controllers: a failed leader is replaced after at most 15 seconds.
+// These durations are the defaults of Kubernetes' own controllers: a failed leader is replaced after at most 15
+// seconds.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
@@ -24,12 +25,15 @@ const (
 // ErrLeadershipLost means that another instance may lead now, so this one must stop.
 var ErrLeadershipLost = errors.New("leadership lost")
 
-// RunElected takes part in an election under identity, which must be unique. It waits until this candidate leads, and then runs the controller until ctx ends (no error) or
-// the leadership is lost (ErrLeadershipLost; the process should exit and be restarted).
+// RunElected takes part in an election under identity, which must be unique. It waits until this candidate leads, and
+// then runs the controller until ctx ends (no error) or the leadership is lost (ErrLeadershipLost; the process should
+// exit and be restarted).
 //
-// A follower sends one request every two seconds and reads nothing else, so permissions that are granted late, as in a new
-// cluster after its control plane has started, cause no failed reads.
-func RunElected(ctx context.Context, client kubernetes.Interface, machines Machines, identity string, log *slog.Logger) error {
+// A follower sends one request every two seconds and reads nothing else, so permissions that are granted late, as in a
+// new cluster after its control plane has started, cause no failed reads.
+func RunElected(
+	ctx context.Context, client kubernetes.Interface, machines Machines, identity string, log *slog.Logger,
+) error {
 	// The lease is released only after the controller has stopped, so the elector must outlive ctx.
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElector()
@@ -73,7 +77,10 @@ func RunElected(ctx context.Context, client kubernetes.Interface, machines Machi
 	case ctx.Err() != nil:
 		return nil
 	default:
-		return fmt.Errorf("%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, controllerName, renewDeadline)
+		return fmt.Errorf(
+			"%w: lease %s/%s was not renewed within %s", ErrLeadershipLost, metav1.NamespaceSystem, controllerName,
+			renewDeadline,
+		)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// api is the API for clients of one member, in its JSON form (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/). etcdctl cannot be
-// used in pre-start: it would have to resolve the names of members.
+// api is the API for clients of one member, in its JSON form (https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/).
+// etcdctl cannot be used in pre-start: it would have to resolve the names of members.
 type api struct {
 	Instance
 	client *http.Client
@@ -136,10 +136,13 @@ func (a *api) leader(ctx context.Context) (uint64, error) {
 
 // handOver makes this member, which must lead, hand over to another one.
 func (a *api) handOver(ctx context.Context, to uint64) error {
-	return a.call(ctx, "maintenance/transfer-leadership", map[string]string{"targetID": strconv.FormatUint(to, 10)}, nil)
+	return a.call(
+		ctx, "maintenance/transfer-leadership", map[string]string{"targetID": strconv.FormatUint(to, 10)}, nil,
+	)
 }
 
-// connected returns the IDs of the members with which this one has a connection, from its metrics: the API does not have them.
+// connected returns the IDs of the members with which this one has a connection, from its metrics: the API does not
+// have them.
 func (a *api) connected(ctx context.Context) ([]uint64, error) {
 	response, err := get(ctx, a.client, a.ClientURL, "metrics")
 	if err != nil {
@@ -173,8 +176,8 @@ func connectedPeers(metrics io.Reader) ([]uint64, error) {
 	return ids, lines.Err()
 }
 
-// removeGone removes members whose instances the deployment no longer has, and which are down: their VMs were lost before they could
-// leave. Their entries would count for the quorum for ever.
+// removeGone removes members whose instances the deployment no longer has, and which are down: their VMs were lost
+// before they could leave. Their entries would count for the quorum for ever.
 func (c *Config) removeGone(ctx context.Context, via *api, members []Member) (removed []Member, err error) {
 	var gone []Member
 	for _, m := range members {

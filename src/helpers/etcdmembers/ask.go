@@ -49,7 +49,9 @@ func (a answers) log(log *slog.Logger) {
 			log.Info("no list of members received", "instance", x.from.Name, "address", x.from.Address, "reason", x.err)
 			continue
 		}
-		log.Info("list of members received", "instance", x.from.Name, "address", x.from.Address, "members", list(x.members))
+		log.Info(
+			"list of members received", "instance", x.from.Name, "address", x.from.Address, "members", list(x.members),
+		)
 	}
 }
 
@@ -101,7 +103,8 @@ func (c *Config) ask(ctx context.Context, instances []Instance) (answers, error)
 	return given, ctx.Err()
 }
 
-// Running returns the names of the instances on which something listens on the port for members: of all, or of this one only.
+// Running returns the names of the instances on which something listens on the port for members: of all, or of this one
+// only.
 func (c *Config) Running(ctx context.Context, all bool) ([]string, error) {
 	asked := []Instance{*c.self()}
 	if all {
@@ -146,7 +149,8 @@ func (i Instance) ask(ctx context.Context, trust *tls.Config) answer {
 	return answer{from: i, cluster: response.Header.Get("X-Etcd-Cluster-ID"), members: members, err: err}
 }
 
-// client connects to the instance's IP address, whatever the host of a URL is. The server's certificate must be valid for that host.
+// client connects to the instance's IP address, whatever the host of a URL is. The server's certificate must be valid
+// for that host.
 func (i Instance) client(trust *tls.Config) (client *http.Client, done func()) {
 	transport := &http.Transport{
 		TLSClientConfig: trust,
@@ -155,7 +159,9 @@ func (i Instance) client(trust *tls.Config) (client *http.Client, done func()) {
 			if err != nil {
 				return nil, err
 			}
-			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, net.JoinHostPort(i.Address, port))
+			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(
+				ctx, network, net.JoinHostPort(i.Address, port),
+			)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %w", errUnreachable, err)
 			}

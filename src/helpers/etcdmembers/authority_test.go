@@ -42,7 +42,11 @@ func newAuthority(t *testing.T) *authority {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &authority{certificate: certificate, key: key, pem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+	return &authority{
+		certificate: certificate,
+		key:         key,
+		pem:         pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+	}
 }
 
 // peer issues a certificate for both ends of a connection between members.
@@ -53,9 +57,13 @@ func (a *authority) peer(t *testing.T, names ...string) (certificate, key []byte
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "etcd-peer"}, DNSNames: names, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: a.certificate.NotBefore, NotAfter: a.certificate.NotAfter,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "etcd-peer"},
+		DNSNames:     names,
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:    a.certificate.NotBefore,
+		NotAfter:     a.certificate.NotAfter,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, own.Public(), a.key)
 	if err != nil {
@@ -65,7 +73,9 @@ func (a *authority) peer(t *testing.T, names ...string) (certificate, key []byte
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+	return pem.EncodeToMemory(
+		&pem.Block{Type: "CERTIFICATE", Bytes: der},
+	), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
 // server is the TLS configuration of a member: it requires client certificates of its peers.
@@ -77,7 +87,11 @@ func (a *authority) server(t *testing.T, names ...string) *tls.Config {
 	}
 	clients := x509.NewCertPool()
 	clients.AddCert(a.certificate)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair},
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		ClientCAs:    clients,
+	}
 }
 
 // files writes what a member is configured with.

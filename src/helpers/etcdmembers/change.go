@@ -17,19 +17,22 @@ import (
 )
 
 const (
-	// defaultPatience limits waits for other members, which may be starting: etcd refuses changes until its members have been connected
-	// for five seconds (server/etcdserver/server.go, HealthInterval).
+	// defaultPatience limits waits for other members, which may be starting: etcd refuses changes until its members
+	// have been connected for five seconds (server/etcdserver/server.go, HealthInterval).
 	defaultPatience = 3 * time.Minute
 	// interval is the time between two attempts, reportEvery between two lines that say what is waited for.
 	interval    = time.Second
 	reportEvery = 10 * time.Second
 )
 
-// Prepare makes the instance one of the cluster's members before anything is started on it. It changes nothing for a member with data,
-// and for the first member of a new cluster.
+// Prepare makes the instance one of the cluster's members before anything is started on it. It changes nothing for a
+// member with data, and for the first member of a new cluster.
 func (c *Config) Prepare(ctx context.Context, log *slog.Logger) error {
 	if n := len(c.Instances); n%2 == 0 {
-		log.Warn("an even number of etcd members survives no more failures than one member less; use 1, 3 or 5", "instances", n)
+		log.Warn(
+			"an even number of etcd members survives no more failures than one member less; use 1, 3 or 5", "instances",
+			n,
+		)
 	}
 	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
@@ -104,7 +107,10 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 		log.Info("this instance is a member that has not joined yet", "members", list(members))
 		return nil
 	case listed:
-		log.Warn("the data of this member is gone, its entry is replaced: it gets a new copy from the other members", "entry", entry, "data", c.WALDir)
+		log.Warn(
+			"the data of this member is gone, its entry is replaced: it gets a new copy from the other members",
+			"entry", entry, "data", c.WALDir,
+		)
 		if err := via.remove(ctx, entry.ID); err != nil {
 			return c.refused(via, "remove the entry of the lost disk", members, err)
 		}
@@ -123,12 +129,14 @@ func (c *Config) enter(ctx context.Context, given answers, log *slog.Logger) err
 	return nil
 }
 
-// reach returns a connection to a member that is no learner and has a quorum, and the list that the quorum agrees on. It tries this
-// instance last.
+// reach returns a connection to a member that is no learner and has a quorum, and the list that the quorum agrees on.
+// It tries this instance last.
 func (c *Config) reach(ctx context.Context, given answers) (*api, []Member, error) {
 	var problems []error
 	given = slices.Clone(given.given())
-	slices.SortStableFunc(given, func(a, b answer) int { return order(a.from.PeerURL == c.Self) - order(b.from.PeerURL == c.Self) })
+	slices.SortStableFunc(
+		given, func(a, b answer) int { return order(a.from.PeerURL == c.Self) - order(b.from.PeerURL == c.Self) },
+	)
 	for _, a := range given {
 		if own, ok := a.lists(a.from.PeerURL); ok && own.IsLearner {
 			continue
@@ -160,9 +168,9 @@ func (c *Config) left() bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was to be deleted,
-// but was kept after all, or a snapshot is restored on another instance. It does so only if a running cluster does not list the member,
-// and waits for one.
+// discardLeft removes the data of a member that must not use it again: it has left the cluster because its instance was
+// to be deleted, but was kept after all, or a snapshot is restored on another instance. It does so only if a running
+// cluster does not list the member, and waits for one.
 func (c *Config) discardLeft(given answers, log *slog.Logger) error {
 	if !c.left() {
 		return nil
@@ -193,8 +201,8 @@ func (c *Config) ForgetLeft() error {
 	return root.Remove(filepath.Base(c.LeftFile))
 }
 
-// Settle removes members whose instances no longer exist, once this member serves. What it cannot do is logged, and done by the next
-// deploy: entries that are left over are no reason to stop this one.
+// Settle removes members whose instances no longer exist, once this member serves. What it cannot do is logged, and
+// done by the next deploy: entries that are left over are no reason to stop this one.
 func (c *Config) Settle(ctx context.Context, log *slog.Logger) error {
 	own, err := c.api(*c.self())
 	if err != nil {
@@ -216,8 +224,9 @@ func (c *Config) Settle(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// Leave removes the member of an instance that is about to be deleted from the cluster. It fails if it is the last one, or if the others
-// would have no quorum. It passes if no instance answers, including this one: either the cluster is gone, or the operator has stopped it.
+// Leave removes the member of an instance that is about to be deleted from the cluster. It fails if it is the last one,
+// or if the others would have no quorum. It passes if no instance answers, including this one: either the cluster is
+// gone, or the operator has stopped it.
 func (c *Config) Leave(ctx context.Context, log *slog.Logger) error {
 	logged := heard(log)
 	return c.repeat(ctx, log, func(ctx context.Context) error {
@@ -266,7 +275,8 @@ func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) err
 	return nil
 }
 
-// handOver makes another member the leader, if this one is. The others would otherwise notice its absence only by a timeout.
+// handOver makes another member the leader, if this one is. The others would otherwise notice its absence only by a
+// timeout.
 func (c *Config) handOver(ctx context.Context, via *api, entry Member, given answers, remaining []Member) error {
 	leader, err := via.leader(ctx)
 	if err != nil || leader != entry.ID {
@@ -292,6 +302,11 @@ func temporary(err error) bool {
 	if !errors.As(err, &refused) {
 		return true
 	}
-	return slices.ContainsFunc([]string{refusedUnhealthy, refusedNotStarted, refusedTooMany, refusedLeaderGone, refusedTimeout, refusedPeerURLBusy, refusedNotFound},
-		func(reason string) bool { return strings.Contains(refused.reason, reason) })
+	return slices.ContainsFunc(
+		[]string{
+			refusedUnhealthy, refusedNotStarted, refusedTooMany, refusedLeaderGone, refusedTimeout, refusedPeerURLBusy,
+			refusedNotFound,
+		},
+		func(reason string) bool { return strings.Contains(refused.reason, reason) },
+	)
 }

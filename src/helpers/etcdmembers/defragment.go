@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// defragmentInterval is the time between two looks at the members. The first comes that long after the process has started,
-	// so that a deploy is over.
+	// defragmentInterval is the time between two looks at the members. The first comes that long after the process has
+	// started, so that a deploy is over.
 	defragmentInterval = 10 * time.Minute
 	// defragmentTimeout limits the time in which a member rewrites its database, of 8 GiB at the most.
 	defragmentTimeout = 10 * time.Minute
-	// worthwhile is how many bytes a member must be able to give back, and more than half of the file: while a member rewrites
-	// its database, requests to it wait.
+	// worthwhile is how many bytes a member must be able to give back, and more than half of the file: while a member
+	// rewrites its database, requests to it wait.
 	worthwhile = 100 << 20
 )
 
@@ -27,8 +27,8 @@ const (
 const alarmNoSpace = "NOSPACE"
 
 // errNoSpace says what to do about the alarm.
-const errNoSpace = "etcd refuses writes, because its database has reached quota_backend_bytes: run the errand etcd-defragment, " +
-	"which makes space and clears the alarm"
+const errNoSpace = "etcd refuses writes, because its database has reached quota_backend_bytes: run the errand " +
+	"etcd-defragment, which makes space and clears the alarm"
 
 // status is what a member says about itself, with sizes in bytes.
 type status struct {
@@ -37,7 +37,8 @@ type status struct {
 		Revision int64  `json:"revision,string"`
 	}
 	Leader uint64 `json:"leader,string"`
-	// Size is that of the file, InUse what is left of it after defragmentation, Quota the size at which writes are refused.
+	// Size is that of the file, InUse what is left of it after defragmentation, Quota the size at which writes are
+	// refused.
 	Size  int64 `json:"dbSize,string"`
 	InUse int64 `json:"dbSizeInUse,string"`
 	Quota int64 `json:"dbSizeQuota,string"`
@@ -49,8 +50,8 @@ func (s status) worthwhile() bool { return s.Size-s.InUse >= worthwhile && s.InU
 
 func always(status) bool { return true }
 
-// KeepDefragmented defragments the members whenever that is worth it, until ctx ends. All instances run it; the one whose member
-// leads does the work, so that there is one at a time. What fails is logged and repeated.
+// KeepDefragmented defragments the members whenever that is worth it, until ctx ends. All instances run it; the one
+// whose member leads does the work, so that there is one at a time. What fails is logged and repeated.
 func (c *Config) KeepDefragmented(ctx context.Context, log *slog.Logger) error {
 	for poll.Sleep(ctx, defragmentInterval) == nil {
 		if err := c.defragmentIfLeading(ctx, status.worthwhile, log); err != nil && ctx.Err() == nil {
@@ -72,8 +73,8 @@ func (c *Config) defragmentIfLeading(ctx context.Context, worth func(status) boo
 	return errors.Join(err, c.defragment(ctx, worth, log))
 }
 
-// MakeSpace removes all old revisions, defragments all members, and clears the alarm with which etcd refuses writes. It fails if
-// the objects themselves need more space than there is.
+// MakeSpace removes all old revisions, defragments all members, and clears the alarm with which etcd refuses writes. It
+// fails if the objects themselves need more space than there is.
 func (c *Config) MakeSpace(ctx context.Context, log *slog.Logger) error {
 	members, err := c.statuses(ctx)
 	if err != nil {
@@ -88,8 +89,8 @@ func (c *Config) MakeSpace(ctx context.Context, log *slog.Logger) error {
 	return c.clearNoSpace(ctx, log)
 }
 
-// defragment defragments the members for which it is worth it, one after the other and the leader last, after it has handed over.
-// It does nothing while a member is missing: with another one busy, a write might find no quorum.
+// defragment defragments the members for which it is worth it, one after the other and the leader last, after it has
+// handed over. It does nothing while a member is missing: with another one busy, a write might find no quorum.
 func (c *Config) defragment(ctx context.Context, worth func(status) bool, log *slog.Logger) error {
 	members, err := c.statuses(ctx)
 	if err != nil {
@@ -165,7 +166,8 @@ func (c *Config) handOverTo(ctx context.Context, i Instance, members map[Instanc
 	return nil
 }
 
-// compact removes the old revisions of all objects, which the API server does every few minutes as long as it can write.
+// compact removes the old revisions of all objects, which the API server does every few minutes as long as it can
+// write.
 func (c *Config) compact(ctx context.Context, members map[Instance]status) error {
 	var revision int64
 	for _, s := range members {
@@ -193,8 +195,11 @@ func (c *Config) clearNoSpace(ctx context.Context, log *slog.Logger) error {
 	}
 	for i, s := range members {
 		if s.Quota > 0 && s.Size >= s.Quota {
-			return fmt.Errorf("the database of %s has %d bytes after defragmentation, and quota_backend_bytes is %d: increase "+
-				"quota_backend_bytes of the job etcd, or delete objects, and run the errand again", i.Name, s.Size, s.Quota)
+			return fmt.Errorf(
+				"the database of %s has %d bytes after defragmentation, and quota_backend_bytes is %d: increase "+
+					"quota_backend_bytes of the job etcd, or delete objects, and run the errand again",
+				i.Name, s.Size, s.Quota,
+			)
 		}
 	}
 	alarms, err := c.noSpace(ctx)
@@ -238,8 +243,8 @@ func (c *Config) noSpace(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// statuses returns the status of all members, and an error if one is missing: an instance whose member does not serve, or a member
-// without an instance or without a vote.
+// statuses returns the status of all members, and an error if one is missing: an instance whose member does not serve,
+// or a member without an instance or without a vote.
 func (c *Config) statuses(ctx context.Context) (map[Instance]status, error) {
 	self, err := c.api(*c.self())
 	if err != nil {
@@ -254,8 +259,11 @@ func (c *Config) statuses(ctx context.Context) (map[Instance]status, error) {
 	for _, m := range members {
 		i := c.instance(strings.Join(m.PeerURLs, ","))
 		if i == nil || m.IsLearner || !m.joined() {
-			return nil, fmt.Errorf("etcd has the member %s, which is not a complete member of this deployment: nothing is "+
-				"defragmented while members change", m)
+			return nil, fmt.Errorf(
+				"etcd has the member %s, which is not a complete member of this deployment: nothing is "+
+					"defragmented while members change",
+				m,
+			)
 		}
 		if all[*i], err = c.status(ctx, *i); err != nil {
 			return nil, fmt.Errorf("nothing is defragmented while a member is missing: %s: %w", i.Name, err)
@@ -264,8 +272,8 @@ func (c *Config) statuses(ctx context.Context) (map[Instance]status, error) {
 	return all, nil
 }
 
-// status asks a member that serves: one that rewrites its database, or has lost the others, answers its health check too late or
-// with an error.
+// status asks a member that serves: one that rewrites its database, or has lost the others, answers its health check
+// too late or with an error.
 func (c *Config) status(ctx context.Context, i Instance) (status, error) {
 	var s status
 	member, err := c.api(i)

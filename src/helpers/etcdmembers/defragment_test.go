@@ -13,7 +13,8 @@ import (
 	"kubernetes-release/internal/eventually"
 )
 
-// fill writes and deletes n keys of 100 KB, and compacts: the space that they had is no longer used, and still in the file.
+// fill writes and deletes n keys of 100 KB, and compacts: the space that they had is no longer used, and still in the
+// file.
 func (d *deployment) fill(member, n int) error {
 	value := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), 100_000))
 	for i := range n {
@@ -117,7 +118,10 @@ func TestMakeSpace(t *testing.T) {
 	d.put(0, "acknowledged")
 	fails(t, d.fill(0, 1000), "database space exceeded")
 	leader := d.leader(0, 1, 2)
-	fails(t, d.configs[leader].defragmentIfLeading(t.Context(), status.worthwhile, quiet()), "etcd-defragment", "quota_backend_bytes")
+	fails(
+		t, d.configs[leader].defragmentIfLeading(t.Context(), status.worthwhile, quiet()), "etcd-defragment",
+		"quota_backend_bytes",
+	)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	passes(t, d.configs[0].MakeSpace(ctx, quiet()))
@@ -134,7 +138,8 @@ func TestNoSpaceToMake(t *testing.T) {
 	value := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("x"), 500_000))
 	var err error
 	for i := 0; i < 100 && err == nil; i++ {
-		err = d.api(0).call(t.Context(), "kv/put", map[string]string{"key": encoded(fmt.Sprint(i)), "value": value}, nil)
+		err = d.api(0).
+			call(t.Context(), "kv/put", map[string]string{"key": encoded(fmt.Sprint(i)), "value": value}, nil)
 	}
 	fails(t, err, "database space exceeded")
 	d.quota = 4 << 20

@@ -45,7 +45,8 @@ type process struct {
 
 func newDeployment(t *testing.T) *deployment {
 	t.Helper()
-	t.Parallel() // most of the time is etcd's, which refuses changes until its members have been connected for five seconds
+	// most of the time is etcd's, which refuses changes until its members have been connected for five seconds
+	t.Parallel()
 	program := os.Getenv("ETCD_BIN")
 	if program == "" {
 		t.Skip("ETCD_BIN is not set: there is no etcd to test with")
@@ -62,7 +63,11 @@ func newDeployment(t *testing.T) *deployment {
 		dir := t.TempDir()
 		data := filepath.Join(dir, "data")
 		config := &Config{
-			Self: instance.PeerURL, Bootstrap: i == 0, DataDir: data, WALDir: filepath.Join(data, "member", "wal"), LeftFile: filepath.Join(dir, "left"),
+			Self:      instance.PeerURL,
+			Bootstrap: i == 0,
+			DataDir:   data,
+			WALDir:    filepath.Join(data, "member", "wal"),
+			LeftFile:  filepath.Join(dir, "left"),
 		}
 		config.CA, config.Certificate, config.PrivateKey = ca.files(t, dir)
 		config.Client = Identity{CA: config.CA, Certificate: config.Certificate, PrivateKey: config.PrivateKey}
@@ -90,11 +95,22 @@ func (d *deployment) commandLine(n int) CommandLine {
 			state = "new"
 		}
 		flags := map[string]string{
-			"name": i.member(), "data-dir": config.DataDir, "unsafe-no-fsync": "true",
-			"listen-client-urls": i.ClientURL, "advertise-client-urls": i.ClientURL, "listen-peer-urls": i.PeerURL, "initial-advertise-peer-urls": i.PeerURL,
-			"initial-cluster": i.member() + "=" + i.PeerURL, "initial-cluster-state": state, "initial-cluster-token": "test",
-			"peer-cert-file": config.Certificate, "peer-key-file": config.PrivateKey, "peer-trusted-ca-file": config.CA, "peer-client-cert-auth": "true",
-			"log-level": "error", "quota-backend-bytes": fmt.Sprint(d.quota),
+			"name":                        i.member(),
+			"data-dir":                    config.DataDir,
+			"unsafe-no-fsync":             "true",
+			"listen-client-urls":          i.ClientURL,
+			"advertise-client-urls":       i.ClientURL,
+			"listen-peer-urls":            i.PeerURL,
+			"initial-advertise-peer-urls": i.PeerURL,
+			"initial-cluster":             i.member() + "=" + i.PeerURL,
+			"initial-cluster-state":       state,
+			"initial-cluster-token":       "test",
+			"peer-cert-file":              config.Certificate,
+			"peer-key-file":               config.PrivateKey,
+			"peer-trusted-ca-file":        config.CA,
+			"peer-client-cert-auth":       "true",
+			"log-level":                   "error",
+			"quota-backend-bytes":         fmt.Sprint(d.quota),
 		}
 		line := []string{d.program}
 		for name, value := range flags {
@@ -240,7 +256,8 @@ func encoded(text string) string { return base64.StdEncoding.EncodeToString([]by
 
 func (d *deployment) put(n int, key string) {
 	d.t.Helper()
-	if err := d.api(n).call(d.t.Context(), "kv/put", map[string]string{"key": encoded(key), "value": encoded(key)}, nil); err != nil {
+	if err := d.api(n).
+		call(d.t.Context(), "kv/put", map[string]string{"key": encoded(key), "value": encoded(key)}, nil); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -249,7 +266,9 @@ func (d *deployment) has(n int, keys ...string) {
 	d.t.Helper()
 	for _, key := range keys {
 		var answer struct{ Count string }
-		if err := d.api(n).call(d.t.Context(), "kv/range", map[string]string{"key": encoded(key)}, &answer); err != nil || answer.Count != "1" {
+		if err := d.api(n).
+			call(d.t.Context(), "kv/range", map[string]string{"key": encoded(key)}, &answer); err != nil ||
+			answer.Count != "1" {
 			d.t.Errorf("member %d has %q copies of key %s: %v", n, answer.Count, key, err)
 		}
 	}
@@ -277,7 +296,8 @@ func TestGrowAndShrink(t *testing.T) {
 	d.has(2, "one")
 }
 
-// TestMoveToAnotherZone replaces each member of three by a new instance. The Director deletes an instance before it starts the new one.
+// TestMoveToAnotherZone replaces each member of three by a new instance. The Director deletes an instance before it
+// starts the new one.
 func TestMoveToAnotherZone(t *testing.T) {
 	d := newDeployment(t)
 	d.deploy(0, 1, 2)
@@ -343,7 +363,9 @@ func TestInterruptedJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := d.commandLine(1)(map[string]string{"initial-cluster": d.configs[1].initialCluster(members), "initial-cluster-state": "existing"})
+	line, err := d.commandLine(
+		1,
+	)(map[string]string{"initial-cluster": d.configs[1].initialCluster(members), "initial-cluster-state": "existing"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,7 +393,13 @@ func TestInterruptedJoin(t *testing.T) {
 // TestInitialCluster joins next to members whose names are known and one that has not joined.
 func TestInitialCluster(t *testing.T) {
 	config := &Config{Self: "https://b", Instances: []Instance{{Name: "control/b-id", PeerURL: "https://b"}}}
-	got := config.initialCluster([]Member{{Name: "a-id", PeerURLs: []string{"https://a"}}, {ID: 1, PeerURLs: []string{"https://b"}}, {ID: 255, PeerURLs: []string{"https://c"}}})
+	got := config.initialCluster(
+		[]Member{
+			{Name: "a-id", PeerURLs: []string{"https://a"}},
+			{ID: 1, PeerURLs: []string{"https://b"}},
+			{ID: 255, PeerURLs: []string{"https://c"}},
+		},
+	)
 	if want := strings.Join([]string{"a-id=https://a", "b-id=https://b", "ff=https://c"}, ","); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -1,7 +1,7 @@
 // Package etcdmembers keeps the members of the etcd cluster and the instances of the deployment the same.
 //
-// etcd takes its members from its flags on the very first start, and from its data from then on, so what a manifest says changes
-// nothing by itself. This package makes the changes, each at the point of a deploy at which it is safe:
+// etcd takes its members from its flags on the very first start, and from its data from then on, so what a manifest
+// says changes nothing by itself. This package makes the changes, each at the point of a deploy at which it is safe:
 //
 //	Prepare  pre-start: adds an instance without data to the cluster as a learner, which has no vote; replaces the entry of a
 //	         member whose disk was lost
@@ -11,9 +11,9 @@
 //
 // KeepDefragmented and MakeSpace care for the size of the members' databases.
 //
-// Only the bootstrap instance creates a cluster, of itself alone; all others join it. Every step can be repeated after an interruption,
-// and fails before anything harmful is started or deleted. etcd refuses what would cost the quorum (strict-reconfig-check); this
-// package says why, and what to do.
+// Only the bootstrap instance creates a cluster, of itself alone; all others join it. Every step can be repeated after
+// an interruption, and fails before anything harmful is started or deleted. etcd refuses what would cost the quorum
+// (strict-reconfig-check); this package says why, and what to do.
 package etcdmembers
 
 import (
@@ -38,8 +38,8 @@ type Config struct {
 	DataDir string `json:"data_dir"`
 	// WALDir is the directory of etcd's write-ahead log. A member that has run before has files in it.
 	WALDir string `json:"wal_dir"`
-	// LeftFile marks a member that was removed from the cluster because its instance was about to be deleted: if the instance is kept
-	// after all, its data must not be used again.
+	// LeftFile marks a member that was removed from the cluster because its instance was about to be deleted: if the
+	// instance is kept after all, its data must not be used again.
 	LeftFile string `json:"left_file"`
 	// CA, Certificate and PrivateKey are the paths of the files with which members authenticate to each other.
 	CA          string `json:"ca"`
@@ -69,7 +69,8 @@ type Instance struct {
 	PeerURL string `json:"peer_url"`
 	// ClientURL is where the member serves clients.
 	ClientURL string `json:"client_url"`
-	// Address is the IP address. Names cannot be resolved in the pre-start script of a new VM, where bosh-dns does not run yet.
+	// Address is the IP address. Names cannot be resolved in the pre-start script of a new VM, where bosh-dns does not
+	// run yet.
 	Address string `json:"address"`
 }
 
@@ -176,13 +177,16 @@ func (c *Config) hasData() (bool, error) {
 	return false, nil
 }
 
-// discardData removes the data of a member that was removed from the cluster. vcap owns the directory: os.Root does not follow links
-// out of it.
+// discardData removes the data of a member that was removed from the cluster. vcap owns the directory: os.Root does not
+// follow links out of it.
 func (c *Config) discardData() error {
 	inside, err := filepath.Rel(c.DataDir, c.WALDir)
 	if err != nil || !filepath.IsLocal(inside) {
-		return fmt.Errorf("this instance has the data of a member that was removed from the cluster, and wal-dir of extra_args is outside of %s: remove %s and %s, and deploy again",
-			c.DataDir, c.WALDir, filepath.Join(c.DataDir, "member"))
+		return fmt.Errorf(
+			"this instance has the data of a member that was removed from the cluster, and wal-dir of extra_args is "+
+				"outside of %s: remove %s and %s, and deploy again",
+			c.DataDir, c.WALDir, filepath.Join(c.DataDir, "member"),
+		)
 	}
 	root, err := os.OpenRoot(c.DataDir)
 	if err != nil {

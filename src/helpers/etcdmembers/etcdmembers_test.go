@@ -40,13 +40,18 @@ func newBench(t *testing.T) *bench {
 	t.Helper()
 	dir := t.TempDir()
 	b := &bench{t: t, ca: newAuthority(t), config: &Config{
-		DataDir: dir, WALDir: filepath.Join(dir, "member", "wal"), LeftFile: filepath.Join(t.TempDir(), "left"), patience: time.Millisecond,
+		DataDir:  dir,
+		WALDir:   filepath.Join(dir, "member", "wal"),
+		LeftFile: filepath.Join(t.TempDir(), "left"),
+		patience: time.Millisecond,
 	}}
 	b.config.CA, b.config.Certificate, b.config.PrivateKey = b.ca.files(t, dir, "*.etcd.test")
 	b.config.Client = Identity{CA: b.config.CA, Certificate: b.config.Certificate, PrivateKey: b.config.PrivateKey}
 	for i := range 3 {
 		b.config.Instances = append(b.config.Instances, Instance{
-			Name: fmt.Sprintf("control/id-%d", i), PeerURL: fmt.Sprintf("https://id-%d.etcd.test:%d", i, unusedPort(t)), Address: "127.0.0.1",
+			Name:    fmt.Sprintf("control/id-%d", i),
+			PeerURL: fmt.Sprintf("https://id-%d.etcd.test:%d", i, unusedPort(t)),
+			Address: "127.0.0.1",
 		})
 	}
 	b.config.Self = b.config.Instances[1].PeerURL
@@ -69,7 +74,9 @@ func (b *bench) hasData() {
 	if err := os.MkdirAll(b.config.WALDir, 0o700); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(b.config.WALDir, "0000000000000000-0000000000000000.wal"), nil, 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(b.config.WALDir, "0000000000000000-0000000000000000.wal"), nil, 0o600,
+	); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -90,8 +97,8 @@ func (b *bench) serve(n int, settings *tls.Config, handler http.HandlerFunc) {
 	i.PeerURL, i.ClientURL = url, url
 }
 
-// member runs an instance that lists these instances as members; joined are the indexes of members that have joined. Instance i has
-// the ID i+1.
+// member runs an instance that lists these instances as members; joined are the indexes of members that have joined.
+// Instance i has the ID i+1.
 func (b *bench) member(n int, listed, joined []int) {
 	b.t.Helper()
 	b.serve(n, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, r *http.Request) {
@@ -111,7 +118,10 @@ func (b *bench) member(n int, listed, joined []int) {
 		case r.URL.Path == "/members":
 			_ = json.NewEncoder(w).Encode(members)
 		case r.URL.Path == "/metrics":
-			_, _ = io.WriteString(w, `etcd_network_active_peers{Local="1",Remote="2"} 1`+"\n"+`etcd_network_active_peers{Local="1",Remote="63"} 0`+"\n")
+			_, _ = io.WriteString(
+				w,
+				`etcd_network_active_peers{Local="1",Remote="2"} 1`+"\n"+`etcd_network_active_peers{Local="1",Remote="63"} 0`+"\n",
+			)
 		case method == "cluster/member/list":
 			_ = json.NewEncoder(w).Encode(map[string]any{"members": wire})
 		case method == "maintenance/status":
@@ -164,7 +174,9 @@ func TestEvenNumberOfMembersWarns(t *testing.T) {
 		self := b.config.Instances[1]
 		b.config.Instances = append(slices.Repeat([]Instance{b.config.Instances[0]}, count-1), self)
 		var out bytes.Buffer
-		_ = b.config.Prepare(t.Context(), slog.New(slog.NewTextHandler(&out, nil))) // whether it finds members does not matter here
+		_ = b.config.Prepare(
+			t.Context(), slog.New(slog.NewTextHandler(&out, nil)),
+		) // whether it finds members does not matter here
 		if got := strings.Contains(out.String(), "even number of etcd members"); got != warns {
 			t.Errorf("%d members: warns: %t, want %t:\n%s", count, got, warns, out.String())
 		}
@@ -253,7 +265,8 @@ func TestPrepare(t *testing.T) {
 		}},
 		"data of a removed member": {
 			prepare: func(b *bench) { b.hasData(); b.member(0, []int{0, 2}, []int{0}) },
-			want:    []string{"the cluster does not list it", "move ", "control/id-0 (", "this instance, control/id-1 (", "member_domain"},
+			want: []string{"the cluster does not list it", "move ", "control/id-0 (", "this instance, " +
+				"control/id-1 (", "member_domain"},
 		},
 		"domain changed": {
 			prepare: func(b *bench) {
@@ -365,7 +378,10 @@ func TestDiscardIsNotLedElsewhere(t *testing.T) {
 	b := newBench(t)
 	elsewhere := t.TempDir()
 	keep := filepath.Join(elsewhere, "wal", "keep.wal")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(keep), 0o700), os.WriteFile(keep, nil, 0o600), os.Symlink(elsewhere, filepath.Join(b.config.DataDir, "member"))); err != nil {
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(keep), 0o700), os.WriteFile(keep, nil, 0o600),
+		os.Symlink(elsewhere, filepath.Join(b.config.DataDir, "member")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.config.discardData(); err == nil {
@@ -385,7 +401,12 @@ func TestSettle(t *testing.T) {
 }
 
 func TestConnectedPeers(t *testing.T) {
-	ids, err := connectedPeers(strings.NewReader("# HELP x\netcd_network_active_peers{Local=\"1\",Remote=\"fd422379fda50e48\"} 1\netcd_network_active_peers{Local=\"1\",Remote=\"2\"} 0\n"))
+	ids, err := connectedPeers(
+		strings.NewReader(
+			"# HELP x\netcd_network_active_peers{Local=\"1\",Remote=\"fd422379fda50e48\"} " +
+				"1\netcd_network_active_peers{Local=\"1\",Remote=\"2\"} 0\n",
+		),
+	)
 	if err != nil || !slices.Equal(ids, []uint64{0xfd422379fda50e48}) {
 		t.Errorf("%x %v", ids, err)
 	}

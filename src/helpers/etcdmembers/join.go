@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// joinTimeout limits the copy of the database and the promotion. After it the process exits, and monit starts it again.
+	// joinTimeout limits the copy of the database and the promotion. After it the process exits, and monit starts it
+	// again.
 	joinTimeout = 10 * time.Minute
 	// promoteInterval is the time between two attempts to promote a learner.
 	promoteInterval = 200 * time.Millisecond
@@ -28,9 +29,9 @@ const (
 // CommandLine returns etcd's command line with these values instead of the configured ones.
 type CommandLine func(flags map[string]string) ([]string, error)
 
-// Join returns when etcd can be started as a member with a vote, or as the first member of a new cluster. A member without a vote runs
-// here until it has one: it refuses most requests ("rpc not supported for learner"), so that its port for clients must not be reachable
-// from other VMs before.
+// Join returns when etcd can be started as a member with a vote, or as the first member of a new cluster. A member
+// without a vote runs here until it has one: it refuses most requests ("rpc not supported for learner"), so that its
+// port for clients must not be reachable from other VMs before.
 func (c *Config) Join(ctx context.Context, etcd CommandLine, log *slog.Logger) error {
 	var cluster []Member
 	logged := heard(log)
@@ -48,7 +49,8 @@ func (c *Config) Join(ctx context.Context, etcd CommandLine, log *slog.Logger) e
 	return c.runLearner(ctx, etcd, cluster, log)
 }
 
-// mustJoin returns the members of the cluster that this instance must join, none if it can be started. It changes nothing.
+// mustJoin returns the members of the cluster that this instance must join, none if it can be started. It changes
+// nothing.
 func (c *Config) mustJoin(given answers, log *slog.Logger) ([]Member, error) {
 	data, err := c.hasData()
 	if err != nil {
@@ -108,29 +110,38 @@ func (c *Config) runLearner(ctx context.Context, etcd CommandLine, cluster []Mem
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, joinTimeout, fmt.Errorf("the member has no vote after %s", joinTimeout))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx, joinTimeout, fmt.Errorf("the member has no vote after %s", joinTimeout),
+	)
 	defer cancel()
-	log.Info("this member has no vote yet: it runs without clients until it has a copy of the data", "members", list(cluster))
+	log.Info(
+		"this member has no vote yet: it runs without clients until it has a copy of the data", "members",
+		list(cluster),
+	)
 	started := time.Now()
 	report := func(elapsed time.Duration, err error) {
 		log.Info("waiting for the vote", "elapsed", elapsed.Round(time.Second), "reason", err)
 	}
 	var l *learner
 	defer func() { l.stop() }()
-	err = poll.Until(ctx, promoteInterval, poll.Reported(reportEvery, reportEvery, report, func(ctx context.Context) error {
-		// etcd exits if it cannot resolve the other members' names, before bosh-dns runs.
-		if l.ended() {
-			if l != nil {
-				if err := poll.Sleep(ctx, interval); err != nil {
-					return err
+	err = poll.Until(
+		ctx,
+		promoteInterval,
+		poll.Reported(reportEvery, reportEvery, report, func(ctx context.Context) error {
+			// etcd exits if it cannot resolve the other members' names, before bosh-dns runs.
+			if l.ended() {
+				if l != nil {
+					if err := poll.Sleep(ctx, interval); err != nil {
+						return err
+					}
+				}
+				if l, err = startLearner(line); err != nil {
+					return poll.Permanent(err)
 				}
 			}
-			if l, err = startLearner(line); err != nil {
-				return poll.Permanent(err)
-			}
-		}
-		return c.promote(ctx)
-	}))
+			return c.promote(ctx)
+		}),
+	)
 	if err != nil {
 		return fmt.Errorf("etcd on %s has not become a member with a vote: %w", c.self(), err)
 	}

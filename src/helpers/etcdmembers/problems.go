@@ -12,9 +12,10 @@ import (
 // guide tells operators where to find more.
 const guide = `docs/operations.md of the release, "More or fewer control VMs"`
 
-// checkReturning checks the start of a member that has data, and returns its entry if another member lists it. etcd uses its data, so
-// the cluster cannot split. But a member that no other member lists cannot find the others, and waits for them forever. Certificates
-// that cannot be verified are no reason to fail: while a CA is rotated, running members still use the previous certificates.
+// checkReturning checks the start of a member that has data, and returns its entry if another member lists it. etcd
+// uses its data, so the cluster cannot split. But a member that no other member lists cannot find the others, and waits
+// for them forever. Certificates that cannot be verified are no reason to fail: while a CA is rotated, running members
+// still use the previous certificates.
 func (c *Config) checkReturning(given answers) (Member, error) {
 	var stranger error
 	for _, a := range given {
@@ -24,14 +25,20 @@ func (c *Config) checkReturning(given answers) (Member, error) {
 		var wrongName x509.HostnameError
 		switch {
 		case a.err == nil:
-			stranger = fmt.Errorf(`etcd was not started: this instance has the data of a member, but the cluster does not list it under its URL.
+			stranger = fmt.Errorf(
+				`etcd was not started: this instance has the data of a member, but the cluster does not list it under its URL.
   answer:   %s lists %s
   missing:  this instance, %s
   why:      members store each other's URLs in their data. Either this member was removed from the cluster by hand, or its URL
             has changed: through the property member_domain, or through the instance ID if the disk belonged to another instance.
   do now:   if member_domain was changed, set it back and deploy; the other members have not been changed.
             If the data is not needed, move %s away and deploy: the instance then joins the cluster. See %s`,
-				a.from, list(a.members), c.self(), c.DataDir, guide)
+				a.from,
+				list(a.members),
+				c.self(),
+				c.DataDir,
+				guide,
+			)
 		case errors.As(a.err, &wrongName) && stranger == nil:
 			stranger = c.renamed(a, wrongName)
 		}
@@ -146,7 +153,8 @@ func (c *Config) renamed(a answer, wrongName x509.HostnameError) error {
 }
 
 func (c *Config) lastMember() error {
-	return fmt.Errorf(`this instance must not be deleted: it is the only member of etcd, and all objects of the cluster would be lost.
+	return fmt.Errorf(
+		`this instance must not be deleted: it is the only member of etcd, and all objects of the cluster would be lost.
   instance: %s
   why:      BOSH deletes an instance before it starts another one in its place, in another AZ or instance group; the new one would
             start with an empty cluster.
@@ -154,5 +162,8 @@ func (c *Config) lastMember() error {
             nothing was stopped. To move it, deploy first with more instances, so that others have a copy of the data, and remove this
             one in the next deploy; see %s.
             To delete the instance with all objects, stop it first: bosh stop %s`,
-		c.self(), guide, c.self().Name)
+		c.self(),
+		guide,
+		c.self().Name,
+	)
 }

@@ -1,7 +1,9 @@
-// Package etcdsnapshot takes snapshots of etcd, keeps the newest of them, uploads them to S3, and restores one into a cluster.
+// Package etcdsnapshot takes snapshots of etcd, keeps the newest of them, uploads them to S3, and restores one into a
+// cluster.
 //
-// A snapshot is what etcdctl saves: the database of one member, followed by its SHA-256 checksum. It holds everything that the API stores.
-// Secrets in it are encrypted with the keys of kube-apiserver, which a restore into another deployment needs too.
+// A snapshot is what etcdctl saves: the database of one member, followed by its SHA-256 checksum. It holds everything
+// that the API stores. Secrets in it are encrypted with the keys of kube-apiserver, which a restore into another
+// deployment needs too.
 package etcdsnapshot
 
 import (
@@ -95,7 +97,9 @@ func (c *Config) Save(ctx context.Context, path string) (Info, error) {
 		return Info{}, fmt.Errorf("%s exists already", path)
 	}
 	id := c.members.Client
-	access := []string{"--endpoints=" + c.Endpoint, "--cacert=" + id.CA, "--cert=" + id.Certificate, "--key=" + id.PrivateKey}
+	access := []string{
+		"--endpoints=" + c.Endpoint, "--cacert=" + id.CA, "--cert=" + id.Certificate, "--key=" + id.PrivateKey,
+	}
 	// Without etcd, snapshot save waits for ever.
 	if _, err := c.run(ctx, "etcdctl", append(access, "endpoint", "health")...); err != nil {
 		return Info{}, err
@@ -115,7 +119,9 @@ func (c *Config) run(ctx context.Context, name string, arguments ...string) ([]b
 	command.Stderr = &stderr
 	stdout, err := command.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w: %s", name, arguments[len(arguments)-1], err, strings.TrimSpace(stderr.String()))
+		return nil, fmt.Errorf(
+			"%s %s: %w: %s", name, arguments[len(arguments)-1], err, strings.TrimSpace(stderr.String()),
+		)
 	}
 	return stdout, nil
 }
@@ -128,8 +134,11 @@ func (c *Config) Check(ctx context.Context, path string) (Info, error) {
 	}
 	for _, member := range info.Members {
 		if parsed, err := url.Parse(member); err != nil || !within(parsed.Hostname(), c.Domain) {
-			return info, fmt.Errorf("%s is a snapshot of another cluster: its members are %v, those of this cluster have names in %s (property member_domain)",
-				path, info.Members, c.Domain)
+			return info, fmt.Errorf(
+				"%s is a snapshot of another cluster: its members are %v, those of this cluster have names in %s "+
+					"(property member_domain)",
+				path, info.Members, c.Domain,
+			)
 		}
 	}
 	own, err := c.version(ctx)
@@ -137,7 +146,11 @@ func (c *Config) Check(ctx context.Context, path string) (Info, error) {
 		return info, err
 	}
 	if newer(info.Version, own) {
-		return info, fmt.Errorf("%s was taken by etcd %s, which is newer than this one (%s): deploy the version of the release that took it, then restore", path, info.Version, own)
+		return info, fmt.Errorf(
+			"%s was taken by etcd %s, which is newer than this one (%s): deploy the version of the release that took "+
+				"it, then restore",
+			path, info.Version, own,
+		)
 	}
 	return info, nil
 }
@@ -170,8 +183,8 @@ func minor(version string) []int {
 	return numbers[:min(2, len(numbers))]
 }
 
-// read verifies the checksum before it opens the database, because the database is mapped: reading beyond the end of a truncated one
-// would crash.
+// read verifies the checksum before it opens the database, because the database is mapped: reading beyond the end of a
+// truncated one would crash.
 func read(path string) (Info, error) {
 	size, err := verify(path)
 	if err != nil {
@@ -188,8 +201,10 @@ func read(path string) (Info, error) {
 
 // Buckets and keys of etcd's storage (server/storage/schema/bucket.go).
 var (
-	keyBucket, metaBucket, clusterBucket, membersBucket = []byte("key"), []byte("meta"), []byte("cluster"), []byte("members")
-	storageVersion, clusterVersion                      = []byte("storageVersion"), []byte("clusterVersion")
+	keyBucket, metaBucket, clusterBucket, membersBucket = []byte(
+		"key",
+	), []byte("meta"), []byte("cluster"), []byte("members")
+	storageVersion, clusterVersion = []byte("storageVersion"), []byte("clusterVersion")
 )
 
 func (i *Info) read(tx *bbolt.Tx) error {
@@ -230,7 +245,9 @@ func verify(path string) (int64, error) {
 	}
 	const sector = 512
 	if !stat.Mode().IsRegular() || stat.Size() < sector || stat.Size()%sector != sha256.Size {
-		return 0, fmt.Errorf("it has no checksum (%d bytes): it is truncated, or was not written by etcdctl snapshot save", stat.Size())
+		return 0, fmt.Errorf(
+			"it has no checksum (%d bytes): it is truncated, or was not written by etcdctl snapshot save", stat.Size(),
+		)
 	}
 	hash := sha256.New()
 	if _, err := io.CopyN(hash, file, stat.Size()-sha256.Size); err != nil {

@@ -47,7 +47,11 @@ func newMember(t *testing.T) *member {
 		t.Skip("ETCD_BIN is not set: there is no etcd to take snapshots of")
 	}
 	dir := t.TempDir()
-	identity := etcdmembers.Identity{CA: filepath.Join(dir, "ca.pem"), Certificate: filepath.Join(dir, "cert.pem"), PrivateKey: filepath.Join(dir, "key.pem")}
+	identity := etcdmembers.Identity{
+		CA:          filepath.Join(dir, "ca.pem"),
+		Certificate: filepath.Join(dir, "cert.pem"),
+		PrivateKey:  filepath.Join(dir, "key.pem"),
+	}
 	writeCertificate(t, identity)
 	peer, client := "http://127.0.0.1:"+unusedPort(t), "http://127.0.0.1:"+unusedPort(t)
 	data := filepath.Join(dir, "data")
@@ -55,13 +59,27 @@ func newMember(t *testing.T) *member {
 		t.Fatal(err)
 	}
 	members := etcdmembers.Config{
-		Self: peer, Bootstrap: true, DataDir: data, WALDir: filepath.Join(data, "member", "wal"), LeftFile: filepath.Join(data, "left"),
-		CA: identity.CA, Certificate: identity.Certificate, PrivateKey: identity.PrivateKey, Client: identity,
-		Instances: []etcdmembers.Instance{{Name: "control/id-0", PeerURL: peer, ClientURL: client, Address: "127.0.0.1"}},
+		Self:        peer,
+		Bootstrap:   true,
+		DataDir:     data,
+		WALDir:      filepath.Join(data, "member", "wal"),
+		LeftFile:    filepath.Join(data, "left"),
+		CA:          identity.CA,
+		Certificate: identity.Certificate,
+		PrivateKey:  identity.PrivateKey,
+		Client:      identity,
+		Instances: []etcdmembers.Instance{
+			{Name: "control/id-0", PeerURL: peer, ClientURL: client, Address: "127.0.0.1"},
+		},
 	}
 	config := Config{
-		Members: write(t, filepath.Join(dir, "members.json"), members), Domain: "127.0.0.1", Endpoint: client, Programs: filepath.Dir(program),
-		Dir: filepath.Join(data, "snapshots"), Interval: duration.Duration(time.Hour), Keep: 2,
+		Members:  write(t, filepath.Join(dir, "members.json"), members),
+		Domain:   "127.0.0.1",
+		Endpoint: client,
+		Programs: filepath.Dir(program),
+		Dir:      filepath.Join(data, "snapshots"),
+		Interval: duration.Duration(time.Hour),
+		Keep:     2,
 	}
 	loaded, err := Load(write(t, filepath.Join(dir, "snapshots.json"), config))
 	if err != nil {
@@ -117,9 +135,11 @@ func unusedPort(t *testing.T) string {
 func (m *member) start() {
 	m.t.Helper()
 	members := m.config.members
-	command := exec.Command(m.program, "--name="+members.Name(), "--data-dir="+members.DataDir, "--unsafe-no-fsync", "--log-level=error",
+	command := exec.Command(
+		m.program, "--name="+members.Name(), "--data-dir="+members.DataDir, "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+m.client, "--advertise-client-urls="+m.client, "--listen-peer-urls="+members.Self,
-		"--initial-advertise-peer-urls="+members.Self, "--initial-cluster="+members.Name()+"="+members.Self)
+		"--initial-advertise-peer-urls="+members.Self, "--initial-cluster="+members.Name()+"="+members.Self,
+	)
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
 		m.t.Fatal(err)
@@ -141,7 +161,8 @@ func (m *member) start() {
 }
 
 func (m *member) etcdctl(arguments ...string) (string, error) {
-	out, err := exec.Command(filepath.Join(m.config.Programs, "etcdctl"), append([]string{"--endpoints=" + m.client}, arguments...)...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(m.config.Programs, "etcdctl"), append([]string{"--endpoints=" + m.client}, arguments...)...).
+		CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}
@@ -193,7 +214,8 @@ func TestRestore(t *testing.T) {
 				to.start()
 				to.put("/registry/pods/fresh")
 			}
-			if err := to.config.Restore(t.Context(), snapshot, quiet()); err == nil || !strings.Contains(err.Error(), "etcd still runs on [control/id-0]") {
+			if err := to.config.Restore(t.Context(), snapshot, quiet()); err == nil ||
+				!strings.Contains(err.Error(), "etcd still runs on [control/id-0]") {
 				t.Fatalf("next to a running etcd: %v", err)
 			}
 			to.stop()
@@ -205,11 +227,13 @@ func TestRestore(t *testing.T) {
 				t.Errorf("keys: %v", got)
 			}
 			// Who has read a newer revision than the snapshot's must not take what is written now for older.
-			if out, err := to.etcdctl("get", "x", "-w", "json"); err != nil || !strings.Contains(out, `"revision":1000000`) {
+			if out, err := to.etcdctl("get", "x", "-w", "json"); err != nil ||
+				!strings.Contains(out, `"revision":1000000`) {
 				t.Errorf("revision: %s %v", out, err)
 			}
 			for _, path := range []string{"before-restore/wal", "snapshots"} {
-				if _, err := os.Stat(filepath.Join(to.config.members.DataDir, path)); err != nil && !(path == "snapshots" && to != from) {
+				if _, err := os.Stat(filepath.Join(to.config.members.DataDir, path)); err != nil &&
+					!(path == "snapshots" && to != from) {
 					t.Error(err)
 				}
 			}
@@ -235,7 +259,10 @@ func TestRestoreOnAnotherInstance(t *testing.T) {
 	}
 	defer func() { _ = listener.Close() }()
 	url := "http://" + listener.Addr().String()
-	m.config.members.Instances = append(m.config.members.Instances, etcdmembers.Instance{Name: "control/id-1", PeerURL: url, ClientURL: url, Address: "127.0.0.1"})
+	m.config.members.Instances = append(
+		m.config.members.Instances,
+		etcdmembers.Instance{Name: "control/id-1", PeerURL: url, ClientURL: url, Address: "127.0.0.1"},
+	)
 	before := m.content()
 	if err := m.config.Restore(t.Context(), snapshot, quiet()); err != nil {
 		t.Fatal(err)
@@ -251,14 +278,17 @@ func TestRestoreOnAnotherInstance(t *testing.T) {
 // content lists the data directory with the size of files.
 func (m *member) content() string {
 	var list strings.Builder
-	err := filepath.WalkDir(filepath.Dir(m.config.members.DataDir), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
+	err := filepath.WalkDir(
+		filepath.Dir(m.config.members.DataDir),
+		func(path string, entry fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := entry.Info()
+			fmt.Fprintln(&list, path, info.Size(), info.Mode(), info.ModTime().Equal(time.Time{}))
 			return err
-		}
-		info, err := entry.Info()
-		fmt.Fprintln(&list, path, info.Size(), info.Mode(), info.ModTime().Equal(time.Time{}))
-		return err
-	})
+		},
+	)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -355,7 +385,8 @@ func TestKeep(t *testing.T) {
 		m.take(minute)
 	}
 	names, err := m.config.list()
-	if want := []string{"etcd-20260101T000200Z.db", "etcd-20260101T000300Z.db"}; err != nil || !slices.Equal(names, want) {
+	if want := []string{"etcd-20260101T000200Z.db", "etcd-20260101T000300Z.db"}; err != nil ||
+		!slices.Equal(names, want) {
 		t.Errorf("%v %v, want %v", names, err, want)
 	}
 	for now, want := range map[string]time.Duration{"2026-01-01T00:13:00Z": 50 * time.Minute, "2026-01-01T02:03:00Z": -time.Hour, "2025-01-01T00:00:00Z": 0} {
@@ -391,7 +422,8 @@ func TestLoadNamesTheProblem(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := good
 			test.change(&config)
-			if _, err := Load(write(t, filepath.Join(t.TempDir(), "snapshots.json"), config)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := Load(write(t, filepath.Join(t.TempDir(), "snapshots.json"), config)); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})

@@ -23,8 +23,8 @@ const (
 	retryInterval = time.Minute
 )
 
-// Run takes a snapshot whenever the newest one is older than the interval, and uploads it, until ctx ends. What fails is logged and
-// repeated.
+// Run takes a snapshot whenever the newest one is older than the interval, and uploads it, until ctx ends. What fails
+// is logged and repeated.
 func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		wait, err := c.due(time.Now())
@@ -73,8 +73,8 @@ func (c *Config) list() ([]string, error) {
 	return names, err
 }
 
-// Take writes a snapshot to the directory and removes the oldest ones that are too many, and returns the path of the new one. It
-// takes none that would fill the disk: etcd, which has the same disk, would stop.
+// Take writes a snapshot to the directory and removes the oldest ones that are too many, and returns the path of the
+// new one. It takes none that would fill the disk: etcd, which has the same disk, would stop.
 func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (string, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return "", err
@@ -121,8 +121,11 @@ func (c *Config) space() error {
 		return err
 	}
 	if free := int64(disk.Bavail) * disk.Bsize; free < 2*stat.Size() {
-		return fmt.Errorf("%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of etcd; lower snapshots.keep or enlarge the persistent disk",
-			c.Dir, free, stat.Size())
+		return fmt.Errorf(
+			"%s has %d bytes left, less than twice the size of the database (%d): a snapshot could fill the disk of "+
+				"etcd; lower snapshots.keep or enlarge the persistent disk",
+			c.Dir, free, stat.Size(),
+		)
 	}
 	return nil
 }

@@ -18,16 +18,18 @@ import (
 const (
 	// before is where the replaced data is kept, until the next restore.
 	before = "before-restore"
-	// restoring is the directory next to etcd's data in which the data of a snapshot is built. Its parent belongs to root.
+	// restoring is the directory next to etcd's data in which the data of a snapshot is built. Its parent belongs to
+	// root.
 	restoring = "etcd-restoring"
-	// bumpedRevisions is by how much a restore raises the revision, so that nothing that was read after the snapshot has a newer
-	// revision than what is written after the restore. It is what etcd's documentation recommends.
+	// bumpedRevisions is by how much a restore raises the revision, so that nothing that was read after the snapshot
+	// has a newer revision than what is written after the restore. It is what etcd's documentation recommends.
 	bumpedRevisions = 1_000_000_000
 )
 
-// Restore replaces the data of this VM's member by that of a snapshot. On the bootstrap instance the snapshot becomes a new cluster of
-// this member alone; another instance is marked, so that it discards its data and joins that cluster when it is prepared the next time.
-// etcd must be stopped on all instances before the first of them is restored. Everything is checked, and the new data is complete, before anything is touched.
+// Restore replaces the data of this VM's member by that of a snapshot. On the bootstrap instance the snapshot becomes a
+// new cluster of this member alone; another instance is marked, so that it discards its data and joins that cluster
+// when it is prepared the next time. etcd must be stopped on all instances before the first of them is restored.
+// Everything is checked, and the new data is complete, before anything is touched.
 func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) error {
 	info, err := c.Check(ctx, path)
 	if err != nil {
@@ -39,16 +41,27 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 		return err
 	}
 	if len(running) > 0 {
-		return fmt.Errorf("etcd still runs on %v: stop it on all instances of the deployment first (bin/bbr/pre-restore-lock of the job etcd)", running)
+		return fmt.Errorf(
+			"etcd still runs on %v: stop it on all instances of the deployment first (bin/bbr/pre-restore-lock of "+
+				"the job etcd)",
+			running,
+		)
 	}
 	if !c.members.Bootstrap {
 		log.Info("this instance joins the cluster that the bootstrap instance restores", "snapshot", path)
 		return rootfile.Write(c.members.LeftFile, []byte("restore\n"), 0o600)
 	}
-	if inside, err := filepath.Rel(c.members.DataDir, c.members.WALDir); err != nil || inside != filepath.Join("member", "wal") {
-		return fmt.Errorf("wal-dir of extra_args is %s: remove it and deploy; a restore replaces %s only", c.members.WALDir, filepath.Join(c.members.DataDir, "member"))
+	if inside, err := filepath.Rel(c.members.DataDir, c.members.WALDir); err != nil ||
+		inside != filepath.Join("member", "wal") {
+		return fmt.Errorf(
+			"wal-dir of extra_args is %s: remove it and deploy; a restore replaces %s only", c.members.WALDir,
+			filepath.Join(c.members.DataDir, "member"),
+		)
 	}
-	log.Info("restoring", "snapshot", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version, "members", info.Members)
+	log.Info(
+		"restoring", "snapshot", path, "bytes", info.Size, "revisions", info.Revisions, "etcd", info.Version, "members",
+		info.Members,
+	)
 	parent, err := os.OpenRoot(filepath.Dir(c.members.DataDir))
 	if err != nil {
 		return err
@@ -59,9 +72,20 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	}
 	defer func() { _ = parent.RemoveAll(restoring) }()
 	name := c.members.Name()
-	if _, err := c.run(ctx, "etcdutl", "snapshot", "restore", "--name="+name, "--initial-cluster="+name+"="+c.members.Self,
-		"--initial-advertise-peer-urls="+c.members.Self, "--initial-cluster-token="+rand.Text(), // members of the old cluster are strangers
-		"--bump-revision="+strconv.Itoa(bumpedRevisions), "--mark-compacted", "--data-dir="+filepath.Join(parent.Name(), restoring), path); err != nil {
+	if _, err := c.run(
+		ctx,
+		"etcdutl",
+		"snapshot",
+		"restore",
+		"--name="+name,
+		"--initial-cluster="+name+"="+c.members.Self,
+		"--initial-advertise-peer-urls="+c.members.Self,
+		"--initial-cluster-token="+rand.Text(), // members of the old cluster are strangers
+		"--bump-revision="+strconv.Itoa(bumpedRevisions),
+		"--mark-compacted",
+		"--data-dir="+filepath.Join(parent.Name(), restoring),
+		path,
+	); err != nil {
 		return err
 	}
 	if err := replace(parent, filepath.Base(c.members.DataDir)); err != nil {
@@ -74,7 +98,8 @@ func (c *Config) Restore(ctx context.Context, path string, log *slog.Logger) err
 	return nil
 }
 
-// replace moves the new data into the data directory, and what was there aside. vcap owns the data directory; parent belongs to root.
+// replace moves the new data into the data directory, and what was there aside. vcap owns the data directory; parent
+// belongs to root.
 func replace(parent *os.Root, dataDir string) error {
 	stat, err := parent.Stat(dataDir)
 	if err != nil {

@@ -25,7 +25,8 @@ import (
 const (
 	// uploadTimeout limits the time in which one snapshot is uploaded.
 	uploadTimeout = 30 * time.Minute
-	// maxUpload is the maximum size of an object in bytes that is uploaded in one request (Amazon S3 user guide, "Uploading objects").
+	// maxUpload is the maximum size of an object in bytes that is uploaded in one request (Amazon S3 user guide,
+	// "Uploading objects").
 	maxUpload = 5 << 30
 	// uploadedFile has the name of the snapshot that was uploaded last.
 	uploadedFile = "uploaded"
@@ -123,7 +124,11 @@ func explain(err error) error {
 	}
 	switch refused.ErrorCode() {
 	case "AccessDenied":
-		return fmt.Errorf("%w; allow s3:PutObject on this name to the role of the instance or the owner of snapshots.s3.access_key_id, and kms:GenerateDataKey on the key that encrypts the bucket", err)
+		return fmt.Errorf(
+			"%w; allow s3:PutObject on this name to the role of the instance or the owner of "+
+				"snapshots.s3.access_key_id, and kms:GenerateDataKey on the key that encrypts the bucket",
+			err,
+		)
 	case "NoSuchBucket":
 		return fmt.Errorf("%w; create the bucket, or correct snapshots.s3.bucket", err)
 	case "PermanentRedirect", "AuthorizationHeaderMalformed":

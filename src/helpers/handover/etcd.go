@@ -29,8 +29,9 @@ type member struct {
 	IsLearner  bool
 }
 
-// MoveLeader makes another member the leader if this one is. Stopping a leader, etcd hands over only after it has waited for open
-// watches, and fails writes meanwhile (Stop in server/embed/etcd.go). A cluster of one member has nowhere to move to.
+// MoveLeader makes another member the leader if this one is. Stopping a leader, etcd hands over only after it has
+// waited for open watches, and fails writes meanwhile (Stop in server/embed/etcd.go). A cluster of one member has
+// nowhere to move to.
 func MoveLeader(ctx context.Context, etcd Etcd, log *slog.Logger) error {
 	self, leads, err := etcd.leads(ctx)
 	if err != nil {
@@ -110,12 +111,15 @@ func (e Etcd) candidates(ctx context.Context, self string) ([]member, error) {
 	return others, nil
 }
 
-// moveTo moves the leadership to a member. During an attempt no write succeeds, so a member that does not answer is not tried.
+// moveTo moves the leadership to a member. During an attempt no write succeeds, so a member that does not answer is not
+// tried.
 func (e Etcd) moveTo(ctx context.Context, target member) error {
 	if err := e.healthy(ctx, target.ClientURLs[0]); err != nil {
 		return err
 	}
-	return e.call(ctx, e.URL, "/v3/maintenance/transfer-leadership", map[string]string{"targetID": target.ID}, &struct{}{})
+	return e.call(
+		ctx, e.URL, "/v3/maintenance/transfer-leadership", map[string]string{"targetID": target.ID}, &struct{}{},
+	)
 }
 
 func (e Etcd) healthy(ctx context.Context, url string) error {

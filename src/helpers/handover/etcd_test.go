@@ -18,7 +18,8 @@ import (
 
 const startTimeout = time.Minute
 
-// etcds starts a cluster of real members on the loopback interface and returns their URLs, and a function that kills one.
+// etcds starts a cluster of real members on the loopback interface and returns their URLs, and a function that kills
+// one.
 func etcds(t *testing.T, count int) (urls []string, kill func(int)) {
 	t.Helper()
 	program := os.Getenv("ETCD_BIN")
@@ -32,9 +33,12 @@ func etcds(t *testing.T, count int) (urls []string, kill func(int)) {
 	}
 	var running []*exec.Cmd
 	for n := range count {
-		command := exec.Command(program, "--name", fmt.Sprintf("m%d", n), "--data-dir", filepath.Join(t.TempDir(), "data"), "--unsafe-no-fsync",
-			"--listen-client-urls", urls[n], "--advertise-client-urls", urls[n], "--listen-peer-urls", peers[n],
-			"--initial-advertise-peer-urls", peers[n], "--initial-cluster", strings.Join(cluster, ","))
+		command := exec.Command(
+			program, "--name", fmt.Sprintf("m%d", n), "--data-dir", filepath.Join(t.TempDir(), "data"),
+			"--unsafe-no-fsync", "--listen-client-urls", urls[n], "--advertise-client-urls", urls[n],
+			"--listen-peer-urls", peers[n], "--initial-advertise-peer-urls", peers[n], "--initial-cluster",
+			strings.Join(cluster, ","),
+		)
 		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := command.Start(); err != nil {
 			t.Fatal(err)

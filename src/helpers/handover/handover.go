@@ -1,5 +1,6 @@
-// Package handover lets the processes of a control VM leave the cluster before the VM stops them, so that the other control VMs take
-// over at once: BOSH runs drain scripts before monit stops anything, and with a time limit of their own.
+// Package handover lets the processes of a control VM leave the cluster before the VM stops them, so that the other
+// control VMs take over at once: BOSH runs drain scripts before monit stops anything, and with a time limit of their
+// own.
 //
 // Nothing here may fail a deploy. What cannot be handed over is taken over by the others anyway, only later.
 package handover
@@ -31,8 +32,8 @@ type Options struct {
 	AgainAfter time.Duration
 }
 
-// Stop sends SIGTERM to a process that bpm runs, and waits until it has exited. It is no error if none runs. The process has more
-// time than bpm gives it (DefaultStopTimeout in bpm-release's src/bpm/commands/stop.go).
+// Stop sends SIGTERM to a process that bpm runs, and waits until it has exited. It is no error if none runs. The
+// process has more time than bpm gives it (DefaultStopTimeout in bpm-release's src/bpm/commands/stop.go).
 //
 // The PID comes from bpm, which asks runc, and not from a pidfile: /var/vcap/sys/run/bpm belongs to the group vcap.
 func Stop(ctx context.Context, options Options, log *slog.Logger) error {

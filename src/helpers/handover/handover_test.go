@@ -51,7 +51,12 @@ func TestStop(t *testing.T) {
 			go func() { _ = command.Wait(); close(exited) }()
 			t.Cleanup(func() { _ = command.Process.Kill(); <-exited })
 			eventually.Succeeds(t, 10*time.Second, "the process", func() error { _, err := os.Stat(ready); return err })
-			options := Options{BPM: bpm(t, fmt.Sprintf("echo %d", command.Process.Pid)), Job: "web", Timeout: 2 * time.Second, AgainAfter: test.again}
+			options := Options{
+				BPM:        bpm(t, fmt.Sprintf("echo %d", command.Process.Pid)),
+				Job:        "web",
+				Timeout:    2 * time.Second,
+				AgainAfter: test.again,
+			}
 			if test.want == "" {
 				options.Timeout = time.Minute
 			}
@@ -85,8 +90,17 @@ func TestReleaseLease(t *testing.T) {
 	leases := cluster.Admin().CoordinationV1().Leases(metav1.NamespaceSystem)
 	client := cluster.ClientFor("system:kube-controller-manager")
 	eventually.Succeeds(t, 30*time.Second, "the lease", func() error {
-		_, err := leases.Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager"},
-			Spec: coordinationv1.LeaseSpec{HolderIdentity: new("host-10_1234"), LeaseDurationSeconds: new(int32(15))}}, metav1.CreateOptions{})
+		_, err := leases.Create(
+			t.Context(),
+			&coordinationv1.Lease{
+				ObjectMeta: metav1.ObjectMeta{Name: "kube-controller-manager"},
+				Spec: coordinationv1.LeaseSpec{
+					HolderIdentity:       new("host-10_1234"),
+					LeaseDurationSeconds: new(int32(15)),
+				},
+			},
+			metav1.CreateOptions{},
+		)
 		return err
 	})
 	for _, test := range []struct{ host, holder string }{{"host-1", "host-10_1234"}, {"host-10", ""}, {"host-10", ""}} {

@@ -11,9 +11,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// ReleaseLease ends the leadership of a controller that has exited on this host, so that another instance does not wait until the
-// lease expires. kube-controller-manager and cloud-controller-manager, unlike kube-scheduler, keep their lease when they exit; their
-// identity is the host's name, an underscore and a random number (k8s.io/cloud-provider/app/controllermanager.go).
+// ReleaseLease ends the leadership of a controller that has exited on this host, so that another instance does not wait
+// until the lease expires. kube-controller-manager and cloud-controller-manager, unlike kube-scheduler, keep their
+// lease when they exit; their identity is the host's name, an underscore and a random number
+// (k8s.io/cloud-provider/app/controllermanager.go).
 func ReleaseLease(ctx context.Context, client kubernetes.Interface, name, host string, log *slog.Logger) error {
 	leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
@@ -28,7 +29,8 @@ func ReleaseLease(ctx context.Context, client kubernetes.Interface, name, host s
 		log.Info("another instance leads", "lease", name, "holder", holder)
 		return nil
 	}
-	// The same as release in k8s.io/client-go/tools/leaderelection. A conflict means that somebody else has taken the lease.
+	// The same as release in k8s.io/client-go/tools/leaderelection. A conflict means that somebody else has taken the
+	// lease.
 	none, second, now := "", int32(1), metav1.NewMicroTime(time.Now())
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds, lease.Spec.RenewTime = &none, &second, &now
 	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil {

@@ -1,8 +1,8 @@
-// Package ipset is the part of the command ipset(8) that kube-router's policy controller runs: stemcells have the kernel's sets of
-// addresses, and iptables, which matches packets with them, but not this command.
+// Package ipset is the part of the command ipset(8) that kube-router's policy controller runs: stemcells have the
+// kernel's sets of addresses, and iptables, which matches packets with them, but not this command.
 //
-// It has the controller's sets (hash:ip and hash:net of IPv4, with timeouts), and reads and writes ipset's own format, see
-// pkg/utils/ipset.go in kube-router.
+// It has the controller's sets (hash:ip and hash:net of IPv4, with timeouts), and reads and writes ipset's own format,
+// see pkg/utils/ipset.go in kube-router.
 package ipset
 
 import (
@@ -27,8 +27,8 @@ const (
 	networks  = "hash:net"
 )
 
-// revisions are the first of each type of set that have what the controller uses: timeouts, and with networks also nomatch. Every kernel
-// since Linux 3.10 has them (net/netfilter/ipset/ip_set_hash_ip.c and ip_set_hash_net.c).
+// revisions are the first of each type of set that have what the controller uses: timeouts, and with networks also
+// nomatch. Every kernel since Linux 3.10 has them (net/netfilter/ipset/ip_set_hash_ip.c and ip_set_hash_net.c).
 var revisions = map[string]uint8{addresses: 1, networks: 2}
 
 // Run runs a command: save, restore [-exist], or one of those that restore reads, such as destroy NAME.
@@ -46,7 +46,8 @@ func Run(arguments []string, in io.Reader, out io.Writer) error {
 	}
 }
 
-// restore runs the commands of the input, one a line. As with the option -exist, it is no error if a set or member exists.
+// restore runs the commands of the input, one a line. As with the option -exist, it is no error if a set or member
+// exists.
 func restore(in io.Reader) error {
 	lines := bufio.NewScanner(in)
 	for number := 1; lines.Scan(); number++ {
@@ -139,14 +140,21 @@ func add(name, member string, options []string) error {
 	for len(options) > 0 {
 		switch {
 		case options[0] == "nomatch":
-			data.AddChild(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_CADT_FLAGS | nl.NLA_F_NET_BYTEORDER, Value: nl.IPSET_FLAG_NOMATCH})
+			data.AddChild(
+				&nl.Uint32Attribute{
+					Type:  nl.IPSET_ATTR_CADT_FLAGS | nl.NLA_F_NET_BYTEORDER,
+					Value: nl.IPSET_FLAG_NOMATCH,
+				},
+			)
 			options = options[1:]
 		case options[0] == "timeout" && len(options) > 1:
 			seconds, err := strconv.ParseUint(options[1], 10, 32)
 			if err != nil {
 				return fmt.Errorf("option timeout: %w", err)
 			}
-			data.AddChild(&nl.Uint32Attribute{Type: nl.IPSET_ATTR_TIMEOUT | nl.NLA_F_NET_BYTEORDER, Value: uint32(seconds)})
+			data.AddChild(
+				&nl.Uint32Attribute{Type: nl.IPSET_ATTR_TIMEOUT | nl.NLA_F_NET_BYTEORDER, Value: uint32(seconds)},
+			)
 			options = options[2:]
 		default:
 			return fmt.Errorf("unknown option %s", options[0])
@@ -172,8 +180,8 @@ func request(command int, attributes ...nl.NetlinkRequestData) ([][]byte, error)
 	return answers, err
 }
 
-// parse reads an IPv4 address or network as Kubernetes does, which accepts leading zeros and IPv4 addresses in the form of IPv6: an
-// error here would keep the policies of all namespaces from being changed.
+// parse reads an IPv4 address or network as Kubernetes does, which accepts leading zeros and IPv4 addresses in the form
+// of IPv6: an error here would keep the policies of all namespaces from being changed.
 func parse(member string) (net.IP, uint8, error) {
 	if !strings.Contains(member, "/") {
 		member += "/32"

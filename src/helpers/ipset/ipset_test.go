@@ -59,7 +59,8 @@ destroy TMP-B
 	}
 	for _, want := range []string{
 		"create KUBE-DST-A hash:ip timeout 0\nadd KUBE-DST-A 10.200.0.7 timeout 0\n",
-		"create KUBE-SRC-B hash:net timeout 0\n", "add KUBE-SRC-B 10.0.0.0/8 timeout 0\n", "add KUBE-SRC-B 10.0.1.0/24 nomatch timeout 0\n",
+		"create KUBE-SRC-B hash:net timeout 0\n", "add KUBE-SRC-B 10.0.0.0/8 timeout 0\n", "add KUBE-SRC-B " +
+			"10.0.1.0/24 nomatch timeout 0\n",
 	} {
 		if got := saved(t); !strings.Contains(got, want) || strings.Contains(got, "TMP-") {
 			t.Errorf("the sets are\n%s\nwant\n%s", got, want)
@@ -77,7 +78,13 @@ destroy TMP-B
 // TestExceptions asks the kernel: a member that is marked nomatch is not in the set.
 func TestExceptions(t *testing.T) {
 	network(t)
-	err := Run([]string{"restore"}, strings.NewReader("create A hash:net timeout 0\nadd A 127.0.0.0/8 timeout 0\nadd A 127.0.1.0/24 timeout 0 nomatch\n"), nil)
+	err := Run(
+		[]string{"restore"},
+		strings.NewReader(
+			"create A hash:net timeout 0\nadd A 127.0.0.0/8 timeout 0\nadd A 127.0.1.0/24 timeout 0 nomatch\n",
+		),
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,20 +93,30 @@ ip link set lo up
 iptables -A OUTPUT -p udp -m set --match-set A dst -m comment --comment matched -j ACCEPT
 for address in 127.0.0.1 127.0.1.1 127.0.2.1; do timeout 1 bash -c "echo > /dev/udp/$address/9"; done
 iptables -L OUTPUT -v -n -x | awk '/matched/ { print $1 }'`
-	if out, err := exec.CommandContext(t.Context(), "bash", "-c", script).CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != "2" {
+	if out, err := exec.CommandContext(t.Context(), "bash", "-c", script).
+		CombinedOutput(); err != nil ||
+		strings.TrimSpace(string(out)) != "2" {
 		t.Errorf("%v; packets to members: %s, want 2", err, out)
 	}
 }
 
 func TestMembersAsKubernetesAcceptsThem(t *testing.T) {
 	network(t)
-	if err := Run([]string{"create", "-exist", "A", "hash:net", "family", "inet", "hashsize", "1024", "maxelem", "65536", "timeout", "0"}, nil, nil); err != nil {
+	if err := Run(
+		[]string{
+			"create", "-exist", "A", "hash:net", "family", "inet", "hashsize", "1024", "maxelem", "65536", "timeout",
+			"0",
+		},
+		nil,
+		nil,
+	); err != nil {
 		t.Fatal(err)
 	}
 	for member, want := range map[string]string{
 		"010.1.0.0/16": "10.1.0.0/16", "10.2.3.4/16": "10.2.0.0/16", "::ffff:10.3.0.0/112": "10.3.0.0/16", "10.4.0.1": "10.4.0.1/32",
 	} {
-		if err := Run([]string{"add", "A", member, "timeout", "0"}, nil, nil); err != nil || !strings.Contains(saved(t), "add A "+want+" timeout 0\n") {
+		if err := Run([]string{"add", "A", member, "timeout", "0"}, nil, nil); err != nil ||
+			!strings.Contains(saved(t), "add A "+want+" timeout 0\n") {
 			t.Errorf("%s: %v\n%s", member, err, saved(t))
 		}
 	}
@@ -120,7 +137,10 @@ func TestRefusals(t *testing.T) {
 		{"add A 10.0.0.1 color", "unknown option color"},
 		{"add A 10.0.0.1", "no such file"},
 	} {
-		if err := Run([]string{"restore"}, strings.NewReader("\n"+test.in+"\n"), nil); err == nil || !strings.Contains(err.Error(), "line 2: "+test.in+": ") || !strings.Contains(err.Error(), test.want) {
+		if err := Run(
+			[]string{"restore"}, strings.NewReader("\n"+test.in+"\n"), nil,
+		); err == nil || !strings.Contains(err.Error(), "line 2: "+test.in+": ") ||
+			!strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", test.in, err, test.want)
 		}
 	}

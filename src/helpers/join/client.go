@@ -29,7 +29,8 @@ import (
 	"kubernetes-release/pki"
 )
 
-// pairName is the name of the files in which kubelet keeps its client certificate (kubernetes pkg/kubelet/certificate/kubelet.go).
+// pairName is the name of the files in which kubelet keeps its client certificate (kubernetes
+// pkg/kubelet/certificate/kubelet.go).
 const pairName = "kubelet-client"
 
 // Client joins this VM.
@@ -43,7 +44,8 @@ type Client struct {
 	Prover node.Prover
 	// CertificateDir is kubelet's --cert-dir.
 	CertificateDir string
-	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; "" if not known.
+	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; "" if
+	// not known.
 	TrustedCAs, SigningCA string
 	// Kubeconfig is the path of the kubeconfig that is written.
 	Kubeconfig string
@@ -55,8 +57,9 @@ type Client struct {
 	Now               func() time.Time
 }
 
-// Join makes sure that the kubelet can authenticate to the API: it gets a certificate, unless there is one that is still valid, and
-// writes the kubeconfig. It tries until the timeout ends, as control VMs may start later than this one.
+// Join makes sure that the kubelet can authenticate to the API: it gets a certificate, unless there is one that is
+// still valid, and writes the kubeconfig. It tries until the timeout ends, as control VMs may start later than this
+// one.
 func (c *Client) Join(ctx context.Context) error {
 	store, err := c.store(pairName)
 	if err != nil {
@@ -75,7 +78,8 @@ func (c *Client) Join(ctx context.Context) error {
 	return c.writeKubeconfig(store.CurrentPath())
 }
 
-// forgetSecret empties the file: it is of no use to this VM any more. It stays, because the Director expects the files that it rendered.
+// forgetSecret empties the file: it is of no use to this VM any more. It stays, because the Director expects the files
+// that it rendered.
 func (c *Client) forgetSecret() error {
 	if c.SecretFile == "" {
 		return nil
@@ -126,14 +130,22 @@ func (c *Client) request(ctx context.Context, store certificate.FileStore) error
 	}
 	defer client.CloseIdleConnections()
 	var signed []byte
-	err = poll.Within(ctx, c.Timeout, c.Interval, poll.Reported(0, 10*time.Second, func(elapsed time.Duration, err error) {
-		c.Log.Info("waiting to join", "elapsed", elapsed.Round(time.Second), "timeout", c.Timeout, "last_error", err)
-	}, func(ctx context.Context) error {
-		signed, err = c.ask(ctx, client, certificateRequest)
-		return err
-	}))
+	err = poll.Within(
+		ctx, c.Timeout, c.Interval,
+		poll.Reported(0, 10*time.Second, func(elapsed time.Duration, err error) {
+			c.Log.Info(
+				"waiting to join", "elapsed", elapsed.Round(time.Second), "timeout", c.Timeout, "last_error", err,
+			)
+		}, func(ctx context.Context) error {
+			signed, err = c.ask(ctx, client, certificateRequest)
+			return err
+		}),
+	)
 	if err != nil {
-		return fmt.Errorf("join the cluster as node %s at %s: %w; see the log of the job kubelet-csr-approver on the control VMs", c.Node, c.URL, err)
+		return fmt.Errorf(
+			"join the cluster as node %s at %s: %w; see the log of the job kubelet-csr-approver on the control VMs",
+			c.Node, c.URL, err,
+		)
 	}
 	if _, err := store.Update(signed, key); err != nil {
 		return fmt.Errorf("store the client certificate: %w", err)
@@ -151,12 +163,16 @@ func newRequest(name string) (key, certificateRequest []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}}}
+	template := &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: nodeUserPrefix + name, Organization: []string{nodesGroup}},
+	}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, private)
 	if err != nil {
 		return nil, nil, err
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+	return pem.EncodeToMemory(
+		&pem.Block{Type: "EC PRIVATE KEY", Bytes: encoded},
+	), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
 func (c *Client) client() (*http.Client, error) {
@@ -171,7 +187,10 @@ func (c *Client) client() (*http.Client, error) {
 	return &http.Client{
 		Timeout: requestTimeout + 5*time.Second,
 		// Each attempt resolves the name again: another control VM may answer.
-		Transport:     &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}},
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}, nil
 }

@@ -27,7 +27,8 @@ type ClientConfig struct {
 	SecretFile string   `json:"secret_file"`
 	// CertificateDir and Kubeconfig are kubelet's --cert-dir and --kubeconfig.
 	CertificateDir string `json:"certificate_dir"`
-	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; empty if not known.
+	// TrustedCAs is the path of the CAs of kubelets that the API trusts, SigningCA that of the one that signs; empty if
+	// not known.
 	TrustedCAs string            `json:"trusted_cas"`
 	SigningCA  string            `json:"signing_ca"`
 	Kubeconfig string            `json:"kubeconfig"`
@@ -62,7 +63,8 @@ type ServerConfig struct {
 	TLS         TLS    `json:"tls"`
 	Cluster     string `json:"cluster"`
 	Provider    string `json:"provider"`
-	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds out.
+	// Roles are the names of the roles that nodes can have in the cloud, in addition to those that the provider finds
+	// out.
 	Roles []string `json:"roles"`
 	// Deployment has the secret of the deployment, and what BOSH knows of its instances.
 	Deployment Deployment `json:"deployment"`

@@ -20,8 +20,9 @@ import (
 	"kubernetes-release/node"
 )
 
-// Without a cloud in which a machine can prove its identity, BOSH is asked: bosh-dns knows the address of each instance, and a request
-// must come from it. The secret of the deployment keeps out the pods of that instance, whose connections come from the same address.
+// Without a cloud in which a machine can prove its identity, BOSH is asked: bosh-dns knows the address of each
+// instance, and a request must come from it. The secret of the deployment keeps out the pods of that instance, whose
+// connections come from the same address.
 
 // Instance identifies an instance of the deployment.
 type Instance struct {
@@ -68,7 +69,10 @@ func readSecret(path string) ([]byte, error) {
 	}
 	secret := bytes.TrimSpace(content)
 	if len(secret) == 0 {
-		return nil, fmt.Errorf("%s is empty: the secret is removed when a VM has joined; recreate the VM to join again (bosh recreate)", path)
+		return nil, fmt.Errorf(
+			"%s is empty: the secret is removed when a VM has joined; recreate the VM to join again (bosh recreate)",
+			path,
+		)
 	}
 	return secret, nil
 }
@@ -107,24 +111,36 @@ func (d *Deployment) Admit(ctx context.Context, application node.Application) (n
 	}
 	mac, err := hex.DecodeString(proof.MAC)
 	if err != nil || !hmac.Equal(mac, proof.mac(secret, application.Request)) {
-		return node.Machine{}, &node.Refusal{Reason: "the proof is not made with the secret of this deployment, or not for this certificate request"}
+		return node.Machine{}, &node.Refusal{
+			Reason: "the proof is not made with the secret of this deployment, or not for this certificate request",
+		}
 	}
 	machine, err := d.machine(ctx, proof.Instance)
 	if err != nil {
 		return machine, err
 	}
 	if !machine.Has(application.Peer.String()) {
-		return machine, &node.Refusal{Reason: fmt.Sprintf("the request comes from %s, and %s has the address %v in BOSH", application.Peer, machine.ID, machine.Addresses)}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the request comes from %s, and %s has the address %v in BOSH", application.Peer, machine.ID,
+				machine.Addresses,
+			),
+		}
 	}
 	return machine, nil
 }
 
-// Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an earlier release may
-// be the node's own.
+// Find implements node.Authority. The labels must fit the Node's name: that of a Node that has registered with an
+// earlier release may be the node's own.
 func (d *Deployment) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
 	instance := Instance{Group: labels[groupLabel], ID: labels[idLabel], Network: labels[networkLabel]}
 	if got := node.BOSHName(instance.Group, instance.ID); got != name {
-		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf("Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group, idLabel, instance.ID, got)}
+		return node.Machine{}, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"Node %s has the labels %s=%s and %s=%s, which are of node %s", name, groupLabel, instance.Group,
+				idLabel, instance.ID, got,
+			),
+		}
 	}
 	networks := d.Networks
 	if instance.Network != "" {
@@ -149,10 +165,17 @@ var (
 // machine asks bosh-dns for the address of an instance.
 func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, error) {
 	if !instanceID.MatchString(i.ID) || !boshName.MatchString(i.Group) || !boshName.MatchString(i.Network) {
-		return node.Machine{}, &node.Refusal{Reason: fmt.Sprintf("instance group %q, instance ID %q or network %q is malformed", i.Group, i.ID, i.Network)}
+		return node.Machine{}, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"instance group %q, instance ID %q or network %q is malformed", i.Group, i.ID, i.Network,
+			),
+		}
 	}
 	machine := node.Machine{ID: i.Group + "/" + i.ID, Node: node.BOSHName(i.Group, i.ID)}
-	host := strings.Join([]string{i.ID, boshdns.Canonical(i.Group), boshdns.Canonical(i.Network), boshdns.Canonical(d.Name), d.Domain}, ".")
+	host := strings.Join(
+		[]string{i.ID, boshdns.Canonical(i.Group), boshdns.Canonical(i.Network), boshdns.Canonical(d.Name), d.Domain},
+		".",
+	)
 	lookup := d.Lookup
 	if lookup == nil {
 		lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -162,7 +185,12 @@ func (d *Deployment) machine(ctx context.Context, i Instance) (node.Machine, err
 	addresses, err := lookup(ctx, host)
 	var unknown *net.DNSError
 	if errors.As(err, &unknown) && unknown.IsNotFound {
-		return machine, &node.Refusal{Reason: fmt.Sprintf("BOSH knows no instance %s in network %s of deployment %s: bosh-dns has no %s", machine.ID, i.Network, d.Name, host)}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"BOSH knows no instance %s in network %s of deployment %s: bosh-dns has no %s", machine.ID, i.Network,
+				d.Name, host,
+			),
+		}
 	}
 	if err != nil {
 		return machine, fmt.Errorf("ask bosh-dns for the address of %s: %w", machine.ID, err)

@@ -77,12 +77,21 @@ func writeTestFile(t *testing.T, name, content string) string {
 
 func deployment(t *testing.T) *Deployment {
 	t.Helper()
-	return &Deployment{Name: "prod", Domain: "bosh", Networks: []string{"default"}, SecretFile: writeTestFile(t, "secret", secret+"\n"), Lookup: lookup}
+	return &Deployment{
+		Name:       "prod",
+		Domain:     "bosh",
+		Networks:   []string{"default"},
+		SecretFile: writeTestFile(t, "secret", secret+"\n"),
+		Lookup:     lookup,
+	}
 }
 
 func claim(t *testing.T, i Instance, with string, request string) json.RawMessage {
 	t.Helper()
-	proof, err := InstanceProver{Instance: i, SecretFile: writeTestFile(t, "secret", with)}.Prove(t.Context(), []byte(request))
+	proof, err := InstanceProver{
+		Instance:   i,
+		SecretFile: writeTestFile(t, "secret", with),
+	}.Prove(t.Context(), []byte(request))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +100,14 @@ func claim(t *testing.T, i Instance, with string, request string) json.RawMessag
 
 func TestDeploymentAdmits(t *testing.T) {
 	d := deployment(t)
-	machine, err := d.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: claim(t, worker, secret, "request"), Peer: netip.MustParseAddr("127.0.7.1")})
+	machine, err := d.Admit(
+		t.Context(),
+		node.Application{
+			Request: []byte("request"),
+			Proof:   claim(t, worker, secret, "request"),
+			Peer:    netip.MustParseAddr("127.0.7.1"),
+		},
+	)
 	if err != nil || machine.Node != "worker-5d4a0eb4" || !machine.Has("127.0.7.1") || machine.Has("127.0.7.2") {
 		t.Errorf("got %+v, %v", machine, err)
 	}
@@ -125,7 +141,14 @@ func TestDeploymentAdmits(t *testing.T) {
 		"no proof":                        {json.RawMessage(`null`), "127.0.7.1", "secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := d.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: attack.proof, Peer: netip.MustParseAddr(attack.peer)})
+			_, err := d.Admit(
+				t.Context(),
+				node.Application{
+					Request: []byte("request"),
+					Proof:   attack.proof,
+					Peer:    netip.MustParseAddr(attack.peer),
+				},
+			)
 			var refusal *node.Refusal
 			if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, attack.want) {
 				t.Errorf("got %v, want a refusal with %q", err, attack.want)
@@ -137,7 +160,8 @@ func TestDeploymentAdmits(t *testing.T) {
 func TestDeploymentFinds(t *testing.T) {
 	d := deployment(t)
 	labels := map[string]string{groupLabel: "worker_gpu", idLabel: otherID}
-	if machine, err := d.Find(t.Context(), "worker-gpu-7d2b9c4e", labels); err != nil || !machine.Has("127.0.7.2") || !machine.Has("worker-gpu-7d2b9c4e") {
+	if machine, err := d.Find(t.Context(), "worker-gpu-7d2b9c4e", labels); err != nil || !machine.Has("127.0.7.2") ||
+		!machine.Has("worker-gpu-7d2b9c4e") {
 		t.Errorf("got %+v, %v", machine, err)
 	}
 	for name, labels := range map[string]map[string]string{
@@ -204,7 +228,10 @@ func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) 
 }
 
 // suites are the defaults of the job kube-apiserver.
-var suites = TLS{MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}}
+var suites = TLS{
+	MinVersion:   "VersionTLS12",
+	CipherSuites: []string{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+}
 
 func servingCertificate(t *testing.T) (tls.Certificate, string) {
 	t.Helper()
@@ -213,8 +240,13 @@ func servingCertificate(t *testing.T) (tls.Certificate, string) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "join"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.ParseIP("127.0.7.9")}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "join"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IPAddresses:           []net.IP{net.ParseIP("127.0.7.9")},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -230,7 +262,13 @@ func from(address, ca string) *http.Client {
 	content, _ := os.ReadFile(ca)
 	roots.AppendCertsFromPEM(content)
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
-	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:       dialer.DialContext,
+			TLSClientConfig:   &tls.Config{RootCAs: roots},
+			DisableKeepAlives: true,
+		},
+	}
 }
 
 func post(t *testing.T, client *http.Client, url string, body []byte) (int, string) {
@@ -254,14 +292,29 @@ func approver(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 	t.Helper()
 	admin := cluster.Admin()
 	name := metav1.ObjectMeta{Name: "join"}
-	_, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests"}, Verbs: []string{"create", "get"}},
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
-		{APIGroups: []string{"certificates.k8s.io"}, Resources: []string{"signers"}, ResourceNames: []string{"kubernetes.io/kube-apiserver-client-kubelet"}, Verbs: []string{"approve"}},
-		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
-		{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
-	}}, metav1.CreateOptions{})
+	_, err := admin.RbacV1().
+		ClusterRoles().
+		Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+			{
+				APIGroups: []string{"certificates.k8s.io"},
+				Resources: []string{"certificatesigningrequests"},
+				Verbs:     []string{"create", "get"},
+			},
+			{
+				APIGroups: []string{"certificates.k8s.io"},
+				Resources: []string{"certificatesigningrequests/approval"},
+				Verbs:     []string{"update"},
+			},
+			{
+				APIGroups:     []string{"certificates.k8s.io"},
+				Resources:     []string{"signers"},
+				ResourceNames: []string{"kubernetes.io/kube-apiserver-client-kubelet"},
+				Verbs:         []string{"approve"},
+			},
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list"}},
+			{APIGroups: []string{"storage.k8s.io"}, Resources: []string{"volumeattachments"}, Verbs: []string{"list"}},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +339,12 @@ func TestAttacks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		body, err := json.Marshal(map[string]any{"certificate_request": string(certificateRequest), "proof": claim(t, i, with, string(certificateRequest))})
+		body, err := json.Marshal(
+			map[string]any{
+				"certificate_request": string(certificateRequest),
+				"proof":               claim(t, i, with, string(certificateRequest)),
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,7 +387,8 @@ func TestAttacks(t *testing.T) {
 			log.take()
 			status, body := post(t, from("127.0.7.1", ca), url+attack.path, attack.body)
 			audit := log.take()
-			if status != attack.status || !strings.Contains(body, attack.want) || strings.Contains(body, "CERTIFICATE-----") {
+			if status != attack.status || !strings.Contains(body, attack.want) ||
+				strings.Contains(body, "CERTIFICATE-----") {
 				t.Errorf("got HTTP %d: %s, want %d with %q", status, body, attack.status, attack.want)
 			}
 			for _, part := range append(attack.audit, "join refused", "peer=127.0.7.1:", "reason=") {
@@ -371,9 +430,17 @@ func client(t *testing.T, cluster *kubetest.Cluster, url, ca string) *Client {
 	t.Helper()
 	dir := t.TempDir()
 	return &Client{
-		URL: url, CA: ca, APIServer: cluster.AdminConfig().Host, Node: "worker-5d4a0eb4", SecretFile: writeTestFile(t, "secret", secret),
-		CertificateDir: filepath.Join(dir, "pki"), Kubeconfig: filepath.Join(dir, "kubeconfig"),
-		Timeout: 30 * time.Second, Interval: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+		URL:            url,
+		CA:             ca,
+		APIServer:      cluster.AdminConfig().Host,
+		Node:           "worker-5d4a0eb4",
+		SecretFile:     writeTestFile(t, "secret", secret),
+		CertificateDir: filepath.Join(dir, "pki"),
+		Kubeconfig:     filepath.Join(dir, "kubeconfig"),
+		Timeout:        30 * time.Second,
+		Interval:       50 * time.Millisecond,
+		Log:            slog.New(slog.DiscardHandler),
+		Now:            time.Now,
 	}
 }
 
@@ -391,7 +458,8 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	// Another VM has the name, and is alive.
 	register(t, admin, c.Node, "10.0.0.9")
 	c.Timeout, c.Interval = 3*time.Second, 500*time.Millisecond // the endpoint has limits for one address
-	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "10.0.0.9, which is not of this VM") {
+	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") ||
+		!strings.Contains(err.Error(), "10.0.0.9, which is not of this VM") {
 		t.Errorf("while another VM has the name: %v", err)
 	}
 	if err := admin.CoreV1().Nodes().Delete(t.Context(), c.Node, metav1.DeleteOptions{}); err != nil {
@@ -403,7 +471,8 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 
 	// The previous VM was lost with a pod that has a volume.
 	forget := leave(t, admin, c.Node)
-	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), "default/database-0") {
+	if err := c.Join(t.Context()); err == nil || !strings.Contains(err.Error(), "409") ||
+		!strings.Contains(err.Error(), "default/database-0") {
 		t.Errorf("while the previous VM's pod is there: %v", err)
 	}
 	forget()
@@ -412,7 +481,8 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	if err := c.Join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if audit := log.take(); !strings.Contains(audit, `msg="join admitted"`) || !strings.Contains(audit, "node=worker-5d4a0eb4") {
+	if audit := log.take(); !strings.Contains(audit, `msg="join admitted"`) ||
+		!strings.Contains(audit, "node=worker-5d4a0eb4") {
 		t.Errorf("audit log: %s", audit)
 	}
 	if content, err := os.ReadFile(c.SecretFile); err != nil || len(content) != 0 {
@@ -437,10 +507,16 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kubelet.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}, metav1.CreateOptions{}); err != nil {
+	if _, err := kubelet.CoreV1().
+		Nodes().
+		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("register: %v", err)
 	}
-	if _, err := kubelet.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-3c5e8f1a"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := kubelet.CoreV1().
+		Nodes().
+		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-3c5e8f1a"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(
+		err,
+	) {
 		t.Errorf("register as another node: %v", err)
 	}
 	if _, err := kubelet.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -449,10 +525,16 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	// flannel's write with the node's certificate.
 	register(t, admin, "worker-gpu-7d2b9c4e", "10.0.0.8")
 	patch := []byte(`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "10.0.0.7"}}}`)
-	if _, err := kubelet.CoreV1().Nodes().Patch(t.Context(), c.Node, "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := kubelet.CoreV1().
+		Nodes().
+		Patch(t.Context(), c.Node, "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); err != nil {
 		t.Errorf("annotate the own Node: %v", err)
 	}
-	if _, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "worker-gpu-7d2b9c4e", "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); !apierrors.IsForbidden(err) {
+	if _, err := kubelet.CoreV1().
+		Nodes().
+		Patch(t.Context(), "worker-gpu-7d2b9c4e", "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); !apierrors.IsForbidden(
+		err,
+	) {
 		t.Errorf("annotate another Node: %v", err)
 	}
 
@@ -484,26 +566,36 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	}
 }
 
-// leave creates a pod on a node, and a VolumeAttachment to it. The function that it returns lets the pod fail, as the garbage collector does
-// with a pod that has a finalizer.
+// leave creates a pod on a node, and a VolumeAttachment to it. The function that it returns lets the pod fail, as the
+// garbage collector does with a pod that has a finalizer.
 func leave(t *testing.T, admin kubernetes.Interface, name string) func() {
 	t.Helper()
 	volume := "pv"
 	_, err := admin.StorageV1().VolumeAttachments().Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "csi-0"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "ebs.csi.aws.com", NodeName: name, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "ebs.csi.aws.com",
+			NodeName: name,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// kube-controller-manager creates no service accounts here.
-	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.CoreV1().
+		ServiceAccounts("default").
+		Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	mount := false
 	pod, err := admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "database-0"},
-		Spec:       corev1.PodSpec{NodeName: name, AutomountServiceAccountToken: &mount, Containers: []corev1.Container{{Name: "main", Image: "none"}}},
+		Spec: corev1.PodSpec{
+			NodeName:                     name,
+			AutomountServiceAccountToken: &mount,
+			Containers:                   []corev1.Container{{Name: "main", Image: "none"}},
+		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -527,7 +619,9 @@ func leave(t *testing.T, admin kubernetes.Interface, name string) func() {
 
 func register(t *testing.T, admin kubernetes.Interface, name, address string) {
 	t.Helper()
-	created, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	created, err := admin.CoreV1().
+		Nodes().
+		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,11 +641,20 @@ func register(t *testing.T, admin kubernetes.Interface, name, address string) {
 }
 
 func TestConfigurationsAreChecked(t *testing.T) {
-	if _, err := LoadClient(writeTestFile(t, "join.json", `{"url": "http://join:6444", "timeout": "0s"}`)); err == nil ||
-		!strings.Contains(err.Error(), `url is "http://join:6444": set https://HOST:PORT`) || !strings.Contains(err.Error(), "timeout is 0s") || !strings.Contains(err.Error(), `kubeconfig is ""`) {
+	if _, err := LoadClient(
+		writeTestFile(t, "join.json", `{"url": "http://join:6444", "timeout": "0s"}`),
+	); err == nil ||
+		!strings.Contains(
+			err.Error(),
+			`url is "http://join:6444": set https://HOST:PORT`,
+		) || !strings.Contains(err.Error(), "timeout is 0s") ||
+		!strings.Contains(err.Error(), `kubeconfig is ""`) {
 		t.Errorf("client: %v", err)
 	}
-	if _, err := LoadServer(writeTestFile(t, "join.json", `{"listen": "6444"}`)); err == nil || !strings.Contains(err.Error(), `listen is "6444"`) || !strings.Contains(err.Error(), "cluster is empty") {
+	if _, err := LoadServer(
+		writeTestFile(t, "join.json", `{"listen": "6444"}`),
+	); err == nil || !strings.Contains(err.Error(), `listen is "6444"`) ||
+		!strings.Contains(err.Error(), "cluster is empty") {
 		t.Errorf("server: %v", err)
 	}
 }

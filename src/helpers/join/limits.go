@@ -12,8 +12,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What one client address can do to the endpoint, before it has proved anything. A VM that joins uses one connection for each
-// attempt, and makes one every two seconds.
+// What one client address can do to the endpoint, before it has proved anything. A VM that joins uses one connection
+// for each attempt, and makes one every two seconds.
 const (
 	maxConnections     = 1024
 	maxPeerConnections = 4
@@ -121,7 +121,10 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		}
 		address := addressOf(connection.RemoteAddr().String())
 		if l.peers.connect(address) {
-			return &countedConnection{Conn: connection, closed: sync.OnceFunc(func() { l.peers.disconnect(address) })}, nil
+			return &countedConnection{
+				Conn:   connection,
+				closed: sync.OnceFunc(func() { l.peers.disconnect(address) }),
+			}, nil
 		}
 		_ = connection.Close()
 	}
@@ -146,7 +149,8 @@ func addressOf(text string) netip.Addr {
 	return endpoint.Addr().Unmap()
 }
 
-// Refused requests are logged within these limits, in lines: a flood must not fill the disk, nor hide who else was refused.
+// Refused requests are logged within these limits, in lines: a flood must not fill the disk, nor hide who else was
+// refused.
 const (
 	logRatePeer, logBurstPeer = 1, 20
 	logRate, logBurst         = 10, 100
@@ -183,7 +187,8 @@ func clip(text string, length int) string {
 
 // TLS is what the endpoint accepts.
 type TLS struct {
-	// MinVersion is VersionTLS12 or VersionTLS13, as in the flags of Kubernetes; CipherSuites are those of TLS 1.2, by their IANA names.
+	// MinVersion is VersionTLS12 or VersionTLS13, as in the flags of Kubernetes; CipherSuites are those of TLS 1.2, by
+	// their IANA names.
 	MinVersion   string   `json:"min_version"`
 	CipherSuites []string `json:"cipher_suites"`
 }
@@ -203,7 +208,11 @@ func (t TLS) config(certificate tls.Certificate) (*tls.Config, error) {
 	if len(t.CipherSuites) == 0 {
 		return nil, fmt.Errorf("tls.cipher_suites is empty: list at least one suite of TLS 1.2")
 	}
-	config := &tls.Config{MinVersion: version, Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}}
+	config := &tls.Config{
+		MinVersion:   version,
+		Certificates: []tls.Certificate{certificate},
+		NextProtos:   []string{"http/1.1"},
+	}
 	for _, name := range t.CipherSuites {
 		id, ok := known[name]
 		if !ok {

@@ -51,7 +51,9 @@ func requestFor(t *testing.T, name string) []byte {
 func openSlowly(t *testing.T, address, endpoint string) {
 	t.Helper()
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: time.Second}
-	connection, err := tls.DialWithDialer(dialer, "tcp", endpoint, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // an attacker does not care
+	connection, err := tls.DialWithDialer(
+		dialer, "tcp", endpoint, &tls.Config{InsecureSkipVerify: true},
+	) //nolint:gosec // an attacker does not care
 	if err != nil {
 		return
 	}
@@ -71,7 +73,10 @@ func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
 			}
 			begun := time.Now()
 			status, body := post(t, from("127.0.7.1", ca), url+Path, requestFor(t, "worker-5d4a0eb4"))
-			if took := time.Since(begun); status != http.StatusForbidden || !strings.Contains(body, "asked the authority") || took > 2*time.Second {
+			if took := time.Since(
+				begun,
+			); status != http.StatusForbidden || !strings.Contains(body, "asked the authority") ||
+				took > 2*time.Second {
 				t.Errorf("HTTP %d after %s: %s", status, took, body)
 			}
 		})
@@ -112,7 +117,11 @@ func TestOneAddressHasFewConnections(t *testing.T) {
 func TestFloodDoesNotFillTheLog(t *testing.T) {
 	log := &lines{}
 	server := NewServer(nil, admitsNobody, slog.New(slog.NewTextHandler(log, nil)))
-	bodies := [][]byte{requestFor(t, "worker"), requestFor(t, strings.Repeat("a", 20_000)), []byte(`{"` + strings.Repeat("x", 30_000) + `":1}`)}
+	bodies := [][]byte{
+		requestFor(t, "worker"),
+		requestFor(t, strings.Repeat("a", 20_000)),
+		[]byte(`{"` + strings.Repeat("x", 30_000) + `":1}`),
+	}
 	send := func(n int, peer string) {
 		r := httptest.NewRequest(http.MethodPost, Path, bytes.NewReader(bodies[n%len(bodies)]))
 		r.RemoteAddr = peer
@@ -180,7 +189,8 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 	}
 }
 
-// TestJoinsUnderAttack compares the time of joins with and without slow connections and a flood of requests that prove nothing.
+// TestJoinsUnderAttack compares the time of joins with and without slow connections and a flood of requests that prove
+// nothing.
 func TestJoinsUnderAttack(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	url, ca, _ := serve(t, approver(t, cluster), authorityFunc(func(a node.Application) (node.Machine, error) {
@@ -202,7 +212,10 @@ func TestJoinsUnderAttack(t *testing.T) {
 			group.Go(func() {
 				client := from(fmt.Sprintf("127.0.9.%d", worker+1), ca)
 				for n := range joins / 4 {
-					answer, err := client.Post(url+Path, "application/json", bytes.NewReader(requestFor(t, fmt.Sprintf("%s-%d-%d", prefix, worker, n))))
+					answer, err := client.Post(
+						url+Path, "application/json",
+						bytes.NewReader(requestFor(t, fmt.Sprintf("%s-%d-%d", prefix, worker, n))),
+					)
 					if err != nil {
 						t.Error(err)
 						return
@@ -240,7 +253,9 @@ func TestJoinsUnderAttack(t *testing.T) {
 	with := joinAll("attacked")
 	cancel()
 	flood.Wait()
-	t.Logf("%d joins: %s without, %s with an attack", joins, without.Round(time.Millisecond), with.Round(time.Millisecond))
+	t.Logf(
+		"%d joins: %s without, %s with an attack", joins, without.Round(time.Millisecond), with.Round(time.Millisecond),
+	)
 	if with > 2*without+time.Second {
 		t.Errorf("%d joins took %s under attack, and %s without", joins, with, without)
 	}

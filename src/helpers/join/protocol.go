@@ -1,9 +1,9 @@
 // Package join lets VMs join the cluster as nodes: as the node that they are, and no other.
 //
-// A VM creates its key, and sends a certificate request with a proof of which machine it is to a control VM. There, an authority
-// (node.Authority) determines from the proof the machine, and with it the only name that it can have as a node. The certificate
-// request is approved by this package alone, and signed by kube-controller-manager. From then on, the kubelet renews its certificate
-// with the one that it has; see package csrapproval.
+// A VM creates its key, and sends a certificate request with a proof of which machine it is to a control VM. There, an
+// authority (node.Authority) determines from the proof the machine, and with it the only name that it can have as a
+// node. The certificate request is approved by this package alone, and signed by kube-controller-manager. From then on,
+// the kubelet renews its certificate with the one that it has; see package csrapproval.
 package join
 
 import (
@@ -68,9 +68,13 @@ func NodeOf(parsed *x509.CertificateRequest) (string, error) {
 	name, isNode := strings.CutPrefix(parsed.Subject.CommonName, nodeUserPrefix)
 	switch {
 	case !isNode || name == "":
-		return "", fmt.Errorf("common name is %q; it must be %sNAME", clip(parsed.Subject.CommonName, maxName), nodeUserPrefix)
+		return "", fmt.Errorf(
+			"common name is %q; it must be %sNAME", clip(parsed.Subject.CommonName, maxName), nodeUserPrefix,
+		)
 	case len(name) > maxName:
-		return "", fmt.Errorf("the name of the node, %q, has %d characters; it can have %d", clip(name, 64), len(name), maxName)
+		return "", fmt.Errorf(
+			"the name of the node, %q, has %d characters; it can have %d", clip(name, 64), len(name), maxName,
+		)
 	case !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}):
 		return "", fmt.Errorf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
 	case len(parsed.DNSNames)+len(parsed.IPAddresses)+len(parsed.URIs)+len(parsed.EmailAddresses) > 0:

@@ -23,11 +23,14 @@ import (
 // servingPairName is the name of the files in which kubelet keeps its serving certificate.
 const servingPairName = "kubelet-server"
 
-// Renew replaces those of the node's certificates that another CA than the one that signs now has signed. The client certificate is
-// renewed as kubelet renews it, with the one that it has. The serving certificate is removed, whereupon kubelet requests one when it
-// starts. restart restarts kubelet, which reads both only then. Renew returns when kubelet has both. connect is called only if the client
-// certificate is renewed: a kubelet that waits to join has no kubeconfig yet.
-func (c *Client) Renew(ctx context.Context, connect func() (kubernetes.Interface, error), restart func(context.Context) error) error {
+// Renew replaces those of the node's certificates that another CA than the one that signs now has signed. The client
+// certificate is renewed as kubelet renews it, with the one that it has. The serving certificate is removed, whereupon
+// kubelet requests one when it starts. restart restarts kubelet, which reads both only then. Renew returns when kubelet
+// has both. connect is called only if the client certificate is renewed: a kubelet that waits to join has no kubeconfig
+// yet.
+func (c *Client) Renew(
+	ctx context.Context, connect func() (kubernetes.Interface, error), restart func(context.Context) error,
+) error {
 	client, err := c.store(pairName)
 	if err != nil {
 		return err
@@ -47,12 +50,19 @@ func (c *Client) Renew(ctx context.Context, connect func() (kubernetes.Interface
 	if !oldClient && !oldServing {
 		return nil
 	}
-	c.Log.Info("renewing the certificates of kubelet, because another CA signs now", "client", oldClient, "serving", oldServing)
+	c.Log.Info(
+		"renewing the certificates of kubelet, because another CA signs now", "client", oldClient, "serving",
+		oldServing,
+	)
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	if oldClient {
 		if err := c.renewClient(ctx, client, connect); err != nil {
-			return fmt.Errorf("renew the client certificate of node %s: %w; see the logs of the jobs kubelet-csr-approver and kube-controller-manager on the control VMs", c.Node, err)
+			return fmt.Errorf(
+				"renew the client certificate of node %s: %w; see the logs of the jobs kubelet-csr-approver and "+
+					"kube-controller-manager on the control VMs",
+				c.Node, err,
+			)
 		}
 	}
 	if oldServing {
@@ -65,7 +75,11 @@ func (c *Client) Renew(ctx context.Context, connect func() (kubernetes.Interface
 	}
 	err = poll.Within(ctx, c.Timeout, c.Interval, func(context.Context) error { return c.renewed(client, serving) })
 	if err != nil {
-		return fmt.Errorf("kubelet of node %s has not renewed its certificates: %w; see its log, and that of the job kubelet-csr-approver on the control VMs", c.Node, err)
+		return fmt.Errorf(
+			"kubelet of node %s has not renewed its certificates: %w; see its log, and that of the job "+
+				"kubelet-csr-approver on the control VMs",
+			c.Node, err,
+		)
 	}
 	c.Log.Info("renewed the certificates of kubelet")
 	return nil
@@ -96,7 +110,9 @@ func (c *Client) foreign(store certificate.FileStore) (bool, error) {
 	return !signed, err
 }
 
-func (c *Client) renewClient(ctx context.Context, store certificate.FileStore, connect func() (kubernetes.Interface, error)) error {
+func (c *Client) renewClient(
+	ctx context.Context, store certificate.FileStore, connect func() (kubernetes.Interface, error),
+) error {
 	api, err := connect()
 	if err != nil {
 		return err
@@ -110,7 +126,9 @@ func (c *Client) renewClient(ctx context.Context, store certificate.FileStore, c
 		return err
 	}
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-	name, id, err := csr.RequestCertificateWithContext(ctx, api, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key)
+	name, id, err := csr.RequestCertificateWithContext(
+		ctx, api, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key,
+	)
 	if err != nil {
 		return err
 	}
@@ -123,7 +141,14 @@ func (c *Client) renewClient(ctx context.Context, store certificate.FileStore, c
 		return err
 	}
 	if ours, err := pki.SignedBy(pair.Leaf, c.SigningCA); err != nil || !ours {
-		return errors.Join(err, fmt.Errorf("kube-controller-manager signed it with another CA than tls.kubelet_ca.certificate of its job, valid until %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339)))
+		return errors.Join(
+			err,
+			fmt.Errorf(
+				"kube-controller-manager signed it with another CA than tls.kubelet_ca.certificate of its job, valid "+
+					"until %s",
+				pair.Leaf.NotAfter.UTC().Format(time.RFC3339),
+			),
+		)
 	}
 	_, err = store.Update(signed, keyPEM)
 	return err

@@ -37,8 +37,12 @@ func newAuthority(t *testing.T) *authority {
 		t.Fatal(err)
 	}
 	a := &authority{key: key, template: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubelets"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "kubelets"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
 	}}
 	der, err := x509.CreateCertificate(rand.Reader, a.template, a.template, key.Public(), key)
 	if err != nil {
@@ -59,7 +63,12 @@ func (a *authority) issue(t *testing.T, c *Client, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: parsed.Subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2),
+		Subject:      parsed.Subject,
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.template, parsed.PublicKey, a.key)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +92,9 @@ func approveAll(ctx context.Context, cluster *kubetest.Cluster) {
 		}
 		for _, pending := range list.Items {
 			if len(pending.Status.Conditions) == 0 {
-				pending.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"}}
+				pending.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+					{Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "Test"},
+				}
 				_, _ = requests.UpdateApproval(ctx, pending.Name, &pending, metav1.UpdateOptions{})
 			}
 		}
@@ -122,7 +133,8 @@ func TestRenewal(t *testing.T) {
 		time.AfterFunc(time.Second, cancel)
 		return nil
 	})
-	if err == nil || !strings.Contains(err.Error(), "kubelet-server-current.pem is signed by another CA") || !strings.Contains(err.Error(), "kubelet-csr-approver") {
+	if err == nil || !strings.Contains(err.Error(), "kubelet-server-current.pem is signed by another CA") ||
+		!strings.Contains(err.Error(), "kubelet-csr-approver") {
 		t.Errorf("got %v", err)
 	}
 
@@ -132,7 +144,11 @@ func TestRenewal(t *testing.T) {
 		t.Error(err)
 	}
 	if restarts != 1 || connections != 1 {
-		t.Errorf("kubelet was restarted %d times, the API used %d times, want once: nothing had to be renewed the second time", restarts, connections)
+		t.Errorf(
+			"kubelet was restarted %d times, the API used %d times, want once: nothing had to be renewed the second "+
+				"time",
+			restarts, connections,
+		)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"kubernetes-release/node"
 )
 
-// A cloud answers every user of a VM who asks its instance metadata. So that only root can join, the proof for the cloud comes with a
-// MAC that takes the secret of the deployment, as without a cloud.
+// A cloud answers every user of a VM who asks its instance metadata. So that only root can join, the proof for the
+// cloud comes with a MAC that takes the secret of the deployment, as without a cloud.
 
 // sealedProof is a proof for the cloud with a MAC of it and of the certificate request.
 type sealedProof struct {
@@ -50,8 +50,9 @@ func (p SecretProver) Prove(ctx context.Context, certificateRequest []byte) (jso
 	return json.Marshal(sealedProof{Proof: proof, MAC: hex.EncodeToString(seal(secret, proof, certificateRequest))})
 }
 
-// Instances implements node.Authority for the VMs of a cloud: those that the cloud knows, that have the secret of the deployment, and
-// that BOSH knows as instances of the deployment. A tag, which others can set, does not make a VM a node.
+// Instances implements node.Authority for the VMs of a cloud: those that the cloud knows, that have the secret of the
+// deployment, and that BOSH knows as instances of the deployment. A tag, which others can set, does not make a VM a
+// node.
 type Instances struct {
 	Cloud      node.Authority
 	Deployment *Deployment
@@ -69,7 +70,9 @@ func (i *Instances) Admit(ctx context.Context, application node.Application) (no
 	}
 	mac, err := hex.DecodeString(proof.MAC)
 	if err != nil || !hmac.Equal(mac, seal(secret, proof.Proof, application.Request)) {
-		return node.Machine{}, &node.Refusal{Reason: "the proof is not made with the secret of this deployment, or not for this certificate request"}
+		return node.Machine{}, &node.Refusal{
+			Reason: "the proof is not made with the secret of this deployment, or not for this certificate request",
+		}
 	}
 	application.Proof = proof.Proof
 	return i.known(i.Cloud.Admit(ctx, application))
@@ -94,5 +97,10 @@ func (i *Instances) known(machine node.Machine, err error) (node.Machine, error)
 			return machine, nil
 		}
 	}
-	return machine, &node.Refusal{Reason: fmt.Sprintf("BOSH knows no instance of deployment %s with an address of %s, %v; it knows %d instances", i.Deployment.Name, machine.ID, machine.Addresses, len(records))}
+	return machine, &node.Refusal{
+		Reason: fmt.Sprintf(
+			"BOSH knows no instance of deployment %s with an address of %s, %v; it knows %d instances",
+			i.Deployment.Name, machine.ID, machine.Addresses, len(records),
+		),
+	}
 }

@@ -34,7 +34,15 @@ const boshRecords = `{"record_keys": ["id", "instance_group", "az", "network", "
 func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	cloud := &cloudStub{}
 	secretFile := writeTestFile(t, "secret", secret+"\n")
-	instances := &Instances{Cloud: cloud, Deployment: &Deployment{Name: "prod", Domain: "bosh", SecretFile: secretFile, Records: writeTestFile(t, "records.json", boshRecords)}}
+	instances := &Instances{
+		Cloud: cloud,
+		Deployment: &Deployment{
+			Name:       "prod",
+			Domain:     "bosh",
+			SecretFile: secretFile,
+			Records:    writeTestFile(t, "records.json", boshRecords),
+		},
+	}
 	prove := func(with, request string) json.RawMessage {
 		t.Helper()
 		proof, err := SecretProver{cloud, writeTestFile(t, "secret", with)}.Prove(t.Context(), []byte(request))
@@ -53,7 +61,10 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 		if err := json.Unmarshal(content, &body); err != nil {
 			t.Fatal(err)
 		}
-		_, err = instances.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: body.Proof, Peer: netip.MustParseAddr(peer)})
+		_, err = instances.Admit(
+			t.Context(),
+			node.Application{Request: []byte("request"), Proof: body.Proof, Peer: netip.MustParseAddr(peer)},
+		)
 		return err
 	}
 	if err := admit(prove(secret, "request"), "10.0.0.4"); err != nil {
@@ -82,14 +93,24 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 func TestCloudsMachinesMustBeInstancesOfTheDeployment(t *testing.T) {
 	cloud := &cloudStub{}
 	secretFile := writeTestFile(t, "secret", secret)
-	instances := &Instances{Cloud: cloud, Deployment: &Deployment{Name: "prod", Domain: "bosh", SecretFile: secretFile, Records: writeTestFile(t, "records.json", boshRecords)}}
+	instances := &Instances{
+		Cloud: cloud,
+		Deployment: &Deployment{
+			Name:       "prod",
+			Domain:     "bosh",
+			SecretFile: secretFile,
+			Records:    writeTestFile(t, "records.json", boshRecords),
+		},
+	}
 	proof, err := SecretProver{cloud, secretFile}.Prove(t.Context(), []byte("request"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, peer := range map[string]string{"another deployment": "10.0.0.5", "a tagged stranger": "10.0.0.6"} {
 		var refusal *node.Refusal
-		_, err := instances.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: netip.MustParseAddr(peer)})
+		_, err := instances.Admit(
+			t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: netip.MustParseAddr(peer)},
+		)
 		if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "BOSH knows no instance of deployment prod") {
 			t.Errorf("%s: %v", name, err)
 		}

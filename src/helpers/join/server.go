@@ -56,13 +56,17 @@ type Server struct {
 // NewServer returns a server that admits the machines that the authority knows.
 func NewServer(client kubernetes.Interface, authority node.Authority, log *slog.Logger) *Server {
 	return &Server{
-		Client: client, Authority: authority, Log: log,
-		slots: make(chan struct{}, maxConcurrent), peers: &peers{}, audit: auditLimit{lines: rate.NewLimiter(logRate, logBurst)},
+		Client:    client,
+		Authority: authority,
+		Log:       log,
+		slots:     make(chan struct{}, maxConcurrent),
+		peers:     &peers{},
+		audit:     auditLimit{lines: rate.NewLimiter(logRate, logBurst)},
 	}
 }
 
-// Serve serves until ctx ends, which is no error. A connection carries one request, so that the limits of connections hold for
-// requests too: HTTP/2 and connections that are kept are off.
+// Serve serves until ctx ends, which is no error. A connection carries one request, so that the limits of connections
+// hold for requests too: HTTP/2 and connections that are kept are off.
 func (s *Server) Serve(ctx context.Context, listener net.Listener, certificate tls.Certificate, accepted TLS) error {
 	tlsConfig, err := accepted.config(certificate)
 	if err != nil {
@@ -145,7 +149,9 @@ func write(w http.ResponseWriter, status int, body response) {
 }
 
 // serve returns the certificate. It adds to the audit log what it learns of the request.
-func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Request, audit **slog.Logger) ([]byte, error) {
+func (s *Server) serve(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, audit **slog.Logger,
+) ([]byte, error) {
 	if r.URL.Path != Path || r.URL.RawQuery != "" {
 		return nil, withStatus(http.StatusNotFound, "only %s exists", Path)
 	}
@@ -154,7 +160,10 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	content, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
-		return nil, withStatus(http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes and must arrive within %s: %w", maxRequest, bodyTimeout, err)
+		return nil, withStatus(
+			http.StatusRequestEntityTooLarge, "read the request, which can have %d bytes and must arrive within %s: %w",
+			maxRequest, bodyTimeout, err,
+		)
 	}
 	peer := addressOf(r.RemoteAddr)
 	if !peer.IsValid() {
@@ -178,7 +187,9 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil, withStatus(http.StatusForbidden, "certificate request: %w", err)
 	}
 	*audit = (*audit).With("user", parsed.Subject.CommonName)
-	machine, err := s.Authority.Admit(ctx, node.Application{Request: []byte(body.CertificateRequest), Proof: body.Proof, Peer: peer})
+	machine, err := s.Authority.Admit(
+		ctx, node.Application{Request: []byte(body.CertificateRequest), Proof: body.Proof, Peer: peer},
+	)
 	if machine.ID != "" {
 		*audit = (*audit).With("machine", machine.ID, "node", machine.Node)
 	}
@@ -186,7 +197,10 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil, err
 	}
 	if name != machine.Node {
-		return nil, withStatus(http.StatusForbidden, "this machine, %s, can only join as node %s, and not as %s", machine.ID, machine.Node, name)
+		return nil, withStatus(
+			http.StatusForbidden, "this machine, %s, can only join as node %s, and not as %s", machine.ID, machine.Node,
+			name,
+		)
 	}
 	if err := s.checkHolder(ctx, machine); err != nil {
 		return nil, err
@@ -194,11 +208,13 @@ func (s *Server) serve(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	return s.sign(ctx, machine, []byte(body.CertificateRequest))
 }
 
-// takeSlot waits until the request can be served, and returns what frees its slot. It is called when the body was read: a client that
-// sends slowly holds a connection of its own, and no slot.
+// takeSlot waits until the request can be served, and returns what frees its slot. It is called when the body was read:
+// a client that sends slowly holds a connection of its own, and no slot.
 func (s *Server) takeSlot(ctx context.Context, peer netip.Addr) (func(), error) {
 	if !s.peers.begin(peer) {
-		return nil, withStatus(http.StatusTooManyRequests, "%d requests from %s are being served; try again", maxPeerRequests, peer)
+		return nil, withStatus(
+			http.StatusTooManyRequests, "%d requests from %s are being served; try again", maxPeerRequests, peer,
+		)
 	}
 	ctx, cancel := context.WithTimeout(ctx, slotTimeout)
 	defer cancel()
@@ -211,8 +227,9 @@ func (s *Server) takeSlot(ctx context.Context, peer netip.Addr) (func(), error) 
 	}
 }
 
-// checkHolder refuses the name of a node that another machine still has. A new VM with the address of a previous one has its name
-// too. If the new VM's kubelet took over the Node of the previous VM, it would lose it when the cloud-controller-manager deletes it.
+// checkHolder refuses the name of a node that another machine still has. A new VM with the address of a previous one
+// has its name too. If the new VM's kubelet took over the Node of the previous VM, it would lose it when the
+// cloud-controller-manager deletes it.
 func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 	holder, err := s.Client.CoreV1().Nodes().Get(ctx, machine.Node, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -225,34 +242,48 @@ func (s *Server) checkHolder(ctx context.Context, machine node.Machine) error {
 		if id == machine.ProviderID {
 			return nil
 		}
-		return withStatus(http.StatusConflict, "Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node when it finds the previous VM gone; "+
-			"if it does not, see the log of the job cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s", machine.Node, id, machine.ProviderID)
+		return withStatus(
+			http.StatusConflict,
+			"Node %s belongs to a previous VM, %s, and this VM is %s: the cloud-controller-manager deletes the Node "+
+				"when it finds the previous VM gone; if it does not, see the log of the job "+
+				"cloud-controller-manager, or delete the Node yourself: kubectl delete node %[1]s",
+			machine.Node, id, machine.ProviderID,
+		)
 	}
 	if notReady := nodeobject.CheckReady(holder, false); notReady != nil {
 		return nil //nolint:nilerr // a Node that is not Ready belongs to no living VM
 	}
 	for _, address := range holder.Status.Addresses {
 		if (address.Type == corev1.NodeInternalIP) && !machine.Has(address.Address) {
-			return withStatus(http.StatusConflict, "Node %s is Ready with the address %s, which is not of this VM, %s: another VM has this name; delete its Node when it is gone: kubectl delete node %[1]s",
-				machine.Node, address.Address, machine.ID)
+			return withStatus(
+				http.StatusConflict,
+				"Node %s is Ready with the address %s, which is not of this VM, %s: another VM has this name; delete "+
+					"its Node when it is gone: kubectl delete node %[1]s",
+				machine.Node, address.Address, machine.ID,
+			)
 		}
 	}
 	return nil
 }
 
-// checkVolumes refuses the name of a deleted Node that has volumes and pods left from a VM that was lost. The kubelet of the new VM would run
-// these pods, and Kubernetes would take their volumes for attached: a VolumeAttachment holds the name of the node, and is not deleted
-// while a pod on the node needs the volume. The pods would wait for devices that never appear. The garbage collector of pods deletes them
-// 40 to 60 s after the Node (pkg/controller/podgc/gc_controller.go), and their replacements are free to use the volumes elsewhere.
+// checkVolumes refuses the name of a deleted Node that has volumes and pods left from a VM that was lost. The kubelet
+// of the new VM would run these pods, and Kubernetes would take their volumes for attached: a VolumeAttachment holds
+// the name of the node, and is not deleted while a pod on the node needs the volume. The pods would wait for devices
+// that never appear. The garbage collector of pods deletes them 40 to 60 s after the Node
+// (pkg/controller/podgc/gc_controller.go), and their replacements are free to use the volumes elsewhere.
 func (s *Server) checkVolumes(ctx context.Context, name string) error {
 	attachments, err := s.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list the volumes that are attached to node %s: %w", name, err)
 	}
-	if !slices.ContainsFunc(attachments.Items, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName == name }) {
+	if !slices.ContainsFunc(
+		attachments.Items, func(a storagev1.VolumeAttachment) bool { return a.Spec.NodeName == name },
+	) {
 		return nil
 	}
-	pods, err := s.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	pods, err := s.Client.CoreV1().
+		Pods(metav1.NamespaceAll).
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 	if err != nil {
 		return fmt.Errorf("list the pods of node %s: %w", name, err)
 	}
@@ -265,8 +296,13 @@ func (s *Server) checkVolumes(ctx context.Context, name string) error {
 	if len(left) == 0 {
 		return nil
 	}
-	return withStatus(http.StatusConflict, "the VM that was node %s before has left pods with volumes behind: %s; Kubernetes deletes them about a minute after their Node; "+
-		"if it does not, see the log of the job kube-controller-manager, or delete them yourself: kubectl delete pod --force", name, strings.Join(left, ", "))
+	return withStatus(
+		http.StatusConflict,
+		"the VM that was node %s before has left pods with volumes behind: %s; Kubernetes deletes them about a "+
+			"minute after their Node; if it does not, see the log of the job kube-controller-manager, or delete them "+
+			"yourself: kubectl delete pod --force",
+		name, strings.Join(left, ", "),
+	)
 }
 
 // sign has the request approved and signed.
@@ -297,7 +333,8 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 			return err
 		}
 		for _, condition := range current.Status.Conditions {
-			if condition.Type == certificatesv1.CertificateFailed || condition.Type == certificatesv1.CertificateDenied {
+			if condition.Type == certificatesv1.CertificateFailed ||
+				condition.Type == certificatesv1.CertificateDenied {
 				return poll.Permanent(fmt.Errorf("%s: %s", strings.ToLower(string(condition.Type)), condition.Message))
 			}
 		}
@@ -307,7 +344,9 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("wait for kube-controller-manager to sign the certificate request %s: %w", created.Name, err)
+		return nil, fmt.Errorf(
+			"wait for kube-controller-manager to sign the certificate request %s: %w", created.Name, err,
+		)
 	}
 	return certificate, nil
 }

@@ -14,10 +14,12 @@ import (
 	"kubernetes-release/apiclient"
 )
 
-// Load reads the kubeconfig file at path. Errors name the file, and wrap fs.ErrNotExist where there is none. The user agent is
-// the name of the running program.
+// Load reads the kubeconfig file at path. Errors name the file, and wrap fs.ErrNotExist where there is none. The user
+// agent is the name of the running program.
 func Load(path string) (*rest.Config, error) {
-	if _, err := os.Stat(path); err != nil { // clientcmd treats an empty path as a request for the configuration of a pod
+	if _, err := os.Stat(
+		path,
+	); err != nil { // clientcmd treats an empty path as a request for the configuration of a pod
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
@@ -28,8 +30,8 @@ func Load(path string) (*rest.Config, error) {
 	return config, nil
 }
 
-// Client returns a client of all of Kubernetes' own kinds that authenticates as a kubeconfig file says. Errors are those of Load, also
-// for a missing certificate or key.
+// Client returns a client of all of Kubernetes' own kinds that authenticates as a kubeconfig file says. Errors are
+// those of Load, also for a missing certificate or key.
 func Client(path string) (*kubernetes.Clientset, error) {
 	config, err := Load(path)
 	if err != nil {
@@ -38,8 +40,8 @@ func Client(path string) (*kubernetes.Clientset, error) {
 	return newClient(path, config)
 }
 
-// ClientWithin returns a client like Client's for callers that have a deadline: each request ends after timeout, if it is not 0, and
-// the client has no limit of requests per second, whose own error would hide why the deadline was missed.
+// ClientWithin returns a client like Client's for callers that have a deadline: each request ends after timeout, if it
+// is not 0, and the client has no limit of requests per second, whose own error would hide why the deadline was missed.
 func ClientWithin(path string, timeout time.Duration) (*kubernetes.Clientset, error) {
 	config, err := Load(path)
 	if err != nil {

@@ -39,7 +39,10 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%q: %v, want the name of the file", broken, err)
 		}
 	}
-	write("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: 'https://api.example:6443'}}]\n")
+	write(
+		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: " +
+			"[{name: c, cluster: {server: 'https://api.example:6443'}}]\n",
+	)
 	config, err := Load(path)
 	if err != nil || config.Host != "https://api.example:6443" || config.UserAgent != filepath.Base(os.Args[0]) {
 		t.Errorf("%+v, %v", config, err)
@@ -68,8 +71,12 @@ func TestAPIClient(t *testing.T) {
 	}
 	ca := write("ca.pem", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	pair := write("kubelet-client-current.pem", newClientCertificate(t))
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
-		"clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: {client-certificate: %q, client-key: %q}}]\n", server.URL, ca, pair, pair)
+	text := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"+
+			"clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]\nusers: [{name: u, user: "+
+			"{client-certificate: %q, client-key: %q}}]\n",
+		server.URL, ca, pair, pair,
+	)
 	kubeconfig := write("kubeconfig", []byte(text))
 
 	client, err := APIClient(kubeconfig)
@@ -83,7 +90,8 @@ func TestAPIClient(t *testing.T) {
 	if err := os.Remove(pair); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := APIClient(kubeconfig); err == nil || !strings.Contains(err.Error(), kubeconfig) || !strings.Contains(err.Error(), pair) {
+	if _, err := APIClient(kubeconfig); err == nil || !strings.Contains(err.Error(), kubeconfig) ||
+		!strings.Contains(err.Error(), pair) {
 		t.Errorf("missing certificate: %v, want the names of both files", err)
 	}
 }
@@ -94,7 +102,11 @@ func newClientCertificate(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "system:node:a"}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "system:node:a"},
+		NotAfter:     time.Now().Add(time.Hour),
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -103,5 +115,7 @@ func newClientCertificate(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})...)
+	return append(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private})...)
 }

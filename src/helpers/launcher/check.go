@@ -26,7 +26,9 @@ func (p *Problems) Error() string {
 	if len(p.List) == 1 {
 		return fmt.Sprintf("%s cannot run like this: %s", p.Process, p.List[0])
 	}
-	return fmt.Sprintf("%s cannot run like this, %d problems:\n  - %s", p.Process, len(p.List), strings.Join(p.List, "\n  - "))
+	return fmt.Sprintf(
+		"%s cannot run like this, %d problems:\n  - %s", p.Process, len(p.List), strings.Join(p.List, "\n  - "),
+	)
 }
 
 // Check checks a configuration without starting or stopping anything. The error lists every problem found.
@@ -61,8 +63,9 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	return nil
 }
 
-// metricsName is the file, next to a configuration, with the expiry of its certificates in Prometheus' text format, for the textfile
-// collector of node_exporter, which reads all files *.prom of the directories that it is given. It disappears with the job.
+// metricsName is the file, next to a configuration, with the expiry of its certificates in Prometheus' text format, for
+// the textfile collector of node_exporter, which reads all files *.prom of the directories that it is given. It
+// disappears with the job.
 const metricsName = "certificates.prom"
 
 // writeMetrics writes when the certificates expire. Everybody can read it, like the certificates of the API's port.
@@ -78,8 +81,8 @@ func writeMetrics(config *Config, expiry map[string]time.Time) error {
 	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text), 0o644)
 }
 
-// protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own errors monit
-// discards.
+// protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own
+// errors monit discards.
 func protectionProblems(config *Config) []string {
 	if config.Pidfile == "" {
 		return nil
@@ -115,7 +118,10 @@ func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string 
 			log.Warn(warning)
 		}
 		if len(report.Problems) == 0 {
-			log.Info("certificate is valid", "property", certificate.Property, "usage", certificate.Usage, "valid_until", report.NotAfter.UTC().Format(time.RFC3339))
+			log.Info(
+				"certificate is valid", "property", certificate.Property, "usage", certificate.Usage, "valid_until",
+				report.NotAfter.UTC().Format(time.RFC3339),
+			)
 		}
 		for _, problem := range report.Problems {
 			if !slices.Contains(problems, problem) { // several certificates can have the same CA
@@ -140,7 +146,13 @@ func missingFiles(config *Config) []string {
 			if info, err := os.Stat(path); err != nil {
 				problems = append(problems, fmt.Sprintf("%s, wait_for[%d].%s: %v", config.path, i, key, err))
 			} else if info.Size() == 0 {
-				problems = append(problems, fmt.Sprintf("%s, wait_for[%d].%s: file %s is empty; the property that it is rendered from is not set", config.path, i, key, path))
+				problems = append(
+					problems,
+					fmt.Sprintf(
+						"%s, wait_for[%d].%s: file %s is empty; the property that it is rendered from is not set",
+						config.path, i, key, path,
+					),
+				)
 			}
 		}
 	}
@@ -153,7 +165,13 @@ func missingPrograms(config *Config) []string {
 	var problems []string
 	for _, name := range slices.Sorted(maps.Keys(config.Programs)) {
 		if config.program(name) == "" {
-			problems = append(problems, fmt.Sprintf("the VM has no command %s (PATH is %s), required for %s", name, config.searchPath(), config.Programs[name]))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"the VM has no command %s (PATH is %s), required for %s", name, config.searchPath(),
+					config.Programs[name],
+				),
+			)
 		}
 	}
 	return problems
@@ -192,7 +210,13 @@ func unusablePrograms(ctx context.Context, config *Config) []string {
 			continue
 		}
 		if err := probe(ctx, path, arguments); err != nil {
-			problems = append(problems, fmt.Sprintf("the command %s %s does not work: %v; it is required for %s", path, strings.Join(arguments, " "), err, config.Programs[name]))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"the command %s %s does not work: %v; it is required for %s", path, strings.Join(arguments, " "),
+					err, config.Programs[name],
+				),
+			)
 		}
 	}
 	return problems
@@ -215,8 +239,8 @@ func probe(ctx context.Context, path string, arguments []string) error {
 	return nil
 }
 
-// missingCgroup reports a VM without cgroup v2. The file exists in the root of its hierarchy only, which kubelet expects there
-// (cgroups.Mode of opencontainers/cgroups, utils.go, asks for the type of the file system).
+// missingCgroup reports a VM without cgroup v2. The file exists in the root of its hierarchy only, which kubelet
+// expects there (cgroups.Mode of opencontainers/cgroups, utils.go, asks for the type of the file system).
 func (l *Launcher) missingCgroup(config *Config) []string {
 	if config.CgroupV2 == "" {
 		return nil
@@ -224,7 +248,9 @@ func (l *Launcher) missingCgroup(config *Config) []string {
 	if _, err := os.Stat(filepath.Join(l.root, "/sys/fs/cgroup/cgroup.controllers")); err == nil {
 		return nil
 	}
-	return []string{"the VM has cgroup v1, but " + config.Process + " requires cgroup v2 at /sys/fs/cgroup: " + config.CgroupV2}
+	return []string{
+		"the VM has cgroup v1, but " + config.Process + " requires cgroup v2 at /sys/fs/cgroup: " + config.CgroupV2,
+	}
 }
 
 func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Logger) ([]string, error) {
@@ -248,7 +274,10 @@ func (l *Launcher) checkFlags(ctx context.Context, config *Config, log *slog.Log
 		log.Warn(warning)
 	}
 	if err == nil && len(result.problems) == 0 {
-		log.Info("flags are valid", "executable", config.Executable, "flags", len(flags), "took", time.Since(started).Round(time.Millisecond))
+		log.Info(
+			"flags are valid", "executable", config.Executable, "flags", len(flags), "took",
+			time.Since(started).Round(time.Millisecond),
+		)
 	}
 	return result.problems, err
 }

@@ -21,7 +21,12 @@ func TestCheckWritesWhenCertificatesExpire(t *testing.T) {
 	b.write("bundle.pem", authority(t, time.Unix(1700000000, 0))+authority(t, time.Unix(4102444801, 0)))
 	b.config("fake-zero", map[string]any{"flag_check": "none", "certificates": []any{
 		map[string]any{"property": "tls.server", "certificate": b.path("ca.pem"), "usage": "ca"},
-		map[string]any{"property": "tls.client", "certificate": b.path("expired.pem"), "usage": "ca", "ca": b.path("bundle.pem")},
+		map[string]any{
+			"property":    "tls.client",
+			"certificate": b.path("expired.pem"),
+			"usage":       "ca",
+			"ca":          b.path("bundle.pem"),
+		},
 		map[string]any{"property": "trusted", "certificate": b.path("bundle.pem"), "usage": "ca"},
 		map[string]any{"property": "tls.other", "certificate": b.path("absent.pem"), "usage": "ca"},
 	}})
@@ -48,7 +53,13 @@ func authority(t *testing.T, notAfter time.Time) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Unix(1500000000, 0), NotAfter: notAfter, IsCA: true, BasicConstraintsValid: true}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		NotBefore:             time.Unix(1500000000, 0),
+		NotAfter:              notAfter,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
 	if err != nil {
 		t.Fatal(err)
@@ -81,13 +92,21 @@ func TestCheckRequiresKernelModules(t *testing.T) {
 		t.Run(module, func(t *testing.T) {
 			b := newBench(t)
 			b.lay("vm/proc/filesystems", "nodev\tproc\n\text4\n")
-			b.lay("bin/modprobe", "#!/bin/sh\necho \"$*\" >>"+b.path("modprobe.calls")+"\necho \"FATAL: Module $3 not found.\" >&2\nexit 1\n")
+			b.lay(
+				"bin/modprobe",
+				"#!/bin/sh\necho \"$*\" >>"+b.path(
+					"modprobe.calls",
+				)+"\necho \"FATAL: Module $3 not found.\" >&2\nexit 1\n",
+			)
 			if err := os.Chmod(b.path("bin/modprobe"), 0o755); err != nil {
 				t.Fatal(err)
 			}
 			t.Setenv("PATH", b.path("bin")+":"+os.Getenv("PATH"))
 			b.config("fake-zero", map[string]any{"flag_check": "none", "kernel_modules": []string{module}})
-			b.refuses("check", "the kernel module "+module+" cannot be loaded", "FATAL: Module "+module+" not found.", "fake requires it; use a stemcell", "ubuntu-noble")
+			b.refuses(
+				"check", "the kernel module "+module+" cannot be loaded", "FATAL: Module "+module+" not found.",
+				"fake requires it; use a stemcell", "ubuntu-noble",
+			)
 
 			b.lay(evidence, "nodev\toverlay\n") // built in
 			b.must("check")
@@ -131,7 +150,10 @@ func TestCheckRequiresProgramsThatWork(t *testing.T) {
 		"programs": map[string]any{"nft": "Service rules; set mode to iptables"},
 	})
 	nft("echo 'netlink: Error: cache initialization failed: Protocol not supported' >&2; exit 1")
-	b.refuses("check", "the command "+b.path("bin/nft")+" list tables does not work", "exit status 1", "Protocol not supported", "required for Service rules; set mode to iptables")
+	b.refuses(
+		"check", "the command "+b.path("bin/nft")+" list tables does not work", "exit status 1",
+		"Protocol not supported", "required for Service rules; set mode to iptables",
+	)
 	nft("exit 0")
 	b.must("check")
 }

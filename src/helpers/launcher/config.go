@@ -37,8 +37,8 @@ type Config struct {
 	Arguments []string `json:"arguments"`
 	// Flags are set by the job, by their names without dashes.
 	Flags map[string]Value `json:"flags"`
-	// NodeFlags are set from the node's identity: flag name to one of the keys of node.Identity. A flag is left out if that
-	// part of the identity is empty.
+	// NodeFlags are set from the node's identity: flag name to one of the keys of node.Identity. A flag is left out if
+	// that part of the identity is empty.
 	NodeFlags map[string]string `json:"node_flags"`
 	// Environment is added to the launcher's own environment; null removes a variable.
 	Environment map[string]Scalar `json:"environment"`
@@ -46,27 +46,29 @@ type Config struct {
 	NodeEnvironment map[string]string `json:"node_environment"`
 	// Node is the path of the job's config/node.json, see node.Load; required by NodeFlags and NodeEnvironment.
 	Node string `json:"node"`
-	// Limits are resource limits: core, memlock, nofile, nproc or stack to a whole number or "unlimited", soft and hard alike.
-	// The process starts even if the machine refuses one; that is logged.
+	// Limits are resource limits: core, memlock, nofile, nproc or stack to a whole number or "unlimited", soft and hard
+	// alike. The process starts even if the machine refuses one; that is logged.
 	Limits map[string]Scalar `json:"limits"`
 	// KernelModules, Sysctls, LockFiles, Directories and ResolverFile are what start prepares on the VM, see prepare.
 	//
 	// KernelModules are loaded where they are missing; that a module cannot be loaded is logged.
 	KernelModules []string `json:"kernel_modules"`
-	// Sysctls are kernel settings: name, with dots, to value. A setting that is missing or cannot be set keeps the process from
-	// starting.
+	// Sysctls are kernel settings: name, with dots, to value. A setting that is missing or cannot be set keeps the
+	// process from starting.
 	Sysctls map[string]Scalar `json:"sysctls"`
-	// PrivateDir is the configuration of a job that runs as root, such as /var/vcap/jobs/kubelet/config: only root can read what is
-	// in it once check or start has run. It holds keys, and passwords of proxies and clouds. It is not the job's whole directory:
-	// bosh-dns runs as vcap and reads bin and .bosh of every job (bosh-dns-release, src/bosh-dns/healthconfig/jobs_parser.go).
+	// PrivateDir is the configuration of a job that runs as root, such as /var/vcap/jobs/kubelet/config: only root can
+	// read what is in it once check or start has run. It holds keys, and passwords of proxies and clouds. It is not the
+	// job's whole directory: bosh-dns runs as vcap and reads bin and .bosh of every job (bosh-dns-release,
+	// src/bosh-dns/healthconfig/jobs_parser.go).
 	PrivateDir string `json:"private_dir"`
-	// Capabilities are all that the process has, and all that it can ever get: names of capabilities(7) without CAP_. It also gets no
-	// new privileges from the programs that it runs. Without this field it keeps what its parent has.
+	// Capabilities are all that the process has, and all that it can ever get: names of capabilities(7) without CAP_.
+	// It also gets no new privileges from the programs that it runs. Without this field it keeps what its parent has.
 	Capabilities []string `json:"capabilities"`
-	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field it can write
-	// wherever its user can.
+	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
+	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`
-	// LockFiles are created empty if they do not exist, so that the process can write to them in a directory in which it cannot.
+	// LockFiles are created empty if they do not exist, so that the process can write to them in a directory in which
+	// it cannot.
 	LockFiles []string `json:"lock_files"`
 	// Directories are created with root as their owner, or taken from another owner.
 	Directories []Directory `json:"directories"`
@@ -74,16 +76,16 @@ type Config struct {
 	ResolverFile string            `json:"resolver_file"`
 	Certificates []pki.Certificate `json:"certificates"`
 	WaitFor      []Wait            `json:"wait_for"`
-	// Setup is a command, with its arguments, that must succeed after the waits before the process starts. It has the process's
-	// environment, and must limit its time itself.
+	// Setup is a command, with its arguments, that must succeed after the waits before the process starts. It has the
+	// process's environment, and must limit its time itself.
 	Setup []string `json:"setup"`
 	// Programs are commands that the process runs from its PATH: name to what it needs the command for, and what to do
 	// on a machine that does not have it.
 	Programs map[string]string `json:"programs"`
 	// CgroupV2 is what to do on a VM with cgroup v1, if the process requires version 2; check refuses such a VM then.
 	CgroupV2 string `json:"cgroup_v2"`
-	// FlagCheck is how check checks the flags: "help" (the default) runs the program with its flags and --help, and, if it
-	// has that flag, with --version; "none" does not run it.
+	// FlagCheck is how check checks the flags: "help" (the default) runs the program with its flags and --help, and, if
+	// it has that flag, with --version; "none" does not run it.
 	FlagCheck string `json:"flag_check"`
 	// CheckTimeout is for each run of the program by check; defaults to 30s.
 	CheckTimeout *duration.Duration `json:"check_timeout"`
@@ -114,8 +116,8 @@ type Wait struct {
 	// Certificate and PrivateKey are the paths of a client certificate.
 	Certificate string `json:"certificate"`
 	PrivateKey  string `json:"private_key"`
-	// AccessReview waits until the client has this permission. Then the API server is up, it accepts the credentials, and the
-	// roles that the process needs are bound.
+	// AccessReview waits until the client has this permission. Then the API server is up, it accepts the credentials,
+	// and the roles that the process needs are bound.
 	AccessReview *apiclient.Access `json:"access_review"`
 	// Timeout defaults to 10m.
 	Timeout *duration.Duration `json:"timeout"`
@@ -128,8 +130,8 @@ type Ready struct {
 	Timeout *duration.Duration `json:"timeout"`
 }
 
-// Load reads a configuration and the operator's flags next to it (extra_args.json, optional). Errors name the file and list
-// every problem with it.
+// Load reads a configuration and the operator's flags next to it (extra_args.json, optional). Errors name the file and
+// list every problem with it.
 func Load(path string) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {

@@ -19,33 +19,36 @@ func TestParseRefuses(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"empty":              {"", []string{"empty"}},
-		"truncated":          {`{"process": "x"`, []string{"not JSON"}},
-		"not JSON":           {"{\n\"process\": x}", []string{"not JSON, line 2"}},
-		"two values":         {`{` + minimal + `} {}`, []string{"not JSON, line 1", "after top-level value"}},
-		"a list":             {`[]`, []string{"want a map, found array"}},
-		"null":               {`null`, []string{`process is ""`, `executable is ""`}},
-		"not UTF-8":          {"{\"process\": \"\xff\"}", []string{"not UTF-8"}},
-		"duplicate key":      {`{"flags": {"v": 1, "v": 2}}`, []string{"duplicate", "flags.v"}},
-		"duplicate option":   {`{` + minimal + `, "flags": {"feature-gates": {"A": true, "A": false}}}`, []string{"flags: feature-gates: duplicate", `"A"`}},
-		"unknown keys":       {`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`, []string{`"proces"; did you mean process?`, `"wait_for[0].tmeout"; did you mean timeout?`, `"qqqqqqqqq"; known are process, `}},
-		"case":               {`{"Process": "x"}`, []string{`"Process"; did you mean process?`}},
-		"string":             {`{"process": 1}`, []string{"process: want a string, found number"}},
-		"map":                {`{"flags": []}`, []string{"flags: want a map, found array"}},
-		"list":               {`{"arguments": "x"}`, []string{"arguments: want a list, found string"}},
-		"duration type":      {`{"stop_timeout": 5}`, []string{"5 is not a duration"}},
-		"duration unit":      {`{"check_timeout": "5"}`, []string{`"5" is not a duration`}},
-		"durations":          {`{` + minimal + `, "stop_timeout": "0s", "check_timeout": "-1s", "wait_for": [{"url": "http://x/", "timeout": "0s"}], "ready": {"command": ["/x"], "timeout": "0s"}}`, []string{"stop_timeout is 0s", "check_timeout is -1s", "wait_for[0].timeout is 0s", "ready.timeout is 0s"}},
-		"nested value":       {`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`, []string{"flags: a: element 0", `flags: b: key "c"`, "flags: d: element 0: is null", `flags: e: key "x=y"`, "flags: f: \"a\\u0000b\" contains NUL"}},
-		"paths":              {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "node": "n", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": set an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `node is "n"`, `ready.command[0] is "w"`}},
-		"dashes":             {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"--v: write the name of the flag without dashes, v", `"a b" is not the name of a flag`}},
-		"separator":          {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
-		"flag twice":         {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`, []string{"the same flag, node-ip and node_ip"}},
-		"identity keys":      {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
-		"no node":            {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
-		"environment":        {`{` + minimal + `, "environment": {"C": []}}`, []string{"environment.C: must be a string"}},
-		"environment names":  {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": "/node.json"}`, []string{`"A B"`, "environment and node_environment both set C"}},
-		"limit name":         {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown limit; allowed are core, memlock, nofile, nproc, stack"}},
+		"empty":            {"", []string{"empty"}},
+		"truncated":        {`{"process": "x"`, []string{"not JSON"}},
+		"not JSON":         {"{\n\"process\": x}", []string{"not JSON, line 2"}},
+		"two values":       {`{` + minimal + `} {}`, []string{"not JSON, line 1", "after top-level value"}},
+		"a list":           {`[]`, []string{"want a map, found array"}},
+		"null":             {`null`, []string{`process is ""`, `executable is ""`}},
+		"not UTF-8":        {"{\"process\": \"\xff\"}", []string{"not UTF-8"}},
+		"duplicate key":    {`{"flags": {"v": 1, "v": 2}}`, []string{"duplicate", "flags.v"}},
+		"duplicate option": {`{` + minimal + `, "flags": {"feature-gates": {"A": true, "A": false}}}`, []string{"flags: feature-gates: duplicate", `"A"`}},
+		"unknown keys":     {`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`, []string{`"proces"; did you mean process?`, `"wait_for[0].tmeout"; did you mean timeout?`, `"qqqqqqqqq"; known are process, `}},
+		"case":             {`{"Process": "x"}`, []string{`"Process"; did you mean process?`}},
+		"string":           {`{"process": 1}`, []string{"process: want a string, found number"}},
+		"map":              {`{"flags": []}`, []string{"flags: want a map, found array"}},
+		"list":             {`{"arguments": "x"}`, []string{"arguments: want a list, found string"}},
+		"duration type":    {`{"stop_timeout": 5}`, []string{"5 is not a duration"}},
+		"duration unit":    {`{"check_timeout": "5"}`, []string{`"5" is not a duration`}},
+		"durations":        {`{` + minimal + `, "stop_timeout": "0s", "check_timeout": "-1s", "wait_for": [{"url": "http://x/", "timeout": "0s"}], "ready": {"command": ["/x"], "timeout": "0s"}}`, []string{"stop_timeout is 0s", "check_timeout is -1s", "wait_for[0].timeout is 0s", "ready.timeout is 0s"}},
+		"nested value":     {`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`, []string{"flags: a: element 0", `flags: b: key "c"`, "flags: d: element 0: is null", `flags: e: key "x=y"`, "flags: f: \"a\\u0000b\" contains NUL"}},
+		"paths":            {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "node": "n", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": set an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `node is "n"`, `ready.command[0] is "w"`}},
+		"dashes": {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"--v: write the name of " +
+			"the flag without dashes, v", `"a b" is not the name of a flag`}},
+		"separator":     {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
+		"flag twice":    {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`, []string{"the same flag, node-ip and node_ip"}},
+		"identity keys": {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
+		"no node":       {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
+		"environment": {`{` + minimal + `, "environment": {"C": []}}`, []string{"environment.C: must be a " +
+			"string"}},
+		"environment names": {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": "/node.json"}`, []string{`"A B"`, "environment and node_environment both set C"}},
+		"limit name": {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown " +
+			"limit; allowed are core, memlock, nofile, nproc, stack"}},
 		"limits":             {`{` + minimal + `, "limits": {"nofile": -1, "core": [], "stack": "max"}}`, []string{"limits.nofile: -1 is not a limit", "limits.core: must be", "limits.stack: max is not a limit"}},
 		"kernel modules":     {`{` + minimal + `, "kernel_modules": ["-r", "a/b"]}`, []string{`kernel_modules[0] is "-r"`, `kernel_modules[1] is "a/b"`}},
 		"kernel settings":    {`{` + minimal + `, "sysctls": {"net/ipv4": 1, "a": 1, "a..b": 1, "a.b": null, "a.c": [1], "a.d": " "}}`, []string{`sysctls has "net/ipv4"`, `sysctls has "a"`, `sysctls has "a..b"`, "sysctls.a.b has no value", "sysctls.a.c: must be", "sysctls.a.d has no value"}},
@@ -115,7 +118,8 @@ func TestLoadNamesTheFile(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "flags.json: process: want") {
 		t.Errorf("error = %v", err)
 	}
-	if _, err := Load(filepath.Join(t.TempDir(), "absent.json")); err == nil || !strings.Contains(err.Error(), "absent.json") {
+	if _, err := Load(filepath.Join(t.TempDir(), "absent.json")); err == nil ||
+		!strings.Contains(err.Error(), "absent.json") {
 		t.Errorf("error = %v", err)
 	}
 }
@@ -130,8 +134,9 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"/bin/x", "run", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=", "--feature-gates=A=false,Z=true", "--hostname-override=w", "--kube-extra=7",
-		"--labels=a=x,y", "--labels=c=", "--leader-elect=true", "--list=b,a", "--none=", "--one=a,b", "--profiling=false", "--ratio=0.50", "--spaces=a b'c", "--v=2",
+		"/bin/x", "run", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=", "--feature-gates=A=false,Z=true",
+		"--hostname-override=w", "--kube-extra=7", "--labels=a=x,y", "--labels=c=", "--leader-elect=true", "--list=b,a",
+		"--none=", "--one=a,b", "--profiling=false", "--ratio=0.50", "--spaces=a b'c", "--v=2",
 	}
 	got := config.commandLine(config.flags(node.Identity{Name: "w"}))
 	if !slices.Equal(got, want) {
@@ -140,7 +145,11 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestDefaultTimeouts(t *testing.T) {
-	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`))
+	config, err := Parse(
+		[]byte(
+			`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`,
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,8 +164,16 @@ func TestDefaultTimeouts(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + minimal + `}`))
-	f.Add([]byte(`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null}, "stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`))
-	f.Add([]byte(`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
+	f.Add(
+		[]byte(
+			`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null}, "stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`,
+		),
+	)
+	f.Add(
+		[]byte(
+			`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`,
+		),
+	)
 	f.Add([]byte(`{"flags": {"v": 1, "v": 2}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		config, err := Parse(content)
@@ -187,7 +204,8 @@ func FuzzExtraArgs(f *testing.F) {
 	})
 }
 
-// checkArguments checks what is true of every command line: each argument is one flag with a value that the kernel accepts, in order.
+// checkArguments checks what is true of every command line: each argument is one flag with a value that the kernel
+// accepts, in order.
 func checkArguments(t *testing.T, config *Config) {
 	flags := config.flags(node.Identity{Name: "n"})
 	if !slices.IsSortedFunc(flags, func(a, b flag) int { return strings.Compare(a.name, b.name) }) {

@@ -15,18 +15,47 @@ import (
 
 // capabilities are the kernel's capabilities by their names in capabilities(7), without CAP_.
 var capabilities = map[string]uint{
-	"AUDIT_CONTROL": unix.CAP_AUDIT_CONTROL, "AUDIT_READ": unix.CAP_AUDIT_READ, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE,
-	"BLOCK_SUSPEND": unix.CAP_BLOCK_SUSPEND, "BPF": unix.CAP_BPF, "CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
-	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH,
-	"FOWNER": unix.CAP_FOWNER, "FSETID": unix.CAP_FSETID, "IPC_LOCK": unix.CAP_IPC_LOCK, "IPC_OWNER": unix.CAP_IPC_OWNER,
-	"KILL": unix.CAP_KILL, "LEASE": unix.CAP_LEASE, "LINUX_IMMUTABLE": unix.CAP_LINUX_IMMUTABLE, "MAC_ADMIN": unix.CAP_MAC_ADMIN,
-	"MAC_OVERRIDE": unix.CAP_MAC_OVERRIDE, "MKNOD": unix.CAP_MKNOD, "NET_ADMIN": unix.CAP_NET_ADMIN,
-	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_BROADCAST": unix.CAP_NET_BROADCAST, "NET_RAW": unix.CAP_NET_RAW,
-	"PERFMON": unix.CAP_PERFMON, "SETFCAP": unix.CAP_SETFCAP, "SETGID": unix.CAP_SETGID, "SETPCAP": unix.CAP_SETPCAP,
-	"SETUID": unix.CAP_SETUID, "SYSLOG": unix.CAP_SYSLOG, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "SYS_BOOT": unix.CAP_SYS_BOOT,
-	"SYS_CHROOT": unix.CAP_SYS_CHROOT, "SYS_MODULE": unix.CAP_SYS_MODULE, "SYS_NICE": unix.CAP_SYS_NICE, "SYS_PACCT": unix.CAP_SYS_PACCT,
-	"SYS_PTRACE": unix.CAP_SYS_PTRACE, "SYS_RAWIO": unix.CAP_SYS_RAWIO, "SYS_RESOURCE": unix.CAP_SYS_RESOURCE,
-	"SYS_TIME": unix.CAP_SYS_TIME, "SYS_TTY_CONFIG": unix.CAP_SYS_TTY_CONFIG, "WAKE_ALARM": unix.CAP_WAKE_ALARM,
+	"AUDIT_CONTROL":      unix.CAP_AUDIT_CONTROL,
+	"AUDIT_READ":         unix.CAP_AUDIT_READ,
+	"AUDIT_WRITE":        unix.CAP_AUDIT_WRITE,
+	"BLOCK_SUSPEND":      unix.CAP_BLOCK_SUSPEND,
+	"BPF":                unix.CAP_BPF,
+	"CHECKPOINT_RESTORE": unix.CAP_CHECKPOINT_RESTORE,
+	"CHOWN":              unix.CAP_CHOWN,
+	"DAC_OVERRIDE":       unix.CAP_DAC_OVERRIDE,
+	"DAC_READ_SEARCH":    unix.CAP_DAC_READ_SEARCH,
+	"FOWNER":             unix.CAP_FOWNER,
+	"FSETID":             unix.CAP_FSETID,
+	"IPC_LOCK":           unix.CAP_IPC_LOCK,
+	"IPC_OWNER":          unix.CAP_IPC_OWNER,
+	"KILL":               unix.CAP_KILL,
+	"LEASE":              unix.CAP_LEASE,
+	"LINUX_IMMUTABLE":    unix.CAP_LINUX_IMMUTABLE,
+	"MAC_ADMIN":          unix.CAP_MAC_ADMIN,
+	"MAC_OVERRIDE":       unix.CAP_MAC_OVERRIDE,
+	"MKNOD":              unix.CAP_MKNOD,
+	"NET_ADMIN":          unix.CAP_NET_ADMIN,
+	"NET_BIND_SERVICE":   unix.CAP_NET_BIND_SERVICE,
+	"NET_BROADCAST":      unix.CAP_NET_BROADCAST,
+	"NET_RAW":            unix.CAP_NET_RAW,
+	"PERFMON":            unix.CAP_PERFMON,
+	"SETFCAP":            unix.CAP_SETFCAP,
+	"SETGID":             unix.CAP_SETGID,
+	"SETPCAP":            unix.CAP_SETPCAP,
+	"SETUID":             unix.CAP_SETUID,
+	"SYSLOG":             unix.CAP_SYSLOG,
+	"SYS_ADMIN":          unix.CAP_SYS_ADMIN,
+	"SYS_BOOT":           unix.CAP_SYS_BOOT,
+	"SYS_CHROOT":         unix.CAP_SYS_CHROOT,
+	"SYS_MODULE":         unix.CAP_SYS_MODULE,
+	"SYS_NICE":           unix.CAP_SYS_NICE,
+	"SYS_PACCT":          unix.CAP_SYS_PACCT,
+	"SYS_PTRACE":         unix.CAP_SYS_PTRACE,
+	"SYS_RAWIO":          unix.CAP_SYS_RAWIO,
+	"SYS_RESOURCE":       unix.CAP_SYS_RESOURCE,
+	"SYS_TIME":           unix.CAP_SYS_TIME,
+	"SYS_TTY_CONFIG":     unix.CAP_SYS_TTY_CONFIG,
+	"WAKE_ALARM":         unix.CAP_WAKE_ALARM,
 }
 
 // maxCapabilities is the size of the kernel's sets of capabilities, in bits.
@@ -49,8 +78,8 @@ func (c *Config) validateConfinement(v *validation) {
 	}
 }
 
-// confine takes from this thread what the process does not need. What a thread gives up, the program that it becomes by exec does not
-// have: the caller must call exec from the same goroutine.
+// confine takes from this thread what the process does not need. What a thread gives up, the program that it becomes by
+// exec does not have: the caller must call exec from the same goroutine.
 func (c *Config) confine(log *slog.Logger) error {
 	if c.Capabilities == nil {
 		return nil
@@ -58,7 +87,10 @@ func (c *Config) confine(log *slog.Logger) error {
 	runtime.LockOSThread()
 	if c.WritablePaths != nil {
 		if err := readOnlyExcept(c.WritablePaths); err != nil {
-			log.Warn("this kernel does not allow the process a read-only view of the file system; it starts without", "error", err)
+			log.Warn(
+				"this kernel does not allow the process a read-only view of the file system; it starts without",
+				"error", err,
+			)
 		}
 	}
 	if err := keepCapabilities(c.Capabilities); err != nil {
@@ -67,12 +99,14 @@ func (c *Config) confine(log *slog.Logger) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
-	log.Info("confined", "capabilities", strings.Join(c.Capabilities, ","), "writable", strings.Join(c.WritablePaths, ","))
+	log.Info(
+		"confined", "capabilities", strings.Join(c.Capabilities, ","), "writable", strings.Join(c.WritablePaths, ","),
+	)
 	return nil
 }
 
-// keepCapabilities gives up all capabilities but these, for good: exec gives a program of root's what is in the bounding set
-// (capabilities(7)).
+// keepCapabilities gives up all capabilities but these, for good: exec gives a program of root's what is in the
+// bounding set (capabilities(7)).
 func keepCapabilities(names []string) error {
 	var keep uint64
 	for _, name := range names {
@@ -110,8 +144,8 @@ func keepCapabilities(names []string) error {
 	return nil
 }
 
-// readOnlyExcept gives the thread a mount namespace of its own, in which all file systems are read-only but for these paths. What
-// is mounted or unmounted on the VM later is seen in the namespace too.
+// readOnlyExcept gives the thread a mount namespace of its own, in which all file systems are read-only but for these
+// paths. What is mounted or unmounted on the VM later is seen in the namespace too.
 func readOnlyExcept(paths []string) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("mount namespace: %w", err)
@@ -133,11 +167,15 @@ func readOnlyExcept(paths []string) error {
 		}
 		writable = append(writable, resolved)
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	if err := unix.MountSetattr(
+		unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY},
+	); err != nil {
 		return fmt.Errorf("mount / read-only: %w", err)
 	}
 	for _, path := range writable {
-		if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY}); err != nil {
+		if err := unix.MountSetattr(
+			unix.AT_FDCWD, path, unix.AT_RECURSIVE, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_RDONLY},
+		); err != nil {
 			return fmt.Errorf("mount %s writable: %w", path, err)
 		}
 	}

@@ -23,7 +23,10 @@ func TestConfinement(t *testing.T) {
 		}
 	}
 	confined := map[string]any{
-		"flags":          map[string]any{"report": b.path("state/report.json"), "write": []string{b.path("state"), b.path("elsewhere"), b.path("elsewhere/x.lock")}},
+		"flags": map[string]any{
+			"report": b.path("state/report.json"),
+			"write":  []string{b.path("state"), b.path("elsewhere"), b.path("elsewhere/x.lock")},
+		},
 		"ready":          map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("state/report.json")}},
 		"capabilities":   []string{"NET_ADMIN", "NET_RAW"},
 		"writable_paths": []string{b.path("state"), b.path("absent"), b.path("elsewhere/x.lock")},
@@ -61,7 +64,9 @@ func TestProcessesAreNotConfinedWithoutTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range []string{"CapPrm", "CapBnd", "NoNewPrivs"} {
-		if got, want := statusField(t, b.circumstances("report.json").Status, set), statusField(t, string(own), set); got != want {
+		if got, want := statusField(
+			t, b.circumstances("report.json").Status, set,
+		), statusField(t, string(own), set); got != want {
 			t.Errorf("%s is %x, want %x", set, got, want)
 		}
 	}

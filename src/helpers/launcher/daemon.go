@@ -27,9 +27,10 @@ const (
 	tailBytes = 8 << 10
 )
 
-// Start prepares the VM and runs the process as a daemon: in its own session, without terminal and input, its output appended to its log files. It
-// returns when the process is ready, or, without a ready command, has run for a moment. A process that does not get ready is
-// stopped again, and the error repeats what it logged last. If the process already runs, Start leaves it alone.
+// Start prepares the VM and runs the process as a daemon: in its own session, without terminal and input, its output
+// appended to its log files. It returns when the process is ready, or, without a ready command, has run for a moment. A
+// process that does not get ready is stopped again, and the error repeats what it logged last. If the process already
+// runs, Start leaves it alone.
 func (l *Launcher) Start(ctx context.Context, path string) error {
 	config, err := Load(path)
 	if err != nil {
@@ -127,8 +128,8 @@ func (d *daemon) spawn() error {
 	if info, err := d.stderr.Stat(); err == nil {
 		d.logStart = info.Size()
 	}
-	// The daemon must not inherit what monit left open, such as its sockets. On a kernel without this call the descriptors
-	// stay open.
+	// The daemon must not inherit what monit left open, such as its sockets. On a kernel without this call the
+	// descriptors stay open.
 	_ = unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	syscall.Umask(0o022)
 	d.command = exec.Command(line[0], line[1:]...)
@@ -161,9 +162,12 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 	}
 	timeout := d.config.Ready.Timeout.Std()
 	started := time.Now()
-	err := poll.Within(ctx, timeout, d.launcher.poll, d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, err error) {
-		d.log.Info("not ready yet", "elapsed", elapsed.Round(time.Second), "timeout", timeout, "last_error", err)
-	}, d.tryReady)))
+	err := poll.Within(
+		ctx, timeout, d.launcher.poll,
+		d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, err error) {
+			d.log.Info("not ready yet", "elapsed", elapsed.Round(time.Second), "timeout", timeout, "last_error", err)
+		}, d.tryReady)),
+	)
 	var unready *poll.Error
 	if errors.As(err, &unready) {
 		return fmt.Errorf("not ready: the command %s %w", shellescape.QuoteCommand(d.config.Ready.Command), err)
@@ -178,8 +182,8 @@ func (d *daemon) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// settle watches a process without a ready command for a moment. It does not wait for what the process itself waits for,
-// which can take minutes, or depend on processes that monit starts later on the same VM.
+// settle watches a process without a ready command for a moment. It does not wait for what the process itself waits
+// for, which can take minutes, or depend on processes that monit starts later on the same VM.
 func (d *daemon) settle(ctx context.Context) error {
 	if len(d.config.WaitFor) == 0 && len(d.config.Setup) == 0 {
 		if err := d.awaitExec(ctx); err != nil {
@@ -199,14 +203,17 @@ func (d *daemon) settle(ctx context.Context) error {
 // awaitExec waits while the process is still the launcher, which has its own timeouts for what it waits for. The time
 // to get ready counts from when the program itself runs.
 func (d *daemon) awaitExec(ctx context.Context) error {
-	return poll.Until(ctx, min(d.launcher.poll, 50*time.Millisecond), d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, _ error) {
-		d.log.Info("waiting for what the process needs", "elapsed", elapsed.Round(time.Second))
-	}, func(context.Context) error {
-		if !d.config.runs(d.command.Process.Pid) {
-			return errors.New("the process still waits for what it needs")
-		}
-		return nil
-	})))
+	return poll.Until(
+		ctx, min(d.launcher.poll, 50*time.Millisecond),
+		d.unlessExited(poll.Reported(d.launcher.progress, d.launcher.progress, func(elapsed time.Duration, _ error) {
+			d.log.Info("waiting for what the process needs", "elapsed", elapsed.Round(time.Second))
+		}, func(context.Context) error {
+			if !d.config.runs(d.command.Process.Pid) {
+				return errors.New("the process still waits for what it needs")
+			}
+			return nil
+		})),
+	)
 }
 
 // unlessExited makes a check fail for good if the process has exited.
@@ -264,9 +271,12 @@ func (d *daemon) abandon(ctx context.Context) error {
 	}))
 }
 
-// stop stops the process that spawn started. An interrupt does not shorten its time, or the process could be left running.
+// stop stops the process that spawn started. An interrupt does not shorten its time, or the process could be left
+// running.
 func (d *daemon) stop(ctx context.Context) error {
-	return d.launcher.terminate(context.WithoutCancel(ctx), d.command.Process, d.config.StopTimeout.Std(), d.hasExited, d.log)
+	return d.launcher.terminate(
+		context.WithoutCancel(ctx), d.command.Process, d.config.StopTimeout.Std(), d.hasExited, d.log,
+	)
 }
 
 // fail logs an error, and adds to it the log's path and the last lines of the log.
@@ -276,10 +286,13 @@ func (d *daemon) fail(err error, logEnd string) error {
 	if logEnd == "" {
 		return fmt.Errorf("%s did not start: %s; see %s", d.config.Process, reason, d.config.logFile("stderr"))
 	}
-	return fmt.Errorf("%s did not start: %s; the last lines of %s:\n%s", d.config.Process, reason, d.config.logFile("stderr"), logEnd)
+	return fmt.Errorf(
+		"%s did not start: %s; the last lines of %s:\n%s", d.config.Process, reason, d.config.logFile("stderr"), logEnd,
+	)
 }
 
-// tail returns the last lines that the process has logged to standard error since this start, or "" if they cannot be read.
+// tail returns the last lines that the process has logged to standard error since this start, or "" if they cannot be
+// read.
 func (d *daemon) tail() string {
 	end, err := tail.File(d.config.logFile("stderr"), d.logStart, tailBytes, tailLines)
 	if err != nil {

@@ -31,8 +31,11 @@ func (b *bench) circumstances(path string) circumstances {
 func TestStartAndStop(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
-		"flags":            map[string]any{"report": b.path("report.json"), "after": "200ms"},
-		"ready":            map[string]any{"command": []string{"/usr/bin/test", "-e", b.path("report.json")}, "timeout": "10s"},
+		"flags": map[string]any{"report": b.path("report.json"), "after": "200ms"},
+		"ready": map[string]any{
+			"command": []string{"/usr/bin/test", "-e", b.path("report.json")},
+			"timeout": "10s",
+		},
 		"environment":      map[string]any{"COLOR": "blue", "COUNT": 3, "HOME": nil, "HTTP2_PING_TIMEOUT_SECONDS": 7},
 		"node":             b.node(""),
 		"node_environment": map[string]any{"NODE_NAME": "name", "ZONE": "zone"},
@@ -50,7 +53,10 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("stdin %q, directory %q", c.Stdin, c.Dir)
 	}
 	environment := strings.Join(c.Environment, "\n") + "\n"
-	contains(t, environment, "COLOR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=10\n", "HTTP2_PING_TIMEOUT_SECONDS=7\n")
+	contains(
+		t, environment, "COLOR=blue\n", "COUNT=3\n", "NODE_NAME=a-0\n", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=10\n",
+		"HTTP2_PING_TIMEOUT_SECONDS=7\n",
+	)
 	if strings.Contains(environment, "HOME=") || strings.Contains(environment, "ZONE=") {
 		t.Errorf("unexpected variables: %s", environment)
 	}
@@ -79,7 +85,10 @@ func TestStartAndStop(t *testing.T) {
 func TestStartNoticesAnEarlyExit(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{"flags": map[string]any{"fail": true}})
-	output := b.refuses("start", "fake did not start: it exited: exit status 7", b.path("log/fake.stderr.log"), "cannot bind: address in use")
+	output := b.refuses(
+		"start", "fake did not start: it exited: exit status 7", b.path("log/fake.stderr.log"),
+		"cannot bind: address in use",
+	)
 	if strings.Contains(output, "panic") {
 		t.Error(output)
 	}
@@ -91,8 +100,11 @@ func TestStartNoticesAnEarlyExit(t *testing.T) {
 func TestStartLeavesNothingBehindWhenNotReady(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
-		"flags":        map[string]any{"report": b.path("report.json"), "stubborn": true},
-		"ready":        map[string]any{"command": []string{"/bin/sh", "-c", "echo no pause image; exit 4"}, "timeout": "2s"},
+		"flags": map[string]any{"report": b.path("report.json"), "stubborn": true},
+		"ready": map[string]any{
+			"command": []string{"/bin/sh", "-c", "echo no pause image; exit 4"},
+			"timeout": "2s",
+		},
 		"stop_timeout": "300ms",
 	})
 	b.refuses("start", "not ready", "exit status 4: no pause image", "fake.stderr.log", "SIGKILL")
@@ -115,7 +127,10 @@ func TestInterruptedStartLeavesNothingBehind(t *testing.T) {
 	if err := start.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually.Succeeds(t, 10*time.Second, "report of the process", func() error { _, err := os.Stat(b.path("report.json")); return err })
+	eventually.Succeeds(
+		t, 10*time.Second, "report of the process",
+		func() error { _, err := os.Stat(b.path("report.json")); return err },
+	)
 	if err := start.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +306,10 @@ func TestConcurrentStarts(t *testing.T) {
 
 func TestStopWhileWaiting(t *testing.T) {
 	b := newBench(t)
-	b.config("fake-daemon", map[string]any{"wait_for": []any{map[string]any{"url": "http://127.0.0.1:1/", "timeout": "60s"}}})
+	b.config(
+		"fake-daemon",
+		map[string]any{"wait_for": []any{map[string]any{"url": "http://127.0.0.1:1/", "timeout": "60s"}}},
+	)
 	b.stopAtEnd()
 	b.must("start") // without a ready command it does not wait for what the process waits for
 	pid := b.pid()
@@ -306,7 +324,12 @@ func TestStopWhileWaiting(t *testing.T) {
 // TestStartDoesNotWaitForSetup: monit starts processes one after another, and joining can require processes of this VM.
 func TestStartDoesNotWaitForSetup(t *testing.T) {
 	b := newBench(t)
-	b.config("fake-daemon", map[string]any{"setup": []string{"/bin/sh", "-c", "while [ ! -e " + b.path("joined") + " ]; do sleep 0.1; done"}})
+	b.config(
+		"fake-daemon",
+		map[string]any{
+			"setup": []string{"/bin/sh", "-c", "while [ ! -e " + b.path("joined") + " ]; do sleep 0.1; done"},
+		},
+	)
 	b.stopAtEnd()
 	b.must("start")
 	if !alive(b.pid()) {
@@ -343,7 +366,10 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%d open files allowed, want %d", got, test.want)
 			}
 			if test.want == 0 { // no kernel allows that many
-				contains(t, b.read("log/fake.stderr.log"), "refuses a resource limit", "limit=nofile", "requested=1099511627776")
+				contains(
+					t, b.read("log/fake.stderr.log"), "refuses a resource limit", "limit=nofile",
+					"requested=1099511627776",
+				)
 			}
 		})
 	}
@@ -362,7 +388,10 @@ func TestExecKeepsThePid(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
-	eventually.Succeeds(t, 10*time.Second, "report of the process", func() error { _, err := os.Stat(b.path("report.json")); return err })
+	eventually.Succeeds(
+		t, 10*time.Second, "report of the process",
+		func() error { _, err := os.Stat(b.path("report.json")); return err },
+	)
 	c := b.circumstances("report.json")
 	if c.PID != command.Process.Pid {
 		t.Errorf("pid %d, want %d", c.PID, command.Process.Pid)

@@ -24,12 +24,12 @@ const (
 	maxOutput = 1 << 20
 )
 
-// flagChecker finds the wrong flags of a program by running it. A program that is run with its real flags and --help parses
-// them all, reports the first that it refuses, and does nothing else. The list that --help prints would not be enough:
-// programs hide flags from it.
+// flagChecker finds the wrong flags of a program by running it. A program that is run with its real flags and --help
+// parses them all, reports the first that it refuses, and does nothing else. The list that --help prints would not be
+// enough: programs hide flags from it.
 //
-// The flag checker understands the errors of pflag (Kubernetes, cobra), Go's flag (etcd, flanneld, CoreDNS) and urfave/cli
-// (containerd).
+// The flag checker understands the errors of pflag (Kubernetes, cobra), Go's flag (etcd, flanneld, CoreDNS) and
+// urfave/cli (containerd).
 type flagChecker struct {
 	executable string
 	arguments  []string
@@ -64,8 +64,8 @@ func (c flagChecker) check(ctx context.Context, flags []flag) (result, error) {
 	if err := s.until(ctx, "--help"); err != nil {
 		return s.result, err
 	}
-	// Some checks, such as that of Kubernetes' feature gates, follow the parsing. A program with the flag --version does them
-	// before it prints its version.
+	// Some checks, such as that of Kubernetes' feature gates, follow the parsing. A program with the flag --version
+	// does them before it prints its version.
 	if slices.Contains(listedFlags(s.help), "version") {
 		if err := s.until(ctx, "--version"); err != nil {
 			return s.result, err
@@ -105,15 +105,26 @@ func (s *session) until(ctx context.Context, last string) error {
 		case found.flag == strings.TrimLeft(last, "-"):
 			return nil // it came last: the program has accepted all flags before it
 		case found.flag == "":
-			s.result.problems = append(s.result.problems, fmt.Sprintf("%s refuses its arguments: %s; to see its whole output: %s",
-				s.executable, found.message, shellescape.QuoteCommand(slices.Concat([]string{s.executable}, s.line(s.remaining), []string{last}))))
+			s.result.problems = append(
+				s.result.problems,
+				fmt.Sprintf(
+					"%s refuses its arguments: %s; to see its whole output: %s",
+					s.executable,
+					found.message,
+					shellescape.QuoteCommand(
+						slices.Concat([]string{s.executable}, s.line(s.remaining), []string{last}),
+					),
+				),
+			)
 			return nil
 		}
 		i := slices.IndexFunc(s.remaining, func(f flag) bool { return sameFlag(f.name) == sameFlag(found.flag) })
 		s.result.problems = append(s.result.problems, s.describe(s.remaining[i], *found))
 		s.remaining = slices.Delete(s.remaining, i, i+1)
 	}
-	s.result.problems = append(s.result.problems, fmt.Sprintf("there may be more: %s was run %d times", s.executable, s.runs))
+	s.result.problems = append(
+		s.result.problems, fmt.Sprintf("there may be more: %s was run %d times", s.executable, s.runs),
+	)
 	return nil
 }
 
@@ -135,7 +146,10 @@ func (s *session) describe(f flag, found flagError) string {
 		if near := spelling.Nearest(f.name, listedFlags(s.help)); near != "" {
 			return fmt.Sprintf("%s: %s has no flag --%s; the nearest is --%s", where, s.executable, f.name, near)
 		}
-		return fmt.Sprintf("%s: %s has no flag --%s or similar; see %s", where, s.executable, f.name, shellescape.QuoteCommand(slices.Concat([]string{s.executable}, s.arguments, []string{"--help"})))
+		return fmt.Sprintf(
+			"%s: %s has no flag --%s or similar; see %s", where, s.executable, f.name,
+			shellescape.QuoteCommand(slices.Concat([]string{s.executable}, s.arguments, []string{"--help"})),
+		)
 	case found.option != "":
 		if near := spelling.Nearest(found.option, featureGates(s.help)); near != "" {
 			return fmt.Sprintf("%s: %s; the nearest is %s", where, found.message, near)
@@ -177,12 +191,19 @@ func (c flagChecker) run(ctx context.Context, flags []flag, last string) (output
 	case ctx.Err() != nil:
 		return output{}, ctx.Err()
 	case limited.Err() != nil:
-		return output{}, fmt.Errorf("%s did not exit within %s when run with %s, so its flags cannot be checked (does the program have the flag %s? If not, set flag_check to none; if the machine is slow, increase check_timeout); its last output: %s",
-			c.executable, c.timeout, last, last, lastLine(buffer.String()))
+		return output{}, fmt.Errorf(
+			"%s did not exit within %s when run with %s, so its flags cannot be checked (does the program have the "+
+				"flag %s? If not, set flag_check to none; if the machine is slow, increase check_timeout); its last "+
+				"output: %s",
+			c.executable, c.timeout, last, last, lastLine(buffer.String()),
+		)
 	case errors.As(err, &exit):
 		return output{text: buffer.String(), failed: err}, nil
 	default:
-		return output{}, fmt.Errorf("%s cannot be run: %w (does the job's spec list its package, and is it compiled for this machine?)", c.executable, err)
+		return output{}, fmt.Errorf(
+			"%s cannot be run: %w (does the job's spec list its package, and is it compiled for this machine?)",
+			c.executable, err,
+		)
 	}
 }
 
@@ -207,16 +228,18 @@ var (
 	unknownGate = regexp.MustCompile(`unrecognized feature gate: ([A-Za-z0-9_]+)`)
 	gateName    = regexp.MustCompile(`(?m)^\s+(?:\w+:)?([A-Z]\w+)=true\|false`)
 	deprecated  = regexp.MustCompile(`(?m)^Flag --(\S+) has been deprecated, (.*)$`)
-	// helpFlag matches the flags at the beginning of a line of help: "-v, --v Level", "  -name string", "  --config value, -c value", "  --name 'default'".
+	// helpFlag matches the flags at the beginning of a line of help: "-v, --v Level", " -name string", " --config
+	// value, -c value", " --name 'default'".
 	helpFlag = regexp.MustCompile(`(?m)^\s+(?:-[A-Za-z0-9], )?--?([A-Za-z0-9][A-Za-z0-9._-]*)`)
 )
 
-// flagError finds the first error in the output, nil if there is none. Not every program fails then: flanneld prints the error
-// and its usage, and exits with 0.
+// flagError finds the first error in the output, nil if there is none. Not every program fails then: flanneld prints
+// the error and its usage, and exits with 0.
 func (o output) flagError(flags []flag) *flagError {
 	text := strings.ReplaceAll(o.text, `\"`, `"`) // structured logs quote the message
 	given := func(name string) bool {
-		return name == "help" || name == "version" || slices.ContainsFunc(flags, func(f flag) bool { return sameFlag(f.name) == sameFlag(name) })
+		return name == "help" || name == "version" ||
+			slices.ContainsFunc(flags, func(f flag) bool { return sameFlag(f.name) == sameFlag(name) })
 	}
 	for _, pattern := range unknownFlag {
 		if m := pattern.FindStringSubmatch(text); m != nil && given(m[1]) {

@@ -17,21 +17,22 @@ func TestCheckFindsWrongFlags(t *testing.T) {
 		want   []string
 		absent string
 	}{
-		"pflag, good":          {program: "fake-pflag", flags: map[string]any{"v": 2, "max-pods": []int{1, 2}, "leader-elect": true, "feature-gates": map[string]any{"BigThing": true}, "unset": nil}},
-		"pflag, hidden":        {program: "fake-pflag", flags: map[string]any{"secret-knob": "x"}},
-		"pflag, underscore":    {program: "fake-pflag", flags: map[string]any{"max_pods": 1}},
-		"pflag, all at once":   {program: "fake-pflag", flags: map[string]any{"max-pod": 1, "v": "loud", "hostname-overide": "x", "qqqq": 1}, want: []string{"4 problems", "has no flag --max-pod; the nearest is --max-pods", `--v=loud`, `refuses this value: strconv`, "nearest is --hostname-override", "no flag --qqqq or similar"}},
-		"pflag, structured":    {program: "fake-pflag", flags: map[string]any{"v": "loud", "max-pod": 1}, fields: map[string]any{"environment": map[string]any{"FAKE_LOG": 1}}, want: []string{"2 problems", "--max-pods", "parsing \"loud\""}},
-		"pflag, gate":          {program: "fake-pflag", flags: map[string]any{"feature-gates": map[string]any{"BigThng": true}}, want: []string{"unrecognized feature gate: BigThng; the nearest is BigThing"}},
-		"pflag, deprecated":    {program: "fake-pflag", flags: map[string]any{"old": "x"}},
-		"pflag, extra":         {program: "fake-pflag", extra: `{"max_pod": 3}`, want: []string{"--max_pod=3 (property extra_args, rendered to ", "--max-pods"}},
-		"node flags":           {program: "fake-pflag", fields: map[string]any{"node_flags": map[string]any{"hostname-overrid": "name"}}, want: []string{"--hostname-overrid=a-0", "node_flags"}},
-		"goflag, good":         {program: "fake-goflag", flags: map[string]any{"name": "x", "client-cert-auth": true}},
-		"goflag, all at once":  {program: "fake-goflag", flags: map[string]any{"nme": "x", "client-cert-auth": "yes", "snapshot-count": 1.5}, want: []string{"3 problems", "--name", "--client-cert-auth=yes", "--snapshot-count=1.5"}},
-		"zero, good":           {program: "fake-zero", flags: map[string]any{"iface": "eth0"}},
-		"zero, unknown":        {program: "fake-zero", flags: map[string]any{"ifac": "eth0"}, want: []string{"the nearest is --iface"}},
-		"deaf":                 {program: "fake-deaf", fields: map[string]any{"check_timeout": "200ms"}, want: []string{"did not exit within 200ms", "flag_check", "check_timeout"}},
-		"broken":               {program: "fake-broken", want: []string{"refuses its arguments: cannot load libfoo (exit status 3)", "fake-broken --help"}},
+		"pflag, good":         {program: "fake-pflag", flags: map[string]any{"v": 2, "max-pods": []int{1, 2}, "leader-elect": true, "feature-gates": map[string]any{"BigThing": true}, "unset": nil}},
+		"pflag, hidden":       {program: "fake-pflag", flags: map[string]any{"secret-knob": "x"}},
+		"pflag, underscore":   {program: "fake-pflag", flags: map[string]any{"max_pods": 1}},
+		"pflag, all at once":  {program: "fake-pflag", flags: map[string]any{"max-pod": 1, "v": "loud", "hostname-overide": "x", "qqqq": 1}, want: []string{"4 problems", "has no flag --max-pod; the nearest is --max-pods", `--v=loud`, `refuses this value: strconv`, "nearest is --hostname-override", "no flag --qqqq or similar"}},
+		"pflag, structured":   {program: "fake-pflag", flags: map[string]any{"v": "loud", "max-pod": 1}, fields: map[string]any{"environment": map[string]any{"FAKE_LOG": 1}}, want: []string{"2 problems", "--max-pods", "parsing \"loud\""}},
+		"pflag, gate":         {program: "fake-pflag", flags: map[string]any{"feature-gates": map[string]any{"BigThng": true}}, want: []string{"unrecognized feature gate: BigThng; the nearest is BigThing"}},
+		"pflag, deprecated":   {program: "fake-pflag", flags: map[string]any{"old": "x"}},
+		"pflag, extra":        {program: "fake-pflag", extra: `{"max_pod": 3}`, want: []string{"--max_pod=3 (property extra_args, rendered to ", "--max-pods"}},
+		"node flags":          {program: "fake-pflag", fields: map[string]any{"node_flags": map[string]any{"hostname-overrid": "name"}}, want: []string{"--hostname-overrid=a-0", "node_flags"}},
+		"goflag, good":        {program: "fake-goflag", flags: map[string]any{"name": "x", "client-cert-auth": true}},
+		"goflag, all at once": {program: "fake-goflag", flags: map[string]any{"nme": "x", "client-cert-auth": "yes", "snapshot-count": 1.5}, want: []string{"3 problems", "--name", "--client-cert-auth=yes", "--snapshot-count=1.5"}},
+		"zero, good":          {program: "fake-zero", flags: map[string]any{"iface": "eth0"}},
+		"zero, unknown":       {program: "fake-zero", flags: map[string]any{"ifac": "eth0"}, want: []string{"the nearest is --iface"}},
+		"deaf":                {program: "fake-deaf", fields: map[string]any{"check_timeout": "200ms"}, want: []string{"did not exit within 200ms", "flag_check", "check_timeout"}},
+		"broken": {program: "fake-broken", want: []string{"refuses its arguments: cannot load libfoo " +
+			"(exit status 3)", "fake-broken --help"}},
 		"missing":              {program: "absent", want: []string{"absent cannot be run", "no such file"}},
 		"not checked":          {program: "fake-broken", flags: map[string]any{"any": 1}, fields: map[string]any{"flag_check": "none"}},
 		"not checked, missing": {program: "absent", fields: map[string]any{"flag_check": "none"}, want: []string{"executable: stat"}},
@@ -61,11 +62,16 @@ func TestCheckFindsWrongFlags(t *testing.T) {
 func TestCheckListsEverything(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-pflag", map[string]any{
-		"flags":        map[string]any{"max-pod": 1},
-		"certificates": []any{map[string]any{"property": "tls.kubelet", "certificate": b.path("absent.pem"), "usage": "client"}},
-		"wait_for":     []any{map[string]any{"url": "https://x/", "ca": b.write("ca", "")}},
+		"flags": map[string]any{"max-pod": 1},
+		"certificates": []any{
+			map[string]any{"property": "tls.kubelet", "certificate": b.path("absent.pem"), "usage": "client"},
+		},
+		"wait_for": []any{map[string]any{"url": "https://x/", "ca": b.write("ca", "")}},
 	})
-	b.refuses("check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"), "wait_for[0].ca: file "+b.path("ca")+" is empty", "--max-pods")
+	b.refuses(
+		"check", "3 problems", "property tls.kubelet, file "+b.path("absent.pem"),
+		"wait_for[0].ca: file "+b.path("ca")+" is empty", "--max-pods",
+	)
 }
 
 func TestCheckFindsTheCommandsOfTheProcess(t *testing.T) {
@@ -73,10 +79,17 @@ func TestCheckFindsTheCommandsOfTheProcess(t *testing.T) {
 	fields := map[string]any{
 		"flag_check":  "none",
 		"environment": map[string]any{"PATH": "/nowhere:" + b.dir},
-		"programs":    map[string]any{"fake-zero": "something", "nft": "rules of Services; without it set mode to iptables"},
+		"programs": map[string]any{
+			"fake-zero": "something",
+			"nft":       "rules of Services; without it set mode to iptables",
+		},
 	}
 	b.config("fake-pflag", fields)
-	b.refuses("check", "the VM has no command nft (PATH is /nowhere:"+b.dir+"), required for rules of Services; without it set mode to iptables")
+	b.refuses(
+		"check",
+		"the VM has no command nft (PATH is /nowhere:"+b.dir+"), required for rules of Services; without it set mode "+
+			"to iptables",
+	)
 
 	if err := os.Symlink("/bin/true", b.path("nft")); err != nil {
 		t.Fatal(err)
@@ -99,7 +112,8 @@ func TestCheckOfManyUnknownFlagsIsBounded(t *testing.T) {
 }
 
 func TestListedFlags(t *testing.T) {
-	help := "Usage:\n  -v, --v Level   verbosity\n      --max-pods int32\n  -name string\n    \tthe name\n  --name 'default'\n    text --not-this\n  --config value, -c value\n"
+	help := "Usage:\n  -v, --v Level   verbosity\n      --max-pods int32\n  -name string\n    \tthe name\n  --name " +
+		"'default'\n    text --not-this\n  --config value, -c value\n"
 	if got := strings.Join(listedFlags(help), " "); got != "config max-pods name v" {
 		t.Errorf("listedFlags = %s", got)
 	}
@@ -109,7 +123,10 @@ func TestListedFlags(t *testing.T) {
 func TestKubernetesBinaries(t *testing.T) {
 	bin := os.Getenv("KUBERNETES_BIN_DIR")
 	if bin == "" {
-		t.Skip("requires the real programs: set KUBERNETES_BIN_DIR to a directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy")
+		t.Skip(
+			"requires the real programs: set KUBERNETES_BIN_DIR to a directory with kube-apiserver, " +
+				"kube-controller-manager, kube-scheduler, kubelet and kube-proxy",
+		)
 	}
 	for _, program := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
 		t.Run(program, func(t *testing.T) {
@@ -117,9 +134,28 @@ func TestKubernetesBinaries(t *testing.T) {
 			if err := os.Symlink(bin+"/"+program, b.path(program)); err != nil {
 				t.Fatal(err)
 			}
-			b.config(program, map[string]any{"flags": map[string]any{"v": 2, "vmodule": "a=1", "feature-gates": map[string]any{"AllAlpha": false}}})
+			b.config(
+				program,
+				map[string]any{
+					"flags": map[string]any{
+						"v":             2,
+						"vmodule":       "a=1",
+						"feature-gates": map[string]any{"AllAlpha": false},
+					},
+				},
+			)
 			b.must("check")
-			b.config(program, map[string]any{"flags": map[string]any{"v": "loud", "vmodul": "a=1", "logging_format": "text", "nonsense-of-ours": true}})
+			b.config(
+				program,
+				map[string]any{
+					"flags": map[string]any{
+						"v":                "loud",
+						"vmodul":           "a=1",
+						"logging_format":   "text",
+						"nonsense-of-ours": true,
+					},
+				},
+			)
 			b.refuses("check", "3 problems", "--vmodule", "--v=loud", "no flag --nonsense-of-ours or similar")
 			if program == "kubelet" || program == "kube-proxy" {
 				return // these check the gates of their configuration file only when they start

@@ -49,8 +49,8 @@ func (c *Config) commandLine(flags []flag) []string {
 	return line
 }
 
-// CommandLine returns the command line of a configuration with other values for some of its flags, for a helper that runs the program
-// before the process starts.
+// CommandLine returns the command line of a configuration with other values for some of its flags, for a helper that
+// runs the program before the process starts.
 func CommandLine(path string, values map[string]string) ([]string, error) {
 	config, err := Load(path)
 	if err != nil {
@@ -62,9 +62,10 @@ func CommandLine(path string, values map[string]string) ([]string, error) {
 	return config.commandLine(config.flags(node.Identity{})), nil
 }
 
-// connectionChecks lets programs that keep a connection to an API server notice after 15 seconds that it is dead, in place of 45
-// (readIdleTimeoutSeconds and pingTimeoutSeconds in k8s.io/apimachinery/pkg/util/net/http.go). So a kubelet that used a control VM that
-// is lost reports to another one before its own Node is taken for lost, which is after 50 seconds.
+// connectionChecks lets programs that keep a connection to an API server notice after 15 seconds that it is dead, in
+// place of 45 (readIdleTimeoutSeconds and pingTimeoutSeconds in k8s.io/apimachinery/pkg/util/net/http.go). So a kubelet
+// that used a control VM that is lost reports to another one before its own Node is taken for lost, which is after 50
+// seconds.
 var connectionChecks = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
 
 // environment returns the inherited environment with the configuration's changes, sorted.

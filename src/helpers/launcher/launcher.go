@@ -1,5 +1,5 @@
-// Package launcher starts the processes of this release. A job renders what its process is, as data, to config/flags.json;
-// the launcher turns it into a command line, in the same way for all jobs:
+// Package launcher starts the processes of this release. A job renders what its process is, as data, to
+// config/flags.json; the launcher turns it into a command line, in the same way for all jobs:
 //
 //	check  checks everything before anything is stopped or started (pre-start): the configuration, the certificates, and, by
 //	       running the program itself, the name and the value of each flag
@@ -7,8 +7,8 @@
 //	start  prepares the VM, runs exec as a daemon and returns when the process is ready (monit)
 //	stop   stops that process, and only that one: its children keep running, as containers must when containerd restarts
 //
-// The operator's own flags are in extra_args.json next to the configuration. They can add flags, but not replace those that
-// the job sets.
+// The operator's own flags are in extra_args.json next to the configuration. They can add flags, but not replace those
+// that the job sets.
 package launcher
 
 import (
@@ -39,7 +39,8 @@ type Launcher struct {
 	root string
 	// self is the path of the launcher's own program, which start runs again; defaults to the running program.
 	self string
-	// poll is the interval between two checks of something that is waited for; progress how often a wait logs that it goes on.
+	// poll is the interval between two checks of something that is waited for; progress how often a wait logs that it
+	// goes on.
 	poll, progress time.Duration
 	// settle is how long start watches a process that has no ready command, to notice one that exits immediately.
 	settle time.Duration
@@ -47,7 +48,13 @@ type Launcher struct {
 
 // New returns a Launcher for this machine.
 func New(stderr io.Writer) *Launcher {
-	return &Launcher{Now: time.Now, Stderr: stderr, poll: 200 * time.Millisecond, progress: 10 * time.Second, settle: 100 * time.Millisecond}
+	return &Launcher{
+		Now:      time.Now,
+		Stderr:   stderr,
+		poll:     200 * time.Millisecond,
+		progress: 10 * time.Second,
+		settle:   100 * time.Millisecond,
+	}
 }
 
 func logger(w io.Writer, process string) *slog.Logger {
@@ -78,7 +85,9 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 		return fmt.Errorf("%s does not start: %w", config.Process, err)
 	}
 	line := config.commandLine(config.flags(id))
-	signal.Reset(syscall.SIGTERM, syscall.SIGINT) // from here on a signal stops the process immediately, and none is lost
+	signal.Reset(
+		syscall.SIGTERM, syscall.SIGINT,
+	) // from here on a signal stops the process immediately, and none is lost
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s does not start: interrupted", config.Process)
 	}
@@ -89,7 +98,10 @@ func (l *Launcher) Exec(ctx context.Context, path string) error {
 	}
 	err = syscall.Exec(config.Executable, line, environment)
 	if errors.Is(err, syscall.E2BIG) {
-		return fmt.Errorf("%s: the command line with its environment is too long for the kernel (%d arguments): %w", config.Executable, len(line), err)
+		return fmt.Errorf(
+			"%s: the command line with its environment is too long for the kernel (%d arguments): %w",
+			config.Executable, len(line), err,
+		)
 	}
 	return fmt.Errorf("%s cannot be run: %w", config.Executable, err)
 }

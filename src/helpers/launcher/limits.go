@@ -54,13 +54,16 @@ func applyLimits(limits map[string]uint64, log *slog.Logger) {
 	for _, name := range slices.Sorted(maps.Keys(limits)) {
 		got, err := applyLimit(resources[name], limits[name])
 		if err != nil {
-			log.Warn("this machine refuses a resource limit; the process gets what is allowed", "limit", name, "requested", limitText(limits[name]), "got", limitText(got), "error", err)
+			log.Warn(
+				"this machine refuses a resource limit; the process gets what is allowed", "limit", name, "requested",
+				limitText(limits[name]), "got", limitText(got), "error", err,
+			)
 		}
 	}
 }
 
-// applyLimit returns the soft limit that is now in force. It uses package syscall and not x/sys: only then the Go runtime
-// notices that the number of open files was set on purpose, and keeps it across exec.
+// applyLimit returns the soft limit that is now in force. It uses package syscall and not x/sys: only then the Go
+// runtime notices that the number of open files was set on purpose, and keeps it across exec.
 func applyLimit(resource int, requested uint64) (uint64, error) {
 	var current syscall.Rlimit
 	if err := syscall.Getrlimit(resource, &current); err != nil {

@@ -79,7 +79,9 @@ func pflagMain() {
 	flags.String("provider-id", "", "id")
 	flags.String("old", "", "deprecated")
 	flags.String("secret-knob", "", "hidden")
-	flags.StringToString("feature-gates", nil, "gates\n  fake:BigThing=true|false (ALPHA)\n  fake:SmallThing=true|false (BETA)")
+	flags.StringToString(
+		"feature-gates", nil, "gates\n  fake:BigThing=true|false (ALPHA)\n  fake:SmallThing=true|false (BETA)",
+	)
 	version := flags.Bool("version", false, "print version")
 	_ = flags.MarkHidden("secret-knob")
 	_ = flags.MarkDeprecated("old", "use the file")
@@ -87,7 +89,9 @@ func pflagMain() {
 	case errors.Is(err, pflag.ErrHelp):
 		os.Exit(0)
 	case err != nil && os.Getenv("FAKE_LOG") != "":
-		fmt.Fprintf(os.Stderr, "E1121 10:01:12.398370 run.go:72] \"command failed\" err=%q\n", "failed to parse: "+err.Error())
+		fmt.Fprintf(
+			os.Stderr, "E1121 10:01:12.398370 run.go:72] \"command failed\" err=%q\n", "failed to parse: "+err.Error(),
+		)
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -128,12 +132,14 @@ type circumstances struct {
 	Environment  []string
 	Stdin, Dir   string
 	NoFile       uint64
-	// Status is /proc/self/status. Writable are the directories of --write in which it could create a file, and the files to which it could write.
+	// Status is /proc/self/status. Writable are the directories of --write in which it could create a file, and the
+	// files to which it could write.
 	Status   string
 	Writable []string
 }
 
-// execMain execs itself from another thread than the first, as often as its argument says, and then waits for the end of its input.
+// execMain execs itself from another thread than the first, as often as its argument says, and then waits for the end
+// of its input.
 func execMain() {
 	n, err := strconv.Atoi(os.Args[1])
 	if err != nil {
@@ -203,7 +209,19 @@ func writeCircumstances(path string, directories []string) {
 	dir, _ := os.Getwd()
 	var limit syscall.Rlimit
 	_ = syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit)
-	content, err := json.Marshal(circumstances{PID: os.Getpid(), Session: int(session), Arguments: os.Args[1:], Environment: os.Environ(), Stdin: stdin, Dir: dir, NoFile: limit.Cur, Status: string(status), Writable: writable})
+	content, err := json.Marshal(
+		circumstances{
+			PID:         os.Getpid(),
+			Session:     int(session),
+			Arguments:   os.Args[1:],
+			Environment: os.Environ(),
+			Stdin:       stdin,
+			Dir:         dir,
+			NoFile:      limit.Cur,
+			Status:      string(status),
+			Writable:    writable,
+		},
+	)
 	if err == nil {
 		err = atomicfile.Write(path, content, 0o644)
 	}
@@ -248,7 +266,10 @@ func (b *bench) write(name, content string) string {
 
 // node writes config/node.json for a node a-0 and returns its path.
 func (b *bench) node(identityFile string) string {
-	return b.write("node.json", `{"instance_group": "a", "instance_id": "0", "address": "10.0.0.4", "identity_file": "`+identityFile+`"}`)
+	return b.write(
+		"node.json",
+		`{"instance_group": "a", "instance_id": "0", "address": "10.0.0.4", "identity_file": "`+identityFile+`"}`,
+	)
 }
 
 func (b *bench) read(name string) string {
@@ -263,7 +284,12 @@ func (b *bench) read(name string) string {
 // config writes flags.json: the fields that every test needs, and extra.
 func (b *bench) config(program string, extra map[string]any) {
 	b.t.Helper()
-	config := map[string]any{"process": "fake", "executable": b.path(program), "log_dir": b.path("log"), "pidfile": b.path("run/fake.pid")}
+	config := map[string]any{
+		"process":    "fake",
+		"executable": b.path(program),
+		"log_dir":    b.path("log"),
+		"pidfile":    b.path("run/fake.pid"),
+	}
 	for key, value := range extra {
 		config[key] = value
 	}

@@ -20,8 +20,8 @@ import (
 // lockTimeout is how long start and stop wait for each other; both hold the lock for a moment only.
 const lockTimeout = 10 * time.Second
 
-// birth identifies a process among all that ever have the same PID: in one boot the kernel gives no two processes the same
-// PID and start time.
+// birth identifies a process among all that ever have the same PID: in one boot the kernel gives no two processes the
+// same PID and start time.
 type birth struct {
 	PID int `json:"pid"`
 	// StartTicks is the start time after boot, in the kernel's clock ticks.
@@ -42,15 +42,15 @@ func birthOf(pid int) (birth, error) {
 	return birth{PID: pid, StartTicks: stat.Started, BootID: strings.TrimSpace(string(boot))}, nil
 }
 
-// runs tells whether a process has become the configured program: the child of start is the launcher until it has waited for
-// everything. The first word of a script's command line is its interpreter.
+// runs tells whether a process has become the configured program: the child of start is the launcher until it has
+// waited for everything. The first word of a script's command line is its interpreter.
 func (c *Config) runs(pid int) bool {
 	words := cmdline(pid)
 	return slices.Contains(words[:min(len(words), 2)], c.Executable)
 }
 
-// launches tells whether a process is the launcher that will become the configured program, or systemd-run that will become the
-// launcher.
+// launches tells whether a process is the launcher that will become the configured program, or systemd-run that will
+// become the launcher.
 func (c *Config) launches(pid int) bool {
 	words := cmdline(pid)
 	n := len(words)
@@ -84,8 +84,8 @@ func (c *Config) readPidfile() (int, error) {
 	return pid, nil
 }
 
-// running returns the PID of the process that the pidfile names, 0 if it has ended. A PID that now belongs to another process
-// counts as ended.
+// running returns the PID of the process that the pidfile names, 0 if it has ended. A PID that now belongs to another
+// process counts as ended.
 func (c *Config) running() (int, error) {
 	pid, err := c.readPidfile()
 	if err != nil || pid == 0 {
@@ -96,7 +96,8 @@ func (c *Config) running() (int, error) {
 		return 0, nil //nolint:nilerr // no such process, which is no error here
 	}
 	var then birth
-	if content, err := os.ReadFile(c.birthFile()); err == nil && json.Unmarshal(content, &then) == nil && then.PID == pid {
+	if content, err := os.ReadFile(c.birthFile()); err == nil && json.Unmarshal(content, &then) == nil &&
+		then.PID == pid {
 		if then == now {
 			return pid, nil
 		}
@@ -144,7 +145,9 @@ func (c *Config) removePidfile(pid int) error {
 
 // locked runs f while no other start or stop of the same pidfile runs its own.
 func (c *Config) locked(ctx context.Context, f func() error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockTimeout, fmt.Errorf("another start or stop of %s runs longer than %s", c.Process, lockTimeout))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx, lockTimeout, fmt.Errorf("another start or stop of %s runs longer than %s", c.Process, lockTimeout),
+	)
 	defer cancel()
 	release, err := filelock.Acquire(ctx, c.Pidfile+".lock", fmt.Sprintf("kube-launcher, process %d", os.Getpid()), nil)
 	if err != nil {

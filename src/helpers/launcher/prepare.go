@@ -30,8 +30,8 @@ type Directory struct {
 	mode fs.FileMode
 }
 
-// prepare brings the VM into the state that the process requires. It belongs to each start and not to pre-start: after a reboot
-// monit starts the processes without pre-start, with an empty /var/vcap/sys/run and the kernel's own settings.
+// prepare brings the VM into the state that the process requires. It belongs to each start and not to pre-start: after
+// a reboot monit starts the processes without pre-start, with an empty /var/vcap/sys/run and the kernel's own settings.
 func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger) error {
 	if err := config.protect(); err != nil {
 		return err
@@ -51,14 +51,16 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 		return nil
 	}
 	if err := resolvconf.Write(l.root, config.ResolverFile); err != nil {
-		return fmt.Errorf("%w; give the VM another name server, or set the job's property resolv_conf to a file that names one", err)
+		return fmt.Errorf(
+			"%w; give the VM another name server, or set the job's property resolv_conf to a file that names one", err,
+		)
 	}
 	return nil
 }
 
-// protect makes files of a process that runs as root root's own, before any of them is used. The agent gives the group vcap the
-// job's rendered files to read (bosh-agent, agent/applier/jobs/owner_fix.go) and its directories for logs, run files and data to
-// write to (agent/applier/models/job.go).
+// protect makes files of a process that runs as root root's own, before any of them is used. The agent gives the group
+// vcap the job's rendered files to read (bosh-agent, agent/applier/jobs/owner_fix.go) and its directories for logs, run
+// files and data to write to (agent/applier/models/job.go).
 func (c *Config) protect() error {
 	var problems []error
 	if c.PrivateDir != "" {
@@ -73,22 +75,29 @@ func (c *Config) protect() error {
 	return errors.Join(problems...)
 }
 
-// moduleEvidence is what the kernel shows when it has the function of a module, loaded or built in: a file, or the name of a file system.
+// moduleEvidence is what the kernel shows when it has the function of a module, loaded or built in: a file, or the name
+// of a file system.
 var moduleEvidence = map[string]struct{ file, filesystem string }{
 	"br_netfilter": {file: "/proc/sys/net/bridge/bridge-nf-call-iptables"},
 	"nf_conntrack": {file: "/proc/sys/net/netfilter/nf_conntrack_max"},
 	"overlay":      {filesystem: "overlay"},
 }
 
-// missingModules loads the modules and reports those without which the kernel lacks a function: the process would fail later, or
-// run while pods cannot reach Services.
+// missingModules loads the modules and reports those without which the kernel lacks a function: the process would fail
+// later, or run while pods cannot reach Services.
 func (l *Launcher) missingModules(ctx context.Context, config *Config, log *slog.Logger) []string {
 	missing, reason := l.loadModules(ctx, config.KernelModules, log)
 	var problems []string
 	for _, name := range missing {
 		if _, known := moduleEvidence[name]; known && !l.functionPresent(name) {
-			problems = append(problems, fmt.Sprintf("the kernel module %s cannot be loaded, and the kernel does not have it built in (modprobe: %s): %s requires it; use a stemcell whose kernel has it, such as ubuntu-noble",
-				name, reason, config.Process))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"the kernel module %s cannot be loaded, and the kernel does not have it built in (modprobe: %s): "+
+						"%s requires it; use a stemcell whose kernel has it, such as ubuntu-noble",
+					name, reason, config.Process,
+				),
+			)
 		}
 	}
 	return problems
@@ -105,9 +114,11 @@ func (l *Launcher) functionPresent(name string) bool {
 	return err == nil && slices.Contains(strings.Fields(string(content)), evidence.filesystem)
 }
 
-// loadModules returns the modules that could not be loaded, and why. That is no error, because a kernel can have their function
-// built in; a setting that is missing without them is.
-func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.Logger) (missing []string, reason string) {
+// loadModules returns the modules that could not be loaded, and why. That is no error, because a kernel can have their
+// function built in; a setting that is missing without them is.
+func (l *Launcher) loadModules(
+	ctx context.Context, modules []string, log *slog.Logger,
+) (missing []string, reason string) {
 	missing = slices.DeleteFunc(slices.Clone(modules), l.moduleLoaded)
 	if len(missing) == 0 {
 		return nil, ""
@@ -125,7 +136,10 @@ func (l *Launcher) loadModules(ctx context.Context, modules []string, log *slog.
 	}
 	missing = slices.DeleteFunc(missing, l.moduleLoaded)
 	reason = lastLine(strings.TrimSpace(output.String()))
-	log.Warn("kernel modules cannot be loaded; the kernel may have them built in", "modules", missing, "error", err, "output", reason)
+	log.Warn(
+		"kernel modules cannot be loaded; the kernel may have them built in", "modules", missing, "error", err,
+		"output", reason,
+	)
 	return missing, reason
 }
 
@@ -151,7 +165,10 @@ func (l *Launcher) applySysctl(name, value string) error {
 	path := filepath.Join(l.root, "/proc/sys", strings.ReplaceAll(name, ".", "/"))
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("kernel setting %s must be %s, but the kernel does not have it: use a stemcell whose kernel does: %w", name, value, err)
+		return fmt.Errorf(
+			"kernel setting %s must be %s, but the kernel does not have it: use a stemcell whose kernel does: %w", name,
+			value, err,
+		)
 	}
 	current := strings.Join(strings.Fields(string(content)), " ")
 	if err == nil && current == value {
@@ -161,7 +178,11 @@ func (l *Launcher) applySysctl(name, value string) error {
 		err = writeSetting(path, value)
 	}
 	if err != nil {
-		return fmt.Errorf("kernel setting %s is %q and cannot be set to %s: set it on the VM, for example with job sysctl of the os-conf release: %w", name, current, value, err)
+		return fmt.Errorf(
+			"kernel setting %s is %q and cannot be set to %s: set it on the VM, for example with job sysctl of the "+
+				"os-conf release: %w",
+			name, current, value, err,
+		)
 	}
 	return nil
 }

@@ -66,9 +66,16 @@ func TestStartPreparesTheVM(t *testing.T) {
 	}
 	status, output := b.prepared(environment, map[string]any{
 		"kernel_modules": []string{"overlay", "br_netfilter", "nf_absent"},
-		"sysctls":        map[string]any{"net.ipv4.ip_forward": 1, "net.bridge.bridge-nf-call-iptables": "1", "net.ipv4.ip_local_ports": "1 2"},
-		"directories":    []any{map[string]any{"path": b.path("run"), "mode": "0711"}, map[string]any{"path": b.path("data/fake"), "mode": "0750"}},
-		"resolver_file":  b.path("data/fake/resolv.conf"),
+		"sysctls": map[string]any{
+			"net.ipv4.ip_forward":                1,
+			"net.bridge.bridge-nf-call-iptables": "1",
+			"net.ipv4.ip_local_ports":            "1 2",
+		},
+		"directories": []any{
+			map[string]any{"path": b.path("run"), "mode": "0711"},
+			map[string]any{"path": b.path("data/fake"), "mode": "0750"},
+		},
+		"resolver_file": b.path("data/fake/resolv.conf"),
 	})
 	if status != 0 {
 		t.Fatalf("exit status %d:\n%s", status, output)
@@ -112,7 +119,8 @@ func TestStartRefusesAVMThatCannotBePrepared(t *testing.T) {
 				return os.Symlink("/proc/version", b.path("vm/proc/sys/kernel/a"))
 			},
 			extra: map[string]any{"sysctls": map[string]any{"kernel.a": 7, "kernel.b": 8}},
-			want:  []string{"kernel setting kernel.a is", "cannot be set to 7", "os-conf", "kernel setting kernel.b must be 8"},
+			want: []string{"kernel setting kernel.a is", "cannot be set to 7", "os-conf", "kernel setting kernel.b " +
+				"must be 8"},
 		},
 		"link in place of a directory": {
 			change: func(b *bench) error {
@@ -177,7 +185,9 @@ func TestStartIsNotLedElsewhere(t *testing.T) {
 			environment := b.vm()
 			b.lay("outside/shadow", "root's")
 			for _, dir := range []string{"log", "run", "data"} {
-				if err := errors.Join(os.Mkdir(b.path(dir), 0o770), os.Chown(b.path(dir), 0, 1000), os.Chmod(b.path(dir), 0o770)); err != nil { //nolint:gosec // as the agent has it
+				if err := errors.Join(
+					os.Mkdir(b.path(dir), 0o770), os.Chown(b.path(dir), 0, 1000), os.Chmod(b.path(dir), 0o770),
+				); err != nil { //nolint:gosec // as the agent has it
 					t.Fatal(err)
 				}
 			}
@@ -185,7 +195,10 @@ func TestStartIsNotLedElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.config("fake-daemon", map[string]any{
-				"directories":   []any{map[string]any{"path": b.path("run"), "mode": "0755"}, map[string]any{"path": b.path("data"), "mode": "0750"}},
+				"directories": []any{
+					map[string]any{"path": b.path("run"), "mode": "0755"},
+					map[string]any{"path": b.path("data"), "mode": "0750"},
+				},
 				"resolver_file": b.path("data/resolv.conf"),
 			})
 			for _, command := range []string{"check", "start", "stop"} {

@@ -11,8 +11,8 @@ import (
 	"kubernetes-release/internal/eventually"
 )
 
-// systemd makes the VM one that systemd manages, with a systemd-run that records its arguments and, as the real one with --scope,
-// becomes the command after a moment.
+// systemd makes the VM one that systemd manages, with a systemd-run that records its arguments and, as the real one
+// with --scope, becomes the command after a moment.
 func (b *bench) systemd() {
 	b.t.Helper()
 	b.lay("vm/run/systemd/system/x", "")
@@ -46,7 +46,10 @@ func TestStartsInAScope(t *testing.T) {
 		if c.PID != b.pid() || c.Session != c.PID || !alive(c.PID) {
 			t.Errorf("pidfile says %d, the process is %d in session %d", b.pid(), c.PID, c.Session)
 		}
-		if status, output := b.launch("start", environment...); status != 0 || !strings.Contains(output, "already running") {
+		if status, output := b.launch(
+			"start",
+			environment...); status != 0 ||
+			!strings.Contains(output, "already running") {
 			t.Errorf("a second start: exit status %d:\n%s", status, output)
 		}
 		b.must("stop")
@@ -59,7 +62,10 @@ func TestStartsInAScope(t *testing.T) {
 	}
 	units := map[string]bool{}
 	for _, line := range strings.Split(strings.TrimSpace(b.read("scopes")), "\n") {
-		contains(t, line, "--scope ", "--collect ", "--property=Delegate=yes", "-- "+b.path("kube-launcher")+" exec "+b.path("flags.json"))
+		contains(
+			t, line, "--scope ", "--collect ", "--property=Delegate=yes",
+			"-- "+b.path("kube-launcher")+" exec "+b.path("flags.json"),
+		)
 		for _, word := range strings.Fields(line) {
 			if unit, ok := strings.CutPrefix(word, "--unit="); ok {
 				units[unit] = true
@@ -80,7 +86,9 @@ func TestPidfileOfAScopeThatStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]bool{"systemd-run": true, "tail": false} {
-		command := exec.Command("sh", "-c", "read x", name, "--scope", "--", b.path("kube-launcher"), "exec", config.path)
+		command := exec.Command(
+			"sh", "-c", "read x", name, "--scope", "--", b.path("kube-launcher"), "exec", config.path,
+		)
 		command.Args[0] = name
 		stdin, err := command.StdinPipe()
 		if err != nil {

@@ -13,7 +13,8 @@ import (
 	"kubernetes-release/internal/poll"
 )
 
-// Stop stops the process that Start started, and only that one. It is no error if none runs; a stale pidfile is removed.
+// Stop stops the process that Start started, and only that one. It is no error if none runs; a stale pidfile is
+// removed.
 func (l *Launcher) Stop(ctx context.Context, path string) error {
 	config, err := Load(path)
 	if err != nil {
@@ -84,7 +85,9 @@ func (l *Launcher) stopRunning(ctx context.Context, config *Config, log *slog.Lo
 const killTimeout = 10 * time.Second
 
 // terminate stops one process, but not its children: SIGTERM, and SIGKILL if it has not exited after the timeout.
-func (l *Launcher) terminate(ctx context.Context, process *os.Process, timeout time.Duration, exited func() bool, log *slog.Logger) error {
+func (l *Launcher) terminate(
+	ctx context.Context, process *os.Process, timeout time.Duration, exited func() bool, log *slog.Logger,
+) error {
 	if err := process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("SIGTERM to process %d: %w", process.Pid, err)
 	}
@@ -98,7 +101,11 @@ func (l *Launcher) terminate(ctx context.Context, process *os.Process, timeout t
 	if l.awaitExit(context.WithoutCancel(ctx), killTimeout, exited, log) {
 		return nil
 	}
-	return fmt.Errorf("process %d has not exited %s after SIGKILL: it hangs in the kernel, most likely on a disk or network file system; see /proc/%d/stack and dmesg", process.Pid, killTimeout, process.Pid)
+	return fmt.Errorf(
+		"process %d has not exited %s after SIGKILL: it hangs in the kernel, most likely on a disk or network file "+
+			"system; see /proc/%d/stack and dmesg",
+		process.Pid, killTimeout, process.Pid,
+	)
 }
 
 // awaitExit reports whether the process exited in time.

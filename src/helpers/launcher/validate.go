@@ -84,7 +84,10 @@ func (c *Config) validate() error {
 	v.positive("stop_timeout", c.StopTimeout)
 	for i, argument := range c.Arguments {
 		if argument == "--" || strings.ContainsRune(argument, 0) {
-			v.problem("arguments[%d] is %q: flags follow the arguments, so %q cannot be one, and no argument can contain NUL", i, argument, "--")
+			v.problem(
+				"arguments[%d] is %q: flags follow the arguments, so %q cannot be one, and no argument can contain NUL",
+				i, argument, "--",
+			)
 		}
 	}
 	if !slices.Contains([]string{"", "help", "none"}, c.FlagCheck) {
@@ -160,7 +163,10 @@ func (c *Config) validateLimits(v *validation) {
 	c.limits = map[string]uint64{}
 	for _, name := range slices.Sorted(maps.Keys(c.Limits)) {
 		if _, ok := resources[name]; !ok {
-			v.problem("limits.%s: unknown limit; allowed are %s", name, strings.Join(slices.Sorted(maps.Keys(resources)), ", "))
+			v.problem(
+				"limits.%s: unknown limit; allowed are %s", name,
+				strings.Join(slices.Sorted(maps.Keys(resources)), ", "),
+			)
 			continue
 		}
 		switch limit, err := c.Limits[name].limit(); {
@@ -176,7 +182,9 @@ func (c *Config) validatePreparation(v *validation) {
 	v.absoluteOrEmpty("resolver_file", c.ResolverFile)
 	for i, name := range c.KernelModules {
 		if !moduleName.MatchString(name) {
-			v.problem("kernel_modules[%d] is %q: set the name of a module, which has letters, digits, '-' and '_'", i, name)
+			v.problem(
+				"kernel_modules[%d] is %q: set the name of a module, which has letters, digits, '-' and '_'", i, name,
+			)
 		}
 	}
 	c.sysctls = map[string]string{}
@@ -197,7 +205,10 @@ func (c *Config) validatePreparation(v *validation) {
 		v.absolute(fmt.Sprintf("directories[%d].path", i), directory.Path)
 		mode, err := strconv.ParseUint(directory.Mode, 8, 32)
 		if err != nil || mode == 0 || mode > 0o777 || mode&0o022 != 0 {
-			v.problem("directories[%d].mode is %q: set octal permissions that let only the owner write, such as 0755", i, directory.Mode)
+			v.problem(
+				"directories[%d].mode is %q: set octal permissions that let only the owner write, such as 0755", i,
+				directory.Mode,
+			)
 		}
 		c.Directories[i].mode = fs.FileMode(mode)
 	}

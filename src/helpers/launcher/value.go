@@ -48,7 +48,8 @@ func decodeScalar(raw []byte) Scalar {
 	return Scalar{text: text, set: true}
 }
 
-// Value is the value of a flag: a scalar, a list of scalars, or a map of scalars. The zero Value, JSON's null, leaves the flag out.
+// Value is the value of a flag: a scalar, a list of scalars, or a map of scalars. The zero Value, JSON's null, leaves
+// the flag out.
 type Value struct {
 	set      bool
 	elements []string

@@ -22,7 +22,10 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	client, err := apiclient.New(address.Scheme+"://"+address.Host, apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey})
+	client, err := apiclient.New(
+		address.Scheme+"://"+address.Host,
+		apiclient.Credentials{CA: w.CA, Certificate: w.Certificate, PrivateKey: w.PrivateKey},
+	)
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", w.URL, err)
 	}
@@ -38,9 +41,15 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 	}
 
 	started := time.Now()
-	err = poll.Within(ctx, w.Timeout.Std(), l.poll, poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
-		log.Info("waiting", "url", w.URL, "for", purpose, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout, "last_error", err)
-	}, check))
+	err = poll.Within(
+		ctx, w.Timeout.Std(), l.poll,
+		poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
+			log.Info(
+				"waiting", "url", w.URL, "for", purpose, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout,
+				"last_error", err,
+			)
+		}, check),
+	)
 	if err != nil {
 		return fmt.Errorf("wait for %s from %s: %w", purpose, w.URL, err)
 	}
@@ -49,12 +58,18 @@ func (l *Launcher) wait(ctx context.Context, w Wait, log *slog.Logger) error {
 }
 
 func (l *Launcher) waitForFile(ctx context.Context, w Wait, log *slog.Logger) error {
-	err := poll.Within(ctx, w.Timeout.Std(), l.poll, poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
-		log.Info("waiting", "file", w.File, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout, "last_error", err)
-	}, func(context.Context) error {
-		_, err := os.Stat(w.File)
-		return err
-	}))
+	err := poll.Within(
+		ctx, w.Timeout.Std(), l.poll,
+		poll.Reported(0, l.progress, func(elapsed time.Duration, err error) {
+			log.Info(
+				"waiting", "file", w.File, "elapsed", elapsed.Round(time.Second), "timeout", w.Timeout, "last_error",
+				err,
+			)
+		}, func(context.Context) error {
+			_, err := os.Stat(w.File)
+			return err
+		}),
+	)
 	if err != nil {
 		return fmt.Errorf("wait for %s: %w", w.File, err)
 	}

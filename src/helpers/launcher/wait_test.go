@@ -70,15 +70,27 @@ func TestWaitForAccess(t *testing.T) {
 			t.Errorf("%s %s", r.Method, r.URL.Path)
 		}
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(map[string]any{"kind": "SelfSubjectAccessReview", "status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"}})
+		_ = json.NewEncoder(w).
+			Encode(map[string]any{"kind": "SelfSubjectAccessReview", "status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"}})
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute),
-		AccessReview: &apiclient.Access{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}}, logger(&lines, "x"))
+	err := testLauncher().wait(t.Context(), Wait{
+		URL:     address + "/readyz",
+		CA:      ca,
+		Timeout: timeout(time.Minute),
+		AccessReview: &apiclient.Access{
+			Verb:     "create",
+			Group:    "certificates.k8s.io",
+			Resource: "certificatesigningrequests",
+		},
+	}, logger(&lines, "x"))
 	if err != nil || calls.Load() != 3 {
 		t.Errorf("%v after %d requests", err, calls.Load())
 	}
-	contains(t, lines.String(), "no permission (yet) to create certificatesigningrequests.certificates.k8s.io: no role binding")
+	contains(
+		t, lines.String(),
+		"no permission (yet) to create certificatesigningrequests.certificates.k8s.io: no role binding",
+	)
 }
 
 func TestWaitTimesOut(t *testing.T) {
@@ -115,7 +127,8 @@ func TestWaitRefusesBrokenFiles(t *testing.T) {
 			wait.URL = "https://127.0.0.1:1/"
 			wait.Timeout = timeout(time.Minute)
 			started := time.Now()
-			if err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "x")); err == nil || time.Since(started) > 5*time.Second {
+			if err := testLauncher().wait(t.Context(), wait, logger(io.Discard, "x")); err == nil ||
+				time.Since(started) > 5*time.Second {
 				t.Errorf("error = %v after %s", err, time.Since(started))
 			}
 		})
@@ -154,10 +167,12 @@ func TestSetUp(t *testing.T) {
 	l := testLauncher()
 	var log strings.Builder
 	l.Stderr = &log
-	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "echo $WHO joined"}, []string{"WHO=node-a"}); err != nil || log.String() != "node-a joined\n" {
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "echo $WHO joined"}, []string{"WHO=node-a"}); err != nil ||
+		log.String() != "node-a joined\n" {
 		t.Errorf("%v, log %q", err, log.String())
 	}
-	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "exit 3"}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3") {
+	if err := l.setUp(t.Context(), []string{"/bin/sh", "-c", "exit 3"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "exit status 3") {
 		t.Errorf("a command that fails: %v", err)
 	}
 	if err := l.setUp(t.Context(), nil, nil); err != nil {
@@ -168,7 +183,10 @@ func TestSetUp(t *testing.T) {
 		`"wait_for": [{"file": "kubeconfig"}]`:                             `wait_for[0].file is "kubeconfig"`,
 		`"wait_for": [{"file": "/kubeconfig", "url": "https://api:6443"}]`: "file and url are two conditions",
 	} {
-		if _, err := Parse([]byte(`{"process": "x", "executable": "/x", ` + content + `}`)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Parse(
+			[]byte(`{"process": "x", "executable": "/x", ` + content + `}`),
+		); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
 	}

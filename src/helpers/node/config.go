@@ -12,8 +12,8 @@ import (
 	"kubernetes-release/internal/strictjson"
 )
 
-// config is what the jobs of a node render to config/node.json: BOSH's own names for the VM, and where the identity of its
-// cloud is stored.
+// config is what the jobs of a node render to config/node.json: BOSH's own names for the VM, and where the identity of
+// its cloud is stored.
 type config struct {
 	InstanceGroup string `json:"instance_group"`
 	InstanceID    string `json:"instance_id"`
@@ -23,8 +23,8 @@ type config struct {
 	IdentityFile string `json:"identity_file"`
 }
 
-// Load returns the VM's identity according to a job's config/node.json: what the identity file holds, if the file names one,
-// else a name derived from the instance group and the instance ID. Errors name the file.
+// Load returns the VM's identity according to a job's config/node.json: what the identity file holds, if the file names
+// one, else a name derived from the instance group and the instance ID. Errors name the file.
 func Load(path string) (Identity, error) {
 	c, err := readConfig(path)
 	if err != nil {
@@ -35,17 +35,25 @@ func Load(path string) (Identity, error) {
 	}
 	id, err := Read(c.IdentityFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Identity{}, fmt.Errorf("%w; the pre-start script of the job cloud-provider writes this file: see its log, cloud-provider/pre-start.stderr.log", err)
+		return Identity{}, fmt.Errorf(
+			"%w; the pre-start script of the job cloud-provider writes this file: see its log, "+
+				"cloud-provider/pre-start.stderr.log",
+			err,
+		)
 	}
 	if errors.Is(err, rootfile.ErrUntrusted) {
-		return Identity{}, fmt.Errorf("%w; run the pre-start script of the job cloud-provider, which writes the file anew and takes its directory", err)
+		return Identity{}, fmt.Errorf(
+			"%w; run the pre-start script of the job cloud-provider, which writes the file anew and takes its "+
+				"directory",
+			err,
+		)
 	}
 	return id, err
 }
 
-// LoadForCheck is Load for pre-start scripts. The job cloud-provider's own pre-start script may run at the same time: where it
-// has not written the identity file yet, or not yet taken its directory from vcap, LoadForCheck returns the identity without the
-// cloud's part, and detected is false.
+// LoadForCheck is Load for pre-start scripts. The job cloud-provider's own pre-start script may run at the same time:
+// where it has not written the identity file yet, or not yet taken its directory from vcap, LoadForCheck returns the
+// identity without the cloud's part, and detected is false.
 func LoadForCheck(path string) (id Identity, detected bool, err error) {
 	id, err = Load(path)
 	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, rootfile.ErrUntrusted) {
@@ -89,8 +97,8 @@ func (c config) identity() Identity {
 	return Identity{Name: BOSHName(c.InstanceGroup, c.InstanceID), Address: c.Address}
 }
 
-// BOSHName is the name of a node without a cloud provider. Eight digits of the instance ID keep the name short; they stay the same
-// when BOSH recreates the VM.
+// BOSHName is the name of a node without a cloud provider. Eight digits of the instance ID keep the name short; they
+// stay the same when BOSH recreates the VM.
 func BOSHName(instanceGroup, instanceID string) string {
 	name := strings.ToLower(instanceGroup + "-" + instanceID[:min(8, len(instanceID))])
 	return outsideName.ReplaceAllString(name, "-")

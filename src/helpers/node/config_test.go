@@ -30,7 +30,9 @@ func TestLoadDerivesTheNameFromTheInstance(t *testing.T) {
 		{"Worker_Pool  A", "0A1B2C3D-4e5f-6071-8293-a4b5c6d7e8f9", "worker-pool-a-0a1b2c3d"},
 		{"z1.worker", "0", "z1.worker-0"},
 	} {
-		path := writeConfig(t, map[string]any{"instance_group": test.group, "instance_id": test.id, "address": "10.0.0.4"})
+		path := writeConfig(
+			t, map[string]any{"instance_group": test.group, "instance_id": test.id, "address": "10.0.0.4"},
+		)
 		want := Identity{Name: test.want, Address: "10.0.0.4"}
 		if got, err := Load(path); err != nil || got != want {
 			t.Errorf("Load = %+v, %v; want %+v", got, err, want)
@@ -43,10 +45,19 @@ func TestLoadDerivesTheNameFromTheInstance(t *testing.T) {
 
 func TestLoadReadsTheIdentityFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "node.json")
-	path := writeConfig(t, map[string]any{"instance_group": "worker", "instance_id": "0a1b2c3d-4e5f", "address": "10.0.0.4", "identity_file": file})
+	path := writeConfig(
+		t,
+		map[string]any{
+			"instance_group": "worker",
+			"instance_id":    "0a1b2c3d-4e5f",
+			"address":        "10.0.0.4",
+			"identity_file":  file,
+		},
+	)
 
 	_, err := Load(path)
-	if err == nil || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "cloud-provider/pre-start.stderr.log") {
+	if err == nil || !strings.Contains(err.Error(), file) ||
+		!strings.Contains(err.Error(), "cloud-provider/pre-start.stderr.log") {
 		t.Errorf("error = %v, want the missing file and the log of the job that writes it", err)
 	}
 	provisional := Identity{Name: "worker-0a1b2c3d", Address: "10.0.0.4"}
@@ -54,7 +65,11 @@ func TestLoadReadsTheIdentityFile(t *testing.T) {
 		t.Errorf("LoadForCheck = %+v, %v, %v; want %+v, not detected", got, detected, err, provisional)
 	}
 
-	want := Identity{Name: "ip-10-0-0-4.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "10.0.0.4"}
+	want := Identity{
+		Name:       "ip-10-0-0-4.ec2.internal",
+		ProviderID: "aws:///us-east-1a/i-0123456789abcdef0",
+		Address:    "10.0.0.4",
+	}
 	if err := Write(file, want); err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +125,24 @@ func TestLoadRefuses(t *testing.T) {
 func TestAnotherUserCannotNameTheNode(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "cloud-provider")
 	file := filepath.Join(dir, "node.json")
-	path := writeConfig(t, map[string]any{"instance_group": "worker", "instance_id": "0a1b2c3d-4e5f", "address": "10.0.0.4", "identity_file": file})
-	if err := errors.Join(os.Mkdir(dir, 0o770), os.Chmod(dir, 0o770), os.WriteFile(file, []byte(`{"name": "control-0", "address": "10.0.0.1"}`), 0o600)); err != nil {
+	path := writeConfig(
+		t,
+		map[string]any{
+			"instance_group": "worker",
+			"instance_id":    "0a1b2c3d-4e5f",
+			"address":        "10.0.0.4",
+			"identity_file":  file,
+		},
+	)
+	if err := errors.Join(
+		os.Mkdir(dir, 0o770),
+		os.Chmod(dir, 0o770),
+		os.WriteFile(file, []byte(`{"name": "control-0", "address": "10.0.0.1"}`), 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path); !errors.Is(err, rootfile.ErrUntrusted) || !strings.Contains(err.Error(), "pre-start script of the job cloud-provider") {
+	if _, err := Load(path); !errors.Is(err, rootfile.ErrUntrusted) ||
+		!strings.Contains(err.Error(), "pre-start script of the job cloud-provider") {
 		t.Errorf("error = %v", err)
 	}
 	// In pre-start, that of cloud-provider may not have taken the directory yet.

@@ -1,6 +1,6 @@
 // Package node holds the identity of a VM as a Kubernetes node: its name and its address, and what the cloud calls it.
-// With a cloud provider the identity is detected once, by the pre-start script of the job cloud-provider, and stored in a
-// file. Every process reads it from there, so that no two processes disagree about the node's name.
+// With a cloud provider the identity is detected once, by the pre-start script of the job cloud-provider, and stored in
+// a file. Every process reads it from there, so that no two processes disagree about the node's name.
 package node
 
 import (
@@ -17,9 +17,11 @@ import (
 
 // Identity identifies a VM in the cluster and in its cloud.
 type Identity struct {
-	// Name is the name of the Node object, a lower-case DNS subdomain of at most 253 characters. On AWS it is the private DNS name.
+	// Name is the name of the Node object, a lower-case DNS subdomain of at most 253 characters. On AWS it is the
+	// private DNS name.
 	Name string `json:"name"`
-	// ProviderID is the cloud's ID of the VM, such as aws:///us-east-1a/i-0123456789abcdef0; empty without a cloud provider.
+	// ProviderID is the cloud's ID of the VM, such as aws:///us-east-1a/i-0123456789abcdef0; empty without a cloud
+	// provider.
 	ProviderID string `json:"provider_id"`
 	// Address is the primary IP address, by which the other VMs of the cluster reach this one.
 	Address string `json:"address"`
@@ -39,7 +41,13 @@ func (id Identity) Validate() error {
 	case id.Name == "":
 		problems = append(problems, errors.New("name is empty"))
 	case len(id.Name) > 253 || !subdomain.MatchString(id.Name):
-		problems = append(problems, fmt.Errorf("name %q is not a DNS subdomain: lower-case letters, digits, '-' and '.', at most 253 characters", id.Name))
+		problems = append(
+			problems,
+			fmt.Errorf(
+				"name %q is not a DNS subdomain: lower-case letters, digits, '-' and '.', at most 253 characters",
+				id.Name,
+			),
+		)
 	}
 	if _, err := netip.ParseAddr(id.Address); err != nil {
 		problems = append(problems, fmt.Errorf("address %q is not an IP address", id.Address))
@@ -47,8 +55,9 @@ func (id Identity) Validate() error {
 	return errors.Join(problems...)
 }
 
-// Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret. It creates missing
-// parent directories, and takes from all users but root the permission to write to the file's directory: Read believes root only.
+// Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret. It
+// creates missing parent directories, and takes from all users but root the permission to write to the file's
+// directory: Read believes root only.
 func Write(path string, id Identity) error {
 	if err := id.Validate(); err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)
@@ -66,9 +75,9 @@ func Write(path string, id Identity) error {
 	return nil
 }
 
-// Read reads what Write stored. It refuses unknown keys and identities that Validate refuses, and a file that anybody but root could
-// have written: root's daemons take the node's name and address from it. Errors name the file, and wrap fs.ErrNotExist where there
-// is none and rootfile.ErrUntrusted where another user could have written it.
+// Read reads what Write stored. It refuses unknown keys and identities that Validate refuses, and a file that anybody
+// but root could have written: root's daemons take the node's name and address from it. Errors name the file, and wrap
+// fs.ErrNotExist where there is none and rootfile.ErrUntrusted where another user could have written it.
 func Read(path string) (Identity, error) {
 	var id Identity
 	content, err := rootfile.Read(path)

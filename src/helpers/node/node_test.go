@@ -11,7 +11,13 @@ import (
 
 func TestWriteAndRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "node.json")
-	want := Identity{Name: "ip-10-0-0-4.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "10.0.0.4", Region: "us-east-1", Zone: "us-east-1a"}
+	want := Identity{
+		Name:       "ip-10-0-0-4.ec2.internal",
+		ProviderID: "aws:///us-east-1a/i-0123456789abcdef0",
+		Address:    "10.0.0.4",
+		Region:     "us-east-1",
+		Zone:       "us-east-1a",
+	}
 	for range 2 { // the second write replaces the first
 		if err := Write(path, want); err != nil {
 			t.Fatal(err)

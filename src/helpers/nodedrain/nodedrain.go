@@ -1,7 +1,7 @@
 // Package nodedrain empties a node before BOSH stops its VM, and takes it back into service afterwards.
 //
-// It authenticates as the kubelet of the VM. The Node authorizer and NodeRestriction permit a kubelet to evict and delete the pods of its
-// own node, and to change its own Node except for taints.
+// It authenticates as the kubelet of the VM. The Node authorizer and NodeRestriction permit a kubelet to evict and
+// delete the pods of its own node, and to change its own Node except for taints.
 package nodedrain
 
 import (
@@ -30,7 +30,8 @@ type Options struct {
 	Timeout time.Duration
 	// Force deletes the pods that are left when Timeout has passed, in spite of budgets. Without it the drain fails.
 	Force bool
-	// LoadBalancerDelay is how long load balancers need to send no more requests to a node that they have lost as a target.
+	// LoadBalancerDelay is how long load balancers need to send no more requests to a node that they have lost as a
+	// target.
 	LoadBalancerDelay time.Duration
 
 	// APITimeout is how long the API may be gone before the drain ends without error; defaults to 30 s.
@@ -48,7 +49,8 @@ const (
 	maxForceTimeout = 5 * time.Minute
 )
 
-// errAPIGone ends a drain without error: nobody else runs the pods, and a deploy or the deletion of a deployment must go on.
+// errAPIGone ends a drain without error: nobody else runs the pods, and a deploy or the deletion of a deployment must
+// go on.
 var errAPIGone = errors.New("the API has not answered for some time")
 
 // DeadlineError means that pods or volumes were left at the deadline, and that the policy is to fail.
@@ -58,15 +60,19 @@ type DeadlineError struct {
 }
 
 func (e *DeadlineError) Error() string {
-	return fmt.Sprintf("not drained after %s: %v; relax the budget or raise property drain.timeout of job kubelet, or set drain.policy to force", e.Timeout, e.Left)
+	return fmt.Sprintf(
+		"not drained after %s: %v; relax the budget or raise property drain.timeout of job kubelet, or set "+
+			"drain.policy to force",
+		e.Timeout, e.Left,
+	)
 }
 
 // Unwrap returns what was left.
 func (e *DeadlineError) Unwrap() error { return e.Left }
 
-// Drain takes the node out of service: no new pods and no new requests from load balancers, then it evicts the pods, as their
-// budgets permit, and waits until their volumes are detached. The only error is a *DeadlineError, after which the node is in
-// service again; whatever else prevents a drain is logged.
+// Drain takes the node out of service: no new pods and no new requests from load balancers, then it evicts the pods, as
+// their budgets permit, and waits until their volumes are detached. The only error is a *DeadlineError, after which the
+// node is in service again; whatever else prevents a drain is logged.
 func Drain(ctx context.Context, client kubernetes.Interface, options Options, log *slog.Logger) error {
 	if options.APITimeout == 0 {
 		options.APITimeout = defaultAPITimeout
@@ -74,12 +80,22 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 	if options.Interval == 0 {
 		options.Interval = defaultInterval
 	}
-	d := &drain{Options: options, client: client, log: log, begun: time.Now(), answered: time.Now(), evicted: map[string]bool{}}
+	d := &drain{
+		Options:  options,
+		client:   client,
+		log:      log,
+		begun:    time.Now(),
+		answered: time.Now(),
+		evicted:  map[string]bool{},
+	}
 	err := d.run(ctx)
 	var deadline *DeadlineError
 	switch {
 	case errors.As(err, &deadline):
-		if err := d.retry(context.WithoutCancel(ctx), func(ctx context.Context) error { return Restore(ctx, client, options.Node, log) }); err != nil {
+		if err := d.retry(
+			context.WithoutCancel(ctx),
+			func(ctx context.Context) error { return Restore(ctx, client, options.Node, log) },
+		); err != nil {
 			d.log.Error("the node stays out of service", "error", err)
 		}
 		return err
@@ -120,7 +136,9 @@ func (d *drain) run(ctx context.Context) error {
 		d.log.Info("not evicting pods: the VM stays, and no other node could run them")
 		return nil
 	}
-	if err := d.retry(ctx, func(ctx context.Context) error { return retire(ctx, d.client, d.Node, d.log) }); err != nil {
+	if err := d.retry(
+		ctx, func(ctx context.Context) error { return retire(ctx, d.client, d.Node, d.log) },
+	); err != nil {
 		return err
 	}
 	if !elsewhere {
@@ -155,13 +173,17 @@ func (d *drain) until(ctx context.Context, timeout time.Duration, check func(con
 		var status apierrors.APIStatus
 		var waiting *waitingError
 		switch {
-		case err == nil, errors.As(err, &waiting), errors.As(err, &status) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err):
+		case err == nil,
+			errors.As(err, &waiting),
+			errors.As(err, &status) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err):
 			d.answered = time.Now()
 		case time.Since(d.answered) > d.APITimeout:
 			return poll.Permanent(fmt.Errorf("%w: %w", errAPIGone, err))
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-			return poll.Permanent(fmt.Errorf("%w; the job kubernetes-addons of this release grants permissions of nodes", err))
+			return poll.Permanent(
+				fmt.Errorf("%w; the job kubernetes-addons of this release grants permissions of nodes", err),
+			)
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != d.reported {
 			d.reported = err.Error()
@@ -213,7 +235,9 @@ func accepts(node *corev1.Node) bool {
 func (d *drain) awaitLoadBalancers(ctx context.Context) error {
 	balanced := false
 	err := d.retry(ctx, func(ctx context.Context) error {
-		services, err := d.client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+		services, err := d.client.CoreV1().
+			Services(metav1.NamespaceAll).
+			List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return err
 		}

@@ -26,7 +26,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// world is a real API server with two nodes, on which pods run as far as the API knows: a fake kubelet ends those that are deleted.
+// world is a real API server with two nodes, on which pods run as far as the API knows: a fake kubelet ends those that
+// are deleted.
 type world struct {
 	*testing.T
 	admin   kubernetes.Interface
@@ -45,7 +46,10 @@ func newWorld(t *testing.T) *world {
 	_, err := w.admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
 	w.must(err)
 	_, err = w.admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "drain"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "drain"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "drain",
+		},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "drain"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "system:nodes"}},
 	}, metav1.CreateOptions{})
 	w.must(err)
@@ -64,30 +68,39 @@ func (w *world) must(err error) {
 
 func (w *world) node(name string) {
 	w.Helper()
-	node, err := w.admin.CoreV1().Nodes().Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	node, err := w.admin.CoreV1().
+		Nodes().
+		Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	w.must(err)
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	node.ResourceVersion = "" // the controller manager changes it too
 	_, err = w.admin.CoreV1().Nodes().UpdateStatus(w.Context(), node, metav1.UpdateOptions{})
 	w.must(err)
-	eventually.Succeeds(w.T, 30*time.Second, "a node without taints", func() error { // which the controller manager removes
-		node, err := w.admin.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
-		if err == nil && !accepts(node) {
-			err = errors.New("it does not accept pods")
-		}
-		return err
-	})
+	eventually.Succeeds(
+		w.T,
+		30*time.Second,
+		"a node without taints",
+		func() error { // which the controller manager removes
+			node, err := w.admin.CoreV1().Nodes().Get(w.Context(), name, metav1.GetOptions{})
+			if err == nil && !accepts(node) {
+				err = errors.New("it does not accept pods")
+			}
+			return err
+		},
+	)
 }
 
-// endDeletedPods removes the pods with a deletion time, as kubelets do when the containers have ended. Pods with the label
-// "hangs" do not end.
+// endDeletedPods removes the pods with a deletion time, as kubelets do when the containers have ended. Pods with the
+// label "hangs" do not end.
 func (w *world) endDeletedPods() {
 	for w.Context().Err() == nil {
 		list, err := w.admin.CoreV1().Pods("default").List(w.Context(), metav1.ListOptions{LabelSelector: "!hangs"})
 		if err == nil {
 			for _, pod := range list.Items {
 				if pod.DeletionTimestamp != nil {
-					_ = w.admin.CoreV1().Pods("default").Delete(w.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+					_ = w.admin.CoreV1().
+						Pods("default").
+						Delete(w.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
 				}
 			}
 		}
@@ -99,19 +112,33 @@ func (w *world) endDeletedPods() {
 func (w *world) pod(name string, change func(*corev1.Pod)) {
 	w.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}, OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "example.com/v1", Kind: "Owner", Name: "owner", UID: "1", Controller: new(true)},
-		}},
-		Spec: corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Name: "c", Image: "i"}}, TerminationGracePeriodSeconds: new(int64(1)), AutomountServiceAccountToken: new(false)},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{"app": name},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "example.com/v1", Kind: "Owner", Name: "owner", UID: "1", Controller: new(true)},
+			},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:                      "a",
+			Containers:                    []corev1.Container{{Name: "c", Image: "i"}},
+			TerminationGracePeriodSeconds: new(int64(1)),
+			AutomountServiceAccountToken:  new(false),
+		},
 	}
 	if change != nil {
 		change(pod)
 	}
 	var created *corev1.Pod
-	eventually.Succeeds(w.T, 30*time.Second, "pod "+name, func() (err error) { // the service account of the namespace is created late
-		created, err = w.admin.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
-		return err
-	})
+	eventually.Succeeds(
+		w.T,
+		30*time.Second,
+		"pod "+name,
+		func() (err error) { // the service account of the namespace is created late
+			created, err = w.admin.CoreV1().Pods("default").Create(w.Context(), pod, metav1.CreateOptions{})
+			return err
+		},
+	)
 	created.Status.Phase = corev1.PodRunning
 	created.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	_, err := w.admin.CoreV1().Pods("default").UpdateStatus(w.Context(), created, metav1.UpdateOptions{})
@@ -121,9 +148,13 @@ func (w *world) pod(name string, change func(*corev1.Pod)) {
 // budget protects the pods of a label: minAvailable of them must run.
 func (w *world) budget(app string, minAvailable int) {
 	w.Helper()
-	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: app}, Spec: policyv1.PodDisruptionBudgetSpec{
-		MinAvailable: new(intstr.FromInt(minAvailable)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
-	}}
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt(minAvailable)),
+			Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		},
+	}
 	_, err := w.admin.PolicyV1().PodDisruptionBudgets("default").Create(w.Context(), budget, metav1.CreateOptions{})
 	w.must(err)
 }
@@ -208,7 +239,8 @@ func testPodsLeave(w *world) {
 	w.must(w.drain(Options{})) // again, before it was restored
 	w.must(Restore(w.Context(), w.kubelet, "a", slog.New(slog.DiscardHandler)))
 	node = w.a()
-	if _, out := node.Labels[corev1.LabelNodeExcludeBalancers]; out || node.Spec.Unschedulable || len(node.Annotations[drainedBy]) > 0 {
+	if _, out := node.Labels[corev1.LabelNodeExcludeBalancers]; out || node.Spec.Unschedulable ||
+		len(node.Annotations[drainedBy]) > 0 {
 		w.Errorf("the node is not in service: %v %v %v", node.Labels, node.Spec, node.Annotations)
 	}
 }
@@ -236,7 +268,9 @@ func testBudget(w *world) {
 		}
 		return nil
 	})
-	w.pod("other", func(pod *corev1.Pod) { pod.Labels["app"] = "guarded"; pod.Spec.NodeName = "b" }) // started elsewhere
+	w.pod(
+		"other", func(pod *corev1.Pod) { pod.Labels["app"] = "guarded"; pod.Spec.NodeName = "b" },
+	) // started elsewhere
 	w.must(<-drained)
 	if got := w.pods(); got != "other" {
 		w.Errorf("left: %q", got)
@@ -258,7 +292,8 @@ func testFail(w *world) {
 	w.budget("guarded", 1)
 	err := w.drain(Options{Timeout: 2 * time.Second})
 	var deadline *DeadlineError
-	if !errors.As(err, &deadline) || !strings.Contains(err.Error(), "guarded") || !strings.Contains(err.Error(), "drain.timeout") {
+	if !errors.As(err, &deadline) || !strings.Contains(err.Error(), "guarded") ||
+		!strings.Contains(err.Error(), "drain.timeout") {
 		w.Errorf("got %v", err)
 	}
 	if got := w.pods(); got != "guarded" {
@@ -273,7 +308,14 @@ func testVolumes(w *world) {
 	w.pod("database", nil)
 	// Its containers have ended: kubelet keeps the object until the volumes are unmounted.
 	w.pod("ended", func(pod *corev1.Pod) {
-		pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		pod.Spec.Volumes = []corev1.Volume{
+			{
+				Name: "data",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
+				},
+			},
+		}
 	})
 	ended, err := w.admin.CoreV1().Pods("default").Get(w.Context(), "ended", metav1.GetOptions{})
 	w.must(err)
@@ -283,7 +325,11 @@ func testVolumes(w *world) {
 	for name, node := range map[string]string{"of-a": "a", "of-b": "b"} {
 		_, err := w.admin.StorageV1().VolumeAttachments().Create(w.Context(), &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: "example.com", NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")}},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: "example.com",
+				NodeName: node,
+				Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: new("v")},
+			},
 		}, metav1.CreateOptions{})
 		w.must(err)
 	}
@@ -311,7 +357,9 @@ func testCordon(w *world) {
 func (w *world) cordon(name string, on bool) {
 	w.Helper()
 	patch := fmt.Sprintf(`{"spec": {"unschedulable": %t}}`, on)
-	_, err := w.admin.CoreV1().Nodes().Patch(context.WithoutCancel(w.Context()), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := w.admin.CoreV1().
+		Nodes().
+		Patch(context.WithoutCancel(w.Context()), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	w.must(err)
 }
 
@@ -367,7 +415,13 @@ func TestEndsWithoutAPI(t *testing.T) {
 			var log bytes.Buffer
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
-			options := Options{Node: "a", Timeout: time.Hour, VMDeleted: true, APITimeout: 300 * time.Millisecond, Interval: 50 * time.Millisecond}
+			options := Options{
+				Node:       "a",
+				Timeout:    time.Hour,
+				VMDeleted:  true,
+				APITimeout: 300 * time.Millisecond,
+				Interval:   50 * time.Millisecond,
+			}
 			if err := Drain(ctx, client, options, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 				t.Errorf("the drain fails: %v", err)
 			}

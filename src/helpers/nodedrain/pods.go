@@ -59,10 +59,12 @@ func (d *drain) empty(ctx context.Context) error {
 	return d.detached(ctx, staying)
 }
 
-// pods lists the node's pods: those that have to leave, and those that stay until the VM is gone. Pods that have ended are neither: kubelet
-// unmounts their volumes, also where it has yet to delete the pod.
+// pods lists the node's pods: those that have to leave, and those that stay until the VM is gone. Pods that have ended
+// are neither: kubelet unmounts their volumes, also where it has yet to delete the pod.
 func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err error) {
-	list, err := d.client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.Node})
+	list, err := d.client.CoreV1().
+		Pods(metav1.NamespaceAll).
+		List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + d.Node})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,8 +84,8 @@ func (d *drain) pods(ctx context.Context) (leaving, staying []corev1.Pod, err er
 	return leaving, staying, nil
 }
 
-// leaves reports whether a pod is evicted: not one that the kubelet runs from a file, or that a DaemonSet would create again. A pod that
-// nobody creates again leaves only if it would be lost with the VM anyway.
+// leaves reports whether a pod is evicted: not one that the kubelet runs from a file, or that a DaemonSet would create
+// again. A pod that nobody creates again leaves only if it would be lost with the VM anyway.
 func (d *drain) leaves(pod *corev1.Pod) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return false
@@ -129,7 +131,9 @@ func (d *drain) force(ctx context.Context) error {
 	}
 	for i := range leaving {
 		pod := &leaving[i]
-		err := d.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
+		err := d.client.CoreV1().
+			Pods(pod.Namespace).
+			Delete(ctx, pod.Name, *metav1.NewPreconditionDeleteOptions(string(pod.UID)))
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			d.log.Error("cannot delete a pod", "pod", pod.Namespace+"/"+pod.Name, "error", err)
 		}

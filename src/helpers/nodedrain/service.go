@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// drainedBy is the annotation with what a drain has changed on the Node, so that only that is undone afterwards, and not what an
-// operator has set.
+// drainedBy is the annotation with what a drain has changed on the Node, so that only that is undone afterwards, and
+// not what an operator has set.
 const drainedBy = "kubernetes.bosh.io/drained"
 
 // Changes that a drain makes, in the annotation.
@@ -24,8 +24,9 @@ const (
 	excluded = "exclude-from-external-load-balancers"
 )
 
-// retire keeps new pods and requests from load balancers away from the node. The cloud controller removes a node with the label from the
-// targets of load balancers, whichever health checks they have, while kube-proxy on it continues to forward.
+// retire keeps new pods and requests from load balancers away from the node. The cloud controller removes a node with
+// the label from the targets of load balancers, whichever health checks they have, while kube-proxy on it continues to
+// forward.
 func retire(ctx context.Context, client kubernetes.Interface, name string, log *slog.Logger) error {
 	return update(ctx, client, name, func(node *corev1.Node) {
 		done := changes(node)
@@ -73,7 +74,8 @@ func changes(node *corev1.Node) []string {
 	return nil
 }
 
-// update changes the Node, if there is something to change. If the Node has been changed in the meantime, it tries again.
+// update changes the Node, if there is something to change. If the Node has been changed in the meantime, it tries
+// again.
 func update(ctx context.Context, client kubernetes.Interface, name string, change func(*corev1.Node)) error {
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
@@ -88,7 +90,8 @@ func update(ctx context.Context, client kubernetes.Interface, name string, chang
 			node.Annotations = map[string]string{}
 		}
 		change(node)
-		if before.Spec.Unschedulable == node.Spec.Unschedulable && before.Annotations[drainedBy] == node.Annotations[drainedBy] {
+		if before.Spec.Unschedulable == node.Spec.Unschedulable &&
+			before.Annotations[drainedBy] == node.Annotations[drainedBy] {
 			return nil
 		}
 		_, err = client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})

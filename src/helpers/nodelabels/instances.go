@@ -24,7 +24,8 @@ import (
 	"kubernetes-release/node"
 )
 
-// Prefix is that of the labels with which BOSH describes the instance of a Node. An admission policy refuses them from nodes.
+// Prefix is that of the labels with which BOSH describes the instance of a Node. An admission policy refuses them from
+// nodes.
 const Prefix = "bosh.io/"
 
 const (
@@ -70,8 +71,12 @@ func (i *Instances) Labels(ctx context.Context, name string) (map[string]string,
 			continue
 		}
 		labels := map[string]string{
-			"deployment": i.Deployment, "instance-group": r.InstanceGroup, "instance-id": r.ID, "az": r.AZ, "network": r.Network,
-			"addresses": addresses(records, r.ID),
+			"deployment":     i.Deployment,
+			"instance-group": r.InstanceGroup,
+			"instance-id":    r.ID,
+			"az":             r.AZ,
+			"network":        r.Network,
+			"addresses":      addresses(records, r.ID),
 		}
 		prefixed := map[string]string{}
 		for key, value := range labels {
@@ -84,8 +89,8 @@ func (i *Instances) Labels(ctx context.Context, name string) (map[string]string,
 	return nil, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
 }
 
-// addresses returns an instance's IPv4 addresses in all its networks, separated by _ as a label requires, the most that fit into one.
-// An admission policy accepts no other address in what a node announces to flannel.
+// addresses returns an instance's IPv4 addresses in all its networks, separated by _ as a label requires, the most that
+// fit into one. An admission policy accepts no other address in what a node announces to flannel.
 func addresses(records []boshdns.Record, id string) string {
 	const longest = 63
 	var all []string
@@ -101,13 +106,24 @@ func addresses(records []boshdns.Record, id string) string {
 	return strings.Join(all, "_")
 }
 
-// KeepInstances sets the labels with Prefix on all Nodes, and removes others with Prefix, until ctx ends. find returns the labels of a
-// Node; it is asked once for each Node.
-func KeepInstances(ctx context.Context, client kubernetes.Interface, find func(ctx context.Context, name string) (map[string]string, error), log *slog.Logger) error {
+// KeepInstances sets the labels with Prefix on all Nodes, and removes others with Prefix, until ctx ends. find returns
+// the labels of a Node; it is asked once for each Node.
+func KeepInstances(
+	ctx context.Context, client kubernetes.Interface,
+	find func(ctx context.Context, name string) (map[string]string, error), log *slog.Logger,
+) error {
 	factory := informers.NewSharedInformerFactory(client, resync)
 	nodes := factory.Core().V1().Nodes()
-	k := &instanceKeeper{client: client, nodes: nodes.Lister(), find: find, log: log, known: map[types.UID]map[string]string{}}
-	k.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry))
+	k := &instanceKeeper{
+		client: client,
+		nodes:  nodes.Lister(),
+		find:   find,
+		log:    log,
+		known:  map[types.UID]map[string]string{},
+	}
+	k.queue = workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
+	)
 	defer k.queue.ShutDown()
 	enqueue := func(object any) {
 		if n, ok := object.(*corev1.Node); ok {

@@ -53,27 +53,44 @@ func (c cloudOf) Find(_ context.Context, name string, _ map[string]string) (node
 func TestLabelsAreOfTheInstance(t *testing.T) {
 	path := writeRecords(t)
 	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
-	machine := node.Machine{ID: "i-1", Node: "ip-10-0-0-5.ec2.internal", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")}}
+	machine := node.Machine{
+		ID:        "i-1",
+		Node:      "ip-10-0-0-5.ec2.internal",
+		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")},
+	}
 	inCloud := &Instances{Records: path, Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{machine}}
-	first := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "3c5e8f1a-0000-4000-8000-000000000001", "bosh.io/az": "z1", "bosh.io/network": "private",
-		"bosh.io/addresses": "10.0.0.4"}
-	second := map[string]string{"bosh.io/deployment": "Kube", "bosh.io/instance-group": "worker", "bosh.io/instance-id": "7d2b9c4e-0000-4000-8000-000000000002", "bosh.io/network": "private",
-		"bosh.io/addresses": "10.0.0.5"}
+	first := map[string]string{
+		"bosh.io/deployment":     "Kube",
+		"bosh.io/instance-group": "worker",
+		"bosh.io/instance-id":    "3c5e8f1a-0000-4000-8000-000000000001",
+		"bosh.io/az":             "z1",
+		"bosh.io/network":        "private",
+		"bosh.io/addresses":      "10.0.0.4",
+	}
+	second := map[string]string{
+		"bosh.io/deployment":     "Kube",
+		"bosh.io/instance-group": "worker",
+		"bosh.io/instance-id":    "7d2b9c4e-0000-4000-8000-000000000002",
+		"bosh.io/network":        "private",
+		"bosh.io/addresses":      "10.0.0.5",
+	}
 	for name, test := range map[string]struct {
 		instances *Instances
 		node      string
 		want      map[string]string
 		problem   string
 	}{
-		"by name":          {named, "worker-3c5e8f1a", first, ""},
-		"by address":       {inCloud, machine.Node, second, ""},
-		"unknown name":     {named, "worker-00000000", nil, "no instance of deployment Kube has this name; 2 are known"},
+		"by name":    {named, "worker-3c5e8f1a", first, ""},
+		"by address": {inCloud, machine.Node, second, ""},
+		"unknown name": {named, "worker-00000000", nil, "no instance of deployment Kube has this name; 2 are " +
+			"known"},
 		"unknown VM":       {inCloud, "ip-10-0-0-4.ec2.internal", nil, "no such VM"},
 		"other deployment": {&Instances{Records: path, Deployment: "new", Domain: "bosh"}, "worker-3c5e8f1a", nil, "0 are known"},
 		"no records":       {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
 	} {
 		got, err := test.instances.Labels(t.Context(), test.node)
-		if !maps.Equal(got, test.want) || (err == nil) != (test.problem == "") || err != nil && !strings.Contains(err.Error(), test.problem) {
+		if !maps.Equal(got, test.want) || (err == nil) != (test.problem == "") ||
+			err != nil && !strings.Contains(err.Error(), test.problem) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
 	}
@@ -99,8 +116,8 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 	return cluster
 }
 
-// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of another
-// instance group, from registration on.
+// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of
+// another instance group, from registration on.
 func TestNodesCannotRelabelThemselves(t *testing.T) {
 	cluster := withPolicies(t)
 	admin := cluster.Admin()
@@ -112,7 +129,9 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		t.Helper()
 		var created *corev1.Node
 		eventually.Succeeds(t, 30*time.Second, "a Node that has registered has no labels of BOSH", func() (err error) {
-			created, err = worker.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}, metav1.CreateOptions{})
+			created, err = worker.CoreV1().
+				Nodes().
+				Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}, metav1.CreateOptions{})
 			if err != nil {
 				return err
 			}
@@ -120,7 +139,10 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 				return nil
 			}
 			// The API server learns of policies a moment after they were written.
-			return errors.Join(errors.New("the label is there"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+			return errors.Join(
+				errors.New("the label is there"),
+				admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}),
+			)
 		})
 		return created.Labels
 	}
@@ -178,7 +200,8 @@ func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 		"change": {"bosh.io/instance-group": "control"}, "remove": {"bosh.io/instance-group": nil}, "add": {"bosh.io/team": "a"},
 	} {
 		for _, subresource := range []string{"", "status"} {
-			if err := patchLabels(t, worker, name, subresource, labels); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "bosh.io/") {
+			if err := patchLabels(t, worker, name, subresource, labels); !apierrors.IsForbidden(err) ||
+				!strings.Contains(err.Error(), "bosh.io/") {
 				t.Errorf("%s a label through %q: %v, want it forbidden", what, subresource, err)
 			}
 		}
@@ -188,7 +211,11 @@ func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 		t.Fatal(err)
 	}
 	object.Labels["bosh.io/az"] = "z2"
-	if _, err := worker.CoreV1().Nodes().Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := worker.CoreV1().
+		Nodes().
+		Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsForbidden(
+		err,
+	) {
 		t.Errorf("update: %v, want it forbidden", err)
 	}
 	if err := patchLabels(t, worker, name, "", map[string]any{"disk": "slow"}); err != nil {
@@ -209,6 +236,8 @@ func patchLabels(t *testing.T, client kubernetes.Interface, name, subresource st
 	if subresource != "" {
 		subresources = append(subresources, subresource)
 	}
-	_, err = client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{}, subresources...)
+	_, err = client.CoreV1().
+		Nodes().
+		Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{}, subresources...)
 	return err
 }

@@ -26,18 +26,23 @@ func announcement(address, mac string) map[string]any {
 	}
 }
 
-func annotate(t *testing.T, client kubernetes.Interface, name string, annotations map[string]any, subresources ...string) error {
+func annotate(
+	t *testing.T, client kubernetes.Interface, name string, annotations map[string]any, subresources ...string,
+) error {
 	t.Helper()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	_, err = client.CoreV1().
+		Nodes().
+		Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
 	return err
 }
 
-// TestNodesCannotRerouteOthers is root on a worker, with kubelet's certificate: it deletes its Node and creates it again with a pod
-// subnet of its choice, such as the address of instance metadata, and announces to flannel what belongs to others.
+// TestNodesCannotRerouteOthers is root on a worker, with kubelet's certificate: it deletes its Node and creates it
+// again with a pod subnet of its choice, such as the address of instance metadata, and announces to flannel what
+// belongs to others.
 func TestNodesCannotRerouteOthers(t *testing.T) {
 	cluster := withPolicies(t)
 	const name = "worker-3c5e8f1a"
@@ -61,22 +66,35 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	}
 	const metadata = "169.254.169.254/32"
 	eventually.Succeeds(t, 30*time.Second, "a Node with a pod subnet of its choice is refused", func() error {
-		if err := create(corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil); apierrors.IsForbidden(err) {
+		if err := create(
+			corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil,
+		); apierrors.IsForbidden(err) {
 			return nil
 		}
 		// The API server learns of policies a moment after they were written.
-		return errors.Join(errors.New("it was created"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+		return errors.Join(
+			errors.New("it was created"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}),
+		)
 	})
-	refused("a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}), "that BOSH knows")
+	refused(
+		"a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
+		"that BOSH knows",
+	)
 
-	// The friends: kubelet registers, kube-controller-manager assigns a subnet, kubelet-csr-approver labels, flannel announces.
+	// The friends: kubelet registers, kube-controller-manager assigns a subnet, kubelet-csr-approver labels, flannel
+	// announces.
 	if err := create(corev1.NodeSpec{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	refused("before BOSH's address is known", annotate(t, worker, name, announcement("10.0.0.4", "0a:58:0a:00:00:04"), "status"))
+	refused(
+		"before BOSH's address is known",
+		annotate(t, worker, name, announcement("10.0.0.4", "0a:58:0a:00:00:04"), "status"),
+	)
 	cidr := `{"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}`
 	manager := cluster.ClientFor("system:kube-controller-manager", "system:masters")
-	if _, err := manager.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(cidr), metav1.PatchOptions{}); err != nil {
+	if _, err := manager.CoreV1().
+		Nodes().
+		Patch(t.Context(), name, types.MergePatchType, []byte(cidr), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/addresses": "10.0.0.4_10.1.0.22"}); err != nil {
@@ -107,7 +125,10 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 			if subresource != "" {
 				subresources = append(subresources, subresource)
 			}
-			refused(what+" "+subresource, annotate(t, worker, name, attack.annotations, subresources...), attack.words...)
+			refused(
+				what+" "+subresource,
+				annotate(t, worker, name, attack.annotations, subresources...),
+				attack.words...)
 		}
 	}
 	refused("its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}))

@@ -1,8 +1,9 @@
 // Package nodelabels keeps labels on a Node that its kubelet is not allowed to set.
 //
-// The admission plugin NodeRestriction refuses labels such as node-role.kubernetes.io/control-plane from kubelets, so that a
-// compromised node cannot attract the pods of others. Control VMs are trusted with them: each has a certificate of its own for
-// this, and labels the Node that has its name. A watch does so again when the Node was deleted and kubelet has registered a new one.
+// The admission plugin NodeRestriction refuses labels such as node-role.kubernetes.io/control-plane from kubelets, so
+// that a compromised node cannot attract the pods of others. Control VMs are trusted with them: each has a certificate
+// of its own for this, and labels the Node that has its name. A watch does so again when the Node was deleted and
+// kubelet has registered a new one.
 package nodelabels
 
 import (
@@ -34,10 +35,15 @@ const (
 )
 
 // Keep sets the labels on the Node, now and whenever they are missing, until ctx ends. Other labels are left alone.
-func Keep(ctx context.Context, client kubernetes.Interface, name string, labels map[string]string, log *slog.Logger) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(options *metav1.ListOptions) {
-		options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	}))
+func Keep(
+	ctx context.Context, client kubernetes.Interface, name string, labels map[string]string, log *slog.Logger,
+) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(
+		client, resync,
+		informers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			options.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+		}),
+	)
 	nodes := factory.Core().V1().Nodes()
 	k := &keeper{client: client, nodes: nodes.Lister(), name: name, labels: labels, log: log}
 	changed := make(chan struct{}, 1)

@@ -25,8 +25,8 @@ const (
 	wanted = "control-0"
 )
 
-// TestKeepAgainstRealAPIServer: the label that the API refuses from a kubelet is on the Node again after each way to lose it, and
-// on no other Node.
+// TestKeepAgainstRealAPIServer: the label that the API refuses from a kubelet is on the Node again after each way to
+// lose it, and on no other Node.
 func TestKeepAgainstRealAPIServer(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	admin := cluster.Admin()
@@ -104,13 +104,23 @@ func TestKeepAgainstRealAPIServer(t *testing.T) {
 func grant(t *testing.T, admin kubernetes.Interface) {
 	t.Helper()
 	metadata := metav1.ObjectMeta{Name: "node-labeler"}
-	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metadata,
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "patch", "watch"}}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
+		ObjectMeta: metadata,
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "patch", "watch"}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metadata,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-labeler"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().
+		ClusterRoleBindings().
+		Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metadata,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-labeler"},
+			Subjects: []rbacv1.Subject{
+				{APIGroup: rbacv1.GroupName, Kind: "User", Name: user},
+			},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,13 +15,16 @@ import (
 	"kubernetes-release/internal/poll"
 )
 
-// Delete returns nil when the Node is deleted. Without a kubeconfig the VM has never joined the cluster, and there is nothing
-// to delete. The kubelet must be stopped before: one that starts again registers the Node again.
+// Delete returns nil when the Node is deleted. Without a kubeconfig the VM has never joined the cluster, and there is
+// nothing to delete. The kubelet must be stopped before: one that starts again registers the Node again.
 //
 // Delete retries what may be temporary, such as an API server that restarts, but not a missing permission.
 func Delete(ctx context.Context, options Options, log *slog.Logger) error {
 	if _, err := os.Stat(options.Kubeconfig); errors.Is(err, fs.ErrNotExist) {
-		log.Info("nothing to delete: this VM has not joined the cluster", "node", options.Name, "kubeconfig", options.Kubeconfig)
+		log.Info(
+			"nothing to delete: this VM has not joined the cluster", "node", options.Name, "kubeconfig",
+			options.Kubeconfig,
+		)
 		return nil
 	}
 	client, err := options.client()
@@ -35,7 +38,9 @@ func Delete(ctx context.Context, options Options, log *slog.Logger) error {
 		case err == nil, apierrors.IsNotFound(err):
 			return nil
 		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-			return poll.Permanent(fmt.Errorf("%w; the job kubernetes-addons of this release grants this permission", err))
+			return poll.Permanent(
+				fmt.Errorf("%w; the job kubernetes-addons of this release grants this permission", err),
+			)
 		}
 		log.Info("cannot delete the node yet, retrying", "node", options.Name, "error", err, "timeout", options.Timeout)
 		return err

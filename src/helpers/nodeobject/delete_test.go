@@ -43,13 +43,21 @@ func server(t *testing.T, statuses ...int) (kubeconfig string, calls *atomic.Int
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "because of %[1]d", "reason": %[2]q, "code": %[1]d}`,
-			status, map[int]metav1.StatusReason{http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden}[status])
+		_, _ = fmt.Fprintf(
+			w,
+			`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "because of %[1]d", "reason": %[2]q, "code": %[1]d}`,
+			status,
+			map[int]metav1.StatusReason{http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden}[status],
+		)
 	}))
 	t.Cleanup(s.Close)
 	t.Cleanup(func() { close(end) })
 	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
-	content := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: %q}}]\n", s.URL)
+	content := fmt.Sprintf(
+		"apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: "+
+			"[{name: c, cluster: {server: %q}}]\n",
+		s.URL,
+	)
 	if err := os.WriteFile(kubeconfig, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +81,14 @@ func TestDelete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			kubeconfig, calls := server(t, test.statuses...)
-			err := Delete(t.Context(), Options{Kubeconfig: kubeconfig, Name: nodeName, Timeout: test.timeout, Interval: 10 * time.Millisecond}, slog.New(slog.DiscardHandler))
-			if (err == nil) != (test.want == "") || err != nil && (!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "Node "+nodeName)) {
+			err := Delete(
+				t.Context(),
+				Options{Kubeconfig: kubeconfig, Name: nodeName, Timeout: test.timeout, Interval: 10 * time.Millisecond},
+				slog.New(slog.DiscardHandler),
+			)
+			if (err == nil) != (test.want == "") ||
+				err != nil &&
+					(!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "Node "+nodeName)) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if got := calls.Load(); got == 0 || test.calls != 0 && got != test.calls {
@@ -92,7 +106,8 @@ func TestDeleteBeforeTheVMHasJoined(t *testing.T) {
 	if err := os.WriteFile(options.Kubeconfig, []byte("]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Delete(t.Context(), options, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), options.Kubeconfig) {
+	if err := Delete(t.Context(), options, slog.New(slog.DiscardHandler)); err == nil ||
+		!strings.Contains(err.Error(), options.Kubeconfig) {
 		t.Errorf("got %v, want the file that is broken", err)
 	}
 }
@@ -104,23 +119,37 @@ func TestDeleteAgainstRealAPIServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for _, name := range []string{"node-a", "node-b"} {
-		if _, err := admin.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := admin.CoreV1().
+			Nodes().
+			Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	options := Options{Kubeconfig: cluster.Kubeconfig("system:node:node-a", "system:nodes"), Name: "node-a", Timeout: 20 * time.Second}
+	options := Options{
+		Kubeconfig: cluster.Kubeconfig("system:node:node-a", "system:nodes"),
+		Name:       "node-a",
+		Timeout:    20 * time.Second,
+	}
 	log := slog.New(slog.DiscardHandler)
 	if err := Delete(ctx, options, log); err == nil || !strings.Contains(err.Error(), "kubernetes-addons") {
 		t.Errorf("without the permission: %v", err)
 	}
 	metadata := metav1.ObjectMeta{Name: "node-deleter"}
-	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metadata,
-		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"delete"}}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metadata,
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"delete"}},
+		},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metadata,
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-deleter"},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metadata,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "node-deleter"},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"},
+		},
+	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Succeeds(t, 30*time.Second, "delete with the new permission", func() error {

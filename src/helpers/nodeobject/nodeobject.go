@@ -1,7 +1,7 @@
 // Package nodeobject waits for the Node object of this VM and deletes it.
 //
-// It authenticates to the API as the kubelet, with the kubelet's own kubeconfig: NodeRestriction lets a kubelet read and
-// delete its own Node, and no other.
+// It authenticates to the API as the kubelet, with the kubelet's own kubeconfig: NodeRestriction lets a kubelet read
+// and delete its own Node, and no other.
 package nodeobject
 
 import (
@@ -26,7 +26,8 @@ type Options struct {
 	Kubeconfig string
 	// Name is the name of the Node.
 	Name string
-	// EtcdMembers are addresses, HOST:PORT. Wait ends with a *readywait.NoQuorumError while too few of them accept connections.
+	// EtcdMembers are addresses, HOST:PORT. Wait ends with a *readywait.NoQuorumError while too few of them accept
+	// connections.
 	EtcdMembers []string
 	// Timeout is the total time and must be positive.
 	Timeout time.Duration
@@ -47,8 +48,8 @@ func (o Options) client() (kubernetes.Interface, error) {
 	return kubeconfig.ClientWithin(o.Kubeconfig, min(maxRequestTimeout, o.Timeout/2))
 }
 
-// CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With untainted it
-// also requires that a cloud-controller-manager has initialized the Node.
+// CheckReady returns why a Node cannot run pods yet, in the words of its Ready condition, or nil if it can. With
+// untainted it also requires that a cloud-controller-manager has initialized the Node.
 func CheckReady(node *corev1.Node, untainted bool) error {
 	condition := readyCondition(node)
 	switch {
@@ -62,7 +63,11 @@ func CheckReady(node *corev1.Node, untainted bool) error {
 	}
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == UninitializedTaint {
-			return fmt.Errorf("Node %s is Ready but has the taint %s: no cloud-controller-manager has initialized it yet (see its log on the control VMs)", node.Name, taint.Key)
+			return fmt.Errorf(
+				"Node %s is Ready but has the taint %s: no cloud-controller-manager has initialized it yet (see its "+
+					"log on the control VMs)",
+				node.Name, taint.Key,
+			)
 		}
 	}
 	return nil

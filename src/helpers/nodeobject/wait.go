@@ -17,11 +17,13 @@ import (
 // reportInterval is how often an unchanged reason is logged again.
 const reportInterval = 15 * time.Second
 
-// Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The error at
-// the deadline holds the last reason.
+// Wait returns nil as soon as the Node can run pods. It waits for the kubeconfig too, which need not exist yet. The
+// error at the deadline holds the last reason.
 func Wait(ctx context.Context, options Options, log *slog.Logger) error {
 	w := waiter{Options: options, log: log, started: time.Now()}
-	if err := poll.Within(ctx, options.Timeout, options.interval(), readywait.UnlessNoQuorum(options.EtcdMembers, w.check)); err != nil {
+	if err := poll.Within(
+		ctx, options.Timeout, options.interval(), readywait.UnlessNoQuorum(options.EtcdMembers, w.check),
+	); err != nil {
 		return fmt.Errorf("wait for Node %s: %w", options.Name, err)
 	}
 	log.Info("node is ready", "node", options.Name, "after", w.elapsed())

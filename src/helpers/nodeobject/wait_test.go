@@ -21,23 +21,49 @@ import (
 
 func TestCheckReady(t *testing.T) {
 	taint := corev1.Taint{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}
-	ready := []corev1.NodeCondition{{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	ready := []corev1.NodeCondition{
+		{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse},
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+	}
 	tests := map[string]struct {
 		conditions []corev1.NodeCondition
 		taints     []corev1.Taint
 		untainted  bool
 		want       string
 	}{
-		"no condition":      {want: "no Ready condition"},
-		"not ready":         {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "cni plugin not initialized"}}, want: "not Ready (KubeletNotReady): cni plugin not initialized"},
-		"unknown":           {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"}}, want: "NodeStatusUnknown"},
+		"no condition": {want: "no Ready condition"},
+		"not ready": {
+			conditions: []corev1.NodeCondition{
+				{
+					Type:    corev1.NodeReady,
+					Status:  corev1.ConditionFalse,
+					Reason:  "KubeletNotReady",
+					Message: "cni plugin not initialized",
+				},
+			},
+			want: "not Ready (KubeletNotReady): cni plugin not initialized",
+		},
+		"unknown": {
+			conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Reason: "NodeStatusUnknown"},
+			},
+			want: "NodeStatusUnknown",
+		},
 		"ready":             {conditions: ready, untainted: true},
 		"taint is accepted": {conditions: ready, taints: []corev1.Taint{taint}},
-		"taint is refused":  {conditions: ready, taints: []corev1.Taint{{Key: "other"}, taint}, untainted: true, want: UninitializedTaint},
+		"taint is refused": {
+			conditions: ready,
+			taints:     []corev1.Taint{{Key: "other"}, taint},
+			untainted:  true,
+			want:       UninitializedTaint,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			node := &corev1.Node{Spec: corev1.NodeSpec{Taints: test.taints}, Status: corev1.NodeStatus{Conditions: test.conditions}}
+			node := &corev1.Node{
+				Spec:   corev1.NodeSpec{Taints: test.taints},
+				Status: corev1.NodeStatus{Conditions: test.conditions},
+			}
 			got := CheckReady(node, test.untainted)
 			if (got == nil) != (test.want == "") || got != nil && !strings.Contains(got.Error(), test.want) {
 				t.Errorf("got %v, want %q", got, test.want)
@@ -58,7 +84,10 @@ func TestWaitEndsWithoutAQuorumOfEtcd(t *testing.T) {
 		EtcdMembers: []string{listener.Addr().String(), "127.0.0.1:1", "127.0.0.1:1"},
 	}
 	var none *readywait.NoQuorumError
-	if err := Wait(t.Context(), options, slog.New(slog.DiscardHandler)); !errors.As(err, &none) || none.Answering != 1 || none.Members != 3 {
+	if err := Wait(
+		t.Context(), options, slog.New(slog.DiscardHandler),
+	); !errors.As(err, &none) || none.Answering != 1 ||
+		none.Members != 3 {
 		t.Errorf("got %v, want 1 of 3 members", err)
 	}
 }
@@ -66,7 +95,11 @@ func TestWaitEndsWithoutAQuorumOfEtcd(t *testing.T) {
 func TestWaitNamesTheMissingKubeconfigAtTheDeadline(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	var output bytes.Buffer
-	err := Wait(context.Background(), Options{Kubeconfig: path, Name: "n", Timeout: 200 * time.Millisecond, Interval: 10 * time.Millisecond}, slog.New(slog.NewTextHandler(&output, nil)))
+	err := Wait(
+		context.Background(),
+		Options{Kubeconfig: path, Name: "n", Timeout: 200 * time.Millisecond, Interval: 10 * time.Millisecond},
+		slog.New(slog.NewTextHandler(&output, nil)),
+	)
 	if err == nil || !strings.Contains(err.Error(), path) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v, want the deadline and the file", err)
 	}
@@ -113,12 +146,17 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	}
 	expect("does not exist")
 	node, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}, Spec: corev1.NodeSpec{
-		Taints: []corev1.Taint{{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule}}}}, metav1.CreateOptions{})
+		Taints: []corev1.Taint{
+			{Key: UninitializedTaint, Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		},
+	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	expect("no Ready condition")
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "no network"}}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady", Message: "no network"},
+	}
 	if node, err = nodes.UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

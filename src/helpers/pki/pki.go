@@ -1,5 +1,5 @@
-// Package pki checks certificates before a process uses them, so that an operator reads at deploy time what is wrong with a
-// certificate, in one sentence, and not an hour later in the TLS errors of other VMs.
+// Package pki checks certificates before a process uses them, so that an operator reads at deploy time what is wrong
+// with a certificate, in one sentence, and not an hour later in the TLS errors of other VMs.
 package pki
 
 import (
@@ -47,7 +47,8 @@ type Certificate struct {
 	Property string `json:"property"`
 	// CA is the path of the CA bundle that the certificate must chain to; optional.
 	CA string `json:"ca"`
-	// Certificate is the path of the certificate, followed by intermediates if there are any. With UsageCA it may be a bundle.
+	// Certificate is the path of the certificate, followed by intermediates if there are any. With UsageCA it may be a
+	// bundle.
 	Certificate string `json:"certificate"`
 	// PrivateKey is the path of the key that must match the (first) certificate; optional.
 	PrivateKey string `json:"private_key"`
@@ -60,7 +61,9 @@ type Certificate struct {
 func (c Certificate) Validate() error {
 	var problems []error
 	if c.Property == "" {
-		problems = append(problems, errors.New("property is empty: set the job property that the certificate comes from"))
+		problems = append(
+			problems, errors.New("property is empty: set the job property that the certificate comes from"),
+		)
 	}
 	if c.Certificate == "" {
 		problems = append(problems, errors.New("certificate is empty: set the path of a PEM file"))
@@ -93,9 +96,11 @@ type Report struct {
 	Problems []string
 	// Warnings can become problems, such as a certificate that expires within 30 days.
 	Warnings []string
-	// NotAfter is when the first certificate of the file expires, or the last of a bundle of trusted CAs; zero if it cannot be read.
+	// NotAfter is when the first certificate of the file expires, or the last of a bundle of trusted CAs; zero if it
+	// cannot be read.
 	NotAfter time.Time
-	// CANotAfter is when the last of the CAs that the certificate must chain to expires; zero if it names none, or none can be read.
+	// CANotAfter is when the last of the CAs that the certificate must chain to expires; zero if it names none, or none
+	// can be read.
 	CANotAfter time.Time
 }
 
@@ -154,28 +159,48 @@ func (k *checker) check() {
 func (k *checker) dates(file string, c *x509.Certificate) {
 	switch {
 	case k.now.Before(c.NotBefore):
-		k.problem(file, "the certificate %s is not valid yet, and the clock of this VM says %s: correct the clock (is NTP reachable?), or wait, or issue the certificate again",
-			describe(c), stamp(k.now))
+		k.problem(
+			file,
+			"the certificate %s is not valid yet, and the clock of this VM says %s: correct the clock (is NTP "+
+				"reachable?), or wait, or issue the certificate again",
+			describe(c), stamp(k.now),
+		)
 	case k.now.After(c.NotAfter):
-		k.problem(file, "the certificate %s expired %s ago (now is %s): issue it again (with CredHub: credhub regenerate -n NAME) and deploy",
-			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now))
+		k.problem(
+			file,
+			"the certificate %s expired %s ago (now is %s): issue it again (with CredHub: credhub regenerate -n "+
+				"NAME) and deploy",
+			describe(c), k.now.Sub(c.NotAfter).Round(time.Second), stamp(k.now),
+		)
 	case c.NotAfter.Sub(k.now) < expiryNotice:
-		k.warn(file, "the certificate %s expires in %d days: issue it again (with CredHub: credhub regenerate -n NAME) and deploy before that",
-			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24))
+		k.warn(
+			file,
+			"the certificate %s expires in %d days: issue it again (with CredHub: credhub regenerate -n NAME) and "+
+				"deploy before that",
+			describe(c), int(c.NotAfter.Sub(k.now).Hours()/24),
+		)
 	}
 }
 
-// authorities checks a CA bundle: each certificate in it must be a CA, and at least one must be valid now. During the rotation
-// of a CA the bundle can also contain its expired predecessor.
+// authorities checks a CA bundle: each certificate in it must be a CA, and at least one must be valid now. During the
+// rotation of a CA the bundle can also contain its expired predecessor.
 func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 	var current []*x509.Certificate
 	for _, c := range bundle {
 		switch {
 		case !c.BasicConstraintsValid || !c.IsCA:
-			k.problem(file, "the certificate %s is not a CA: use a certificate whose variable has the option is_ca: true", describe(c))
+			k.problem(
+				file, "the certificate %s is not a CA: use a certificate whose variable has the option is_ca: true",
+				describe(c),
+			)
 			return
 		case c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
-			k.problem(file, "the CA %s cannot sign certificates, its key usage lacks keyCertSign: use a CA whose variable has the option is_ca: true", describe(c))
+			k.problem(
+				file,
+				"the CA %s cannot sign certificates, its key usage lacks keyCertSign: use a CA whose variable has "+
+					"the option is_ca: true",
+				describe(c),
+			)
 			return
 		case !k.now.Before(c.NotBefore) && !k.now.After(c.NotAfter):
 			current = append(current, c)
@@ -187,7 +212,10 @@ func (k *checker) authorities(file string, bundle []*x509.Certificate) {
 	}
 	for _, c := range bundle {
 		if !slices.Contains(current, c) {
-			k.warn(file, "the CA %s in the bundle is not valid now (%s): remove it when nothing depends on it", describe(c), stamp(k.now))
+			k.warn(
+				file, "the CA %s in the bundle is not valid now (%s): remove it when nothing depends on it",
+				describe(c), stamp(k.now),
+			)
 		}
 	}
 	if len(current) == 1 {
@@ -202,7 +230,10 @@ var requiredUsages = map[Usage][]x509.ExtKeyUsage{
 	UsagePeer:   {x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 }
 
-var usageNames = map[x509.ExtKeyUsage]string{x509.ExtKeyUsageServerAuth: "server_auth", x509.ExtKeyUsageClientAuth: "client_auth"}
+var usageNames = map[x509.ExtKeyUsage]string{
+	x509.ExtKeyUsageServerAuth: "server_auth",
+	x509.ExtKeyUsageClientAuth: "client_auth",
+}
 
 // extendedKeyUsage follows RFC 5280, 4.2.1.12: a certificate without the extension can be used for anything.
 func (k *checker) extendedKeyUsage(c *x509.Certificate) {
@@ -226,8 +257,19 @@ func (k *checker) extendedKeyUsage(c *x509.Certificate) {
 		}
 		found = append(found, name)
 	}
-	k.problem(k.request.Certificate, "the certificate %s is for %s, but it is used as a %s certificate: issue it with extended_key_usage: [%s]",
-		describe(c), orNone(found), k.request.Usage, strings.Join(append(slices.DeleteFunc(found, func(s string) bool { return strings.HasPrefix(s, "another") }), missing...), ", "))
+	k.problem(
+		k.request.Certificate,
+		"the certificate %s is for %s, but it is used as a %s certificate: issue it with extended_key_usage: [%s]",
+		describe(c),
+		orNone(found),
+		k.request.Usage,
+		strings.Join(
+			append(
+				slices.DeleteFunc(found, func(s string) bool { return strings.HasPrefix(s, "another") }),
+				missing...),
+			", ",
+		),
+	)
 }
 
 func (k *checker) names(c *x509.Certificate) {
@@ -244,8 +286,12 @@ func (k *checker) names(c *x509.Certificate) {
 	for _, address := range c.IPAddresses {
 		covered = append(covered, address.String())
 	}
-	k.problem(k.request.Certificate, "the certificate %s does not cover %s; it covers %s: add what is missing to the alternative_names of its variable and deploy",
-		describe(c), strings.Join(missing, ", "), orNone(covered))
+	k.problem(
+		k.request.Certificate,
+		"the certificate %s does not cover %s; it covers %s: add what is missing to the alternative_names of its "+
+			"variable and deploy",
+		describe(c), strings.Join(missing, ", "), orNone(covered),
+	)
 }
 
 func (k *checker) key(c *x509.Certificate) {
@@ -257,11 +303,18 @@ func (k *checker) key(c *x509.Certificate) {
 	}
 	public, canCompare := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	if !canCompare || !public.Equal(c.PublicKey) {
-		k.problem(file, "the private key (%s) does not match the certificate %s in %s: use certificate and private_key of the same variable",
-			keyKind(key.Public()), describe(c), k.request.Certificate)
+		k.problem(
+			file,
+			"the private key (%s) does not match the certificate %s in %s: use certificate and private_key of the "+
+				"same variable",
+			keyKind(key.Public()), describe(c), k.request.Certificate,
+		)
 	}
 	if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o007 != 0 {
-		k.warn(file, "every user of this VM can read the private key (mode %04o): it should be at most 0640", info.Mode().Perm())
+		k.warn(
+			file, "every user of this VM can read the private key (mode %04o): it should be at most 0640",
+			info.Mode().Perm(),
+		)
 	}
 }
 
@@ -287,13 +340,21 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		k.unknownAuthority(leaf, bundle)
 	default:
-		k.problem(k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf), k.request.CA, err)
+		k.problem(
+			k.request.Certificate, "the certificate %s does not chain to the CA in %s: %v", describe(leaf),
+			k.request.CA, err,
+		)
 	}
 }
 
 // verifyOptions are for a certificate that is followed by its intermediates, and a bundle of trusted CAs.
 func verifyOptions(chain, bundle []*x509.Certificate, now time.Time) x509.VerifyOptions {
-	options := x509.VerifyOptions{Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}
+	options := x509.VerifyOptions{
+		Roots:         x509.NewCertPool(),
+		Intermediates: x509.NewCertPool(),
+		CurrentTime:   now,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	}
 	for _, c := range bundle {
 		options.Roots.AddCert(c)
 	}
@@ -303,7 +364,8 @@ func verifyOptions(chain, bundle []*x509.Certificate, now time.Time) x509.Verify
 	return options
 }
 
-// lastExpiry returns until when a bundle has a valid CA. During the rotation of a CA the bundle also contains its predecessor.
+// lastExpiry returns until when a bundle has a valid CA. During the rotation of a CA the bundle also contains its
+// predecessor.
 func lastExpiry(bundle []*x509.Certificate) time.Time {
 	last := bundle[0].NotAfter
 	for _, c := range bundle[1:] {
@@ -322,12 +384,20 @@ func (k *checker) unknownAuthority(leaf *x509.Certificate, bundle []*x509.Certif
 		sameName = sameName || string(c.RawSubject) == string(leaf.RawIssuer)
 	}
 	if sameName {
-		k.problem(k.request.Certificate, "the certificate %s was not signed by the CA in %s, which has the same name but another key (was it regenerated?): issue the certificate again with that CA and deploy",
-			describe(leaf), k.request.CA)
+		k.problem(
+			k.request.Certificate,
+			"the certificate %s was not signed by the CA in %s, which has the same name but another key (was it "+
+				"regenerated?): issue the certificate again with that CA and deploy",
+			describe(leaf), k.request.CA,
+		)
 		return
 	}
-	k.problem(k.request.Certificate, "the certificate %s was issued by %q, not by the CA in %s, which contains %s: use as ca the CA that signed the certificate, or issue the certificate again with that CA",
-		describe(leaf), leaf.Issuer, k.request.CA, strings.Join(subjects, ", "))
+	k.problem(
+		k.request.Certificate,
+		"the certificate %s was issued by %q, not by the CA in %s, which contains %s: use as ca the CA that signed "+
+			"the certificate, or issue the certificate again with that CA",
+		describe(leaf), leaf.Issuer, k.request.CA, strings.Join(subjects, ", "),
+	)
 }
 
 func describe(c *x509.Certificate) string {
@@ -389,7 +459,9 @@ func decode(content []byte, wanted string) ([]*pem.Block, error) {
 		blocks = append(blocks, block)
 	}
 	if len(blocks) == 0 {
-		return nil, fmt.Errorf("the file contains no PEM block: provide %s, with its BEGIN and END lines and line breaks", wanted)
+		return nil, fmt.Errorf(
+			"the file contains no PEM block: provide %s, with its BEGIN and END lines and line breaks", wanted,
+		)
 	}
 	return blocks, nil
 }
@@ -428,11 +500,16 @@ func certificatesOf(blocks []*pem.Block) ([]*x509.Certificate, error) {
 	var certificates []*x509.Certificate
 	for _, block := range blocks {
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("the file contains a PEM block %q, expected only CERTIFICATE: provide %s, and nothing else", block.Type, wanted)
+			return nil, fmt.Errorf(
+				"the file contains a PEM block %q, expected only CERTIFICATE: provide %s, and nothing else", block.Type,
+				wanted,
+			)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return nil, fmt.Errorf("certificate %d of the file cannot be read (%w): provide %s in PEM", len(certificates)+1, err, wanted)
+			return nil, fmt.Errorf(
+				"certificate %d of the file cannot be read (%w): provide %s in PEM", len(certificates)+1, err, wanted,
+			)
 		}
 		certificates = append(certificates, c)
 	}
@@ -446,9 +523,13 @@ func readKey(path string) (crypto.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	blocks = slices.DeleteFunc(blocks, func(b *pem.Block) bool { return b.Type == "EC PARAMETERS" }) // which openssl writes before the key
+	blocks = slices.DeleteFunc(
+		blocks, func(b *pem.Block) bool { return b.Type == "EC PARAMETERS" },
+	) // which openssl writes before the key
 	if len(blocks) != 1 {
-		return nil, fmt.Errorf("the file contains %d PEM blocks, expected one: provide %s, and nothing else", len(blocks), wanted)
+		return nil, fmt.Errorf(
+			"the file contains %d PEM blocks, expected one: provide %s, and nothing else", len(blocks), wanted,
+		)
 	}
 	block := blocks[0]
 	var key any

@@ -27,7 +27,8 @@ type pair struct {
 	key         crypto.Signer
 }
 
-// issue creates a certificate, valid for a year from a day before now unless change sets other dates; with a nil parent it is self-signed.
+// issue creates a certificate, valid for a year from a day before now unless change sets other dates; with a nil parent
+// it is self-signed.
 func issue(t *testing.T, name string, parent *pair, change func(*x509.Certificate)) *pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -93,7 +94,9 @@ func TestCheck(t *testing.T) {
 	intermediate := issue(t, "between", root, ca)
 	good := issue(t, "api", root, server)
 	deep := issue(t, "deep", intermediate, server)
-	client := issue(t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })
+	client := issue(
+		t, "admin", root, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} },
+	)
 	anyUsage := issue(t, "any", root, nil)
 	expired := issue(t, "late", root, func(c *x509.Certificate) { server(c); c.NotAfter = now.Add(-time.Hour) })
 	early := issue(t, "early", root, func(c *x509.Certificate) { server(c); c.NotBefore = now.Add(time.Hour) })
@@ -148,7 +151,12 @@ func TestCheck(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			request := Certificate{Property: "tls.x", Usage: test.usage, Names: test.names, Certificate: write(t, dir, "certificate.pem", test.certificate)}
+			request := Certificate{
+				Property:    "tls.x",
+				Usage:       test.usage,
+				Names:       test.names,
+				Certificate: write(t, dir, "certificate.pem", test.certificate),
+			}
 			if test.ca != "" {
 				request.CA = write(t, dir, "ca.pem", test.ca)
 			}
@@ -204,7 +212,11 @@ func TestCheckUnreadable(t *testing.T) {
 		"directory": {dir, "not a regular file"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			compare(t, "problems", Certificate{Property: "tls.x", Usage: UsageClient, Certificate: test.path}.Check(now).Problems, []string{test.want, test.path})
+			compare(
+				t, "problems",
+				Certificate{Property: "tls.x", Usage: UsageClient, Certificate: test.path}.Check(now).Problems,
+				[]string{test.want, test.path},
+			)
 		})
 	}
 }
@@ -216,7 +228,12 @@ func TestReadableKeyWarns(t *testing.T) {
 	if err := os.Chmod(key, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	report := Certificate{Property: "tls.x", Usage: UsageClient, Certificate: write(t, dir, "certificate.pem", certificates(client)), PrivateKey: key}.Check(now)
+	report := Certificate{
+		Property:    "tls.x",
+		Usage:       UsageClient,
+		Certificate: write(t, dir, "certificate.pem", certificates(client)),
+		PrivateKey:  key,
+	}.Check(now)
 	compare(t, "warnings", report.Warnings, []string{"mode 0644"})
 	compare(t, "problems", report.Problems, nil)
 }
@@ -247,6 +264,13 @@ func FuzzReadFiles(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		Certificate{Property: "x", CA: path, Certificate: path, PrivateKey: path, Usage: UsageServer, Names: []string{"a"}}.Check(now)
+		Certificate{
+			Property:    "x",
+			CA:          path,
+			Certificate: path,
+			PrivateKey:  path,
+			Usage:       UsageServer,
+			Names:       []string{"a"},
+		}.Check(now)
 	})
 }

@@ -32,7 +32,8 @@ type Deployed struct {
 	Keys         []SigningKey
 }
 
-// recorded is what the last successful deploy had for one property, all PEM: a certificate, or the public half of a signing key.
+// recorded is what the last successful deploy had for one property, all PEM: a certificate, or the public half of a
+// signing key.
 type recorded struct {
 	CA          string `json:"ca,omitempty"`
 	Certificate string `json:"certificate,omitempty"`
@@ -72,10 +73,10 @@ func (d Deployed) Keep(record string) error {
 	return rootfile.Write(record, append(content, '\n'), 0o600)
 }
 
-// CheckRotation refuses certificates and keys for which a step of a rotation was left out. During a deploy some VMs have the new
-// certificates and some those of the last deploy. Each must trust the other's: the new certificate is signed by a CA that was trusted
-// before, and the CA of the previous certificate is still trusted. The same is true of tokens and their public keys. Without a record
-// there was no deploy. The error lists every problem.
+// CheckRotation refuses certificates and keys for which a step of a rotation was left out. During a deploy some VMs
+// have the new certificates and some those of the last deploy. Each must trust the other's: the new certificate is
+// signed by a CA that was trusted before, and the CA of the previous certificate is still trusted. The same is true of
+// tokens and their public keys. Without a record there was no deploy. The error lists every problem.
 func (d Deployed) CheckRotation(record string, now time.Time) error {
 	content, err := rootfile.Read(record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +111,8 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 	return errors.Join(problems...)
 }
 
-// checkOverlap compares one certificate with that of the last deploy. Where all is expired there is no connection to preserve.
+// checkOverlap compares one certificate with that of the last deploy. Where all is expired there is no connection to
+// preserve.
 func checkOverlap(c Certificate, last recorded, now time.Time) error {
 	oldBundle, oldChain, err := last.parse()
 	if err != nil {
@@ -126,11 +128,19 @@ func checkOverlap(c Certificate, last recorded, now time.Time) error {
 	switch {
 	// What a CA signs is only used by those who ask it to sign.
 	case c.Usage != UsageCA && !chainsTo(chain, oldBundle, now):
-		return fmt.Errorf("property %s, file %s: the certificate %s is signed by a CA that the last deploy did not trust, so VMs that are not updated yet would refuse it: "+
-			"first deploy with both CAs in %s.ca and the previous certificate; %s", c.Property, c.Certificate, describe(chain[0]), c.Property, rotationHelp)
+		return fmt.Errorf(
+			"property %s, file %s: the certificate %s is signed by a CA that the last deploy did not trust, so VMs "+
+				"that are not updated yet would refuse it: first deploy with both CAs in %s.ca and the previous "+
+				"certificate; %s",
+			c.Property, c.Certificate, describe(chain[0]), c.Property, rotationHelp,
+		)
 	case !chainsTo(oldChain, bundle, now):
-		return fmt.Errorf("property %s, file %s: the CA that signed the certificate of the last deploy, %s, is missing, so this VM would refuse VMs that are not updated yet: "+
-			"first deploy with both CAs in %s.ca and the new certificate; %s", c.Property, c.CA, describe(oldChain[0]), c.Property, rotationHelp)
+		return fmt.Errorf(
+			"property %s, file %s: the CA that signed the certificate of the last deploy, %s, is missing, so this VM "+
+				"would refuse VMs that are not updated yet: first deploy with both CAs in %s.ca and the new "+
+				"certificate; %s",
+			c.Property, c.CA, describe(oldChain[0]), c.Property, rotationHelp,
+		)
 	}
 	return nil
 }
@@ -160,22 +170,34 @@ func (k SigningKey) checkOverlap(last recorded) error {
 	}
 	switch {
 	case !containsKey(public, signer):
-		return fmt.Errorf("property %s: public_keys lacks the public key of private_key, so no token would be valid: add it", k.Property)
+		return fmt.Errorf(
+			"property %s: public_keys lacks the public key of private_key, so no token would be valid: add it",
+			k.Property,
+		)
 	case !containsKey(last.PublicKeys, signer):
-		return fmt.Errorf("property %s: private_key is not among the public_keys of the last deploy, so VMs that are not updated yet would refuse new tokens: "+
-			"first deploy with its public key in public_keys and the previous private_key; %s", k.Property, rotationHelp)
+		return fmt.Errorf(
+			"property %s: private_key is not among the public_keys of the last deploy, so VMs that are not updated "+
+				"yet would refuse new tokens: first deploy with its public key in public_keys and the previous "+
+				"private_key; %s",
+			k.Property, rotationHelp,
+		)
 	case !containsKey(public, last.Signer):
-		return fmt.Errorf("property %s: public_keys lacks the public key of the private_key of the last deploy, so tokens that are in use would be invalid: "+
-			"first deploy with both public keys and the new private_key; %s", k.Property, rotationHelp)
+		return fmt.Errorf(
+			"property %s: public_keys lacks the public key of the private_key of the last deploy, so tokens that are "+
+				"in use would be invalid: first deploy with both public keys and the new private_key; %s",
+			k.Property, rotationHelp,
+		)
 	}
 	return nil
 }
 
-// containsKey reports whether one of several public keys is this one. CredHub and the CLI write them in the form of PKIX.
+// containsKey reports whether one of several public keys is this one. CredHub and the CLI write them in the form of
+// PKIX.
 func containsKey(keys, wanted string) bool {
 	one, _ := pem.Decode([]byte(wanted))
 	blocks, err := decode([]byte(keys), "a public key")
-	return err == nil && one != nil && slices.ContainsFunc(blocks, func(b *pem.Block) bool { return bytes.Equal(b.Bytes, one.Bytes) })
+	return err == nil && one != nil &&
+		slices.ContainsFunc(blocks, func(b *pem.Block) bool { return bytes.Equal(b.Bytes, one.Bytes) })
 }
 
 func (r recorded) parse() (ca, certificate []*x509.Certificate, err error) {
@@ -210,5 +232,7 @@ func SignedBy(certificate *x509.Certificate, bundle string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("file %s: %w", bundle, err)
 	}
-	return slices.ContainsFunc(authorities, func(ca *x509.Certificate) bool { return certificate.CheckSignatureFrom(ca) == nil }), nil
+	return slices.ContainsFunc(
+		authorities, func(ca *x509.Certificate) bool { return certificate.CheckSignatureFrom(ca) == nil },
+	), nil
 }

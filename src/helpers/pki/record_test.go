@@ -13,12 +13,15 @@ import (
 func TestRotation(t *testing.T) {
 	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
 	expired := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
-	old, renewed, next, late := issue(t, "api", first, server), issue(t, "api", first, server), issue(t, "api", second, server), issue(t, "api", expired, server)
+	old, renewed, next, late := issue(
+		t, "api", first, server,
+	), issue(t, "api", first, server), issue(t, "api", second, server), issue(t, "api", expired, server)
 	type deploy struct {
 		bundle []*pair
 		leaf   *pair
 	}
-	const notTrusted, noLongerTrusted = "a CA that the last deploy did not trust", "the CA that signed the certificate of the last deploy"
+	const notTrusted, noLongerTrusted = "a CA that the last deploy did not trust", "the CA that signed the " +
+		"certificate of the last deploy"
 	for name, test := range map[string]struct {
 		deploys []deploy
 		want    string // of the last deploy; the others pass
@@ -37,15 +40,24 @@ func TestRotation(t *testing.T) {
 			record := filepath.Join(dir, "store", "certificates.json")
 			for i, d := range test.deploys {
 				list := []Certificate{
-					{Property: "tls.x", CA: write(t, dir, "ca.pem", certificates(d.bundle...)), Certificate: write(t, dir, "certificate.pem", certificates(d.leaf))},
-					{Property: "tls.bundle", Certificate: write(t, dir, "bundle.pem", certificates(d.bundle...)), Usage: UsageCA},
+					{
+						Property:    "tls.x",
+						CA:          write(t, dir, "ca.pem", certificates(d.bundle...)),
+						Certificate: write(t, dir, "certificate.pem", certificates(d.leaf)),
+					},
+					{
+						Property:    "tls.bundle",
+						Certificate: write(t, dir, "bundle.pem", certificates(d.bundle...)),
+						Usage:       UsageCA,
+					},
 				}
 				err := (Deployed{Certificates: list}).CheckRotation(record, now)
 				if i == len(test.deploys)-1 && test.want != "" {
 					if err == nil {
 						t.Fatal("not refused")
 					}
-					for _, part := range []string{test.want, "property tls.x, file " + dir, "first deploy with both CAs in tls.x.ca", "docs/operations.md", record} {
+					for _, part := range []string{test.want, "property tls.x, file " + dir, "first deploy with both " +
+						"CAs in tls.x.ca", "docs/operations.md", record} {
 						if !strings.Contains(err.Error(), part) {
 							t.Errorf("%v\nwant %q", err, part)
 						}
@@ -63,15 +75,21 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestRotationOfSigningCA: a Director may already use the new CA to sign in the first deploy, in which all begin to trust it.
+// TestRotationOfSigningCA: a Director may already use the new CA to sign in the first deploy, in which all begin to
+// trust it.
 func TestRotationOfSigningCA(t *testing.T) {
 	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
 	dir := t.TempDir()
 	record := filepath.Join(dir, "certificates.json")
 	deployed := func(signer *pair, bundle ...*pair) Deployed {
-		return Deployed{Certificates: []Certificate{{
-			Property: "tls.kubelet_ca", Usage: UsageCA, CA: write(t, dir, "ca.pem", certificates(bundle...)), Certificate: write(t, dir, "certificate.pem", certificates(signer)),
-		}}}
+		return Deployed{Certificates: []Certificate{
+			{
+				Property:    "tls.kubelet_ca",
+				Usage:       UsageCA,
+				CA:          write(t, dir, "ca.pem", certificates(bundle...)),
+				Certificate: write(t, dir, "certificate.pem", certificates(signer)),
+			},
+		}}
 	}
 	if err := deployed(first, first).Keep(record); err != nil {
 		t.Fatal(err)
@@ -81,7 +99,8 @@ func TestRotationOfSigningCA(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := deployed(second, second).CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), "the CA that signed the certificate of the last deploy") {
+	if err := deployed(second, second).CheckRotation(record, now); err == nil ||
+		!strings.Contains(err.Error(), "the CA that signed the certificate of the last deploy") {
 		t.Errorf("the old CA is removed in the first deploy: %v", err)
 	}
 }
@@ -90,12 +109,19 @@ func TestDamagedRecord(t *testing.T) {
 	root := issue(t, "root", nil, ca)
 	dir := t.TempDir()
 	record := filepath.Join(dir, "certificates.json")
-	list := []Certificate{{Property: "tls.x", CA: write(t, dir, "ca.pem", certificates(root)), Certificate: write(t, dir, "certificate.pem", certificates(root))}}
+	list := []Certificate{
+		{
+			Property:    "tls.x",
+			CA:          write(t, dir, "ca.pem", certificates(root)),
+			Certificate: write(t, dir, "certificate.pem", certificates(root)),
+		},
+	}
 	for content, want := range map[string]string{"{": record, `{"tls.x": {"ca": "", "certificate": ""}}`: "tls.x: ca of the last deploy"} {
 		if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := (Deployed{Certificates: list}).CheckRotation(record, now); err == nil || !strings.Contains(err.Error(), want) {
+		if err := (Deployed{Certificates: list}).CheckRotation(record, now); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", content, err, want)
 		}
 	}
@@ -130,10 +156,19 @@ func TestRotationOfSigningKey(t *testing.T) {
 					}
 					public.WriteString(block("PUBLIC KEY", der))
 				}
-				deployed := Deployed{Keys: []SigningKey{{"service_account", write(t, dir, "key.pem", keyPEM(t, d.private.key)), write(t, dir, "public.pem", public.String())}}}
+				deployed := Deployed{
+					Keys: []SigningKey{
+						{
+							"service_account",
+							write(t, dir, "key.pem", keyPEM(t, d.private.key)),
+							write(t, dir, "public.pem", public.String()),
+						},
+					},
+				}
 				err := deployed.CheckRotation(record, now)
 				if i == len(test.deploys)-1 && test.want != "" {
-					if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "property service_account") {
+					if err == nil || !strings.Contains(err.Error(), test.want) ||
+						!strings.Contains(err.Error(), "property service_account") {
 						t.Errorf("got %v, want %q", err, test.want)
 					}
 					return

@@ -25,9 +25,10 @@ func (b *Backoff) Next() time.Duration {
 }
 
 // Spread spaces the attempts of machines that share a quota and cannot coordinate. The time since the first attempt is
-// divided into spans, each of which ends Growth times later than the one before. A machine chooses a random position once and
-// makes one attempt at that position of every span. So many machines keep asking evenly for as long as the quota needs
-// to serve them, those that have not been served stay evenly spread, and each machine asks only once per span.
+// divided into spans, each of which ends Growth times later than the one before. A machine chooses a random position
+// once and makes one attempt at that position of every span. So many machines keep asking evenly for as long as the
+// quota needs to serve them, those that have not been served stay evenly spread, and each machine asks only once per
+// span.
 type Spread struct {
 	// First is the length of the first span.
 	First time.Duration
@@ -38,7 +39,8 @@ type Spread struct {
 	position float64       // in every span: 0 is its start, 1 its end
 }
 
-// Next returns the pause before the next attempt, given the time since the first one. Spans that have passed are skipped.
+// Next returns the pause before the next attempt, given the time since the first one. Spans that have passed are
+// skipped.
 func (s *Spread) Next(elapsed time.Duration) time.Duration {
 	if s.end == 0 {
 		s.position = rand.Float64()

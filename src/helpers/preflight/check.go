@@ -75,7 +75,9 @@ func ValidateOverrides(overrides map[string]Severity, checks []Check) error {
 		switch overrides[id] {
 		case Fail, Warn, Off:
 		default:
-			problems = append(problems, fmt.Sprintf("check %q is set to %q; allowed are fail, warn and off", id, overrides[id]))
+			problems = append(
+				problems, fmt.Sprintf("check %q is set to %q; allowed are fail, warn and off", id, overrides[id]),
+			)
 		}
 	}
 	if len(problems) == 0 {

@@ -47,14 +47,15 @@ type Config struct {
 
 	// InstanceProfile is the name of the instance profile that machines with this role must have; empty: any.
 	InstanceProfile string `json:"instance_profile,omitempty"`
-	// JoinRoles are roles that control machines accept of nodes that join, in addition to those with the names of instance profiles; nil if
-	// nodes do not join with their role.
+	// JoinRoles are roles that control machines accept of nodes that join, in addition to those with the names of
+	// instance profiles; nil if nodes do not join with their role.
 	JoinRoles []string `json:"join_roles,omitempty"`
 	// ConfigureCloudRoutes: the cloud controller manager writes pod routes into the cloud's route table.
 	ConfigureCloudRoutes bool `json:"configure_cloud_routes,omitempty"`
 	// UnencapsulatedPodNetwork: packets leave machines with pod addresses, so the cloud must not filter by address.
 	UnencapsulatedPodNetwork bool `json:"unencapsulated_pod_network,omitempty"`
-	// PodNetwork has the addresses of pods (10.244.0.0/16), if packets leave machines with them, for one of the two reasons above.
+	// PodNetwork has the addresses of pods (10.244.0.0/16), if packets leave machines with them, for one of the two
+	// reasons above.
 	PodNetwork string `json:"pod_network,omitempty"`
 	// Storage: the EBS CSI driver creates and attaches volumes with the role of control machines.
 	Storage bool `json:"storage,omitempty"`
@@ -62,15 +63,16 @@ type Config struct {
 	StorageZones []string `json:"storage_zones,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
-	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once the
-	// kubelet has joined; empty: none. The file may be absent.
+	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
+	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`
 
 	// Thorough also makes the calls that a deployment must avoid; set by a flag, not by the file.
 	Thorough bool `json:"-"`
 }
 
-// ReadConfig loads and validates a Config. Unknown keys are errors. Errors name the file and list everything wrong in it.
+// ReadConfig loads and validates a Config. Unknown keys are errors. Errors name the file and list everything wrong in
+// it.
 func ReadConfig(path string) (Config, error) {
 	config := defaults()
 	if err := strictjson.ReadFile(path, &config); err != nil {
@@ -111,7 +113,13 @@ func (c Config) validate() error {
 		problems = append(problems, "cluster is empty; set the property cluster.name")
 	}
 	if pods, err := netip.ParsePrefix(c.PodNetwork); c.PodNetwork != "" && (err != nil || !pods.Addr().Is4()) {
-		problems = append(problems, fmt.Sprintf("pod_network %q is not an IPv4 network such as 10.244.0.0/16; set the property cluster.pod_cidr", c.PodNetwork))
+		problems = append(
+			problems,
+			fmt.Sprintf(
+				"pod_network %q is not an IPv4 network such as 10.244.0.0/16; set the property cluster.pod_cidr",
+				c.PodNetwork,
+			),
+		)
 	}
 	if c.RetryWindow < 0 {
 		problems = append(problems, fmt.Sprintf("retry_window %s is negative", c.RetryWindow))

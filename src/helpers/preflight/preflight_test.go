@@ -49,7 +49,13 @@ func TestGrade(t *testing.T) {
 }
 
 func TestReportOrder(t *testing.T) {
-	results := []Result{{Check: "a", Status: Passed}, {Check: "b", Status: Warned}, {Check: "c", Status: Failed}, {Check: "d", Status: Skipped}, {Check: "e", Status: Failed}}
+	results := []Result{
+		{Check: "a", Status: Passed},
+		{Check: "b", Status: Warned},
+		{Check: "c", Status: Failed},
+		{Check: "d", Status: Skipped},
+		{Check: "e", Status: Failed},
+	}
 	r := NewReport(Config{}, results, time.Now(), time.Second)
 	var order []string
 	for _, result := range r.Results {
@@ -64,8 +70,21 @@ func TestReportOrder(t *testing.T) {
 }
 
 func TestJSONSchema(t *testing.T) {
-	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{{Check: "id", Title: "t", Status: Failed,
-		Findings: []Finding{{Resource: "r", Wanted: "w", Found: "f", Why: "y", Fix: []Fix{{"t", []string{"a && b <c>"}}}}}}}, time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)), 1500*time.Millisecond)
+	r := NewReport(
+		Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce},
+		[]Result{
+			{
+				Check:  "id",
+				Title:  "t",
+				Status: Failed,
+				Findings: []Finding{
+					{Resource: "r", Wanted: "w", Found: "f", Why: "y", Fix: []Fix{{"t", []string{"a && b <c>"}}}},
+				},
+			},
+		},
+		time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600)),
+		1500*time.Millisecond,
+	)
 	var b bytes.Buffer
 	if err := r.WriteJSON(&b); err != nil {
 		t.Fatal(err)
@@ -74,9 +93,14 @@ func TestJSONSchema(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	_ = json.Unmarshal([]byte(`{"schema_version": 3, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
+	_ = json.Unmarshal(
+		[]byte(
+			`{"schema_version": 3, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
 		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
-		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`), &want)
+		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`,
+		),
+		&want,
+	)
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%s", b.String())
 	}
@@ -88,7 +112,20 @@ func TestJSONSchema(t *testing.T) {
 func TestTextGolden(t *testing.T) {
 	r := NewReport(Config{Provider: "aws", Cluster: "prod", Role: Worker, Mode: ModeEnforce}, []Result{
 		{Check: "first", Title: "all is well", Status: Passed, Note: "seen"},
-		{Check: "second-check", Title: "it is tagged", Status: Failed, Findings: []Finding{{Resource: "i-1", Wanted: "w", Found: "f", Why: "y.", Fix: []Fix{{"run", []string{"aws fix"}}, {Text: "or set it"}}}}},
+		{
+			Check:  "second-check",
+			Title:  "it is tagged",
+			Status: Failed,
+			Findings: []Finding{
+				{
+					Resource: "i-1",
+					Wanted:   "w",
+					Found:    "f",
+					Why:      "y.",
+					Fix:      []Fix{{"run", []string{"aws fix"}}, {Text: "or set it"}},
+				},
+			},
+		},
 	}, time.Now(), 1200*time.Millisecond)
 	r.Machine = "i-1"
 	var b bytes.Buffer
@@ -116,16 +153,27 @@ FAIL second-check: i-1
 	if !strings.HasPrefix(b.String(), "cloud-preflight: 1 check failed for cluster \"prod\" on worker:\n") {
 		t.Errorf("machine with an unknown id: %s", b.String())
 	}
-	r.Results = append(r.Results, Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
-		Result{Check: "fourth", Title: "t", Status: Warned, Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []Fix{{Text: "x"}}}}})
+	r.Results = append(
+		r.Results,
+		Result{Check: "third", Title: "t", Status: Skipped, Note: strings.Repeat("é", 200)},
+		Result{
+			Check:    "fourth",
+			Title:    "t",
+			Status:   Warned,
+			Findings: []Finding{{Resource: "i-2", Found: "two", Fix: []Fix{{Text: "x"}}}},
+		},
+	)
 	b.Reset()
 	Printer{Short: true}.Table(&b, r)
-	if out := b.String(); strings.Contains(out, "first") || !strings.Contains(out, "  pass  1 check\n") || !strings.Contains(out, "é…\n") {
+	if out := b.String(); strings.Contains(out, "first") || !strings.Contains(out, "  pass  1 check\n") ||
+		!strings.Contains(out, "é…\n") {
 		t.Errorf("the short table:\n%s", out)
 	}
 	b.Reset()
 	Printer{}.Findings(&b, r)
-	if out := b.String(); !strings.HasPrefix(out, "WARN fourth: i-2 (found: two; details are in the report)\ncloud-preflight: 1 check failed") {
+	if out := b.String(); !strings.HasPrefix(
+		out, "WARN fourth: i-2 (found: two; details are in the report)\ncloud-preflight: 1 check failed",
+	) {
 		t.Errorf("the warning is not brief:\n%s", out)
 	}
 	b.Reset()
@@ -136,12 +184,25 @@ FAIL second-check: i-1
 }
 
 func TestRedact(t *testing.T) {
-	r := NewReport(Config{}, []Result{{Note: "the secret-key-123", Findings: []Finding{{Found: "secret-key-123!", Fix: []Fix{{"secret-key-123", []string{"secret-key-123"}}}}}}}, time.Now(), 0)
+	r := NewReport(
+		Config{},
+		[]Result{
+			{
+				Note: "the secret-key-123",
+				Findings: []Finding{
+					{Found: "secret-key-123!", Fix: []Fix{{"secret-key-123", []string{"secret-key-123"}}}},
+				},
+			},
+		},
+		time.Now(),
+		0,
+	)
 	r.Explanations = []Explanation{{Lines: []string{"secret-key-123"}}}
 	r.Redact("secret-key-123", "", "e")
 	var b bytes.Buffer
 	_ = r.WriteJSON(&b)
-	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 5 || !strings.Contains(b.String(), "the [redacted]") {
+	if strings.Contains(b.String(), "secret-key") || strings.Count(b.String(), "[redacted]") != 5 ||
+		!strings.Contains(b.String(), "the [redacted]") {
 		t.Errorf("%s", b.String())
 	}
 }
@@ -193,7 +254,8 @@ func TestSpread(t *testing.T) {
 	for _, c := range []struct{ elapsed, want time.Duration }{
 		{first, at(10*time.Second, 5*time.Second) - first},
 		{14999 * time.Millisecond, at(15*time.Second, 7500*time.Millisecond) - 14999*time.Millisecond},
-		{100 * time.Second, max(0, at(75937500*time.Microsecond, 37968750*time.Microsecond)-100*time.Second)}, // spans that have passed are left out
+		// spans that have passed are left out
+		{100 * time.Second, max(0, at(75937500*time.Microsecond, 37968750*time.Microsecond)-100*time.Second)},
 	} {
 		if d := s.Next(c.elapsed); (d - c.want).Abs() > time.Microsecond {
 			t.Errorf("after %v the pause is %v, want %v", c.elapsed, d, c.want)
@@ -201,8 +263,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// crowd simulates machines that ask a token bucket until each has been served. It returns when the last one was served and the
-// total number of attempts.
+// crowd simulates machines that ask a token bucket until each has been served. It returns when the last one was served
+// and the total number of attempts.
 func crowd(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
 	type attempt struct {
 		at      time.Duration
@@ -235,7 +297,10 @@ func TestCrowd(t *testing.T) {
 	for _, machines := range []int{600, 1000} {
 		bound := time.Duration(float64(machines-burst) / rate * float64(time.Second))
 		last, asked := crowd(machines, burst, rate, Spread{First: 20 * time.Second, Growth: 1.15})
-		t.Logf("%d machines: %.2f of the bound of %v, %.1f calls each", machines, last.Seconds()/bound.Seconds(), bound, float64(asked)/float64(machines))
+		t.Logf(
+			"%d machines: %.2f of the bound of %v, %.1f calls each", machines, last.Seconds()/bound.Seconds(), bound,
+			float64(asked)/float64(machines),
+		)
 		if last > bound*115/100 { // the length of one span
 			t.Errorf("%d machines need %v, the bucket %v", machines, last, bound)
 		}
@@ -246,7 +311,11 @@ func TestCrowd(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	f.Add([]byte(`{"provider": "aws", "cluster": "prod", "role": "worker", "mode": "warn", "retry_window": "1m", "checks": {"a": "off"}}`))
+	f.Add(
+		[]byte(
+			`{"provider": "aws", "cluster": "prod", "role": "worker", "mode": "warn", "retry_window": "1m", "checks": {"a": "off"}}`,
+		),
+	)
 	f.Add([]byte(`{"retry_window": "9999999h"}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if c, err := ParseConfig(content); err == nil && (c.RetryWindow < 0 || c.Role != Control && c.Role != Worker) {

@@ -11,8 +11,8 @@ import (
 	"kubernetes-release/node"
 )
 
-// SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its meaning,
-// not when one is added.
+// SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its
+// meaning, not when one is added.
 const SchemaVersion = 3
 
 // Status is the result of one check.
@@ -33,8 +33,8 @@ const (
 type Fix struct {
 	// Text says what the commands do, or, if there are none, what to do.
 	Text string `json:"text"`
-	// Commands are complete lines for a shell, in order. Values that only the operator knows are set first, by lines such as
-	// cidr=CIDR_BLOCK whose value is to be replaced.
+	// Commands are complete lines for a shell, in order. Values that only the operator knows are set first, by lines
+	// such as cidr=CIDR_BLOCK whose value is to be replaced.
 	Commands []string `json:"commands,omitempty"`
 }
 
@@ -46,8 +46,8 @@ type Finding struct {
 	Found    string `json:"found"`
 	// Why says in one sentence what will not work.
 	Why string `json:"why"`
-	// Fix lists what resolves the problem. The first entry does so on the running system; the texts of the others say when they
-	// are to be used.
+	// Fix lists what resolves the problem. The first entry does so on the running system; the texts of the others say
+	// when they are to be used.
 	Fix []Fix `json:"fix"`
 	// Advisory findings only warn, unless the operator has overridden the check's severity.
 	Advisory bool `json:"-"`
@@ -137,12 +137,19 @@ func (c Config) Grade(check Check, outcome Outcome) (result Result, ok bool) {
 	return result, true
 }
 
-// NewReport returns the report of the given results: first those that failed, then warnings, then skipped checks, then the
-// rest, each in the order in which the provider lists its checks, which is the order of importance.
+// NewReport returns the report of the given results: first those that failed, then warnings, then skipped checks, then
+// the rest, each in the order in which the provider lists its checks, which is the order of importance.
 func NewReport(c Config, results []Result, started time.Time, took time.Duration) *Report {
 	r := &Report{
-		SchemaVersion: SchemaVersion, Provider: c.Provider, Cluster: c.Cluster, Role: c.Role, Mode: c.Mode,
-		Verdict: VerdictPassed, Started: started.UTC(), Milliseconds: took.Milliseconds(), Results: append([]Result{}, results...),
+		SchemaVersion: SchemaVersion,
+		Provider:      c.Provider,
+		Cluster:       c.Cluster,
+		Role:          c.Role,
+		Mode:          c.Mode,
+		Verdict:       VerdictPassed,
+		Started:       started.UTC(),
+		Milliseconds:  took.Milliseconds(),
+		Results:       append([]Result{}, results...),
 	}
 	rank := map[Status]int{Failed: 0, Warned: 1, Skipped: 2, Passed: 3}
 	sort.SliceStable(r.Results, func(i, j int) bool { return rank[r.Results[i].Status] < rank[r.Results[j].Status] })

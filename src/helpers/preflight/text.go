@@ -126,14 +126,24 @@ func plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Findings writes every finding in full; if there are failures, warnings get one line each. Failures come last, the most
-// important one first, because a Director shows the end of what a script wrote. Without findings nothing is written.
+// Findings writes every finding in full; if there are failures, warnings get one line each. Failures come last, the
+// most important one first, because a Director shows the end of what a script wrote. Without findings nothing is
+// written.
 func (p Printer) Findings(w io.Writer, r *Report) {
 	shown := map[string]string{}
 	for _, status := range []Status{Warned, Failed} {
 		if n := r.Count(status); n > 0 && status == Failed {
 			machine := strings.TrimSpace(string(r.Role) + " " + r.Machine) // the id may be unknown
-			fmt.Fprintf(w, "%s\n", p.paint(bold, fmt.Sprintf("cloud-preflight: %s failed for cluster %q on %s:", plural(n, "check"), r.Cluster, machine)))
+			fmt.Fprintf(
+				w,
+				"%s\n",
+				p.paint(
+					bold,
+					fmt.Sprintf(
+						"cloud-preflight: %s failed for cluster %q on %s:", plural(n, "check"), r.Cluster, machine,
+					),
+				),
+			)
 		}
 		for _, result := range r.Results {
 			switch {
@@ -150,12 +160,15 @@ func (p Printer) Findings(w io.Writer, r *Report) {
 // brief writes one line per finding.
 func (p Printer) brief(w io.Writer, r Result) {
 	for _, f := range r.Findings {
-		fmt.Fprintf(w, "%s %s: %s (found: %s; details are in the report)\n", p.paint(yellow, "WARN"), r.Check, f.Resource, f.Found)
+		fmt.Fprintf(
+			w, "%s %s: %s (found: %s; details are in the report)\n", p.paint(yellow, "WARN"), r.Check, f.Resource,
+			f.Found,
+		)
 	}
 }
 
-// findings writes the findings of one check in full. Commands that are already shown are not repeated: shown maps them to the
-// check whose finding has them.
+// findings writes the findings of one check in full. Commands that are already shown are not repeated: shown maps them
+// to the check whose finding has them.
 func (p Printer) findings(w io.Writer, r Result, shown map[string]string) {
 	for _, f := range r.Findings {
 		label := strings.ToUpper(string(r.Status))

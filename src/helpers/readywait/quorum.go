@@ -12,8 +12,8 @@ import (
 const (
 	// dialTimeout limits one connection to a member, with the lookup of its name.
 	dialTimeout = 2 * time.Second
-	// maxRoundsWithoutQuorum is how many consecutive rounds most members must be unreachable before a wait ends, and interval
-	// the minimum time between two of them.
+	// maxRoundsWithoutQuorum is how many consecutive rounds most members must be unreachable before a wait ends, and
+	// interval the minimum time between two of them.
 	maxRoundsWithoutQuorum = 3
 )
 
@@ -26,15 +26,17 @@ type NoQuorumError struct {
 }
 
 func (e *NoQuorumError) Error() string {
-	return fmt.Sprintf("%d of %d etcd members answer, too few for a quorum. Last problem: %v", e.Answering, e.Members, e.Problem)
+	return fmt.Sprintf(
+		"%d of %d etcd members answer, too few for a quorum. Last problem: %v", e.Answering, e.Members, e.Problem,
+	)
 }
 
 // Unwrap returns the last problem.
 func (e *NoQuorumError) Unwrap() error { return e.Problem }
 
-// UnlessNoQuorum wraps a check of package poll: it ends with a *NoQuorumError when the check fails and half or more of the members,
-// HOST:PORT at which etcd's members listen for each other, accept no connections for some time. Without members it returns
-// the check itself.
+// UnlessNoQuorum wraps a check of package poll: it ends with a *NoQuorumError when the check fails and half or more of
+// the members, HOST:PORT at which etcd's members listen for each other, accept no connections for some time. Without
+// members it returns the check itself.
 func UnlessNoQuorum(members []string, check func(context.Context) error) func(context.Context) error {
 	if len(members) == 0 {
 		return check

@@ -1,8 +1,9 @@
-// Package readywait holds a deploy back until a job serves. BOSH updates the next VM when post-start exits, so post-start
-// must not succeed too early: one update after the other would take away etcd's quorum or all API servers.
+// Package readywait holds a deploy back until a job serves. BOSH updates the next VM when post-start exits, so
+// post-start must not succeed too early: one update after the other would take away etcd's quorum or all API servers.
 //
-// There is one exception. While most of etcd's members do not run, as when the first VM of a new cluster starts, no quorum
-// is possible and the job cannot become ready. Then post-start must succeed, so that the deploy creates the other VMs.
+// There is one exception. While most of etcd's members do not run, as when the first VM of a new cluster starts, no
+// quorum is possible and the job cannot become ready. Then post-start must succeed, so that the deploy creates the
+// other VMs.
 package readywait
 
 import (
@@ -36,8 +37,8 @@ type Options struct {
 	Timeout time.Duration
 }
 
-// Wait runs the check every second until it succeeds, and writes progress to output. It returns nil as well when no quorum
-// of etcd is possible, and an error with the last problem when the timeout has passed.
+// Wait runs the check every second until it succeeds, and writes progress to output. It returns nil as well when no
+// quorum of etcd is possible, and an error with the last problem when the timeout has passed.
 func Wait(ctx context.Context, options Options, output io.Writer) error {
 	started := time.Now()
 	say := func(format string, arguments ...any) { _, _ = fmt.Fprintf(output, format+"\n", arguments...) }

@@ -47,7 +47,12 @@ func members(t *testing.T, up, down int) []string {
 
 // failing returns a check that fails so many times and then succeeds.
 func failing(t *testing.T, times int) string {
-	return program(t, fmt.Sprintf("cd %q; echo >> runs; [ $(wc -l < runs) -gt %d ] || { echo not yet; exit 1; }\n", t.TempDir(), times))
+	return program(
+		t,
+		fmt.Sprintf(
+			"cd %q; echo >> runs; [ $(wc -l < runs) -gt %d ] || { echo not yet; exit 1; }\n", t.TempDir(), times,
+		),
+	)
 }
 
 func TestWaitsUntilTheCheckSucceeds(t *testing.T) {
@@ -72,7 +77,15 @@ func TestGivesUpWhileNoQuorumIsPossible(t *testing.T) {
 	t.Parallel()
 	for _, count := range []struct{ up, down int }{{0, 3}, {1, 2}, {1, 1}, {2, 2}} {
 		var output bytes.Buffer
-		err := Wait(t.Context(), Options{Check: program(t, "echo broken; exit 1"), Members: members(t, count.up, count.down), Timeout: time.Minute}, &output)
+		err := Wait(
+			t.Context(),
+			Options{
+				Check:   program(t, "echo broken; exit 1"),
+				Members: members(t, count.up, count.down),
+				Timeout: time.Minute,
+			},
+			&output,
+		)
 		if err != nil {
 			t.Errorf("%v: %v", count, err)
 		}
@@ -134,10 +147,13 @@ func TestFailsAfterTheTimeoutWithTheLastProblem(t *testing.T) {
 		check string
 		want  []string
 	}{
-		"output": {program(t, "echo connection refused >&2; exit 1"), []string{"connection refused", "2 of 3 etcd members"}},
-		"none":   {program(t, "exit 7"), []string{"exit status 7"}},
-		"alone":  {program(t, "echo broken; exit 1"), []string{"broken", "0 of 1 etcd members"}},
-		"hangs":  {program(t, "sleep 60"), []string{"killed"}},
+		"output": {
+			program(t, "echo connection refused >&2; exit 1"),
+			[]string{"connection refused", "2 of 3 etcd members"},
+		},
+		"none":  {program(t, "exit 7"), []string{"exit status 7"}},
+		"alone": {program(t, "echo broken; exit 1"), []string{"broken", "0 of 1 etcd members"}},
+		"hangs": {program(t, "sleep 60"), []string{"killed"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -147,7 +163,9 @@ func TestFailsAfterTheTimeoutWithTheLastProblem(t *testing.T) {
 			if name == "alone" { // for longer than it takes to give up
 				addresses, timeout = members(t, 0, 1), 5*time.Second
 			}
-			err := Wait(t.Context(), Options{Check: test.check, Members: addresses, Timeout: timeout}, new(bytes.Buffer))
+			err := Wait(
+				t.Context(), Options{Check: test.check, Members: addresses, Timeout: timeout}, new(bytes.Buffer),
+			)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > 20*time.Second {
 				t.Fatalf("got %v after %s; want the timeout", err, time.Since(started))
 			}
@@ -162,7 +180,9 @@ func TestFailsAfterTheTimeoutWithTheLastProblem(t *testing.T) {
 
 func TestNamesAMissingCheck(t *testing.T) {
 	t.Parallel()
-	err := Wait(t.Context(), Options{Check: filepath.Join(t.TempDir(), "absent"), Timeout: time.Second}, new(bytes.Buffer))
+	err := Wait(
+		t.Context(), Options{Check: filepath.Join(t.TempDir(), "absent"), Timeout: time.Second}, new(bytes.Buffer),
+	)
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "absent") {
 		t.Errorf("got %v; want the missing program", err)
 	}
@@ -172,7 +192,10 @@ func TestStopsWithItsContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(500*time.Millisecond, cancel)
-	err := Wait(ctx, Options{Check: program(t, "echo waiting; exit 1"), Members: members(t, 0, 3), Timeout: time.Minute}, new(bytes.Buffer))
+	err := Wait(
+		ctx, Options{Check: program(t, "echo waiting; exit 1"), Members: members(t, 0, 3), Timeout: time.Minute},
+		new(bytes.Buffer),
+	)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v; want the cancellation", err)
 	}

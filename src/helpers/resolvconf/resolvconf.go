@@ -1,7 +1,9 @@
-// Package resolvconf writes the resolver file from which pods get their name servers: CoreDNS, and pods with dnsPolicy Default.
+// Package resolvconf writes the resolver file from which pods get their name servers: CoreDNS, and pods with dnsPolicy
+// Default.
 //
-// The VM's own /etc/resolv.conf is not usable for them. On an Ubuntu Noble stemcell it names 127.0.0.53, which in a pod is the pod
-// itself (CoreDNS stops with a forwarding loop), and bosh-dns adds each link alias as a search domain, which would leak into pods.
+// The VM's own /etc/resolv.conf is not usable for them. On an Ubuntu Noble stemcell it names 127.0.0.53, which in a pod
+// is the pod itself (CoreDNS stops with a forwarding loop), and bosh-dns adds each link alias as a search domain, which
+// would leak into pods.
 package resolvconf
 
 import (
@@ -19,18 +21,20 @@ import (
 	"kubernetes-release/internal/rootfile"
 )
 
-// StemcellStub is where the stemcell's systemd-resolved also listens, for containers: an address of the loopback interface that
-// pods reach (bosh-linux-stemcell-builder, stage bosh_systemd_resolved).
+// StemcellStub is where the stemcell's systemd-resolved also listens, for containers: an address of the loopback
+// interface that pods reach (bosh-linux-stemcell-builder, stage bosh_systemd_resolved).
 var StemcellStub = netip.MustParseAddr("169.254.0.53")
 
 // maxNameservers is the number that the resolver of the C library uses, and kubelet's limit (resolv.conf(5), MAXNS).
 const maxNameservers = 3
 
-// sources are read in this order; the second holds the upstream servers of systemd-resolved where the first names only its stub.
+// sources are read in this order; the second holds the upstream servers of systemd-resolved where the first names only
+// its stub.
 var sources = []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"}
 
-// Write replaces the file at path with the name servers of this VM that pods can reach, without search domains. The VM's own files
-// are read below root; "" is the VM itself. The error names the files that were read when they hold none.
+// Write replaces the file at path with the name servers of this VM that pods can reach, without search domains. The
+// VM's own files are read below root; "" is the VM itself. The error names the files that were read when they hold
+// none.
 func Write(root, path string) error {
 	local, err := localAddresses()
 	if err != nil {
@@ -65,7 +69,8 @@ func localAddresses() ([]netip.Addr, error) {
 	return local, nil
 }
 
-// nameservers chooses the stemcell's stub where the VM has it, else what the first file names that is not the VM's loopback.
+// nameservers chooses the stemcell's stub where the VM has it, else what the first file names that is not the VM's
+// loopback.
 func nameservers(local []netip.Addr, files []string) ([]netip.Addr, error) {
 	if slices.Contains(local, StemcellStub) {
 		return []netip.Addr{StemcellStub}, nil
@@ -80,8 +85,11 @@ func nameservers(local []netip.Addr, files []string) ([]netip.Addr, error) {
 			return servers[:min(len(servers), maxNameservers)], nil
 		}
 	}
-	return nil, fmt.Errorf("no name server that pods can reach: this VM does not have the address %s, and %s name none but loopback addresses",
-		StemcellStub, strings.Join(files, " and "))
+	return nil, fmt.Errorf(
+		"no name server that pods can reach: this VM does not have the address %s, and %s name none but loopback "+
+			"addresses",
+		StemcellStub, strings.Join(files, " and "),
+	)
 }
 
 // read returns the name servers of a file; a missing file has none.

@@ -11,20 +11,56 @@ import (
 
 func TestNameservers(t *testing.T) {
 	vm := netip.MustParseAddr("10.0.16.4")
-	const noble = "# by systemd-resolved\nnameserver 127.0.0.53\noptions edns0 trust-ad\nsearch api.prod.kubernetes.internal bosh\n"
+	const noble = "# by systemd-resolved\nnameserver 127.0.0.53\noptions edns0 trust-ad\nsearch " +
+		"api.prod.kubernetes.internal bosh\n"
 	tests := map[string]struct {
 		local    []netip.Addr
 		files    []string
 		want     []string
 		problems []string
 	}{
-		"Noble stemcell":                 {[]netip.Addr{vm, StemcellStub}, []string{noble}, []string{"169.254.0.53"}, nil},
-		"stub without the extra one":     {[]netip.Addr{vm}, []string{noble, "nameserver 10.0.0.2\nsearch ec2.internal\n"}, []string{"10.0.0.2"}, nil},
-		"plain file":                     {[]netip.Addr{vm}, []string{"nameserver 10.0.0.2\nnameserver 10.0.0.3\n"}, []string{"10.0.0.2", "10.0.0.3"}, nil},
-		"loopback beside others":         {[]netip.Addr{vm}, []string{"nameserver 127.0.0.1\nnameserver 10.0.0.2\n"}, []string{"10.0.0.2"}, nil},
-		"IPv6":                           {[]netip.Addr{vm}, []string{"nameserver ::1\nnameserver fd00::2\n"}, []string{"fd00::2"}, nil},
-		"more than the resolver's three": {[]netip.Addr{vm}, []string{"nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n"}, []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, nil},
-		"nothing reachable":              {[]netip.Addr{vm}, []string{noble, ""}, nil, []string{"169.254.0.53", "file-0 and "}},
+		"Noble stemcell": {
+			[]netip.Addr{vm, StemcellStub},
+			[]string{noble},
+			[]string{"169.254.0.53"},
+			nil,
+		},
+		"stub without the extra one": {
+			[]netip.Addr{vm},
+			[]string{noble, "nameserver 10.0.0.2\nsearch ec2.internal\n"},
+			[]string{"10.0.0.2"},
+			nil,
+		},
+		"plain file": {
+			[]netip.Addr{vm},
+			[]string{"nameserver 10.0.0.2\nnameserver 10.0.0.3\n"},
+			[]string{"10.0.0.2", "10.0.0.3"},
+			nil,
+		},
+		"loopback beside others": {
+			[]netip.Addr{vm},
+			[]string{"nameserver 127.0.0.1\nnameserver 10.0.0.2\n"},
+			[]string{"10.0.0.2"},
+			nil,
+		},
+		"IPv6": {
+			[]netip.Addr{vm},
+			[]string{"nameserver ::1\nnameserver fd00::2\n"},
+			[]string{"fd00::2"},
+			nil,
+		},
+		"more than the resolver's three": {
+			[]netip.Addr{vm},
+			[]string{"nameserver 10.0.0.1\nnameserver 10.0.0.2\nnameserver 10.0.0.3\nnameserver 10.0.0.4\n"},
+			[]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"},
+			nil,
+		},
+		"nothing reachable": {
+			[]netip.Addr{vm},
+			[]string{noble, ""},
+			nil,
+			[]string{"169.254.0.53", "file-0 and "},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +95,10 @@ func TestWriteLeavesNoSearchDomains(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "etc", "resolv.conf"), []byte("search prod.internal\nnameserver 192.0.2.1\noptions ndots:5\n"), 0o600); err != nil {
+	if err := os.WriteFile(
+		filepath.Join(dir, "etc", "resolv.conf"),
+		[]byte("search prod.internal\nnameserver 192.0.2.1\noptions ndots:5\n"), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "kubelet", "resolv.conf")

@@ -1,5 +1,5 @@
-// Package settings refuses changes of settings that a deployed cluster cannot change. It compares them with a record that a successful
-// deploy leaves on the VM.
+// Package settings refuses changes of settings that a deployed cluster cannot change. It compares them with a record
+// that a successful deploy leaves on the VM.
 package settings
 
 import (
@@ -26,8 +26,8 @@ func Load(path string) (Settings, error) {
 	return settings, nil
 }
 
-// Check returns an error that names each setting that differs from the record. Without a record there is no cluster yet. Settings that
-// the record lacks, and those that are gone, are not compared.
+// Check returns an error that names each setting that differs from the record. Without a record there is no cluster
+// yet. Settings that the record lacks, and those that are gone, are not compared.
 func (s Settings) Check(record string) error {
 	content, err := rootfile.Read(record)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -42,8 +42,14 @@ func (s Settings) Check(record string) error {
 	var problems []error
 	for _, name := range slices.Sorted(maps.Keys(s)) {
 		if old, ok := recorded[name]; ok && old != s[name] {
-			problems = append(problems, fmt.Errorf("%s is %q, but the cluster was deployed with %q: it cannot be changed; set it back to %q, or deploy a new cluster",
-				name, s[name], old, old))
+			problems = append(
+				problems,
+				fmt.Errorf(
+					"%s is %q, but the cluster was deployed with %q: it cannot be changed; set it back to %q, or "+
+						"deploy a new cluster",
+					name, s[name], old, old,
+				),
+			)
 		}
 	}
 	if len(problems) > 0 {

@@ -10,7 +10,11 @@ import (
 func TestChangedSettingsAreRefused(t *testing.T) {
 	record := filepath.Join(t.TempDir(), "store", "settings.json")
 	deployed := Settings{"cluster.service_cidr": "10.96.0.0/16", "cluster.pod_cidr": "10.244.0.0/16"}
-	changed := Settings{"cluster.service_cidr": "10.97.0.0/16", "cluster.pod_cidr": "10.244.0.0/16", "cluster.domain": "cluster.local"}
+	changed := Settings{
+		"cluster.service_cidr": "10.97.0.0/16",
+		"cluster.pod_cidr":     "10.244.0.0/16",
+		"cluster.domain":       "cluster.local",
+	}
 	if err := changed.Check(record); err != nil {
 		t.Errorf("refused before the first deploy: %v", err)
 	}

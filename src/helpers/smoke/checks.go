@@ -60,12 +60,17 @@ func (s *suite) checkNodes(ctx context.Context) (string, error) {
 // nodeMetrics are the nodes whose use metrics-server knows.
 var nodeMetrics = schema.GroupVersionResource{Group: "metrics.k8s.io", Version: "v1beta1", Resource: "nodes"}
 
-// checkMetrics waits for the metrics of every node. A kubelet that has just started is asked twice before its node has any.
+// checkMetrics waits for the metrics of every node. A kubelet that has just started is asked twice before its node has
+// any.
 func (s *suite) checkMetrics(ctx context.Context) (string, error) {
 	err := s.eventually(ctx, func() error {
 		list, err := s.dynamic.Resource(nodeMetrics).List(ctx, metav1.ListOptions{})
 		if err != nil {
-			return fmt.Errorf("%w; the condition Available of the APIService v1beta1.metrics.k8s.io has the reason, and the logs of job metrics-server on the control VMs", err)
+			return fmt.Errorf(
+				"%w; the condition Available of the APIService v1beta1.metrics.k8s.io has the reason, and the logs "+
+					"of job metrics-server on the control VMs",
+				err,
+			)
 		}
 		known := map[string]bool{}
 		for _, item := range list.Items {
@@ -78,7 +83,10 @@ func (s *suite) checkMetrics(ctx context.Context) (string, error) {
 			}
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("nodes without metrics: %s; the logs of job metrics-server on the control VMs have the reason", strings.Join(missing, ", "))
+			return fmt.Errorf(
+				"nodes without metrics: %s; the logs of job metrics-server on the control VMs have the reason",
+				strings.Join(missing, ", "),
+			)
 		}
 		return nil
 	})
@@ -93,7 +101,9 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 	}
 	s.namespace = created.Name
 	err = s.create(ctx, "Deployment "+appName, func() error {
-		_, err := s.client.AppsV1().Deployments(s.namespace).Create(ctx, deployment(s.config.image), metav1.CreateOptions{})
+		_, err := s.client.AppsV1().
+			Deployments(s.namespace).
+			Create(ctx, deployment(s.config.image), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
@@ -148,7 +158,9 @@ func (s *suite) checkPods(ctx context.Context) (string, error) {
 }
 
 func (s *suite) listPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: appLabels})})
+	list, err := s.client.CoreV1().
+		Pods(s.namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: appLabels})})
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +199,11 @@ func (s *suite) checkExec(ctx context.Context) (string, error) {
 // hintAtCertificate explains errors of a kubelet without an approved serving certificate.
 func hintAtCertificate(err error) error {
 	if strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ") {
-		return fmt.Errorf("%w; the API server does not accept the kubelet's serving certificate: see kubectl get csr, and the log of kubelet-csr-approver on the control VMs", err)
+		return fmt.Errorf(
+			"%w; the API server does not accept the kubelet's serving certificate: see kubectl get csr, and the log "+
+				"of kubelet-csr-approver on the control VMs",
+			err,
+		)
 	}
 	return err
 }
@@ -213,7 +229,9 @@ func (s *suite) checkDNS(ctx context.Context) (string, error) {
 				return err
 			}
 			if !slices.Contains(strings.Fields(got), n.address) {
-				return fmt.Errorf("in %s the name %s resolves to %q; expected %s", pod.Name, n.name, strings.Fields(got), n.address)
+				return fmt.Errorf(
+					"in %s the name %s resolves to %q; expected %s", pod.Name, n.name, strings.Fields(got), n.address,
+				)
 			}
 		}
 		return nil
@@ -224,7 +242,12 @@ func (s *suite) checkDNS(ctx context.Context) (string, error) {
 func (s *suite) checkPodToPod(ctx context.Context) (string, error) {
 	err := s.forEachPod(ctx, func(from corev1.Pod) error {
 		for _, to := range s.pods {
-			got, err := s.inPod(ctx, from, "fetch", "http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/")
+			got, err := s.inPod(
+				ctx,
+				from,
+				"fetch",
+				"http://"+net.JoinHostPort(to.Status.PodIP, strconv.Itoa(serverPort))+"/",
+			)
 			if err != nil {
 				return fmt.Errorf("from %s to %s: %w", from.Spec.NodeName, to.Spec.NodeName, err)
 			}
@@ -243,7 +266,14 @@ func (s *suite) checkService(ctx context.Context) (string, error) {
 		return "", err
 	}
 	err = s.forEachPod(ctx, func(pod corev1.Pod) error {
-		return s.answeredByPod(s.inPod(ctx, pod, "fetch", "http://"+net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(servicePort))+"/"))
+		return s.answeredByPod(
+			s.inPod(
+				ctx,
+				pod,
+				"fetch",
+				"http://"+net.JoinHostPort(service.Spec.ClusterIP, strconv.Itoa(servicePort))+"/",
+			),
+		)
 	})
 	return "answers on " + service.Spec.ClusterIP + " in every pod", err
 }
@@ -253,7 +283,12 @@ func (s *suite) checkServiceProxy(ctx context.Context) (string, error) {
 	err := s.eventually(ctx, func() error {
 		answer, err := s.proxy(ctx, s.namespace, appName, servicePort)
 		if err != nil {
-			return fmt.Errorf("%w; the API server does not reach pods, so webhooks and aggregated APIs fail as well: see kube-proxy and flannel on the control VMs, and whether UDP port 8472 is open between control VMs and workers", err)
+			return fmt.Errorf(
+				"%w; the API server does not reach pods, so webhooks and aggregated APIs fail as well: see "+
+					"kube-proxy and flannel on the control VMs, and whether UDP port 8472 is open between control "+
+					"VMs and workers",
+				err,
+			)
 		}
 		return s.answeredByPod(answer, nil)
 	})
@@ -294,10 +329,12 @@ func (s *suite) checkLoadBalancer(ctx context.Context, kind string) (string, err
 		}
 		if host = ingressHost(service); host == "" {
 			const hint = "; see the log of cloud-controller-manager on the control VMs"
-			return errors.New("Service " + service.Name + " has no load balancer yet" + s.lastWarning(ctx, s.namespace, hint,
-				func(object corev1.ObjectReference) bool {
-					return object.Kind == "Service" && object.Name == service.Name
-				}))
+			return errors.New(
+				"Service " + service.Name + " has no load balancer yet" + s.lastWarning(ctx, s.namespace, hint,
+					func(object corev1.ObjectReference) bool {
+						return object.Kind == "Service" && object.Name == service.Name
+					}),
+			)
 		}
 		return nil
 	})
@@ -339,7 +376,9 @@ func (s *suite) answeredByPod(answer string, err error) error {
 		names = append(names, pod.Name)
 	}
 	if !slices.Contains(names, answer) {
-		return fmt.Errorf("the answer is %q; expected the name of one of the pods %s", answer, strings.Join(names, ", "))
+		return fmt.Errorf(
+			"the answer is %q; expected the name of one of the pods %s", answer, strings.Join(names, ", "),
+		)
 	}
 	return nil
 }
@@ -371,7 +410,8 @@ type executor struct {
 
 func (e executor) run(ctx context.Context, namespace, pod string, command ...string) (string, error) {
 	url := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: appName, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&corev1.PodExecOptions{Container: appName, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).
+		URL()
 	stream, err := remotecommand.NewWebSocketExecutor(e.config, "GET", url.String())
 	if err != nil {
 		return "", err
@@ -389,7 +429,10 @@ func (e executor) logs(ctx context.Context, namespace, pod string) (string, erro
 }
 
 func (e executor) proxy(ctx context.Context, namespace, service string, port int) (string, error) {
-	answer, err := e.client.CoreV1().Services(namespace).ProxyGet("http", service, strconv.Itoa(port), "/", nil).DoRaw(ctx)
+	answer, err := e.client.CoreV1().
+		Services(namespace).
+		ProxyGet("http", service, strconv.Itoa(port), "/", nil).
+		DoRaw(ctx)
 	var status metav1.Status
 	if err != nil && json.Unmarshal(answer, &status) == nil && status.Message != "" {
 		return "", errors.New(status.Message) // the reason, which the error does not have

@@ -14,8 +14,8 @@ import (
 // imageName is the short name of the test server's image in the release.
 const imageName = "smoke-test"
 
-// loadBalancerTypes maps each type that can be tested to the annotations that request it. "default" is the type that the cloud
-// creates for a Service without annotations.
+// loadBalancerTypes maps each type that can be tested to the annotations that request it. "default" is the type that
+// the cloud creates for a Service without annotations.
 var loadBalancerTypes = map[string]map[string]string{
 	"default": nil,
 	"classic": nil,
@@ -88,11 +88,16 @@ func (c *Config) check() error {
 		problems = append(problems, fmt.Errorf("timeout is %s; it must be more than 0, such as 10m", c.Timeout))
 	}
 	if c.LoadBalancer.Enabled && len(c.LoadBalancer.Types) == 0 {
-		problems = append(problems, errors.New("load_balancer.types is empty; set at least one, or set load_balancer.enabled to false"))
+		problems = append(
+			problems,
+			errors.New("load_balancer.types is empty; set at least one, or set load_balancer.enabled to false"),
+		)
 	}
 	for n, kind := range c.LoadBalancer.Types {
 		if _, known := loadBalancerTypes[kind]; !known {
-			problems = append(problems, fmt.Errorf("load_balancer.types contains %q; allowed are default, classic, nlb", kind))
+			problems = append(
+				problems, fmt.Errorf("load_balancer.types contains %q; allowed are default, classic, nlb", kind),
+			)
 		}
 		if slices.Contains(c.LoadBalancer.Types[:n], kind) {
 			problems = append(problems, fmt.Errorf("load_balancer.types contains %q twice", kind))

@@ -19,11 +19,18 @@ func write(t *testing.T, name, content string) string {
 
 func TestLoadConfig(t *testing.T) {
 	images := write(t, "images.json", `{"smoke-test": "example/smoke-test:1"}`)
-	config, err := LoadConfig(write(t, "config.json", `{"kubeconfig": "/k", "domain": "cluster.local", "images": "`+images+`", "timeout": "90s", "load_balancer": {"enabled": true, "types": ["nlb"]}}`))
+	config, err := LoadConfig(
+		write(
+			t,
+			"config.json",
+			`{"kubeconfig": "/k", "domain": "cluster.local", "images": "`+images+`", "timeout": "90s", "load_balancer": {"enabled": true, "types": ["nlb"]}}`,
+		),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.image != "example/smoke-test:1" || config.Domain != "cluster.local" || config.Timeout.Std() != 90*time.Second {
+	if config.image != "example/smoke-test:1" || config.Domain != "cluster.local" ||
+		config.Timeout.Std() != 90*time.Second {
 		t.Errorf("got %+v", config)
 	}
 	if !config.LoadBalancer.Enabled || strings.Join(config.LoadBalancer.Types, " ") != "nlb" {
@@ -38,18 +45,33 @@ func TestLoadConfigRefuses(t *testing.T) {
 		return `{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "1m"` + changed + `}`
 	}
 	tests := map[string]struct{ content, want string }{
-		"unknown key":       {config(`, "timeouts": "1m"`), `did you mean timeout?`},
-		"no kubeconfig":     {`{"images": "` + images + `", "domain": "d", "timeout": "1m"}`, "kubeconfig is missing"},
-		"no domain":         {`{"images": "` + images + `", "kubeconfig": "/k", "timeout": "1m"}`, "domain is missing"},
-		"no timeout":        {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d"}`, "timeout is 0s"},
-		"bad duration":      {`{"timeout": "soon"}`, `"soon" is not a duration`},
-		"negative duration": {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "-1s"}`, "timeout is -1s"},
-		"number duration":   {`{"timeout": 5}`, "5 is not a duration"},
-		"unknown type":      {config(`, "load_balancer": {"types": ["alb"]}`), `"alb"; allowed are default, classic, nlb`},
-		"no type":           {config(`, "load_balancer": {"enabled": true, "types": []}`), "load_balancer.types is empty"},
-		"type twice":        {config(`, "load_balancer": {"types": ["nlb", "nlb"]}`), "twice"},
-		"no images":         {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "/nowhere/images.json"}`, "/nowhere/images.json"},
-		"no image":          {`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "` + others + `"}`, "${image:smoke-test}"},
+		"unknown key":   {config(`, "timeouts": "1m"`), `did you mean timeout?`},
+		"no kubeconfig": {`{"images": "` + images + `", "domain": "d", "timeout": "1m"}`, "kubeconfig is missing"},
+		"no domain":     {`{"images": "` + images + `", "kubeconfig": "/k", "timeout": "1m"}`, "domain is missing"},
+		"no timeout":    {`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d"}`, "timeout is 0s"},
+		"bad duration":  {`{"timeout": "soon"}`, `"soon" is not a duration`},
+		"negative duration": {
+			`{"images": "` + images + `", "kubeconfig": "/k", "domain": "d", "timeout": "-1s"}`,
+			"timeout is -1s",
+		},
+		"number duration": {`{"timeout": 5}`, "5 is not a duration"},
+		"unknown type": {
+			config(`, "load_balancer": {"types": ["alb"]}`),
+			`"alb"; allowed are default, classic, nlb`,
+		},
+		"no type": {
+			config(`, "load_balancer": {"enabled": true, "types": []}`),
+			"load_balancer.types is empty",
+		},
+		"type twice": {config(`, "load_balancer": {"types": ["nlb", "nlb"]}`), "twice"},
+		"no images": {
+			`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "/nowhere/images.json"}`,
+			"/nowhere/images.json",
+		},
+		"no image": {
+			`{"kubeconfig": "/k", "domain": "d", "timeout": "1m", "images": "` + others + `"}`,
+			"${image:smoke-test}",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

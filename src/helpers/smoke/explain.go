@@ -29,13 +29,22 @@ func (s *suite) explain(ctx context.Context) {
 		s.report.line("", "", "pod "+describePod(pod))
 	}
 	for _, event := range s.warnings(ctx, s.namespace) {
-		s.report.line("", "", fmt.Sprintf("event %s %s: %s: %s", strings.ToLower(event.InvolvedObject.Kind), event.InvolvedObject.Name, event.Reason, event.Message))
+		s.report.line(
+			"",
+			"",
+			fmt.Sprintf(
+				"event %s %s: %s: %s", strings.ToLower(event.InvolvedObject.Kind), event.InvolvedObject.Name,
+				event.Reason, event.Message,
+			),
+		)
 	}
 }
 
 // warnings returns a namespace's latest Events of type Warning in the order of time.
 func (s *suite) warnings(ctx context.Context, namespace string) []corev1.Event {
-	list, err := s.client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
+	list, err := s.client.CoreV1().
+		Events(namespace).
+		List(ctx, metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning})
 	if err != nil {
 		s.report.line("", "", "listing Events failed: "+err.Error())
 		return nil
@@ -57,8 +66,11 @@ func eventTime(event corev1.Event) time.Time {
 	return event.CreationTimestamp.Time
 }
 
-// lastWarning returns the latest warning about the objects of a namespace that match, or else the hint, as the end of a sentence.
-func (s *suite) lastWarning(ctx context.Context, namespace, hint string, match func(corev1.ObjectReference) bool) string {
+// lastWarning returns the latest warning about the objects of a namespace that match, or else the hint, as the end of a
+// sentence.
+func (s *suite) lastWarning(
+	ctx context.Context, namespace, hint string, match func(corev1.ObjectReference) bool,
+) string {
 	for _, event := range slices.Backward(s.warnings(ctx, namespace)) {
 		if match(event.InvolvedObject) {
 			return "; last warning: " + event.Reason + ": " + event.Message
@@ -89,7 +101,10 @@ func describePod(pod corev1.Pod) string {
 		case state.Waiting != nil:
 			parts = append(parts, state.Waiting.Reason, state.Waiting.Message)
 		case state.Terminated != nil:
-			parts = append(parts, fmt.Sprintf("%s with exit code %d", state.Terminated.Reason, state.Terminated.ExitCode), state.Terminated.Message)
+			parts = append(
+				parts, fmt.Sprintf("%s with exit code %d", state.Terminated.Reason, state.Terminated.ExitCode),
+				state.Terminated.Message,
+			)
 		case !container.Ready:
 			parts = append(parts, "running, not ready")
 		}

@@ -14,9 +14,12 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 )
 
-// TestMetricsOfEveryNode: one node without metrics is a failure that names it, and the check waits for a kubelet that was asked once.
+// TestMetricsOfEveryNode: one node without metrics is a failure that names it, and the check waits for a kubelet that
+// was asked once.
 func TestMetricsOfEveryNode(t *testing.T) {
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{nodeMetrics: "NodeMetricsList"})
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(
+		runtime.NewScheme(), map[schema.GroupVersionResource]string{nodeMetrics: "NodeMetricsList"},
+	)
 	measured := func(node string) {
 		t.Helper()
 		object := &unstructured.Unstructured{Object: map[string]any{
@@ -26,7 +29,13 @@ func TestMetricsOfEveryNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s := &suite{dynamic: client, nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "control"}}, {ObjectMeta: metav1.ObjectMeta{Name: "worker"}}}}
+	s := &suite{
+		dynamic: client,
+		nodes: []corev1.Node{
+			{ObjectMeta: metav1.ObjectMeta{Name: "control"}},
+			{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
+		},
+	}
 	measured("control")
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()

@@ -25,14 +25,18 @@ func (s *suite) checkNetworkPolicy(ctx context.Context) (string, error) {
 	return "a pod that a policy protects refuses connections", nil
 }
 
-// denyAll creates a policy, and waits until one of the run's pods cannot connect to another. It returns errStillConnected if it still
-// can, which the API server does not tell.
+// denyAll creates a policy, and waits until one of the run's pods cannot connect to another. It returns
+// errStillConnected if it still can, which the API server does not tell.
 func (s *suite) denyAll(ctx context.Context) error {
 	policy := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "deny-all"},
-		Spec:       networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}},
+		Spec: networkingv1.NetworkPolicySpec{
+			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+		},
 	}
-	if _, err := s.client.NetworkingV1().NetworkPolicies(s.namespace).Create(ctx, policy, metav1.CreateOptions{}); err != nil {
+	if _, err := s.client.NetworkingV1().
+		NetworkPolicies(s.namespace).
+		Create(ctx, policy, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create a NetworkPolicy: %w", err)
 	}
 	from, to := s.pods[0], s.pods[1]

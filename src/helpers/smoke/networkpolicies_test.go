@@ -25,15 +25,21 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 		want     string
 	}{
 		{"no policies", nil, false, false, ""},
-		{"policies that nothing enforces", []runtime.Object{policy}, false, false, "1 exist, such as team/only-web, and the pod network enforces none of them"},
-		{"slow pods", []runtime.Object{policy}, false, true, "1 exist, such as team/only-web, and the pod network enforces none of them"},
+		{"policies that nothing enforces", []runtime.Object{policy}, false, false, "1 exist, such as team/only-web, " +
+			"and the pod network enforces none of them"},
+		{"slow pods", []runtime.Object{policy}, false, true, "1 exist, such as team/only-web, and the pod network " +
+			"enforces none of them"},
 		{"enforced policies", []runtime.Object{policy}, true, false, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var output bytes.Buffer
 			s := &suite{
-				client: fake.NewClientset(test.objects...), namespace: "smoke-tests-1", pods: make([]corev1.Pod, replicas),
-				report: &report{output: &output}, limits: limits{policy: 20 * time.Millisecond},
+				client: fake.NewClientset(
+					test.objects...),
+				namespace: "smoke-tests-1",
+				pods:      make([]corev1.Pod, replicas),
+				report:    &report{output: &output},
+				limits:    limits{policy: 20 * time.Millisecond},
 			}
 			if test.enforced {
 				s.limits.policy = time.Minute
@@ -56,7 +62,9 @@ func TestUnenforcedNetworkPoliciesAreReported(t *testing.T) {
 			if (err == nil) != test.enforced {
 				t.Errorf("the check for a cluster that enforces policies: %v", err)
 			}
-			if err := s.client.NetworkingV1().NetworkPolicies(s.namespace).Delete(t.Context(), "deny-all", metav1.DeleteOptions{}); err != nil {
+			if err := s.client.NetworkingV1().
+				NetworkPolicies(s.namespace).
+				Delete(t.Context(), "deny-all", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			s.noteNetworkPolicies(t.Context())

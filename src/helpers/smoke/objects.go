@@ -13,7 +13,8 @@ import (
 const (
 	// runLabel marks the namespaces of runs; its value is the prefix of their names.
 	runLabel = "kubernetes.bosh.io/smoke-tests"
-	// expiresAnnotation is when a run's time is over, RFC 3339. A namespace that exists after that was left by a killed run.
+	// expiresAnnotation is when a run's time is over, RFC 3339. A namespace that exists after that was left by a killed
+	// run.
 	expiresAnnotation = "kubernetes.bosh.io/smoke-tests-expires"
 
 	appName      = "web"
@@ -74,12 +75,17 @@ func podSpec(image string) corev1.PodSpec {
 			ImagePullPolicy: corev1.PullIfNotPresent,
 			Ports:           []corev1.ContainerPort{{Name: "http", ContainerPort: serverPort}},
 			ReadinessProbe: &corev1.Probe{
-				ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromString("http")}},
+				ProbeHandler: corev1.ProbeHandler{
+					HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromString("http")},
+				},
 				PeriodSeconds: 2,
 			},
 			Resources: corev1.ResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},
-				Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
+				Requests: corev1.ResourceList{
+					corev1.ResourceCPU:    resource.MustParse("10m"),
+					corev1.ResourceMemory: resource.MustParse("16Mi"),
+				},
+				Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
 			},
 			SecurityContext: &corev1.SecurityContext{
 				AllowPrivilegeEscalation: &no,

@@ -1,11 +1,11 @@
 // Package smoke tests a cluster as its users use it, reports the results, and cleans up.
 //
-// A run creates a namespace with the restricted Pod Security Standard, a Deployment of the release's test server, and Services
-// for it. Checks use exec to resolve names and fetch URLs inside the pods; load balancers are fetched from where the run takes
-// place. Claims of each StorageClass are tested while the other checks run. The report has one line for each check: "ok", "FAILED" with the reason, or "skipped" if a check that it requires has
-// failed. In any case, also after a signal, the run deletes the namespace, its load balancers, volumes and snapshots, and waits
-// until they are gone.
-// A later run deletes what a killed run has left behind, once that run's time is over.
+// A run creates a namespace with the restricted Pod Security Standard, a Deployment of the release's test server, and
+// Services for it. Checks use exec to resolve names and fetch URLs inside the pods; load balancers are fetched from
+// where the run takes place. Claims of each StorageClass are tested while the other checks run. The report has one line
+// for each check: "ok", "FAILED" with the reason, or "skipped" if a check that it requires has failed. In any case,
+// also after a signal, the run deletes the namespace, its load balancers, volumes and snapshots, and waits until they
+// are gone. A later run deletes what a killed run has left behind, once that run's time is over.
 //
 // The identity of a run needs these cluster-wide permissions:
 //
@@ -75,10 +75,15 @@ const (
 type limits struct{ check, loadBalancer, policy, provisioning, cleanup time.Duration }
 
 var defaultLimits = limits{
-	check: 3 * time.Minute, loadBalancer: 5 * time.Minute, policy: 30 * time.Second, provisioning: 30 * time.Second, cleanup: 5 * time.Minute,
+	check:        3 * time.Minute,
+	loadBalancer: 5 * time.Minute,
+	policy:       30 * time.Second,
+	provisioning: 30 * time.Second,
+	cleanup:      5 * time.Minute,
 }
 
-// Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left behind.
+// Run checks a cluster and writes the report to output. The error tells how many checks failed, or what was left
+// behind.
 func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.Writer) error {
 	restConfig = rest.CopyConfig(restConfig)
 	restConfig.QPS, restConfig.Burst = 50, 100
@@ -158,8 +163,11 @@ func (s *suite) checks() []check {
 	}
 	for n, class := range s.config.Storage.Classes {
 		checks = append(checks, check{
-			name: "storage " + class, requires: []string{checkObjects}, timeout: s.config.Storage.Timeout.Std(), background: true,
-			run: func(ctx context.Context) (string, error) { return s.checkVolumes(ctx, n+1, class) },
+			name:       "storage " + class,
+			requires:   []string{checkObjects},
+			timeout:    s.config.Storage.Timeout.Std(),
+			background: true,
+			run:        func(ctx context.Context) (string, error) { return s.checkVolumes(ctx, n+1, class) },
 		})
 	}
 	checks = append(checks,
@@ -181,16 +189,23 @@ func (s *suite) checks() []check {
 		}
 	}
 	if s.config.Metrics {
-		checks = append(checks, check{name: "metrics", requires: []string{checkNodes}, timeout: each, run: s.checkMetrics})
+		checks = append(
+			checks, check{name: "metrics", requires: []string{checkNodes}, timeout: each, run: s.checkMetrics},
+		)
 	}
 	if s.config.NetworkPolicies {
-		checks = append(checks, check{name: "network policy", requires: []string{checkExec}, timeout: each, run: s.checkNetworkPolicy})
+		checks = append(
+			checks,
+			check{name: "network policy", requires: []string{checkExec}, timeout: each, run: s.checkNetworkPolicy},
+		)
 	}
 	return checks
 }
 
 func (s *suite) run(ctx context.Context) error {
-	timed, cancel := context.WithTimeoutCause(ctx, s.config.Timeout.Std(), fmt.Errorf("timeout of %s exceeded", s.config.Timeout))
+	timed, cancel := context.WithTimeoutCause(
+		ctx, s.config.Timeout.Std(), fmt.Errorf("timeout of %s exceeded", s.config.Timeout),
+	)
 	defer cancel()
 	s.removeLeftovers(timed)
 	failed := s.runChecks(timed)
@@ -207,10 +222,16 @@ func (s *suite) run(ctx context.Context) error {
 	}
 	var result error
 	if len(failed) > 0 {
-		result = fmt.Errorf("%d of %d checks failed or were skipped: %s", len(failed), len(s.checks()), strings.Join(failed, ", "))
+		result = fmt.Errorf(
+			"%d of %d checks failed or were skipped: %s", len(failed), len(s.checks()), strings.Join(failed, ", "),
+		)
 	}
 	if left != nil {
-		left = fmt.Errorf("namespace %[1]s was not deleted with everything in it; delete it with: kubectl delete namespace %[1]s, and what the cleanup names", s.namespace)
+		left = fmt.Errorf(
+			"namespace %[1]s was not deleted with everything in it; delete it with: kubectl delete namespace %[1]s, "+
+				"and what the cleanup names",
+			s.namespace,
+		)
 	}
 	return errors.Join(result, left)
 }
@@ -231,7 +252,9 @@ func (s *suite) runChecks(ctx context.Context) []string {
 	}
 	var running []func()
 	for _, c := range s.checks() {
-		missing := slices.DeleteFunc(slices.Clone(c.requires), func(name string) bool { return !slices.Contains(failed, name) })
+		missing := slices.DeleteFunc(
+			slices.Clone(c.requires), func(name string) bool { return !slices.Contains(failed, name) },
+		)
 		switch {
 		case ctx.Err() != nil:
 			s.report.line("skipped", c.name, context.Cause(ctx).Error())
@@ -270,19 +293,28 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 		if err != nil || time.Now().Before(expires) || old.DeletionTimestamp != nil {
 			continue
 		}
-		s.report.line("note", "leftover", fmt.Sprintf("deleting namespace %s of a run whose time was over at %s", old.Name, expires.Format(time.RFC3339)))
+		s.report.line(
+			"note",
+			"leftover",
+			fmt.Sprintf(
+				"deleting namespace %s of a run whose time was over at %s", old.Name, expires.Format(time.RFC3339),
+			),
+		)
 		if err := s.releaseVolumes(ctx, old.Name); err != nil {
 			s.report.line("note", "leftover", err.Error())
 			continue // with its claims, the run that finds the namespace again would lose sight of the volumes
 		}
-		if err := s.client.CoreV1().Namespaces().Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := s.client.CoreV1().
+			Namespaces().
+			Delete(ctx, old.Name, metav1.DeleteOptions{}); err != nil &&
+			!apierrors.IsNotFound(err) {
 			s.report.line("note", "leftover", err.Error())
 		}
 	}
 }
 
-// cleanUp deletes the load balancers first, while the cloud controller still finds the namespace's other objects, then the
-// namespace, and waits until all are gone, volumes and snapshots too.
+// cleanUp deletes the load balancers first, while the cloud controller still finds the namespace's other objects, then
+// the namespace, and waits until all are gone, volumes and snapshots too.
 func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	services := s.client.CoreV1().Services(s.namespace)
 	err := s.eventually(ctx, func() error {
@@ -297,13 +329,17 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 			}
 			left = append(left, item.Name)
 			if item.DeletionTimestamp == nil {
-				if err := services.Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				if err := services.Delete(ctx, item.Name, metav1.DeleteOptions{}); err != nil &&
+					!apierrors.IsNotFound(err) {
 					return err
 				}
 			}
 		}
 		if len(left) > 0 {
-			return fmt.Errorf("Services %s still exist: the cloud controller has not deleted their load balancers yet", strings.Join(left, ", "))
+			return fmt.Errorf(
+				"Services %s still exist: the cloud controller has not deleted their load balancers yet",
+				strings.Join(left, ", "),
+			)
 		}
 		return nil
 	})
@@ -316,7 +352,9 @@ func (s *suite) cleanUp(ctx context.Context) (string, error) {
 	}
 	s.awaitProvisioning(ctx)
 	err = s.eventually(ctx, func() error {
-		return errors.Join(s.releaseVolumes(ctx, s.namespace), s.deleteNamespace(ctx), s.namespaceGone(ctx), s.volumesGone(ctx))
+		return errors.Join(
+			s.releaseVolumes(ctx, s.namespace), s.deleteNamespace(ctx), s.namespaceGone(ctx), s.volumesGone(ctx),
+		)
 	})
 	deleted := "its load balancers were"
 	if len(s.config.Storage.Classes) > 0 {
@@ -366,7 +404,10 @@ func (s *suite) eventually(ctx context.Context, step func() error) error {
 	report := func(elapsed time.Duration, reason error) {
 		s.report.line("waiting", name, fmt.Sprintf("%v (%s)", reason, elapsed.Round(time.Second)))
 	}
-	return poll.Until(ctx, pollInterval, poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return step() }))
+	return poll.Until(
+		ctx, pollInterval,
+		poll.Reported(progressInterval, progressInterval, report, func(context.Context) error { return step() }),
+	)
 }
 
 // nameOfCheck is the key of the name of the check that a context belongs to.
@@ -393,5 +434,8 @@ func (r *report) do(ctx context.Context, c check) error {
 func (r *report) line(result, name, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = fmt.Fprintf(r.output, "%-8s%-23s%s\n", result, name, strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", 31)))
+	_, _ = fmt.Fprintf(
+		r.output, "%-8s%-23s%s\n", result, name,
+		strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", 31)),
+	)
 }

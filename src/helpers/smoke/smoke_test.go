@@ -24,14 +24,15 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// world simulates everything that a cluster has in addition to its control plane: it marks pods as running, creates and deletes
-// load balancers, and answers for the pods. Scheduling, the admission of pods, Services' addresses, finalizers and the deletion
-// of namespaces are those of a real control plane.
+// world simulates everything that a cluster has in addition to its control plane: it marks pods as running, creates and
+// deletes load balancers, and answers for the pods. Scheduling, the admission of pods, Services' addresses, finalizers
+// and the deletion of namespaces are those of a real control plane.
 type world struct {
 	client kubernetes.Interface
 	// dynamic is the client for snapshots; without it the cluster has no storage.
 	dynamic dynamic.Interface
-	// broken makes one thing fail: "pull", "dns", "load balancer", "exec", "proxy", "provisioning", "slow", "data", "restore".
+	// broken makes one thing fail: "pull", "dns", "load balancer", "exec", "proxy", "provisioning", "slow", "data",
+	// "restore".
 	broken string
 	// prefix begins the names of the namespaces that this world simulates.
 	prefix string
@@ -46,7 +47,14 @@ type world struct {
 }
 
 func newWorld(client kubernetes.Interface, broken, prefix string) *world {
-	return &world{client: client, broken: broken, prefix: prefix, balancers: map[string]bool{}, disks: map[string]*string{}, creating: map[types.UID]*pending{}}
+	return &world{
+		client:    client,
+		broken:    broken,
+		prefix:    prefix,
+		balancers: map[string]bool{},
+		disks:     map[string]*string{},
+		creating:  map[types.UID]*pending{},
+	}
 }
 
 const lbFinalizer = "service.kubernetes.io/load-balancer-cleanup"
@@ -72,11 +80,17 @@ func (w *world) kubelet(ctx context.Context) {
 		case !strings.HasPrefix(pod.Namespace, w.prefix):
 		case pod.DeletionTimestamp != nil:
 			zero := int64(0)
-			_ = w.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+			_ = w.client.CoreV1().
+				Pods(pod.Namespace).
+				Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
 		case pod.Spec.NodeName == "":
 			if node := w.schedule(ctx, &pod); node != "" {
 				_ = w.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
-					ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, metav1.CreateOptions{})
+					ObjectMeta: metav1.ObjectMeta{
+						Name: pod.Name,
+					},
+					Target: corev1.ObjectReference{Kind: "Node", Name: node},
+				}, metav1.CreateOptions{})
 			}
 		case pod.Status.PodIP == "" && w.broken == "pull":
 			pod.Status.Phase = corev1.PodPending
@@ -87,7 +101,9 @@ func (w *world) kubelet(ctx context.Context) {
 			pod.Status.Phase = corev1.PodRunning
 			pod.Status.PodIP = fmt.Sprintf("10.244.0.%d", n+1)
 			pod.Status.PodIPs = []corev1.PodIP{{IP: pod.Status.PodIP}}
-			pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue})
+			pod.Status.Conditions = append(
+				pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue},
+			)
 			_, _ = w.client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, &pod, metav1.UpdateOptions{})
 		}
 	}
@@ -99,19 +115,34 @@ func (w *world) cloud(ctx context.Context) {
 		return
 	}
 	for _, service := range services.Items {
-		if !strings.HasPrefix(service.Namespace, w.prefix) || service.Spec.Type != corev1.ServiceTypeLoadBalancer || w.broken == "load balancer" && service.DeletionTimestamp == nil {
+		if !strings.HasPrefix(service.Namespace, w.prefix) || service.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+			w.broken == "load balancer" && service.DeletionTimestamp == nil {
 			continue
 		}
 		api, key := w.client.CoreV1().Services(service.Namespace), service.Name
 		switch {
 		case service.DeletionTimestamp != nil:
-			_, _ = api.Patch(ctx, service.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+			_, _ = api.Patch(
+				ctx,
+				service.Name,
+				types.MergePatchType,
+				[]byte(`{"metadata": {"finalizers": null}}`),
+				metav1.PatchOptions{},
+			)
 			w.set(key, false)
 		case len(service.Finalizers) == 0:
-			_, _ = api.Patch(ctx, service.Name, types.MergePatchType, []byte(`{"metadata": {"finalizers": ["`+lbFinalizer+`"]}}`), metav1.PatchOptions{})
+			_, _ = api.Patch(
+				ctx,
+				service.Name,
+				types.MergePatchType,
+				[]byte(`{"metadata": {"finalizers": ["`+lbFinalizer+`"]}}`),
+				metav1.PatchOptions{},
+			)
 			w.set(key, true)
 		case len(service.Status.LoadBalancer.Ingress) == 0:
-			service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{Hostname: service.Name + ".elb.example"}}
+			service.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{
+				{Hostname: service.Name + ".elb.example"},
+			}
 			_, _ = api.UpdateStatus(ctx, &service, metav1.UpdateOptions{})
 		}
 	}
@@ -178,10 +209,28 @@ func (w *world) resolve(ctx context.Context, namespace, name string) (string, er
 
 // suiteFor returns a run against the world.
 func (w *world) suiteFor(output *bytes.Buffer) *suite {
-	config := Config{Kubeconfig: "unused", Domain: "cluster.local", Timeout: duration.Duration(10 * time.Minute), image: "example/smoke-test:1",
-		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}}}
-	s := &suite{config: config, client: w.client, dynamic: w.dynamic, exec: w.exec, report: &report{output: output}, prefix: w.prefix,
-		limits: limits{check: 10 * time.Second, loadBalancer: 5 * time.Second, policy: time.Second, provisioning: 10 * time.Second, cleanup: 5 * time.Minute}}
+	config := Config{
+		Kubeconfig:   "unused",
+		Domain:       "cluster.local",
+		Timeout:      duration.Duration(10 * time.Minute),
+		image:        "example/smoke-test:1",
+		LoadBalancer: LoadBalancer{Enabled: true, Types: []string{"classic", "nlb"}},
+	}
+	s := &suite{
+		config:  config,
+		client:  w.client,
+		dynamic: w.dynamic,
+		exec:    w.exec,
+		report:  &report{output: output},
+		prefix:  w.prefix,
+		limits: limits{
+			check:        10 * time.Second,
+			loadBalancer: 5 * time.Second,
+			policy:       time.Second,
+			provisioning: 10 * time.Second,
+			cleanup:      5 * time.Minute,
+		},
+	}
 	s.logs = func(_ context.Context, _, pod string) (string, error) {
 		if w.broken == "exec" {
 			return "", errors.New("remote error: tls: internal error")
@@ -207,7 +256,9 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 // nothingLeft fails the test if a namespace of a run or a load balancer exists.
 func (w *world) nothingLeft(t *testing.T) {
 	t.Helper()
-	list, err := w.client.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{LabelSelector: runLabel + "=" + w.prefix})
+	list, err := w.client.CoreV1().
+		Namespaces().
+		List(context.Background(), metav1.ListOptions{LabelSelector: runLabel + "=" + w.prefix})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,19 +278,30 @@ func (w *world) nothingLeft(t *testing.T) {
 func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 	t.Helper()
 	ctx := context.Background()
-	node, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	node, err := client.CoreV1().
+		Nodes().
+		Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	status := []byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}`)
-	if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+	status := []byte(
+		`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}`,
+	)
+	if _, err := client.CoreV1().
+		Nodes().
+		Patch(ctx, node.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	// The Node reports its status while the test runs, otherwise kube-controller-manager marks it as not ready.
 	go func() {
 		for range 600 {
-			beat := fmt.Sprintf(`{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": %q}]}}`, time.Now().UTC().Format(time.RFC3339))
-			if _, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(beat), metav1.PatchOptions{}, "status"); err != nil {
+			beat := fmt.Sprintf(
+				`{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": %q}]}}`,
+				time.Now().UTC().Format(time.RFC3339),
+			)
+			if _, err := client.CoreV1().
+				Nodes().
+				Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(beat), metav1.PatchOptions{}, "status"); err != nil {
 				return
 			}
 			time.Sleep(5 * time.Second)
@@ -267,12 +329,27 @@ func TestAgainstRealControlPlane(t *testing.T) {
 		failed  []string
 		message string
 	}{
-		"healthy":          {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
-		"image":            {"pull", []string{"pods", "logs", "exec", "DNS", "pod to pod", "service", "API to service", "node port", "load balancer classic", "load balancer nlb"}, "ImagePullBackOff no such host"},
-		"DNS":              {"dns", []string{"DNS"}, "lookup kubernetes.default"},
-		"no load balancer": {"load balancer", []string{"load balancer classic", "load balancer nlb"}, "has no load balancer yet"},
-		"pod network":      {"proxy", []string{"API to service"}, "UDP port 8472"},
-		"exec":             {"exec", []string{"logs", "exec", "DNS", "pod to pod", "service", "node port"}, "does not accept the kubelet's serving certificate"},
+		"healthy": {"", nil, "http://web-lb-nlb.elb.example:80/ answers"},
+		"image": {
+			"pull",
+			[]string{
+				"pods", "logs", "exec", "DNS", "pod to pod", "service", "API to service", "node port",
+				"load balancer classic", "load balancer nlb",
+			},
+			"ImagePullBackOff no such host",
+		},
+		"DNS": {"dns", []string{"DNS"}, "lookup kubernetes.default"},
+		"no load balancer": {
+			"load balancer",
+			[]string{"load balancer classic", "load balancer nlb"},
+			"has no load balancer yet",
+		},
+		"pod network": {"proxy", []string{"API to service"}, "UDP port 8472"},
+		"exec": {
+			"exec",
+			[]string{"logs", "exec", "DNS", "pod to pod", "service", "node port"},
+			"does not accept the kubelet's serving certificate",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -281,7 +358,10 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			s := w.suiteFor(&output)
 			err := s.run(context.Background())
 			t.Logf("%v\n%s", err, output.String())
-			want := fmt.Sprintf("%d of %d checks failed or were skipped: %s", len(test.failed), len(s.checks()), strings.Join(test.failed, ", "))
+			want := fmt.Sprintf(
+				"%d of %d checks failed or were skipped: %s", len(test.failed), len(s.checks()),
+				strings.Join(test.failed, ", "),
+			)
 			if len(test.failed) == 0 {
 				want = "<nil>"
 			}
@@ -318,11 +398,15 @@ func TestAgainstRealControlPlane(t *testing.T) {
 	t.Run("leftovers", func(t *testing.T) {
 		w := start(t, "pull")
 		s := w.suiteFor(&bytes.Buffer{})
-		old, err := admin.CoreV1().Namespaces().Create(context.Background(), s.newNamespace(time.Now().Add(-time.Hour)), metav1.CreateOptions{})
+		old, err := admin.CoreV1().
+			Namespaces().
+			Create(context.Background(), s.newNamespace(time.Now().Add(-time.Hour)), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		running, err := admin.CoreV1().Namespaces().Create(context.Background(), s.newNamespace(time.Now()), metav1.CreateOptions{})
+		running, err := admin.CoreV1().
+			Namespaces().
+			Create(context.Background(), s.newNamespace(time.Now()), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,11 @@ const (
 var volumeLabels = map[string]string{"app.kubernetes.io/name": "volume"}
 
 var (
-	snapshots        = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
+	snapshots = schema.GroupVersionResource{
+		Group:    "snapshot.storage.k8s.io",
+		Version:  "v1",
+		Resource: "volumesnapshots",
+	}
 	snapshotContents = snapshots.GroupVersion().WithResource("volumesnapshotcontents")
 	snapshotClasses  = snapshots.GroupVersion().WithResource("volumesnapshotclasses")
 )
@@ -89,7 +93,13 @@ func (v *volumeTest) readClass(ctx context.Context, name string) error {
 	err := v.eventually(ctx, func() (err error) {
 		v.class, err = v.client.StorageV1().StorageClasses().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return poll.Permanent(fmt.Errorf("StorageClass %s does not exist: see kubectl get storageclass, and storage_classes of job ebs-csi-controller, which post-start of kubernetes-addons applies", name))
+			return poll.Permanent(
+				fmt.Errorf(
+					"StorageClass %s does not exist: see kubectl get storageclass, and storage_classes of job "+
+						"ebs-csi-controller, which post-start of kubernetes-addons applies",
+					name,
+				),
+			)
 		}
 		return err
 	})
@@ -99,7 +109,8 @@ func (v *volumeTest) readClass(ctx context.Context, name string) error {
 	return err
 }
 
-// move writes to a volume and reads it in another pod, which is on another node if the scheduler finds one. It returns both nodes.
+// move writes to a volume and reads it in another pod, which is on another node if the scheduler finds one. It returns
+// both nodes.
 func (v *volumeTest) move(ctx context.Context) (from, to string, err error) {
 	if err := v.claim(ctx, v.name, ""); err != nil {
 		return "", "", err
@@ -132,7 +143,11 @@ func (v *volumeTest) claim(ctx context.Context, name, snapshot string) error {
 		},
 	}
 	if snapshot != "" {
-		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: &snapshots.Group, Kind: "VolumeSnapshot", Name: snapshot}
+		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{
+			APIGroup: &snapshots.Group,
+			Kind:     "VolumeSnapshot",
+			Name:     snapshot,
+		}
 	}
 	return v.create(ctx, "claim "+name, func() error {
 		_, err := v.client.CoreV1().PersistentVolumeClaims(v.namespace).Create(ctx, claim, metav1.CreateOptions{})
@@ -144,7 +159,8 @@ func (v *volumeTest) storage() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(v.size*gib, resource.BinarySI)}
 }
 
-// runPod creates a pod with the claim's volume, if possible not on the node to avoid, and returns the node on which it is ready.
+// runPod creates a pod with the claim's volume, if possible not on the node to avoid, and returns the node on which it
+// is ready.
 func (v *volumeTest) runPod(ctx context.Context, name, claim, avoid string) (node string, err error) {
 	pods := v.client.CoreV1().Pods(v.namespace)
 	err = v.create(ctx, "pod "+name, func() error {
@@ -166,7 +182,9 @@ func (v *volumeTest) runPod(ctx context.Context, name, claim, avoid string) (nod
 		if err != nil {
 			return err
 		}
-		return fmt.Errorf("claim %s is %s, pod %s%s", claim, bound.Status.Phase, describePod(*pod), v.warningAbout(ctx, claim, name))
+		return fmt.Errorf(
+			"claim %s is %s, pod %s%s", claim, bound.Status.Phase, describePod(*pod), v.warningAbout(ctx, claim, name),
+		)
 	})
 	if err != nil {
 		return "", err
@@ -178,7 +196,8 @@ func (v *volumeTest) runPod(ctx context.Context, name, claim, avoid string) (nod
 // warningAbout returns the latest warning about a claim or its pod as the end of a sentence.
 func (v *volumeTest) warningAbout(ctx context.Context, claim, pod string) string {
 	return v.lastWarning(ctx, v.namespace, volumeHint, func(object corev1.ObjectReference) bool {
-		return object.Kind == "PersistentVolumeClaim" && object.Name == claim || object.Kind == "Pod" && object.Name == pod
+		return object.Kind == "PersistentVolumeClaim" && object.Name == claim ||
+			object.Kind == "Pod" && object.Name == pod
 	})
 }
 
@@ -212,7 +231,12 @@ func (v *volumeTest) read(ctx context.Context, pod string) error {
 			return fmt.Errorf("read the volume in pod %s: %w", pod, err)
 		}
 		if text != v.text {
-			return poll.Permanent(fmt.Errorf("pod %s reads %d bytes from the volume that are not the %d bytes that were written", pod, len(text), len(v.text)))
+			return poll.Permanent(
+				fmt.Errorf(
+					"pod %s reads %d bytes from the volume that are not the %d bytes that were written", pod, len(text),
+					len(v.text),
+				),
+			)
 		}
 		return nil
 	})
@@ -241,7 +265,9 @@ func (v *volumeTest) grow(ctx context.Context) error {
 		if has.Cmp(want) >= 0 {
 			return nil
 		}
-		waits := fmt.Errorf("claim %s has %s and has not grown to %s%s", v.name, &has, &want, v.warningAbout(ctx, v.name, pod))
+		waits := fmt.Errorf(
+			"claim %s has %s and has not grown to %s%s", v.name, &has, &want, v.warningAbout(ctx, v.name, pod),
+		)
 		if slices.ContainsFunc(claim.Status.Conditions, func(c corev1.PersistentVolumeClaimCondition) bool {
 			return c.Type == corev1.PersistentVolumeClaimFileSystemResizePending
 		}) {
@@ -251,9 +277,14 @@ func (v *volumeTest) grow(ctx context.Context) error {
 	})
 }
 
-// touch changes a pod, so that kubelet looks at it now. It notices that a volume has grown when it syncs the pod, otherwise once a minute.
+// touch changes a pod, so that kubelet looks at it now. It notices that a volume has grown when it syncs the pod,
+// otherwise once a minute.
 func (v *volumeTest) touch(ctx context.Context, pod string) error {
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"kubernetes.bosh.io/touched":%q}}}`, time.Now().Format(time.RFC3339))
+	patch := fmt.Appendf(
+		nil,
+		`{"metadata":{"annotations":{"kubernetes.bosh.io/touched":%q}}}`,
+		time.Now().Format(time.RFC3339),
+	)
 	_, err := v.client.CoreV1().Pods(v.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
@@ -323,10 +354,13 @@ func (v *volumeTest) snapshot(ctx context.Context, class string) error {
 			return nil
 		}
 		problem, _, _ := unstructured.NestedString(taken.Object, "status", "error", "message")
-		return fmt.Errorf("VolumeSnapshot %s is not ready to use %s%s", v.name, problem, v.lastWarning(ctx, v.namespace, volumeHint,
-			func(object corev1.ObjectReference) bool {
-				return object.Kind == "VolumeSnapshot" && object.Name == v.name
-			}))
+		return fmt.Errorf(
+			"VolumeSnapshot %s is not ready to use %s%s", v.name, problem,
+			v.lastWarning(ctx, v.namespace, volumeHint,
+				func(object corev1.ObjectReference) bool {
+					return object.Kind == "VolumeSnapshot" && object.Name == v.name
+				}),
+		)
 	})
 }
 
@@ -344,14 +378,17 @@ func (s *suite) releaseVolumes(ctx context.Context, namespace string) error {
 		_, err := s.client.CoreV1().PersistentVolumes().Patch(ctx, volume.Name, types.MergePatchType,
 			[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			problems = append(problems, fmt.Errorf("set the reclaim policy of PersistentVolume %s: %w", volume.Name, err))
+			problems = append(
+				problems, fmt.Errorf("set the reclaim policy of PersistentVolume %s: %w", volume.Name, err),
+			)
 		}
 	}
 	return errors.Join(problems...)
 }
 
-// awaitProvisioning gives volumes that are being created, as in a run that is interrupted, the time to appear. The provisioner would
-// complete them after their claims have been deleted, and a class that retains volumes would leave them behind.
+// awaitProvisioning gives volumes that are being created, as in a run that is interrupted, the time to appear. The
+// provisioner would complete them after their claims have been deleted, and a class that retains volumes would leave
+// them behind.
 func (s *suite) awaitProvisioning(ctx context.Context) {
 	if len(s.config.Storage.Classes) == 0 {
 		return
@@ -399,11 +436,23 @@ func (s *suite) volumesGone(ctx context.Context) error {
 		warning := s.lastWarning(ctx, metav1.NamespaceDefault, volumeHint, func(object corev1.ObjectReference) bool {
 			return object.Kind == "PersistentVolume" && object.Name == volume.Name
 		})
-		left = append(left, fmt.Errorf("PersistentVolume %s%s still exists and is %s: csi-provisioner has not deleted the volume yet%s", volume.Name, id, volume.Status.Phase, warning))
+		left = append(
+			left,
+			fmt.Errorf(
+				"PersistentVolume %s%s still exists and is %s: csi-provisioner has not deleted the volume yet%s",
+				volume.Name, id, volume.Status.Phase, warning,
+			),
+		)
 	}
 	contents, err := s.snapshotContentsOf(ctx)
 	for _, name := range contents {
-		left = append(left, fmt.Errorf("VolumeSnapshotContent %s still exists: csi-snapshotter has not deleted the snapshot yet%s", name, volumeHint))
+		left = append(
+			left,
+			fmt.Errorf(
+				"VolumeSnapshotContent %s still exists: csi-snapshotter has not deleted the snapshot yet%s", name,
+				volumeHint,
+			),
+		)
 	}
 	return errors.Join(append(left, err)...)
 }
@@ -421,7 +470,9 @@ func (s *suite) snapshotContentsOf(ctx context.Context) (names []string, err err
 		return nil, err
 	}
 	for _, content := range list.Items {
-		if namespace, _, _ := unstructured.NestedString(content.Object, "spec", "volumeSnapshotRef", "namespace"); namespace == s.namespace {
+		if namespace, _, _ := unstructured.NestedString(
+			content.Object, "spec", "volumeSnapshotRef", "namespace",
+		); namespace == s.namespace {
 			names = append(names, content.GetName())
 		}
 	}
@@ -440,10 +491,21 @@ func volumePod(image, name, claim, avoid string) *corev1.Pod {
 	}}}
 	if avoid != "" {
 		// A preference, since no other node may be in the volume's zone and accept the pod.
-		other := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{avoid}}
-		spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
-			{Weight: 100, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{other}}},
-		}}}
+		other := corev1.NodeSelectorRequirement{
+			Key:      metav1.ObjectNameField,
+			Operator: corev1.NodeSelectorOpNotIn,
+			Values:   []string{avoid},
+		}
+		spec.Affinity = &corev1.Affinity{
+			NodeAffinity: &corev1.NodeAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+					{
+						Weight:     100,
+						Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{other}},
+					},
+				},
+			},
+		}
 	}
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(volumeLabels)}, Spec: spec}
 }
@@ -453,8 +515,8 @@ var ebsLimits = map[string]struct{ size, iops, ratio int64 }{
 	"gp3": {1, 3000, 500}, "io1": {4, 100, 50}, "io2": {4, 100, 1000}, "st1": {125, 0, 0}, "sc1": {125, 0, 0},
 }
 
-// volumeSize returns the size in GiB of the smallest volume that has what a class's parameters ask for (EBS user guide, "Amazon EBS
-// volume types"). For smaller ones the driver lowers IOPS, and EC2 refuses what they are too few for.
+// volumeSize returns the size in GiB of the smallest volume that has what a class's parameters ask for (EBS user guide,
+// "Amazon EBS volume types"). For smaller ones the driver lowers IOPS, and EC2 refuses what they are too few for.
 func volumeSize(parameters map[string]string) int64 {
 	number := map[string]int64{}
 	kind := "gp3" // the driver's default

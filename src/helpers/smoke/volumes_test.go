@@ -31,7 +31,8 @@ const (
 	retainClass = "kept"
 )
 
-// storage does one round of what the CSI driver and its sidecars do. Binding and release of volumes are those of a real control plane.
+// storage does one round of what the CSI driver and its sidecars do. Binding and release of volumes are those of a real
+// control plane.
 func (w *world) storage(ctx context.Context) {
 	claims, err := w.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -64,9 +65,15 @@ func (w *world) provision(ctx context.Context, claim *corev1.PersistentVolumeCla
 	}
 	if w.broken == "provisioning" {
 		event := &corev1.Event{
-			ObjectMeta:     metav1.ObjectMeta{GenerateName: "provisioning-", Namespace: claim.Namespace},
-			InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name},
-			Type:           corev1.EventTypeWarning, Reason: "ProvisioningFailed", Message: "UnauthorizedOperation: ec2:CreateVolume",
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "provisioning-", Namespace: claim.Namespace},
+			InvolvedObject: corev1.ObjectReference{
+				Kind:      "PersistentVolumeClaim",
+				Namespace: claim.Namespace,
+				Name:      claim.Name,
+			},
+			Type:          corev1.EventTypeWarning,
+			Reason:        "ProvisioningFailed",
+			Message:       "UnauthorizedOperation: ec2:CreateVolume",
 			LastTimestamp: metav1.Now(),
 		}
 		_, _ = w.client.CoreV1().Events(claim.Namespace).Create(ctx, event, metav1.CreateOptions{})
@@ -95,18 +102,31 @@ func (w *world) completeVolumes(ctx context.Context) {
 			content = *w.disks["snapshot of "+p.claim.Namespace+"/"+source.Name]
 		}
 		w.disks[volumeOf(uid)], p.created = &content, true
-		class, err := w.client.StorageV1().StorageClasses().Get(ctx, *p.claim.Spec.StorageClassName, metav1.GetOptions{})
+		class, err := w.client.StorageV1().
+			StorageClasses().
+			Get(ctx, *p.claim.Spec.StorageClassName, metav1.GetOptions{})
 		if err != nil {
 			continue
 		}
 		_, _ = w.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: volumeOf(uid), Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driverName}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        volumeOf(uid),
+				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driverName},
+			},
 			Spec: corev1.PersistentVolumeSpec{
-				Capacity: p.claim.Spec.Resources.Requests, AccessModes: p.claim.Spec.AccessModes, StorageClassName: class.Name,
+				Capacity:                      p.claim.Spec.Resources.Requests,
+				AccessModes:                   p.claim.Spec.AccessModes,
+				StorageClassName:              class.Name,
 				PersistentVolumeReclaimPolicy: *class.ReclaimPolicy,
-				PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-1"}},
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-1"},
+				},
 				ClaimRef: &corev1.ObjectReference{
-					APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: p.claim.Namespace, Name: p.claim.Name, UID: uid,
+					APIVersion: "v1",
+					Kind:       "PersistentVolumeClaim",
+					Namespace:  p.claim.Namespace,
+					Name:       p.claim.Name,
+					UID:        uid,
 				},
 			},
 		}, metav1.CreateOptions{})
@@ -120,10 +140,13 @@ func (w *world) expand(ctx context.Context, claim *corev1.PersistentVolumeClaim)
 	}
 	patch := fmt.Appendf(nil, `{"status":{"capacity":{"storage":%q},"conditions":[]}}`, wanted.String())
 	pod, err := w.client.CoreV1().Pods(claim.Namespace).Get(ctx, claim.Name+"-second", metav1.GetOptions{})
-	if err != nil || pod.Annotations["kubernetes.bosh.io/touched"] == "" { // kubelet grows the file system when it syncs the pod
+	if err != nil ||
+		pod.Annotations["kubernetes.bosh.io/touched"] == "" { // kubelet grows the file system when it syncs the pod
 		patch = []byte(`{"status":{"conditions":[{"type":"FileSystemResizePending","status":"True"}]}}`)
 	}
-	_, _ = w.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, _ = w.client.CoreV1().
+		PersistentVolumeClaims(claim.Namespace).
+		Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 }
 
 func (w *world) deleteVolumes(ctx context.Context) {
@@ -134,7 +157,8 @@ func (w *world) deleteVolumes(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, volume := range list.Items {
-		if w.disks[volume.Name] == nil || volume.Status.Phase != corev1.VolumeReleased || volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		if w.disks[volume.Name] == nil || volume.Status.Phase != corev1.VolumeReleased ||
+			volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
 			continue
 		}
 		if w.client.CoreV1().PersistentVolumes().Delete(ctx, volume.Name, metav1.DeleteOptions{}) == nil {
@@ -155,11 +179,14 @@ func (w *world) snapshots(ctx context.Context) {
 	for _, snapshot := range list.Items {
 		name := "snapshot of " + snapshot.GetNamespace() + "/" + snapshot.GetName()
 		exist = append(exist, name)
-		if !strings.HasPrefix(snapshot.GetNamespace(), w.prefix+"-") || w.disks[name] != nil || snapshot.GetDeletionTimestamp() != nil {
+		if !strings.HasPrefix(snapshot.GetNamespace(), w.prefix+"-") || w.disks[name] != nil ||
+			snapshot.GetDeletionTimestamp() != nil {
 			continue
 		}
 		source, _, _ := unstructured.NestedString(snapshot.Object, "spec", "source", "persistentVolumeClaimName")
-		claim, err := w.client.CoreV1().PersistentVolumeClaims(snapshot.GetNamespace()).Get(ctx, source, metav1.GetOptions{})
+		claim, err := w.client.CoreV1().
+			PersistentVolumeClaims(snapshot.GetNamespace()).
+			Get(ctx, source, metav1.GetOptions{})
 		if err != nil {
 			continue
 		}
@@ -176,8 +203,10 @@ func (w *world) snapshots(ctx context.Context) {
 		}
 		text := *w.disks[claim.Spec.VolumeName]
 		w.disks[name] = &text
-		_, _ = w.dynamic.Resource(snapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
-			[]byte(`{"status":{"readyToUse":true}}`), metav1.PatchOptions{}, "status")
+		_, _ = w.dynamic.Resource(snapshots).
+			Namespace(snapshot.GetNamespace()).
+			Patch(ctx, snapshot.GetName(), types.MergePatchType,
+				[]byte(`{"status":{"readyToUse":true}}`), metav1.PatchOptions{}, "status")
 	}
 	contents, err := w.dynamic.Resource(snapshotContents).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -219,7 +248,13 @@ func (w *world) schedule(ctx context.Context, pod *corev1.Pod) string {
 			return ""
 		}
 		if claim.Annotations[selectedNode] == "" {
-			_, _ = claims.Patch(ctx, claim.Name, types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, selectedNode, node), metav1.PatchOptions{})
+			_, _ = claims.Patch(
+				ctx,
+				claim.Name,
+				types.MergePatchType,
+				fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, selectedNode, node),
+				metav1.PatchOptions{},
+			)
 		}
 		if claim.Status.Phase != corev1.ClaimBound {
 			return ""
@@ -234,7 +269,9 @@ func (w *world) file(ctx context.Context, namespace, name string, command []stri
 	if err != nil {
 		return "", err
 	}
-	claim, err := w.client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
+	claim, err := w.client.CoreV1().
+		PersistentVolumeClaims(namespace).
+		Get(ctx, pod.Spec.Volumes[0].PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -266,10 +303,14 @@ func storageCluster(t *testing.T, cluster *kubetest.Cluster) dynamic.Interface {
 		t.Fatal(err)
 	}
 	resources := map[string]schema.GroupVersionResource{
-		"CustomResourceDefinition": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
-		"StorageClass":             storagev1.SchemeGroupVersion.WithResource("storageclasses"),
-		"CSIDriver":                storagev1.SchemeGroupVersion.WithResource("csidrivers"),
-		"VolumeSnapshotClass":      snapshotClasses,
+		"CustomResourceDefinition": {
+			Group:    "apiextensions.k8s.io",
+			Version:  "v1",
+			Resource: "customresourcedefinitions",
+		},
+		"StorageClass":        storagev1.SchemeGroupVersion.WithResource("storageclasses"),
+		"CSIDriver":           storagev1.SchemeGroupVersion.WithResource("csidrivers"),
+		"VolumeSnapshotClass": snapshotClasses,
 	}
 	for document := range strings.SplitSeq(string(text), "\n---\n") {
 		object := &unstructured.Unstructured{}
@@ -318,8 +359,9 @@ func TestStorage(t *testing.T) {
 		}},
 		"no class":  {"", []string{"absent"}, "storage absent", []string{"StorageClass absent does not exist", "storage_classes of job ebs-csi-controller"}},
 		"no volume": {"provisioning", []string{deleteClass}, "storage fast", []string{"claim volume-1 is Pending", "last warning: ProvisioningFailed: UnauthorizedOperation: ec2:CreateVolume"}},
-		"lost data": {"data", []string{deleteClass}, "storage fast", []string{"pod volume-1-second reads 5 bytes from the volume that are not the 4096 bytes that were written"}},
-		"restore":   {"restore", []string{deleteClass}, "storage fast", []string{"pod volume-1-restored: no such file"}},
+		"lost data": {"data", []string{deleteClass}, "storage fast", []string{"pod volume-1-second reads 5 bytes " +
+			"from the volume that are not the 4096 bytes that were written"}},
+		"restore": {"restore", []string{deleteClass}, "storage fast", []string{"pod volume-1-restored: no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, s, output := start(t, test.broken, test.classes...)
@@ -328,7 +370,9 @@ func TestStorage(t *testing.T) {
 			}
 			t.Parallel()
 			err := s.run(t.Context())
-			if test.failed == "" && err != nil || test.failed != "" && (err == nil || !strings.HasSuffix(err.Error(), "failed or were skipped: "+test.failed)) {
+			if test.failed == "" && err != nil ||
+				test.failed != "" &&
+					(err == nil || !strings.HasSuffix(err.Error(), "failed or were skipped: "+test.failed)) {
 				t.Errorf("got %v, want failures: %q", err, test.failed)
 			}
 			for _, want := range test.want {
@@ -362,16 +406,24 @@ func TestStorage(t *testing.T) {
 		w, s, _ := start(t, "", retainClass)
 		t.Parallel()
 		ctx := t.Context()
-		old, err := cluster.Admin().CoreV1().Namespaces().Create(ctx, s.newNamespace(time.Now().Add(-time.Hour)), metav1.CreateOptions{})
+		old, err := cluster.Admin().
+			CoreV1().
+			Namespaces().
+			Create(ctx, s.newNamespace(time.Now().Add(-time.Hour)), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.namespace = old.Name
-		if err := (&volumeTest{suite: s, class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: retainClass}}, name: "v", size: 1}).claim(ctx, "v", ""); err != nil {
+		if err := (&volumeTest{suite: s, class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: retainClass}}, name: "v", size: 1}).claim(
+			ctx, "v", "",
+		); err != nil {
 			t.Fatal(err)
 		}
 		eventually.Succeeds(t, time.Minute, "create a pod", func() error {
-			_, err := cluster.Admin().CoreV1().Pods(old.Name).Create(ctx, volumePod("image", "v", "v", ""), metav1.CreateOptions{})
+			_, err := cluster.Admin().
+				CoreV1().
+				Pods(old.Name).
+				Create(ctx, volumePod("image", "v", "v", ""), metav1.CreateOptions{})
 			return err // a new namespace has no service account at first
 		})
 		eventually.Succeeds(t, time.Minute, "volume", func() error {

@@ -1,4 +1,5 @@
-// Package versionskew refuses versions of Kubernetes that do not work together (https://kubernetes.io/releases/version-skew-policy/).
+// Package versionskew refuses versions of Kubernetes that do not work together
+// (https://kubernetes.io/releases/version-skew-policy/).
 package versionskew
 
 import (
@@ -35,21 +36,29 @@ func Parse(text string) (Version, error) {
 	return Version{int(parsed.Major()), int(parsed.Minor()), full}, nil
 }
 
-// CheckAPIServer refuses an API server that is more than one minor version away from one that has used, or uses, the same data: its
-// API could lack what the other one has stored.
+// CheckAPIServer refuses an API server that is more than one minor version away from one that has used, or uses, the
+// same data: its API could lack what the other one has stored.
 func CheckAPIServer(installed, running Version) error {
-	if distance := installed.Minor - running.Minor; installed.Major == running.Major && -1 <= distance && distance <= 1 {
+	if distance := installed.Minor - running.Minor; installed.Major == running.Major && -1 <= distance &&
+		distance <= 1 {
 		return nil
 	}
-	return fmt.Errorf("Kubernetes %s cannot follow %s: API servers of one cluster must be at most one minor version apart. Deploy the previous "+
-		"release again, then one release for each minor version in between", installed, running)
+	return fmt.Errorf(
+		"Kubernetes %s cannot follow %s: API servers of one cluster must be at most one minor version apart. Deploy "+
+			"the previous release again, then one release for each minor version in between",
+		installed, running,
+	)
 }
 
 // CheckKubelet refuses a kubelet that is newer than the API server, or much older.
 func CheckKubelet(kubelet, server Version) error {
-	if distance := server.Minor - kubelet.Minor; kubelet.Major == server.Major && 0 <= distance && distance <= maxKubeletSkew {
+	if distance := server.Minor - kubelet.Minor; kubelet.Major == server.Major && 0 <= distance &&
+		distance <= maxKubeletSkew {
 		return nil
 	}
-	return fmt.Errorf("kubelet %s does not work with API server %s: it must not be newer, and at most %d minor versions older. Update the "+
-		"control VMs first", kubelet, server, maxKubeletSkew)
+	return fmt.Errorf(
+		"kubelet %s does not work with API server %s: it must not be newer, and at most %d minor versions older. "+
+			"Update the control VMs first",
+		kubelet, server, maxKubeletSkew,
+	)
 }

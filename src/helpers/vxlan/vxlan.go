@@ -1,9 +1,9 @@
 // Package vxlan prepares the device with which flannel joins the pod network.
 //
-// Other nodes send the packets of a pod subnet to the MAC address that the node has announced for its device, and look up by that MAC
-// address where to send them. flannel would choose a random one, so that nobody could tell whose it is, and a node could announce
-// that of another. Here the MAC address follows from the VM's address, and an admission policy accepts no other
-// (jobs/kubernetes-addons, 10-nodes.yml).
+// Other nodes send the packets of a pod subnet to the MAC address that the node has announced for its device, and look
+// up by that MAC address where to send them. flannel would choose a random one, so that nobody could tell whose it is,
+// and a node could announce that of another. Here the MAC address follows from the VM's address, and an admission
+// policy accepts no other (jobs/kubernetes-addons, 10-nodes.yml).
 package vxlan
 
 import (
@@ -50,7 +50,8 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// MAC returns the MAC address of the device on the VM with an IPv4 address: a locally administered one that ends with it.
+// MAC returns the MAC address of the device on the VM with an IPv4 address: a locally administered one that ends with
+// it.
 func MAC(address netip.Addr) (net.HardwareAddr, error) {
 	if !address.Is4() {
 		return nil, fmt.Errorf("the VM's address %s is no IPv4 address, which flannel's device requires", address)
@@ -59,8 +60,9 @@ func MAC(address netip.Addr) (net.HardwareAddr, error) {
 	return net.HardwareAddr{0x0a, 0x58, ip[0], ip[1], ip[2], ip[3]}, nil
 }
 
-// Prepare creates the device that flannel would create, with the MAC address of the VM's address, or gives it to the device that is
-// there. flannel takes a device that has all the settings it wants (ensureLink in its device.go). Other backends need no device.
+// Prepare creates the device that flannel would create, with the MAC address of the VM's address, or gives it to the
+// device that is there. flannel takes a device that has all the settings it wants (ensureLink in its device.go). Other
+// backends need no device.
 func Prepare(config Config, address netip.Addr) error {
 	if config.Backend.Type != "vxlan" {
 		return nil
@@ -84,8 +86,11 @@ func Prepare(config Config, address netip.Addr) error {
 		mtu = parent.Attrs().MTU
 	}
 	device := &netlink.Vxlan{
-		LinkAttrs: netlink.LinkAttrs{Name: name, HardwareAddr: mac, MTU: mtu - overhead},
-		VxlanId:   config.Backend.VNI, VtepDevIndex: parent.Attrs().Index, SrcAddr: address.AsSlice(), Port: config.Backend.Port,
+		LinkAttrs:    netlink.LinkAttrs{Name: name, HardwareAddr: mac, MTU: mtu - overhead},
+		VxlanId:      config.Backend.VNI,
+		VtepDevIndex: parent.Attrs().Index,
+		SrcAddr:      address.AsSlice(),
+		Port:         config.Backend.Port,
 	}
 	if err := netlink.LinkAdd(device); err != nil {
 		return fmt.Errorf("create the device %s: %w", name, err)

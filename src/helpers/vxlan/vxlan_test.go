@@ -44,8 +44,10 @@ func TestTheMACAddressIsOfTheVM(t *testing.T) {
 			t.Fatal(err)
 		}
 		device, ok := link.(*netlink.Vxlan)
-		if !ok || device.HardwareAddr.String() != mac || device.MTU != 8951 || device.Port != 8472 || device.VxlanId != 1 ||
-			device.Learning || device.SrcAddr.String() != "10.0.31.4" {
+		if !ok || device.HardwareAddr.String() != mac || device.MTU != 8951 || device.Port != 8472 ||
+			device.VxlanId != 1 ||
+			device.Learning ||
+			device.SrcAddr.String() != "10.0.31.4" {
 			t.Errorf("%s: the device is %+v", what, link)
 		}
 	}

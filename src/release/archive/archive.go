@@ -1,5 +1,5 @@
-// Package archive writes tar archives that are the same bytes for the same content: files are sorted, and owners and times are
-// left out.
+// Package archive writes tar archives that are the same bytes for the same content: files are sorted, and owners and
+// times are left out.
 package archive
 
 import (
@@ -74,7 +74,9 @@ func entries(trees []Tree) ([]entry, error) {
 	all = slices.CompactFunc(all, func(a, b entry) bool { return a.name == b.name && a.mode.IsDir() && b.mode.IsDir() })
 	for i := 1; i < len(all); i++ {
 		if all[i].name == all[i-1].name {
-			return nil, fmt.Errorf("%s and %s would both be %s in the archive", all[i-1].source, all[i].source, all[i].name)
+			return nil, fmt.Errorf(
+				"%s and %s would both be %s in the archive", all[i-1].source, all[i].source, all[i].name,
+			)
 		}
 	}
 	return all, nil
@@ -130,10 +132,12 @@ func WriteXZ(ctx context.Context, file string, trees ...Tree) error {
 	return atomicfile.WriteFrom(file, 0o644, func(w io.Writer) error { return writeTarXZ(ctx, w, all) })
 }
 
-// writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and the result is a
-// quarter smaller. Stemcells can unpack it: they have dpkg-dev, which depends on xz-utils.
+// writeTarXZ compresses with the program xz. For Go programs its fastest preset takes less time than gzip's best and
+// the result is a quarter smaller. Stemcells can unpack it: they have dpkg-dev, which depends on xz-utils.
 func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
-	command := exec.CommandContext(ctx, "xz", "--compress", "--stdout", "-1", "--threads=1") // several threads would split the content into blocks
+	command := exec.CommandContext(
+		ctx, "xz", "--compress", "--stdout", "-1", "--threads=1",
+	) // several threads would split the content into blocks
 	var stderr strings.Builder
 	command.Stdout, command.Stderr = w, &stderr
 	input, err := command.StdinPipe()
@@ -150,8 +154,8 @@ func writeTarXZ(ctx context.Context, w io.Writer, all []entry) error {
 	return err
 }
 
-// WriteGzip writes a tar archive of files below dir, compressed with gzip at its fastest. Folders include their content; "." is all
-// of dir. The archive has the files in the given order.
+// WriteGzip writes a tar archive of files below dir, compressed with gzip at its fastest. Folders include their
+// content; "." is all of dir. The archive has the files in the given order.
 func WriteGzip(w io.Writer, dir string, files ...string) error {
 	var all []entry
 	for _, file := range files {
@@ -196,7 +200,14 @@ func writeTar(w io.Writer, all []entry) error {
 }
 
 func writeEntry(archive *tar.Writer, e entry) error {
-	header := &tar.Header{Name: e.name, Mode: int64(e.mode.Perm()), Size: e.size, ModTime: epoch, Linkname: e.link, Format: tar.FormatUSTAR}
+	header := &tar.Header{
+		Name:     e.name,
+		Mode:     int64(e.mode.Perm()),
+		Size:     e.size,
+		ModTime:  epoch,
+		Linkname: e.link,
+		Format:   tar.FormatUSTAR,
+	}
 	switch {
 	case e.mode.IsDir():
 		header.Typeflag, header.Name = tar.TypeDir, e.name+"/"

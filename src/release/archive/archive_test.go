@@ -17,7 +17,9 @@ func TestArchiveIsDeterministic(t *testing.T) {
 	dir := t.TempDir()
 	testfiles.Write(t, filepath.Join(dir, "in", "b"), "content")
 	testfiles.Write(t, filepath.Join(dir, "in", "sub", "a"), "more")
-	if err := errors.Join(os.Chmod(filepath.Join(dir, "in", "b"), 0o711), os.Symlink("b", filepath.Join(dir, "in", "link"))); err != nil {
+	if err := errors.Join(
+		os.Chmod(filepath.Join(dir, "in", "b"), 0o711), os.Symlink("b", filepath.Join(dir, "in", "link")),
+	); err != nil {
 		t.Fatal(err)
 	}
 	trees := []Tree{{Dir: filepath.Join(dir, "in"), Prefix: "bin"}}
@@ -56,7 +58,10 @@ func TestSameNameTwiceIsAnError(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	testfiles.Write(t, filepath.Join(one, "same"), "1")
 	testfiles.Write(t, filepath.Join(two, "same"), "2")
-	err := WriteXZ(t.Context(), filepath.Join(t.TempDir(), "x.tar.xz"), Tree{Dir: one, Prefix: "bin"}, Tree{Dir: two, Prefix: "bin"})
+	err := WriteXZ(
+		t.Context(), filepath.Join(t.TempDir(), "x.tar.xz"), Tree{Dir: one, Prefix: "bin"},
+		Tree{Dir: two, Prefix: "bin"},
+	)
 	if err == nil || !strings.Contains(err.Error(), "would both be bin/same") {
 		t.Errorf("got %v", err)
 	}

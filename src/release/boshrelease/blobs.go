@@ -68,8 +68,10 @@ func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) 
 	begun := time.Now()
 	for _, tree := range p.Trees {
 		if found, err := os.ReadDir(tree.Dir); err != nil || len(found) == 0 {
-			return Blob{}, fmt.Errorf("%s is empty: the content of the package is not built; make components helpers images builds it (%w)",
-				tree.Dir, cmp.Or(err, fs.ErrNotExist))
+			return Blob{}, fmt.Errorf(
+				"%s is empty: the content of the package is not built; make components helpers images builds it (%w)",
+				tree.Dir, cmp.Or(err, fs.ErrNotExist),
+			)
 		}
 	}
 	digest, err := archive.Digest(p.Trees)

@@ -29,13 +29,18 @@ type BlobstoreError struct {
 }
 
 func (e *BlobstoreError) Error() string {
-	return fmt.Sprintf("blobstore %q of config/final.yml and config/private.yml: %s; docs/releasing.md has examples", e.Provider, e.Reason)
+	return fmt.Sprintf(
+		"blobstore %q of config/final.yml and config/private.yml: %s; docs/releasing.md has examples", e.Provider,
+		e.Reason,
+	)
 }
 
-// openBlobstore opens the blobstore of config/final.yml for writing, with the credentials of config/private.yml. The providers are those of
-// bosh-cli (releasedir/provider.go), which finds out that it cannot write only when it uploads.
+// openBlobstore opens the blobstore of config/final.yml for writing, with the credentials of config/private.yml. The
+// providers are those of bosh-cli (releasedir/provider.go), which finds out that it cannot write only when it uploads.
 func openBlobstore(ctx context.Context, root string, files boshsys.FileSystem) (boshblob.DigestBlobstore, error) {
-	config := releasedir.NewFSConfig(filepath.Join(root, "config", "final.yml"), filepath.Join(root, "config", "private.yml"), files)
+	config := releasedir.NewFSConfig(
+		filepath.Join(root, "config", "final.yml"), filepath.Join(root, "config", "private.yml"), files,
+	)
 	provider, options, err := config.Blobstore()
 	if err != nil {
 		return nil, &BlobstoreError{provider, fmt.Sprintf("%v; set it to local, s3 or gcs", err)}
@@ -59,7 +64,9 @@ func openBlobstore(ctx context.Context, root string, files boshsys.FileSystem) (
 	if unusable != "" {
 		return nil, &BlobstoreError{provider, unusable}
 	}
-	verified := boshblob.NewDigestVerifiableBlobstore(store, files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256})
+	verified := boshblob.NewDigestVerifiableBlobstore(
+		store, files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256},
+	)
 	retried := boshblob.NewRetryableBlobstore(verified, 3, boshlog.NewLogger(boshlog.LevelNone))
 	if err := retried.Validate(); err != nil {
 		return nil, &BlobstoreError{provider, err.Error()}
@@ -89,8 +96,8 @@ func checkS3(ctx context.Context, options map[string]any) string {
 	case err != nil:
 		return "blobstore.options: " + err.Error()
 	case config.CredentialsSource == s3config.NoneCredentialsSource:
-		return "there are no credentials to write with; set blobstore.options.access_key_id and secret_access_key in config/private.yml, " +
-			"or credentials_source to env_or_profile"
+		return "there are no credentials to write with; set blobstore.options.access_key_id and secret_access_key in " +
+			"config/private.yml, or credentials_source to env_or_profile"
 	case config.CredentialsSource == s3config.StaticCredentialsSource:
 		return ""
 	}
@@ -99,7 +106,10 @@ func checkS3(ctx context.Context, options map[string]any) string {
 		_, err = loaded.Credentials.Retrieve(ctx)
 	}
 	if err != nil {
-		return fmt.Sprintf("credentials_source is %s, but neither the environment nor a profile has AWS credentials: %v", config.CredentialsSource, err)
+		return fmt.Sprintf(
+			"credentials_source is %s, but neither the environment nor a profile has AWS credentials: %v",
+			config.CredentialsSource, err,
+		)
 	}
 	return ""
 }

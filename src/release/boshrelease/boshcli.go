@@ -46,10 +46,14 @@ func (b Builder) openBOSHCLI(staging, temporary string) (*boshCLI, error) {
 		return nil, err
 	}
 	c := &boshCLI{
-		staging: staging, temporary: temporary, logger: logger, files: files, commands: boshsys.NewExecCmdRunner(logger),
-		digests: bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}),
-		uuids:   boshuuid.NewGenerator(),
-		step:    progress.NewStep(b.Log, "release"),
+		staging:   staging,
+		temporary: temporary,
+		logger:    logger,
+		files:     files,
+		commands:  boshsys.NewExecCmdRunner(logger),
+		digests:   bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}),
+		uuids:     boshuuid.NewGenerator(),
+		step:      progress.NewStep(b.Log, "release"),
 	}
 	archives := compressor{Compressor: boshfile.NewTarballCompressor(c.commands, files), dir: temporary}
 	c.releases = boshrel.NewProvider(c.commands, archives, c.digests, files, logger)
@@ -61,15 +65,22 @@ func (c *boshCLI) close() { c.step.Close() }
 
 // folder is the release folder. The final index is below finalRoot; its archives are in a blobstore, nil for none.
 //
-// As in bosh-cli, except that the cache of archives is not in the user's home but in the build folder, where make clean removes it.
-func (c *boshCLI) folder(repository releasedir.GitRepo, finalRoot string, blobstore boshblob.DigestBlobstore) releasedir.FSReleaseDir {
+// As in bosh-cli, except that the cache of archives is not in the user's home but in the build folder, where make clean
+// removes it.
+func (c *boshCLI) folder(
+	repository releasedir.GitRepo, finalRoot string, blobstore boshblob.DigestBlobstore,
+) releasedir.FSReleaseDir {
 	cache := filepath.Join(c.temporary, "cache")
 	indices := func(dir string, final bool, reporter index.Reporter, store boshblob.DigestBlobstore) boshrel.ArchiveIndicies {
 		blobs := index.NewFSIndexBlobs(cache, reporter, store, c.files)
 		return boshrel.ArchiveIndicies{
-			Jobs:     index.NewFSIndex("job", filepath.Join(dir, "jobs"), true, final, reporter, blobs, c.files),
-			Packages: index.NewFSIndex("package", filepath.Join(dir, "packages"), true, final, reporter, blobs, c.files),
-			Licenses: index.NewFSIndex("license", filepath.Join(dir, "license"), false, final, reporter, blobs, c.files),
+			Jobs: index.NewFSIndex("job", filepath.Join(dir, "jobs"), true, final, reporter, blobs, c.files),
+			Packages: index.NewFSIndex(
+				"package", filepath.Join(dir, "packages"), true, final, reporter, blobs, c.files,
+			),
+			Licenses: index.NewFSIndex(
+				"license", filepath.Join(dir, "license"), false, final, reporter, blobs, c.files,
+			),
 		}
 	}
 	dev := indices(filepath.Join(c.staging, ".dev_builds"), false, c.reporter, nil)
@@ -77,7 +88,9 @@ func (c *boshCLI) folder(repository releasedir.GitRepo, finalRoot string, blobst
 	noBlobstore := releasedir.NewErrBlobstore(errors.New("the blobs of a release folder are built, not downloaded"))
 	return releasedir.NewFSReleaseDir(
 		c.staging,
-		releasedir.NewFSConfig(filepath.Join(c.staging, "config", "final.yml"), filepath.Join(c.staging, "config", "private.yml"), c.files),
+		releasedir.NewFSConfig(
+			filepath.Join(c.staging, "config", "final.yml"), filepath.Join(c.staging, "config", "private.yml"), c.files,
+		),
 		repository,
 		releasedir.NewFSBlobsDir(c.staging, nil, noBlobstore, c.digests, c.files, c.logger),
 		releasedir.NewFSGenerator(c.staging, c.files),
@@ -85,7 +98,9 @@ func (c *boshCLI) folder(repository releasedir.GitRepo, finalRoot string, blobst
 		releasedir.NewFSReleaseIndex("final", filepath.Join(finalRoot, "releases"), c.reporter, c.uuids, c.files),
 		final,
 		boshrel.NewBuiltReader(c.releases.NewMultiReader(c.staging), dev, final, archivesAtOnce),
-		clock.NewClock(), c.files, archivesAtOnce,
+		clock.NewClock(),
+		c.files,
+		archivesAtOnce,
 	)
 }
 
@@ -107,7 +122,8 @@ func (b Builder) createRelease(name, staging, temporary string, number version.V
 		return "", err
 	}
 	defer cli.close()
-	release, err := cli.folder(releasedir.NewFSGitRepo(staging, cli.commands, cli.files), staging, nil).BuildRelease(name, number, true)
+	release, err := cli.folder(releasedir.NewFSGitRepo(staging, cli.commands, cli.files), staging, nil).
+		BuildRelease(name, number, true)
 	if err != nil {
 		return "", err
 	}
@@ -174,8 +190,8 @@ func (r uploadReporter) IndexEntryDownloadStarted(name, _ string) {
 
 func (r uploadReporter) IndexEntryUploadStarted(name, _ string) { r.part.Say("uploading %s", name) }
 
-// compressor makes bosh-cli's archives reproducible; bosh-cli itself calls tar, which writes times and owners. The content is
-// mostly compressed already, so it is fast rather than thorough.
+// compressor makes bosh-cli's archives reproducible; bosh-cli itself calls tar, which writes times and owners. The
+// content is mostly compressed already, so it is fast rather than thorough.
 type compressor struct {
 	boshfile.Compressor
 	dir string // for temporary archives
@@ -186,7 +202,9 @@ func (c compressor) CompressFilesInDir(dir string, options boshfile.CompressorOp
 }
 
 // CompressSpecificFilesInDir keeps the order of files: release.MF must come first.
-func (c compressor) CompressSpecificFilesInDir(dir string, files []string, _ boshfile.CompressorOptions) (string, error) {
+func (c compressor) CompressSpecificFilesInDir(
+	dir string, files []string, _ boshfile.CompressorOptions,
+) (string, error) {
 	file, err := os.CreateTemp(c.dir, "archive.*.tgz")
 	if err != nil {
 		return "", err

@@ -39,7 +39,8 @@ func (e *DirtyError) Error() string {
 	return "a final release is built from a commit, but the work tree has changes; commit or stash them:\n" + e.Changes
 }
 
-// CheckFinal returns why a final release cannot be built: a *VersionError, *DirtyError or *BlobstoreError. It writes nothing.
+// CheckFinal returns why a final release cannot be built: a *VersionError, *DirtyError or *BlobstoreError. It writes
+// nothing.
 func (b Builder) CheckFinal(ctx context.Context, version string) error {
 	_, err := b.checkFinal(ctx, version)
 	return err
@@ -47,21 +48,29 @@ func (b Builder) CheckFinal(ctx context.Context, version string) error {
 
 func (b Builder) checkFinal(ctx context.Context, number string) (boshblob.DigestBlobstore, error) {
 	if !semanticVersion.MatchString(number) {
-		return nil, &VersionError{number, "it must be MAJOR.MINOR.PATCH, such as 1.2.0, or with a pre-release part, such as 1.2.0-rc.1; " +
-			"make final-release VERSION=1.2.0 sets it"}
+		return nil, &VersionError{
+			number,
+			"it must be MAJOR.MINOR.PATCH, such as 1.2.0, or with a pre-release part, such as 1.2.0-rc.1; " +
+				"make final-release VERSION=1.2.0 sets it",
+		}
 	}
 	name, err := releaseName(b.Root)
 	if err != nil {
 		return nil, err
 	}
 	files := boshsys.NewOsFileSystem(boshlog.NewLogger(boshlog.LevelNone))
-	index := releasedir.NewFSReleaseIndex("final", filepath.Join(b.Root, "releases"), indexReporter{}, boshuuid.NewGenerator(), files)
+	index := releasedir.NewFSReleaseIndex(
+		"final", filepath.Join(b.Root, "releases"), indexReporter{}, boshuuid.NewGenerator(), files,
+	)
 	exists, err := index.Contains(boshrel.NewRelease(name, number, "", false, nil, nil, nil, nil, false, "", files))
 	if err != nil {
 		return nil, err
 	}
 	if exists {
-		return nil, &VersionError{number, fmt.Sprintf("it exists in releases/%s/index.yml; choose a version that does not", name)}
+		return nil, &VersionError{
+			number,
+			fmt.Sprintf("it exists in releases/%s/index.yml; choose a version that does not", name),
+		}
 	}
 	if err := b.mustBeCommitted(ctx); err != nil {
 		return nil, err
@@ -69,8 +78,8 @@ func (b Builder) checkFinal(ctx context.Context, number string) (boshblob.Digest
 	return openBlobstore(ctx, b.Root, files)
 }
 
-// mustBeCommitted returns a *DirtyError if the work tree has changes other than what a final release itself writes, so that one that
-// failed halfway can be repeated.
+// mustBeCommitted returns a *DirtyError if the work tree has changes other than what a final release itself writes, so
+// that one that failed halfway can be repeated.
 func (b Builder) mustBeCommitted(ctx context.Context) error {
 	arguments := []string{"status", "--porcelain", "--", "."}
 	for _, file := range finalFiles {
@@ -86,7 +95,8 @@ func (b Builder) mustBeCommitted(ctx context.Context) error {
 	return nil
 }
 
-// finalRepository tells bosh-cli whether the work tree has changes, without those of the final release that is being written.
+// finalRepository tells bosh-cli whether the work tree has changes, without those of the final release that is being
+// written.
 type finalRepository struct {
 	releasedir.GitRepo
 	mustBeCommitted func() error
@@ -96,9 +106,10 @@ func (r finalRepository) MustNotBeDirty(bool) (dirty bool, err error) {
 	return false, r.mustBeCommitted()
 }
 
-// BuildFinal builds a final release as "bosh create-release --final" does: it uploads the packages' blobs and the archives of jobs,
-// packages and licenses to the blobstore of config/final.yml, adds them to config/blobs.yml and .final_builds and the release to
-// releases/NAME, and writes .build/release/NAME-VERSION.tgz. Archives of earlier final releases that did not change are used again.
+// BuildFinal builds a final release as "bosh create-release --final" does: it uploads the packages' blobs and the
+// archives of jobs, packages and licenses to the blobstore of config/final.yml, adds them to config/blobs.yml and
+// .final_builds and the release to releases/NAME, and writes .build/release/NAME-VERSION.tgz. Archives of earlier final
+// releases that did not change are used again.
 func (b Builder) BuildFinal(ctx context.Context, number string) (Result, error) {
 	blobstore, err := b.checkFinal(ctx, number)
 	if err != nil {
@@ -120,12 +131,18 @@ func (b Builder) BuildFinal(ctx context.Context, number string) (Result, error) 
 	if result.SHA256, result.Size, err = fileDigest(filepath.Join(b.Root, tarball)); err != nil {
 		return Result{}, err
 	}
-	_, _ = fmt.Fprintf(b.Log, "release: wrote %s (%s/%s), %s, sha256:%s\n", tarball, name, number, components.Size(result.Size), result.SHA256)
-	_, _ = fmt.Fprintf(b.Log, "release: commit .final_builds, releases and config/blobs.yml, and tag the commit v%s\n", number)
+	_, _ = fmt.Fprintf(
+		b.Log, "release: wrote %s (%s/%s), %s, sha256:%s\n", tarball, name, number, components.Size(result.Size),
+		result.SHA256,
+	)
+	_, _ = fmt.Fprintf(
+		b.Log, "release: commit .final_builds, releases and config/blobs.yml, and tag the commit v%s\n", number,
+	)
 	return result, nil
 }
 
-// stageFinal writes the release folder, and the same blobs, licenses and SBOM to the repository. It returns the release's name.
+// stageFinal writes the release folder, and the same blobs, licenses and SBOM to the repository. It returns the
+// release's name.
 func (b Builder) stageFinal(ctx context.Context) (string, error) {
 	blobs, err := b.writeBlobs(ctx)
 	if err != nil {
@@ -142,8 +159,11 @@ func (b Builder) stageFinal(ctx context.Context) (string, error) {
 	return name, b.writeSBOM(ctx, name, staging, b.Root, b.path("release"))
 }
 
-// finalize has bosh-cli build and finalize the release in the release folder. It returns the tarball's path below the repository.
-func (b Builder) finalize(ctx context.Context, name string, number version.Version, blobstore boshblob.DigestBlobstore) (string, error) {
+// finalize has bosh-cli build and finalize the release in the release folder. It returns the tarball's path below the
+// repository.
+func (b Builder) finalize(
+	ctx context.Context, name string, number version.Version, blobstore boshblob.DigestBlobstore,
+) (string, error) {
 	temporary, remove, err := b.temporary()
 	if err != nil {
 		return "", err
@@ -163,7 +183,8 @@ func (b Builder) finalize(ctx context.Context, name string, number version.Versi
 	if err != nil {
 		return "", err
 	}
-	if err := releasedir.NewFSBlobsDir(b.Root, cli.reporter, blobstore, cli.digests, cli.files, cli.logger).UploadBlobs(); err != nil {
+	if err := releasedir.NewFSBlobsDir(b.Root, cli.reporter, blobstore, cli.digests, cli.files, cli.logger).
+		UploadBlobs(); err != nil {
 		return "", err
 	}
 	if err := folder.FinalizeRelease(release, false); err != nil {

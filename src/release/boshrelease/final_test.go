@@ -70,7 +70,8 @@ func stockFolder(t *testing.T, dir string) releasedir.FSReleaseDir {
 	releases, disk, commands, calculator := stock()
 	files := otherHome{disk, t.TempDir()}
 	return releasedir.NewProvider(silent{}, silent{}, silent{}, releases, calculator, commands, boshuuid.NewGenerator(), clock.NewClock(),
-		files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone)).NewFSReleaseDir(dir, 1)
+		files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone)).
+		NewFSReleaseDir(dir, 1)
 }
 
 // otherHome has its cache of archives, ~/.bosh/cache, in another home directory.
@@ -137,7 +138,8 @@ func TestFinalRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	built := readManifest(t, filepath.Join(b.Root, result.Tarball))
-	if result.Tarball != ".build/release/example-1.0.0.tgz" || built.Version != "1.0.0" || built.UncommittedChanges || len(built.CommitHash) < 7 {
+	if result.Tarball != ".build/release/example-1.0.0.tgz" || built.Version != "1.0.0" || built.UncommittedChanges ||
+		len(built.CommitHash) < 7 {
 		t.Errorf("%s has the manifest %+v", result.Tarball, built)
 	}
 
@@ -190,7 +192,10 @@ func TestSecondFinalRelease(t *testing.T) {
 
 func TestRefusesFinalRelease(t *testing.T) {
 	b := committed(t)
-	testfiles.Write(t, filepath.Join(b.Root, "releases/example/index.yml"), "builds:\n  a-uuid: {version: 1.0.0}\nformat-version: \"2\"\n")
+	testfiles.Write(
+		t, filepath.Join(b.Root, "releases/example/index.yml"),
+		"builds:\n  a-uuid: {version: 1.0.0}\nformat-version: \"2\"\n",
+	)
 	commit(t, b)
 
 	for _, number := range []string{"", "1", "1.2", "v1.2.0", "1.2.0+dev.1", "1.02.0", "1.2.0-", "latest", "1.0.0"} {
@@ -208,7 +213,8 @@ func TestRefusesFinalRelease(t *testing.T) {
 	t.Run("changes", func(t *testing.T) {
 		testfiles.Write(t, filepath.Join(b.Root, "jobs/server/monit"), "# changed\n")
 		var dirty *DirtyError
-		if err := b.CheckFinal(t.Context(), "1.0.1"); !errors.As(err, &dirty) || !strings.Contains(dirty.Changes, "jobs/server/monit") {
+		if err := b.CheckFinal(t.Context(), "1.0.1"); !errors.As(err, &dirty) ||
+			!strings.Contains(dirty.Changes, "jobs/server/monit") {
 			t.Errorf("got %v", err)
 		}
 		commit(t, b)
@@ -238,14 +244,18 @@ func TestRefusesBlobstore(t *testing.T) {
 		blobstore(t, b, config)
 		commit(t, b)
 		var refused *BlobstoreError
-		if err := b.CheckFinal(t.Context(), "1.0.0"); !errors.As(err, &refused) || !strings.Contains(refused.Reason, words) {
+		if err := b.CheckFinal(t.Context(), "1.0.0"); !errors.As(err, &refused) ||
+			!strings.Contains(refused.Reason, words) {
 			t.Errorf("%s: got %v, expected %q", config, err, words)
 		}
 	}
 
 	blobstore(t, b, "{provider: s3, options: {bucket_name: c}}") // none of the above: there must be something to commit
 	commit(t, b)
-	testfiles.Write(t, filepath.Join(b.Root, "config/private.yml"), "blobstore: {options: {access_key_id: a, secret_access_key: s}}\n")
+	testfiles.Write(
+		t, filepath.Join(b.Root, "config/private.yml"),
+		"blobstore: {options: {access_key_id: a, secret_access_key: s}}\n",
+	)
 	if err := b.CheckFinal(t.Context(), "1.0.0"); err != nil {
 		t.Errorf("with credentials in config/private.yml: %v", err)
 	}

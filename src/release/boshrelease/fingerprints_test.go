@@ -21,7 +21,9 @@ func stock() (boshrel.Provider, boshsys.FileSystem, boshsys.CmdRunner, bicrypto.
 	logger := boshlog.NewLogger(boshlog.LevelNone)
 	files, commands := boshsys.NewOsFileSystem(logger), boshsys.NewExecCmdRunner(logger)
 	digests := bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256})
-	return boshrel.NewProvider(commands, boshfile.NewTarballCompressor(commands, files), digests, files, logger), files, commands, digests
+	return boshrel.NewProvider(
+		commands, boshfile.NewTarballCompressor(commands, files), digests, files, logger,
+	), files, commands, digests
 }
 
 // jobFingerprints returns the fingerprints of a release folder's jobs, as bosh-cli calculates them.
@@ -47,8 +49,8 @@ func jobFingerprints(t *testing.T, dir string) map[string]string {
 	return fingerprints
 }
 
-// TestJobsHaveTheFingerprintsOfTheRepository compares what bosh-cli reads from this repository with what it reads from the release
-// folder that the builder writes. Many templates are symbolic links.
+// TestJobsHaveTheFingerprintsOfTheRepository compares what bosh-cli reads from this repository with what it reads from
+// the release folder that the builder writes. Many templates are symbolic links.
 func TestJobsHaveTheFingerprintsOfTheRepository(t *testing.T) {
 	root, err := filepath.Abs("../../..")
 	if err != nil {
@@ -60,6 +62,8 @@ func TestJobsHaveTheFingerprintsOfTheRepository(t *testing.T) {
 	}
 	expected, got := jobFingerprints(t, root), jobFingerprints(t, staging)
 	if len(expected) == 0 || !maps.Equal(got, expected) {
-		t.Errorf("the release folder's jobs have the fingerprints\n%v\nexpected those of the repository,\n%v", got, expected)
+		t.Errorf(
+			"the release folder's jobs have the fingerprints\n%v\nexpected those of the repository,\n%v", got, expected,
+		)
 	}
 }

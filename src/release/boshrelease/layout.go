@@ -1,8 +1,8 @@
-// Package boshrelease builds the BOSH release: our own programs and images, the blobs, and the release's tarball with the licenses and
-// the SBOM of everything in it.
+// Package boshrelease builds the BOSH release: our own programs and images, the blobs, and the release's tarball with
+// the licenses and the SBOM of everything in it.
 //
-// All output goes below .build in the repository: helpers/, images/, blobs/, staging/ (the release folder that bosh-cli reads) and
-// release/ (the tarball and the files that belong to it). What is up to date is not built again.
+// All output goes below .build in the repository: helpers/, images/, blobs/, staging/ (the release folder that bosh-cli
+// reads) and release/ (the tarball and the files that belong to it). What is up to date is not built again.
 package boshrelease
 
 import (
@@ -72,8 +72,12 @@ func (b Builder) Packages() []Package {
 			Programs: []string{b.path("helpers", "bin")},
 		},
 		{
-			Name: "images", Trees: []archive.Tree{{Dir: b.path("images")}}, Components: []string{"coredns", "pause"},
-			Programs: []string{b.componentPrograms("coredns"), b.componentPrograms("pause"), b.path(smokeServer, "bin")},
+			Name:       "images",
+			Trees:      []archive.Tree{{Dir: b.path("images")}},
+			Components: []string{"coredns", "pause"},
+			Programs: []string{
+				b.componentPrograms("coredns"), b.componentPrograms("pause"), b.path(smokeServer, "bin"),
+			},
 		},
 	}
 }
@@ -86,7 +90,11 @@ func (b Builder) path(elements ...string) string {
 func (b Builder) componentPrograms(name string) string { return b.path("components", name, "bin") }
 
 func (b Builder) components() components.Builder {
-	return components.Builder{Source: filepath.Join(b.Root, "src", "components"), Output: b.path("components"), Log: b.Log}
+	return components.Builder{
+		Source: filepath.Join(b.Root, "src", "components"),
+		Output: b.path("components"),
+		Log:    b.Log,
+	}
 }
 
 // openComponent returns a component that was built.

@@ -7,11 +7,11 @@ import (
 	"kubernetes-release/release/components"
 )
 
-// WriteBlobs prepares the repository for a stock "bosh create-release": it writes the packages' blobs to blobs/, their index to
-// config/blobs.yml, and the licenses and the SBOM, all where bosh-cli looks for them.
+// WriteBlobs prepares the repository for a stock "bosh create-release": it writes the packages' blobs to blobs/, their
+// index to config/blobs.yml, and the licenses and the SBOM, all where bosh-cli looks for them.
 //
-// bosh-cli removes files in blobs/ that config/blobs.yml does not list (releasedir/fs_blobs_dir.go: SyncBlobs), and downloads only those
-// that have an id in the blobstore.
+// bosh-cli removes files in blobs/ that config/blobs.yml does not list (releasedir/fs_blobs_dir.go: SyncBlobs), and
+// downloads only those that have an id in the blobstore.
 func (b Builder) WriteBlobs(ctx context.Context) error {
 	blobs, err := b.writeBlobs(ctx)
 	if err != nil {

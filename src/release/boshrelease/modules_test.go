@@ -31,7 +31,8 @@ func requirements(t *testing.T, path string) map[string]string {
 	return versions
 }
 
-// TestKubernetesKeepsItsModules checks that what else is in the binary does not change what the Kubernetes programs are compiled from.
+// TestKubernetesKeepsItsModules checks that what else is in the binary does not change what the Kubernetes programs are
+// compiled from.
 func TestKubernetesKeepsItsModules(t *testing.T) {
 	list := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.GoMod}}", "k8s.io/kubernetes")
 	list.Dir = filepath.Dir(kubernetesPin)
@@ -56,10 +57,12 @@ func TestKubernetesKeepsItsModules(t *testing.T) {
 	}
 }
 
-// TestHelpersShareKubernetesModules checks that the helpers use the module versions of Kubernetes' pin. If one differs, everything that
-// uses it is compiled twice.
+// TestHelpersShareKubernetesModules checks that the helpers use the module versions of Kubernetes' pin. If one differs,
+// everything that uses it is compiled twice.
 func TestHelpersShareKubernetesModules(t *testing.T) {
-	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}")
+	list := exec.CommandContext(
+		t.Context(), "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}",
+	)
 	list.Dir = "../../helpers"
 	for _, command := range helperCommands {
 		list.Args = append(list.Args, "./cmd/"+command)
@@ -88,7 +91,8 @@ func TestHelpersShareKubernetesModules(t *testing.T) {
 	}
 }
 
-// TestConformanceIsOfTheReleasesKubernetes checks that the tests of make conformance are those of the Kubernetes that the release has.
+// TestConformanceIsOfTheReleasesKubernetes checks that the tests of make conformance are those of the Kubernetes that
+// the release has.
 func TestConformanceIsOfTheReleasesKubernetes(t *testing.T) {
 	pinned := requirements(t, kubernetesPin)
 	compared := 0

@@ -16,7 +16,8 @@ import (
 	"kubernetes-release/release/ociimage"
 )
 
-// imageRegistry is the registry part of our images' names. The registry does not exist: the images are part of the release.
+// imageRegistry is the registry part of our images' names. The registry does not exist: the images are part of the
+// release.
 const imageRegistry = "kubernetes.bosh.io"
 
 // nobody is the user and group of the images' processes; numeric, because kubelet's runAsNonRoot requires a number.
@@ -33,10 +34,14 @@ func (b Builder) buildOwn(ctx context.Context, folder string, commands ...string
 		return err
 	}
 	programs := components.Programs{
-		Step: folder, Source: filepath.Join(b.Root, "src", "helpers"), Output: bin,
+		Step:   folder,
+		Source: filepath.Join(b.Root, "src", "helpers"),
+		Output: bin,
 		// gRPC's debug pages would make the linker keep every method, as in package components.
-		Flags:       []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
-		Environment: []string{"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT="},
+		Flags: []string{"-tags", "grpcnotrace", "-ldflags", "-s -w"},
+		Environment: []string{
+			"GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=",
+		},
 	}
 	for _, name := range commands {
 		programs.Packages = append(programs.Packages, "./cmd/"+name)
@@ -62,11 +67,11 @@ func removeOthers(dir string, names []string) error {
 	return err
 }
 
-// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps their short names to
-// full references.
+// BuildImages writes the images that clusters need to .build/images, one archive each, and images.json, which maps
+// their short names to full references.
 //
-// A tag is the version and the start of the program's digest, so that a changed program always has a new name: VMs do not load an
-// image again whose name they have.
+// A tag is the version and the start of the program's digest, so that a changed program always has a new name: VMs do
+// not load an image again whose name they have.
 func (b Builder) BuildImages(ctx context.Context) error {
 	if err := b.buildOwn(ctx, smokeServer, smokeServer); err != nil {
 		return err
@@ -84,7 +89,9 @@ func (b Builder) BuildImages(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			program, version = filepath.Join(built.Dir, "bin", image.program), strings.TrimPrefix(built.Version, "v")+"-"
+			program, version = filepath.Join(
+				built.Dir, "bin", image.program,
+			), strings.TrimPrefix(built.Version, "v")+"-"
 		}
 		content, err := os.ReadFile(program)
 		if err != nil {

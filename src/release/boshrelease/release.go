@@ -15,7 +15,8 @@ import (
 	"kubernetes-release/release/progress"
 )
 
-// layout must be incremented when this package changes the layout of the release, so that older tarballs are out of date.
+// layout must be incremented when this package changes the layout of the release, so that older tarballs are out of
+// date.
 const layout = 2
 
 // Result is the release that was built.
@@ -32,8 +33,8 @@ type Result struct {
 	Size int64 `json:"size"`
 }
 
-// Build writes the dev release's tarball, .build/release/NAME.tgz, and next to it copies of its licenses and SBOM. It does nothing if the
-// tarball is up to date.
+// Build writes the dev release's tarball, .build/release/NAME.tgz, and next to it copies of its licenses and SBOM. It
+// does nothing if the tarball is up to date.
 func (b Builder) Build(ctx context.Context) (Result, error) {
 	blobs, err := b.writeBlobs(ctx)
 	if err != nil {
@@ -129,7 +130,12 @@ func (b Builder) create(ctx context.Context, blobs map[string]Blob, content stri
 	if err != nil {
 		return Result{}, err
 	}
-	result := Result{Name: name, Version: number.AsString(), Content: content, Tarball: filepath.Join(".build", "release", name+".tgz")}
+	result := Result{
+		Name:    name,
+		Version: number.AsString(),
+		Content: content,
+		Tarball: filepath.Join(".build", "release", name+".tgz"),
+	}
 	if result.SHA256, result.Size, err = fileDigest(tarball); err != nil {
 		return Result{}, err
 	}

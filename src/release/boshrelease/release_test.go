@@ -61,7 +61,10 @@ func repository(t *testing.T) (Builder, *bytes.Buffer) {
 	write(".build/images/images.json", "{}")
 	// A program that was linked from a third-party module.
 	program := filepath.Join(root, ".build/components/flannel/bin/flanneld")
-	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program, "./testdata/linked")
+	build := exec.CommandContext(
+		t.Context(), "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", program,
+		"./testdata/linked",
+	)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if _, err := execute.Output(build); err != nil {
 		t.Fatal(err)
@@ -92,14 +95,18 @@ func TestBuild(t *testing.T) {
 	if err := yaml.Unmarshal(files["release.MF"], &manifest); err != nil {
 		t.Fatal(err)
 	}
-	if manifest.Name != "example" || manifest.Version != first.Version || len(manifest.Jobs) != 1 || len(manifest.Packages) != len(b.Packages()) {
+	if manifest.Name != "example" || manifest.Version != first.Version || len(manifest.Jobs) != 1 ||
+		len(manifest.Packages) != len(b.Packages()) {
 		t.Errorf("the manifest is %+v", manifest)
 	}
 	if !strings.HasPrefix(manifest.Jobs[0].SHA1, "sha256:") {
 		t.Errorf("the job's digest is %s", manifest.Jobs[0].SHA1)
 	}
 	if job := testfiles.Unpack(t, files["jobs/server.tgz"]); string(job["templates/ctl"]) != "#!/bin/bash\n" {
-		t.Errorf("a symbolic link to a template is %q in the job; it must be the file that it points to", job["templates/ctl"])
+		t.Errorf(
+			"a symbolic link to a template is %q in the job; it must be the file that it points to",
+			job["templates/ctl"],
+		)
 	}
 	blob := testfiles.Unpack(t, testfiles.Unpack(t, files["packages/containerd.tgz"])["containerd/containerd.tar.xz"])
 	if string(blob["bin/containerd"]) != "program of containerd" || string(blob["bin/runc"]) != "program of runc" {
@@ -177,7 +184,8 @@ func TestNotBuilt(t *testing.T) {
 	if err := os.RemoveAll(b.path("helpers")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.Build(t.Context()); err == nil || !strings.Contains(err.Error(), "package helpers") || !strings.Contains(err.Error(), "make components helpers images") {
+	if _, err := b.Build(t.Context()); err == nil || !strings.Contains(err.Error(), "package helpers") ||
+		!strings.Contains(err.Error(), "make components helpers images") {
 		t.Errorf("got %v", err)
 	}
 }

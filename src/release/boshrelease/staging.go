@@ -13,7 +13,8 @@ import (
 	"kubernetes-release/release/archive"
 )
 
-// stage creates the release folder with jobs, packages and blobs. It replaces symbolic links with the files that they point to.
+// stage creates the release folder with jobs, packages and blobs. It replaces symbolic links with the files that they
+// point to.
 func (b Builder) stage(staging string, blobs map[string]Blob) error {
 	if err := os.RemoveAll(staging); err != nil {
 		return err
@@ -41,8 +42,8 @@ type indexedBlob struct {
 
 func blobsIndex(dir string) string { return filepath.Join(dir, "config", "blobs.yml") }
 
-// stageBlobs adds the blobs and their index to a release folder. Blobs that the folder's index has already keep their ids in the
-// blobstore.
+// stageBlobs adds the blobs and their index to a release folder. Blobs that the folder's index has already keep their
+// ids in the blobstore.
 func (b Builder) stageBlobs(dir string, blobs map[string]Blob) error {
 	uploaded, err := readBlobsIndex(dir)
 	if err != nil {
@@ -132,13 +133,13 @@ type releaseFile struct {
 	size     int64       // in bytes
 }
 
-// linkMode is the mode of files that are symbolic links in the repository. bosh-cli takes the mode of the link itself, 0777, and
-// makes it 0755 (release/resource/fingerprint.go and archive.go: Lstat). With the same mode here, this builder and a stock
-// "bosh create-release" in the repository give a job the same fingerprint.
+// linkMode is the mode of files that are symbolic links in the repository. bosh-cli takes the mode of the link itself,
+// 0777, and makes it 0755 (release/resource/fingerprint.go and archive.go: Lstat). With the same mode here, this
+// builder and a stock "bosh create-release" in the repository give a job the same fingerprint.
 //
-// Modes in a job's archive do not reach VMs. The Director renders the templates and packs the results with 0644
-// (bosh: src/bosh-director/lib/bosh/director/core/templates/rendered_templates_in_memory_tar_gzipper.rb). The agent then sets 0755 below
-// bin and 0644 elsewhere (bosh-agent: agent/applier/jobs/rendered_job_applier.go).
+// Modes in a job's archive do not reach VMs. The Director renders the templates and packs the results with 0644 (bosh:
+// src/bosh-director/lib/bosh/director/core/templates/rendered_templates_in_memory_tar_gzipper.rb). The agent then sets
+// 0755 below bin and 0644 elsewhere (bosh-agent: agent/applier/jobs/rendered_job_applier.go).
 const linkMode fs.FileMode = 0o755
 
 // eachFile calls f for every file of the repository that is part of the release.

@@ -11,9 +11,9 @@ import (
 	"kubernetes-release/release/execute"
 )
 
-// devVersion is the version of a dev release: the last final version (a git tag such as v1.2.0; 0 before the first), then "dev", the
-// number of commits, so that later releases sort after earlier ones, and the start of the content's digest, so that different content
-// never has the same version.
+// devVersion is the version of a dev release: the last final version (a git tag such as v1.2.0; 0 before the first),
+// then "dev", the number of commits, so that later releases sort after earlier ones, and the start of the content's
+// digest, so that different content never has the same version.
 func devVersion(ctx context.Context, root, content string) (version.Version, error) {
 	base, commits := "0", "0"
 	// Without git or its history, as in a source archive, the version depends on the content alone.
@@ -27,7 +27,9 @@ func devVersion(ctx context.Context, root, content string) (version.Version, err
 	text := fmt.Sprintf("%s+dev.%s.c%s", base, commits, content[:12])
 	number, err := version.NewVersionFromString(text)
 	if err != nil {
-		return version.Version{}, fmt.Errorf("dev version %q (from the last tag that git describe finds): %w", text, err)
+		return version.Version{}, fmt.Errorf(
+			"dev version %q (from the last tag that git describe finds): %w", text, err,
+		)
 	}
 	return number, nil
 }

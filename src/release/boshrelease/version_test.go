@@ -14,7 +14,8 @@ func TestDevVersion(t *testing.T) {
 	content := strings.Repeat("0123456789abcdef", 4)
 	dir := t.TempDir()
 	environment := []string{
-		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.org",
+		"GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a",
+		"GIT_COMMITTER_EMAIL=a@example.org",
 	}
 	git := func(arguments ...string) {
 		t.Helper()

@@ -90,11 +90,14 @@ func (b Builder) Open(c Component) (Built, error) {
 	return Built{Component: c, Record: record, Dir: dir}, nil
 }
 
-// Build builds the components that are not up to date, and stops at the first error. It keeps those that were finished by then.
+// Build builds the components that are not up to date, and stops at the first error. It keeps those that were finished
+// by then.
 func (b Builder) Build(ctx context.Context, wanted []Component) error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		return fmt.Errorf("this machine is %s/%s; components can only be built on linux/amd64, the platform of stemcells",
-			runtime.GOOS, runtime.GOARCH)
+		return fmt.Errorf(
+			"this machine is %s/%s; components can only be built on linux/amd64, the platform of stemcells",
+			runtime.GOOS, runtime.GOARCH,
+		)
 	}
 	fingerprints := map[string]string{}
 	var stale []Component
@@ -117,8 +120,8 @@ func (b Builder) Build(ctx context.Context, wanted []Component) error {
 	}
 	seconds, sum, measured := b.expected(stale)
 	step.Expect(sum, measured)
-	// One after another: each build uses all processors and shares the build cache with the next. Two parallel builds compile shared
-	// packages twice, which took 12% longer.
+	// One after another: each build uses all processors and shares the build cache with the next. Two parallel builds
+	// compile shared packages twice, which took 12% longer.
 	for _, c := range stale {
 		if err := b.buildOne(ctx, c, fingerprints[c.Name], step.Part(c.Name, seconds[c.Name])); err != nil {
 			return fmt.Errorf("component %s: %w", c.Name, err)
@@ -150,7 +153,8 @@ func (c Component) files() []string {
 	return append(names, c.Links...)
 }
 
-// buildOne builds into a separate folder and renames it, so that an interrupted build leaves nothing that looks finished.
+// buildOne builds into a separate folder and renames it, so that an interrupted build leaves nothing that looks
+// finished.
 func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, part *progress.Part) error {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -242,7 +246,9 @@ func (b Builder) compileGo(ctx context.Context, c Component, bin string, part *p
 		return "", err
 	}
 	for _, binary := range c.Binaries {
-		if err := os.Rename(filepath.Join(work, programName(binary.Package, c.Pin)), filepath.Join(bin, binary.Name)); err != nil {
+		if err := os.Rename(
+			filepath.Join(work, programName(binary.Package, c.Pin)), filepath.Join(bin, binary.Name),
+		); err != nil {
 			return "", err
 		}
 	}
@@ -272,14 +278,16 @@ func (b Builder) copyManifests(ctx context.Context, c Component, folder string) 
 	return nil
 }
 
-// Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error includes the
-// end of its output.
+// Compile runs a go build -v command and shows as a part how many packages it has compiled, of at most total. An error
+// includes the end of its output.
 func Compile(command *exec.Cmd, part *progress.Part, total int) error {
 	output := &compilerOutput{}
 	command.Stderr = output
 	part.Watch(func() (string, float64) {
 		compiled := output.packages.Load()
-		return fmt.Sprintf("compiled %d of at most %d packages", compiled, total), float64(compiled) / float64(max(total, 1))
+		return fmt.Sprintf(
+			"compiled %d of at most %d packages", compiled, total,
+		), float64(compiled) / float64(max(total, 1))
 	})
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, output.tail())
@@ -315,8 +323,10 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 	if c.Cgo {
 		cgo = "1"
 	}
-	command.Env = append(os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo,
-		"GOFLAGS=-mod=readonly", "GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=")
+	command.Env = append(
+		os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo, "GOFLAGS=-mod=readonly",
+		"GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=",
+	)
 	command.Env = append(command.Env, b.Environment...)
 	// After SIGINT, go removes its work folder; it is killed only if that takes long.
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
@@ -364,8 +374,10 @@ func (b Builder) compileC(ctx context.Context, c Component, bin string) (string,
 	}
 	tag := regexp.MustCompile(`(?m)^TAG \?= (\S+)$`).FindSubmatch(makefile)
 	if tag == nil {
-		return "", fmt.Errorf("%s of %s has no line TAG ?= VERSION with the version of %s; find out where upstream defines it now",
-			c.CVersionFile, c.Module, c.CSource)
+		return "", fmt.Errorf(
+			"%s of %s has no line TAG ?= VERSION with the version of %s; find out where upstream defines it now",
+			c.CVersionFile, c.Module, c.CSource,
+		)
 	}
 	version := "v" + string(tag[1])
 	// The file's name has no folder, so that the binary does not contain it.
@@ -396,7 +408,8 @@ func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error)
 	return "", fmt.Errorf("src/components/%s/go.mod does not require %s", c.Pin, c.Module)
 }
 
-// fingerprint is a digest of everything that a component depends on: the recipe, the pin, our sources next to it, and the tools.
+// fingerprint is a digest of everything that a component depends on: the recipe, the pin, our sources next to it, and
+// the tools.
 func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 	digest := sha256.New()
 	text, err := json.Marshal(c)
@@ -412,7 +425,8 @@ func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 	sort.Strings(files)
 	for _, file := range files {
 		name := filepath.Base(file)
-		if strings.HasSuffix(name, "_test.go") || (filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+		if strings.HasSuffix(name, "_test.go") ||
+			(filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
 			continue
 		}
 		if err := digestFile(digest, name, file); err != nil {
@@ -453,7 +467,10 @@ func libraryVersions(ctx context.Context, packages []string) (map[string]string,
 	for _, name := range packages {
 		output, err := execute.Output(exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", name))
 		if err != nil || len(output) == 0 {
-			return nil, fmt.Errorf("the Debian package %s is not installed; make setup installs it (%w)", name, cmp.Or(err, errors.New("no version")))
+			return nil, fmt.Errorf(
+				"the Debian package %s is not installed; make setup installs it (%w)", name,
+				cmp.Or(err, errors.New("no version")),
+			)
 		}
 		versions[name] = string(output)
 	}
@@ -475,8 +492,8 @@ var goVersion = func() func(context.Context) string {
 	}
 }()
 
-// checkBinaries checks that each program is a static executable, so that it runs on every stemcell and in an image without libraries. It
-// returns their total size in bytes.
+// checkBinaries checks that each program is a static executable, so that it runs on every stemcell and in an image
+// without libraries. It returns their total size in bytes.
 func checkBinaries(c Component, bin string) (int64, error) {
 	var size int64
 	for _, binary := range c.Binaries {
@@ -514,7 +531,8 @@ func digestFile(digest io.Writer, name, path string) error {
 	return err
 }
 
-// programName is the name that go build gives the program of a package: the last element of the path that is not a major version.
+// programName is the name that go build gives the program of a package: the last element of the path that is not a
+// major version.
 func programName(pkg, pin string) string {
 	if pkg == "." {
 		return pin

@@ -1,8 +1,9 @@
-// Package components builds the upstream projects that the release ships, each from the Go module in src/components that pins it.
+// Package components builds the upstream projects that the release ships, each from the Go module in src/components
+// that pins it.
 //
-// Builds are reproducible: paths are trimmed, versions come from the pins and not from a repository. The other things that a binary
-// depends on (the Go version, and for some projects the C compiler and static libraries) are part of a component's fingerprint, so that
-// a change builds the component again.
+// Builds are reproducible: paths are trimmed, versions come from the pins and not from a repository. The other things
+// that a binary depends on (the Go version, and for some projects the C compiler and static libraries) are part of a
+// component's fingerprint, so that a change builds the component again.
 package components
 
 import (
@@ -20,8 +21,8 @@ type Component struct {
 	Module string
 	// Binaries are the programs.
 	Binaries []Binary
-	// Merged, if set, are the programs that the only binary consists of, whose package is then "."; it runs the one by whose name it
-	// is called, see Links.
+	// Merged, if set, are the programs that the only binary consists of, whose package is then "."; it runs the one by
+	// whose name it is called, see Links.
 	Merged []Binary `json:",omitempty"`
 	// Tags are Go build tags.
 	Tags []string
@@ -31,12 +32,13 @@ type Component struct {
 	PIE bool
 	// Libraries are the Debian packages of the static C libraries in the binaries.
 	Libraries []string
-	// Variables are string variables (package path, dot, name) that the linker sets. In values, {version} is replaced with the
-	// component's version with its v, {major} and {minor} with its parts.
+	// Variables are string variables (package path, dot, name) that the linker sets. In values, {version} is replaced
+	// with the component's version with its v, {major} and {minor} with its parts.
 	Variables map[string]string
 	// Links are additional names of the first binary.
 	Links []string
-	// Manifests are files of modules that the programs require, such as CustomResourceDefinitions. They are copied to manifests/.
+	// Manifests are files of modules that the programs require, such as CustomResourceDefinitions. They are copied to
+	// manifests/.
 	Manifests []Manifests `json:",omitempty"`
 	// CSource, if set, is a C file in Module; the only binary is compiled from it, without a Go build.
 	CSource string
@@ -64,8 +66,8 @@ var kubernetesPrograms = []string{
 	"kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-scheduler", "kubectl", "kubelet", "metrics-server",
 }
 
-// csiPrograms are the EBS CSI driver, and the sidecars: controllers that connect any driver to Kubernetes. They share most of their
-// packages, and as one binary take half the space.
+// csiPrograms are the EBS CSI driver, and the sidecars: controllers that connect any driver to Kubernetes. They share
+// most of their packages, and as one binary take half the space.
 var csiPrograms = []Binary{
 	{"aws-ebs-csi-driver", "github.com/kubernetes-sigs/aws-ebs-csi-driver/cmd"},
 	{"csi-attacher", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher"},
@@ -90,7 +92,8 @@ func All() []Component {
 				{"aws-cloud-controller-manager", "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager"},
 				{"ecr-credential-provider", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider"},
 			},
-			// gRPC's debug pages use templates, which make the linker keep every method, such as all of EC2's actions: 115 MB instead of 51.
+			// gRPC's debug pages use templates, which make the linker keep every method, such as all of EC2's actions:
+			// 115 MB instead of 51.
 			Tags: []string{"grpcnotrace"},
 			Variables: map[string]string{
 				"k8s.io/component-base/version.gitVersion": "{version}",
@@ -200,7 +203,8 @@ func Named(names ...string) []Component {
 	return slices.DeleteFunc(All(), func(c Component) bool { return !slices.Contains(names, c.Name) })
 }
 
-// kubernetesVersion sets the version that a Kubernetes program reports. The build date is fixed, because builds must be reproducible.
+// kubernetesVersion sets the version that a Kubernetes program reports. The build date is fixed, because builds must be
+// reproducible.
 func kubernetesVersion(packages ...string) map[string]string {
 	variables := map[string]string{}
 	for _, p := range packages {

@@ -82,9 +82,13 @@ func TestPins(t *testing.T) {
 			t.Errorf("%s: the pin does not require %s", c.Name, c.Module)
 		}
 		for _, binary := range slices.Concat(c.Binaries, c.Merged) {
-			listed := slices.ContainsFunc(pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package })
+			listed := slices.ContainsFunc(
+				pin.Tool, func(tool struct{ Path string }) bool { return tool.Path == binary.Package },
+			)
 			if !listed && binary.Package != "." && c.CSource == "" {
-				t.Errorf("%s: the pin does not list %s as a tool, so go mod tidy would remove it", c.Name, binary.Package)
+				t.Errorf(
+					"%s: the pin does not list %s as a tool, so go mod tidy would remove it", c.Name, binary.Package,
+				)
 			}
 		}
 	}
@@ -179,10 +183,20 @@ func TestFingerprint(t *testing.T) {
 // TestUpToDate builds a small program and checks when it is built again.
 func TestUpToDate(t *testing.T) {
 	source, output := t.TempDir(), t.TempDir()
-	testfiles.Write(t, filepath.Join(source, "hello", "go.mod"), "module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n")
-	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nvar version string\n\nfunc main() { println(version) }\n")
+	testfiles.Write(
+		t, filepath.Join(source, "hello", "go.mod"),
+		"module hello\n\ngo 1.26\n\nrequire example.invalid/hello v1.2.3\n",
+	)
+	testfiles.Write(
+		t, filepath.Join(source, "hello", "main.go"),
+		"package main\n\nvar version string\n\nfunc main() { println(version) }\n",
+	)
 	c := Component{
-		Name: "hello", Pin: "hello", Module: "example.invalid/hello", Binaries: []Binary{{"greet", "."}}, Links: []string{"hi"},
+		Name:      "hello",
+		Pin:       "hello",
+		Module:    "example.invalid/hello",
+		Binaries:  []Binary{{"greet", "."}},
+		Links:     []string{"hi"},
 		Variables: map[string]string{"main.version": "{version}"},
 	}
 	var log bytes.Buffer
@@ -213,7 +227,8 @@ func TestUpToDate(t *testing.T) {
 	build("built 1 of 1")
 	testfiles.Write(t, filepath.Join(source, "hello", "main.go"), "package main\n\nfunc main() { nonsense }\n")
 	err = b.Build(t.Context(), []Component{c})
-	if err == nil || !strings.Contains(err.Error(), "component hello") || !strings.Contains(err.Error(), "undefined: nonsense") {
+	if err == nil || !strings.Contains(err.Error(), "component hello") ||
+		!strings.Contains(err.Error(), "undefined: nonsense") {
 		t.Errorf("the error is %v", err)
 	}
 	if _, err := b.Open(c); err != nil {

@@ -18,7 +18,9 @@ func Lock(ctx context.Context, output string, out io.Writer) (unlock func(), err
 	holder := fmt.Sprintf("process %d", os.Getpid())
 	unlock, err = filelock.Acquire(ctx, filepath.Join(output, "lock"), holder, func(holder string) {
 		report := func(waited time.Duration) {
-			_, _ = fmt.Fprintf(out, "another build (%s) is running in %s; waiting, %s so far\n", holder, output, progress.Took(waited))
+			_, _ = fmt.Fprintf(
+				out, "another build (%s) is running in %s; waiting, %s so far\n", holder, output, progress.Took(waited),
+			)
 		}
 		report(time.Since(begun))
 		stop = every(heartbeat, report)

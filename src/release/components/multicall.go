@@ -21,12 +21,13 @@ import (
 	"kubernetes-release/release/execute"
 )
 
-// overlay is a program that only exists for one go build: the main packages of several upstream programs, linked into one.
+// overlay is a program that only exists for one go build: the main packages of several upstream programs, linked into
+// one.
 //
-// The go command gets the files as an overlay of the pin's module. Files of the module cache cannot be replaced (cmd/go refuses that),
-// so each main package is copied to a package of the pin's module, NAME, with three changes: its package is "program", its
-// function main is Main, and its flags are not those of the process (package flag) but its own, since all programs are
-// initialized, whichever runs, and several have a flag with the same name.
+// The go command gets the files as an overlay of the pin's module. Files of the module cache cannot be replaced (cmd/go
+// refuses that), so each main package is copied to a package of the pin's module, NAME, with three changes: its package
+// is "program", its function main is Main, and its flags are not those of the process (package flag) but its own, since
+// all programs are initialized, whichever runs, and several have a flag with the same name.
 type overlay struct {
 	// dir has the changed files; module is the path of the pin's module, root its folder.
 	dir, module, root string
@@ -50,7 +51,11 @@ func (b Builder) merge(ctx context.Context, c Component, dir string) (*overlay, 
 		return nil, err
 	}
 	o := &overlay{
-		dir: dir, module: strings.TrimSpace(string(module)), root: root, replace: map[string]string{}, versions: map[string]string{},
+		dir:      dir,
+		module:   strings.TrimSpace(string(module)),
+		root:     root,
+		replace:  map[string]string{},
+		versions: map[string]string{},
 	}
 	for _, program := range c.Merged {
 		output, err := execute.Output(b.goCommand(ctx, c, "list", "-json=Dir,GoFiles,Module", program.Package))
@@ -65,7 +70,9 @@ func (b Builder) merge(ctx context.Context, c Component, dir string) (*overlay, 
 			return nil, err
 		}
 	}
-	if err := o.write("main.go", render(mainTemplate, map[string]any{"Module": o.module, "Programs": c.Merged})); err != nil {
+	if err := o.write(
+		"main.go", render(mainTemplate, map[string]any{"Module": o.module, "Programs": c.Merged}),
+	); err != nil {
 		return nil, err
 	}
 	text, err := json.Marshal(map[string]any{"Replace": o.replace})
@@ -132,8 +139,8 @@ func (o *overlay) write(name string, content []byte) error {
 	return os.WriteFile(file, content, 0o644)
 }
 
-// asPackage returns a source file of a main package as one of a package "program" that others can import, with the flags of another
-// package. It reports whether the file has the variable version.
+// asPackage returns a source file of a main package as one of a package "program" that others can import, with the
+// flags of another package. It reports whether the file has the variable version.
 func asPackage(source []byte, flags string) (changed []byte, versioned bool, err error) {
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, "", source, parser.SkipObjectResolution)
@@ -159,7 +166,8 @@ func asPackage(source []byte, flags string) (changed []byte, versioned bool, err
 		case *ast.GenDecl:
 			for _, spec := range d.Specs {
 				if values, ok := spec.(*ast.ValueSpec); ok && d.Tok == token.VAR {
-					versioned = versioned || slices.ContainsFunc(values.Names, func(n *ast.Ident) bool { return n.Name == "version" })
+					versioned = versioned ||
+						slices.ContainsFunc(values.Names, func(n *ast.Ident) bool { return n.Name == "version" })
 				}
 			}
 		}
@@ -210,7 +218,8 @@ func main() {
 }
 `))
 
-// flagTemplate stands in for package flag. The compiler reports a function that a program uses and that is missing here.
+// flagTemplate stands in for package flag. The compiler reports a function that a program uses and that is missing
+// here.
 var flagTemplate = template.Must(template.New("flag.go").Parse(`package flag
 
 import (

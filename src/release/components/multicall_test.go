@@ -10,12 +10,15 @@ import (
 	"kubernetes-release/release/testfiles"
 )
 
-// TestMergedPrograms links two programs into one. Both have the flag --name, at the process's own flag set and one of their own, and
-// both have the flags of a package that they share.
+// TestMergedPrograms links two programs into one. Both have the flag --name, at the process's own flag set and one of
+// their own, and both have the flags of a package that they share.
 func TestMergedPrograms(t *testing.T) {
 	source, output := t.TempDir(), t.TempDir()
 	file := func(name, content string) { testfiles.Write(t, filepath.Join(source, name), content) }
-	file("both/go.mod", "module test/both\n\ngo 1.26\n\nrequire example.invalid/up v1.2.3\n\nreplace example.invalid/up => ../up\n")
+	file(
+		"both/go.mod",
+		"module test/both\n\ngo 1.26\n\nrequire example.invalid/up v1.2.3\n\nreplace example.invalid/up => ../up\n",
+	)
 	file("up/go.mod", "module example.invalid/up\n\ngo 1.26\n")
 	file("up/shared/shared.go", `package shared
 
@@ -50,14 +53,30 @@ func main() {
 	file("up/cmd/hello/main.go", strings.NewReplacer("FLAG", `flags "flag"`, "DEFAULT", "world").Replace(program))
 	file("up/cmd/hello/greeting.go", "package main\n\nfunc greeting() string { return \"hello\" }\n")
 	file("up/cmd/hello/greeting_test.go", "package main\n\nnot Go\n")
-	file("up/cmd/bye/main.go", strings.NewReplacer("FLAG", `"flag"`, "flags.", "flag.", "DEFAULT", "moon", "greeting()", `"bye"`).Replace(program))
+	file(
+		"up/cmd/bye/main.go",
+		strings.NewReplacer("FLAG", `"flag"`, "flags.", "flag.", "DEFAULT", "moon", "greeting()", `"bye"`).
+			Replace(program),
+	)
 	file("up/config/widget.yaml", "kind: Widget\n")
 	c := Component{
 		Manifests: []Manifests{{"example.invalid/up", []string{"config/widget.yaml"}}},
-		Name:      "both", Pin: "both", Module: "example.invalid/up", Binaries: []Binary{{"both", "."}},
-		Merged: []Binary{{"hello", "example.invalid/up/cmd/hello"}, {"bye", "example.invalid/up/cmd/bye"}}, Links: []string{"hello", "bye"},
+		Name:      "both",
+		Pin:       "both",
+		Module:    "example.invalid/up",
+		Binaries:  []Binary{{"both", "."}},
+		Merged: []Binary{
+			{"hello", "example.invalid/up/cmd/hello"},
+			{"bye", "example.invalid/up/cmd/bye"},
+		},
+		Links: []string{"hello", "bye"},
 	}
-	b := Builder{Source: source, Output: output, Log: io.Discard, Environment: []string{"GOFLAGS=-mod=mod", "GOPROXY=off"}}
+	b := Builder{
+		Source:      source,
+		Output:      output,
+		Log:         io.Discard,
+		Environment: []string{"GOFLAGS=-mod=mod", "GOPROXY=off"},
+	}
 	if err := b.Build(t.Context(), []Component{c}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +91,15 @@ func main() {
 		"hello --frobnicat": "flag provided but not defined: -frobnicat",
 	} {
 		words := strings.Fields(command)
-		text, _ := exec.CommandContext(t.Context(), filepath.Join(output, "both", "bin", words[0]), words[1:]...).CombinedOutput()
+		text, _ := exec.CommandContext(t.Context(), filepath.Join(output, "both", "bin", words[0]), words[1:]...).
+			CombinedOutput()
 		if !strings.HasPrefix(string(text), want) {
 			t.Errorf("%s prints %q, want %q", command, text, want)
 		}
 	}
-	if got := testfiles.Read(t, filepath.Join(output, "both", "manifests", "widget.yaml")); string(got) != "kind: Widget\n" {
+	if got := testfiles.Read(
+		t, filepath.Join(output, "both", "manifests", "widget.yaml"),
+	); string(got) != "kind: Widget\n" {
 		t.Errorf("the manifest is %q", got)
 	}
 }

@@ -48,8 +48,12 @@ func (p Programs) Build(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	arguments := append([]string{"build", "-v", "-trimpath", "-buildvcs=false", "-o", output + string(filepath.Separator)}, p.Flags...)
-	if err := Compile(p.command(ctx, append(arguments, p.Packages...)...), part, bytes.Count(needed, []byte("\n"))); err != nil {
+	arguments := append(
+		[]string{"build", "-v", "-trimpath", "-buildvcs=false", "-o", output + string(filepath.Separator)},
+		p.Flags...)
+	if err := Compile(
+		p.command(ctx, append(arguments, p.Packages...)...), part, bytes.Count(needed, []byte("\n")),
+	); err != nil {
 		return fmt.Errorf("building %s: %w", strings.Join(names, ", "), err)
 	}
 	step.Finish("built %s", strings.Join(names, ", "))

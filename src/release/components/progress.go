@@ -4,13 +4,23 @@ import (
 	"fmt"
 )
 
-// usualSeconds is how long a first build takes on two cores. Only the proportions matter: what is not listed takes little.
+// usualSeconds is how long a first build takes on two cores. Only the proportions matter: what is not listed takes
+// little.
 var usualSeconds = map[string]float64{
-	"kubernetes": 770, "cloud-provider-aws": 130, "flannel": 95, "coredns": 75, "containerd": 65, "csi": 190, "etcd": 35, "runc": 25, "network-policy": 40, "cni-plugins": 5,
+	"kubernetes":         770,
+	"cloud-provider-aws": 130,
+	"flannel":            95,
+	"coredns":            75,
+	"containerd":         65,
+	"csi":                190,
+	"etcd":               35,
+	"runc":               25,
+	"network-policy":     40,
+	"cni-plugins":        5,
 }
 
-// expected returns how many seconds each component will take to build, as its last build did. measured is false if one of them was
-// never built here, so that its usual time is all there is.
+// expected returns how many seconds each component will take to build, as its last build did. measured is false if one
+// of them was never built here, so that its usual time is all there is.
 func (b Builder) expected(stale []Component) (seconds map[string]float64, sum float64, measured bool) {
 	seconds, measured = map[string]float64{}, true
 	for _, c := range stale {

@@ -11,7 +11,8 @@ func TestOutput(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	_, err := Output(exec.Command("sh", "-c", "seq 1 30 >&2; exit 3"))
-	if err == nil || !strings.Contains(err.Error(), "exit status 3: 11\n12\n") || !strings.HasPrefix(err.Error(), "sh -c") {
+	if err == nil || !strings.Contains(err.Error(), "exit status 3: 11\n12\n") ||
+		!strings.HasPrefix(err.Error(), "sh -c") {
 		t.Errorf("got %v, want an error with the command line and the last 20 lines", err)
 	}
 }

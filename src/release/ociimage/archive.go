@@ -1,5 +1,5 @@
-// Package ociimage writes container images of a single static program as archives in the OCI image layout. containerd imports them (ctr
-// images import) with the name that the archive contains.
+// Package ociimage writes container images of a single static program as archives in the OCI image layout. containerd
+// imports them (ctr images import) with the name that the archive contains.
 package ociimage
 
 import (
@@ -69,9 +69,12 @@ func (a Archive) Write(w io.Writer) error {
 
 // image returns an image with one layer that contains only the program.
 func (a Archive) image() (v1.Image, error) {
-	if !strings.HasPrefix(a.Program, "/") || len(a.Content) == 0 || a.User == "" || !strings.Contains(a.Reference, ":") {
-		return nil, fmt.Errorf("requires a reference with a tag, an absolute path, a program and a user; got path %q, %d bytes, user %q",
-			a.Program, len(a.Content), a.User)
+	if !strings.HasPrefix(a.Program, "/") || len(a.Content) == 0 || a.User == "" ||
+		!strings.Contains(a.Reference, ":") {
+		return nil, fmt.Errorf(
+			"requires a reference with a tag, an absolute path, a program and a user; got path %q, %d bytes, user %q",
+			a.Program, len(a.Content), a.User,
+		)
 	}
 	var layer bytes.Buffer
 	archive := tar.NewWriter(&layer)
@@ -144,7 +147,14 @@ func describe(image v1.Image) ([]blob, v1.Descriptor, error) {
 }
 
 func writeFile(archive *tar.Writer, name string, mode int64, content []byte) error {
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode, Size: int64(len(content)), ModTime: epoch, Format: tar.FormatUSTAR}
+	header := &tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     name,
+		Mode:     mode,
+		Size:     int64(len(content)),
+		ModTime:  epoch,
+		Format:   tar.FormatUSTAR,
+	}
 	if err := archive.WriteHeader(header); err != nil {
 		return err
 	}

@@ -16,7 +16,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-var example = Archive{Reference: "registry.example/group/hello:1.2", Program: "/hello", Content: []byte("program"), User: "65532:65532"}
+var example = Archive{
+	Reference: "registry.example/group/hello:1.2",
+	Program:   "/hello",
+	Content:   []byte("program"),
+	User:      "65532:65532",
+}
 
 func TestArchive(t *testing.T) {
 	var first, second bytes.Buffer
@@ -101,7 +106,8 @@ func unpack(t *testing.T, archive io.Reader) string {
 			t.Fatal(err)
 		}
 		digest := sha256.Sum256(content)
-		if name, isBlob := strings.CutPrefix(header.Name, "blobs/sha256/"); isBlob && name != hex.EncodeToString(digest[:]) {
+		if name, isBlob := strings.CutPrefix(header.Name, "blobs/sha256/"); isBlob &&
+			name != hex.EncodeToString(digest[:]) {
 			t.Errorf("%s has another digest, %x", header.Name, digest)
 		}
 		file := filepath.Join(dir, header.Name)

@@ -1,6 +1,6 @@
-// Package progress shows how far long work is. On a terminal there is a line for each task that is under way, redrawn in place, and
-// below them one with the share of the whole that is done and the time left. Elsewhere a task that takes long prints a plain line
-// now and then, and no control characters.
+// Package progress shows how far long work is. On a terminal there is a line for each task that is under way, redrawn
+// in place, and below them one with the share of the whole that is done and the time left. Elsewhere a task that takes
+// long prints a plain line now and then, and no control characters.
 package progress
 
 import (
@@ -26,8 +26,8 @@ const (
 	barScale = 1000
 )
 
-// Display is where progress is shown, and the writer for all other output of the program, which goes above the lines that are
-// redrawn. It may be used by several goroutines at once. Close must be called at the end.
+// Display is where progress is shown, and the writer for all other output of the program, which goes above the lines
+// that are redrawn. It may be used by several goroutines at once. Close must be called at the end.
 type Display struct {
 	out      io.Writer
 	plan     plan
@@ -35,7 +35,8 @@ type Display struct {
 	now      func() time.Time
 
 	terminal bool
-	// step is the step of the plan that is under way. It needs no lock, as the library asks for it while the lock is held.
+	// step is the step of the plan that is under way. It needs no lock, as the library asks for it while the lock is
+	// held.
 	step atomic.Pointer[Step]
 
 	mutex sync.Mutex
@@ -48,7 +49,8 @@ type Display struct {
 	partial []byte
 }
 
-// IsTerminal reports whether a writer is a terminal that can redraw lines. One without a size, as some CI systems have, cannot.
+// IsTerminal reports whether a writer is a terminal that can redraw lines. One without a size, as some CI systems have,
+// cannot.
 func IsTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
 	if !ok || os.Getenv("TERM") == "dumb" {
@@ -106,8 +108,8 @@ func (d *Display) Close() {
 	d.partial = nil
 }
 
-// Show shows a task until remove is called: a terminal has a line for it meanwhile, elsewhere it is printed every 15 seconds. text is
-// asked for each time; it is one line.
+// Show shows a task until remove is called: a terminal has a line for it meanwhile, elsewhere it is printed every 15
+// seconds. text is asked for each time; it is one line.
 func (d *Display) Show(text func() string) (remove func()) {
 	done := make(chan struct{})
 	var wait sync.WaitGroup
@@ -146,7 +148,9 @@ func (d *Display) addLine(text func() string) *mpb.Bar {
 		return nil
 	}
 	d.addBar()
-	line := d.live.New(0, mpb.NopStyle(), mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return text() })))
+	line := d.live.New(
+		0, mpb.NopStyle(), mpb.PrependDecorators(decor.Any(func(decor.Statistics) string { return text() })),
+	)
 	d.lines[line] = true
 	return line
 }

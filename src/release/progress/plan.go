@@ -12,9 +12,11 @@ import (
 	"kubernetes-release/internal/atomicfile"
 )
 
-// Several programs that run one after another, as those of `make up`, share one plan through these environment variables.
+// Several programs that run one after another, as those of `make up`, share one plan through these environment
+// variables.
 const (
-	// StepsVariable names the steps in order, separated by blanks, each with the seconds that it usually takes: "tools:30 lab:60".
+	// StepsVariable names the steps in order, separated by blanks, each with the seconds that it usually takes:
+	// "tools:30 lab:60".
 	StepsVariable = "PROGRESS_STEPS"
 	// TimesVariable is the path of the file that keeps how long each step took in the last run.
 	TimesVariable = "PROGRESS_TIMES"
@@ -34,8 +36,8 @@ type planned struct {
 	measured bool
 }
 
-// planFromEnvironment reads the plan of the sequence that this program is a part of. Progress never stops the work: what cannot be
-// read is left out.
+// planFromEnvironment reads the plan of the sequence that this program is a part of. Progress never stops the work:
+// what cannot be read is left out.
 func planFromEnvironment() plan {
 	p := plan{file: os.Getenv(TimesVariable)}
 	last := readTimes(p.file)
@@ -95,9 +97,12 @@ func (p plan) record(name string, took time.Duration) {
 	_ = atomicfile.Write(p.file, text.Bytes(), 0o644) // the next run then expects the usual times
 }
 
-// estimate returns which share of the whole plan is done, 0 to 1, and how much time is left, while the named step is under way: it
-// has run for so long, this share of it is done, and it takes as long as expected says. ok is false for a step that is not in the plan.
-func (p plan) estimate(name string, expected planned, elapsed time.Duration, done float64) (share float64, left time.Duration, ok bool) {
+// estimate returns which share of the whole plan is done, 0 to 1, and how much time is left, while the named step is
+// under way: it has run for so long, this share of it is done, and it takes as long as expected says. ok is false for a
+// step that is not in the plan.
+func (p plan) estimate(
+	name string, expected planned, elapsed time.Duration, done float64,
+) (share float64, left time.Duration, ok bool) {
 	var before, after float64
 	for _, step := range p.steps {
 		switch {

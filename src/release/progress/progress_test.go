@@ -115,7 +115,9 @@ func TestPlainOutputHasALineNowAndThen(t *testing.T) {
 	part := s.Part("kubernetes", 80)
 	part.Watch(func() (string, float64) { return "compiled 300 of at most 600 packages", 0.5 })
 	eventually.Succeeds(t, 10*time.Second, "a line about the part", func() error {
-		if !strings.Contains(out.String(), "build 1/4  kubernetes: compiled 300 of at most 600 packages, 0.0s; 20% done, ") {
+		if !strings.Contains(
+			out.String(), "build 1/4  kubernetes: compiled 300 of at most 600 packages, 0.0s; 20% done, ",
+		) {
 			return fmt.Errorf("printed %q", out.String())
 		}
 		return nil
@@ -123,7 +125,8 @@ func TestPlainOutputHasALineNowAndThen(t *testing.T) {
 	part.Done("built")
 	s.Finish("4 built")
 	d.Close()
-	if text := out.String(); strings.ContainsAny(text, "\r\x1b") || !strings.HasSuffix(text, "build: 4 built (0.0s)\n") {
+	if text := out.String(); strings.ContainsAny(text, "\r\x1b") ||
+		!strings.HasSuffix(text, "build: 4 built (0.0s)\n") {
 		t.Errorf("printed %q", text)
 	}
 }
@@ -216,7 +219,8 @@ func TestTerminalShowsWhatIsUnderWay(t *testing.T) {
 		if len(lines) != 3 || !strings.Contains(lines[2], "12% done, about 2 minutes left") {
 			return fmt.Errorf("%q", lines)
 		}
-		if !strings.Contains(lines[0]+lines[1], "build 0/2  etcd: compiled 3 of at most 6 packages, 0.0s") || !strings.Contains(lines[0]+lines[1], "…") {
+		if !strings.Contains(lines[0]+lines[1], "build 0/2  etcd: compiled 3 of at most 6 packages, 0.0s") ||
+			!strings.Contains(lines[0]+lines[1], "…") {
 			return fmt.Errorf("%q", lines)
 		}
 		return nil
@@ -264,7 +268,8 @@ func TestStepThatTakesLongerThanExpectedIsMostlyDone(t *testing.T) {
 	s := Open(io.Discard).Begin("build")
 	for elapsed, want := range map[time.Duration]time.Duration{4 * time.Second: 10 * time.Second, 40 * time.Second: 50 * time.Second} {
 		expected, done := s.progress(elapsed)
-		if total := time.Duration(expected.seconds * float64(time.Second)); total != want || done != elapsed.Seconds()/want.Seconds() {
+		if total := time.Duration(expected.seconds * float64(time.Second)); total != want ||
+			done != elapsed.Seconds()/want.Seconds() {
 			t.Errorf("after %v: %v of %v", elapsed, done, total)
 		}
 	}

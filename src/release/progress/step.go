@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Step is one step of a plan, which may consist of parts. A step that is in no plan shows its parts, but no share of the whole. It may
-// be used by several goroutines at once.
+// Step is one step of a plan, which may consist of parts. A step that is in no plan shows its parts, but no share of
+// the whole. It may be used by several goroutines at once.
 type Step struct {
 	display *Display
 	name    string
@@ -60,8 +60,8 @@ func (s *Step) Parts(total, done int) {
 	s.total, s.done = total, done
 }
 
-// Expect sets the seconds that the parts which need work take together, the sum of their weights. measured is true if that is how
-// long they took before on this machine; otherwise what the parts count tells how far they are.
+// Expect sets the seconds that the parts which need work take together, the sum of their weights. measured is true if
+// that is how long they took before on this machine; otherwise what the parts count tells how far they are.
 func (s *Step) Expect(seconds float64, measured bool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -69,7 +69,8 @@ func (s *Step) Expect(seconds float64, measured bool) {
 	s.expected.seconds, s.expected.measured = seconds, measured
 }
 
-// Part begins a part. Its weight is the seconds that it is expected to take; 0 where the step expects nothing of its parts.
+// Part begins a part. Its weight is the seconds that it is expected to take; 0 where the step expects nothing of its
+// parts.
 func (s *Step) Part(name string, weight float64) *Part {
 	p := &Part{step: s, name: name, begun: s.display.now(), weight: weight}
 	s.mutex.Lock()
@@ -150,7 +151,8 @@ const mostly = 0.8
 // unfinished keeps an estimate below 1: what is not finished is not shown as finished.
 func unfinished(share float64) float64 { return min(share, 0.97) }
 
-// share returns the estimated share of the part that is done: by the time that it took before, or else by what it reports.
+// share returns the estimated share of the part that is done: by the time that it took before, or else by what it
+// reports.
 func (p *Part) share(measured bool) float64 {
 	if _, share := p.now(); share >= 0 && !measured {
 		return unfinished(share)
@@ -202,8 +204,8 @@ func (p *Part) Note(format string, arguments ...any) {
 	p.step.print(join(p.name, fmt.Sprintf(format, arguments...)))
 }
 
-// Done ends the part and counts it. It prints a line that stays only if nothing was printed about the step for a while: parts that
-// take a second are summarized when the step is finished.
+// Done ends the part and counts it. It prints a line that stays only if nothing was printed about the step for a while:
+// parts that take a second are summarized when the step is finished.
 func (p *Part) Done(format string, arguments ...any) {
 	s := p.step
 	p.remove()

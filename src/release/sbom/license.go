@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// debianLicenses are the licenses of the C libraries that are linked statically; their copyright files list those of every source
-// file.
+// debianLicenses are the licenses of the C libraries that are linked statically; their copyright files list those of
+// every source file.
 var debianLicenses = map[string]string{
 	"libc6-dev":      "LGPL-2.1-or-later",
 	"libseccomp-dev": "LGPL-2.1-only",
@@ -31,18 +31,48 @@ var kinds = []struct {
 	{"Apache-2.0", []string{"licensed under the apache license, version 2.0"}, []string{"version 2.0, january 2004"}},
 	{"MPL-2.0", []string{"mozilla public license", "version 2.0", "each contributor hereby grants you"}, nil},
 	{"LGPL-3.0-only", []string{"gnu lesser general public license version 3"}, nil},
-	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy", "the above copyright notice and this permission notice shall be included"}, nil},
-	{"BSD-3-Clause", []string{"redistribution and use in source and binary forms", "endorse or promote products derived from"}, nil},
-	{"BSD-2-Clause", []string{"redistribution and use in source and binary forms"}, []string{"endorse or promote products derived from"}},
-	{"ISC", []string{"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted"}, nil},
-	{"ISC", []string{"permission to use, copy, modify, and distribute this software for any purpose with or without fee is hereby granted"}, nil},
+	{
+		"MIT",
+		[]string{
+			"permission is hereby granted, free of charge, to any person obtaining a copy",
+			"the above copyright notice and this permission notice shall be included",
+		},
+		nil,
+	},
+	{
+		"BSD-3-Clause",
+		[]string{"redistribution and use in source and binary forms", "endorse or promote products derived from"},
+		nil,
+	},
+	{
+		"BSD-2-Clause",
+		[]string{"redistribution and use in source and binary forms"},
+		[]string{"endorse or promote products derived from"},
+	},
+	{
+		"ISC",
+		[]string{
+			"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is " +
+				"hereby granted",
+		},
+		nil,
+	},
+	{
+		"ISC",
+		[]string{
+			"permission to use, copy, modify, and distribute this software for any purpose with or without fee is " +
+				"hereby granted",
+		},
+		nil,
+	},
 	{"CC0-1.0", []string{"cc0 1.0 universal"}, nil},
 	{"CC-BY-SA-4.0", []string{"creative commons attribution-sharealike 4.0"}, nil},
 	{"Unlicense", []string{"this is free and unencumbered software released into the public domain"}, nil},
 	{"Zlib", []string{"this software is provided 'as-is', without any express or implied warranty"}, nil},
 }
 
-// License returns the SPDX expression of all licenses that are recognized in texts, joined by AND; empty if there is none.
+// License returns the SPDX expression of all licenses that are recognized in texts, joined by AND; empty if there is
+// none.
 func License(texts []Text) string {
 	var found []string
 	for _, text := range texts {
@@ -79,12 +109,17 @@ func licenseTexts(dir string) ([]Text, error) {
 	return texts, nil
 }
 
-// ThirdParty is the listing for people: a table of the parts, then each license text once, with the parts that it covers.
+// ThirdParty is the listing for people: a table of the parts, then each license text once, with the parts that it
+// covers.
 func ThirdParty(parts []Part) []byte {
 	var out bytes.Buffer
-	_, _ = fmt.Fprintf(&out, "Third-party code in this release\n\n%d parts, as recorded in the programs themselves.\n\n", len(parts))
+	_, _ = fmt.Fprintf(
+		&out, "Third-party code in this release\n\n%d parts, as recorded in the programs themselves.\n\n", len(parts),
+	)
 	for _, part := range parts {
-		_, _ = fmt.Fprintf(&out, "%s %s\n    %s, in %s\n", part.Name, part.Version, part.License, strings.Join(part.Packages, ", "))
+		_, _ = fmt.Fprintf(
+			&out, "%s %s\n    %s, in %s\n", part.Name, part.Version, part.License, strings.Join(part.Packages, ", "),
+		)
 	}
 	covers := map[string][]string{}
 	for _, part := range parts {
@@ -103,7 +138,9 @@ func ThirdParty(parts []Part) []byte {
 	}
 	slices.SortFunc(texts, func(a, b covered) int { return cmp.Compare(a.parts[0], b.parts[0]) })
 	for _, text := range texts {
-		_, _ = fmt.Fprintf(&out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(text.parts, "\n"), text.content)
+		_, _ = fmt.Fprintf(
+			&out, "\n%s\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(text.parts, "\n"), text.content,
+		)
 	}
 	return out.Bytes()
 }

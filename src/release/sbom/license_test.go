@@ -12,9 +12,11 @@ func TestLicense(t *testing.T) {
 		text []string
 	}{
 		{"MIT over line ends", "MIT", []string{mit}},
-		{"BSD with its third clause", "BSD-3-Clause", []string{bsd + " to endorse or promote products derived from this software"}},
+		{"BSD with its third clause", "BSD-3-Clause", []string{bsd + " to endorse or promote products derived from " +
+			"this software"}},
 		{"BSD without", "BSD-2-Clause", []string{bsd}},
-		{"Apache by reference", "Apache-2.0", []string{"Licensed under the Apache License, Version 2.0 (the \"License\")"}},
+		{"Apache by reference", "Apache-2.0", []string{"Licensed under the Apache License, Version 2.0 (the " +
+			"\"License\")"}},
 		{"Apache in full", "Apache-2.0", []string{"Apache License\n   Version 2.0, January 2004\n"}},
 		{"two files", "Apache-2.0 AND MIT", []string{mit, "Apache License\n Version 2.0, January 2004"}},
 		{"one twice", "MIT", []string{mit, mit}},

@@ -1,5 +1,5 @@
-// Package sbom lists the third-party code in the release with its licenses: an SBOM (software bill of materials) for programs and a
-// listing with all license texts for people.
+// Package sbom lists the third-party code in the release with its licenses: an SBOM (software bill of materials) for
+// programs and a listing with all license texts for people.
 package sbom
 
 import (
@@ -62,9 +62,9 @@ type Text struct {
 	Content string
 }
 
-// Parts lists the third-party code in packages, with its licenses. It reads the modules that a program was linked from out of the
-// program itself, so the list is exactly what is shipped. The go command runs in dir, a folder of a Go module. A part without a
-// recognized license is an error.
+// Parts lists the third-party code in packages, with its licenses. It reads the modules that a program was linked from
+// out of the program itself, so the list is exactly what is shipped. The go command runs in dir, a folder of a Go
+// module. A part without a recognized license is an error.
 func Parts(ctx context.Context, dir string, packages []Package) ([]Part, error) {
 	found := map[[2]string]*Part{}
 	for _, p := range packages {
@@ -158,8 +158,11 @@ func findLicenses(ctx context.Context, dir string, parts []Part) error {
 			part.License = License(part.Texts)
 		}
 		if part.License == "" {
-			problems = append(problems, fmt.Errorf("%s %s: no license recognized in %s; add it to src/release/sbom/license.go",
-				part.Name, part.Version, fileNames(part.Texts)))
+			problems = append(
+				problems,
+				fmt.Errorf("%s %s: no license recognized in %s; add it to src/release/sbom/license.go",
+					part.Name, part.Version, fileNames(part.Texts)),
+			)
 		}
 	}
 	return errors.Join(problems...)
@@ -176,8 +179,8 @@ func fileNames(texts []Text) string {
 	return strings.Join(names, ", ")
 }
 
-// moduleDirs returns the folders of modules in the module cache by path@version. It downloads missing modules, and checks that each
-// is the one that the program was linked from.
+// moduleDirs returns the folders of modules in the module cache by path@version. It downloads missing modules, and
+// checks that each is the one that the program was linked from.
 func moduleDirs(ctx context.Context, dir string, parts []Part) (map[string]string, error) {
 	arguments := []string{"mod", "download", "-json"}
 	sums := map[string]string{}
@@ -212,8 +215,11 @@ func moduleDirs(ctx context.Context, dir string, parts []Part) (map[string]strin
 			return nil, fmt.Errorf("%s: %s", key, module.Error)
 		}
 		if want := sums[key]; want != "" && want != module.Sum {
-			return nil, fmt.Errorf("%s in the module cache has the checksum %s, the program was linked with %s; go clean -modcache empties the cache",
-				key, module.Sum, want)
+			return nil, fmt.Errorf(
+				"%s in the module cache has the checksum %s, the program was linked with %s; go clean -modcache "+
+					"empties the cache",
+				key, module.Sum, want,
+			)
 		}
 		dirs[key] = module.Dir
 	}

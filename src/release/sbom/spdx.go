@@ -18,21 +18,27 @@ import (
 // unknown is SPDX's value for what nobody has determined.
 const unknown = "NOASSERTION"
 
-// SPDX returns the SBOM, an SPDX 2.3 document in JSON: the release contains its packages, and these contain the parts. Its time is
-// fixed and its namespace is derived from its content, so that the same release has the same SBOM.
+// SPDX returns the SBOM, an SPDX 2.3 document in JSON: the release contains its packages, and these contain the parts.
+// Its time is fixed and its namespace is derived from its content, so that the same release has the same SBOM.
 func SPDX(release string, parts []Part) ([]byte, error) {
 	root := elementID("Release", release)
 	document := &spdx.Document{
-		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: release + " BOSH release",
+		SPDXVersion:    spdx.Version,
+		DataLicense:    spdx.DataLicense,
+		SPDXIdentifier: "DOCUMENT",
+		DocumentName:   release + " BOSH release",
 		CreationInfo: &spdx.CreationInfo{
-			Created: "1970-01-01T00:00:00Z", Creators: []common.Creator{{CreatorType: "Tool", Creator: "kubernetes-release"}},
+			Created:  "1970-01-01T00:00:00Z",
+			Creators: []common.Creator{{CreatorType: "Tool", Creator: "kubernetes-release"}},
 		},
 	}
 	add := func(p *spdx.Package, relationship string, parents ...common.ElementID) {
 		document.Packages = append(document.Packages, p)
 		for _, parent := range parents {
 			document.Relationships = append(document.Relationships, &spdx.Relationship{
-				RefA: common.MakeDocElementID("", string(parent)), RefB: common.MakeDocElementID("", string(p.PackageSPDXIdentifier)), Relationship: relationship,
+				RefA:         common.MakeDocElementID("", string(parent)),
+				RefB:         common.MakeDocElementID("", string(p.PackageSPDXIdentifier)),
+				Relationship: relationship,
 			})
 		}
 	}
@@ -82,7 +88,9 @@ func newPackage(id common.ElementID, name string) *spdx.Package {
 func partPackage(part Part) *spdx.Package {
 	p := newPackage(elementID("Part", part.Name+"-"+part.Version), part.Name)
 	p.PackageVersion, p.PackageLicenseDeclared, p.PackageLicenseConcluded = part.Version, part.License, part.License
-	p.PackageExternalReferences = []*spdx.PackageExternalReference{{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: purl(part)}}
+	p.PackageExternalReferences = []*spdx.PackageExternalReference{
+		{Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: purl(part)},
+	}
 	if part.Sum != "" {
 		p.PackageComment = "Go checksum database: " + part.Sum
 	}
@@ -91,7 +99,8 @@ func partPackage(part Part) *spdx.Package {
 
 var notInID = regexp.MustCompile(`[^A-Za-z0-9.-]+`)
 
-// elementID derives an identifier from a name. Names that differ only in characters that identifiers cannot have get different ones.
+// elementID derives an identifier from a name. Names that differ only in characters that identifiers cannot have get
+// different ones.
 func elementID(kind, name string) common.ElementID {
 	id := notInID.ReplaceAllString(name, "-")
 	if id != name {

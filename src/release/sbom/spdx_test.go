@@ -10,8 +10,8 @@ import (
 	spdx "github.com/spdx/tools-golang/spdx/v2/v2_3"
 )
 
-// TestSPDX reads the SBOM with SPDX's own library, and checks the rules that the library does not: identifiers are unique and have
-// allowed characters only, and relationships refer to elements that exist.
+// TestSPDX reads the SBOM with SPDX's own library, and checks the rules that the library does not: identifiers are
+// unique and have allowed characters only, and relationships refer to elements that exist.
 func TestSPDX(t *testing.T) {
 	parts := []Part{
 		{Name: "example.org/a_b", Version: "v1.0.0", Packages: []string{"one", "two"}, License: "MIT", Sum: "h1:x="},
@@ -49,7 +49,8 @@ func TestSPDX(t *testing.T) {
 		t.Errorf("example.org/a_b is contained in %d packages, want 2", n)
 	}
 	want := []string{
-		"pkg:golang/example.org/a_b@v1.0.0", "pkg:golang/example.org/a-b@v1.0.0", "pkg:deb/debian/libx-dev@1%3A2%2Bb1", "pkg:golang/stdlib@1.26.8",
+		"pkg:golang/example.org/a_b@v1.0.0", "pkg:golang/example.org/a-b@v1.0.0", "pkg:deb/debian/libx-dev@1%3A2%2Bb1",
+		"pkg:golang/stdlib@1.26.8",
 	}
 	if !slices.Equal(locators, want) {
 		t.Errorf("package URLs %v, want %v", locators, want)

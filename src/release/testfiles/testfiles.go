@@ -17,7 +17,9 @@ import (
 // Write writes a file with mode 0644, and creates its folder.
 func Write(t testing.TB, file, content string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644)); err != nil {
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(content), 0o644),
+	); err != nil {
 		t.Fatal(err)
 	}
 }

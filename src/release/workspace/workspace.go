@@ -1,4 +1,5 @@
-// Package workspace holds what the commands that build have in common: the repository that they work in, and one build at a time.
+// Package workspace holds what the commands that build have in common: the repository that they work in, and one build
+// at a time.
 package workspace
 
 import (
@@ -29,9 +30,11 @@ func (r *Root) Path() (string, error) {
 	return filepath.EvalSymlinks(absolute)
 }
 
-// Locked returns what a command runs: build, with the path of the repository, while no other process builds in output, a
-// directory below the repository.
-func (r *Root) Locked(output string, build func(ctx context.Context, root string, arguments []string) error) func(*cobra.Command, []string) error {
+// Locked returns what a command runs: build, with the path of the repository, while no other process builds in output,
+// a directory below the repository.
+func (r *Root) Locked(
+	output string, build func(ctx context.Context, root string, arguments []string) error,
+) func(*cobra.Command, []string) error {
 	return func(command *cobra.Command, arguments []string) error {
 		root, err := r.Path()
 		if err != nil {

@@ -20,10 +20,14 @@ func TestLockedBuildsInTheRepository(t *testing.T) {
 	}
 	var root Root
 	var got []string
-	command := &cobra.Command{Use: "build", Args: cobra.ArbitraryArgs, RunE: root.Locked("out", func(_ context.Context, path string, arguments []string) error {
-		got = append([]string{path}, arguments...)
-		return nil
-	})}
+	command := &cobra.Command{
+		Use:  "build",
+		Args: cobra.ArbitraryArgs,
+		RunE: root.Locked("out", func(_ context.Context, path string, arguments []string) error {
+			got = append([]string{path}, arguments...)
+			return nil
+		}),
+	}
 	root.AddFlag(command)
 	command.SetArgs([]string{"--root", link, "etcd"})
 	if err := command.ExecuteContext(t.Context()); err != nil {

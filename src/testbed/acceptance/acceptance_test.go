@@ -87,7 +87,10 @@ func TestLoadBalancerForwardsRequests(t *testing.T) {
 func TestUnchangedDeployRestartsNoProcess(t *testing.T) {
 	l := deployed(t)
 	pids := func() string {
-		return l.ssh(t, "control/0", "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")
+		return l.ssh(
+			t, "control/0", "sh", "-c",
+			"for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done",
+		)
 	}
 	before := pids()
 	if strings.Count(before, "\n") < 8 {
@@ -132,7 +135,9 @@ func TestUntaggedInstanceStopsTheDeploy(t *testing.T) {
 func (l *lab) smokeImage(t *testing.T) string {
 	t.Helper()
 	var images map[string]string
-	if err := json.Unmarshal([]byte(l.ssh(t, "control/0", "cat", "/var/vcap/packages/images/images.json")), &images); err != nil {
+	if err := json.Unmarshal(
+		[]byte(l.ssh(t, "control/0", "cat", "/var/vcap/packages/images/images.json")), &images,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if images["smoke-test"] == "" {

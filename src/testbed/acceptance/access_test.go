@@ -48,8 +48,8 @@ var accessOps = []string{"ops-files/use-api-load-balancer.yml", "ops-files/add-a
 
 var accessVars = []string{"api_hostname=" + balancerName, "api_name=" + directName}
 
-// laptop is an operator's machine outside the deployment: it has kubectl, the repository and a copy of the variable store, and
-// resolves the API's names by an /etc/hosts of its own.
+// laptop is an operator's machine outside the deployment: it has kubectl, the repository and a copy of the variable
+// store, and resolves the API's names by an /etc/hosts of its own.
 type laptop struct {
 	*lab
 	dir string
@@ -95,19 +95,27 @@ func (p *laptop) run(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	const script = `mount --make-rprivate / && mount --bind "$0" "$(readlink -f /etc/hosts)" && exec "$@"`
-	command := exec.CommandContext(ctx, "unshare", append([]string{"--mount", "sh", "-c", script, filepath.Join(p.dir, "hosts")}, argv...)...)
+	command := exec.CommandContext(
+		ctx,
+		"unshare",
+		append([]string{"--mount", "sh", "-c", script, filepath.Join(p.dir, "hosts")}, argv...)...)
 	command.Dir = p.dir
-	command.Env = append(os.Environ(), "NO_PROXY=*", "PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Join(p.state, "bin")+":"+os.Getenv("PATH"))
+	command.Env = append(
+		os.Environ(), "NO_PROXY=*",
+		"PATH="+filepath.Join(p.dir, "bin")+":"+filepath.Join(p.state, "bin")+":"+os.Getenv("PATH"),
+	)
 	return output(ctx, command)
 }
 
-// writeKubeconfig runs scripts/write-kubeconfig.sh with the variable store, and checks that the result verifies the API by its host
-// name.
+// writeKubeconfig runs scripts/write-kubeconfig.sh with the variable store, and checks that the result verifies the API
+// by its host name.
 func (p *laptop) writeKubeconfig(t *testing.T, server string, options ...string) (path string) {
 	t.Helper()
 	path = filepath.Join(p.dir, fmt.Sprintf("kubeconfig-%d", time.Now().UnixNano()))
-	arguments := append([]string{filepath.Join(repo, "scripts/write-kubeconfig.sh"), "--server", server, "--name", "prod",
-		"--vars-store", filepath.Join(p.state, "vars.yml"), "--output", path}, options...)
+	arguments := append(
+		[]string{filepath.Join(repo, "scripts/write-kubeconfig.sh"), "--server", server, "--name", "prod",
+			"--vars-store", filepath.Join(p.state, "vars.yml"), "--output", path},
+		options...)
 	if out, err := p.run(arguments...); err != nil {
 		t.Fatalf("write-kubeconfig.sh: %v\n%s", err, out)
 	}
@@ -115,7 +123,9 @@ func (p *laptop) writeKubeconfig(t *testing.T, server string, options ...string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cluster := config.Clusters["prod"]; cluster.Server != server || cluster.InsecureSkipTLSVerify || cluster.TLSServerName != "" || len(cluster.CertificateAuthorityData) == 0 {
+	if cluster := config.Clusters["prod"]; cluster.Server != server || cluster.InsecureSkipTLSVerify ||
+		cluster.TLSServerName != "" ||
+		len(cluster.CertificateAuthorityData) == 0 {
 		t.Errorf("the kubeconfig has the cluster %+v", cluster)
 	}
 	return path
@@ -151,7 +161,8 @@ func (l *lab) balancers(t *testing.T) *elb.Client {
 // balancer returns the load balancer of the API.
 func (l *lab) balancer(t *testing.T) types.LoadBalancer {
 	t.Helper()
-	output, err := l.balancers(t).DescribeLoadBalancers(t.Context(), &elb.DescribeLoadBalancersInput{Names: []string{"lab-api"}})
+	output, err := l.balancers(t).
+		DescribeLoadBalancers(t.Context(), &elb.DescribeLoadBalancersInput{Names: []string{"lab-api"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +178,9 @@ func (l *lab) waitForTargets(t *testing.T, count int) {
 		t.Fatal(err)
 	}
 	waitFor(t, time.Minute, "health of the API's load balancer", func() error {
-		health, err := client.DescribeTargetHealth(t.Context(), &elb.DescribeTargetHealthInput{TargetGroupArn: groups.TargetGroups[0].TargetGroupArn})
+		health, err := client.DescribeTargetHealth(
+			t.Context(), &elb.DescribeTargetHealthInput{TargetGroupArn: groups.TargetGroups[0].TargetGroupArn},
+		)
 		if err != nil {
 			return err
 		}
@@ -187,12 +200,14 @@ func (l *lab) checkAccess(t *testing.T, p *laptop) {
 	l.waitForTargets(t, 3)
 	for _, name := range []string{balancerName, directName} {
 		kubeconfig := p.writeKubeconfig(t, "https://"+name+":6443")
-		if out, err := p.run("kubectl", "--kubeconfig", kubeconfig, "get", "nodes", "-o", "name"); err != nil || !strings.Contains(out, "node/") {
+		if out, err := p.run("kubectl", "--kubeconfig", kubeconfig, "get", "nodes", "-o", "name"); err != nil ||
+			!strings.Contains(out, "node/") {
 			t.Errorf("kubectl at %s: %v\n%s", name, err, out)
 		}
 	}
 	kubeconfig := p.writeKubeconfig(t, "https://other.example.com:6443")
-	if out, err := p.run("kubectl", "--kubeconfig", kubeconfig, "get", "nodes"); err == nil || !strings.Contains(out, "certificate is valid for") {
+	if out, err := p.run("kubectl", "--kubeconfig", kubeconfig, "get", "nodes"); err == nil ||
+		!strings.Contains(out, "certificate is valid for") {
 		t.Errorf("kubectl at a name that the certificate does not cover: %v\n%s", err, out)
 	}
 }
@@ -247,16 +262,34 @@ func (i *issuer) token(t *testing.T, claims map[string]any) string {
 // ops writes the ops-file of docs/oidc.md with this issuer, and its certificate.
 func (i *issuer) ops(t *testing.T) string {
 	t.Helper()
-	text, err := json.Marshal([]any{map[string]any{
-		"type": "replace", "path": "/instance_groups/name=control/jobs/name=kube-apiserver/properties/authentication?/jwt",
-		"value": []any{map[string]any{
-			"issuer": map[string]any{"url": i.url, "audiences": []string{"kubernetes"}, "certificateAuthority": i.ca},
-			"claimMappings": map[string]any{
-				"username": map[string]any{"claim": "email", "prefix": "oidc:"}, "groups": map[string]any{"claim": "groups", "prefix": "oidc:"},
+	text, err := json.Marshal([]any{
+		map[string]any{
+			"type": "replace",
+			"path": "/instance_groups/name=control/jobs/name=kube-apiserver/properties/authentication?/jwt",
+			"value": []any{
+				map[string]any{
+					"issuer": map[string]any{
+						"url":                  i.url,
+						"audiences":            []string{"kubernetes"},
+						"certificateAuthority": i.ca,
+					},
+					"claimMappings": map[string]any{
+						"username": map[string]any{
+							"claim":  "email",
+							"prefix": "oidc:",
+						},
+						"groups": map[string]any{"claim": "groups", "prefix": "oidc:"},
+					},
+					"userValidationRules": []any{
+						map[string]any{
+							"expression": "!user.username.startsWith('system:')",
+							"message":    "the prefix system belongs to Kubernetes",
+						},
+					},
+				},
 			},
-			"userValidationRules": []any{map[string]any{"expression": "!user.username.startsWith('system:')", "message": "the prefix system belongs to Kubernetes"}},
-		}},
-	}})
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,38 +300,63 @@ func (i *issuer) ops(t *testing.T) string {
 	return path
 }
 
-// checkSignIn signs in through the load balancer with a token of the issuer, which kubectl gets from a plugin in place of kubelogin.
+// checkSignIn signs in through the load balancer with a token of the issuer, which kubectl gets from a plugin in place
+// of kubelogin.
 func (l *lab) checkSignIn(t *testing.T, p *laptop, i *issuer) {
 	p.write(t, "bin/kubectl-oidc_login", `#!/bin/bash
 [[ $* == "get-token --oidc-issuer-url=`+i.url+` --oidc-client-id=kubernetes --oidc-extra-scope=groups" ]] || { echo "arguments: $*" >&2; exit 1; }
 echo "{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {\"token\": \"$(cat `+p.dir+`/token)\"}}"
 `, 0o755)
-	kubeconfig := p.writeKubeconfig(t, "https://"+balancerName+":6443", "--oidc-issuer", i.url, "--oidc-client-id", "kubernetes", "--oidc-scope", "groups")
-	claims := map[string]any{"iss": i.url, "aud": "kubernetes", "email": "ada@example.com", "groups": []string{"shop"}, "exp": time.Now().Add(time.Hour).Unix()}
+	kubeconfig := p.writeKubeconfig(
+		t,
+		"https://"+balancerName+":6443",
+		"--oidc-issuer",
+		i.url,
+		"--oidc-client-id",
+		"kubernetes",
+		"--oidc-scope",
+		"groups",
+	)
+	claims := map[string]any{
+		"iss":    i.url,
+		"aud":    "kubernetes",
+		"email":  "ada@example.com",
+		"groups": []string{"shop"},
+		"exp":    time.Now().Add(time.Hour).Unix(),
+	}
 	p.write(t, "token", i.token(t, claims), 0o600)
 	l.mustKubectl(t, "", "create", "clusterrolebinding", "oidc-shop", "--clusterrole=view", "--group=oidc:shop")
 	kubectl := func(arguments ...string) (string, error) {
 		return p.run(append([]string{"kubectl", "--kubeconfig", kubeconfig}, arguments...)...)
 	}
-	waitFor(t, time.Minute, "sign-in with a token", func() error { // an API server tries every ten seconds to read the issuer's keys
-		out, err := kubectl("auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
-		if err == nil && out != `oidc:ada@example.com ["oidc:shop","system:authenticated"]` {
-			err = errors.New("another user")
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %s", err, out)
-		}
-		return nil
-	})
+	waitFor(
+		t,
+		time.Minute,
+		"sign-in with a token",
+		func() error { // an API server tries every ten seconds to read the issuer's keys
+			out, err := kubectl(
+				"auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}",
+			)
+			if err == nil && out != `oidc:ada@example.com ["oidc:shop","system:authenticated"]` {
+				err = errors.New("another user")
+			}
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		},
+	)
 	if out, err := kubectl("get", "pods", "-A"); err != nil {
 		t.Errorf("what the group's role allows: %v\n%s", err, out)
 	}
-	if out, err := kubectl("get", "secrets", "-A"); err == nil || !strings.Contains(out, `User "oidc:ada@example.com" cannot list resource "secrets"`) {
+	if out, err := kubectl("get", "secrets", "-A"); err == nil ||
+		!strings.Contains(out, `User "oidc:ada@example.com" cannot list resource "secrets"`) {
 		t.Errorf("what the group's role does not allow: %v\n%s", err, out)
 	}
 	claims["exp"] = time.Now().Add(-time.Hour).Unix()
 	p.write(t, "token", i.token(t, claims), 0o600)
-	if out, err := kubectl("get", "pods", "-A"); err == nil || !strings.Contains(out, "Unauthorized") && !strings.Contains(out, "logged in") {
+	if out, err := kubectl("get", "pods", "-A"); err == nil ||
+		!strings.Contains(out, "Unauthorized") && !strings.Contains(out, "logged in") {
 		t.Errorf("with an expired token: %v\n%s", err, out)
 	}
 }
@@ -329,7 +387,9 @@ func (l *lab) serve(t *testing.T, handler http.Handler) (url, certificate string
 	}
 	go func() { _ = server.ServeTLS(listener, "", "") }()
 	t.Cleanup(func() { _ = server.Close() })
-	return "https://" + listener.Addr().String(), string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return "https://" + listener.Addr().
+			String(),
+		string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 // privateRegistry is an image registry that requires a password.
@@ -360,12 +420,17 @@ func (l *lab) newPrivateRegistry(t *testing.T) *privateRegistry {
 	return &privateRegistry{host: host, image: host + "/team/image:1", ca: ca}
 }
 
-// deploy makes the registry known to the nodes of a lab that runs: its credentials with the release's ops-file, and its CA.
+// deploy makes the registry known to the nodes of a lab that runs: its credentials with the release's ops-file, and its
+// CA.
 func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 	t.Helper()
-	text, err := json.Marshal([]any{map[string]any{
-		"type": "replace", "path": "/instance_groups/name=worker/jobs/name=containerd/properties?/registry?/ca", "value": p.ca,
-	}})
+	text, err := json.Marshal([]any{
+		map[string]any{
+			"type":  "replace",
+			"path":  "/instance_groups/name=worker/jobs/name=containerd/properties?/registry?/ca",
+			"value": p.ca,
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -374,7 +439,12 @@ func (p *privateRegistry) deploy(t *testing.T, l *lab) {
 		t.Fatal(err)
 	}
 	l.ops = slices.Concat(l.ops, []string{"ops-files/set-registry-credentials.yml", file})
-	l.vars = slices.Concat(l.vars, []string{"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword})
+	l.vars = slices.Concat(
+		l.vars,
+		[]string{
+			"private_registry=" + p.host, "registry_username=" + registryUser, "registry_password=" + registryPassword,
+		},
+	)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}

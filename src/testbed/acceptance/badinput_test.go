@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// refusalTimeout limits an `up` that is refused while templates are rendered. The first one generates all secrets, which takes
-	// most of the time; the others take about a second.
+	// refusalTimeout limits an `up` that is refused while templates are rendered. The first one generates all secrets,
+	// which takes most of the time; the others take about a second.
 	refusalTimeout = time.Minute
 	// endLines is how many lines an operator reads at the end of the output.
 	endLines = 25
@@ -55,51 +55,87 @@ func inGroup(path, value string) string {
 // renderRefusals are refused before a VM exists.
 var renderRefusals = []badInput{
 	{
-		name: "missing property", ops: "- {type: remove, path: /instance_groups/name=control/jobs/name=kubelet/properties/tls/ca}\n",
-		want: []string{"instance group 'control'", "job 'kubelet'", "Can't find property '[\"tls.ca\"]'"}, // the Director's message
+		name: "missing property",
+		ops:  "- {type: remove, path: /instance_groups/name=control/jobs/name=kubelet/properties/tls/ca}\n",
+		want: []string{
+			"instance group 'control'", "job 'kubelet'", "Can't find property '[\"tls.ca\"]'",
+		}, // the Director's message
 	},
 	{
-		name: "misspelled property", ops: jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
-		want: []string{"instance group 'control', job 'kube-apiserver'", "unknown property 'cluster.pod_cidrs'", "did you mean cluster.pod_cidr?", "jobs/kube-apiserver/spec"},
+		name: "misspelled property",
+		ops:  jobProperty("kube-apiserver", "cluster/pod_cidrs?", "10.1.0.0/16"),
+		want: []string{
+			"instance group 'control', job 'kube-apiserver'", "unknown property 'cluster.pod_cidrs'",
+			"did you mean cluster.pod_cidr?", "jobs/kube-apiserver/spec",
+		},
 	},
 	{
-		name: "unknown provider", ops: jobProperty("cloud-provider", "type", "awz"),
-		want: []string{"job 'cloud-provider'", `type is "awz"`, "allowed are aws, azure, cloudstack, gce, openstack, vsphere"},
+		name: "unknown provider",
+		ops:  jobProperty("cloud-provider", "type", "awz"),
+		want: []string{
+			"job 'cloud-provider'",
+			`type is "awz"`,
+			"allowed are aws, azure, cloudstack, gce, openstack, vsphere",
+		},
 	},
 	{
-		name: "removed provider", ops: jobProperty("cloud-provider", "type", "photon"),
-		want: []string{"job 'cloud-provider'", `type is "photon"`, "Kubernetes removed the built-in provider in 1.16", "allowed are aws, azure, cloudstack, gce, openstack, vsphere"},
+		name: "removed provider",
+		ops:  jobProperty("cloud-provider", "type", "photon"),
+		want: []string{
+			"job 'cloud-provider'",
+			`type is "photon"`,
+			"Kubernetes removed the built-in provider in 1.16",
+			"allowed are aws, azure, cloudstack, gce, openstack, vsphere",
+		},
 	},
 	{
-		name: "bad CIDR", ops: jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.244.0.0/33"),
-		want:   []string{"job 'kube-apiserver'", `cluster.pod_cidr is "10.244.0.0/33"`, "must be an IPv4 network, such as 10.244.0.0/16"},
+		name: "bad CIDR",
+		ops:  jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.244.0.0/33"),
+		want: []string{
+			"job 'kube-apiserver'",
+			`cluster.pod_cidr is "10.244.0.0/33"`,
+			"must be an IPv4 network, such as 10.244.0.0/16",
+		},
 		absent: []string{"33 to 30"},
 	},
 	{
-		name: "overlapping CIDRs", ops: jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.96.0.0/12"),
-		want: []string{"cluster.pod_cidr 10.96.0.0/12 and cluster.service_cidr 10.96.0.0/16 overlap", "do not share an address"},
+		name: "overlapping CIDRs",
+		ops:  jobProperty("kube-apiserver", "cluster/pod_cidr?", "10.96.0.0/12"),
+		want: []string{
+			"cluster.pod_cidr 10.96.0.0/12 and cluster.service_cidr 10.96.0.0/16 overlap", "do not share an address",
+		},
 	},
 	{
-		name: "dns_ip outside the network of Services", ops: jobProperty("kube-apiserver", "cluster/dns_ip?", "10.97.0.10"),
+		name: "dns_ip outside the network of Services",
+		ops:  jobProperty("kube-apiserver", "cluster/dns_ip?", "10.97.0.10"),
 		want: []string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"},
 	},
 	{
-		name: "cluster name that cannot be a tag", vars: []string{"cluster_name=Prod_1"},
-		want: []string{`cluster.name is "Prod_1"`, "kubernetes.io/cluster/NAME", "lower-case letters, digits, hyphens and dots", "at most 105"},
+		name: "cluster name that cannot be a tag",
+		vars: []string{"cluster_name=Prod_1"},
+		want: []string{
+			`cluster.name is "Prod_1"`,
+			"kubernetes.io/cluster/NAME",
+			"lower-case letters, digits, hyphens and dots",
+			"at most 105",
+		},
 	},
 	{
 		name: "owned flags",
 		ops: jobProperty("kubelet", "extra_args?", "{cloud-provider: aws, cloud-config: /x, root-dir: /x}") +
-			jobProperty("kube-apiserver", "extra_args?", "{cloud-provider: aws, service-cluster-ip-range: 10.0.0.0/16}"),
+			jobProperty(
+				"kube-apiserver", "extra_args?", "{cloud-provider: aws, service-cluster-ip-range: 10.0.0.0/16}",
+			),
 		want: []string{
-			"job 'kubelet'", "extra_args holds flags of the release", "cloud-provider: use property type of job cloud-provider", "cloud-config: use property config of job cloud-provider",
-			"root-dir: always /var/vcap/data/kubelet",
-			"job 'kube-apiserver'",
-			"service-cluster-ip-range: use property cluster.service_cidr",
+			"job 'kubelet'", "extra_args holds flags of the release",
+			"cloud-provider: use property type of job cloud-provider",
+			"cloud-config: use property config of job cloud-provider", "root-dir: always /var/vcap/data/kubelet",
+			"job 'kube-apiserver'", "service-cluster-ip-range: use property cluster.service_cidr",
 		},
 	},
 	{
-		name: "unknown flags", ops: jobProperty("kube-apiserver", "extra_args?", "{event-tl: 1h, max-request-inflight: 100}"),
+		name: "unknown flags",
+		ops:  jobProperty("kube-apiserver", "extra_args?", "{event-tl: 1h, max-request-inflight: 100}"),
 		want: []string{
 			"job 'kube-apiserver'", "event-tl: kube-apiserver has no such flag in this release",
 			"max-request-inflight: kube-apiserver has no such flag in this release",
@@ -115,40 +151,70 @@ var renderRefusals = []badInput{
 		want: []string{"job 'kube-apiserver'", "--event-ttl: not a flag's name; write event-ttl"},
 	},
 	{
-		name: "unknown instance group", ops: "- {type: replace, path: /instance_groups/name=contrl/instances, value: 3}\n",
-		want: []string{"operation 0 of ", "bad.yml", "/instance_groups/name=contrl", "there is no 'contrl' in /instance_groups", "did you mean control?", "control, worker"},
+		name: "unknown instance group",
+		ops:  "- {type: replace, path: /instance_groups/name=contrl/instances, value: 3}\n",
+		want: []string{
+			"operation 0 of ", "bad.yml", "/instance_groups/name=contrl", "there is no 'contrl' in /instance_groups",
+			"did you mean control?", "control, worker",
+		},
 	},
 	{
-		name: "unknown job", ops: inGroup("jobs/name=kubelet/name", "kublet"),
-		want: []string{"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?", "its jobs are: cloud-controller-manager, cloud-preflight, cloud-provider"},
+		name: "unknown job",
+		ops:  inGroup("jobs/name=kubelet/name", "kublet"),
+		want: []string{
+			"instance group 'control'", "release 'kubernetes' has no job 'kublet'", "did you mean kubelet?",
+			"its jobs are: cloud-controller-manager, cloud-preflight, cloud-provider",
+		},
 	},
 	{
-		name: "unknown network", ops: inGroup("networks/0/name", "kubernets"),
-		want: []string{"Instance group 'control' references an unknown network 'kubernets'", "Known networks are: kubernetes"},
+		name: "unknown network",
+		ops:  inGroup("networks/0/name", "kubernets"),
+		want: []string{
+			"Instance group 'control' references an unknown network 'kubernets'", "Known networks are: kubernetes",
+		},
 	},
 	{
-		name: "unknown vm_type", ops: inGroup("vm_type", "kubernetes-contrl"),
-		want: []string{"Instance group 'control' references an unknown vm type 'kubernetes-contrl'", "Known vm types are: kubernetes-control, kubernetes-worker"},
+		name: "unknown vm_type",
+		ops:  inGroup("vm_type", "kubernetes-contrl"),
+		want: []string{
+			"Instance group 'control' references an unknown vm type 'kubernetes-contrl'",
+			"Known vm types are: kubernetes-control, kubernetes-worker",
+		},
 	},
 	{
-		name: "unknown vm_extension", ops: inGroup("vm_extensions/-", "lb"),
-		want: []string{"Instance group 'control' references an unknown vm extension 'lb'", "Known vm extensions are: kubernetes-api-load-balancer-lab, kubernetes-control, kubernetes-worker"},
+		name: "unknown vm_extension",
+		ops:  inGroup("vm_extensions/-", "lb"),
+		want: []string{
+			"Instance group 'control' references an unknown vm extension 'lb'",
+			"Known vm extensions are: kubernetes-api-load-balancer-lab, kubernetes-control, kubernetes-worker",
+		},
 	},
 	{
-		name: "unknown disk type", ops: inGroup("persistent_disk_type", "big"),
-		want: []string{"Instance group 'control' references unknown disk type 'big'", "Known disk types are: kubernetes-etcd"},
+		name: "unknown disk type",
+		ops:  inGroup("persistent_disk_type", "big"),
+		want: []string{
+			"Instance group 'control' references unknown disk type 'big'", "Known disk types are: kubernetes-etcd",
+		},
 	},
 	{
-		name: "unknown AZ", ops: inGroup("azs", "[z9]"),
-		want: []string{"Instance group 'control' references unknown AZ 'z9'", "Known AZs are: kubernetes-z1, kubernetes-z2, kubernetes-z3"},
+		name: "unknown AZ",
+		ops:  inGroup("azs", "[z9]"),
+		want: []string{
+			"Instance group 'control' references unknown AZ 'z9'",
+			"Known AZs are: kubernetes-z1, kubernetes-z2, kubernetes-z3",
+		},
 	},
 	{
 		name: "unknown stemcell", ops: inGroup("stemcell", "noble"),
 		want: []string{"Instance group 'control' references unknown stemcell 'noble'", "Known stemcells are: default"},
 	},
 	{
-		name: "unknown release", ops: inGroup("jobs/name=kubelet/release", "kubernets"),
-		want: []string{"Instance group 'control' references job 'kubelet' of release 'kubernets', which is not in 'releases'", "Known releases are: bpm, kubernetes"},
+		name: "unknown release",
+		ops:  inGroup("jobs/name=kubelet/release", "kubernets"),
+		want: []string{
+			"Instance group 'control' references job 'kubelet' of release 'kubernets', which is not in 'releases'",
+			"Known releases are: bpm, kubernetes",
+		},
 	},
 	{
 		name: "unknown key", ops: inGroup("instnces?", "1"),
@@ -190,7 +256,13 @@ func TestBadManifestIsRefusedBeforeAnythingIsCreated(t *testing.T) {
 // with returns a lab on the same state directory whose next deploy contains the mistake.
 func (l *lab) with(t *testing.T, c badInput) *lab {
 	t.Helper()
-	changed := &lab{state: l.state, releases: l.releases, base: l.base, ops: slices.Clone(l.ops), vars: slices.Concat(l.vars, c.vars)}
+	changed := &lab{
+		state:    l.state,
+		releases: l.releases,
+		base:     l.base,
+		ops:      slices.Clone(l.ops),
+		vars:     slices.Concat(l.vars, c.vars),
+	}
 	if c.ops != "" {
 		file := filepath.Join(t.TempDir(), "bad.yml")
 		if err := os.WriteFile(file, []byte(c.ops), 0o600); err != nil {
@@ -261,28 +333,40 @@ func preStartRefusals(t *testing.T) []badInput {
 			// Names and types of flags are refused before: what a value means is known to the program only.
 			name: "value that only the program refuses",
 			ops:  jobProperty("kube-controller-manager", "extra_args?", "{feature-gates: {NoSuchGate: true}}"),
-			want: []string{"pre-start", "kube-controller-manager", "--feature-gates=NoSuchGate=true (property extra_args", "NoSuchGate"},
+			want: []string{
+				"pre-start", "kube-controller-manager", "--feature-gates=NoSuchGate=true (property extra_args",
+				"NoSuchGate",
+			},
 		},
 		{
-			name: "certificate in place of a CA", ops: jobProperty("kubelet", "tls/ca", "((tls_kube_proxy.certificate))"),
+			name: "certificate in place of a CA",
+			ops:  jobProperty("kubelet", "tls/ca", "((tls_kube_proxy.certificate))"),
 			want: []string{"pre-start", "kubelet", "property tls.ca", "system:kube-proxy", "is not a CA"},
 		},
 		{
-			name: "expired certificate", ops: jobProperty("kube-scheduler", "tls/client", object(map[string]string{"ca": ca, "certificate": expired, "private_key": key})),
-			want: []string{"pre-start", "kube-scheduler", "property tls.client", "system:kube-scheduler", "expired", "2020-01-02"},
+			name: "expired certificate",
+			ops: jobProperty(
+				"kube-scheduler", "tls/client",
+				object(map[string]string{"ca": ca, "certificate": expired, "private_key": key}),
+			),
+			want: []string{
+				"pre-start", "kube-scheduler", "property tls.client", "system:kube-scheduler", "expired", "2020-01-02",
+			},
 		},
 		{
 			name: "key of another certificate",
 			ops: jobProperty("kube-proxy", "tls/client", object(map[string]string{
-				"ca": "((tls_kube_proxy.ca))", "certificate": "((tls_kube_proxy.certificate))", "private_key": "((tls_kube_scheduler.private_key))",
+				"ca":          "((tls_kube_proxy.ca))",
+				"certificate": "((tls_kube_proxy.certificate))",
+				"private_key": "((tls_kube_scheduler.private_key))",
 			})),
 			want: []string{"pre-start", "kube-proxy", "property tls.client", "private key", "does not match"},
 		},
 	}
 }
 
-// TestBadInputStopsTheDeployInPreStart covers mistakes that only the VM can find. Nothing is started, and the next deploy,
-// without the mistake, completes.
+// TestBadInputStopsTheDeployInPreStart covers mistakes that only the VM can find. Nothing is started, and the next
+// deploy, without the mistake, completes.
 func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 	l := own(t)
 	for _, c := range preStartRefusals(t) {
@@ -294,7 +378,10 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 			}
 			t.Logf("refused after %s", time.Since(started).Round(10*time.Millisecond))
 			c.check(t, out)
-			if files := l.ssh(t, "control/0", "sh", "-c", "ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true"); files != "" {
+			if files := l.ssh(
+				t, "control/0", "sh", "-c",
+				"ls /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid 2>/dev/null || true",
+			); files != "" {
 				t.Errorf("something was started: %s", files)
 			}
 		})
@@ -308,7 +395,10 @@ func TestBadInputStopsTheDeployInPreStart(t *testing.T) {
 // checkLastMemberStays removes the only etcd member. It must be refused before anything is stopped.
 func (l *lab) checkLastMemberStays(t *testing.T) {
 	t.Helper()
-	none := badInput{ops: inGroup("instances", "0"), want: []string{"pre-stop", "job etcd", "only member of etcd", "nothing was", "docs/operations.md"}}
+	none := badInput{
+		ops:  inGroup("instances", "0"),
+		want: []string{"pre-stop", "job etcd", "only member of etcd", "nothing was", "docs/operations.md"},
+	}
 	out, err := l.with(t, none).up()
 	if err == nil {
 		t.Fatalf("it was deployed:\n%s", tail.Lines(out, endLines))
@@ -345,13 +435,22 @@ func expiredCertificate(t *testing.T) (ca, certificate, key string) {
 	}
 	notBefore := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	authority := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "old-ca"}, NotBefore: notBefore, NotAfter: notBefore.AddDate(50, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "old-ca"},
+		NotBefore:             notBefore,
+		NotAfter:              notBefore.AddDate(50, 0, 0),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	ca, signer := issue(authority, authority, nil)
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:kube-scheduler"}, NotBefore: notBefore, NotAfter: notBefore.AddDate(0, 0, 1),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "system:kube-scheduler"},
+		NotBefore:    notBefore,
+		NotAfter:     notBefore.AddDate(0, 0, 1),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	certificate, leafKey := issue(leaf, authority, signer)
 	der, err := x509.MarshalPKCS8PrivateKey(leafKey)

@@ -13,14 +13,24 @@ import (
 	"kubernetes-release/testbed/lab/director/release/releasetest"
 )
 
-// TestSoakCustomCNI deploys the job of docs/custom-cni.md, which is in another release, in place of flannel, on two nodes between which the
-// cloud routes the pods' packets.
+// TestSoakCustomCNI deploys the job of docs/custom-cni.md, which is in another release, in place of flannel, on two
+// nodes between which the cloud routes the pods' packets.
 func TestSoakCustomCNI(t *testing.T) {
 	l := soak(t)
-	l.releases = []string{".build/release/kubernetes.tgz", releasetest.Build(t, "../templates/testdata/example-cni", "example-cni", "1")}
+	l.releases = []string{
+		".build/release/kubernetes.tgz", releasetest.Build(t, "../templates/testdata/example-cni", "example-cni", "1"),
+	}
 	l.base = []string{"ops-files/aws.yml", "ops-files/lab.yml"}
-	l.ops = append([]string{"ops-files/use-cloud-routes.yml", "ops-files/use-custom-cni.yml", "src/testbed/acceptance/testdata/pods-on-control.yml"}, workerOps...)
-	l.vars = []string{"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}", "worker_instances=1"}
+	l.ops = append(
+		[]string{
+			"ops-files/use-cloud-routes.yml", "ops-files/use-custom-cni.yml",
+			"src/testbed/acceptance/testdata/pods-on-control.yml",
+		},
+		workerOps...)
+	l.vars = []string{
+		"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}",
+		"worker_instances=1",
+	}
 	l = l.with(t, badInput{ops: inGroup("instances", "1")})
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
@@ -30,9 +40,11 @@ func TestSoakCustomCNI(t *testing.T) {
 
 	t.Run("no flannel", func(t *testing.T) {
 		for _, instance := range instances {
-			if found := l.ssh(t, instance, "sh", "-c",
-				"ls -d /var/vcap/jobs/flannel /var/vcap/jobs/network-policy /var/vcap/packages/flannel 2>/dev/null; pgrep -x flanneld; ip -brief link show type vxlan"+
-					"; nft list tables | grep -i flannel || true"); found != "" {
+			if found := l.ssh(
+				t, instance, "sh", "-c",
+				"ls -d /var/vcap/jobs/flannel /var/vcap/jobs/network-policy /var/vcap/packages/flannel 2>/dev/null; "+
+					"pgrep -x flanneld; ip -brief link show type vxlan; nft list tables | grep -i flannel || true",
+			); found != "" {
 				t.Errorf("%s has:\n%s", instance, found)
 			}
 		}
@@ -46,7 +58,8 @@ func TestSoakCustomCNI(t *testing.T) {
 	t.Run("addresses of pods after the reboot", func(t *testing.T) { l.checkPodAddresses(t, instances) })
 }
 
-// checkSmokeTestsWithoutPolicies expects the errand to succeed, and to warn about a NetworkPolicy that nothing enforces.
+// checkSmokeTestsWithoutPolicies expects the errand to succeed, and to warn about a NetworkPolicy that nothing
+// enforces.
 func (l *lab) checkSmokeTestsWithoutPolicies(t *testing.T, nodes []string) {
 	const policy = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -54,8 +67,10 @@ metadata: {name: ignored, namespace: default}
 spec: {podSelector: {}}
 `
 	l.mustKubectl(t, policy, "apply", "-f", "-")
-	l.checkSmokeTests(t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve",
-		"1 exist, such as default/ignored, and the pod network enforces none of them")
+	l.checkSmokeTests(
+		t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)),
+		"names resolve", "1 exist, such as default/ignored, and the pod network enforces none of them",
+	)
 }
 
 // inPod is a script for the VM of a pod, which runs a command in the pod's network.
@@ -64,36 +79,59 @@ const inPod = `for pid in $(pgrep -x smoke-server); do
 done
 echo "no pod with the address"; exit 1`
 
-// checkPodAddresses lets pods connect to a pod on the other node, which must see the address of the pod, and one to the other
-// node, which must see the address of the pod's node.
+// checkPodAddresses lets pods connect to a pod on the other node, which must see the address of the pod, and one to the
+// other node, which must see the address of the pod's node.
 func (l *lab) checkPodAddresses(t *testing.T, instances []string) {
 	namespace := l.runPodsOnEveryNode(t)
 	pods := map[string]string{} // addresses by instance
 	for _, instance := range instances {
 		node := l.identity(t, instance).Name
-		pods[instance] = l.mustKubectl(t, "", "-n", namespace, "get", "pods", "--field-selector=spec.nodeName="+node, "-o", "jsonpath={.items[*].status.podIP}")
+		pods[instance] = l.mustKubectl(
+			t, "", "-n", namespace, "get", "pods", "--field-selector=spec.nodeName="+node, "-o",
+			"jsonpath={.items[*].status.podIP}",
+		)
 	}
 	for n, from := range instances {
 		to := instances[1-n]
-		l.checkPeer(t, from, pods[from], "http://"+pods[to]+":8080/", pods[from], to, fmt.Sprintf(inPod, pods[to], connections))
+		l.checkPeer(
+			t,
+			from,
+			pods[from],
+			"http://"+pods[to]+":8080/",
+			pods[from],
+			to,
+			fmt.Sprintf(inPod, pods[to], connections),
+		)
 	}
 	worker := instances[1]
-	l.checkPeer(t, worker, pods[worker], "http://"+l.identity(t, instances[0]).Address+":10256/healthz", l.identity(t, worker).Address, instances[0], connections)
+	l.checkPeer(
+		t,
+		worker,
+		pods[worker],
+		"http://"+l.identity(t, instances[0]).Address+":10256/healthz",
+		l.identity(t, worker).Address,
+		instances[0],
+		connections,
+	)
 }
 
-// connections lists those to a pod's server or to kube-proxy's health check. Both close connections first, so the kernel remembers them for
-// a minute.
+// connections lists those to a pod's server or to kube-proxy's health check. Both close connections first, so the
+// kernel remembers them for a minute.
 const connections = "ss -Htan '( sport = :8080 or sport = :10256 )'"
 
 // checkPeer sends a request from a pod, and expects the script list on another instance to print the connection's peer.
 func (l *lab) checkPeer(t *testing.T, from, pod, url, peer, to, list string) {
 	t.Helper()
-	request := fmt.Sprintf(inPod, pod, "curl -sS --fail --noproxy '*' --max-time 5 -o /dev/null -H 'Connection: close' "+url)
+	request := fmt.Sprintf(
+		inPod, pod, "curl -sS --fail --noproxy '*' --max-time 5 -o /dev/null -H 'Connection: close' "+url,
+	)
 	waitFor(t, 30*time.Second, fmt.Sprintf("a connection to %s from %s", url, peer), func() error {
 		if out, err := l.run(20*time.Second, "ssh", from, "sh", "-c", request); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		out := strings.NewReplacer("[::ffff:", "", "]", "").Replace(l.ssh(t, to, "sh", "-c", list)) // servers listen on IPv6 too
+		out := strings.NewReplacer("[::ffff:", "", "]", "").
+			Replace(l.ssh(t, to, "sh", "-c", list))
+			// servers listen on IPv6 too
 		if !strings.Contains(out, " "+peer+":") {
 			return fmt.Errorf("connections:\n%s", out)
 		}
@@ -103,7 +141,9 @@ func (l *lab) checkPeer(t *testing.T, from, pod, url, peer, to, list string) {
 
 // checkHostPort uses the plugin portmap.
 func (l *lab) checkHostPort(t *testing.T) {
-	overrides := `{"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}, "containers": [{"name": "published", "image": "` + l.smokeImage(t) +
+	overrides := `{"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}, "containers": [{"name": "published", "image": "` + l.smokeImage(
+		t,
+	) +
 		`", "imagePullPolicy": "Never", "ports": [{"containerPort": 8080, "hostPort": 18080}]}]}}`
 	const namespace = metav1.NamespaceSystem // where Pod Security permits it
 	l.mustKubectl(t, "", "-n", namespace, "run", "published", "--image=published", "--overrides="+overrides)
@@ -111,7 +151,19 @@ func (l *lab) checkHostPort(t *testing.T) {
 	l.mustKubectl(t, "", "-n", namespace, "wait", "pod/published", "--for=condition=Ready", "--timeout=60s")
 	node := l.mustKubectl(t, "", "-n", namespace, "get", "pod", "published", "-o", "jsonpath={.status.hostIP}")
 	waitFor(t, 20*time.Second, "HTTP to a port of the node", func() error {
-		out, err := l.run(20*time.Second, "ssh", "control/0", "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+node+":18080/")
+		out, err := l.run(
+			20*time.Second,
+			"ssh",
+			"control/0",
+			"curl",
+			"-sS",
+			"--fail",
+			"--noproxy",
+			"*",
+			"--max-time",
+			"5",
+			"http://"+node+":18080/",
+		)
 		if err != nil || strings.TrimSpace(out) != "published" {
 			return errors.Join(err, errors.New(out))
 		}

@@ -20,14 +20,18 @@ import (
 	"time"
 )
 
-// checkAPIServersReachPods asks each API server for what only a pod on a worker can answer: a webhook, an aggregated API, and the
-// proxies of Services and pods.
+// checkAPIServersReachPods asks each API server for what only a pod on a worker can answer: a webhook, an aggregated
+// API, and the proxies of Services and pods.
 func (l *lab) checkAPIServersReachPods(t *testing.T, controlVMs int) {
 	l.deployExtension(t)
 	for n := range controlVMs {
 		instance := fmt.Sprintf("control/%d", n)
 		api := func(arguments ...string) (string, error) {
-			return l.run(time.Minute, append([]string{"ssh", instance, "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443"}, arguments...)...)
+			return l.run(
+				time.Minute,
+				append(
+					[]string{"ssh", instance, "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443"},
+					arguments...)...)
 		}
 		expect := func(what, want string, arguments ...string) {
 			t.Helper()
@@ -41,13 +45,24 @@ func (l *lab) checkAPIServersReachPods(t *testing.T, controlVMs int) {
 		}
 		name := fmt.Sprintf("created-by-%d", n)
 		expect("allowed by the webhook", "configmap/"+name+" created", "-n", "extension", "create", "configmap", name)
-		labeled := fmt.Sprintf(`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden-%d", "labels": {"forbidden": ""}}}`, n)
-		expect("denied by the webhook", "the webhook of the acceptance tests forbids it",
-			"-n", "extension", "create", "--raw", "/api/v1/namespaces/extension/configmaps", "-f", l.vmFile(t, instance, labeled))
+		labeled := fmt.Sprintf(
+			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden-%d", "labels": {"forbidden": ""}}}`,
+			n,
+		)
+		expect(
+			"denied by the webhook", "the webhook of the acceptance tests forbids it", "-n", "extension", "create",
+			"--raw", "/api/v1/namespaces/extension/configmaps", "-f", l.vmFile(t, instance, labeled),
+		)
 		expect("aggregated API", "from a pod", "get", "--raw", "/apis/acceptance.example.com/v1/greetings/hello")
-		expect("proxy of a Service", "from a pod", "get", "--raw", "/api/v1/namespaces/extension/services/https:extension:443/proxy/apis/acceptance.example.com/v1/greetings/hello")
+		expect(
+			"proxy of a Service", "from a pod", "get", "--raw",
+			"/api/v1/namespaces/extension/services/https:extension:443/proxy/apis/acceptance.example.com/v1/greetings/hello",
+		)
 		pod := l.mustKubectl(t, "", "-n", "extension", "get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
-		expect("proxy of a pod", "from a pod", "get", "--raw", "/api/v1/namespaces/extension/pods/https:"+pod+":8443/proxy/apis/acceptance.example.com/v1/greetings/hello")
+		expect(
+			"proxy of a pod", "from a pod", "get", "--raw",
+			"/api/v1/namespaces/extension/pods/https:"+pod+":8443/proxy/apis/acceptance.example.com/v1/greetings/hello",
+		)
 	}
 }
 
@@ -74,7 +89,11 @@ func (l *lab) deployExtension(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	upload := l.command(ctx, "ssh", "worker/0", "sh", "-c", "mkdir -p /var/vcap/data/extension && cat > /var/vcap/data/extension/extension && chmod 0755 /var/vcap/data/extension/extension")
+	upload := l.command(
+		ctx, "ssh", "worker/0", "sh", "-c",
+		"mkdir -p /var/vcap/data/extension && cat > /var/vcap/data/extension/extension && chmod 0755 "+
+			"/var/vcap/data/extension/extension",
+	)
 	upload.Stdin = bytes.NewReader(content)
 	if out, err := output(ctx, upload); err != nil {
 		t.Fatalf("upload: %v\n%s", err, out)
@@ -84,10 +103,14 @@ func (l *lab) deployExtension(t *testing.T) {
 		t.Fatal(err)
 	}
 	certificate, key := selfSigned(t, "extension.extension.svc")
-	text := strings.NewReplacer("IMAGE", l.smokeImage(t), "CERTIFICATE", certificate, "PRIVATE-KEY", key).Replace(string(manifest))
+	text := strings.NewReplacer("IMAGE", l.smokeImage(t), "CERTIFICATE", certificate, "PRIVATE-KEY", key).
+		Replace(string(manifest))
 	l.mustKubectl(t, text, "apply", "-f", "-")
 	t.Cleanup(func() {
-		l.mustKubectl(t, "", "delete", "apiservice/v1.acceptance.example.com", "validatingwebhookconfiguration/acceptance.example.com", "namespace/extension", "--timeout=90s")
+		l.mustKubectl(
+			t, "", "delete", "apiservice/v1.acceptance.example.com",
+			"validatingwebhookconfiguration/acceptance.example.com", "namespace/extension", "--timeout=90s",
+		)
 	})
 	l.mustKubectl(t, "", "-n", "extension", "rollout", "status", "deployment/extension", "--timeout=90s")
 }

@@ -31,7 +31,8 @@ const (
 	diskSize = 3 << 30
 )
 
-// interruption is a signal to `up`, sent as soon as a line of progress or a file in the state directory shows that it has reached a stage.
+// interruption is a signal to `up`, sent as soon as a line of progress or a file in the state directory shows that it
+// has reached a stage.
 type interruption struct {
 	name   string
 	line   string // regular expression for a line of the output
@@ -58,8 +59,8 @@ var interruptions = []interruption{
 	{"post-start", `L executing post-start`, "", syscall.SIGKILL},
 }
 
-// TestInterruptedUpCompletes interrupts `up` at every stage, with SIGINT and with SIGKILL, and runs it again. Then it kills all
-// processes of the lab, and expects `down` to leave nothing behind.
+// TestInterruptedUpCompletes interrupts `up` at every stage, with SIGINT and with SIGKILL, and runs it again. Then it
+// kills all processes of the lab, and expects `down` to leave nothing behind.
 func TestInterruptedUpCompletes(t *testing.T) {
 	l := own(t)
 	before := l.readHost(t, 0)
@@ -71,7 +72,8 @@ func TestInterruptedUpCompletes(t *testing.T) {
 		t.Fatalf("up after the interruptions: %v\n%s", err, tail.Lines(out, 60))
 	}
 	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(begun).Round(100*time.Millisecond))
-	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") || strings.Count(got, "\n") != 0 {
+	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") ||
+		strings.Count(got, "\n") != 0 {
 		t.Errorf("got nodes %s, want one that is Ready", got)
 	}
 	number := l.networkNumber()
@@ -116,7 +118,9 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 		}
 		if time.Now().After(deadline) {
 			_ = cmd.Process.Kill()
-			t.Fatalf("up did not reach the stage within %s: %v\n%s", reachTimeout, <-ended, tail.Lines(out.String(), 40))
+			t.Fatalf(
+				"up did not reach the stage within %s: %v\n%s", reachTimeout, <-ended, tail.Lines(out.String(), 40),
+			)
 		}
 	}
 	target := cmd.Process.Pid
@@ -144,14 +148,17 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	if took > promptly {
 		t.Errorf("up took %s to exit", took)
 	}
-	if end := tail.Lines(out.String(), 6); !strings.Contains(end, "Interrupted. Run the same command again to continue.") {
+	if end := tail.Lines(
+		out.String(), 6,
+	); !strings.Contains(end, "Interrupted. Run the same command again to continue.") {
 		t.Errorf("the output does not say what to do:\n%s", end)
 	}
 	if end := tail.Lines(out.String(), 6); strings.Count(end, "\n") > 5 || strings.Contains(end, "panic") {
 		t.Errorf("unexpected last lines:\n%s", end)
 	}
 	for _, p := range l.processes(t) {
-		if p.onHost && !p.is("cloud") || strings.Contains(p.command, "/bin/pre-start") || strings.Contains(p.command, "/bin/post-start") {
+		if p.onHost && !p.is("cloud") || strings.Contains(p.command, "/bin/pre-start") ||
+			strings.Contains(p.command, "/bin/post-start") {
 			t.Errorf("process %d was left running: %s", p.pid, p.command)
 		}
 	}
@@ -237,8 +244,8 @@ var (
 	labState  = regexp.MustCompile(`/\S*/kubernetes-lab-\d+\b`)
 )
 
-// readHost lists namespaces, mounts, interfaces, addresses, routes, control groups, nftables rules and loop devices. It leaves out
-// those of other labs, which may come and go; with number 0, networks of all labs.
+// readHost lists namespaces, mounts, interfaces, addresses, routes, control groups, nftables rules and loop devices. It
+// leaves out those of other labs, which may come and go; with number 0, networks of all labs.
 func (l *lab) readHost(t *testing.T, number int) hostState {
 	t.Helper()
 	h := hostState{}
@@ -295,8 +302,8 @@ func (h hostState) mustEqual(t *testing.T, l *lab, number int) {
 	}
 }
 
-// TestFullDiskIsReported fills the disk at several stages of a deploy. Each time the message must name the reason. With space again,
-// `up` completes, and `down` leaves nothing behind.
+// TestFullDiskIsReported fills the disk at several stages of a deploy. Each time the message must name the reason. With
+// space again, `up` completes, and `down` leaves nothing behind.
 func TestFullDiskIsReported(t *testing.T) {
 	l := own(t)
 	before := l.readHost(t, 0)
@@ -397,7 +404,8 @@ func leaveFree(t *testing.T, file string, free int64) {
 func (l *lab) pidsOf(t *testing.T, instance string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	for line := range strings.Lines(l.ssh(t, instance, "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid /var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")) {
+	for line := range strings.Lines(l.ssh(t, instance, "sh", "-c", "for f in /var/vcap/sys/run/*/*.pid "+
+		"/var/vcap/sys/run/bpm/*/*.pid; do echo $f $(cat $f); done")) {
 		if fields := strings.Fields(line); len(fields) == 2 {
 			files[strings.TrimSuffix(filepath.Base(fields[0]), ".pid")] = fields[1]
 		}
@@ -411,14 +419,25 @@ func (l *lab) pidsOf(t *testing.T, instance string) map[string]string {
 // nodeIsReady returns nil if the API responds and its node is Ready, with a lease renewed after since.
 func (l *lab) nodeIsReady(t *testing.T, since time.Time) error {
 	t.Helper()
-	out, err := l.kubectl(t, "", "--request-timeout=5s", "get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
+	out, err := l.kubectl(
+		t,
+		"",
+		"--request-timeout=5s",
+		"get",
+		"nodes",
+		"-o",
+		`jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`,
+	)
 	switch {
 	case err != nil:
 		return fmt.Errorf("get the node: %w: %s", err, out)
 	case out != "True":
 		return fmt.Errorf("the node's condition Ready is %q", out)
 	}
-	out, err = l.kubectl(t, "", "--request-timeout=5s", "-n", "kube-node-lease", "get", "leases", "-o", "jsonpath={.items[0].spec.renewTime}")
+	out, err = l.kubectl(
+		t, "", "--request-timeout=5s", "-n", "kube-node-lease", "get", "leases", "-o",
+		"jsonpath={.items[0].spec.renewTime}",
+	)
 	if err != nil {
 		return fmt.Errorf("get the node's lease: %w: %s", err, out)
 	}
@@ -435,8 +454,17 @@ func (l *lab) nodeIsReady(t *testing.T, since time.Time) error {
 // containersOf describes the containers of a namespace by what changes when one is restarted.
 func (l *lab) containersOf(t *testing.T, namespace string) string {
 	t.Helper()
-	return l.mustKubectl(t, "", "-n", namespace, "get", "pods", "--sort-by=.metadata.name", "-o",
-		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {range .status.containerStatuses[*]}{.containerID} {.restartCount} {.state.running.startedAt}{end}{"\n"}{end}`)
+	return l.mustKubectl(
+		t,
+		"",
+		"-n",
+		namespace,
+		"get",
+		"pods",
+		"--sort-by=.metadata.name",
+		"-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {range .status.containerStatuses[*]}{.containerID} {.restartCount} {.state.running.startedAt}{end}{"\n"}{end}`,
+	)
 }
 
 // served deploys two pods behind a load balancer and returns its host name.
@@ -472,13 +500,17 @@ func (l *lab) onNodePort(t *testing.T, name string) error {
 	return nil
 }
 
-// TestClusterSurvivesCloudOutage stops the cloud for a minute: its API, instance metadata, load balancers and the DNS of the VMs'
-// network. The cluster keeps running, load balancers requested meanwhile are created afterwards, and no process is restarted.
+// TestClusterSurvivesCloudOutage stops the cloud for a minute: its API, instance metadata, load balancers and the DNS
+// of the VMs' network. The cluster keeps running, load balancers requested meanwhile are created afterwards, and no
+// process is restarted.
 func TestClusterSurvivesCloudOutage(t *testing.T) {
 	l := deployed(t)
 	host := l.served(t, "before-outage")
 	pods, processes := l.containersOf(t, "before-outage"), l.pidsOf(t, "control/0")
-	waitFor(t, time.Minute, "the node's first lease", func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) })
+	waitFor(
+		t, time.Minute, "the node's first lease",
+		func() error { return l.nodeIsReady(t, time.Now().Add(-40*time.Second)) },
+	)
 	var cloud struct{ PID int }
 	text, err := os.ReadFile(filepath.Join(l.state, "cloud.json"))
 	if err != nil || json.Unmarshal(text, &cloud) != nil || cloud.PID < 2 {
@@ -575,7 +607,8 @@ func TestKilledProcessesAreRestarted(t *testing.T) {
 			}
 			for name, pid := range l.pidsOf(t, "control/0") {
 				// kubelet depends on containerd, and monit restarts what depends on a process.
-				if before[name] != pid && !slices.Contains(victims, name) && !(name == "kubelet" && victims[0] == "containerd") {
+				if before[name] != pid && !slices.Contains(victims, name) &&
+					!(name == "kubelet" && victims[0] == "containerd") {
 					t.Errorf("%s was restarted too", name)
 				}
 			}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// checkOnlyItself is root on a VM that joins again, with everything that the VM has and the secret of the deployment, which it has
-// no longer, as the node of another VM.
+// checkOnlyItself is root on a VM that joins again, with everything that the VM has and the secret of the deployment,
+// which it has no longer, as the node of another VM.
 func (l *lab) checkOnlyItself(t *testing.T, instance, victim string) {
 	t.Helper()
 	own, other := l.identity(t, instance).Name, l.identity(t, victim).Name
@@ -50,7 +50,15 @@ func (l *lab) checkLabels(t *testing.T, instance string) {
 			t.Errorf("%s: PATCH of its Node with %s answers %s, want %s", instance, body, got, want)
 		}
 	}
-	labels, err := l.kubectl(t, "", "get", "node", name, "-o", `jsonpath={.metadata.labels.bosh\.io/instance-group} {.metadata.labels.bosh\.io/instance-id}`)
+	labels, err := l.kubectl(
+		t,
+		"",
+		"get",
+		"node",
+		name,
+		"-o",
+		`jsonpath={.metadata.labels.bosh\.io/instance-group} {.metadata.labels.bosh\.io/instance-id}`,
+	)
 	if fields := strings.Fields(labels); err != nil || len(fields) != 2 || fields[0] != group {
 		t.Errorf("%s has the labels %q (%v), want its instance group", instance, labels, err)
 	}

@@ -1,5 +1,5 @@
-// Package acceptance deploys the dev release tarball in labs and uses the clusters as an operator would: it runs bin/lab and
-// kubectl. It requires root and what `make release lab` builds; set ACCEPTANCE=1 when both are available.
+// Package acceptance deploys the dev release tarball in labs and uses the clusters as an operator would: it runs
+// bin/lab and kubectl. It requires root and what `make release lab` builds; set ACCEPTANCE=1 when both are available.
 package acceptance
 
 import (
@@ -141,7 +141,10 @@ func (l *lab) kubectl(t *testing.T, stdin string, args ...string) (string, error
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(l.state, "bin/kubectl"), append([]string{"--kubeconfig", filepath.Join(l.state, "kubeconfig")}, args...)...)
+	cmd := exec.CommandContext(
+		ctx,
+		filepath.Join(l.state, "bin/kubectl"),
+		append([]string{"--kubeconfig", filepath.Join(l.state, "kubeconfig")}, args...)...)
 	cmd.Stdin = strings.NewReader(stdin)
 	return output(ctx, cmd)
 }
@@ -188,7 +191,10 @@ func (l *lab) loadBalancerHost(t *testing.T, namespace string, timeout time.Dura
 	t.Helper()
 	var host string
 	waitFor(t, timeout, "host name of the load balancer of "+namespace, func() error {
-		out, err := l.kubectl(t, "", "-n", namespace, "get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].hostname}")
+		out, err := l.kubectl(
+			t, "", "-n", namespace, "get", "service", "web", "-o",
+			"jsonpath={.status.loadBalancer.ingress[0].hostname}",
+		)
 		switch {
 		case err != nil:
 			return fmt.Errorf("%w: %s", err, out)
@@ -201,7 +207,8 @@ func (l *lab) loadBalancerHost(t *testing.T, namespace string, timeout time.Dura
 	return host
 }
 
-// get requests http://HOST/ from this machine, which resolves host names as clients of the lab do, and returns the body.
+// get requests http://HOST/ from this machine, which resolves host names as clients of the lab do, and returns the
+// body.
 func (l *lab) get(host string) (string, error) {
 	out, err := l.run(20*time.Second, "client", "curl", "-sS", "--fail", "--max-time", "5", "http://"+host+"/")
 	if err != nil {

@@ -49,7 +49,8 @@ func (l *lab) startScaled(t *testing.T) {
 	l.mustKubectl(t, fmt.Sprintf(scaledManifest, l.smokeImage(t)), "apply", "-f", "-")
 }
 
-// checkMetrics expects the metrics of all nodes and of a pod, by kubectl top, and a HorizontalPodAutoscaler that uses them.
+// checkMetrics expects the metrics of all nodes and of a pod, by kubectl top, and a HorizontalPodAutoscaler that uses
+// them.
 func (l *lab) checkMetrics(t *testing.T, nodes []string) {
 	t.Helper()
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "scaled", "--timeout=90s") })
@@ -62,7 +63,9 @@ func (l *lab) checkMetrics(t *testing.T, nodes []string) {
 		return wrap(err, out)
 	})
 	waitFor(t, 2*time.Minute, "a second pod", func() error {
-		out, err := l.kubectl(t, "", "-n", "scaled", "get", "horizontalpodautoscaler", "web", "-o", "jsonpath={.status}")
+		out, err := l.kubectl(
+			t, "", "-n", "scaled", "get", "horizontalpodautoscaler", "web", "-o", "jsonpath={.status}",
+		)
 		if err == nil && !strings.Contains(out, `"desiredReplicas":2`) {
 			err = errors.New("not scaled")
 		}
@@ -89,7 +92,15 @@ func (l *lab) checkTopNodes(t *testing.T, nodes []string) {
 // checkWithoutMetrics expects that nothing is left that API servers would try to reach.
 func (l *lab) checkWithoutMetrics(t *testing.T) {
 	t.Helper()
-	if out := l.mustKubectl(t, "", "get", "apiservices", "-o", `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Available")].status}{"\n"}{end}`); strings.Contains(out, "metrics.k8s.io") || strings.Contains(out, "=False") {
+	if out := l.mustKubectl(
+		t,
+		"",
+		"get",
+		"apiservices",
+		"-o",
+		`jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Available")].status}{"\n"}{end}`,
+	); strings.Contains(out, "metrics.k8s.io") ||
+		strings.Contains(out, "=False") {
 		t.Errorf("APIServices:\n%s", out)
 	}
 	if out, err := l.kubectl(t, "", "-n", "kube-system", "get", "service", "metrics-server"); err == nil {

@@ -47,9 +47,12 @@ spec:
     ports: [{port: %d}]
 `
 
-// checkNetworkPolicies sends requests to a pod from pods of its own node and of others, as policies forbid and permit them.
+// checkNetworkPolicies sends requests to a pod from pods of its own node and of others, as policies forbid and permit
+// them.
 func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
-	manifest := policyServer + strings.ReplaceAll(policyClients, "ROLE", "friend") + strings.ReplaceAll(policyClients, "ROLE", "stranger")
+	manifest := policyServer + strings.ReplaceAll(
+		policyClients, "ROLE", "friend",
+	) + strings.ReplaceAll(policyClients, "ROLE", "stranger")
 	l.mustKubectl(t, strings.ReplaceAll(manifest, "IMAGE", l.smokeImage(t)), "apply", "-f", "-")
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "namespace", "policy", "--timeout=90s") })
 	for _, object := range []string{"daemonset/friend", "daemonset/stranger"} {
@@ -58,7 +61,11 @@ func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
 	l.mustKubectl(t, "", "-n", "policy", "wait", "pod/server", "--for=condition=Ready", "--timeout=90s")
 	server := l.mustKubectl(t, "", "-n", "policy", "get", "pod", "server", "-o", "jsonpath={.status.podIP}")
 	clients := func(role string) []string {
-		return strings.Fields(l.mustKubectl(t, "", "-n", "policy", "get", "pods", "-l", "role="+role, "-o", "jsonpath={.items[*].metadata.name}"))
+		return strings.Fields(
+			l.mustKubectl(
+				t, "", "-n", "policy", "get", "pods", "-l", "role="+role, "-o", "jsonpath={.items[*].metadata.name}",
+			),
+		)
 	}
 	friends, strangers := clients("friend"), clients("stranger")
 	if len(friends) < 2 || len(strangers) < 2 {
@@ -68,7 +75,18 @@ func (l *lab) checkNetworkPolicies(t *testing.T, instances []string) {
 		t.Helper()
 		for _, pod := range pods {
 			waitFor(t, 30*time.Second, fmt.Sprintf("%s connects: %t", pod, connect), func() error {
-				out, err := l.kubectl(t, "", "-n", "policy", "exec", pod, "--", "/smoke-server", "fetch", "http://"+server+":8080/")
+				out, err := l.kubectl(
+					t,
+					"",
+					"-n",
+					"policy",
+					"exec",
+					pod,
+					"--",
+					"/smoke-server",
+					"fetch",
+					"http://"+server+":8080/",
+				)
 				switch {
 				case connect == (err == nil):
 					return nil

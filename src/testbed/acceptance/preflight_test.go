@@ -34,7 +34,9 @@ type cloudCall struct {
 // cloud calls the AWS simulator's admin API.
 func (l *lab) cloud(t *testing.T, method, path string, body []byte) []byte {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, l.awsEndpoint(t)+"/_sim/"+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(
+		t.Context(), method, l.awsEndpoint(t)+"/_sim/"+path, bytes.NewReader(body),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +69,8 @@ func (l *lab) awsEndpoint(t *testing.T) string {
 // generatedPolicy is what an operator of the deployment attaches to a role.
 func generatedPolicy(t *testing.T, role string) []byte {
 	t.Helper()
-	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).Output()
+	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).
+		Output()
 	if err != nil {
 		t.Fatalf("iam-policy: %v", err)
 	}
@@ -110,8 +113,8 @@ func (l *lab) checkLoadBalancer(t *testing.T, kind string) {
 	l.mustKubectl(t, "", "delete", "namespace", name, "--timeout=100s")
 }
 
-// TestGeneratedPoliciesAllowEverythingNeeded runs a cluster under exactly the generated policies: a worker joins, load balancers
-// of each kind are created, respond and are deleted, the errand checks every VM, and AWS denies nothing.
+// TestGeneratedPoliciesAllowEverythingNeeded runs a cluster under exactly the generated policies: a worker joins, load
+// balancers of each kind are created, respond and are deleted, the errand checks every VM, and AWS denies nothing.
 func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 	l := own(t)
 	l.ops = workerOps
@@ -128,11 +131,21 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 		}
 	}
 	waitFor(t, 3*time.Minute, "both nodes ready and initialized", func() error {
-		out, err := l.kubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+		out, err := l.kubectl(
+			t,
+			"",
+			"get",
+			"nodes",
+			"-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`,
+		)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 2 || strings.Contains(out, "uninitialized") || strings.Count(out, " True") != 2 {
+		if lines := strings.Split(
+			strings.TrimSpace(out), "\n",
+		); len(lines) != 2 || strings.Contains(out, "uninitialized") ||
+			strings.Count(out, " True") != 2 {
 			return fmt.Errorf("got\n%s", out)
 		}
 		return nil
@@ -202,14 +215,17 @@ func recordedActions(t *testing.T) map[string]bool {
 	return recorded
 }
 
-// beyond lists the permissions of calls that the policies do not contain, or that are not in the record: then the record is
-// incomplete, or the action has a reason (helpers/cloud/aws/evidence_test.go) that is no longer true.
+// beyond lists the permissions of calls that the policies do not contain, or that are not in the record: then the
+// record is incomplete, or the action has a reason (helpers/cloud/aws/evidence_test.go) that is no longer true.
 func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
 	var problems []string
 	for _, c := range calls {
 		for _, action := range c.Permissions {
 			for where, actions := range map[string]map[string]bool{"in the generated policies": policies, "in recorded-actions.json": recorded} {
-				if problem := fmt.Sprintf("%s:%s of %s requires %s, which is not %s", c.Service, c.Action, c.Principal, action, where); !actions[action] && !slices.Contains(problems, problem) {
+				if problem := fmt.Sprintf(
+					"%s:%s of %s requires %s, which is not %s", c.Service, c.Action, c.Principal, action, where,
+				); !actions[action] &&
+					!slices.Contains(problems, problem) {
 					problems = append(problems, problem)
 				}
 			}
@@ -221,18 +237,26 @@ func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
 
 // TestCallsBeyondTheRecordAreFound: it needs no lab.
 func TestCallsBeyondTheRecordAreFound(t *testing.T) {
-	if recorded := recordedActions(t); !recorded["elasticloadbalancing:CreateLoadBalancer"] || !recorded["iam:SimulatePrincipalPolicy"] {
+	if recorded := recordedActions(t); !recorded["elasticloadbalancing:CreateLoadBalancer"] ||
+		!recorded["iam:SimulatePrincipalPolicy"] {
 		t.Errorf("the record has %v", recorded)
 	}
-	call := cloudCall{Service: "ec2", Action: "CreateVolume", Principal: "role", Permissions: []string{"ec2:CreateVolume"}}
+	call := cloudCall{
+		Service:     "ec2",
+		Action:      "CreateVolume",
+		Principal:   "role",
+		Permissions: []string{"ec2:CreateVolume"},
+	}
 	volume := map[string]bool{"ec2:CreateVolume": true}
 	for name, test := range map[string]struct {
 		policies, recorded map[string]bool
 		want               []string
 	}{
-		"known":               {volume, volume, nil},
-		"not recorded":        {volume, nil, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is not in recorded-actions.json"}},
-		"not in the policies": {nil, volume, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is not in the generated policies"}},
+		"known": {volume, volume, nil},
+		"not recorded": {volume, nil, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is " +
+			"not in recorded-actions.json"}},
+		"not in the policies": {nil, volume, []string{"ec2:CreateVolume of role requires ec2:CreateVolume, which is " +
+			"not in the generated policies"}},
 	} {
 		if got := beyond([]cloudCall{call, call}, test.policies, test.recorded); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -253,7 +277,9 @@ type preflightReport struct {
 func (l *lab) errandReport(t *testing.T, instance string) preflightReport {
 	t.Helper()
 	var report preflightReport
-	if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-preflight/report.json")), &report); err != nil {
+	if err := json.Unmarshal(
+		[]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-preflight/report.json")), &report,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return report
@@ -268,7 +294,8 @@ func (r preflightReport) status(check string) string {
 	return ""
 }
 
-// errandChecksEveryVM runs the errand on a healthy cluster, and again without a worker's tag, which no deploy would notice.
+// errandChecksEveryVM runs the errand on a healthy cluster, and again without a worker's tag, which no deploy would
+// notice.
 func (l *lab) errandChecksEveryVM(t *testing.T) {
 	instances := []string{"control/0", "worker/0"}
 	identities := func() string {
@@ -304,7 +331,9 @@ func (l *lab) errandChecksEveryVM(t *testing.T) {
 	var identity struct {
 		ProviderID string `json:"provider_id"`
 	}
-	if err := json.Unmarshal([]byte(l.ssh(t, "worker/0", "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
+	if err := json.Unmarshal(
+		[]byte(l.ssh(t, "worker/0", "cat", "/var/vcap/data/cloud-provider/node.json")), &identity,
+	); err != nil {
 		t.Fatal(err)
 	}
 	worker := path.Base(identity.ProviderID)
@@ -319,7 +348,8 @@ func (l *lab) errandChecksEveryVM(t *testing.T) {
 	if report.Verdict != "failed" || report.status("instance-cluster-tag") != "fail" {
 		t.Errorf("the report of the untagged worker is %+v", report)
 	}
-	for _, want := range []string{"instance-cluster-tag: " + worker, "aws ec2 create-tags --region us-east-1 --resources " + worker} {
+	for _, want := range []string{"instance-cluster-tag: " + worker, "aws ec2 create-tags --region us-east-1 " +
+		"--resources " + worker} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the errand does not print %q:\n%s", want, out)
 		}

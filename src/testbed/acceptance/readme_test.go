@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestReadmeCommandsWork runs the commands that the README shows for a deployed lab. Those that deploy and remove it are run by every
-// other test, in the form that `make up` and `make down` have.
+// TestReadmeCommandsWork runs the commands that the README shows for a deployed lab. Those that deploy and remove it
+// are run by every other test, in the form that `make up` and `make down` have.
 func TestReadmeCommandsWork(t *testing.T) {
 	l := deployed(t)
 	text, err := os.ReadFile(filepath.Join(repo, "README.md"))

@@ -28,18 +28,22 @@ import (
 func (l *lab) aws(t *testing.T, args ...string) string {
 	t.Helper()
 	script := fmt.Sprintf(`. %s/aws.env && exec aws "$@"`, l.state)
-	out, err := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "aws"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "bash", append([]string{"-c", script, "aws"}, args...)...).
+		CombinedOutput()
 	if err != nil {
 		t.Fatalf("aws %q: %v\n%s", args, err, out)
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// pushToECR pushes an image that holds nothing to run to a new repository of the simulated account, as an operator would, and returns
-// its name.
+// pushToECR pushes an image that holds nothing to run to a new repository of the simulated account, as an operator
+// would, and returns its name.
 func (l *lab) pushToECR(t *testing.T, repository string) string {
 	t.Helper()
-	uri := l.aws(t, "ecr", "create-repository", "--repository-name", repository, "--query", "repository.repositoryUri", "--output", "text")
+	uri := l.aws(
+		t, "ecr", "create-repository", "--repository-name", repository, "--query", "repository.repositoryUri",
+		"--output", "text",
+	)
 	reference, err := name.ParseReference(uri + ":1")
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +66,9 @@ func (l *lab) pushToECR(t *testing.T, repository string) string {
 		return new(net.Dialer).DialContext(ctx, "tcp", gateway)
 	}
 	login := &authn.Basic{Username: "AWS", Password: l.aws(t, "ecr", "get-login-password")}
-	if err := remote.Write(reference, image, remote.WithAuth(login), remote.WithTransport(transport), remote.WithContext(t.Context())); err != nil {
+	if err := remote.Write(
+		reference, image, remote.WithAuth(login), remote.WithTransport(transport), remote.WithContext(t.Context()),
+	); err != nil {
 		t.Fatal(err)
 	}
 	return reference.String()
@@ -74,7 +80,15 @@ func (l *lab) pullEvents(t *testing.T, pod, image, want string) {
 	l.mustKubectl(t, "", "run", pod, "--image="+image, "--image-pull-policy=Always", "--restart=Never",
 		`--overrides={"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}}}`)
 	waitFor(t, time.Minute, "the event "+want, func() error {
-		out, err := l.kubectl(t, "", "get", "events", "--field-selector=involvedObject.name="+pod, "-o", `jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`)
+		out, err := l.kubectl(
+			t,
+			"",
+			"get",
+			"events",
+			"--field-selector=involvedObject.name="+pod,
+			"-o",
+			`jsonpath={range .items[*]}{.reason} {.message}{"\n"}{end}`,
+		)
 		if err == nil && !strings.Contains(out, want) {
 			err = fmt.Errorf("no event %q", want)
 		}
@@ -86,11 +100,14 @@ func (l *lab) pullEvents(t *testing.T, pod, image, want string) {
 	l.mustKubectl(t, "", "delete", "pod", pod, "--wait=false")
 }
 
-// checkPullWithoutPermission takes from the workers' role what the generated policy lets it pull with. The pod's event, which names the
-// image, and the preflight, which names the permission, tell it.
+// checkPullWithoutPermission takes from the workers' role what the generated policy lets it pull with. The pod's event,
+// which names the image, and the preflight, which names the permission, tell it.
 func (l *lab) checkPullWithoutPermission(t *testing.T, image string) {
 	generated := generatedPolicy(t, "worker")
-	l.cloud(t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes", bytes.ReplaceAll(generated, []byte("ecr:BatchGetImage"), []byte("ecr:ListImages")))
+	l.cloud(
+		t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes",
+		bytes.ReplaceAll(generated, []byte("ecr:BatchGetImage"), []byte("ecr:ListImages")),
+	)
 	defer l.cloud(t, http.MethodPut, "roles/kubernetes-worker/policies/kubernetes", generated)
 	l.pullEvents(t, "denied", image, "403 Forbidden")
 	if out, err := l.run(4*time.Minute, "errand", "cloud-preflight"); err != nil {

@@ -17,16 +17,18 @@ import (
 	"kubernetes-release/internal/tail"
 )
 
-// TestSoakRotation replaces all CAs and the service account key by the three deploys of docs/operations.md, then all certificates by one.
-// A client that retries nothing notices none of them. What was replaced no longer works.
+// TestSoakRotation replaces all CAs and the service account key by the three deploys of docs/operations.md, then all
+// certificates by one. A client that retries nothing notices none of them. What was replaced no longer works.
 func TestSoakRotation(t *testing.T) {
 	l := soak(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{"worker_instances=1"}
+	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{
+		"worker_instances=1",
+	}
 	l.checkRotation(t, 4, l.deployUnnoticed)
 }
 
-// TestSoakRotationOnOneVM does the same where the API is away while its VM is updated, with metrics-server, whose certificates API servers
-// and kubelets verify.
+// TestSoakRotationOnOneVM does the same where the API is away while its VM is updated, with metrics-server, whose
+// certificates API servers and kubelets verify.
 func TestSoakRotationOnOneVM(t *testing.T) {
 	l := soak(t)
 	l.ops = []string{metricsOps}
@@ -67,7 +69,8 @@ func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {
 		ops = append(slices.Clone(ops), step.ops)
 		if !t.Run(step.name, func(t *testing.T) {
 			if step.name != "add" {
-				// As the documentation says, in place of waiting for ten minutes before this deploy, for an hour before the last one.
+				// As the documentation says, in place of waiting for ten minutes before this deploy, for an hour before
+				// the last one.
 				l.restartCoreDNS(t)
 			}
 			l.rotate(t, step.name)
@@ -108,7 +111,18 @@ func (l *lab) restartCoreDNS(t *testing.T) {
 	t.Helper()
 	l.mustKubectl(t, "", "-n", "kube-system", "delete", "pods", "-l", "k8s-app=kube-dns", "--wait")
 	waitFor(t, 5*time.Minute, "a pod of CoreDNS", func() error {
-		out, err := l.kubectl(t, "", "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`)
+		out, err := l.kubectl(
+			t,
+			"",
+			"-n",
+			"kube-system",
+			"get",
+			"pods",
+			"-l",
+			"k8s-app=kube-dns",
+			"-o",
+			`jsonpath={.items[*].status.conditions[?(@.type=="Ready")].status}`,
+		)
 		if err == nil && !strings.Contains(out, "True") {
 			err = errors.New("none is Ready")
 		}
@@ -144,8 +158,8 @@ func (l *lab) changeVariables(t *testing.T, change func(map[string]any)) {
 	}
 }
 
-// checkStepLeftOut deploys new CAs that nobody trusts yet: pre-start refuses it, nothing is stopped for longer than that, and the
-// deployment continues as it was.
+// checkStepLeftOut deploys new CAs that nobody trusts yet: pre-start refuses it, nothing is stopped for longer than
+// that, and the deployment continues as it was.
 func (l *lab) checkStepLeftOut(t *testing.T) {
 	path := filepath.Join(l.state, "vars.yml")
 	before, err := os.ReadFile(path)
@@ -155,7 +169,8 @@ func (l *lab) checkStepLeftOut(t *testing.T) {
 	l.rotate(t, "add")
 	l.rotate(t, "switch")
 	out, err := l.up()
-	if err == nil || !strings.Contains(out, "is signed by a CA that the last deploy did not trust") || !strings.Contains(out, "docs/operations.md") {
+	if err == nil || !strings.Contains(out, "is signed by a CA that the last deploy did not trust") ||
+		!strings.Contains(out, "docs/operations.md") {
 		t.Errorf("got %v:\n%s", err, tail.Lines(out, 40))
 	}
 	if err := os.WriteFile(path, before, 0o600); err != nil {
@@ -164,8 +179,8 @@ func (l *lab) checkStepLeftOut(t *testing.T) {
 	l.deploy(t)
 }
 
-// checkCluster expects Ready nodes, their metrics if metrics-server is enabled, pods that reach the API, and kubelets with certificates
-// of the CA that signs.
+// checkCluster expects Ready nodes, their metrics if metrics-server is enabled, pods that reach the API, and kubelets
+// with certificates of the CA that signs.
 func (l *lab) checkCluster(t *testing.T, nodes int) {
 	t.Helper()
 	names := l.nodes(t, nodes)
@@ -175,7 +190,9 @@ func (l *lab) checkCluster(t *testing.T, nodes int) {
 	if out, err := l.run(5*time.Minute, "errand", "smoke-tests"); err != nil {
 		t.Errorf("smoke-tests: %v\n%s", err, tail.Lines(out, 40))
 	}
-	logs := l.mustKubectl(t, "", "-n", "kube-system", "logs", "-l", "k8s-app=kube-dns", "--tail=-1", "--since=1m", "--ignore-errors")
+	logs := l.mustKubectl(
+		t, "", "-n", "kube-system", "logs", "-l", "k8s-app=kube-dns", "--tail=-1", "--since=1m", "--ignore-errors",
+	)
 	for _, problem := range []string{"Unauthorized", "x509:"} {
 		if strings.Contains(logs, problem) {
 			t.Errorf("CoreDNS cannot use the API:\n%s", tail.Lines(logs, 20))
@@ -187,7 +204,11 @@ func (l *lab) checkCluster(t *testing.T, nodes int) {
 	}
 	for _, instance := range instances {
 		for _, name := range []string{"client", "server"} {
-			l.ssh(t, instance, "openssl", "verify", "-partial_chain", "-CAfile", "/var/vcap/jobs/kubelet/config/kubelet_ca.pem", "/var/vcap/data/kubelet/pki/kubelet-"+name+"-current.pem")
+			l.ssh(
+				t, instance, "openssl", "verify", "-partial_chain", "-CAfile",
+				"/var/vcap/jobs/kubelet/config/kubelet_ca.pem",
+				"/var/vcap/data/kubelet/pki/kubelet-"+name+"-current.pem",
+			)
 		}
 	}
 }
@@ -237,16 +258,28 @@ func (c identities) check(t *testing.T, l *lab, valid bool) {
 	}
 
 	l.copyTo(t, "control/0", "/root/old/admin.pem", base64.StdEncoding.EncodeToString(adminCertificate(t, c.admin)))
-	on("certificate of the administrator", kubectlOn+api+" --kubeconfig=/dev/null --client-certificate=/root/old/admin.pem --client-key=/root/old/admin.pem get nodes")
+	on(
+		"certificate of the administrator",
+		kubectlOn+api+" --kubeconfig=/dev/null --client-certificate=/root/old/admin.pem "+
+			"--client-key=/root/old/admin.pem get nodes",
+	)
 
 	l.copyTo(t, "control/0", "/root/old/node.pem", c.node)
-	on("certificate of a node", kubectlOn+api+" --kubeconfig=/dev/null --client-certificate=/root/old/node.pem --client-key=/root/old/node.pem get nodes")
+	on(
+		"certificate of a node",
+		kubectlOn+api+" --kubeconfig=/dev/null --client-certificate=/root/old/node.pem "+
+			"--client-key=/root/old/node.pem get nodes",
+	)
 
 	on("token", kubectlOn+api+" --kubeconfig=/dev/null --token="+c.token+" version")
 
 	l.copyTo(t, "control/0", "/root/old/etcd.tar", c.etcd)
-	on("certificate of etcd", "cd /root/old && tar xf etcd.tar && /var/vcap/packages/etcd/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert="+etcdConfig+
-		"server_ca.pem --cert=server.pem --key=server.key endpoint health")
+	on(
+		"certificate of etcd",
+		"cd /root/old && tar xf etcd.tar && /var/vcap/packages/etcd/bin/etcdctl --endpoints=https://127.0.0.1:2379 "+
+			"--cacert="+etcdConfig+
+			"server_ca.pem --cert=server.pem --key=server.key endpoint health",
+	)
 }
 
 // adminCertificate returns the certificate and key of a kubeconfig.
@@ -278,13 +311,29 @@ func adminCertificate(t *testing.T, kubeconfig []byte) []byte {
 func (l *lab) checkPublishedCAs(t *testing.T) {
 	t.Helper()
 	count := func(namespace, name, key string) int {
-		out := l.mustKubectl(t, "", "-n", namespace, "get", "configmap", name, "--ignore-not-found", "-o", `go-template={{index .data "`+key+`"}}`)
+		out := l.mustKubectl(
+			t,
+			"",
+			"-n",
+			namespace,
+			"get",
+			"configmap",
+			name,
+			"--ignore-not-found",
+			"-o",
+			`go-template={{index .data "`+key+`"}}`,
+		)
 		return strings.Count(out, "BEGIN CERTIFICATE")
 	}
 	l.mustKubectl(t, "", "-n", "kube-system", "delete", "configmap", "extension-apiserver-authentication")
 	waitFor(t, 2*time.Minute, "the CAs for aggregated API servers", func() error {
-		if client, proxy := count("kube-system", "extension-apiserver-authentication", "client-ca-file"), count("kube-system", "extension-apiserver-authentication", "requestheader-client-ca-file"); client != 2 || proxy != 1 {
-			return fmt.Errorf("%d CAs of clients, want kubernetes_ca and kubelet_ca; %d of the front proxy, want one", client, proxy)
+		if client, proxy := count(
+			"kube-system", "extension-apiserver-authentication", "client-ca-file",
+		), count("kube-system", "extension-apiserver-authentication", "requestheader-client-ca-file"); client != 2 ||
+			proxy != 1 {
+			return fmt.Errorf(
+				"%d CAs of clients, want kubernetes_ca and kubelet_ca; %d of the front proxy, want one", client, proxy,
+			)
 		}
 		return nil
 	})

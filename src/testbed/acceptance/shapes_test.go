@@ -56,7 +56,10 @@ func TestSoakTopologies(t *testing.T) {
 			}
 			nodes := l.nodes(t, len(topology.nodes))
 			t.Run("smoke tests", func(t *testing.T) {
-				l.checkSmokeTests(t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)), fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve")
+				l.checkSmokeTests(
+					t, fmt.Sprintf("%d of %[1]d are Ready", len(nodes)),
+					fmt.Sprintf("answers on %d node(s)", len(nodes)), "names resolve",
+				)
 			})
 			t.Run("pods of every node", func(t *testing.T) { l.checkPods(t, topology.pods, topology.nodes) })
 			t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, topology.pods) })
@@ -72,13 +75,16 @@ func (l *lab) checkCombined(t *testing.T) {
 	}
 }
 
-// checkDNSSpread expects CoreDNS on as many of these nodes as it has pods. Deploys start nodes one after another, and nothing moves
-// pods later.
+// checkDNSSpread expects CoreDNS on as many of these nodes as it has pods. Deploys start nodes one after another, and
+// nothing moves pods later.
 func (l *lab) checkDNSSpread(t *testing.T, nodes int) {
 	t.Helper()
 	want := min(nodes, 2)
 	waitFor(t, time.Minute, fmt.Sprintf("CoreDNS on %d nodes", want), func() error {
-		out := l.mustKubectl(t, "", "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns", "--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].spec.nodeName}")
+		out := l.mustKubectl(
+			t, "", "-n", "kube-system", "get", "pods", "-l", "k8s-app=kube-dns",
+			"--field-selector=status.phase=Running", "-o", "jsonpath={.items[*].spec.nodeName}",
+		)
 		on := strings.Fields(out)
 		slices.Sort(on)
 		if distinct := len(slices.Compact(slices.Clone(on))); distinct != want || len(on) != want {
@@ -90,10 +96,14 @@ func (l *lab) checkDNSSpread(t *testing.T, nodes int) {
 
 // checkSeparateEtcd expects etcd on its own VM only, and nothing else there.
 func (l *lab) checkSeparateEtcd(t *testing.T) {
-	if jobs := strings.Fields(l.ssh(t, "etcd/0", "ls", "/var/vcap/jobs")); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-defragment", "etcd-snapshot"}) {
+	if jobs := strings.Fields(
+		l.ssh(t, "etcd/0", "ls", "/var/vcap/jobs"),
+	); !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-defragment", "etcd-snapshot"}) {
 		t.Errorf("the etcd VM has the jobs %q", jobs)
 	}
-	if found := l.ssh(t, "control/0", "sh", "-c", "ls -d /var/vcap/jobs/etcd /var/vcap/store/etcd 2>/dev/null || true"); found != "" {
+	if found := l.ssh(
+		t, "control/0", "sh", "-c", "ls -d /var/vcap/jobs/etcd /var/vcap/store/etcd 2>/dev/null || true",
+	); found != "" {
 		t.Errorf("the control VM has %s", found)
 	}
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "kept")
@@ -103,8 +113,8 @@ func (l *lab) checkSeparateEtcd(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "kept") // so control VMs have no state
 }
 
-// checkCloudRoutes expects a route to the pods of each node, and no encapsulation. A recreated VM gets a route in place of the one of
-// the previous VM.
+// checkCloudRoutes expects a route to the pods of each node, and no encapsulation. A recreated VM gets a route in place
+// of the one of the previous VM.
 func (l *lab) checkCloudRoutes(t *testing.T) {
 	workers := []string{"worker/0", "worker/1"}
 	instances := append([]string{"control/0"}, workers...)
@@ -122,12 +132,19 @@ func (l *lab) checkCloudRoutes(t *testing.T) {
 	t.Run("pods after a VM was recreated", func(t *testing.T) { l.checkPods(t, len(workers), instances) })
 }
 
-// checkRoutes waits until the node subnets' route table has exactly the route to the pods of each node, as the cloud controller
-// reconciles routes every ten seconds, and expects the other tables to have none.
+// checkRoutes waits until the node subnets' route table has exactly the route to the pods of each node, as the cloud
+// controller reconciles routes every ten seconds, and expects the other tables to have none.
 func (l *lab) checkRoutes(t *testing.T, nodes int) {
 	t.Helper()
 	waitFor(t, time.Minute, "routes to pods", func() error {
-		out, err := l.kubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.spec.podCIDR} {.spec.providerID}{"\n"}{end}`)
+		out, err := l.kubectl(
+			t,
+			"",
+			"get",
+			"nodes",
+			"-o",
+			`jsonpath={range .items[*]}{.spec.podCIDR} {.spec.providerID}{"\n"}{end}`,
+		)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}

@@ -21,7 +21,8 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// soak returns a lab of its own for a test that `make soak` runs, because it takes too long for `make test`. Such tests are named TestSoak….
+// soak returns a lab of its own for a test that `make soak` runs, because it takes too long for `make test`. Such tests
+// are named TestSoak….
 func soak(t *testing.T) *lab {
 	t.Helper()
 	if os.Getenv("SOAK") == "" {
@@ -30,7 +31,8 @@ func soak(t *testing.T) *lab {
 	return own(t)
 }
 
-// TestSoakEtcdMembers changes the members of etcd by deploys only: one control VM, three, three with a lost disk, and one again.
+// TestSoakEtcdMembers changes the members of etcd by deploys only: one control VM, three, three with a lost disk, and
+// one again.
 func TestSoakEtcdMembers(t *testing.T) {
 	l := soak(t)
 	up := func(instances string) {
@@ -47,7 +49,10 @@ func TestSoakEtcdMembers(t *testing.T) {
 	create("three")
 
 	before := l.checkMembers(t, 3)
-	l.ssh(t, "control/1", "sh", "-c", "monit stop etcd && while pgrep -x etcd; do sleep 0.2; done && rm -r /var/vcap/store/etcd/member")
+	l.ssh(
+		t, "control/1", "sh", "-c",
+		"monit stop etcd && while pgrep -x etcd; do sleep 0.2; done && rm -r /var/vcap/store/etcd/member",
+	)
 	create("while-disk-is-lost")
 	up("3")
 	if after := l.checkMembers(t, 3); after == before {
@@ -59,8 +64,8 @@ func TestSoakEtcdMembers(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "default", "get", "configmaps", "one", "three", "while-disk-is-lost")
 }
 
-// TestSoakEtcdRestore restores a snapshot as bbr does, into the cluster that it was taken of, and into a new one with the same variables
-// after the data of all members was lost.
+// TestSoakEtcdRestore restores a snapshot as bbr does, into the cluster that it was taken of, and into a new one with
+// the same variables after the data of all members was lost.
 func TestSoakEtcdRestore(t *testing.T) {
 	l := soak(t)
 	l.ops, l.vars = []string{"ops-files/scale-control.yml"}, []string{"control_instances=3"}
@@ -74,7 +79,8 @@ func TestSoakEtcdRestore(t *testing.T) {
 	}
 	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "kept", "--from-literal=key=of the snapshot")
 	l.mustKubectl(t, "", "-n", "default", "create", "configmap", "kept")
-	if out, err := l.run(5*time.Minute, "errand", "etcd-snapshot"); err == nil || !strings.Contains(out, "allow s3:PutObject") {
+	if out, err := l.run(5*time.Minute, "errand", "etcd-snapshot"); err == nil ||
+		!strings.Contains(out, "allow s3:PutObject") {
 		t.Errorf("errand without permission to write to the bucket: %v\n%s", err, out)
 	}
 	bucket.allow(t, l)
@@ -88,12 +94,17 @@ func TestSoakEtcdRestore(t *testing.T) {
 	t.Run("same cluster", func(t *testing.T) { l.checkRestore(t, snapshot) })
 	t.Run("new cluster", func(t *testing.T) {
 		for i := range 3 {
-			l.ssh(t, fmt.Sprintf("control/%d", i), "sh", "-c", "/var/vcap/jobs/etcd/bin/switch stop && rm -r /var/vcap/store/etcd/member")
+			l.ssh(
+				t, fmt.Sprintf("control/%d", i), "sh", "-c",
+				"/var/vcap/jobs/etcd/bin/switch stop && rm -r /var/vcap/store/etcd/member",
+			)
 		}
 		if out, err := l.up(); err != nil {
 			t.Fatalf("up without data: %v\n%s", err, tail.Lines(out, 60))
 		}
-		if out := l.mustKubectl(t, "", "-n", "default", "get", "configmaps", "-o", "name"); strings.Contains(out, "kept") {
+		if out := l.mustKubectl(
+			t, "", "-n", "default", "get", "configmaps", "-o", "name",
+		); strings.Contains(out, "kept") {
 			t.Fatalf("the cluster is not a new one:\n%s", out)
 		}
 		l.checkRestore(t, snapshot)
@@ -119,11 +130,20 @@ func (l *lab) newSnapshotBucket(t *testing.T) *snapshotBucket {
 		BaseEndpoint: &endpoint, UsePathStyle: true, Region: awssim.LabRegion,
 		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""),
 	})
-	if _, err := client.CreateBucket(t.Context(), &s3.CreateBucketInput{Bucket: aws.String(snapshotBucketName)}); err != nil {
+	if _, err := client.CreateBucket(
+		t.Context(), &s3.CreateBucketInput{Bucket: aws.String(snapshotBucketName)},
+	); err != nil {
 		t.Fatal(err)
 	}
-	return &snapshotBucket{client, inGroup("jobs/name=etcd/properties/snapshots?/s3",
-		fmt.Sprintf("{bucket: %s, region: %s, prefix: prod, endpoint: %q}", snapshotBucketName, awssim.LabRegion, endpoint))}
+	return &snapshotBucket{
+		client,
+		inGroup(
+			"jobs/name=etcd/properties/snapshots?/s3",
+			fmt.Sprintf(
+				"{bucket: %s, region: %s, prefix: prod, endpoint: %q}", snapshotBucketName, awssim.LabRegion, endpoint,
+			),
+		),
+	}
 }
 
 // allow gives the role of control VMs the permission that docs/operations.md names.
@@ -135,7 +155,9 @@ func (b *snapshotBucket) allow(t *testing.T, l *lab) {
 // newest returns the content of the newest snapshot, and expects one of each of so many VMs.
 func (b *snapshotBucket) newest(t *testing.T, vms int) []byte {
 	t.Helper()
-	list, err := b.client.ListObjectsV2(t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(snapshotBucketName), Prefix: aws.String("prod/etcd-")})
+	list, err := b.client.ListObjectsV2(
+		t.Context(), &s3.ListObjectsV2Input{Bucket: aws.String(snapshotBucketName), Prefix: aws.String("prod/etcd-")},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +169,10 @@ func (b *snapshotBucket) newest(t *testing.T, vms int) []byte {
 	if len(instances) != vms {
 		t.Fatalf("the bucket has snapshots of %d VMs, want %d", len(instances), vms)
 	}
-	object, err := b.client.GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String(snapshotBucketName), Key: list.Contents[len(list.Contents)-1].Key})
+	object, err := b.client.GetObject(
+		t.Context(),
+		&s3.GetObjectInput{Bucket: aws.String(snapshotBucketName), Key: list.Contents[len(list.Contents)-1].Key},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +198,8 @@ func (l *lab) checkRestore(t *testing.T, snapshot string) {
 		}
 	}
 	restore := "BBR_ARTIFACT_DIRECTORY=" + artifact + " " + scripts + "restore"
-	if out, err := l.run(time.Minute, "ssh", "control/0", "sh", "-c", restore); err == nil || !strings.Contains(out, "etcd still runs") {
+	if out, err := l.run(time.Minute, "ssh", "control/0", "sh", "-c", restore); err == nil ||
+		!strings.Contains(out, "etcd still runs") {
 		t.Fatalf("next to running members: %v\n%s", err, out)
 	}
 	on(scripts + "pre-restore-lock")
@@ -183,15 +209,29 @@ func (l *lab) checkRestore(t *testing.T, snapshot string) {
 	for i := range 3 {
 		instance := fmt.Sprintf("control/%d", i)
 		waitFor(t, 2*time.Minute, "the objects of the snapshot on "+instance, func() error {
-			out, err := l.run(time.Minute, "ssh", instance, "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "-n", "default",
-				"get", "configmaps,secrets", "-o", "name")
-			if err != nil || !strings.Contains(out, "configmap/kept") || !strings.Contains(out, "secret/kept") || strings.Contains(out, "later") {
+			out, err := l.run(
+				time.Minute,
+				"ssh",
+				instance,
+				"/var/vcap/jobs/kubectl/bin/kubectl",
+				"--server=https://127.0.0.1:6443",
+				"-n",
+				"default",
+				"get",
+				"configmaps,secrets",
+				"-o",
+				"name",
+			)
+			if err != nil || !strings.Contains(out, "configmap/kept") || !strings.Contains(out, "secret/kept") ||
+				strings.Contains(out, "later") {
 				return errors.Join(err, errors.New(out))
 			}
 			return nil
 		})
 	}
-	if got := l.mustKubectl(t, "", "-n", "default", "get", "secret", "kept", "-o", "go-template={{.data.key | base64decode}}"); got != "of the snapshot" {
+	if got := l.mustKubectl(
+		t, "", "-n", "default", "get", "secret", "kept", "-o", "go-template={{.data.key | base64decode}}",
+	); got != "of the snapshot" {
 		t.Errorf("the Secret has %q", got)
 	}
 }

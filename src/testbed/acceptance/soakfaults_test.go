@@ -11,12 +11,14 @@ import (
 	playing "kubernetes-release/testbed/faults"
 )
 
-// TestSoakFaults plays faults on three control VMs, which run pods too, and a worker, and prints the time to recover. The environment
-// variable FAULTS is a regular expression for the names of those that are wanted.
+// TestSoakFaults plays faults on three control VMs, which run pods too, and a worker, and prints the time to recover.
+// The environment variable FAULTS is a regular expression for the names of those that are wanted.
 func TestSoakFaults(t *testing.T) {
 	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
 	l := soak(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, playing.Ops, playing.Vars // see playing.Arguments
+	l.base, l.ops, l.vars = []string{
+		"ops-files/aws.yml", "ops-files/lab.yml",
+	}, playing.Ops, playing.Vars // see playing.Arguments
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}

@@ -16,8 +16,9 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// checkVolumes makes a claim, whose data must survive a move of the pod to another node, with a StorageClass and a PersistentVolume from
-// before CSI. The errand smoke-tests does the same, and more, with the classes of the release. Faults are in TestSoakVolumes.
+// checkVolumes makes a claim, whose data must survive a move of the pod to another node, with a StorageClass and a
+// PersistentVolume from before CSI. The errand smoke-tests does the same, and more, with the classes of the release.
+// Faults are in TestSoakVolumes.
 func (l *lab) checkVolumes(t *testing.T) {
 	v := &volumes{lab: l, image: l.smokeImage(t)}
 	// A volume is in one zone, and so must be the nodes.
@@ -39,7 +40,8 @@ func (l *lab) checkVolumes(t *testing.T) {
 	l.mustKubectl(t, "", "delete", "namespace", "volumes", "--timeout=100s")
 	waitFor(t, 2*time.Minute, "deletion of the volumes", func() error {
 		out, err := l.kubectl(t, "", "get", "pv,volumesnapshotcontents,volumeattachments", "-o", "name")
-		if out = strings.TrimSpace(strings.ReplaceAll(out, "persistentvolume/static", "")); err == nil && out != "" && out != "No resources found" {
+		if out = strings.TrimSpace(strings.ReplaceAll(out, "persistentvolume/static", "")); err == nil && out != "" &&
+			out != "No resources found" {
 			err = errors.New(out)
 		}
 		return err
@@ -48,7 +50,8 @@ func (l *lab) checkVolumes(t *testing.T) {
 	l.checkVolumesOfTheCloud(t, id)
 }
 
-// checkVolumesOfTheCloud expects that the cloud has no volumes but these, and no snapshots, and that no volume was used by two machines.
+// checkVolumesOfTheCloud expects that the cloud has no volumes but these, and no snapshots, and that no volume was used
+// by two machines.
 func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 	t.Helper()
 	waitFor(t, time.Minute, "volumes of the cloud", func() error {
@@ -73,7 +76,8 @@ func (l *lab) checkVolumesOfTheCloud(t *testing.T, want ...string) {
 	})
 }
 
-// hangDriver stops the CSI driver of an instance without ending it. The test that it returns expects monit to replace it.
+// hangDriver stops the CSI driver of an instance without ending it. The test that it returns expects monit to replace
+// it.
 func (l *lab) hangDriver(t *testing.T, instance string) func(*testing.T) {
 	t.Helper()
 	const pidfile = "/var/vcap/sys/run/ebs-csi-node/ebs-csi-node.pid"
@@ -104,7 +108,13 @@ func (l *lab) checkStorageMetrics(t *testing.T) {
 		"3304": "csi_sidecar_operations_seconds", "3306": "csi_sidecar_operations_seconds", "3308": "snapshot_controller_operation_total_seconds",
 		"3309": "aws_ebs_csi_nvme_collector_scrapes_total",
 	} {
-		if out := l.ssh(t, "control/0", "curl", "-sS", "http://127.0.0.1:"+port+"/metrics"); !strings.Contains(out, metric) {
+		if out := l.ssh(
+			t,
+			"control/0",
+			"curl",
+			"-sS",
+			"http://127.0.0.1:"+port+"/metrics",
+		); !strings.Contains(out, metric) {
 			t.Errorf("port %s has no %s:\n%s", port, metric, tail.Lines(out, 5))
 		}
 	}
@@ -144,7 +154,9 @@ func (v *volumes) pod(t *testing.T, name, claim, node string) {
 	waitFor(t, 2*time.Minute, "pod "+name, func() error {
 		err := v.is(t, "Running", "pod", name, "{.status.phase}")
 		if err != nil {
-			events, _ := v.kubectl(t, "", "-n", "volumes", "get", "events", "-o", "jsonpath={range .items[-3:]}{.message}{\"\\n\"}{end}")
+			events, _ := v.kubectl(
+				t, "", "-n", "volumes", "get", "events", "-o", "jsonpath={range .items[-3:]}{.message}{\"\\n\"}{end}",
+			)
 			err = fmt.Errorf("%w\n%s", err, events)
 		}
 		return err
@@ -158,7 +170,9 @@ func (v *volumes) store(t *testing.T, pod, text string) {
 
 func (v *volumes) expect(t *testing.T, pod, text string) {
 	t.Helper()
-	if got := v.mustKubectl(t, "", "-n", "volumes", "exec", pod, "--", "/smoke-server", "show", "/data/text"); got != text {
+	if got := v.mustKubectl(
+		t, "", "-n", "volumes", "exec", pod, "--", "/smoke-server", "show", "/data/text",
+	); got != text {
 		t.Errorf("pod %s reads %q, want %q", pod, got, text)
 	}
 }

@@ -36,8 +36,10 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	l.startScaled(t)
 
 	t.Run("smoke tests", func(t *testing.T) {
-		l.checkSmokeTests(t, "3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot",
-			"load balancers, volumes and snapshots were deleted")
+		l.checkSmokeTests(
+			t, "3 of 3 are Ready", "answers on 3 node(s)", "of all 3 nodes", "grown to 2 GiB, restored from a snapshot",
+			"load balancers, volumes and snapshots were deleted",
+		)
 		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
@@ -50,7 +52,10 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("volumes", func(t *testing.T) { l.checkVolumes(t) })
 	t.Run("CSI driver that hangs", driverRestarts)
 	t.Run("metrics of storage", func(t *testing.T) { l.checkStorageMetrics(t) })
-	t.Run("network policies", func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) })
+	t.Run(
+		"network policies",
+		func(t *testing.T) { l.checkNetworkPolicies(t, []string{"control/0", "worker/0", "worker/1"}) },
+	)
 	t.Run("port forwarding", func(t *testing.T) { l.checkPortForward(t) })
 	t.Run("pod in a user namespace", func(t *testing.T) { l.checkUserNamespace(t) })
 	t.Run("root's files", func(t *testing.T) {
@@ -71,7 +76,10 @@ func TestControlAndTwoWorkers(t *testing.T) {
 	t.Run("private registry", func(t *testing.T) { l.checkPrivateRegistry(t, private) })
 	t.Run("without metrics-server", func(t *testing.T) { l.checkWithoutMetrics(t) })
 	t.Run("deleted Node", func(t *testing.T) { l.checkDeletedNode(t, nodes) })
-	t.Run("restarted jobs and rebooted VMs", func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) })
+	t.Run(
+		"restarted jobs and rebooted VMs",
+		func(t *testing.T) { l.checkRestartAndReboot(t, []string{"control/0", "worker/0", "worker/1"}) },
+	)
 	t.Run("recreated VMs", func(t *testing.T) { l.checkRecreatedVMs(t) })
 	t.Run("CoreDNS after updates", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
 }
@@ -90,9 +98,9 @@ func (l *lab) checkSmokeTests(t *testing.T, wants ...string) {
 	}
 }
 
-// checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their rights
-// log refusals as information, and a kubelet that reads a pod just deleted, or what it mounts, is refused by the Node authorizer,
-// because the pod belongs to no node any more.
+// checkNoRequestIsForbidden looks for requests that RBAC refused. Two kinds are expected: processes that wait for their
+// rights log refusals as information, and a kubelet that reads a pod just deleted, or what it mounts, is refused by the
+// Node authorizer, because the pod belongs to no node any more.
 func (l *lab) checkNoRequestIsForbidden(t *testing.T) {
 	for _, instance := range []string{"control/0", "worker/0", "worker/1"} {
 		out := l.ssh(t, instance, "sh", "-c", `grep -h "is forbidden: User" /var/vcap/sys/log/*/*.stderr.log |
@@ -103,13 +111,16 @@ func (l *lab) checkNoRequestIsForbidden(t *testing.T) {
 	}
 }
 
-// checkRecreatedVMs recreates and kills VMs. A recreated VM has its old address, and so the node name of the previous VM, but is
-// another instance in the cloud. It must rejoin by itself, whether it is a worker or runs the API.
+// checkRecreatedVMs recreates and kills VMs. A recreated VM has its old address, and so the node name of the previous
+// VM, but is another instance in the cloud. It must rejoin by itself, whether it is a worker or runs the API.
 func (l *lab) checkRecreatedVMs(t *testing.T) {
 	instances := []string{"control/0", "worker/0", "worker/1"}
-	// waited says whether a new VM found the Node of the previous VM, whose provider id is then in its log, when it wanted to join.
+	// waited says whether a new VM found the Node of the previous VM, whose provider id is then in its log, when it
+	// wanted to join.
 	waited := func(instance string, previous machine) bool {
-		return strings.Contains(l.ssh(t, instance, "cat", "/var/vcap/sys/log/kubelet/kubelet.stderr.log"), previous.providerID)
+		return strings.Contains(
+			l.ssh(t, instance, "cat", "/var/vcap/sys/log/kubelet/kubelet.stderr.log"), previous.providerID,
+		)
 	}
 	before := l.machines(t, instances)
 	for _, instance := range []string{"worker/0", "control/0"} {
@@ -149,13 +160,23 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 	for _, instance := range instances {
 		identity := l.identity(t, instance)
 		waitFor(t, time.Minute, instance+" is a node", func() error {
-			out, err := l.kubectl(t, "", "get", "node", identity.Name, "-o", `jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`)
+			out, err := l.kubectl(
+				t,
+				"",
+				"get",
+				"node",
+				identity.Name,
+				"-o",
+				`jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`,
+			)
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			fields := strings.Fields(out)
 			if len(fields) != 3 || fields[1] != identity.ProviderID || fields[2] != "True" {
-				return fmt.Errorf("got %q, want it Ready, untainted and with the provider id %s", out, identity.ProviderID)
+				return fmt.Errorf(
+					"got %q, want it Ready, untainted and with the provider id %s", out, identity.ProviderID,
+				)
 			}
 			machines[instance] = machine{identity.Name, fields[0], fields[1]}
 			return nil
@@ -182,7 +203,14 @@ func (l *lab) checkReplaced(t *testing.T, before, after map[string]machine, repl
 // nodes returns the names of the cluster's nodes. All must be Ready, and there must be exactly want of them.
 func (l *lab) nodes(t *testing.T, want int) []string {
 	t.Helper()
-	out := l.mustKubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`)
+	out := l.mustKubectl(
+		t,
+		"",
+		"get",
+		"nodes",
+		"-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`,
+	)
 	var names []string
 	for _, line := range strings.Split(out, "\n") {
 		name, ready, _ := strings.Cut(line, " ")
@@ -212,8 +240,8 @@ func (l *lab) runPodsOnEveryNode(t *testing.T) (namespace string) {
 	return namespace
 }
 
-// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from each instance to
-// each pod, by address and by node port.
+// checkPods runs a pod on each node without taints, of which there must be as many as count, and sends requests from
+// each instance to each pod, by address and by node port.
 func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 	namespace := l.runPodsOnEveryNode(t)
 	var pods struct {
@@ -223,7 +251,9 @@ func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 			Status   struct{ PodIP, HostIP string }
 		}
 	}
-	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "-n", namespace, "get", "pods", "-o", "json")), &pods); err != nil {
+	if err := json.Unmarshal(
+		[]byte(l.mustKubectl(t, "", "-n", namespace, "get", "pods", "-o", "json")), &pods,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if len(pods.Items) != count {
@@ -237,7 +267,19 @@ func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 	get := func(instance, address string) {
 		t.Helper()
 		waitFor(t, 20*time.Second, "HTTP from "+instance+" to "+address, func() error {
-			out, err := l.run(20*time.Second, "ssh", instance, "curl", "-sS", "--fail", "--noproxy", "*", "--max-time", "5", "http://"+address+"/")
+			out, err := l.run(
+				20*time.Second,
+				"ssh",
+				instance,
+				"curl",
+				"-sS",
+				"--fail",
+				"--noproxy",
+				"*",
+				"--max-time",
+				"5",
+				"http://"+address+"/",
+			)
 			if err == nil && !slices.Contains(names, strings.TrimSpace(out)) {
 				err = fmt.Errorf("no pod of %q", names)
 			}
@@ -260,15 +302,18 @@ func (l *lab) checkPods(t *testing.T, count int, instances []string) {
 	}
 }
 
-// checkDeletedNode deletes the Node of a VM that runs. After a restart the VM has a new Node with another pod subnet, which flannel,
-// containerd and the bridge on the VM must take over.
+// checkDeletedNode deletes the Node of a VM that runs. After a restart the VM has a new Node with another pod subnet,
+// which flannel, containerd and the bridge on the VM must take over.
 func (l *lab) checkDeletedNode(t *testing.T, nodes []string) {
 	const instance = "worker/1"
 	name := l.identity(t, instance).Name
 	subnet := func() string { return l.mustKubectl(t, "", "get", "node", name, "-o", "jsonpath={.spec.podCIDR}") }
-	t.Run("before", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) }) // after it the VM has a bridge with an address
+	t.Run(
+		"before", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) },
+	) // after it the VM has a bridge with an address
 	before := subnet()
-	// A controller manager that has just started gives the lowest free subnet, which is that of the deleted Node, and then others.
+	// A controller manager that has just started gives the lowest free subnet, which is that of the deleted Node, and
+	// then others.
 	for range 2 {
 		l.mustKubectl(t, "", "delete", "node", name)
 		if out, err := l.run(deployTimeout, "restart", instance); err != nil {
@@ -293,8 +338,10 @@ func (l *lab) checkPortForward(t *testing.T) {
 	l.mustKubectl(t, "", "wait", "pod/forwarded", "--for=condition=Ready", "--timeout=60s")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	forward := exec.CommandContext(ctx, filepath.Join(l.state, "bin/kubectl"), "--kubeconfig", filepath.Join(l.state, "kubeconfig"),
-		"port-forward", "pod/forwarded", ":8080")
+	forward := exec.CommandContext(
+		ctx, filepath.Join(l.state, "bin/kubectl"), "--kubeconfig", filepath.Join(l.state, "kubeconfig"),
+		"port-forward", "pod/forwarded", ":8080",
+	)
 	output, err := forward.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -324,12 +371,26 @@ func (l *lab) checkPortForward(t *testing.T) {
 
 // checkUserNamespace runs a pod whose root is another user on the node.
 func (l *lab) checkUserNamespace(t *testing.T) {
-	l.mustKubectl(t, "", "run", "userns", "--image="+l.smokeImage(t), "--image-pull-policy=Never", `--overrides={"spec": {"hostUsers": false}}`)
+	l.mustKubectl(
+		t,
+		"",
+		"run",
+		"userns",
+		"--image="+l.smokeImage(t),
+		"--image-pull-policy=Never",
+		`--overrides={"spec": {"hostUsers": false}}`,
+	)
 	t.Cleanup(func() { l.mustKubectl(t, "", "delete", "pod", "userns", "--timeout=60s") })
 	l.mustKubectl(t, "", "wait", "pod/userns", "--for=condition=Ready", "--timeout=60s")
 	var roots string // users of nodes that are root in a user namespace
 	for _, instance := range []string{"worker/0", "worker/1"} {
-		roots += l.ssh(t, instance, "sh", "-c", `cat /proc/[0-9]*/uid_map 2>/dev/null | awk '$1 == 0 && $2 >= 65536 {print $2}'`)
+		roots += l.ssh(
+			t,
+			instance,
+			"sh",
+			"-c",
+			`cat /proc/[0-9]*/uid_map 2>/dev/null | awk '$1 == 0 && $2 >= 65536 {print $2}'`,
+		)
 	}
 	if roots == "" {
 		t.Error("no process on the workers is in a user namespace")
@@ -357,8 +418,8 @@ metadata: {name: web, namespace: every-node}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// checkLocalLoadBalancer uses externalTrafficPolicy Local: only nodes with a pod pass the health check, and every request
-// succeeds.
+// checkLocalLoadBalancer uses externalTrafficPolicy Local: only nodes with a pod pass the health check, and every
+// request succeeds.
 func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	name := "local-" + kind
 	manifest := loadBalancerManifest(name, kind, l.smokeImage(t))
@@ -385,25 +446,31 @@ func (l *lab) checkLocalLoadBalancer(t *testing.T, kind string) {
 	}
 }
 
-// checkRootsFiles checks that vcap, which runs other processes on the VM, can neither read a node's secrets nor replace files
-// that root uses.
+// checkRootsFiles checks that vcap, which runs other processes on the VM, can neither read a node's secrets nor replace
+// files that root uses.
 func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 	t.Helper()
-	out := l.ssh(t, instance, "sh", "-c", "stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd /run/containerd /var/vcap/sys/run/flannel "+
-		"/var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin /var/vcap/jobs/kubelet/config/join_secret /var/vcap/jobs/kubelet/config/home/.docker/config.json "+
-		"/var/vcap/jobs/kube-proxy/config/client.key")
+	out := l.ssh(
+		t, instance, "sh", "-c",
+		"stat -L -c '%n %U:%G %a' /var/vcap/data/kubelet /var/vcap/sys/run/kubelet /var/vcap/sys/run/containerd "+
+			"/run/containerd /var/vcap/sys/run/flannel /var/vcap/sys/run/kube-proxy /var/vcap/data/cni/bin "+
+			"/var/vcap/jobs/kubelet/config/join_secret /var/vcap/jobs/kubelet/config/home/.docker/config.json "+
+			"/var/vcap/jobs/kube-proxy/config/client.key",
+	)
 	for _, line := range strings.Split(out, "\n") {
 		path, rest, _ := strings.Cut(line, " ")
 		owner, mode, _ := strings.Cut(rest, " ")
 		secret := strings.Contains(path, "/config/")
-		if !secret && owner != "root:root" || strings.TrimLeft(mode, "01234567") != "" || len(mode) != 3 || strings.ContainsAny(mode[1:], "2367") || secret && mode != "600" {
+		if !secret && owner != "root:root" || strings.TrimLeft(mode, "01234567") != "" || len(mode) != 3 ||
+			strings.ContainsAny(mode[1:], "2367") ||
+			secret && mode != "600" {
 			t.Errorf("%s: %s belongs to %s with mode %s", instance, path, owner, mode)
 		}
 	}
 }
 
-// maxGap is far above the aim of a second for the longest time without a successful API request, because on a busy machine a starting API
-// server slows all others down. make bench measures it.
+// maxGap is far above the aim of a second for the longest time without a successful API request, because on a busy
+// machine a starting API server slows all others down. make bench measures it.
 const maxGap = 5 * time.Second
 
 // checkDefragmentation runs the errand that makes space in etcd, on one of three instances.
@@ -421,13 +488,19 @@ func (l *lab) checkDefragmentation(t *testing.T) {
 	l.checkMembers(t, 3)
 }
 
-// TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API request fails
-// during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached from outside the deployment
-// by host name.
+// TestThreeControlVMs deploys the production shape: etcd gets a quorum while the VMs are created one by one, no API
+// request fails during a rolling update, a lost control VM comes back as the same etcd member, and the API is reached
+// from outside the deployment by host name.
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
 	ops := slices.Concat(accessOps, workerOps)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, append(slices.Clone(ops), metricsOps), append([]string{"worker_instances=1"}, accessVars...)
+	l.base, l.ops, l.vars = []string{
+		"ops-files/aws.yml", "ops-files/lab.yml",
+	}, append(
+		slices.Clone(ops), metricsOps,
+	), append(
+		[]string{"worker_instances=1"},
+		accessVars...)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
@@ -436,7 +509,10 @@ func TestThreeControlVMs(t *testing.T) {
 	t.Run("metrics of nodes", func(t *testing.T) {
 		// Any metrics-server will do for any API server.
 		for _, instance := range []string{"control/0", "control/1"} {
-			l.ssh(t, instance, "sh", "-c", "monit stop metrics-server && while pgrep -x metrics-server; do sleep 0.2; done")
+			l.ssh(
+				t, instance, "sh", "-c",
+				"monit stop metrics-server && while pgrep -x metrics-server; do sleep 0.2; done",
+			)
 			defer l.ssh(t, instance, "monit", "start", "metrics-server")
 		}
 		l.checkTopNodes(t, nodes)
@@ -487,12 +563,21 @@ func TestThreeControlVMs(t *testing.T) {
 		if after := l.checkMembers(t, 3); after != members {
 			t.Errorf("members of etcd before:\n%s\nand after:\n%s", members, after)
 		}
-		l.ssh(t, "control/1", "/var/vcap/jobs/kubectl/bin/kubectl", "--server=https://127.0.0.1:6443", "get", "configmap", "created-meanwhile")
+		l.ssh(
+			t,
+			"control/1",
+			"/var/vcap/jobs/kubectl/bin/kubectl",
+			"--server=https://127.0.0.1:6443",
+			"get",
+			"configmap",
+			"created-meanwhile",
+		)
 		l.waitForTargets(t, 3)
 	})
 }
 
-// checkAPIName expects the API's name to leave out an API server that runs and does not answer, as while it starts, until it does.
+// checkAPIName expects the API's name to leave out an API server that runs and does not answer, as while it starts,
+// until it does.
 func (l *lab) checkAPIName(t *testing.T) {
 	hangs := l.identity(t, "control/1").Address
 	listed := func(want bool) {
@@ -514,7 +599,8 @@ func (l *lab) checkAPIName(t *testing.T) {
 	listed(false)
 }
 
-// checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on the worker.
+// checkControlNodes expects the role and the taint on control VMs only, also after a Node was deleted, and CoreDNS on
+// the worker.
 func (l *lab) checkControlNodes(t *testing.T) {
 	const role = "node-role.kubernetes.io/control-plane"
 	get := func(arguments ...string) string {
@@ -522,7 +608,9 @@ func (l *lab) checkControlNodes(t *testing.T) {
 		return l.mustKubectl(t, "", append([]string{"get"}, arguments...)...)
 	}
 	groups := `jsonpath={range .items[*]}{.metadata.labels.bosh\.io/instance-group}:{.spec.taints[*].key} {end}`
-	if got, want := get("nodes", "-l", role, "-o", groups), strings.TrimSpace(strings.Repeat("control:"+role+" ", 3)); got != want {
+	if got, want := get(
+		"nodes", "-l", role, "-o", groups,
+	), strings.TrimSpace(strings.Repeat("control:"+role+" ", 3)); got != want {
 		t.Errorf("the nodes with the role are %q, want %q", got, want)
 	}
 	if got := get("nodes", "-l", "!"+role, "-o", groups); got != "worker:" {
@@ -537,11 +625,22 @@ func (l *lab) checkControlNodes(t *testing.T) {
 
 	name := l.identity(t, "control/1").Name
 	l.mustKubectl(t, "", "delete", "node", name)
-	if out, err := l.run(deployTimeout, "restart", "control/1"); err != nil { // kubelet registers the Node when it starts
+	if out, err := l.run(
+		deployTimeout, "restart", "control/1",
+	); err != nil { // kubelet registers the Node when it starts
 		t.Fatalf("restart: %v\n%s", err, tail.Lines(out, 60))
 	}
 	waitFor(t, 2*time.Minute, name+" has its role again", func() error {
-		out, err := l.kubectl(t, "", "get", "nodes", "-l", role, "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key}{"\n"}{end}`)
+		out, err := l.kubectl(
+			t,
+			"",
+			"get",
+			"nodes",
+			"-l",
+			role,
+			"-o",
+			`jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key}{"\n"}{end}`,
+		)
 		if err != nil || !strings.Contains(out, name+" "+role+"\n") {
 			return errors.Join(err, errors.New(out))
 		}
@@ -553,7 +652,9 @@ func (l *lab) checkControlNodes(t *testing.T) {
 func (l *lab) identity(t *testing.T, instance string) node.Identity {
 	t.Helper()
 	var identity node.Identity
-	if err := json.Unmarshal([]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity); err != nil {
+	if err := json.Unmarshal(
+		[]byte(l.ssh(t, instance, "cat", "/var/vcap/data/cloud-provider/node.json")), &identity,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return identity
@@ -562,7 +663,8 @@ func (l *lab) identity(t *testing.T, instance string) node.Identity {
 // checkMembers expects every etcd member to be healthy and to list all of them, and returns the list.
 func (l *lab) checkMembers(t *testing.T, count int) string {
 	t.Helper()
-	const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl --endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
+	const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl " +
+		"--endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
 	var members string
 	for i := range count {
 		instance := fmt.Sprintf("control/%d", i)

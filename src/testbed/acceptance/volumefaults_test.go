@@ -26,24 +26,28 @@ import (
 const (
 	// window is how long EC2 takes for what is interrupted.
 	window = 8 * time.Second
-	// recovery limits the time from a fault to the end of what it interrupted. The leases of sidecars last 15 s, and processes are looked
-	// at every 10 s.
+	// recovery limits the time from a fault to the end of what it interrupted. The leases of sidecars last 15 s, and
+	// processes are looked at every 10 s.
 	recovery = 3 * time.Minute
 )
 
-// TestSoakVolumes plays faults on a control VM and two workers. After each of them the pods have their volumes, the volumes their data, the
-// cloud no volume that nobody needs, and no volume was used by two machines.
+// TestSoakVolumes plays faults on a control VM and two workers. After each of them the pods have their volumes, the
+// volumes their data, the cloud no volume that nobody needs, and no volume was used by two machines.
 func TestSoakVolumes(t *testing.T) {
 	l := soak(t)
 	// A volume is in one zone, and so must be the nodes.
-	l.ops, l.vars = append(slices.Clone(workerOps), "src/testbed/acceptance/testdata/volumes/one-zone.yml"), []string{"worker_instances=2"}
+	l.ops, l.vars = append(slices.Clone(workerOps), "src/testbed/acceptance/testdata/volumes/one-zone.yml"), []string{
+		"worker_instances=2",
+	}
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	f := &faults{volumes: &volumes{lab: l, image: l.smokeImage(t)}}
 	f.apply(t, "classes.yml", nil)
 	for _, c := range killedInTheMiddle {
-		f.run(t, "kill "+c.process+" during "+c.during, func(t *testing.T) { f.kill(t, c.process, operations[c.during]) })
+		f.run(
+			t, "kill "+c.process+" during "+c.during, func(t *testing.T) { f.kill(t, c.process, operations[c.during]) },
+		)
 	}
 	f.run(t, "kill ebs-csi-node during mkfs", func(t *testing.T) { f.killDuringStage(t, "ebs-csi-node") })
 	f.run(t, "kill ebs-csi-registrar during mkfs", func(t *testing.T) { f.killDuringStage(t, "ebs-csi-registrar") })
@@ -84,9 +88,15 @@ func (f *faults) run(t *testing.T, name string, test func(*testing.T)) {
 func (f *faults) clean(t *testing.T) {
 	t.Helper()
 	f.running = ""
-	f.settings(t, `{"throttle": [], "latency": [], "volumes": {"create": "500ms", "attach": "1s", "detach": "1s", "modify": "1s", "snapshot": "1s"}}`)
+	f.settings(
+		t,
+		`{"throttle": [], "latency": [], "volumes": {"create": "500ms", "attach": "1s", "detach": "1s", "modify": "1s", "snapshot": "1s"}}`,
+	)
 	f.cloud(t, http.MethodDelete, "faults", nil)
-	f.mustKubectl(t, "", "-n", "volumes", "delete", "statefulsets,deployments,pods,volumesnapshots,persistentvolumeclaims", "--all", "--timeout=110s")
+	f.mustKubectl(
+		t, "", "-n", "volumes", "delete", "statefulsets,deployments,pods,volumesnapshots,persistentvolumeclaims",
+		"--all", "--timeout=110s",
+	)
 	waitFor(t, recovery, "deletion of the volumes", func() error {
 		world := f.world(t)
 		if len(world.Volumes)+len(world.Snapshots) > 0 {
@@ -144,9 +154,21 @@ func (f *faults) runs(t *testing.T, pod string) {
 func (f *faults) runsWithin(t *testing.T, pod string, timeout time.Duration) {
 	t.Helper()
 	waitFor(t, timeout, "pod "+pod, func() error {
-		out, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", pod, "-o", `jsonpath={.status.phase} {.status.conditions[?(@.type=="Ready")].status}{.metadata.deletionTimestamp}`)
+		out, err := f.kubectl(
+			t,
+			"",
+			"-n",
+			"volumes",
+			"get",
+			"pod",
+			pod,
+			"-o",
+			`jsonpath={.status.phase} {.status.conditions[?(@.type=="Ready")].status}{.metadata.deletionTimestamp}`,
+		)
 		if err != nil || out != "Running True" {
-			events, _ := f.kubectl(t, "", "-n", "volumes", "get", "events", "-o", "jsonpath={range .items[-3:]}{.message}{\"\\n\"}{end}")
+			events, _ := f.kubectl(
+				t, "", "-n", "volumes", "get", "events", "-o", "jsonpath={range .items[-3:]}{.message}{\"\\n\"}{end}",
+			)
 			return fmt.Errorf("%w: %s\n%s", err, out, events)
 		}
 		return nil
@@ -246,13 +268,28 @@ var operations = map[string]operation{
 	"resize": {
 		delay: "modify", prepare: startAndWait,
 		start: func(t *testing.T, f *faults) {
-			f.mustKubectl(t, "", "-n", "volumes", "patch", "pvc", "data", "-p", `{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`)
+			f.mustKubectl(
+				t,
+				"",
+				"-n",
+				"volumes",
+				"patch",
+				"pvc",
+				"data",
+				"-p",
+				`{"spec":{"resources":{"requests":{"storage":"2Gi"}}}}`,
+			)
 		},
 		underWay: func(w store.World) bool {
-			return someVolume(w, func(v store.Volume) bool { return v.Modification != nil && v.Modification.State == "modifying" })
+			return someVolume(
+				w, func(v store.Volume) bool { return v.Modification != nil && v.Modification.State == "modifying" },
+			)
 		},
 		done: func(t *testing.T, f *faults) {
-			waitFor(t, recovery, "growth", func() error { return f.is(t, "2Gi", "pvc", "data", "{.status.capacity.storage}") })
+			waitFor(
+				t, recovery, "growth",
+				func() error { return f.is(t, "2Gi", "pvc", "data", "{.status.capacity.storage}") },
+			)
 		},
 	},
 	"snapshot": {
@@ -262,7 +299,10 @@ var operations = map[string]operation{
 			return slices.ContainsFunc(w.Snapshots, func(s store.Snapshot) bool { return s.State == "pending" })
 		},
 		done: func(t *testing.T, f *faults) {
-			waitFor(t, recovery, "snapshot", func() error { return f.is(t, "true", "volumesnapshot", "data", "{.status.readyToUse}") })
+			waitFor(
+				t, recovery, "snapshot",
+				func() error { return f.is(t, "true", "volumesnapshot", "data", "{.status.readyToUse}") },
+			)
 		},
 	},
 }
@@ -326,15 +366,18 @@ func (f *faults) script(instance, script string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// killDuringStage kills a process of the node while the driver formats a volume. The device is watched inside the VM, since this does not
-// take long.
+// killDuringStage kills a process of the node while the driver formats a volume. The device is watched inside the VM,
+// since this does not take long.
 func (f *faults) killDuringStage(t *testing.T, process string) {
 	instance, file := pidfile(process)
 	watched := make(chan error, 1)
 	var out string
 	go func() {
 		var err error
-		out, err = f.script(instance, `cat `+file+`; i=0; until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; kill -9 $(cat `+file+`)`)
+		out, err = f.script(
+			instance,
+			`cat `+file+`; i=0; until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; kill -9 $(cat `+file+`)`,
+		)
 		watched <- err
 	}()
 	f.claim(t, "data", "xfs", instance)
@@ -361,15 +404,41 @@ var cloudTroubles = []cloudTrouble{
 	{name: "throttles", settings: `{"throttle": [{"action": "ec2:*", "burst": 2, "rate": 0.5}]}`},
 	{name: "is slow", settings: `{"latency": [{"action": "ec2:*", "delay": "5s"}]}`},
 	{name: "fails", faults: []awssim.Fault{
-		{Action: "ec2:CreateVolume", Count: 5, Kind: awssim.FaultError}, {Action: "ec2:AttachVolume", Count: 5, Kind: awssim.FaultError},
-		{Action: "ec2:DetachVolume", Count: 5, Kind: awssim.FaultError}, {Action: "ec2:DescribeVolumes", Count: 5, Kind: awssim.FaultError},
+		{
+			Action: "ec2:CreateVolume",
+			Count:  5,
+			Kind:   awssim.FaultError,
+		},
+		{Action: "ec2:AttachVolume", Count: 5, Kind: awssim.FaultError},
+		{
+			Action: "ec2:DetachVolume",
+			Count:  5,
+			Kind:   awssim.FaultError,
+		},
+		{Action: "ec2:DescribeVolumes", Count: 5, Kind: awssim.FaultError},
 	}},
 	{name: "is unavailable", faults: []awssim.Fault{
-		{Action: "ec2:*Volume*", Count: 20, Kind: awssim.FaultError, Code: "Unavailable", Status: http.StatusServiceUnavailable},
+		{
+			Action: "ec2:*Volume*",
+			Count:  20,
+			Kind:   awssim.FaultError,
+			Code:   "Unavailable",
+			Status: http.StatusServiceUnavailable,
+		},
 	}},
 	{name: "acts but its answers are lost", faults: []awssim.Fault{
-		{Action: "ec2:CreateVolume", Count: 1, Kind: awssim.FaultTruncate}, {Action: "ec2:AttachVolume", Count: 1, Kind: awssim.FaultTruncate},
-		{Action: "ec2:DetachVolume", Count: 1, Kind: awssim.FaultTruncate}, {Action: "ec2:DeleteVolume", Count: 1, Kind: awssim.FaultTruncate},
+		{
+			Action: "ec2:CreateVolume",
+			Count:  1,
+			Kind:   awssim.FaultTruncate,
+		},
+		{Action: "ec2:AttachVolume", Count: 1, Kind: awssim.FaultTruncate},
+		{
+			Action: "ec2:DetachVolume",
+			Count:  1,
+			Kind:   awssim.FaultTruncate,
+		},
+		{Action: "ec2:DeleteVolume", Count: 1, Kind: awssim.FaultTruncate},
 	}},
 	{name: "resets connections", faults: []awssim.Fault{{Action: "ec2:*", Count: 20, Kind: awssim.FaultReset}}},
 }
@@ -427,7 +496,9 @@ func (f *faults) write(t *testing.T, pod string) (stop func()) {
 	group.Go(func() {
 		count := 0
 		for ; ctx.Err() == nil; count++ {
-			if out, err := f.kubectl(t, "", "-n", "volumes", "exec", pod, "--", "/smoke-server", "store", "/data/writes", fmt.Sprint(count)); err != nil {
+			if out, err := f.kubectl(
+				t, "", "-n", "volumes", "exec", pod, "--", "/smoke-server", "store", "/data/writes", fmt.Sprint(count),
+			); err != nil {
 				t.Errorf("write %d: %v: %s", count, err, out)
 				return
 			}
@@ -445,8 +516,17 @@ func (f *faults) fillVolume(t *testing.T) {
 	startAndWait(t, f)
 	text := f.text()
 	f.store(t, "data", text)
-	f.ssh(t, "worker/0", "sh", "-c", mountOf+`dd if=/dev/zero of="$dir/ballast" bs=1M 2> /dev/null; dd if=/dev/zero of="$dir/more" bs=512 2> /dev/null; sync -f "$dir"; df "$dir"`)
-	if out, err := f.kubectl(t, "", "-n", "volumes", "exec", "data", "--", "/smoke-server", "store", "/data/other", f.text()); err == nil || !strings.Contains(out, "no space left on device") {
+	f.ssh(
+		t,
+		"worker/0",
+		"sh",
+		"-c",
+		mountOf+`dd if=/dev/zero of="$dir/ballast" bs=1M 2> /dev/null; dd if=/dev/zero of="$dir/more" bs=512 2> /dev/null; sync -f "$dir"; df "$dir"`,
+	)
+	if out, err := f.kubectl(
+		t, "", "-n", "volumes", "exec", "data", "--", "/smoke-server", "store", "/data/other", f.text(),
+	); err == nil ||
+		!strings.Contains(out, "no space left on device") {
 		t.Fatalf("a write to a full volume: %v: %s", err, out)
 	}
 	f.has(t, "data", text)
@@ -458,14 +538,25 @@ func (f *faults) fillVolume(t *testing.T) {
 	f.move(t, "data", "worker/1", text)
 }
 
-// fillDisk leaves no space where the driver mounts volumes on a VM: the pod has an event that says so, and runs as soon as there is space.
+// fillDisk leaves no space where the driver mounts volumes on a VM: the pod has an event that says so, and runs as soon
+// as there is space.
 func (f *faults) fillDisk(t *testing.T) {
 	const dir = "/var/vcap/data/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com"
 	f.ssh(t, "worker/0", "sh", "-c", "mkdir -p "+dir+" && mount -t tmpfs -o size=4k,nr_inodes=1,mode=750 tmpfs "+dir)
 	defer func() { _, _ = f.script("worker/0", "umount "+dir) }() // also after a failure
 	startClaim(t, f)
 	waitFor(t, recovery, "an event with the reason", func() error {
-		out := f.mustKubectl(t, "", "-n", "volumes", "get", "events", "--field-selector=involvedObject.name=data", "-o", `jsonpath={range .items[*]}{.message}{"\n"}{end}`)
+		out := f.mustKubectl(
+			t,
+			"",
+			"-n",
+			"volumes",
+			"get",
+			"events",
+			"--field-selector=involvedObject.name=data",
+			"-o",
+			`jsonpath={range .items[*]}{.message}{"\n"}{end}`,
+		)
 		if !strings.Contains(out, "no space left on device") {
 			return errors.New(out)
 		}
@@ -517,7 +608,8 @@ func (f *faults) movedFrom(t *testing.T, node, text string) {
 	f.has(t, "database-0", text)
 }
 
-// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is said to run there for a while.
+// leftNode returns an error until the pod, or its successor, is on another node. A pod of a lost node is said to run
+// there for a while.
 func (f *faults) leftNode(t *testing.T, node string) error {
 	t.Helper()
 	now, err := f.kubectl(t, "", "-n", "volumes", "get", "pod", "database-0", "-o", "jsonpath={.spec.nodeName}")
@@ -551,7 +643,11 @@ func (f *faults) crowd(t *testing.T) {
 		f.mustKubectl(t, "", "-n", "volumes", "rollout", "status", "deployment/crowd-"+claim, "--timeout=110s")
 	}
 	t.Logf("20 pods run after %s", time.Since(begun).Round(100*time.Millisecond))
-	pods := strings.Fields(f.mustKubectl(t, "", "-n", "volumes", "get", "pods", "-l", "crowd=true", "-o", "jsonpath={.items[*].metadata.name}"))
+	pods := strings.Fields(
+		f.mustKubectl(
+			t, "", "-n", "volumes", "get", "pods", "-l", "crowd=true", "-o", "jsonpath={.items[*].metadata.name}",
+		),
+	)
 	if len(pods) != 20 {
 		t.Fatalf("%d pods", len(pods))
 	}
@@ -567,7 +663,9 @@ func (f *faults) crowd(t *testing.T) {
 				reader = other
 			}
 		}
-		if got := f.mustKubectl(t, "", "-n", "volumes", "exec", reader, "--", "/smoke-server", "show", "/data/"+pod); got != written[pod] {
+		if got := f.mustKubectl(
+			t, "", "-n", "volumes", "exec", reader, "--", "/smoke-server", "show", "/data/"+pod,
+		); got != written[pod] {
 			t.Errorf("%s reads %q, want what %s has written", reader, got, pod)
 		}
 	}
@@ -587,7 +685,8 @@ func (f *faults) started(t *testing.T) (instance, node, text string) {
 	return instance, f.node(t, instance), text
 }
 
-// recreate lets BOSH recreate the VM: its drain moves the pod, and the volume has left before the instance is terminated.
+// recreate lets BOSH recreate the VM: its drain moves the pod, and the volume has left before the instance is
+// terminated.
 func (f *faults) recreate(t *testing.T) {
 	instance, node, text := f.started(t)
 	f.cloud(t, http.MethodDelete, "calls", nil)
@@ -609,7 +708,9 @@ func (f *faults) checkReleasedFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	index := func(action string) int {
-		return slices.IndexFunc(calls, func(c awssim.Call) bool { return c.Action == action && c.Code == "" && !c.DryRun })
+		return slices.IndexFunc(
+			calls, func(c awssim.Call) bool { return c.Action == action && c.Code == "" && !c.DryRun },
+		)
 	}
 	detached, terminated := index("DetachVolume"), index("TerminateInstances")
 	if detached < 0 || terminated < 0 || detached > terminated {
@@ -648,8 +749,8 @@ func (f *faults) loseRecreated(t *testing.T) {
 	f.leave(t, f.instanceOf(t, "database-0"), text)
 }
 
-// loseTerminated terminates the instance of the VM, which nobody recreates before the pod runs elsewhere. Kubernetes waits 6 minutes for the
-// node.
+// loseTerminated terminates the instance of the VM, which nobody recreates before the pod runs elsewhere. Kubernetes
+// waits 6 minutes for the node.
 func (f *faults) loseTerminated(t *testing.T) {
 	instance, node, text := f.started(t)
 	providerID := f.identity(t, instance).ProviderID
@@ -683,7 +784,8 @@ func (f *faults) replace(t *testing.T) {
 // terminate terminates an instance in EC2.
 func (f *faults) terminate(t *testing.T, id string) {
 	t.Helper()
-	if _, err := f.ec2(t).TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{id}}); err != nil {
+	if _, err := f.ec2(t).
+		TerminateInstances(t.Context(), &ec2.TerminateInstancesInput{InstanceIds: []string{id}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -697,8 +799,8 @@ func (f *faults) ec2(t *testing.T) *ec2.Client {
 	})
 }
 
-// isolate cuts a VM off the network and lets an operator claim that it is off. Its pod goes on writing, so that EC2 does not detach the
-// volume, and nobody else gets it until the VM is back and has unmounted it.
+// isolate cuts a VM off the network and lets an operator claim that it is off. Its pod goes on writing, so that EC2
+// does not detach the volume, and nobody else gets it until the VM is back and has unmounted it.
 func (f *faults) isolate(t *testing.T) {
 	instance, node, text := f.started(t)
 	link := f.ssh(t, instance, "sh", "-c", "ip -o -4 route show default | sed 's/.* dev \\([^ ]*\\).*/\\1/'")
@@ -712,7 +814,15 @@ func (f *faults) isolate(t *testing.T) {
 	}()
 	f.ssh(t, instance, "ip", "link", "set", link, "down")
 	waitFor(t, recovery, "the node is not Ready", func() error {
-		out, err := f.kubectl(t, "", "get", "node", node, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		out, err := f.kubectl(
+			t,
+			"",
+			"get",
+			"node",
+			node,
+			"-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`,
+		)
 		if err != nil || out != "Unknown" {
 			return errors.Join(err, errors.New(out))
 		}
@@ -727,7 +837,8 @@ func (f *faults) isolate(t *testing.T) {
 	})
 	// It still has the volume, and writes to it.
 	other := path.Base(f.identity(t, "control/0").ProviderID)
-	_, err := f.ec2(t).AttachVolume(t.Context(), &ec2.AttachVolumeInput{VolumeId: &f.world(t).Volumes[0].ID, InstanceId: &other, Device: aws.String("/dev/xvdz")})
+	_, err := f.ec2(t).
+		AttachVolume(t.Context(), &ec2.AttachVolumeInput{VolumeId: &f.world(t).Volumes[0].ID, InstanceId: &other, Device: aws.String("/dev/xvdz")})
 	if err == nil || !strings.Contains(err.Error(), "VolumeInUse") {
 		t.Errorf("an attempt to attach the volume to another instance: %v", err)
 	}
@@ -749,7 +860,10 @@ func (f *faults) playOverlap(t *testing.T) {
 	defer f.clean(t)
 	startAndWait(t, f)
 	device := f.ssh(t, "worker/0", "sh", "-c", mountOf+`stat -c '%Hd %Ld' "$dir"`)
-	f.ssh(t, "control/0", "sh", "-c", "mknod /dev/overlap b "+device+" && mkdir -p /tmp/overlap && mount -t xfs /dev/overlap /tmp/overlap")
+	f.ssh(
+		t, "control/0", "sh", "-c",
+		"mknod /dev/overlap b "+device+" && mkdir -p /tmp/overlap && mount -t xfs /dev/overlap /tmp/overlap",
+	)
 	waitFor(t, time.Minute, "record", func() error {
 		if len(f.world(t).Overlaps) != 1 {
 			return fmt.Errorf("recorded %+v", f.world(t).Overlaps)

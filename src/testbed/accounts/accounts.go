@@ -1,5 +1,5 @@
-// Package accounts makes up AWS accounts for the simulator, right ones and broken ones, and says what a cloud controller manager
-// would meet in them. It uses nothing of the preflight, whose verdicts are compared with it.
+// Package accounts makes up AWS accounts for the simulator, right ones and broken ones, and says what a cloud
+// controller manager would meet in them. It uses nothing of the preflight, whose verdicts are compared with it.
 package accounts
 
 import (
@@ -54,7 +54,8 @@ const (
 	PublicTable = 1
 )
 
-// breaks are the ways to break an account that commands can fix. Each changes the world or what the deployment requires of it.
+// breaks are the ways to break an account that commands can fix. Each changes the world or what the deployment requires
+// of it.
 var breaks = map[string]func(*Account){
 	"no instance tag":                func(a *Account) { delete(a.instance().Tags, a.key()) },
 	"another cluster's tag":          func(a *Account) { a.instance().Tags[tagPrefix+"other (it's)"] = "shared" },
@@ -101,7 +102,9 @@ var breaks = map[string]func(*Account){
 	"an action is missing":   func(a *Account) { a.dropAction() },
 	"no instance profile":    func(a *Account) { a.instance().InstanceProfile = "" },
 	"the other profile": func(a *Account) {
-		a.instance().InstanceProfile = profile(map[preflight.Role]preflight.Role{preflight.Control: preflight.Worker, preflight.Worker: preflight.Control}[a.Config.Role])
+		a.instance().InstanceProfile = profile(
+			map[preflight.Role]preflight.Role{preflight.Control: preflight.Worker, preflight.Worker: preflight.Control}[a.Config.Role],
+		)
 	},
 	"a profile without a role": func(a *Account) {
 		for i := range a.World.InstanceProfiles {
@@ -166,7 +169,9 @@ func (a *Account) addGroup(tags store.Tags) {
 	if slices.Contains(a.instance().SecurityGroups, id) {
 		return
 	}
-	a.World.SecurityGroups = append(a.World.SecurityGroups, store.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags})
+	a.World.SecurityGroups = append(
+		a.World.SecurityGroups, store.SecurityGroup{ID: id, Name: "second", VPC: awssim.LabVPC, Tags: tags},
+	)
 	a.instance().SecurityGroups = append(a.instance().SecurityGroups, id)
 }
 
@@ -210,8 +215,12 @@ func World(cluster string) *store.World {
 // Instance returns the nth instance of World, in the first zone.
 func Instance(n int, role preflight.Role, cluster string) store.Instance {
 	return store.Instance{
-		ID: fmt.Sprintf("i-%017x", n), Subnet: awssim.LabNodeSubnet(1), Address: netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
-		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: profile(role), Tags: store.Tags{tagPrefix + cluster: "shared"},
+		ID:              fmt.Sprintf("i-%017x", n),
+		Subnet:          awssim.LabNodeSubnet(1),
+		Address:         netip.AddrFrom4([4]byte{127, 77, byte(16 + n/250), byte(n%250 + 4)}),
+		SecurityGroups:  []string{awssim.LabSecurityGroup},
+		InstanceProfile: profile(role),
+		Tags:            store.Tags{tagPrefix + cluster: "shared"},
 	}
 }
 
@@ -245,7 +254,9 @@ func New(random *rand.Rand, policy PolicyFunc) (*Account, error) {
 	a.World.RouteTables[NodesTable].Tags[a.key()] = "shared"
 	for n := range a.World.Roles {
 		r := &a.World.Roles[n]
-		document, err := policy(preflight.Role(strings.TrimPrefix(r.Name, "kubernetes-")), a.Config.Cluster, a.World.Partition)
+		document, err := policy(
+			preflight.Role(strings.TrimPrefix(r.Name, "kubernetes-")), a.Config.Cluster, a.World.Partition,
+		)
 		if err != nil {
 			return nil, err
 		}

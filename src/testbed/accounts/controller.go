@@ -36,10 +36,11 @@ type Problem struct {
 
 func (p Problem) String() string { return strings.TrimSpace(p.Action + " " + p.Text) }
 
-// Problems returns what is wrong in the account: what the release requires and what it lacks (the tags of the three checks, names
-// of instances, the settings that the deployment asks for), and the first call that fails of those that the cloud controller manager
-// 1.37 makes to initialize a node, to create, update and delete a classic and a network load balancer, and to write a pod route.
-// Calls of a rarely used feature are left out. The world of the account is not changed.
+// Problems returns what is wrong in the account: what the release requires and what it lacks (the tags of the three
+// checks, names of instances, the settings that the deployment asks for), and the first call that fails of those that
+// the cloud controller manager 1.37 makes to initialize a node, to create, update and delete a classic and a network
+// load balancer, and to write a pod route. Calls of a rarely used feature are left out. The world of the account is not
+// changed.
 func (a *Account) Problems(ctx context.Context) ([]Problem, error) {
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {
@@ -65,8 +66,15 @@ func (a *Account) unmet() (problems []Problem) {
 	missing(!has(i.Tags), "the instance has no tag")
 	missing(!has(a.World.Subnets[0].Tags), "the node's subnet has no tag")
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
-	missing(a.Config.Checks["metadata-hop-limit"] == preflight.Fail && i.Metadata.HopLimit == 1, "pods cannot reach instance metadata")
-	missing(a.Config.UnencapsulatedPodNetwork && !a.Config.ConfigureCloudRoutes && i.SourceDestCheck != nil && *i.SourceDestCheck, "packets of pods are dropped")
+	missing(
+		a.Config.Checks["metadata-hop-limit"] == preflight.Fail && i.Metadata.HopLimit == 1,
+		"pods cannot reach instance metadata",
+	)
+	missing(
+		a.Config.UnencapsulatedPodNetwork && !a.Config.ConfigureCloudRoutes && i.SourceDestCheck != nil &&
+			*i.SourceDestCheck,
+		"packets of pods are dropped",
+	)
 	missing(a.Config.ConfigureCloudRoutes && !a.admitsPods(), "packets of pods are not admitted")
 	return problems
 }
@@ -74,7 +82,10 @@ func (a *Account) unmet() (problems []Problem) {
 // admitsPods reports whether one of the instance's groups has the rule for cloud routes.
 func (a *Account) admitsPods() bool {
 	return slices.ContainsFunc(a.World.SecurityGroups, func(g store.SecurityGroup) bool {
-		return slices.Contains(a.instance().SecurityGroups, g.ID) && slices.ContainsFunc(g.Ingress, func(r store.Rule) bool { return r.CIDR == PodNetwork && r.Protocol == "-1" })
+		return slices.Contains(a.instance().SecurityGroups, g.ID) &&
+			slices.ContainsFunc(
+				g.Ingress, func(r store.Rule) bool { return r.CIDR == PodNetwork && r.Protocol == "-1" },
+			)
 	})
 }
 
@@ -116,13 +127,28 @@ type controller struct {
 
 func newController(ctx context.Context, sim *awssim.Simulator, a *Account) *controller {
 	source := netip.AddrPortFrom(a.instance().Address, 1024).String()
-	metadata := imds.New(imds.Options{Endpoint: "http://169.254.169.254", HTTPClient: inProcess{sim.MetadataServer().Handler, source}, Retryer: aws.NopRetryer{}})
+	metadata := imds.New(
+		imds.Options{
+			Endpoint:   "http://169.254.169.254",
+			HTTPClient: inProcess{sim.MetadataServer().Handler, source},
+			Retryer:    aws.NopRetryer{},
+		},
+	)
 	conf := aws.Config{
-		Region: a.World.Region, BaseEndpoint: aws.String("http://aws.internal"), HTTPClient: inProcess{sim.Handler(), source},
-		Credentials: aws.NewCredentialsCache(ec2rolecreds.New(func(o *ec2rolecreds.Options) { o.Client = metadata })),
-		Retryer:     func() aws.Retryer { return aws.NopRetryer{} },
+		Region:       a.World.Region,
+		BaseEndpoint: aws.String("http://aws.internal"),
+		HTTPClient:   inProcess{sim.Handler(), source},
+		Credentials:  aws.NewCredentialsCache(ec2rolecreds.New(func(o *ec2rolecreds.Options) { o.Client = metadata })),
+		Retryer:      func() aws.Retryer { return aws.NopRetryer{} },
 	}
-	return &controller{ctx: ctx, account: a, metadata: metadata, ec2: ec2.NewFromConfig(conf), elb: elb.NewFromConfig(conf), elbv2: elbv2.NewFromConfig(conf)}
+	return &controller{
+		ctx:      ctx,
+		account:  a,
+		metadata: metadata,
+		ec2:      ec2.NewFromConfig(conf),
+		elb:      elb.NewFromConfig(conf),
+		elbv2:    elbv2.NewFromConfig(conf),
+	}
 }
 
 func (c *controller) fail(format string, args ...any) {
@@ -132,7 +158,9 @@ func (c *controller) fail(format string, args ...any) {
 }
 
 // call makes a call unless there is a problem already, and returns the output, which is empty after a failure.
-func call[In, Out, Option any](c *controller, action string, do func(context.Context, *In, ...func(*Option)) (*Out, error), in *In) *Out {
+func call[In, Out, Option any](
+	c *controller, action string, do func(context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+) *Out {
 	if c.problem != nil {
 		return new(Out)
 	}
@@ -154,23 +182,34 @@ func (c *controller) run() *Problem {
 	if err != nil {
 		return &Problem{Text: "instance metadata: " + err.Error()}
 	}
-	described := call(c, "ec2:DescribeInstances", c.ec2.DescribeInstances, &ec2.DescribeInstancesInput{InstanceIds: []string{id.InstanceID}})
+	described := call(
+		c, "ec2:DescribeInstances", c.ec2.DescribeInstances,
+		&ec2.DescribeInstancesInput{InstanceIds: []string{id.InstanceID}},
+	)
 	if c.problem == nil && len(described.Reservations) == 1 {
 		c.self = described.Reservations[0].Instances[0]
 		c.vpc = aws.ToString(c.self.VpcId)
 	}
-	subnets := call(c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)}).Subnets
+	subnets := call(
+		c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)},
+	).Subnets
 	var groups []types.SecurityGroup
-	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to choose from, or
-	// in a thorough run.
+	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to
+	// choose from, or in a thorough run.
 	if c.account.Config.Role == preflight.Control || len(c.self.SecurityGroups) > 1 || c.account.Config.Thorough {
-		groups = call(c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups, &ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)}).SecurityGroups
+		groups = call(
+			c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
+			&ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)},
+		).SecurityGroups
 	}
 	nodes := c.nodeGroup(groups)
 	if c.account.Config.Role == preflight.Control {
 		c.identify()
 		call(c, "ec2:DescribeAvailabilityZones", c.ec2.DescribeAvailabilityZones, &ec2.DescribeAvailabilityZonesInput{})
-		tables := call(c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables, &ec2.DescribeRouteTablesInput{Filters: filter("vpc-id", c.vpc)}).RouteTables
+		tables := call(
+			c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables,
+			&ec2.DescribeRouteTablesInput{Filters: filter("vpc-id", c.vpc)},
+		).RouteTables
 		public := c.chooseSubnets(subnets, tables, false)
 		c.chooseSubnets(subnets, tables, true)
 		c.classic(public, nodes)
@@ -203,10 +242,12 @@ func (c *controller) ours(tags []types.Tag) bool {
 
 // foreign: subnets with another cluster's tag and without ours are ignored (findSubnets in aws.go).
 func (c *controller) foreign(tags []types.Tag) bool {
-	return !c.ours(tags) && slices.ContainsFunc(tags, func(t types.Tag) bool { return strings.HasPrefix(aws.ToString(t.Key), tagPrefix) })
+	return !c.ours(tags) &&
+		slices.ContainsFunc(tags, func(t types.Tag) bool { return strings.HasPrefix(aws.ToString(t.Key), tagPrefix) })
 }
 
-// identify determines the cluster that the controller runs for from the instance's tags (findClusterIDs and init in tags.go).
+// identify determines the cluster that the controller runs for from the instance's tags (findClusterIDs and init in
+// tags.go).
 func (c *controller) identify() {
 	var ids []string
 	for _, t := range c.self.Tags {
@@ -227,7 +268,9 @@ func (c *controller) nodeGroup(groups []types.SecurityGroup) string {
 	var tagged, untagged []string
 	for _, attached := range c.self.SecurityGroups {
 		id := aws.ToString(attached.GroupId)
-		if slices.ContainsFunc(groups, func(g types.SecurityGroup) bool { return aws.ToString(g.GroupId) == id && c.ours(g.Tags) }) {
+		if slices.ContainsFunc(
+			groups, func(g types.SecurityGroup) bool { return aws.ToString(g.GroupId) == id && c.ours(g.Tags) },
+		) {
 			tagged = append(tagged, id)
 		} else {
 			untagged = append(untagged, id)
@@ -240,8 +283,8 @@ func (c *controller) nodeGroup(groups []types.SecurityGroup) string {
 	return append(tagged, untagged...)[0]
 }
 
-// chooseSubnets is findELBSubnets in aws.go: the preferred subnet of each zone. The release also requires the cluster's tag on the
-// public ones.
+// chooseSubnets is findELBSubnets in aws.go: the preferred subnet of each zone. The release also requires the cluster's
+// tag on the public ones.
 func (c *controller) chooseSubnets(subnets []types.Subnet, tables []types.RouteTable, internal bool) []string {
 	role := publicRoleTag
 	if internal {
@@ -260,12 +303,16 @@ func (c *controller) chooseSubnets(subnets []types.Subnet, tables []types.RouteT
 	}
 	usable := slices.DeleteFunc(slices.Clone(subnets), func(s types.Subnet) bool { return c.foreign(s.Tags) })
 	if len(usable) == 0 { // then the controller takes the subnet of its instance
-		usable = slices.DeleteFunc(slices.Clone(subnets), func(s types.Subnet) bool { return aws.ToString(s.SubnetId) != aws.ToString(c.self.SubnetId) })
+		usable = slices.DeleteFunc(
+			slices.Clone(subnets),
+			func(s types.Subnet) bool { return aws.ToString(s.SubnetId) != aws.ToString(c.self.SubnetId) },
+		)
 	}
 	chosen := map[string]types.Subnet{}
 	for _, s := range usable {
 		zone := aws.ToString(s.AvailabilityZone)
-		if before, ok := chosen[zone]; (internal || leadsOut(tables, aws.ToString(s.SubnetId))) && (!ok || better(s, before)) {
+		if before, ok := chosen[zone]; (internal || leadsOut(tables, aws.ToString(s.SubnetId))) &&
+			(!ok || better(s, before)) {
 			chosen[zone] = s
 		}
 	}
@@ -301,26 +348,40 @@ func leadsOut(tables []types.RouteTable, subnet string) bool {
 	if !associated {
 		applies = main
 	}
-	return slices.ContainsFunc(applies, func(r types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") })
+	return slices.ContainsFunc(
+		applies, func(r types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") },
+	)
 }
 
 func (c *controller) allow(group, from string) {
-	call(c, "ec2:AuthorizeSecurityGroupIngress", c.ec2.AuthorizeSecurityGroupIngress, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: &group, IpPermissions: everythingFrom(from)})
+	call(
+		c, "ec2:AuthorizeSecurityGroupIngress", c.ec2.AuthorizeSecurityGroupIngress,
+		&ec2.AuthorizeSecurityGroupIngressInput{GroupId: &group, IpPermissions: everythingFrom(from)},
+	)
 }
 
 func (c *controller) revoke(group, from string) {
-	call(c, "ec2:RevokeSecurityGroupIngress", c.ec2.RevokeSecurityGroupIngress, &ec2.RevokeSecurityGroupIngressInput{GroupId: &group, IpPermissions: everythingFrom(from)})
+	call(
+		c, "ec2:RevokeSecurityGroupIngress", c.ec2.RevokeSecurityGroupIngress,
+		&ec2.RevokeSecurityGroupIngressInput{GroupId: &group, IpPermissions: everythingFrom(from)},
+	)
 }
 
 func everythingFrom(group string) []types.IpPermission {
-	return []types.IpPermission{{IpProtocol: aws.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: &group}}}}
+	return []types.IpPermission{
+		{IpProtocol: aws.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: &group}}},
+	}
 }
 
 // createGroup creates a load balancer's security group (createSecurityGroup in aws.go).
 func (c *controller) createGroup(name string) string {
 	tags := []types.Tag{{Key: aws.String(c.account.key()), Value: aws.String("owned")}}
 	out := call(c, "ec2:CreateSecurityGroup", c.ec2.CreateSecurityGroup, &ec2.CreateSecurityGroupInput{
-		GroupName: &name, Description: &name, VpcId: &c.vpc, TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup, Tags: tags}}})
+		GroupName:         &name,
+		Description:       &name,
+		VpcId:             &c.vpc,
+		TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup, Tags: tags}},
+	})
 	return aws.ToString(out.GroupId)
 }
 
@@ -333,31 +394,83 @@ func (c *controller) classic(subnets []string, nodes string) {
 	name := aws.String("a0123456789")
 	group := c.createGroup("k8s-elb-a0123456789")
 	listener := func(port int32) elbtypes.Listener {
-		return elbtypes.Listener{Protocol: aws.String("TCP"), LoadBalancerPort: port, InstancePort: aws.Int32(30000 + port)}
+		return elbtypes.Listener{
+			Protocol:         aws.String("TCP"),
+			LoadBalancerPort: port,
+			InstancePort:     aws.Int32(30000 + port),
+		}
 	}
 	instance := []elbtypes.Instance{{InstanceId: c.self.InstanceId}}
 	owned := []elbtypes.Tag{{Key: aws.String(c.account.key()), Value: aws.String("owned")}}
 	const prefix = "elasticloadbalancing:"
 	call(c, prefix+"DescribeLoadBalancers", c.elb.DescribeLoadBalancers, &elb.DescribeLoadBalancersInput{})
 	call(c, prefix+"CreateLoadBalancer", c.elb.CreateLoadBalancer, &elb.CreateLoadBalancerInput{
-		LoadBalancerName: name, Subnets: subnets, SecurityGroups: []string{group}, Listeners: []elbtypes.Listener{listener(8080)}, Tags: owned})
+		LoadBalancerName: name,
+		Subnets:          subnets,
+		SecurityGroups:   []string{group},
+		Listeners:        []elbtypes.Listener{listener(8080)},
+		Tags:             owned,
+	})
 	call(c, prefix+"AddTags", c.elb.AddTags, &elb.AddTagsInput{LoadBalancerNames: []string{*name}, Tags: owned})
-	call(c, prefix+"ConfigureHealthCheck", c.elb.ConfigureHealthCheck, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
-		Target: aws.String("TCP:38080"), Interval: aws.Int32(10), Timeout: aws.Int32(5), HealthyThreshold: aws.Int32(2), UnhealthyThreshold: aws.Int32(6)}})
-	call(c, prefix+"DescribeLoadBalancerAttributes", c.elb.DescribeLoadBalancerAttributes, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name})
-	call(c, prefix+"ModifyLoadBalancerAttributes", c.elb.ModifyLoadBalancerAttributes, &elb.ModifyLoadBalancerAttributesInput{
-		LoadBalancerName: name, LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(90)}}})
-	call(c, prefix+"RegisterInstancesWithLoadBalancer", c.elb.RegisterInstancesWithLoadBalancer, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: instance})
+	call(
+		c,
+		prefix+"ConfigureHealthCheck",
+		c.elb.ConfigureHealthCheck,
+		&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+			Target:             aws.String("TCP:38080"),
+			Interval:           aws.Int32(10),
+			Timeout:            aws.Int32(5),
+			HealthyThreshold:   aws.Int32(2),
+			UnhealthyThreshold: aws.Int32(6),
+		}},
+	)
+	call(
+		c, prefix+"DescribeLoadBalancerAttributes", c.elb.DescribeLoadBalancerAttributes,
+		&elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name},
+	)
+	call(
+		c,
+		prefix+"ModifyLoadBalancerAttributes",
+		c.elb.ModifyLoadBalancerAttributes,
+		&elb.ModifyLoadBalancerAttributesInput{
+			LoadBalancerName: name,
+			LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
+				ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(90)},
+			},
+		},
+	)
+	call(
+		c, prefix+"RegisterInstancesWithLoadBalancer", c.elb.RegisterInstancesWithLoadBalancer,
+		&elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: instance},
+	)
 	c.allow(nodes, group)
 
-	call(c, prefix+"CreateLoadBalancerListeners", c.elb.CreateLoadBalancerListeners, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []elbtypes.Listener{listener(8081)}})
-	call(c, prefix+"DeleteLoadBalancerListeners", c.elb.DeleteLoadBalancerListeners, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{8080}})
-	call(c, prefix+"ApplySecurityGroupsToLoadBalancer", c.elb.ApplySecurityGroupsToLoadBalancer, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: []string{group}})
-	call(c, prefix+"AttachLoadBalancerToSubnets", c.elb.AttachLoadBalancerToSubnets, &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: subnets})
+	call(
+		c, prefix+"CreateLoadBalancerListeners", c.elb.CreateLoadBalancerListeners,
+		&elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: []elbtypes.Listener{listener(8081)}},
+	)
+	call(
+		c, prefix+"DeleteLoadBalancerListeners", c.elb.DeleteLoadBalancerListeners,
+		&elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{8080}},
+	)
+	call(
+		c, prefix+"ApplySecurityGroupsToLoadBalancer", c.elb.ApplySecurityGroupsToLoadBalancer,
+		&elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: []string{group}},
+	)
+	call(
+		c, prefix+"AttachLoadBalancerToSubnets", c.elb.AttachLoadBalancerToSubnets,
+		&elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: subnets},
+	)
 	if len(subnets) > 1 {
-		call(c, prefix+"DetachLoadBalancerFromSubnets", c.elb.DetachLoadBalancerFromSubnets, &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: subnets[:1]})
+		call(
+			c, prefix+"DetachLoadBalancerFromSubnets", c.elb.DetachLoadBalancerFromSubnets,
+			&elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: subnets[:1]},
+		)
 	}
-	call(c, prefix+"DeregisterInstancesFromLoadBalancer", c.elb.DeregisterInstancesFromLoadBalancer, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: instance})
+	call(
+		c, prefix+"DeregisterInstancesFromLoadBalancer", c.elb.DeregisterInstancesFromLoadBalancer,
+		&elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: instance},
+	)
 
 	c.revoke(nodes, group)
 	call(c, prefix+"DeleteLoadBalancer", c.elb.DeleteLoadBalancer, &elb.DeleteLoadBalancerInput{LoadBalancerName: name})
@@ -370,9 +483,19 @@ func (c *controller) network(subnets []string) {
 	const prefix = "elasticloadbalancing:"
 	call(c, prefix+"DescribeLoadBalancers", c.elbv2.DescribeLoadBalancers, &elbv2.DescribeLoadBalancersInput{})
 	balancers := call(c, prefix+"CreateLoadBalancer", c.elbv2.CreateLoadBalancer, &elbv2.CreateLoadBalancerInput{
-		Name: aws.String("a9876543210"), Type: elbv2types.LoadBalancerTypeEnumNetwork, Subnets: subnets, Tags: owned}).LoadBalancers
+		Name:    aws.String("a9876543210"),
+		Type:    elbv2types.LoadBalancerTypeEnumNetwork,
+		Subnets: subnets,
+		Tags:    owned,
+	}).LoadBalancers
 	targets := call(c, prefix+"CreateTargetGroup", c.elbv2.CreateTargetGroup, &elbv2.CreateTargetGroupInput{
-		Name: aws.String("k8s-default-web-0123456789"), Protocol: elbv2types.ProtocolEnumTcp, Port: aws.Int32(38080), VpcId: &c.vpc, TargetType: elbv2types.TargetTypeEnumInstance, Tags: owned}).TargetGroups
+		Name:       aws.String("k8s-default-web-0123456789"),
+		Protocol:   elbv2types.ProtocolEnumTcp,
+		Port:       aws.Int32(38080),
+		VpcId:      &c.vpc,
+		TargetType: elbv2types.TargetTypeEnumInstance,
+		Tags:       owned,
+	}).TargetGroups
 	if len(balancers) != 1 || len(targets) != 1 {
 		c.fail("no load balancer or target group was created")
 		return
@@ -380,25 +503,66 @@ func (c *controller) network(subnets []string) {
 	balancer, group := balancers[0].LoadBalancerArn, targets[0].TargetGroupArn
 	forward := []elbv2types.Action{{Type: elbv2types.ActionTypeEnumForward, TargetGroupArn: group}}
 	instance := []elbv2types.TargetDescription{{Id: c.self.InstanceId, Port: aws.Int32(38080)}}
-	call(c, prefix+"DescribeTargetGroups", c.elbv2.DescribeTargetGroups, &elbv2.DescribeTargetGroupsInput{LoadBalancerArn: balancer})
-	call(c, prefix+"DescribeTargetGroupAttributes", c.elbv2.DescribeTargetGroupAttributes, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: group})
-	call(c, prefix+"ModifyTargetGroupAttributes", c.elbv2.ModifyTargetGroupAttributes, &elbv2.ModifyTargetGroupAttributesInput{
-		TargetGroupArn: group, Attributes: []elbv2types.TargetGroupAttribute{{Key: aws.String("preserve_client_ip.enabled"), Value: aws.String("false")}}})
-	call(c, prefix+"RegisterTargets", c.elbv2.RegisterTargets, &elbv2.RegisterTargetsInput{TargetGroupArn: group, Targets: instance})
-	call(c, prefix+"DescribeTargetHealth", c.elbv2.DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: group})
+	call(
+		c, prefix+"DescribeTargetGroups", c.elbv2.DescribeTargetGroups,
+		&elbv2.DescribeTargetGroupsInput{LoadBalancerArn: balancer},
+	)
+	call(
+		c, prefix+"DescribeTargetGroupAttributes", c.elbv2.DescribeTargetGroupAttributes,
+		&elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: group},
+	)
+	call(
+		c,
+		prefix+"ModifyTargetGroupAttributes",
+		c.elbv2.ModifyTargetGroupAttributes,
+		&elbv2.ModifyTargetGroupAttributesInput{
+			TargetGroupArn: group,
+			Attributes: []elbv2types.TargetGroupAttribute{
+				{Key: aws.String("preserve_client_ip.enabled"), Value: aws.String("false")},
+			},
+		},
+	)
+	call(
+		c, prefix+"RegisterTargets", c.elbv2.RegisterTargets,
+		&elbv2.RegisterTargetsInput{TargetGroupArn: group, Targets: instance},
+	)
+	call(
+		c, prefix+"DescribeTargetHealth", c.elbv2.DescribeTargetHealth,
+		&elbv2.DescribeTargetHealthInput{TargetGroupArn: group},
+	)
 	listeners := call(c, prefix+"CreateListener", c.elbv2.CreateListener, &elbv2.CreateListenerInput{
-		LoadBalancerArn: balancer, Protocol: elbv2types.ProtocolEnumTcp, Port: aws.Int32(8082), DefaultActions: forward, Tags: owned}).Listeners
+		LoadBalancerArn: balancer,
+		Protocol:        elbv2types.ProtocolEnumTcp,
+		Port:            aws.Int32(8082),
+		DefaultActions:  forward,
+		Tags:            owned,
+	}).Listeners
 	if len(listeners) != 1 {
 		c.fail("no listener was created")
 		return
 	}
 	listener := listeners[0].ListenerArn
-	call(c, prefix+"DescribeListeners", c.elbv2.DescribeListeners, &elbv2.DescribeListenersInput{LoadBalancerArn: balancer})
-	call(c, prefix+"ModifyListener", c.elbv2.ModifyListener, &elbv2.ModifyListenerInput{ListenerArn: listener, DefaultActions: forward})
-	call(c, prefix+"ModifyTargetGroup", c.elbv2.ModifyTargetGroup, &elbv2.ModifyTargetGroupInput{TargetGroupArn: group, HealthyThresholdCount: aws.Int32(4)})
-	call(c, prefix+"DeregisterTargets", c.elbv2.DeregisterTargets, &elbv2.DeregisterTargetsInput{TargetGroupArn: group, Targets: instance})
+	call(
+		c, prefix+"DescribeListeners", c.elbv2.DescribeListeners,
+		&elbv2.DescribeListenersInput{LoadBalancerArn: balancer},
+	)
+	call(
+		c, prefix+"ModifyListener", c.elbv2.ModifyListener,
+		&elbv2.ModifyListenerInput{ListenerArn: listener, DefaultActions: forward},
+	)
+	call(
+		c, prefix+"ModifyTargetGroup", c.elbv2.ModifyTargetGroup,
+		&elbv2.ModifyTargetGroupInput{TargetGroupArn: group, HealthyThresholdCount: aws.Int32(4)},
+	)
+	call(
+		c, prefix+"DeregisterTargets", c.elbv2.DeregisterTargets,
+		&elbv2.DeregisterTargetsInput{TargetGroupArn: group, Targets: instance},
+	)
 	call(c, prefix+"DeleteListener", c.elbv2.DeleteListener, &elbv2.DeleteListenerInput{ListenerArn: listener})
-	call(c, prefix+"DeleteLoadBalancer", c.elbv2.DeleteLoadBalancer, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: balancer})
+	call(
+		c, prefix+"DeleteLoadBalancer", c.elbv2.DeleteLoadBalancer,
+		&elbv2.DeleteLoadBalancerInput{LoadBalancerArn: balancer},
+	)
 	call(c, prefix+"DeleteTargetGroup", c.elbv2.DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: group})
 }
 
@@ -417,6 +581,18 @@ func (c *controller) routes() {
 	pods := aws.String("10.200.0.0/24")
 	call(c, "ec2:ModifyInstanceAttribute", c.ec2.ModifyInstanceAttribute, &ec2.ModifyInstanceAttributeInput{
 		InstanceId: c.self.InstanceId, SourceDestCheck: &types.AttributeBooleanValue{Value: aws.Bool(false)}})
-	call(c, "ec2:CreateRoute", c.ec2.CreateRoute, &ec2.CreateRouteInput{RouteTableId: ours[0].RouteTableId, DestinationCidrBlock: pods, InstanceId: c.self.InstanceId})
-	call(c, "ec2:DeleteRoute", c.ec2.DeleteRoute, &ec2.DeleteRouteInput{RouteTableId: ours[0].RouteTableId, DestinationCidrBlock: pods})
+	call(
+		c,
+		"ec2:CreateRoute",
+		c.ec2.CreateRoute,
+		&ec2.CreateRouteInput{
+			RouteTableId:         ours[0].RouteTableId,
+			DestinationCidrBlock: pods,
+			InstanceId:           c.self.InstanceId,
+		},
+	)
+	call(
+		c, "ec2:DeleteRoute", c.ec2.DeleteRoute,
+		&ec2.DeleteRouteInput{RouteTableId: ours[0].RouteTableId, DestinationCidrBlock: pods},
+	)
 }

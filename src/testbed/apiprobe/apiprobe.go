@@ -1,5 +1,5 @@
-// Package apiprobe uses the Kubernetes API as a client that keeps its connection and retries nothing, and measures what an update of
-// the cluster does to it: failed requests of each kind, and the longest time without a successful one.
+// Package apiprobe uses the Kubernetes API as a client that keeps its connection and retries nothing, and measures what
+// an update of the cluster does to it: failed requests of each kind, and the longest time without a successful one.
 package apiprobe
 
 import (
@@ -57,7 +57,8 @@ type Requests struct {
 	Errors []string `json:"errors,omitempty"`
 }
 
-// Watch is a watch of the written objects that is started again, at the last seen version, whenever the API server ends it.
+// Watch is a watch of the written objects that is started again, at the last seen version, whenever the API server ends
+// it.
 type Watch struct {
 	Events int `json:"events"`
 	// Ended is how often the API server has ended the watch, which is no failure.
@@ -102,13 +103,17 @@ func (r Report) String() string {
 		name string
 		Requests
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
-		fmt.Fprintf(&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n", kind.name, kind.Failed, kind.Sent,
-			text(kind.LongestGap), kind.GapEnded, text(kind.Slowest))
+		fmt.Fprintf(
+			&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n", kind.name, kind.Failed, kind.Sent,
+			text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
+		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)
 	}
-	fmt.Fprintf(&b, "watch: %d events, ended %d times, %d failures, %d events missed, longest lag %s\n", r.Watch.Events, r.Watch.Ended,
-		r.Watch.Failed, r.Watch.Missed, text(r.Watch.LongestLag))
+	fmt.Fprintf(
+		&b, "watch: %d events, ended %d times, %d failures, %d events missed, longest lag %s\n", r.Watch.Events,
+		r.Watch.Ended, r.Watch.Failed, r.Watch.Missed, text(r.Watch.LongestLag),
+	)
 	writeLines(&b, r.Watch.Errors)
 	fmt.Fprintf(&b, "lost objects: %d\n", len(r.Lost))
 	writeLines(&b, r.Lost)
@@ -123,8 +128,8 @@ func writeLines(b *strings.Builder, list []string) {
 	}
 }
 
-// Run probes until ctx ends. It calls started after the first successful read and write, from when it measures. An error means that
-// nothing was measured; failed requests are in the report.
+// Run probes until ctx ends. It calls started after the first successful read and write, from when it measures. An
+// error means that nothing was measured; failed requests are in the report.
 func Run(ctx context.Context, config *rest.Config, started func()) (Report, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Timeout = -1, 0
@@ -132,7 +137,11 @@ func Run(ctx context.Context, config *rest.Config, started func()) (Report, erro
 	if err != nil {
 		return Report{}, err
 	}
-	p := &probe{client: client, run: fmt.Sprintf("%s-%d", label, time.Now().UnixMilli()), written: map[string]time.Time{}}
+	p := &probe{
+		client:  client,
+		run:     fmt.Sprintf("%s-%d", label, time.Now().UnixMilli()),
+		written: map[string]time.Time{},
+	}
 	defer p.cleanUp(context.WithoutCancel(ctx))
 	version, err := p.begin(ctx)
 	if err != nil {
@@ -186,8 +195,11 @@ func (p *probe) selector() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: label + "=" + p.run}
 }
 
-// repeat sends a request at each tick, whether or not earlier ones have been answered, until ctx ends, and waits for all answers.
-func (p *probe) repeat(ctx context.Context, interval time.Duration, count *counter, request func(context.Context, string) error) {
+// repeat sends a request at each tick, whether or not earlier ones have been answered, until ctx ends, and waits for
+// all answers.
+func (p *probe) repeat(
+	ctx context.Context, interval time.Duration, count *counter, request func(context.Context, string) error,
+) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	count.begin()
@@ -218,7 +230,15 @@ func (p *probe) read(ctx context.Context, _ string) error {
 // write creates an object. A write that is sent again after it has succeeded would fail.
 func (p *probe) write(ctx context.Context, name string) error {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: p.run}}}
-	err := p.client.CoreV1().RESTClient().Post().MaxRetries(0).Namespace(Namespace).Resource("configmaps").Body(object).Do(ctx).Error()
+	err := p.client.CoreV1().
+		RESTClient().
+		Post().
+		MaxRetries(0).
+		Namespace(Namespace).
+		Resource("configmaps").
+		Body(object).
+		Do(ctx).
+		Error()
 	if err == nil {
 		p.acknowledged(name)
 	}

@@ -16,7 +16,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// TestCountsFailures puts a proxy before a real API server: it refuses some writes, ends watches, and answers no read for a second.
+// TestCountsFailures puts a proxy before a real API server: it refuses some writes, ends watches, and answers no read
+// for a second.
 func TestCountsFailures(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	upstream := cluster.AdminConfig()
@@ -30,7 +31,11 @@ func TestCountsFailures(t *testing.T) {
 	}
 	var writes, watches atomic.Int32
 	var begun, held atomic.Int64 // since when it measures, and until when reads wait
-	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     transport,
+		FlushInterval: -1,
+	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost && writes.Add(1)%5 == 0:
@@ -65,16 +70,22 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", report)
-	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 || !strings.Contains(report.Writes.Errors[0], "too many requests") {
+	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 ||
+		!strings.Contains(report.Writes.Errors[0], "too many requests") {
 		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
 	}
 	if report.Reads.Failed != 0 || time.Duration(report.Reads.Slowest) < time.Second || report.Reads.LongestGap == 0 {
-		t.Errorf("%d reads failed, the slowest took %s, longest gap %s; want 0 and at least a second", report.Reads.Failed, text(report.Reads.Slowest), text(report.Reads.LongestGap))
+		t.Errorf(
+			"%d reads failed, the slowest took %s, longest gap %s; want 0 and at least a second", report.Reads.Failed,
+			text(report.Reads.Slowest), text(report.Reads.LongestGap),
+		)
 	}
-	if len(report.Reads.Slow) == 0 || !strings.Contains(report.Reads.Slow[0], "request sent, ") || !strings.Contains(report.Reads.Slow[0], "response begins") {
+	if len(report.Reads.Slow) == 0 || !strings.Contains(report.Reads.Slow[0], "request sent, ") ||
+		!strings.Contains(report.Reads.Slow[0], "response begins") {
 		t.Errorf("the slow reads are %q", report.Reads.Slow)
 	}
-	if report.Watch.Failed != 1 || report.Watch.Ended < 2 || report.Watch.Missed != 0 || report.Watch.Events != report.Writes.Sent-report.Writes.Failed {
+	if report.Watch.Failed != 1 || report.Watch.Ended < 2 || report.Watch.Missed != 0 ||
+		report.Watch.Events != report.Writes.Sent-report.Writes.Failed {
 		t.Errorf("watch %+v of %d writes", report.Watch, report.Writes.Sent)
 	}
 	if len(report.Lost) != 0 {
@@ -94,7 +105,8 @@ func TestTheSlowestRequestsAreKept(t *testing.T) {
 	}
 	l.add(&stages{}, slow)
 	texts := l.texts()
-	if len(texts) != maxSlow || !strings.Contains(texts[0], "(after 11s)") || !strings.Contains(texts[maxSlow-1], "(after 20s)") {
+	if len(texts) != maxSlow || !strings.Contains(texts[0], "(after 11s)") ||
+		!strings.Contains(texts[maxSlow-1], "(after 20s)") {
 		t.Errorf("kept %q", texts)
 	}
 }

@@ -71,6 +71,9 @@ type errorList struct{ list []string }
 
 func (l *errorList) add(sent time.Time, err error) {
 	if len(l.list) < maxErrors {
-		l.list = append(l.list, fmt.Sprintf("%s (after %s) %v", sent.UTC().Format(clock), time.Since(sent).Round(time.Millisecond), err))
+		l.list = append(
+			l.list,
+			fmt.Sprintf("%s (after %s) %v", sent.UTC().Format(clock), time.Since(sent).Round(time.Millisecond), err),
+		)
 	}
 }

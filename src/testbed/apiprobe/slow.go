@@ -32,7 +32,13 @@ func (l *slowList) add(request *stages, took time.Duration) {
 	if took <= slow {
 		return
 	}
-	l.list = append(l.list, slowRequest{took, fmt.Sprintf("%s (after %s) %s", request.sent.UTC().Format(clock), took.Round(time.Millisecond), request)})
+	l.list = append(
+		l.list,
+		slowRequest{
+			took,
+			fmt.Sprintf("%s (after %s) %s", request.sent.UTC().Format(clock), took.Round(time.Millisecond), request),
+		},
+	)
 	if len(l.list) > maxSlow {
 		fastest := slices.MinFunc(l.list, func(a, b slowRequest) int { return cmp.Compare(a.took, b.took) })
 		l.list = slices.DeleteFunc(l.list, func(r slowRequest) bool { return r == fastest })

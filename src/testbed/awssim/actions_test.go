@@ -56,7 +56,12 @@ func ec2Filter(name string, values ...string) []ec2types.Filter {
 }
 
 func tcp(port int32) *ec2types.IpPermission {
-	return &ec2types.IpPermission{IpProtocol: aws.String("tcp"), FromPort: &port, ToPort: &port, IpRanges: []ec2types.IpRange{{CidrIp: aws.String("10.0.0.0/8"), Description: aws.String("in")}}}
+	return &ec2types.IpPermission{
+		IpProtocol: aws.String("tcp"),
+		FromPort:   &port,
+		ToPort:     &port,
+		IpRanges:   []ec2types.IpRange{{CidrIp: aws.String("10.0.0.0/8"), Description: aws.String("in")}},
+	}
 }
 
 // TestActions calls every action of every API with the real clients.
@@ -102,26 +107,112 @@ func TestActions(t *testing.T) {
 	private := world.Instances[1].Address.String()
 	dnsName := "ip-" + replaceDots(private) + ".ec2.internal"
 	run(t, covered, []step{
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{}), want: []string{controlID, workerID, bareID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID}}), want: []string{workerID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID, missing}}), code: "InvalidInstanceID.NotFound"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{InstanceIds: []string{"worker"}}), code: "InvalidInstanceID.Malformed"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID}, MaxResults: aws.Int32(5)}), code: "InvalidParameterCombination"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("private-dns-name", dnsName)}), want: []string{workerID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag-key", "kubernetes.io/cluster/*")}), want: []string{controlID, workerID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", "work?r/*")}), want: []string{workerID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", `work\?r/*`)}), want: []string(nil)},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("instance-state-name", "running", "stopped")}), want: []string{controlID, workerID, bareID}},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: append(ec2Filter("tag:Name", "worker/0"), ec2Filter("vpc-id", "vpc-other")...)}), want: []string(nil)},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("color", "red")}), code: "InvalidParameterValue"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{MaxResults: aws.Int32(2)}), code: "InvalidParameterValue"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{NextToken: aws.String("junk")}), code: "InvalidParameterValue"},
-		{action: "ec2:DescribeInstances", call: instances(&ec2.DescribeInstancesInput{DryRun: aws.Bool(true)}), code: "DryRunOperation"},
-		{action: "ec2:DescribeSubnets", call: subnets(&ec2.DescribeSubnetsInput{Filters: ec2Filter("tag-key", "kubernetes.io/role/elb")}), want: []string{public(1), public(2), public(3)}},
-		{action: "ec2:DescribeSubnets", call: subnets(&ec2.DescribeSubnetsInput{SubnetIds: []string{node(2)}}), want: []string{node(2)}},
-		{action: "ec2:DescribeSubnets", call: subnets(&ec2.DescribeSubnetsInput{SubnetIds: []string{"subnet-0"}}), code: "InvalidSubnetID.NotFound"},
-		{action: "ec2:DescribeRouteTables", call: tables(&ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.subnet-id", public(3))}), want: []string{"rtb-0a0b0c0d0e0f00002"}},
-		{action: "ec2:DescribeRouteTables", call: tables(&ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.main", "true")}), want: []string{"rtb-0a0b0c0d0e0f00001"}},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{}),
+			want:   []string{controlID, workerID, bareID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID}}),
+			want:   []string{workerID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID, missing}}),
+			code:   "InvalidInstanceID.NotFound",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{InstanceIds: []string{"worker"}}),
+			code:   "InvalidInstanceID.Malformed",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{InstanceIds: []string{workerID}, MaxResults: aws.Int32(5)}),
+			code:   "InvalidParameterCombination",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("private-dns-name", dnsName)}),
+			want:   []string{workerID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag-key", "kubernetes.io/cluster/*")}),
+			want:   []string{controlID, workerID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", "work?r/*")}),
+			want:   []string{workerID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("tag:Name", `work\?r/*`)}),
+			want:   []string(nil),
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call: instances(
+				&ec2.DescribeInstancesInput{Filters: ec2Filter("instance-state-name", "running", "stopped")},
+			),
+			want: []string{controlID, workerID, bareID},
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call: instances(
+				&ec2.DescribeInstancesInput{
+					Filters: append(ec2Filter("tag:Name", "worker/0"), ec2Filter("vpc-id", "vpc-other")...),
+				},
+			),
+			want: []string(nil),
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{Filters: ec2Filter("color", "red")}),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{MaxResults: aws.Int32(2)}),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{NextToken: aws.String("junk")}),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:DescribeInstances",
+			call:   instances(&ec2.DescribeInstancesInput{DryRun: aws.Bool(true)}),
+			code:   "DryRunOperation",
+		},
+		{
+			action: "ec2:DescribeSubnets",
+			call:   subnets(&ec2.DescribeSubnetsInput{Filters: ec2Filter("tag-key", "kubernetes.io/role/elb")}),
+			want:   []string{public(1), public(2), public(3)},
+		},
+		{
+			action: "ec2:DescribeSubnets",
+			call:   subnets(&ec2.DescribeSubnetsInput{SubnetIds: []string{node(2)}}),
+			want:   []string{node(2)},
+		},
+		{
+			action: "ec2:DescribeSubnets",
+			call:   subnets(&ec2.DescribeSubnetsInput{SubnetIds: []string{"subnet-0"}}),
+			code:   "InvalidSubnetID.NotFound",
+		},
+		{
+			action: "ec2:DescribeRouteTables",
+			call:   tables(&ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.subnet-id", public(3))}),
+			want:   []string{"rtb-0a0b0c0d0e0f00002"},
+		},
+		{
+			action: "ec2:DescribeRouteTables",
+			call:   tables(&ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.main", "true")}),
+			want:   []string{"rtb-0a0b0c0d0e0f00001"},
+		},
 		{action: "ec2:DescribeVpcs", call: func(ctx context.Context) (any, error) {
 			out, err := c.ec2.DescribeVpcs(ctx, &ec2.DescribeVpcsInput{VpcIds: []string{awssim.LabVPC}})
 			if err != nil {
@@ -134,21 +225,30 @@ func TestActions(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return list(out.AvailabilityZones, func(z ec2types.AvailabilityZone) *string { return aws.String(*z.ZoneName + "=" + *z.ZoneId) }), nil
+			return list(
+				out.AvailabilityZones,
+				func(z ec2types.AvailabilityZone) *string { return aws.String(*z.ZoneName + "=" + *z.ZoneId) },
+			), nil
 		}, want: []string{"us-east-1a=use1-az1", "us-east-1b=use1-az2", "us-east-1c=use1-az3"}},
 		{action: "ec2:DescribeInstanceTopology", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{workerID}})
+			out, err := c.ec2.DescribeInstanceTopology(
+				ctx, &ec2.DescribeInstanceTopologyInput{InstanceIds: []string{workerID}},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return len(out.Instances), nil
 		}, want: 0},
 		{action: "ec2:DescribeNetworkInterfaces", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeNetworkInterfaces(ctx, &ec2.DescribeNetworkInterfacesInput{Filters: ec2Filter("attachment.instance-id", workerID)})
+			out, err := c.ec2.DescribeNetworkInterfaces(
+				ctx, &ec2.DescribeNetworkInterfacesInput{Filters: ec2Filter("attachment.instance-id", workerID)},
+			)
 			if err != nil {
 				return nil, err
 			}
-			return list(out.NetworkInterfaces, func(n ec2types.NetworkInterface) *string { return n.PrivateIpAddress }), nil
+			return list(
+				out.NetworkInterfaces, func(n ec2types.NetworkInterface) *string { return n.PrivateIpAddress },
+			), nil
 		}, want: []string{private}},
 		{action: "sts:GetCallerIdentity", call: func(ctx context.Context) (any, error) {
 			out, err := c.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
@@ -158,11 +258,18 @@ func TestActions(t *testing.T) {
 			return *out.Arn + " " + *out.Account, nil
 		}, want: "arn:aws:iam::123456789012:user/operator 123456789012"},
 		{action: "sts:AssumeRole", call: func(ctx context.Context) (any, error) {
-			return c.sts.AssumeRole(ctx, &sts.AssumeRoleInput{RoleArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"), RoleSessionName: aws.String("test")})
+			return c.sts.AssumeRole(
+				ctx,
+				&sts.AssumeRoleInput{
+					RoleArn:         aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"),
+					RoleSessionName: aws.String("test"),
+				},
+			)
 		}, code: "AccessDenied"}, // its trust policy has only EC2
 		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
 			out, err := c.iam.SimulatePrincipalPolicy(ctx, &iam.SimulatePrincipalPolicyInput{
-				PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"), ActionNames: []string{"ec2:DescribeSubnets", "ec2:CreateTags"},
+				PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/kubernetes-worker"),
+				ActionNames:     []string{"ec2:DescribeSubnets", "ec2:CreateTags"},
 			})
 			if err != nil {
 				return nil, err
@@ -172,7 +279,13 @@ func TestActions(t *testing.T) {
 			}), nil
 		}, want: []string{"ec2:DescribeSubnets allowed", "ec2:CreateTags implicitDeny"}},
 		{action: "iam:SimulatePrincipalPolicy", call: func(ctx context.Context) (any, error) {
-			return c.iam.SimulatePrincipalPolicy(ctx, &iam.SimulatePrincipalPolicyInput{PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/nobody"), ActionNames: []string{"ec2:CreateTags"}})
+			return c.iam.SimulatePrincipalPolicy(
+				ctx,
+				&iam.SimulatePrincipalPolicyInput{
+					PolicySourceArn: aws.String("arn:aws:iam::123456789012:role/nobody"),
+					ActionNames:     []string{"ec2:CreateTags"},
+				},
+			)
 		}, code: "NoSuchEntity"},
 		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
 			out, err := c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("kubernetes-worker")})
@@ -185,10 +298,24 @@ func TestActions(t *testing.T) {
 			return c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: aws.String("nobody")})
 		}, code: "NoSuchEntity"},
 		{action: "ec2:ModifyInstanceAttribute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{InstanceId: aws.String(workerID), SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}}))
+			return none(
+				c.ec2.ModifyInstanceAttribute(
+					ctx,
+					&ec2.ModifyInstanceAttributeInput{
+						InstanceId:      aws.String(workerID),
+						SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)},
+					},
+				),
+			)
 		}},
 		{action: "ec2:ModifyInstanceMetadataOptions", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.ModifyInstanceMetadataOptions(ctx, &ec2.ModifyInstanceMetadataOptionsInput{InstanceId: aws.String(workerID), HttpPutResponseHopLimit: aws.Int32(1)})
+			out, err := c.ec2.ModifyInstanceMetadataOptions(
+				ctx,
+				&ec2.ModifyInstanceMetadataOptionsInput{
+					InstanceId:              aws.String(workerID),
+					HttpPutResponseHopLimit: aws.Int32(1),
+				},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -200,8 +327,11 @@ func TestActions(t *testing.T) {
 				return nil, err
 			}
 			i := out.Reservations[0].Instances[0]
-			return fmt.Sprint(*i.PrivateDnsName, *i.SourceDestCheck, *i.NetworkInterfaces[0].SourceDestCheck, *i.MetadataOptions.HttpPutResponseHopLimit, *i.IamInstanceProfile.Arn,
-				*i.Placement.AvailabilityZone, *i.SubnetId, *i.VpcId, *i.SecurityGroups[0].GroupId, i.State.Name), nil
+			return fmt.Sprint(
+				*i.PrivateDnsName, *i.SourceDestCheck, *i.NetworkInterfaces[0].SourceDestCheck,
+				*i.MetadataOptions.HttpPutResponseHopLimit, *i.IamInstanceProfile.Arn, *i.Placement.AvailabilityZone,
+				*i.SubnetId, *i.VpcId, *i.SecurityGroups[0].GroupId, i.State.Name,
+			), nil
 		}, want: fmt.Sprint(dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a", node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running")},
 	})
 	tagStory(t, covered, c)
@@ -263,7 +393,9 @@ func tagStory(t *testing.T, covered map[string]bool, c clients) {
 		if err != nil {
 			return nil, err
 		}
-		return list(out.Tags, func(d ec2types.TagDescription) *string { return aws.String(*d.Key + "=" + *d.Value) }), nil
+		return list(
+			out.Tags, func(d ec2types.TagDescription) *string { return aws.String(*d.Key + "=" + *d.Value) },
+		), nil
 	}
 	many := func(n int) map[string]string {
 		m := map[string]string{}
@@ -277,9 +409,21 @@ func tagStory(t *testing.T, covered map[string]bool, c clients) {
 		{action: "ec2:CreateTags", call: create(bareID, map[string]string{"a": "3"}), want: "<nil>"},
 		{action: "ec2:DescribeTags", call: tags, want: []string{"a=3", "b ü/:=+-@=2"}},
 		{action: "ec2:CreateTags", call: create(bareID, many(49)), code: "TagLimitExceeded"},
-		{action: "ec2:CreateTags", call: create(bareID, map[string]string{"aws:mine": ""}), code: "InvalidParameterValue"},
-		{action: "ec2:CreateTags", call: create("sg-00000000000000000", map[string]string{"a": ""}), code: "InvalidGroup.NotFound"},
-		{action: "ec2:DeleteTags", call: remove(ec2types.Tag{Key: aws.String("a"), Value: aws.String("other")}), want: "<nil>"},
+		{
+			action: "ec2:CreateTags",
+			call:   create(bareID, map[string]string{"aws:mine": ""}),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:CreateTags",
+			call:   create("sg-00000000000000000", map[string]string{"a": ""}),
+			code:   "InvalidGroup.NotFound",
+		},
+		{
+			action: "ec2:DeleteTags",
+			call:   remove(ec2types.Tag{Key: aws.String("a"), Value: aws.String("other")}),
+			want:   "<nil>",
+		},
 		{action: "ec2:DescribeTags", call: tags, want: []string{"a=3", "b ü/:=+-@=2"}},
 		{action: "ec2:DeleteTags", call: remove(ec2types.Tag{Key: aws.String("a")}), want: "<nil>"},
 		{action: "ec2:DescribeTags", call: tags, want: []string{"b ü/:=+-@=2"}},
@@ -293,8 +437,13 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 	create := func(name string, dryRun bool) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			out, err := c.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
-				GroupName: &name, Description: aws.String("d"), VpcId: aws.String(awssim.LabVPC), DryRun: &dryRun,
-				TagSpecifications: []ec2types.TagSpecification{{ResourceType: "security-group", Tags: ec2Tags(map[string]string{clusterTag: "owned"})}},
+				GroupName:   &name,
+				Description: aws.String("d"),
+				VpcId:       aws.String(awssim.LabVPC),
+				DryRun:      &dryRun,
+				TagSpecifications: []ec2types.TagSpecification{
+					{ResourceType: "security-group", Tags: ec2Tags(map[string]string{clusterTag: "owned"})},
+				},
 			})
 			if err != nil {
 				return nil, err
@@ -311,12 +460,20 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 	}
 	authorize := func(permissions ...ec2types.IpPermission) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: &id, IpPermissions: permissions}))
+			return none(
+				c.ec2.AuthorizeSecurityGroupIngress(
+					ctx, &ec2.AuthorizeSecurityGroupIngressInput{GroupId: &id, IpPermissions: permissions},
+				),
+			)
 		}
 	}
 	revoke := func(permissions ...ec2types.IpPermission) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{GroupId: &id, IpPermissions: permissions}))
+			return none(
+				c.ec2.RevokeSecurityGroupIngress(
+					ctx, &ec2.RevokeSecurityGroupIngressInput{GroupId: &id, IpPermissions: permissions},
+				),
+			)
 		}
 	}
 	describe := func(ctx context.Context) (any, error) {
@@ -326,7 +483,12 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 		}
 		var rules []string
 		for _, p := range out.SecurityGroups[0].IpPermissions {
-			rules = append(rules, fmt.Sprint(*p.IpProtocol, ":", aws.ToInt32(p.FromPort), ":", len(p.IpRanges), ":", len(p.UserIdGroupPairs)))
+			rules = append(
+				rules,
+				fmt.Sprint(
+					*p.IpProtocol, ":", aws.ToInt32(p.FromPort), ":", len(p.IpRanges), ":", len(p.UserIdGroupPairs),
+				),
+			)
 		}
 		return rules, nil
 	}
@@ -335,23 +497,42 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 			return none(c.ec2.DeleteSecurityGroup(ctx, &ec2.DeleteSecurityGroupInput{GroupId: group}))
 		}
 	}
-	fromNodes := ec2types.IpPermission{IpProtocol: aws.String("-1"), UserIdGroupPairs: []ec2types.UserIdGroupPair{{GroupId: aws.String(awssim.LabSecurityGroup)}}}
+	fromNodes := ec2types.IpPermission{
+		IpProtocol:       aws.String("-1"),
+		UserIdGroupPairs: []ec2types.UserIdGroupPair{{GroupId: aws.String(awssim.LabSecurityGroup)}},
+	}
 	nodes := awssim.LabSecurityGroup
 	run(t, covered, []step{
 		{action: "ec2:CreateSecurityGroup", call: create("web", true), code: "DryRunOperation"},
 		{action: "ec2:CreateSecurityGroup", call: create("web", false), want: 20},
 		{action: "ec2:CreateSecurityGroup", call: create("web", false), code: "InvalidGroup.Duplicate"},
-		{action: "ec2:AuthorizeSecurityGroupIngress", call: authorize(append(ingress(80, 443), fromNodes)...), want: "<nil>"},
-		{action: "ec2:AuthorizeSecurityGroupIngress", call: authorize(ingress(80)...), code: "InvalidPermission.Duplicate"},
+		{
+			action: "ec2:AuthorizeSecurityGroupIngress",
+			call:   authorize(append(ingress(80, 443), fromNodes)...),
+			want:   "<nil>",
+		},
+		{
+			action: "ec2:AuthorizeSecurityGroupIngress",
+			call:   authorize(ingress(80)...),
+			code:   "InvalidPermission.Duplicate",
+		},
 		{action: "ec2:DescribeSecurityGroups", call: describe, want: []string{"tcp:80:1:0", "tcp:443:1:0", "-1:0:0:1"}},
 		{action: "ec2:RevokeSecurityGroupIngress", call: revoke(ingress(80)...), want: "<nil>"},
 		{action: "ec2:RevokeSecurityGroupIngress", call: revoke(ingress(80)...), code: "InvalidPermission.NotFound"},
 		{action: "ec2:DescribeSecurityGroups", call: describe, want: []string{"tcp:443:1:0", "-1:0:0:1"}},
 		{action: "ec2:AuthorizeSecurityGroupEgress", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.AuthorizeSecurityGroupEgress(ctx, &ec2.AuthorizeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)}))
+			return none(
+				c.ec2.AuthorizeSecurityGroupEgress(
+					ctx, &ec2.AuthorizeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "ec2:RevokeSecurityGroupEgress", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.RevokeSecurityGroupEgress(ctx, &ec2.RevokeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)}))
+			return none(
+				c.ec2.RevokeSecurityGroupEgress(
+					ctx, &ec2.RevokeSecurityGroupEgressInput{GroupId: &id, IpPermissions: ingress(53)},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "ec2:DeleteSecurityGroup", call: remove(&nodes), code: "DependencyViolation"},
 		{action: "ec2:DeleteSecurityGroup", call: remove(&id), want: "<nil>"},
@@ -363,10 +544,23 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 func routeStory(t *testing.T, covered map[string]bool, c clients) {
 	table := aws.String("rtb-0a0b0c0d0e0f00001")
 	create := func(ctx context.Context) (any, error) {
-		return none(c.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{RouteTableId: table, DestinationCidrBlock: aws.String("10.200.1.0/24"), InstanceId: aws.String(workerID)}))
+		return none(
+			c.ec2.CreateRoute(
+				ctx,
+				&ec2.CreateRouteInput{
+					RouteTableId:         table,
+					DestinationCidrBlock: aws.String("10.200.1.0/24"),
+					InstanceId:           aws.String(workerID),
+				},
+			),
+		)
 	}
 	remove := func(ctx context.Context) (any, error) {
-		return none(c.ec2.DeleteRoute(ctx, &ec2.DeleteRouteInput{RouteTableId: table, DestinationCidrBlock: aws.String("10.200.1.0/24")}))
+		return none(
+			c.ec2.DeleteRoute(
+				ctx, &ec2.DeleteRouteInput{RouteTableId: table, DestinationCidrBlock: aws.String("10.200.1.0/24")},
+			),
+		)
 	}
 	run(t, covered, []step{
 		{action: "ec2:CreateRoute", call: create, want: "<nil>"},
@@ -393,10 +587,24 @@ func instanceStory(t *testing.T, covered map[string]bool, c clients, b *bed) {
 	launch := func(change func(*ec2.RunInstancesInput)) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			in := &ec2.RunInstancesInput{
-				ImageId: aws.String("ami-0123456789abcdef0"), InstanceType: "m5.large", MinCount: aws.Int32(1), MaxCount: aws.Int32(1), SubnetId: &subnet.ID, PrivateIpAddress: &free,
-				SecurityGroupIds: []string{awssim.LabSecurityGroup}, IamInstanceProfile: &ec2types.IamInstanceProfileSpecification{Name: aws.String("kubernetes-worker")},
-				TagSpecifications: []ec2types.TagSpecification{{ResourceType: "instance", Tags: ec2Tags(map[string]string{clusterTag: "owned", "Name": "worker/9"})}},
-				MetadataOptions:   &ec2types.InstanceMetadataOptionsRequest{HttpTokens: "required", HttpPutResponseHopLimit: aws.Int32(1)},
+				ImageId:            aws.String("ami-0123456789abcdef0"),
+				InstanceType:       "m5.large",
+				MinCount:           aws.Int32(1),
+				MaxCount:           aws.Int32(1),
+				SubnetId:           &subnet.ID,
+				PrivateIpAddress:   &free,
+				SecurityGroupIds:   []string{awssim.LabSecurityGroup},
+				IamInstanceProfile: &ec2types.IamInstanceProfileSpecification{Name: aws.String("kubernetes-worker")},
+				TagSpecifications: []ec2types.TagSpecification{
+					{
+						ResourceType: "instance",
+						Tags:         ec2Tags(map[string]string{clusterTag: "owned", "Name": "worker/9"}),
+					},
+				},
+				MetadataOptions: &ec2types.InstanceMetadataOptionsRequest{
+					HttpTokens:              "required",
+					HttpPutResponseHopLimit: aws.Int32(1),
+				},
 			}
 			change(in)
 			out, err := c.ec2.RunInstances(ctx, in)
@@ -419,12 +627,36 @@ func instanceStory(t *testing.T, covered map[string]bool, c clients, b *bed) {
 		return out.TerminatingInstances[0].PreviousState.Name, nil
 	}
 	run(t, covered, []step{
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.DryRun = aws.Bool(true) }), code: "DryRunOperation"},
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.SubnetId = aws.String("subnet-none") }), code: "InvalidSubnetID.NotFound"},
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.IamInstanceProfile.Name = aws.String("none") }), code: "InvalidParameterValue"},
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.TagSpecifications[0].Tags = ec2Tags(tooMany) }), code: "TagLimitExceeded"},
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.MetadataOptions.InstanceMetadataTags = "enabled" }), code: "InvalidParameterValue"},
-		{action: "ec2:RunInstances", call: launch(func(in *ec2.RunInstancesInput) { in.PrivateIpAddress = aws.String("10.99.0.1") }), code: "InvalidParameterValue"},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.DryRun = aws.Bool(true) }),
+			code:   "DryRunOperation",
+		},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.SubnetId = aws.String("subnet-none") }),
+			code:   "InvalidSubnetID.NotFound",
+		},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.IamInstanceProfile.Name = aws.String("none") }),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.TagSpecifications[0].Tags = ec2Tags(tooMany) }),
+			code:   "TagLimitExceeded",
+		},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.MetadataOptions.InstanceMetadataTags = "enabled" }),
+			code:   "InvalidParameterValue",
+		},
+		{
+			action: "ec2:RunInstances",
+			call:   launch(func(in *ec2.RunInstancesInput) { in.PrivateIpAddress = aws.String("10.99.0.1") }),
+			code:   "InvalidParameterValue",
+		},
 		{action: "ec2:RunInstances", call: launch(func(*ec2.RunInstancesInput) {}), want: free},
 		{action: "ec2:RunInstances", call: launch(func(*ec2.RunInstancesInput) {}), code: "InvalidIPAddress.InUse"},
 		{action: "ec2:TerminateInstances", call: terminate, want: "running"},
@@ -437,13 +669,23 @@ func instanceStory(t *testing.T, covered map[string]bool, c clients, b *bed) {
 func classicStory(t *testing.T, covered map[string]bool, c clients) {
 	name := aws.String("web")
 	listener := func(port, instancePort int32) []elbtypes.Listener {
-		return []elbtypes.Listener{{Protocol: aws.String("TCP"), LoadBalancerPort: port, InstanceProtocol: aws.String("TCP"), InstancePort: &instancePort}}
+		return []elbtypes.Listener{
+			{
+				Protocol:         aws.String("TCP"),
+				LoadBalancerPort: port,
+				InstanceProtocol: aws.String("TCP"),
+				InstancePort:     &instancePort,
+			},
+		}
 	}
 	create := func(change func(*elb.CreateLoadBalancerInput)) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			in := &elb.CreateLoadBalancerInput{
-				LoadBalancerName: name, Listeners: listener(80, 30080), Subnets: []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
-				SecurityGroups: []string{awssim.LabSecurityGroup}, Tags: []elbtypes.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+				LoadBalancerName: name,
+				Listeners:        listener(80, 30080),
+				Subnets:          []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
+				SecurityGroups:   []string{awssim.LabSecurityGroup},
+				Tags:             []elbtypes.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
 			}
 			change(in)
 			out, err := c.elb.CreateLoadBalancer(ctx, in)
@@ -455,7 +697,9 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 	}
 	describe := func(get func(elbtypes.LoadBalancerDescription) any) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{*name}})
+			out, err := c.elb.DescribeLoadBalancers(
+				ctx, &elb.DescribeLoadBalancersInput{LoadBalancerNames: []string{*name}},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -464,29 +708,72 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 	}
 	worker := []elbtypes.Instance{{InstanceId: aws.String(workerID)}}
 	run(t, covered, []step{
-		{action: "elb:CreateLoadBalancer", call: create(func(in *elb.CreateLoadBalancerInput) { in.Subnets = []string{awssim.LabNodeSubnet(1)} }), code: "InvalidSubnet"},
-		{action: "elb:CreateLoadBalancer", call: create(func(in *elb.CreateLoadBalancerInput) { in.Subnets = []string{"subnet-0"} }), code: "SubnetNotFound"},
-		{action: "elb:CreateLoadBalancer", call: create(func(in *elb.CreateLoadBalancerInput) { in.SecurityGroups = []string{"sg-0"} }), code: "InvalidSecurityGroup"},
-		{action: "elb:CreateLoadBalancer", call: create(func(in *elb.CreateLoadBalancerInput) { in.LoadBalancerName = aws.String("-x") }), code: "ValidationError"},
+		{
+			action: "elb:CreateLoadBalancer",
+			call:   create(func(in *elb.CreateLoadBalancerInput) { in.Subnets = []string{awssim.LabNodeSubnet(1)} }),
+			code:   "InvalidSubnet",
+		},
+		{
+			action: "elb:CreateLoadBalancer",
+			call:   create(func(in *elb.CreateLoadBalancerInput) { in.Subnets = []string{"subnet-0"} }),
+			code:   "SubnetNotFound",
+		},
+		{
+			action: "elb:CreateLoadBalancer",
+			call:   create(func(in *elb.CreateLoadBalancerInput) { in.SecurityGroups = []string{"sg-0"} }),
+			code:   "InvalidSecurityGroup",
+		},
+		{
+			action: "elb:CreateLoadBalancer",
+			call:   create(func(in *elb.CreateLoadBalancerInput) { in.LoadBalancerName = aws.String("-x") }),
+			code:   "ValidationError",
+		},
 		{action: "elb:CreateLoadBalancer", call: create(func(*elb.CreateLoadBalancerInput) {}), want: "web-"},
-		{action: "elb:CreateLoadBalancer", call: create(func(*elb.CreateLoadBalancerInput) {}), code: "DuplicateLoadBalancerName"},
+		{
+			action: "elb:CreateLoadBalancer",
+			call:   create(func(*elb.CreateLoadBalancerInput) {}),
+			code:   "DuplicateLoadBalancerName",
+		},
 		{action: "elb:DescribeLoadBalancers", call: describe(func(d elbtypes.LoadBalancerDescription) any {
-			return fmt.Sprint(*d.HealthCheck.Target, *d.HealthCheck.Interval, d.Subnets, d.AvailabilityZones, *d.Scheme, *d.SourceSecurityGroup.GroupName)
+			return fmt.Sprint(
+				*d.HealthCheck.Target, *d.HealthCheck.Interval, d.Subnets, d.AvailabilityZones, *d.Scheme,
+				*d.SourceSecurityGroup.GroupName,
+			)
 		}), want: fmt.Sprint("TCP:30080", 30, []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)}, []string{"us-east-1a", "us-east-1b"}, "internet-facing", "kubernetes-nodes")},
 		{action: "elb:ConfigureHealthCheck", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.ConfigureHealthCheck(ctx, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
-				Target: aws.String("HTTP:10256/healthz"), Interval: aws.Int32(10), Timeout: aws.Int32(5), HealthyThreshold: aws.Int32(2), UnhealthyThreshold: aws.Int32(6)}})
+			out, err := c.elb.ConfigureHealthCheck(
+				ctx,
+				&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+					Target:             aws.String("HTTP:10256/healthz"),
+					Interval:           aws.Int32(10),
+					Timeout:            aws.Int32(5),
+					HealthyThreshold:   aws.Int32(2),
+					UnhealthyThreshold: aws.Int32(6),
+				}},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return *out.HealthCheck.Target, nil
 		}, want: "HTTP:10256/healthz"},
 		{action: "elb:ConfigureHealthCheck", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.ConfigureHealthCheck(ctx, &elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
-				Target: aws.String("TCP"), Interval: aws.Int32(10), Timeout: aws.Int32(5), HealthyThreshold: aws.Int32(2), UnhealthyThreshold: aws.Int32(6)}}))
+			return none(
+				c.elb.ConfigureHealthCheck(
+					ctx,
+					&elb.ConfigureHealthCheckInput{LoadBalancerName: name, HealthCheck: &elbtypes.HealthCheck{
+						Target:             aws.String("TCP"),
+						Interval:           aws.Int32(10),
+						Timeout:            aws.Int32(5),
+						HealthyThreshold:   aws.Int32(2),
+						UnhealthyThreshold: aws.Int32(6),
+					}},
+				),
+			)
 		}, code: "ValidationError"},
 		{action: "elb:RegisterInstancesWithLoadBalancer", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.RegisterInstancesWithLoadBalancer(ctx, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: worker})
+			out, err := c.elb.RegisterInstancesWithLoadBalancer(
+				ctx, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -500,83 +787,190 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 			return *out.InstanceStates[0].State, nil
 		}, want: "OutOfService"},
 		{action: "elb:DeregisterInstancesFromLoadBalancer", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DeregisterInstancesFromLoadBalancer(ctx, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: worker})
+			out, err := c.elb.DeregisterInstancesFromLoadBalancer(
+				ctx, &elb.DeregisterInstancesFromLoadBalancerInput{LoadBalancerName: name, Instances: worker},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return len(out.Instances), nil
 		}, want: 0},
 		{action: "elb:CreateLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30443)}))
+			return none(
+				c.elb.CreateLoadBalancerListeners(
+					ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30443)},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:CreateLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.CreateLoadBalancerListeners(ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30444)}))
+			return none(
+				c.elb.CreateLoadBalancerListeners(
+					ctx, &elb.CreateLoadBalancerListenersInput{LoadBalancerName: name, Listeners: listener(443, 30444)},
+				),
+			)
 		}, code: "DuplicateListener"},
 		{action: "elb:DeleteLoadBalancerListeners", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.DeleteLoadBalancerListeners(ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{80}}))
+			return none(
+				c.elb.DeleteLoadBalancerListeners(
+					ctx, &elb.DeleteLoadBalancerListenersInput{LoadBalancerName: name, LoadBalancerPorts: []int32{80}},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:DescribeLoadBalancers", call: describe(func(d elbtypes.LoadBalancerDescription) any {
 			return fmt.Sprint(len(d.ListenerDescriptions), d.ListenerDescriptions[0].Listener.LoadBalancerPort)
 		}), want: "1 443"},
 		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}}}))
+			return none(
+				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
+					LoadBalancerName: name,
+					PolicyName:       aws.String("proxy"),
+					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+					PolicyAttributes: []elbtypes.PolicyAttribute{
+						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
+					},
+				}),
+			)
 		}, want: "<nil>"},
 		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")}}}))
+			return none(
+				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
+					LoadBalancerName: name,
+					PolicyName:       aws.String("proxy"),
+					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+					PolicyAttributes: []elbtypes.PolicyAttribute{
+						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("true")},
+					},
+				}),
+			)
 		}, want: "<nil>"},
 		{action: "elb:CreateLoadBalancerPolicy", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{LoadBalancerName: name, PolicyName: aws.String("proxy"), PolicyTypeName: aws.String("ProxyProtocolPolicyType"),
-				PolicyAttributes: []elbtypes.PolicyAttribute{{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("false")}}}))
+			return none(
+				c.elb.CreateLoadBalancerPolicy(ctx, &elb.CreateLoadBalancerPolicyInput{
+					LoadBalancerName: name,
+					PolicyName:       aws.String("proxy"),
+					PolicyTypeName:   aws.String("ProxyProtocolPolicyType"),
+					PolicyAttributes: []elbtypes.PolicyAttribute{
+						{AttributeName: aws.String("ProxyProtocol"), AttributeValue: aws.String("false")},
+					},
+				}),
+			)
 		}, code: "DuplicatePolicyName"},
 		{action: "elb:SetLoadBalancerPoliciesForBackendServer", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.SetLoadBalancerPoliciesForBackendServer(ctx, &elb.SetLoadBalancerPoliciesForBackendServerInput{LoadBalancerName: name, InstancePort: aws.Int32(30443), PolicyNames: []string{"proxy"}}))
+			return none(
+				c.elb.SetLoadBalancerPoliciesForBackendServer(
+					ctx,
+					&elb.SetLoadBalancerPoliciesForBackendServerInput{
+						LoadBalancerName: name,
+						InstancePort:     aws.Int32(30443),
+						PolicyNames:      []string{"proxy"},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:SetLoadBalancerPoliciesOfListener", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.SetLoadBalancerPoliciesOfListener(ctx, &elb.SetLoadBalancerPoliciesOfListenerInput{LoadBalancerName: name, LoadBalancerPort: 443, PolicyNames: []string{"none"}}))
+			return none(
+				c.elb.SetLoadBalancerPoliciesOfListener(
+					ctx,
+					&elb.SetLoadBalancerPoliciesOfListenerInput{
+						LoadBalancerName: name,
+						LoadBalancerPort: 443,
+						PolicyNames:      []string{"none"},
+					},
+				),
+			)
 		}, code: "PolicyNotFound"},
 		{action: "elb:DescribeLoadBalancerPolicies", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancerPolicies(ctx, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: name})
+			out, err := c.elb.DescribeLoadBalancerPolicies(
+				ctx, &elb.DescribeLoadBalancerPoliciesInput{LoadBalancerName: name},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return *out.PolicyDescriptions[0].PolicyAttributeDescriptions[0].AttributeName, nil
 		}, want: "ProxyProtocol"},
 		{action: "elb:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.ModifyLoadBalancerAttributes(ctx, &elb.ModifyLoadBalancerAttributesInput{LoadBalancerName: name, LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
-				ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(120)}}}))
+			return none(
+				c.elb.ModifyLoadBalancerAttributes(
+					ctx,
+					&elb.ModifyLoadBalancerAttributesInput{
+						LoadBalancerName: name,
+						LoadBalancerAttributes: &elbtypes.LoadBalancerAttributes{
+							ConnectionSettings: &elbtypes.ConnectionSettings{IdleTimeout: aws.Int32(120)}},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DescribeLoadBalancerAttributes(ctx, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name})
+			out, err := c.elb.DescribeLoadBalancerAttributes(
+				ctx, &elb.DescribeLoadBalancerAttributesInput{LoadBalancerName: name},
+			)
 			if err != nil {
 				return nil, err
 			}
 			a := out.LoadBalancerAttributes
-			return fmt.Sprint(*a.ConnectionSettings.IdleTimeout, a.CrossZoneLoadBalancing.Enabled, a.AccessLog.Enabled, *a.ConnectionDraining.Timeout), nil
+			return fmt.Sprint(
+				*a.ConnectionSettings.IdleTimeout, a.CrossZoneLoadBalancing.Enabled, a.AccessLog.Enabled,
+				*a.ConnectionDraining.Timeout,
+			), nil
 		}, want: "120 false false 300"},
 		{action: "elb:ApplySecurityGroupsToLoadBalancer", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.ApplySecurityGroupsToLoadBalancer(ctx, &elb.ApplySecurityGroupsToLoadBalancerInput{LoadBalancerName: name, SecurityGroups: []string{awssim.LabSecurityGroup}}))
+			return none(
+				c.elb.ApplySecurityGroupsToLoadBalancer(
+					ctx,
+					&elb.ApplySecurityGroupsToLoadBalancerInput{
+						LoadBalancerName: name,
+						SecurityGroups:   []string{awssim.LabSecurityGroup},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:AttachLoadBalancerToSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.AttachLoadBalancerToSubnets(ctx, &elb.AttachLoadBalancerToSubnetsInput{LoadBalancerName: name, Subnets: []string{awssim.LabPublicSubnet(3)}})
+			out, err := c.elb.AttachLoadBalancerToSubnets(
+				ctx,
+				&elb.AttachLoadBalancerToSubnetsInput{
+					LoadBalancerName: name,
+					Subnets:          []string{awssim.LabPublicSubnet(3)},
+				},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return len(out.Subnets), nil
 		}, want: 3},
 		{action: "elb:DetachLoadBalancerFromSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elb.DetachLoadBalancerFromSubnets(ctx, &elb.DetachLoadBalancerFromSubnetsInput{LoadBalancerName: name, Subnets: []string{awssim.LabPublicSubnet(1)}})
+			out, err := c.elb.DetachLoadBalancerFromSubnets(
+				ctx,
+				&elb.DetachLoadBalancerFromSubnetsInput{
+					LoadBalancerName: name,
+					Subnets:          []string{awssim.LabPublicSubnet(1)},
+				},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return len(out.Subnets), nil
 		}, want: 2},
 		{action: "elb:AddTags", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.AddTags(ctx, &elb.AddTagsInput{LoadBalancerNames: []string{*name}, Tags: []elbtypes.Tag{{Key: aws.String("a"), Value: aws.String("1")}}}))
+			return none(
+				c.elb.AddTags(
+					ctx,
+					&elb.AddTagsInput{
+						LoadBalancerNames: []string{*name},
+						Tags:              []elbtypes.Tag{{Key: aws.String("a"), Value: aws.String("1")}},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:RemoveTags", call: func(ctx context.Context) (any, error) {
-			return none(c.elb.RemoveTags(ctx, &elb.RemoveTagsInput{LoadBalancerNames: []string{*name}, Tags: []elbtypes.TagKeyOnly{{Key: aws.String(clusterTag)}}}))
+			return none(
+				c.elb.RemoveTags(
+					ctx,
+					&elb.RemoveTagsInput{
+						LoadBalancerNames: []string{*name},
+						Tags:              []elbtypes.TagKeyOnly{{Key: aws.String(clusterTag)}},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elb:DescribeTags", call: func(ctx context.Context) (any, error) {
 			out, err := c.elb.DescribeTags(ctx, &elb.DescribeTagsInput{LoadBalancerNames: []string{*name}})
@@ -591,7 +985,11 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 		{action: "elb:DeleteLoadBalancer", call: func(ctx context.Context) (any, error) {
 			return none(c.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: name}))
 		}, want: "<nil>"},
-		{action: "elb:DescribeLoadBalancers", call: describe(func(elbtypes.LoadBalancerDescription) any { return nil }), code: "LoadBalancerNotFound"},
+		{
+			action: "elb:DescribeLoadBalancers",
+			call:   describe(func(elbtypes.LoadBalancerDescription) any { return nil }),
+			code:   "LoadBalancerNotFound",
+		},
 	})
 }
 
@@ -600,9 +998,16 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 	createGroup := func(name string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.CreateTargetGroup(ctx, &elbv2.CreateTargetGroupInput{
-				Name: &name, Port: aws.Int32(30080), Protocol: "TCP", VpcId: aws.String(awssim.LabVPC), TargetType: "instance", HealthCheckProtocol: "HTTP",
-				HealthCheckPath: aws.String("/healthz"), HealthCheckPort: aws.String("10256"), HealthCheckIntervalSeconds: aws.Int32(10),
-				Tags: []elbv2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+				Name:                       &name,
+				Port:                       aws.Int32(30080),
+				Protocol:                   "TCP",
+				VpcId:                      aws.String(awssim.LabVPC),
+				TargetType:                 "instance",
+				HealthCheckProtocol:        "HTTP",
+				HealthCheckPath:            aws.String("/healthz"),
+				HealthCheckPort:            aws.String("10256"),
+				HealthCheckIntervalSeconds: aws.Int32(10),
+				Tags:                       []elbv2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
 			})
 			if err != nil {
 				return nil, err
@@ -630,7 +1035,9 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 		}
 		var states []string
 		for _, d := range out.TargetHealthDescriptions {
-			states = append(states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason))
+			states = append(
+				states, fmt.Sprint(*d.Target.Id, *d.HealthCheckPort, d.TargetHealth.State, d.TargetHealth.Reason),
+			)
 		}
 		return states, nil
 	}
@@ -649,7 +1056,13 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 		{action: "elbv2:DescribeLoadBalancers", call: describe, code: "LoadBalancerNotFound"},
 		{action: "elbv2:CreateLoadBalancer", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{
-				Name: aws.String("net"), Type: "network", Scheme: "internal", SubnetMappings: []elbv2types.SubnetMapping{{SubnetId: aws.String(awssim.LabNodeSubnet(1))}, {SubnetId: aws.String(awssim.LabNodeSubnet(2))}},
+				Name:   aws.String("net"),
+				Type:   "network",
+				Scheme: "internal",
+				SubnetMappings: []elbv2types.SubnetMapping{
+					{SubnetId: aws.String(awssim.LabNodeSubnet(1))},
+					{SubnetId: aws.String(awssim.LabNodeSubnet(2))},
+				},
 				SecurityGroups: []string{awssim.LabSecurityGroup},
 			})
 			if err != nil {
@@ -661,10 +1074,20 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 		{action: "elbv2:DescribeLoadBalancers", call: describe, want: "activenetwork2internal"},
 		{action: "elbv2:CreateTargetGroup", call: createGroup("web"), want: "/healthz200-399"},
 		{action: "elbv2:RegisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targets}))
+			return none(
+				c.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: targets}),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:RegisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: []elbv2types.TargetDescription{{Id: aws.String("i-00000000000000fff")}}}))
+			return none(
+				c.elbv2.RegisterTargets(
+					ctx,
+					&elbv2.RegisterTargetsInput{
+						TargetGroupArn: &group,
+						Targets:        []elbv2types.TargetDescription{{Id: aws.String("i-00000000000000fff")}},
+					},
+				),
+			)
 		}, code: "InvalidTarget"},
 		{action: "elbv2:DescribeTargetHealth", call: health, want: []string{workerID + "10256unusedTarget.NotInUse"}},
 		{action: "elbv2:CreateListener", call: createListener, want: 80},
@@ -678,7 +1101,9 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 			return fmt.Sprint(len(out.Listeners), *out.Listeners[0].DefaultActions[0].TargetGroupArn == group), nil
 		}, want: "1 true"},
 		{action: "elbv2:ModifyListener", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.ModifyListener(ctx, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: aws.Int32(81)})
+			out, err := c.elbv2.ModifyListener(
+				ctx, &elbv2.ModifyListenerInput{ListenerArn: &listener, Port: aws.Int32(81)},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -692,18 +1117,33 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 			return fmt.Sprint(len(out.TargetGroups), out.TargetGroups[0].LoadBalancerArns[0] == balancer), nil
 		}, want: "1 true"},
 		{action: "elbv2:ModifyTargetGroup", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &group, HealthCheckProtocol: "TCP", HealthCheckPort: aws.String("traffic-port")})
+			out, err := c.elbv2.ModifyTargetGroup(
+				ctx,
+				&elbv2.ModifyTargetGroupInput{
+					TargetGroupArn:      &group,
+					HealthCheckProtocol: "TCP",
+					HealthCheckPort:     aws.String("traffic-port"),
+				},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return *out.TargetGroups[0].HealthCheckPort, nil
 		}, want: "traffic-port"},
 		{action: "elbv2:ModifyTargetGroupAttributes", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.ModifyTargetGroupAttributes(ctx, &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: &group,
-				Attributes: []elbv2types.TargetGroupAttribute{{Key: aws.String("proxy_protocol_v2.enabled"), Value: aws.String("true")}}}))
+			return none(
+				c.elbv2.ModifyTargetGroupAttributes(ctx, &elbv2.ModifyTargetGroupAttributesInput{
+					TargetGroupArn: &group,
+					Attributes: []elbv2types.TargetGroupAttribute{
+						{Key: aws.String("proxy_protocol_v2.enabled"), Value: aws.String("true")},
+					},
+				}),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:DescribeTargetGroupAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeTargetGroupAttributes(ctx, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &group})
+			out, err := c.elbv2.DescribeTargetGroupAttributes(
+				ctx, &elbv2.DescribeTargetGroupAttributesInput{TargetGroupArn: &group},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -715,31 +1155,68 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 			return nil, nil
 		}, want: "true"},
 		{action: "elbv2:ModifyLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.ModifyLoadBalancerAttributes(ctx, &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: &balancer,
-				Attributes: []elbv2types.LoadBalancerAttribute{{Key: aws.String("color"), Value: aws.String("red")}}}))
+			return none(
+				c.elbv2.ModifyLoadBalancerAttributes(
+					ctx,
+					&elbv2.ModifyLoadBalancerAttributesInput{
+						LoadBalancerArn: &balancer,
+						Attributes: []elbv2types.LoadBalancerAttribute{
+							{Key: aws.String("color"), Value: aws.String("red")},
+						},
+					},
+				),
+			)
 		}, code: "ValidationError"},
 		{action: "elbv2:DescribeLoadBalancerAttributes", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.DescribeLoadBalancerAttributes(ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer})
+			out, err := c.elbv2.DescribeLoadBalancerAttributes(
+				ctx, &elbv2.DescribeLoadBalancerAttributesInput{LoadBalancerArn: &balancer},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return *out.Attributes[0].Key, nil
 		}, want: "access_logs.s3.bucket"},
 		{action: "elbv2:SetSecurityGroups", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.SetSecurityGroups(ctx, &elbv2.SetSecurityGroupsInput{LoadBalancerArn: &balancer, SecurityGroups: []string{awssim.LabSecurityGroup}}))
+			return none(
+				c.elbv2.SetSecurityGroups(
+					ctx,
+					&elbv2.SetSecurityGroupsInput{
+						LoadBalancerArn: &balancer,
+						SecurityGroups:  []string{awssim.LabSecurityGroup},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:SetSubnets", call: func(ctx context.Context) (any, error) {
-			out, err := c.elbv2.SetSubnets(ctx, &elbv2.SetSubnetsInput{LoadBalancerArn: &balancer, Subnets: []string{awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1)}})
+			out, err := c.elbv2.SetSubnets(
+				ctx,
+				&elbv2.SetSubnetsInput{
+					LoadBalancerArn: &balancer,
+					Subnets:         []string{awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1)},
+				},
+			)
 			if err != nil {
 				return nil, err
 			}
 			return len(out.AvailabilityZones), nil
 		}, want: 3},
 		{action: "elbv2:AddTags", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.AddTags(ctx, &elbv2.AddTagsInput{ResourceArns: []string{balancer, group, listener}, Tags: []elbv2types.Tag{{Key: aws.String("a"), Value: aws.String("1")}}}))
+			return none(
+				c.elbv2.AddTags(
+					ctx,
+					&elbv2.AddTagsInput{
+						ResourceArns: []string{balancer, group, listener},
+						Tags:         []elbv2types.Tag{{Key: aws.String("a"), Value: aws.String("1")}},
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:RemoveTags", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.RemoveTags(ctx, &elbv2.RemoveTagsInput{ResourceArns: []string{group}, TagKeys: []string{clusterTag}}))
+			return none(
+				c.elbv2.RemoveTags(
+					ctx, &elbv2.RemoveTagsInput{ResourceArns: []string{group}, TagKeys: []string{clusterTag}},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:DescribeTags", call: func(ctx context.Context) (any, error) {
 			out, err := c.elbv2.DescribeTags(ctx, &elbv2.DescribeTagsInput{ResourceArns: []string{group}})
@@ -749,7 +1226,9 @@ func networkStory(t *testing.T, covered map[string]bool, c clients) {
 			return list(out.TagDescriptions[0].Tags, func(t elbv2types.Tag) *string { return t.Key }), nil
 		}, want: []string{"a"}},
 		{action: "elbv2:DeregisterTargets", call: func(ctx context.Context) (any, error) {
-			return none(c.elbv2.DeregisterTargets(ctx, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targets}))
+			return none(
+				c.elbv2.DeregisterTargets(ctx, &elbv2.DeregisterTargetsInput{TargetGroupArn: &group, Targets: targets}),
+			)
 		}, want: "<nil>"},
 		{action: "elbv2:DescribeTargetHealth", call: health, want: []string(nil)},
 		{action: "elbv2:DeleteListener", call: func(ctx context.Context) (any, error) {

@@ -42,10 +42,17 @@ func (s *Simulator) adminHandler() http.Handler {
 		reply(w, world)
 	})
 	mux.HandleFunc("GET /_sim/dns", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Names()) })
-	mux.HandleFunc("GET /_sim/calls", func(w http.ResponseWriter, r *http.Request) { reply(w, s.Calls(r.URL.Query().Get("match"))) })
-	mux.HandleFunc("DELETE /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { s.ForgetCalls(); reply(w, "ok") })
+	mux.HandleFunc(
+		"GET /_sim/calls",
+		func(w http.ResponseWriter, r *http.Request) { reply(w, s.Calls(r.URL.Query().Get("match"))) },
+	)
+	mux.HandleFunc(
+		"DELETE /_sim/calls", func(w http.ResponseWriter, _ *http.Request) { s.ForgetCalls(); reply(w, "ok") },
+	)
 	mux.HandleFunc("GET /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { reply(w, s.Faults()) })
-	mux.HandleFunc("DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); reply(w, "ok") })
+	mux.HandleFunc(
+		"DELETE /_sim/faults", func(w http.ResponseWriter, _ *http.Request) { s.ClearFaults(); reply(w, "ok") },
+	)
 	mux.HandleFunc("POST /_sim/faults", admin(func(r *http.Request) error {
 		var f Fault
 		if err := decodeBody(r, &f); err != nil {
@@ -59,13 +66,34 @@ func (s *Simulator) adminHandler() http.Handler {
 	mux.HandleFunc("PATCH /_sim/settings", admin(func(r *http.Request) error {
 		return s.Update(func(w *store.World) error { return decodeBody(r, &w.Settings) })
 	}))
-	adminResource(mux, s, "vpcs", func(w *store.World) *[]store.VPC { return &w.VPCs }, func(v *store.VPC, id string) { v.ID = id })
-	adminResource(mux, s, "subnets", func(w *store.World) *[]store.Subnet { return &w.Subnets }, func(v *store.Subnet, id string) { v.ID = id })
-	adminResource(mux, s, "route_tables", func(w *store.World) *[]store.RouteTable { return &w.RouteTables }, func(v *store.RouteTable, id string) { v.ID = id })
-	adminResource(mux, s, "security_groups", func(w *store.World) *[]store.SecurityGroup { return &w.SecurityGroups }, func(v *store.SecurityGroup, id string) { v.ID = id })
-	adminResource(mux, s, "roles", func(w *store.World) *[]store.Role { return &w.Roles }, func(v *store.Role, id string) { v.Name = id })
-	adminResource(mux, s, "instance_profiles", func(w *store.World) *[]store.InstanceProfile { return &w.InstanceProfiles }, func(v *store.InstanceProfile, id string) { v.Name = id })
-	adminResource(mux, s, "instances", func(w *store.World) *[]store.Instance { return &w.Instances }, func(v *store.Instance, id string) { v.ID = id })
+	adminResource(
+		mux, s, "vpcs", func(w *store.World) *[]store.VPC { return &w.VPCs },
+		func(v *store.VPC, id string) { v.ID = id },
+	)
+	adminResource(
+		mux, s, "subnets", func(w *store.World) *[]store.Subnet { return &w.Subnets },
+		func(v *store.Subnet, id string) { v.ID = id },
+	)
+	adminResource(
+		mux, s, "route_tables", func(w *store.World) *[]store.RouteTable { return &w.RouteTables },
+		func(v *store.RouteTable, id string) { v.ID = id },
+	)
+	adminResource(
+		mux, s, "security_groups", func(w *store.World) *[]store.SecurityGroup { return &w.SecurityGroups },
+		func(v *store.SecurityGroup, id string) { v.ID = id },
+	)
+	adminResource(
+		mux, s, "roles", func(w *store.World) *[]store.Role { return &w.Roles },
+		func(v *store.Role, id string) { v.Name = id },
+	)
+	adminResource(
+		mux, s, "instance_profiles", func(w *store.World) *[]store.InstanceProfile { return &w.InstanceProfiles },
+		func(v *store.InstanceProfile, id string) { v.Name = id },
+	)
+	adminResource(
+		mux, s, "instances", func(w *store.World) *[]store.Instance { return &w.Instances },
+		func(v *store.Instance, id string) { v.ID = id },
+	)
 	mux.HandleFunc("PATCH /_sim/tags/{id}", admin(s.patchTags))
 	mux.HandleFunc("PUT /_sim/roles/{name}/policies/{policy}", admin(func(r *http.Request) error {
 		var p iam.Policy
@@ -86,7 +114,9 @@ func (s *Simulator) adminHandler() http.Handler {
 }
 
 // adminResource serves one list of the world.
-func adminResource[T store.Resource](mux *http.ServeMux, s *Simulator, kind string, list func(*store.World) *[]T, setID func(*T, string)) {
+func adminResource[T store.Resource](
+	mux *http.ServeMux, s *Simulator, kind string, list func(*store.World) *[]T, setID func(*T, string),
+) {
 	path := " /_sim/" + kind + "/{id}"
 	mux.HandleFunc("GET"+path, func(w http.ResponseWriter, r *http.Request) {
 		if found := store.Find(*list(s.World()), r.PathValue("id")); found != nil {
@@ -186,7 +216,9 @@ func fail(w http.ResponseWriter, err error) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()}) // fails if the client has closed the connection
+	_ = json.NewEncoder(w).
+		Encode(map[string]string{"error": err.Error()})
+	// fails if the client has closed the connection
 }
 
 func reply(w http.ResponseWriter, v any) {

@@ -25,41 +25,88 @@ import (
 	"kubernetes-release/testbed/awssim/wire"
 )
 
-var ec2AuthFailure = &wire.Error{Code: "AuthFailure", Message: "AWS was not able to validate the provided access credentials", Status: 401}
+var ec2AuthFailure = &wire.Error{
+	Code:    "AuthFailure",
+	Message: "AWS was not able to validate the provided access credentials",
+	Status:  401,
+}
 
 var services = []*api.Service{
 	{
-		Name: "ec2", Signing: "ec2", Version: "2016-11-15", Namespace: "http://ec2.amazonaws.com/doc/2016-11-15/", Style: wire.EC2, Operations: merged(ec2.Operations, ebs.Operations),
+		Name:       "ec2",
+		Signing:    "ec2",
+		Version:    "2016-11-15",
+		Namespace:  "http://ec2.amazonaws.com/doc/2016-11-15/",
+		Style:      wire.EC2,
+		Operations: merged(ec2.Operations, ebs.Operations),
 		AuthErrors: map[error]*wire.Error{
-			api.ErrNoAuthentication: {Code: "MissingParameter", Message: "The request must contain the parameter AWSAccessKeyId", Status: 400},
-			api.ErrUnknownKey:       ec2AuthFailure,
-			api.ErrExpired:          {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
-			api.ErrSignature:        ec2AuthFailure,
-			api.ErrPast:             {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
-			api.ErrFuture:           ec2AuthFailure,
+			api.ErrNoAuthentication: {
+				Code:    "MissingParameter",
+				Message: "The request must contain the parameter AWSAccessKeyId",
+				Status:  400,
+			},
+			api.ErrUnknownKey: ec2AuthFailure,
+			api.ErrExpired:    {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
+			api.ErrSignature:  ec2AuthFailure,
+			api.ErrPast:       {Code: "RequestExpired", Message: "Request has expired.", Status: 400},
+			api.ErrFuture:     ec2AuthFailure,
 		},
 		Denied:    "UnauthorizedOperation",
 		Throttled: &wire.Error{Code: "RequestLimitExceeded", Message: "Request limit exceeded.", Status: 503},
 	},
 	{
-		Name: "elb", Signing: "elasticloadbalancing", Version: "2012-06-01", Namespace: "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/", Style: wire.Query, Operations: elb.Operations,
-		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
+		Name:       "elb",
+		Signing:    "elasticloadbalancing",
+		Version:    "2012-06-01",
+		Namespace:  "http://elasticloadbalancing.amazonaws.com/doc/2012-06-01/",
+		Style:      wire.Query,
+		Operations: elb.Operations,
+		AuthErrors: api.QueryAuthErrors,
+		Denied:     "AccessDenied",
+		Throttled:  api.QueryThrottled,
 	},
 	{
-		Name: "elbv2", Signing: "elasticloadbalancing", Version: "2015-12-01", Namespace: "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/", Style: wire.Query, Operations: elbv2.Operations,
-		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
+		Name:       "elbv2",
+		Signing:    "elasticloadbalancing",
+		Version:    "2015-12-01",
+		Namespace:  "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/",
+		Style:      wire.Query,
+		Operations: elbv2.Operations,
+		AuthErrors: api.QueryAuthErrors,
+		Denied:     "AccessDenied",
+		Throttled:  api.QueryThrottled,
 	},
 	{
-		Name: "iam", Signing: "iam", Version: "2010-05-08", Namespace: "https://iam.amazonaws.com/doc/2010-05-08/", Style: wire.Query, Operations: iamapi.Operations,
-		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
+		Name:       "iam",
+		Signing:    "iam",
+		Version:    "2010-05-08",
+		Namespace:  "https://iam.amazonaws.com/doc/2010-05-08/",
+		Style:      wire.Query,
+		Operations: iamapi.Operations,
+		AuthErrors: api.QueryAuthErrors,
+		Denied:     "AccessDenied",
+		Throttled:  api.QueryThrottled,
 	},
 	{
-		Name: "sts", Signing: "sts", Version: "2011-06-15", Namespace: "https://sts.amazonaws.com/doc/2011-06-15/", Style: wire.Query, Operations: sts.Operations,
-		AuthErrors: api.QueryAuthErrors, Denied: "AccessDenied", Throttled: api.QueryThrottled,
+		Name:       "sts",
+		Signing:    "sts",
+		Version:    "2011-06-15",
+		Namespace:  "https://sts.amazonaws.com/doc/2011-06-15/",
+		Style:      wire.Query,
+		Operations: sts.Operations,
+		AuthErrors: api.QueryAuthErrors,
+		Denied:     "AccessDenied",
+		Throttled:  api.QueryThrottled,
 	},
 	{
-		Name: "ecr", Signing: "ecr", Namespace: "AmazonEC2ContainerRegistry_V20150921", Style: wire.JSON, Operations: ecr.Operations,
-		AuthErrors: ecr.AuthErrors, Denied: "AccessDeniedException", Throttled: &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
+		Name:       "ecr",
+		Signing:    "ecr",
+		Namespace:  "AmazonEC2ContainerRegistry_V20150921",
+		Style:      wire.JSON,
+		Operations: ecr.Operations,
+		AuthErrors: ecr.AuthErrors,
+		Denied:     "AccessDeniedException",
+		Throttled:  &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
 	},
 }
 
@@ -88,9 +135,9 @@ func requestID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// minLatency is the minimum time of an API call. AWS is never faster, and aws-sdk-go-v2 relies on it: it closes the request's body
-// when the response starts, and if its transport has not read the end of the body by then, it closes the connection ("use of closed
-// network connection").
+// minLatency is the minimum time of an API call. AWS is never faster, and aws-sdk-go-v2 relies on it: it closes the
+// request's body when the response starts, and if its transport has not read the end of the body by then, it closes the
+// connection ("use of closed network connection").
 const minLatency = 5 * time.Millisecond
 
 // maxRequest is the maximum size of a request's body in bytes; the largest real ones register 1000 targets.
@@ -114,14 +161,32 @@ func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	entry := Call{RequestID: requestID(), Source: host(r.RemoteAddr), Action: form.Get("Action"), Params: redact(form), DryRun: form.Get("DryRun") == "true"}
+	entry := Call{
+		RequestID: requestID(),
+		Source:    host(r.RemoteAddr),
+		Action:    form.Get("Action"),
+		Params:    redact(form),
+		DryRun:    form.Get("DryRun") == "true",
+	}
 	svc := serviceFor(auth.service, form.Get("Version"))
 	if svc == nil {
-		svc = serviceFor(cmp.Or(map[string]string{"2016-11-15": "ec2", "2011-06-15": "sts"}[form.Get("Version")], "elasticloadbalancing"), cmp.Or(form.Get("Version"), "2012-06-01"))
+		svc = serviceFor(
+			cmp.Or(
+				map[string]string{"2016-11-15": "ec2", "2011-06-15": "sts"}[form.Get("Version")],
+				"elasticloadbalancing",
+			),
+			cmp.Or(form.Get("Version"), "2012-06-01"),
+		)
 	}
 	if svc == nil || auth.service != "" && auth.service != svc.Signing {
-		s.log.Warn("request for a service that is not simulated", "service", auth.service, "version", form.Get("Version"), "action", entry.Action)
-		http.Error(w, fmt.Sprintf("awssim: service %q, version %q is not simulated", auth.service, form.Get("Version")), http.StatusNotFound)
+		s.log.Warn(
+			"request for a service that is not simulated", "service", auth.service, "version", form.Get("Version"),
+			"action", entry.Action,
+		)
+		http.Error(
+			w, fmt.Sprintf("awssim: service %q, version %q is not simulated", auth.service, form.Get("Version")),
+			http.StatusNotFound,
+		)
 		return
 	}
 	entry.Service = svc.Name
@@ -184,7 +249,9 @@ func parseForm(r *http.Request, body []byte) (url.Values, error) {
 }
 
 // perform authenticates, throttles and runs the action under the lock.
-func (s *Simulator) perform(r *http.Request, svc *api.Service, auth authorization, authErr error, body []byte, form url.Values, entry *Call) (any, *wire.Error) {
+func (s *Simulator) perform(
+	r *http.Request, svc *api.Service, auth authorization, authErr error, body []byte, form url.Values, entry *Call,
+) (any, *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	who, err := (*api.Principal)(nil), authErr
@@ -199,15 +266,32 @@ func (s *Simulator) perform(r *http.Request, svc *api.Service, auth authorizatio
 	if !ok {
 		s.log.Warn("unknown action", "service", svc.Name, "action", entry.Action, "params", entry.Params)
 		if svc.Style == wire.EC2 {
-			return nil, &wire.Error{Code: "InvalidAction", Message: fmt.Sprintf("The action %s is not valid for this web service.", entry.Action), Status: 400}
+			return nil, &wire.Error{
+				Code:    "InvalidAction",
+				Message: fmt.Sprintf("The action %s is not valid for this web service.", entry.Action),
+				Status:  400,
+			}
 		}
-		return nil, &wire.Error{Code: "InvalidAction", Message: fmt.Sprintf("Could not find operation %s for version %s", entry.Action, svc.Version), Status: 400}
+		return nil, &wire.Error{
+			Code:    "InvalidAction",
+			Message: fmt.Sprintf("Could not find operation %s for version %s", entry.Action, svc.Version),
+			Status:  400,
+		}
 	}
 	if !s.buckets.take(s.world.Settings.Throttle, svc.Name+":"+entry.Action, s.options.Now()) {
 		return nil, svc.Throttled
 	}
 	s.settle()
-	c := &api.Call{World: s.world, Disks: s.options.Disks, Engine: s.engine, Service: svc, Action: entry.Action, Principal: who, DryRun: entry.DryRun, Now: s.now()}
+	c := &api.Call{
+		World:     s.world,
+		Disks:     s.options.Disks,
+		Engine:    s.engine,
+		Service:   svc,
+		Action:    entry.Action,
+		Principal: who,
+		DryRun:    entry.DryRun,
+		Now:       s.now(),
+	}
 	form.Del("Action")
 	form.Del("Version")
 	if svc.Style == wire.EC2 {
@@ -244,7 +328,11 @@ func (s *Simulator) asAPIError(svc *api.Service, err error) *wire.Error {
 		return &wire.Error{Code: "ValidationError", Message: invalid.Error()}
 	}
 	s.log.Error("internal error", "service", svc.Name, "error", err)
-	return &wire.Error{Code: "InternalError", Message: "An internal error has occurred", Status: http.StatusInternalServerError}
+	return &wire.Error{
+		Code:    "InternalError",
+		Message: "An internal error has occurred",
+		Status:  http.StatusInternalServerError,
+	}
 }
 
 // host is the address of a request's source.

@@ -104,7 +104,12 @@ func identify(w *store.World, keyID, token string, now time.Time) (*api.Principa
 }
 
 func userPrincipal(w *store.World, k store.StaticKey) *api.Principal {
-	return &api.Principal{ARN: w.ARN("iam", "", "user/"+k.User), UserID: w.UniqueID("AIDA", k.User), User: k.User, Policies: iamapi.Policies(k)}
+	return &api.Principal{
+		ARN:      w.ARN("iam", "", "user/"+k.User),
+		UserID:   w.UniqueID("AIDA", k.User),
+		User:     k.User,
+		Policies: iamapi.Policies(k),
+	}
 }
 
 // sealedPrincipal is the owner of a token, with the policies that it has now.

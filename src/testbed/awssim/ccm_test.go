@@ -30,8 +30,8 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// TestCloudControllerManager has the real cloud controller manager initialize a Node and create a load balancer of each kind. In
-// addition to kubetest's requirements it needs AWS_CLOUD_CONTROLLER_MANAGER_BIN.
+// TestCloudControllerManager has the real cloud controller manager initialize a Node and create a load balancer of each
+// kind. In addition to kubetest's requirements it needs AWS_CLOUD_CONTROLLER_MANAGER_BIN.
 func TestCloudControllerManager(t *testing.T) {
 	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	if ccm == "" {
@@ -52,14 +52,22 @@ func TestCloudControllerManager(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
 		Spec: corev1.NodeSpec{
 			ProviderID: "aws:///us-east-1a/" + controlID,
-			Taints:     []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}},
+			Taints: []corev1.Taint{
+				{
+					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+					Value:  "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
+			},
 		},
 	}
 	node, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	}
 	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +86,9 @@ func TestCloudControllerManager(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		uninitialized := slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return strings.HasPrefix(t.Key, "node.cloudprovider") })
+		uninitialized := slices.ContainsFunc(
+			n.Spec.Taints, func(t corev1.Taint) bool { return strings.HasPrefix(t.Key, "node.cloudprovider") },
+		)
 		if uninitialized || n.Labels["topology.kubernetes.io/zone"] != "us-east-1a" {
 			return fmt.Errorf("taints %v, labels %v", n.Spec.Taints, n.Labels)
 		}
@@ -89,10 +99,16 @@ func TestCloudControllerManager(t *testing.T) {
 	}
 	for _, c := range b.sim.Calls("") {
 		if c.Code == "UnauthorizedOperation" || c.Code == "AccessDenied" {
-			t.Errorf("the generated policy denies a call of the cloud controller manager: %s %s %v", c.Service, c.Action, c.Params)
+			t.Errorf(
+				"the generated policy denies a call of the cloud controller manager: %s %s %v", c.Service, c.Action,
+				c.Params,
+			)
 		}
 		if c.Code == "InvalidAction" || c.Code == "UnknownParameter" || c.Code == "ValidationError" {
-			t.Errorf("the cloud controller manager called an action that is not simulated: %s %s %v: %s", c.Service, c.Action, c.Params, c.Code)
+			t.Errorf(
+				"the cloud controller manager called an action that is not simulated: %s %s %v: %s", c.Service,
+				c.Action, c.Params, c.Code,
+			)
 		}
 	}
 }
@@ -102,7 +118,12 @@ func enforceGeneratedPolicies(t *testing.T, world *store.World) {
 	t.Helper()
 	for i := range world.Roles {
 		role := &world.Roles[i]
-		policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")), Cluster: cluster})
+		policy, err := cloudaws.NewPolicy(
+			cloudaws.PolicyOptions{
+				Role:    preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")),
+				Cluster: cluster,
+			},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -123,10 +144,16 @@ func ccmWorld() *store.World {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: cluster})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
 	world.Settings.HealthCheckInterval = store.Duration(100 * time.Millisecond)
-	world.Instances = []store.Instance{{
-		ID: controlID, Subnet: awssim.LabNodeSubnet(1), Address: netip.MustParseAddr("127.0.0.1"), InstanceProfile: "kubernetes-control",
-		SecurityGroups: []string{awssim.LabSecurityGroup}, Tags: store.Tags{clusterTag: "owned"},
-	}}
+	world.Instances = []store.Instance{
+		{
+			ID:              controlID,
+			Subnet:          awssim.LabNodeSubnet(1),
+			Address:         netip.MustParseAddr("127.0.0.1"),
+			InstanceProfile: "kubernetes-control",
+			SecurityGroups:  []string{awssim.LabSecurityGroup},
+			Tags:            store.Tags{clusterTag: "owned"},
+		},
+	}
 	return world
 }
 
@@ -153,9 +180,16 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...s
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(binary, append(flags, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
-		"--authorization-kubeconfig="+kubeconfig, "--leader-elect=false", "--cluster-name="+cluster, "--secure-port=0", "--v=2")...)
-	command.Env = []string{"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir()}
+	command := exec.Command(
+		binary,
+		append(
+			flags, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
+			"--authorization-kubeconfig="+kubeconfig, "--leader-elect=false", "--cluster-name="+cluster,
+			"--secure-port=0", "--v=2",
+		)...)
+	command.Env = []string{
+		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir(),
+	}
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -201,14 +235,19 @@ func loadBalancerService(t *testing.T, b *bed, client kubernetes.Interface, kind
 	if len(addresses) != 3 {
 		t.Fatalf("%s resolves to %v, want an address in each zone", host, addresses)
 	}
-	eventually.Succeeds(t, 10*time.Second, "response through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) })
+	eventually.Succeeds(
+		t, 10*time.Second, "response through the load balancer", func() error { return fetch(ctx, addresses[0], 8080) },
+	)
 	if err := services.Delete(ctx, kind, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually.Succeeds(t, time.Minute, "load balancer gone", func() error {
 		w := b.sim.World()
-		if n := len(w.ClassicLoadBalancers) + len(w.LoadBalancers) + len(w.TargetGroups) + len(w.Listeners); n > 0 || len(w.SecurityGroups) > 1 {
-			return fmt.Errorf("%d resources of the load balancer and %d security groups are left", n, len(w.SecurityGroups))
+		if n := len(w.ClassicLoadBalancers) + len(w.LoadBalancers) + len(w.TargetGroups) + len(w.Listeners); n > 0 ||
+			len(w.SecurityGroups) > 1 {
+			return fmt.Errorf(
+				"%d resources of the load balancer and %d security groups are left", n, len(w.SecurityGroups),
+			)
 		}
 		return nil
 	})

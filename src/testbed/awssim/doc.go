@@ -1,7 +1,7 @@
-// Package awssim simulates the parts of AWS that a Kubernetes cluster on BOSH uses: instance metadata (IMDSv2), EC2, classic
-// Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM, STS, Elastic Container Registry and objects of S3, in
-// their real wire protocols, with IAM policies, throttling, fault injection and a record of every call. Its load balancers forward TCP to targets that
-// pass health checks, and its registry holds images.
+// Package awssim simulates the parts of AWS that a Kubernetes cluster on BOSH uses: instance metadata (IMDSv2), EC2,
+// classic Elastic Load Balancing, Elastic Load Balancing v2 (network load balancers), IAM, STS, Elastic Container
+// Registry and objects of S3, in their real wire protocols, with IAM policies, throttling, fault injection and a record
+// of every call. Its load balancers forward TCP to targets that pass health checks, and its registry holds images.
 //
 // It belongs to the test bed and is not part of the release.
 //
@@ -24,12 +24,13 @@
 //
 // # Stateless credentials
 //
-// Metadata tokens and role credentials are sealed with a secret of the world: the session token holds everything that is needed
-// to verify them. They stay valid after a restart, and rotate by the clock (Settings.CredentialLifetime).
+// Metadata tokens and role credentials are sealed with a secret of the world: the session token holds everything that
+// is needed to verify them. They stay valid after a restart, and rotate by the clock (Settings.CredentialLifetime).
 //
 // # Limits
 //
-// Security groups are stored and described, but filter nothing. A request to instance metadata belongs to the instance with its
-// source address; a source that is not an instance's address gets 404. As on AWS, the response to a token request is sent with the
-// instance's hop limit as IP TTL: if the limit is 1, the VM's kernel drops the response to a container behind its routing.
+// Security groups are stored and described, but filter nothing. A request to instance metadata belongs to the instance
+// with its source address; a source that is not an instance's address gets 404. As on AWS, the response to a token
+// request is sent with the instance's hop limit as IP TTL: if the limit is 1, the VM's kernel drops the response to a
+// container behind its routing.
 package awssim

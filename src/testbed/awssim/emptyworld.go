@@ -15,8 +15,8 @@ const (
 	DirectorSecretAccessKey = "director/director/director/director/dire"
 )
 
-// EmptyWorld is an account with the VPC and the subnets of the lab's and with a Director, in which nobody has prepared anything for a
-// cluster: there are no roles, no tags, and the Director may not pass roles to VMs.
+// EmptyWorld is an account with the VPC and the subnets of the lab's and with a Director, in which nobody has prepared
+// anything for a cluster: there are no roles, no tags, and the Director may not pass roles to VMs.
 func EmptyWorld(network netip.Prefix) *store.World {
 	w := NewLabWorld(LabOptions{Network: network, WithoutRoleTags: true})
 	w.Roles, w.InstanceProfiles = nil, nil
@@ -25,8 +25,14 @@ func EmptyWorld(network netip.Prefix) *store.World {
 		Egress: []store.Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}}, Tags: store.Tags{},
 	}}
 	w.StaticKeys = append(w.StaticKeys, store.StaticKey{
-		AccessKeyID: DirectorAccessKeyID, SecretAccessKey: DirectorSecretAccessKey, User: DirectorUser, Policies: []iam.Policy{
-			allow("ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeInstances", "ec2:DescribeSubnets", "ec2:TerminateInstances"),
+		AccessKeyID:     DirectorAccessKeyID,
+		SecretAccessKey: DirectorSecretAccessKey,
+		User:            DirectorUser,
+		Policies: []iam.Policy{
+			allow(
+				"ec2:RunInstances", "ec2:CreateTags", "ec2:DescribeInstances", "ec2:DescribeSubnets",
+				"ec2:TerminateInstances",
+			),
 		},
 	})
 	return w

@@ -22,7 +22,9 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 	on := &ec2types.AttributeBooleanValue{Value: aws.Bool(true)}
 	makeSubnet := func(cidr, zone string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			out, err := c.ec2.CreateSubnet(ctx, &ec2.CreateSubnetInput{VpcId: vpc, CidrBlock: &cidr, AvailabilityZone: &zone})
+			out, err := c.ec2.CreateSubnet(
+				ctx, &ec2.CreateSubnetInput{VpcId: vpc, CidrBlock: &cidr, AvailabilityZone: &zone},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -40,14 +42,21 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 		}
 	}
 	const service = "com.amazonaws.us-east-1.ec2"
-	private := ec2.CreateVpcEndpointInput{ServiceName: aws.String(service), VpcEndpointType: ec2types.VpcEndpointTypeInterface, SubnetIds: []string{*subnet},
-		SecurityGroupIds: []string{awssim.LabSecurityGroup}, PrivateDnsEnabled: aws.Bool(true)}
+	private := ec2.CreateVpcEndpointInput{
+		ServiceName:       aws.String(service),
+		VpcEndpointType:   ec2types.VpcEndpointTypeInterface,
+		SubnetIds:         []string{*subnet},
+		SecurityGroupIds:  []string{awssim.LabSecurityGroup},
+		PrivateDnsEnabled: aws.Bool(true),
+	}
 	unknown := private
 	unknown.ServiceName = aws.String("com.amazonaws.us-east-1.nothing")
 	var created string
 	run(t, covered, []step{
 		{action: "ec2:DescribeInternetGateways", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeInternetGateways(ctx, &ec2.DescribeInternetGatewaysInput{Filters: ec2Filter("attachment.vpc-id", *vpc)})
+			out, err := c.ec2.DescribeInternetGateways(
+				ctx, &ec2.DescribeInternetGatewaysInput{Filters: ec2Filter("attachment.vpc-id", *vpc)},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -62,7 +71,11 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 			return strings.HasPrefix(created, "igw-"), nil
 		}, want: true},
 		{action: "ec2:AttachInternetGateway", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.AttachInternetGateway(ctx, &ec2.AttachInternetGatewayInput{InternetGatewayId: &created, VpcId: vpc}))
+			return none(
+				c.ec2.AttachInternetGateway(
+					ctx, &ec2.AttachInternetGatewayInput{InternetGatewayId: &created, VpcId: vpc},
+				),
+			)
 		}, code: "InvalidParameterValue"}, // a VPC has one at most
 		{action: "ec2:CreateRouteTable", call: func(ctx context.Context) (any, error) {
 			out, err := c.ec2.CreateRouteTable(ctx, &ec2.CreateRouteTableInput{VpcId: vpc})
@@ -73,48 +86,107 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 			return *out.RouteTable.Routes[0].GatewayId, nil
 		}, want: "local"},
 		{action: "ec2:AssociateRouteTable", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.AssociateRouteTable(ctx, &ec2.AssociateRouteTableInput{RouteTableId: table, SubnetId: subnet}))
+			return none(
+				c.ec2.AssociateRouteTable(ctx, &ec2.AssociateRouteTableInput{RouteTableId: table, SubnetId: subnet}),
+			)
 		}, code: "Resource.AlreadyAssociated"},
 		{action: "ec2:ReplaceRouteTableAssociation", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ReplaceRouteTableAssociation(ctx, &ec2.ReplaceRouteTableAssociationInput{RouteTableId: table, AssociationId: aws.String("rtbassoc-1")}))
+			return none(
+				c.ec2.ReplaceRouteTableAssociation(
+					ctx,
+					&ec2.ReplaceRouteTableAssociationInput{
+						RouteTableId:  table,
+						AssociationId: aws.String("rtbassoc-1"),
+					},
+				),
+			)
 		}, code: "InvalidAssociationID.NotFound"},
 		{action: "ec2:ReplaceRouteTableAssociation", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeRouteTables(ctx, &ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.subnet-id", *subnet)})
+			out, err := c.ec2.DescribeRouteTables(
+				ctx, &ec2.DescribeRouteTablesInput{Filters: ec2Filter("association.subnet-id", *subnet)},
+			)
 			if err != nil {
 				return nil, err
 			}
 			for _, a := range out.RouteTables[0].Associations {
 				if aws.ToString(a.SubnetId) == *subnet {
-					return none(c.ec2.ReplaceRouteTableAssociation(ctx, &ec2.ReplaceRouteTableAssociationInput{RouteTableId: table, AssociationId: a.RouteTableAssociationId}))
+					return none(
+						c.ec2.ReplaceRouteTableAssociation(
+							ctx,
+							&ec2.ReplaceRouteTableAssociationInput{
+								RouteTableId:  table,
+								AssociationId: a.RouteTableAssociationId,
+							},
+						),
+					)
 				}
 			}
 			return "no association", nil
 		}, want: "<nil>"},
 		{action: "ec2:ReplaceRoute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ReplaceRoute(ctx, &ec2.ReplaceRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: gateway}))
+			return none(
+				c.ec2.ReplaceRoute(
+					ctx,
+					&ec2.ReplaceRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: gateway},
+				),
+			)
 		}, code: "InvalidParameterValue"},
 		{action: "ec2:CreateRoute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: aws.String("igw-1")}))
+			return none(
+				c.ec2.CreateRoute(
+					ctx,
+					&ec2.CreateRouteInput{
+						RouteTableId:         table,
+						DestinationCidrBlock: everywhere,
+						GatewayId:            aws.String("igw-1"),
+					},
+				),
+			)
 		}, code: "InvalidInternetGatewayID.NotFound"},
 		{action: "ec2:CreateRoute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: &created}))
+			return none(
+				c.ec2.CreateRoute(
+					ctx,
+					&ec2.CreateRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: &created},
+				),
+			)
 		}, code: "InvalidParameterValue"}, // it is not attached to the VPC
 		{action: "ec2:CreateRoute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, NatGatewayId: aws.String("nat-1")}))
+			return none(
+				c.ec2.CreateRoute(
+					ctx,
+					&ec2.CreateRouteInput{
+						RouteTableId:         table,
+						DestinationCidrBlock: everywhere,
+						NatGatewayId:         aws.String("nat-1"),
+					},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "ec2:ReplaceRoute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ReplaceRoute(ctx, &ec2.ReplaceRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: gateway}))
+			return none(
+				c.ec2.ReplaceRoute(
+					ctx,
+					&ec2.ReplaceRouteInput{RouteTableId: table, DestinationCidrBlock: everywhere, GatewayId: gateway},
+				),
+			)
 		}, want: "<nil>"},
 		{action: "ec2:CreateSubnet", call: makeSubnet("192.0.2.0/24", "us-east-1a"), code: "InvalidSubnet.Range"},
 		{action: "ec2:CreateSubnet", call: makeSubnet("nothing", "us-east-1a"), code: "InvalidParameterValue"},
 		{action: "ec2:ModifyVpcAttribute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ModifyVpcAttribute(ctx, &ec2.ModifyVpcAttributeInput{VpcId: vpc, EnableDnsHostnames: on, EnableDnsSupport: on}))
+			return none(
+				c.ec2.ModifyVpcAttribute(
+					ctx, &ec2.ModifyVpcAttributeInput{VpcId: vpc, EnableDnsHostnames: on, EnableDnsSupport: on},
+				),
+			)
 		}, code: "InvalidParameterCombination"},
 		{action: "ec2:ModifyVpcAttribute", call: func(ctx context.Context) (any, error) {
 			return none(c.ec2.ModifyVpcAttribute(ctx, &ec2.ModifyVpcAttributeInput{VpcId: vpc, EnableDnsHostnames: on}))
 		}, want: "<nil>"},
 		{action: "ec2:DescribeDhcpOptions", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.DescribeDhcpOptions(ctx, &ec2.DescribeDhcpOptionsInput{DhcpOptionsIds: []string{"dopt-1"}}))
+			return none(
+				c.ec2.DescribeDhcpOptions(ctx, &ec2.DescribeDhcpOptionsInput{DhcpOptionsIds: []string{"dopt-1"}}),
+			)
 		}, code: "InvalidDhcpOptionID.NotFound"},
 		{action: "ec2:DescribeVpcEndpointServices", call: func(ctx context.Context) (any, error) {
 			out, err := c.ec2.DescribeVpcEndpointServices(ctx, &ec2.DescribeVpcEndpointServicesInput{})
@@ -125,7 +197,11 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 		}, want: service},
 		{action: "ec2:CreateVpcEndpoint", call: endpoint(unknown), code: "InvalidServiceName"},
 		{action: "ec2:CreateVpcEndpoint", call: endpoint(private), want: service},
-		{action: "ec2:CreateVpcEndpoint", call: endpoint(private), code: "InvalidParameter"}, // the private name is taken
+		{
+			action: "ec2:CreateVpcEndpoint",
+			call:   endpoint(private),
+			code:   "InvalidParameter",
+		}, // the private name is taken
 	})
 }
 
@@ -135,35 +211,75 @@ func profileStory(t *testing.T, covered map[string]bool, c clients) {
 	}
 	associate := func(instance, profile string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.AssociateIamInstanceProfile(ctx, &ec2.AssociateIamInstanceProfileInput{InstanceId: &instance, IamInstanceProfile: name(profile)}))
+			return none(
+				c.ec2.AssociateIamInstanceProfile(
+					ctx,
+					&ec2.AssociateIamInstanceProfileInput{InstanceId: &instance, IamInstanceProfile: name(profile)},
+				),
+			)
 		}
 	}
 	replace := func(id *string, profile string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.ec2.ReplaceIamInstanceProfileAssociation(ctx, &ec2.ReplaceIamInstanceProfileAssociationInput{AssociationId: id, IamInstanceProfile: name(profile)}))
+			return none(
+				c.ec2.ReplaceIamInstanceProfileAssociation(
+					ctx,
+					&ec2.ReplaceIamInstanceProfileAssociationInput{
+						AssociationId:      id,
+						IamInstanceProfile: name(profile),
+					},
+				),
+			)
 		}
 	}
 	var association string
 	run(t, covered, []step{
 		{action: "ec2:AssociateIamInstanceProfile", call: associate(bareID, "nothing"), code: "InvalidParameterValue"},
 		{action: "ec2:AssociateIamInstanceProfile", call: associate(bareID, "kubernetes-worker"), want: "<nil>"},
-		{action: "ec2:AssociateIamInstanceProfile", call: associate(bareID, "kubernetes-control"), code: "IncorrectState"},
+		{
+			action: "ec2:AssociateIamInstanceProfile",
+			call:   associate(bareID, "kubernetes-control"),
+			code:   "IncorrectState",
+		},
 		{action: "ec2:DescribeIamInstanceProfileAssociations", call: func(ctx context.Context) (any, error) {
-			out, err := c.ec2.DescribeIamInstanceProfileAssociations(ctx, &ec2.DescribeIamInstanceProfileAssociationsInput{Filters: ec2Filter("instance-id", bareID)})
+			out, err := c.ec2.DescribeIamInstanceProfileAssociations(
+				ctx, &ec2.DescribeIamInstanceProfileAssociationsInput{Filters: ec2Filter("instance-id", bareID)},
+			)
 			if err != nil {
 				return nil, err
 			}
 			association = *out.IamInstanceProfileAssociations[0].AssociationId
 			return *out.IamInstanceProfileAssociations[0].IamInstanceProfile.Arn, nil
 		}, want: "arn:aws:iam::123456789012:instance-profile/kubernetes-worker"},
-		{action: "ec2:ReplaceIamInstanceProfileAssociation", call: replace(aws.String("iip-assoc-1"), "kubernetes-control"), code: "InvalidAssociationID.NotFound"},
-		{action: "ec2:ReplaceIamInstanceProfileAssociation", call: replace(&association, "kubernetes-control"), want: "<nil>"},
+		{
+			action: "ec2:ReplaceIamInstanceProfileAssociation",
+			call:   replace(aws.String("iip-assoc-1"), "kubernetes-control"),
+			code:   "InvalidAssociationID.NotFound",
+		},
+		{
+			action: "ec2:ReplaceIamInstanceProfileAssociation",
+			call:   replace(&association, "kubernetes-control"),
+			want:   "<nil>",
+		},
 		{action: "iam:AddRoleToInstanceProfile", call: func(ctx context.Context) (any, error) {
-			return none(c.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: aws.String("kubernetes-worker"), RoleName: aws.String("kubernetes-worker")}))
+			return none(
+				c.iam.AddRoleToInstanceProfile(
+					ctx,
+					&iam.AddRoleToInstanceProfileInput{
+						InstanceProfileName: aws.String("kubernetes-worker"),
+						RoleName:            aws.String("kubernetes-worker"),
+					},
+				),
+			)
 		}, code: "LimitExceeded"},
 		{action: "ec2:ModifyNetworkInterfaceAttribute", call: func(ctx context.Context) (any, error) {
-			return none(c.ec2.ModifyNetworkInterfaceAttribute(ctx, &ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String("eni-1"),
-				SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}}))
+			return none(
+				c.ec2.ModifyNetworkInterfaceAttribute(
+					ctx,
+					&ec2.ModifyNetworkInterfaceAttributeInput{NetworkInterfaceId: aws.String("eni-1"),
+						SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}},
+				),
+			)
 		}, code: "InvalidNetworkInterfaceID.NotFound"},
 	})
 }
@@ -172,16 +288,26 @@ func policyStory(t *testing.T, covered map[string]bool, c clients) {
 	role := aws.String("kubernetes-worker")
 	// The document has 92 characters besides the action.
 	document := func(size int) *string {
-		return aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Resource":"*","Action":"ec2:` + strings.Repeat("x", size) + `"}]}`)
+		return aws.String(
+			`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Resource":"*","Action":"ec2:` + strings.Repeat(
+				"x", size,
+			) + `"}]}`,
+		)
 	}
 	put := func(name string, size int) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: role, PolicyName: &name, PolicyDocument: document(size)}))
+			return none(
+				c.iam.PutRolePolicy(
+					ctx, &iam.PutRolePolicyInput{RoleName: role, PolicyName: &name, PolicyDocument: document(size)},
+				),
+			)
 		}
 	}
 	create := func(size int) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			out, err := c.iam.CreatePolicy(ctx, &iam.CreatePolicyInput{PolicyName: aws.String("more"), PolicyDocument: document(size)})
+			out, err := c.iam.CreatePolicy(
+				ctx, &iam.CreatePolicyInput{PolicyName: aws.String("more"), PolicyDocument: document(size)},
+			)
 			if err != nil {
 				return nil, err
 			}
@@ -196,7 +322,11 @@ func policyStory(t *testing.T, covered map[string]bool, c clients) {
 	}
 	trust := func(document string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
-			return none(c.iam.UpdateAssumeRolePolicy(ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: role, PolicyDocument: &document}))
+			return none(
+				c.iam.UpdateAssumeRolePolicy(
+					ctx, &iam.UpdateAssumeRolePolicyInput{RoleName: role, PolicyDocument: &document},
+				),
+			)
 		}
 	}
 	run(t, covered, []step{
@@ -214,7 +344,11 @@ func policyStory(t *testing.T, covered map[string]bool, c clients) {
 		{action: "iam:CreatePolicy", call: create(7000), code: "LimitExceeded"},
 		{action: "iam:CreatePolicy", call: create(20), want: arn},
 		{action: "iam:CreatePolicy", call: create(20), code: "EntityAlreadyExists"},
-		{action: "iam:AttachRolePolicy", call: attach("arn:aws:iam::123456789012:policy/nothing"), code: "NoSuchEntity"},
+		{
+			action: "iam:AttachRolePolicy",
+			call:   attach("arn:aws:iam::123456789012:policy/nothing"),
+			code:   "NoSuchEntity",
+		},
 		{action: "iam:AttachRolePolicy", call: attach(arn), want: "<nil>"},
 		{action: "iam:ListAttachedRolePolicies", call: func(ctx context.Context) (any, error) {
 			out, err := c.iam.ListAttachedRolePolicies(ctx, &iam.ListAttachedRolePoliciesInput{RoleName: role})
@@ -224,7 +358,13 @@ func policyStory(t *testing.T, covered map[string]bool, c clients) {
 			return *out.AttachedPolicies[0].PolicyName + *out.AttachedPolicies[0].PolicyArn, nil
 		}, want: "more" + arn},
 		{action: "iam:UpdateAssumeRolePolicy", call: trust("nothing"), code: "MalformedPolicyDocument"},
-		{action: "iam:UpdateAssumeRolePolicy", call: trust(`{"Statement":[{"Effect":"Allow","Principal":{"Service":["lambda.amazonaws.com"]},"Action":"sts:AssumeRole"}]}`), want: "<nil>"},
+		{
+			action: "iam:UpdateAssumeRolePolicy",
+			call: trust(
+				`{"Statement":[{"Effect":"Allow","Principal":{"Service":["lambda.amazonaws.com"]},"Action":"sts:AssumeRole"}]}`,
+			),
+			want: "<nil>",
+		},
 		{action: "iam:GetRole", call: func(ctx context.Context) (any, error) {
 			out, err := c.iam.GetRole(ctx, &iam.GetRoleInput{RoleName: role})
 			if err != nil {

@@ -139,8 +139,9 @@ func (b *bed) withKeys(provider aws.CredentialsProvider) aws.Config {
 	}
 }
 
-// firstResponse returns a retryer that hands every response and every reset to the test. It repeats only what failed because this process closed the connection by itself, which
-// happens now and then between net/http's goroutines under load and which the SDK repeats too (RetryableConnectionError in aws-sdk-go-v2's aws/retry/retryable_error.go).
+// firstResponse returns a retryer that hands every response and every reset to the test. It repeats only what failed
+// because this process closed the connection by itself, which happens now and then between net/http's goroutines under
+// load and which the SDK repeats too (RetryableConnectionError in aws-sdk-go-v2's aws/retry/retryable_error.go).
 func firstResponse() aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.Retryables = []retry.IsErrorRetryable{retry.IsErrorRetryableFunc(func(err error) aws.Ternary {
@@ -163,7 +164,10 @@ func (b *bed) from(instance string) *http.Client {
 
 func fromAddress(a netip.Addr) *http.Client {
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(a, 0))}
-	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Timeout:   5 * time.Second,
+	}
 }
 
 func (b *bed) imds(instance string) *imds.Client {
@@ -216,7 +220,10 @@ type signer struct {
 	now func() time.Time
 }
 
-func (s *signer) SignHTTP(ctx context.Context, keys aws.Credentials, r *http.Request, payloadHash, service, region string, _ time.Time, options ...func(*v4.SignerOptions)) error {
+func (s *signer) SignHTTP(
+	ctx context.Context, keys aws.Credentials, r *http.Request, payloadHash, service, region string, _ time.Time,
+	options ...func(*v4.SignerOptions),
+) error {
 	return s.Signer.SignHTTP(ctx, keys, r, payloadHash, service, region, s.now(), options...)
 }
 
@@ -243,7 +250,9 @@ func wantCode(t testing.TB, what string, err error, want string) {
 // backend responds with its name to each connection on the address, in place of a NodePort.
 func backend(t testing.TB, address netip.Addr, port int, name string) (stop func()) {
 	t.Helper()
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) })}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, name) }),
+	}
 	listener, err := net.Listen("tcp4", netip.AddrPortFrom(address, uint16(port)).String())
 	if err != nil {
 		t.Fatal(err)

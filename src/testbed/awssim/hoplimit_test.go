@@ -20,14 +20,19 @@ func behindRouter(source netip.Addr) *http.Client {
 		LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0)),
 		Control: func(_, _ string, c syscall.RawConn) error {
 			var err error
-			control := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, 2) })
+			control := c.Control(
+				func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MINTTL, 2) },
+			)
 			if control != nil {
 				return control
 			}
 			return err
 		},
 	}
-	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}, Timeout: 300 * time.Millisecond}
+	return &http.Client{
+		Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true},
+		Timeout:   300 * time.Millisecond,
+	}
 }
 
 func TestHopLimit(t *testing.T) {

@@ -12,8 +12,12 @@ import (
 // roleStory creates and deletes a role with its instance profile, and a policy of a user.
 func roleStory(t *testing.T, covered map[string]bool, c clients) {
 	name, policy, user := aws.String("kubernetes-new"), aws.String("kubernetes"), aws.String("operator")
-	trust := aws.String(`{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`)
-	document := aws.String(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Resource":"*","Action":"ec2:DescribeInstances"}]}`)
+	trust := aws.String(
+		`{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`,
+	)
+	document := aws.String(
+		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Resource":"*","Action":"ec2:DescribeInstances"}]}`,
+	)
 	createRole := func(ctx context.Context) (any, error) {
 		out, err := c.iam.CreateRole(ctx, &iam.CreateRoleInput{RoleName: name, AssumeRolePolicyDocument: trust})
 		if err != nil {
@@ -31,13 +35,25 @@ func roleStory(t *testing.T, covered map[string]bool, c clients) {
 		return none(c.iam.DeleteInstanceProfile(ctx, &iam.DeleteInstanceProfileInput{InstanceProfileName: name}))
 	}
 	add := func(ctx context.Context) (any, error) {
-		return none(c.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: name, RoleName: name}))
+		return none(
+			c.iam.AddRoleToInstanceProfile(
+				ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: name, RoleName: name},
+			),
+		)
 	}
 	remove := func(ctx context.Context) (any, error) {
-		return none(c.iam.RemoveRoleFromInstanceProfile(ctx, &iam.RemoveRoleFromInstanceProfileInput{InstanceProfileName: name, RoleName: name}))
+		return none(
+			c.iam.RemoveRoleFromInstanceProfile(
+				ctx, &iam.RemoveRoleFromInstanceProfileInput{InstanceProfileName: name, RoleName: name},
+			),
+		)
 	}
 	put := func(ctx context.Context) (any, error) {
-		return none(c.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: name, PolicyName: policy, PolicyDocument: document}))
+		return none(
+			c.iam.PutRolePolicy(
+				ctx, &iam.PutRolePolicyInput{RoleName: name, PolicyName: policy, PolicyDocument: document},
+			),
+		)
 	}
 	get := func(ctx context.Context) (any, error) {
 		out, err := c.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: name, PolicyName: policy})
@@ -50,7 +66,11 @@ func roleStory(t *testing.T, covered map[string]bool, c clients) {
 		return none(c.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: name, PolicyName: policy}))
 	}
 	putUser := func(ctx context.Context) (any, error) {
-		return none(c.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: user, PolicyName: policy, PolicyDocument: document}))
+		return none(
+			c.iam.PutUserPolicy(
+				ctx, &iam.PutUserPolicyInput{UserName: user, PolicyName: policy, PolicyDocument: document},
+			),
+		)
 	}
 	getUser := func(ctx context.Context) (any, error) {
 		out, err := c.iam.GetUserPolicy(ctx, &iam.GetUserPolicyInput{UserName: user, PolicyName: policy})

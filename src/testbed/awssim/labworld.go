@@ -18,7 +18,8 @@ const (
 	LabRouteTable      = "rtb-0a0b0c0d0e0f00001" // of the node subnets
 	LabAccount         = "123456789012"
 	LabRegion          = "us-east-1"
-	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator accepts them.
+	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator
+	// accepts them.
 	LabAccessKeyID     = "AKIALABLABLABLABLAB0"
 	LabSecretAccessKey = "lab/lab/lab/lab/lab/lab/lab/lab/lab/lab0"
 )
@@ -69,7 +70,14 @@ func NewLabWorld(o LabOptions) *store.World {
 		Settings: store.Settings{
 			HealthCheckInterval: store.Duration(time.Second),
 		},
-		StaticKeys:       []store.StaticKey{{AccessKeyID: LabAccessKeyID, SecretAccessKey: LabSecretAccessKey, User: "operator", Policies: []iam.Policy{allow("*")}}},
+		StaticKeys: []store.StaticKey{
+			{
+				AccessKeyID:     LabAccessKeyID,
+				SecretAccessKey: LabSecretAccessKey,
+				User:            "operator",
+				Policies:        []iam.Policy{allow("*")},
+			},
+		},
 		VPCs:             []store.VPC{{ID: LabVPC, CIDR: o.Network, Tags: store.Tags{"Name": "lab"}}},
 		InternetGateways: []store.InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
 		SecurityGroups: []store.SecurityGroup{{
@@ -79,7 +87,10 @@ func NewLabWorld(o LabOptions) *store.World {
 			Tags:    clusterTags(LabSecurityGroup),
 		}},
 		Roles: []store.Role{
-			{Name: "kubernetes-control", Policies: map[string]iam.Policy{"kubernetes": allow("ec2:*", "elasticloadbalancing:*")}},
+			{
+				Name:     "kubernetes-control",
+				Policies: map[string]iam.Policy{"kubernetes": allow("ec2:*", "elasticloadbalancing:*")},
+			},
 			{Name: "kubernetes-worker", Policies: map[string]iam.Policy{"kubernetes": allow("ec2:Describe*")}},
 		},
 		InstanceProfiles: []store.InstanceProfile{
@@ -88,8 +99,19 @@ func NewLabWorld(o LabOptions) *store.World {
 		},
 	}
 	local := store.Route{Destination: o.Network.String(), Gateway: "local"}
-	nodes := store.RouteTable{ID: LabRouteTable, VPC: LabVPC, Main: true, Routes: []store.Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}}, Tags: store.Tags{"Name": "nodes"}}
-	public := store.RouteTable{ID: "rtb-0a0b0c0d0e0f00002", VPC: LabVPC, Routes: []store.Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}}, Tags: store.Tags{"Name": "public"}}
+	nodes := store.RouteTable{
+		ID:     LabRouteTable,
+		VPC:    LabVPC,
+		Main:   true,
+		Routes: []store.Route{local, {Destination: "0.0.0.0/0", NAT: "nat-0a0b0c0d0e0f00001"}},
+		Tags:   store.Tags{"Name": "nodes"},
+	}
+	public := store.RouteTable{
+		ID:     "rtb-0a0b0c0d0e0f00002",
+		VPC:    LabVPC,
+		Routes: []store.Route{local, {Destination: "0.0.0.0/0", Gateway: LabInternetGateway}},
+		Tags:   store.Tags{"Name": "public"},
+	}
 	for i, zone := range []string{"a", "b", "c"} {
 		add := func(id, name, role string, cidr netip.Prefix) {
 			tags := clusterTags(id)
@@ -97,7 +119,16 @@ func NewLabWorld(o LabOptions) *store.World {
 			if !o.WithoutRoleTags {
 				tags[role] = "1"
 			}
-			w.Subnets = append(w.Subnets, store.Subnet{ID: id, VPC: LabVPC, AvailabilityZone: LabRegion + zone, CIDR: cidr, Tags: maps.Clone(tags)})
+			w.Subnets = append(
+				w.Subnets,
+				store.Subnet{
+					ID:               id,
+					VPC:              LabVPC,
+					AvailabilityZone: LabRegion + zone,
+					CIDR:             cidr,
+					Tags:             maps.Clone(tags),
+				},
+			)
 		}
 		nodeID, publicID := LabNodeSubnet(i+1), LabPublicSubnet(i+1)
 		add(nodeID, "nodes-"+zone, "kubernetes.io/role/internal-elb", prefix(byte(16*(i+1)), 20))
@@ -110,8 +141,8 @@ func NewLabWorld(o LabOptions) *store.World {
 	return w
 }
 
-// RoutePods adds what operators add to the account for cloud routes (docs/aws.md): the cluster's tag on the nodes' route table, and a rule of
-// their security group that admits the pod network.
+// RoutePods adds what operators add to the account for cloud routes (docs/aws.md): the cluster's tag on the nodes'
+// route table, and a rule of their security group that admits the pod network.
 func RoutePods(w *store.World, cluster string, pods netip.Prefix) {
 	store.Find(w.RouteTables, LabRouteTable).Tags["kubernetes.io/cluster/"+cluster] = "owned"
 	group := store.Find(w.SecurityGroups, LabSecurityGroup)
@@ -126,5 +157,8 @@ func LabPublicSubnet(zone int) string { return fmt.Sprintf("subnet-0a0b0c0d0e0f0
 
 // allow is a policy without conditions.
 func allow(actions ...string) iam.Policy {
-	return iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: iam.Strings{"*"}}}}
+	return iam.Policy{
+		Version:   "2012-10-17",
+		Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: iam.Strings{"*"}}},
+	}
 }

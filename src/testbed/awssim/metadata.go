@@ -14,8 +14,8 @@ import (
 
 type connKey struct{}
 
-// MetadataServer serves instance metadata on a listener. It must own the connections, because the response to a token request is sent
-// with the instance's hop limit as TTL. Set its address or pass it a listener, as with any http.Server.
+// MetadataServer serves instance metadata on a listener. It must own the connections, because the response to a token
+// request is sent with the instance's hop limit as TTL. Set its address or pass it a listener, as with any http.Server.
 func (s *Simulator) MetadataServer() *http.Server {
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.serveMetadata),
@@ -40,7 +40,12 @@ func setTTL(r *http.Request, ttl int) {
 func (s *Simulator) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	path := r.URL.Path
-	entry := Call{Service: "metadata", Action: r.Method + " " + path, Source: host(r.RemoteAddr), RequestID: requestID()}
+	entry := Call{
+		Service:   "metadata",
+		Action:    r.Method + " " + path,
+		Source:    host(r.RemoteAddr),
+		RequestID: requestID(),
+	}
 	qualified := "metadata:" + path
 	wait(r.Context(), s.latency(qualified))
 	fault := s.faults.take(qualified, entry.Source)

@@ -20,11 +20,28 @@ var s3Service = &api.Service{
 	Name: "s3", Signing: "s3", Denied: "AccessDenied",
 	AuthErrors: map[error]*wire.Error{
 		api.ErrNoAuthentication: {Code: "AccessDenied", Message: "Access Denied", Status: 403},
-		api.ErrUnknownKey:       {Code: "InvalidAccessKeyId", Message: "The AWS Access Key Id you provided does not exist in our records.", Status: 403},
-		api.ErrExpired:          {Code: "ExpiredToken", Message: "The provided token has expired.", Status: 400},
-		api.ErrSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your key and signing method.", Status: 403},
-		api.ErrPast:             {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
-		api.ErrFuture:           {Code: "RequestTimeTooSkewed", Message: "The difference between the request time and the current time is too large.", Status: 403},
+		api.ErrUnknownKey: {
+			Code:    "InvalidAccessKeyId",
+			Message: "The AWS Access Key Id you provided does not exist in our records.",
+			Status:  403,
+		},
+		api.ErrExpired: {Code: "ExpiredToken", Message: "The provided token has expired.", Status: 400},
+		api.ErrSignature: {
+			Code: "SignatureDoesNotMatch",
+			Message: "The request signature we calculated does not match the signature you provided. Check your key " +
+				"and signing method.",
+			Status: 403,
+		},
+		api.ErrPast: {
+			Code:    "RequestTimeTooSkewed",
+			Message: "The difference between the request time and the current time is too large.",
+			Status:  403,
+		},
+		api.ErrFuture: {
+			Code:    "RequestTimeTooSkewed",
+			Message: "The difference between the request time and the current time is too large.",
+			Status:  403,
+		},
 	},
 }
 
@@ -60,8 +77,12 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 	request := objectRequest{method: r.Method, prefix: r.URL.Query().Get("prefix"), content: content}
 	request.bucket, request.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	entry := Call{
-		Service: s3Service.Name, Action: request.action(), Source: host(r.RemoteAddr), RequestID: requestID(), Status: http.StatusOK,
-		Params: map[string]string{"bucket": request.bucket, "key": request.key},
+		Service:   s3Service.Name,
+		Action:    request.action(),
+		Source:    host(r.RemoteAddr),
+		RequestID: requestID(),
+		Status:    http.StatusOK,
+		Params:    map[string]string{"bucket": request.bucket, "key": request.key},
 	}
 	response, refused := s.object(r, request, auth, &entry)
 	w.Header().Set("x-amz-request-id", entry.RequestID)
@@ -79,7 +100,9 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 }
 
 // object authenticates and runs a request under the lock. It returns the content of an object that is read.
-func (s *Simulator) object(r *http.Request, request objectRequest, auth authorization, entry *Call) ([]byte, *wire.Error) {
+func (s *Simulator) object(
+	r *http.Request, request objectRequest, auth authorization, entry *Call,
+) ([]byte, *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entry.Time = s.now()
@@ -90,7 +113,11 @@ func (s *Simulator) object(r *http.Request, request objectRequest, auth authoriz
 	entry.Principal, entry.Instance = who.ARN, who.Instance
 	if entry.Action == "" {
 		s.log.Warn("a request to S3 that is not simulated", "method", request.method, "path", r.URL.Path)
-		return nil, &wire.Error{Code: "NotImplemented", Message: "A header you provided implies functionality that is not implemented.", Status: http.StatusNotImplemented}
+		return nil, &wire.Error{
+			Code:    "NotImplemented",
+			Message: "A header you provided implies functionality that is not implemented.",
+			Status:  http.StatusNotImplemented,
+		}
 	}
 	c := &api.Call{World: s.world, Service: s3Service, Action: entry.Action, Principal: who, Now: s.now()}
 	response, err := s.runObject(c, request)
@@ -106,23 +133,37 @@ func (s *Simulator) runObject(c *api.Call, r objectRequest) ([]byte, error) {
 	if r.key != "" {
 		resource += "/" + r.key
 	}
-	if err := c.Allow(api.Target{ARN: strings.Join([]string{"arn", c.Partition, "s3", "", "", resource}, ":")}); err != nil {
+	if err := c.Allow(
+		api.Target{ARN: strings.Join([]string{"arn", c.Partition, "s3", "", "", resource}, ":")},
+	); err != nil {
 		return nil, err
 	}
 	path := r.bucket + "/" + r.key
 	switch {
 	case c.Action == "CreateBucket" && slices.Contains(c.Buckets, r.bucket):
-		return nil, &wire.Error{Code: "BucketAlreadyOwnedByYou", Message: "Your previous request to create the named bucket succeeded and you already own it.", Status: http.StatusConflict}
+		return nil, &wire.Error{
+			Code:    "BucketAlreadyOwnedByYou",
+			Message: "Your previous request to create the named bucket succeeded and you already own it.",
+			Status:  http.StatusConflict,
+		}
 	case c.Action == "CreateBucket":
 		c.Buckets = append(c.Buckets, r.bucket)
 	case !slices.Contains(c.Buckets, r.bucket):
-		return nil, &wire.Error{Code: "NoSuchBucket", Message: "The specified bucket does not exist", Status: http.StatusNotFound}
+		return nil, &wire.Error{
+			Code:    "NoSuchBucket",
+			Message: "The specified bucket does not exist",
+			Status:  http.StatusNotFound,
+		}
 	case c.Action == "PutObject":
 		s.objects[path] = r.content
 	case c.Action == "ListBucket":
 		return s.listObjects(path, r.prefix)
 	case s.objects[path] == nil:
-		return nil, &wire.Error{Code: "NoSuchKey", Message: "The specified key does not exist.", Status: http.StatusNotFound}
+		return nil, &wire.Error{
+			Code:    "NoSuchKey",
+			Message: "The specified key does not exist.",
+			Status:  http.StatusNotFound,
+		}
 	default:
 		return s.objects[path], nil
 	}

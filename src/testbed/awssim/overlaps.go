@@ -34,11 +34,17 @@ func (s *Simulator) recordOverlaps(mounts map[string][]netip.Addr) (changed bool
 	for i := range s.world.Volumes {
 		v := &s.world.Volumes[i]
 		users := s.world.Users(v, mounts[v.ID])
-		if len(users) < 2 || slices.ContainsFunc(s.world.Overlaps, func(o store.Overlap) bool { return o.Volume == v.ID && slices.Equal(o.Users, users) }) {
+		if len(users) < 2 ||
+			slices.ContainsFunc(
+				s.world.Overlaps,
+				func(o store.Overlap) bool { return o.Volume == v.ID && slices.Equal(o.Users, users) },
+			) {
 			continue
 		}
 		s.log.Error("a volume is used by several machines", "volume", v.ID, "users", strings.Join(users, " "))
-		s.world.Overlaps, changed = append(s.world.Overlaps, store.Overlap{Time: s.now(), Volume: v.ID, Users: users}), true
+		s.world.Overlaps, changed = append(
+			s.world.Overlaps, store.Overlap{Time: s.now(), Volume: v.ID, Users: users},
+		), true
 	}
 	return changed
 }

@@ -23,7 +23,9 @@ import (
 // withPolicy starts testWorld with the generated policy of the control VMs, after the change of its text.
 func withPolicy(t *testing.T, change func(policy string) string, prepare func(*store.World)) *bed {
 	t.Helper()
-	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true})
+	policy, err := cloudaws.NewPolicy(
+		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,19 +43,33 @@ func withPolicy(t *testing.T, change func(policy string) string, prepare func(*s
 
 func unchanged(policy string) string { return policy }
 
-// TestGeneratedPolicyStopsAttacks makes, with the credentials of a control VM, calls that change what is not the cluster's.
+// TestGeneratedPolicyStopsAttacks makes, with the credentials of a control VM, calls that change what is not the
+// cluster's.
 func TestGeneratedPolicyStopsAttacks(t *testing.T) {
 	const balancer, foreignVPC = "sg-0a0b0c0d0e0f00009", "vpc-0a0b0c0d0e0f00009"
 	b := withPolicy(t, unchanged, func(w *store.World) {
 		w.SecurityGroups[0].Tags[clusterTag] = "shared"
-		w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "k8s-elb-a", VPC: awssim.LabVPC, Tags: store.Tags{clusterTag: "owned"}})
+		w.SecurityGroups = append(
+			w.SecurityGroups,
+			store.SecurityGroup{
+				ID:   balancer,
+				Name: "k8s-elb-a",
+				VPC:  awssim.LabVPC,
+				Tags: store.Tags{clusterTag: "owned"},
+			},
+		)
 		other := w.VPCs[0]
 		other.ID = foreignVPC
 		w.VPCs = append(w.VPCs, other)
 	})
 	client := ec2.NewFromConfig(b.instanceRole(controlID))
 	ctx := t.Context()
-	tagged := []ec2types.TagSpecification{{ResourceType: ec2types.ResourceTypeSecurityGroup, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}}}}
+	tagged := []ec2types.TagSpecification{
+		{
+			ResourceType: ec2types.ResourceTypeSecurityGroup,
+			Tags:         []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+		},
+	}
 	modify := func(in ec2.ModifyInstanceAttributeInput) func() error {
 		return func() error {
 			in.InstanceId = aws.String(workerID)
@@ -63,7 +79,15 @@ func TestGeneratedPolicyStopsAttacks(t *testing.T) {
 	}
 	create := func(vpc string, tags []ec2types.TagSpecification) func() error {
 		return func() error {
-			_, err := client.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{GroupName: aws.String("x"), Description: aws.String("x"), VpcId: aws.String(vpc), TagSpecifications: tags})
+			_, err := client.CreateSecurityGroup(
+				ctx,
+				&ec2.CreateSecurityGroupInput{
+					GroupName:         aws.String("x"),
+					Description:       aws.String("x"),
+					VpcId:             aws.String(vpc),
+					TagSpecifications: tags,
+				},
+			)
 			return err
 		}
 	}
@@ -97,17 +121,23 @@ func TestGeneratedPolicyStopsAttacks(t *testing.T) {
 // TestFirstLoadBalancer: the first load balancer of an account requires permissions that later ones do not.
 func TestFirstLoadBalancer(t *testing.T) {
 	create := func(b *bed) error {
-		_, err := elb.NewFromConfig(b.instanceRole(controlID)).CreateLoadBalancer(context.Background(), &elb.CreateLoadBalancerInput{
-			LoadBalancerName: aws.String("first"), Subnets: []string{awssim.LabPublicSubnet(1)}, SecurityGroups: []string{awssim.LabSecurityGroup},
-			Listeners: []elbtypes.Listener{{Protocol: aws.String("TCP"), LoadBalancerPort: 80, InstancePort: aws.Int32(30080)}},
-			Tags:      []elbtypes.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
-		})
+		_, err := elb.NewFromConfig(b.instanceRole(controlID)).
+			CreateLoadBalancer(context.Background(), &elb.CreateLoadBalancerInput{
+				LoadBalancerName: aws.String("first"),
+				Subnets:          []string{awssim.LabPublicSubnet(1)},
+				SecurityGroups:   []string{awssim.LabSecurityGroup},
+				Listeners: []elbtypes.Listener{
+					{Protocol: aws.String("TCP"), LoadBalancerPort: 80, InstancePort: aws.Int32(30080)},
+				},
+				Tags: []elbtypes.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+			})
 		return err
 	}
 	first := func(w *store.World) { w.Settings.NoServiceLinkedRole = true }
 	for _, action := range []string{"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole"} {
 		without := func(policy string) string { return strings.ReplaceAll(policy, `"`+action+`"`, `"ec2:None"`) }
-		if err := create(withPolicy(t, without, first)); code(err) != "AccessDenied" || !strings.Contains(err.Error(), action) {
+		if err := create(withPolicy(t, without, first)); code(err) != "AccessDenied" ||
+			!strings.Contains(err.Error(), action) {
 			t.Errorf("without %s: %v", action, err)
 		}
 		if err := create(withPolicy(t, without, func(*store.World) {})); err != nil {
@@ -144,7 +174,12 @@ func TestAssumeRole(t *testing.T) {
 				action = "sts:AssumeRole"
 			}
 			allow := func(action string) []byte {
-				document, _ := json.Marshal(map[string]any{"Version": "2012-10-17", "Statement": []any{map[string]any{"Effect": "Allow", "Action": action, "Resource": "*"}}})
+				document, _ := json.Marshal(
+					map[string]any{
+						"Version":   "2012-10-17",
+						"Statement": []any{map[string]any{"Effect": "Allow", "Action": action, "Resource": "*"}},
+					},
+				)
 				return document
 			}
 			if err := world.SetPolicy("kubernetes-control", allow(action)); err != nil {
@@ -154,12 +189,15 @@ func TestAssumeRole(t *testing.T) {
 				t.Fatal(err)
 			}
 			b := start(t, world, awssim.Options{})
-			assumed := b.withKeys(stscreds.NewAssumeRoleProvider(sts.NewFromConfig(b.instanceRole(controlID)), arn+"ccm"))
+			assumed := b.withKeys(
+				stscreds.NewAssumeRoleProvider(sts.NewFromConfig(b.instanceRole(controlID)), arn+"ccm"),
+			)
 			_, err := ec2.NewFromConfig(assumed).DescribeVpcs(t.Context(), &ec2.DescribeVpcsInput{})
 			if got := code(err); got != test.want {
 				t.Errorf("%q, want %q: %v", got, test.want, err)
 			}
-			if _, err := ec2.NewFromConfig(assumed).DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{}); err == nil {
+			if _, err := ec2.NewFromConfig(assumed).
+				DescribeSubnets(t.Context(), &ec2.DescribeSubnetsInput{}); err == nil {
 				t.Error("the assumed role has a permission of another role")
 			}
 		})

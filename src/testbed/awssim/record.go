@@ -14,20 +14,21 @@ import (
 
 // Call is an entry of the record. It has no secrets.
 type Call struct {
-	Time         time.Time         `json:"time"`
-	Service      string            `json:"service"` // ec2, elb, elbv2, sts, metadata
-	Action       string            `json:"action"`  // for metadata: the method and path
-	Params       map[string]string `json:"params,omitempty"`
-	Principal    string            `json:"principal,omitempty"`   // ARN
-	Permissions  []string          `json:"permissions,omitempty"` // IAM actions that the call requires, such as ec2:CreateTags
-	Instance     string            `json:"instance,omitempty"`    // that the credentials or metadata belong to
-	Source       string            `json:"source"`                // address
-	DryRun       bool              `json:"dry_run,omitempty"`
-	Status       int               `json:"status"`
-	Code         string            `json:"code,omitempty"`  // error code
-	Fault        string            `json:"fault,omitempty"` // kind of the injected fault
-	RequestID    string            `json:"request_id"`
-	Milliseconds float64           `json:"milliseconds"`
+	Time      time.Time         `json:"time"`
+	Service   string            `json:"service"` // ec2, elb, elbv2, sts, metadata
+	Action    string            `json:"action"`  // for metadata: the method and path
+	Params    map[string]string `json:"params,omitempty"`
+	Principal string            `json:"principal,omitempty"` // ARN
+	// IAM actions that the call requires, such as ec2:CreateTags
+	Permissions  []string `json:"permissions,omitempty"`
+	Instance     string   `json:"instance,omitempty"` // that the credentials or metadata belong to
+	Source       string   `json:"source"`             // address
+	DryRun       bool     `json:"dry_run,omitempty"`
+	Status       int      `json:"status"`
+	Code         string   `json:"code,omitempty"`  // error code
+	Fault        string   `json:"fault,omitempty"` // kind of the injected fault
+	RequestID    string   `json:"request_id"`
+	Milliseconds float64  `json:"milliseconds"`
 }
 
 // recordLimit is how many calls are kept in memory; the oldest are dropped first. The file keeps all.
@@ -84,7 +85,9 @@ func (r *recorder) close() error {
 
 // remember records and logs a call.
 func (s *Simulator) remember(c Call) {
-	s.log.Debug("call", "service", c.Service, "action", c.Action, "instance", c.Instance, "status", c.Status, "code", c.Code)
+	s.log.Debug(
+		"call", "service", c.Service, "action", c.Action, "instance", c.Instance, "status", c.Status, "code", c.Code,
+	)
 	if err := s.record.add(c); err != nil {
 		s.log.Error("cannot record a call", "error", err)
 	}

@@ -82,14 +82,24 @@ func (r *ccmRun) node(name, instance, podCIDR string) {
 	node, err := nodes.Create(r.t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///us-east-1a/" + instance, PodCIDR: podCIDR, PodCIDRs: []string{podCIDR},
-			Taints: []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}},
+			ProviderID: "aws:///us-east-1a/" + instance,
+			PodCIDR:    podCIDR,
+			PodCIDRs:   []string{podCIDR},
+			Taints: []corev1.Taint{
+				{
+					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+					Value:  "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
+			},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	}
 	if _, err := nodes.UpdateStatus(r.t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		r.t.Fatal(err)
 	}
@@ -99,19 +109,30 @@ func (r *ccmRun) node(name, instance, podCIDR string) {
 func (r *ccmRun) service(name string, change func(*corev1.Service)) {
 	r.t.Helper()
 	services := r.client.CoreV1().Services("default")
-	eventually.Succeeds(r.t, time.Minute, "change of service "+name, func() error { // the cloud controller changes it too
-		s, err := services.Get(r.t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			s = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Name: "a", Port: 80}}}}
+	eventually.Succeeds(
+		r.t,
+		time.Minute,
+		"change of service "+name,
+		func() error { // the cloud controller changes it too
+			s, err := services.Get(r.t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				s = &corev1.Service{
+					ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{}},
+					Spec: corev1.ServiceSpec{
+						Type:     corev1.ServiceTypeLoadBalancer,
+						Selector: map[string]string{"app": "web"},
+						Ports:    []corev1.ServicePort{{Name: "a", Port: 80}},
+					},
+				}
+				change(s)
+				_, err = services.Create(r.t.Context(), s, metav1.CreateOptions{})
+				return err
+			}
 			change(s)
-			_, err = services.Create(r.t.Context(), s, metav1.CreateOptions{})
+			_, err = services.Update(r.t.Context(), s, metav1.UpdateOptions{})
 			return err
-		}
-		change(s)
-		_, err = services.Update(r.t.Context(), s, metav1.UpdateOptions{})
-		return err
-	})
+		},
+	)
 }
 
 func ports(numbers ...int32) (list []corev1.ServicePort) {
@@ -121,8 +142,9 @@ func ports(numbers ...int32) (list []corev1.ServicePort) {
 	return list
 }
 
-// TestRecordedCloudController has the real cloud controller manager make every kind of change that a Service or a Node can cause, under
-// the generated policy with cloud routes, and compares the permissions that its calls require with the record.
+// TestRecordedCloudController has the real cloud controller manager make every kind of change that a Service or a Node
+// can cause, under the generated policy with cloud routes, and compares the permissions that its calls require with the
+// record.
 func TestRecordedCloudController(t *testing.T) {
 	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	if ccm == "" {
@@ -134,8 +156,12 @@ func TestRecordedCloudController(t *testing.T) {
 	second.ID, second.Address = workerID, world.Instances[0].Address.Next().Next()
 	world.Instances = append(world.Instances, second)
 	world.RouteTables[0].Tags[clusterTag] = "shared"
-	world.SecurityGroups = append(world.SecurityGroups, store.SecurityGroup{ID: "sg-0a0b0c0d0e0f00009", Name: "extra", VPC: awssim.LabVPC})
-	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true})
+	world.SecurityGroups = append(
+		world.SecurityGroups, store.SecurityGroup{ID: "sg-0a0b0c0d0e0f00009", Name: "extra", VPC: awssim.LabVPC},
+	)
+	policy, err := cloudaws.NewPolicy(
+		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, CloudRoutes: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,8 +177,11 @@ func TestRecordedCloudController(t *testing.T) {
 	if err := os.WriteFile(conf, []byte("[Global]\nNLBSecurityGroupMode = Managed\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	logged(t, startCCM(t, ccm, r.b, api.Kubeconfig("ccm", "system:masters"),
-		"--configure-cloud-routes=true", "--allocate-node-cidrs=true", "--cluster-cidr=10.200.0.0/16", "--route-reconciliation-period=2s", "--cloud-config="+conf))
+	logged(t, startCCM(
+		t, ccm, r.b, api.Kubeconfig("ccm", "system:masters"), "--configure-cloud-routes=true",
+		"--allocate-node-cidrs=true", "--cluster-cidr=10.200.0.0/16", "--route-reconciliation-period=2s",
+		"--cloud-config="+conf,
+	))
 	const elbPrefix = "elasticloadbalancing:"
 	elb := func(actions ...string) {
 		t.Helper()
@@ -163,16 +192,25 @@ func TestRecordedCloudController(t *testing.T) {
 	}
 
 	r.node("node-a", controlID, "10.200.0.0/24")
-	r.until("ec2:DescribeInstances", "ec2:DescribeAvailabilityZones", "ec2:CreateRoute", "ec2:ModifyInstanceAttribute", "ec2:DescribeInstanceTopology")
+	r.until(
+		"ec2:DescribeInstances", "ec2:DescribeAvailabilityZones", "ec2:CreateRoute", "ec2:ModifyInstanceAttribute",
+		"ec2:DescribeInstanceTopology",
+	)
 
 	r.service("classic", func(s *corev1.Service) {
 		s.Annotations[lbAnnotation+"proxy-protocol"] = "*"
 		s.Annotations[lbAnnotation+"additional-resource-tags"] = "team=a"
 	})
-	elb("CreateLoadBalancer", "AddTags", "ConfigureHealthCheck", "RegisterInstancesWithLoadBalancer", "CreateLoadBalancerPolicy", "SetLoadBalancerPoliciesForBackendServer")
+	elb(
+		"CreateLoadBalancer", "AddTags", "ConfigureHealthCheck", "RegisterInstancesWithLoadBalancer",
+		"CreateLoadBalancerPolicy", "SetLoadBalancerPoliciesForBackendServer",
+	)
 	r.service("classic", func(s *corev1.Service) { s.Spec.Ports = ports(81) })
 	elb("CreateLoadBalancerListeners", "DeleteLoadBalancerListeners")
-	r.service("classic", func(s *corev1.Service) { s.Annotations[lbAnnotation+"extra-security-groups"] = "sg-0a0b0c0d0e0f00009" })
+	r.service(
+		"classic",
+		func(s *corev1.Service) { s.Annotations[lbAnnotation+"extra-security-groups"] = "sg-0a0b0c0d0e0f00009" },
+	)
 	elb("ApplySecurityGroupsToLoadBalancer")
 	r.service("classic", func(s *corev1.Service) { s.Annotations[lbAnnotation+"connection-draining-enabled"] = "true" })
 	elb("ModifyLoadBalancerAttributes")
@@ -180,7 +218,16 @@ func TestRecordedCloudController(t *testing.T) {
 	r.until("ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
 	if err := r.b.sim.Update(func(w *store.World) error { // another subnet in the zone is preferred now
 		w.Subnets[1].Tags = store.Tags{"kubernetes.io/cluster/other": "shared"}
-		w.Subnets = append(w.Subnets, store.Subnet{ID: "subnet-0a0b0c0d0e0f00019", VPC: awssim.LabVPC, AvailabilityZone: "us-east-1a", CIDR: nextPrefix(w.Subnets[5].CIDR), Tags: store.Tags{clusterTag: "shared", "kubernetes.io/role/elb": "1"}})
+		w.Subnets = append(
+			w.Subnets,
+			store.Subnet{
+				ID:               "subnet-0a0b0c0d0e0f00019",
+				VPC:              awssim.LabVPC,
+				AvailabilityZone: "us-east-1a",
+				CIDR:             nextPrefix(w.Subnets[5].CIDR),
+				Tags:             store.Tags{clusterTag: "shared", "kubernetes.io/role/elb": "1"},
+			},
+		)
 		w.RouteTables[1].Subnets = append(w.RouteTables[1].Subnets, "subnet-0a0b0c0d0e0f00019")
 		return nil
 	}); err != nil {
@@ -189,7 +236,9 @@ func TestRecordedCloudController(t *testing.T) {
 	r.service("classic", func(s *corev1.Service) { s.Spec.Ports = ports(82) })
 	elb("AttachLoadBalancerToSubnets", "DetachLoadBalancerFromSubnets")
 
-	r.service("nlb", func(s *corev1.Service) { s.Annotations[lbAnnotation+"type"] = "nlb"; s.Spec.Ports = ports(80, 90) })
+	r.service(
+		"nlb", func(s *corev1.Service) { s.Annotations[lbAnnotation+"type"] = "nlb"; s.Spec.Ports = ports(80, 90) },
+	)
 	elb("CreateTargetGroup", "RegisterTargets", "CreateListener")
 	r.service("nlb", func(s *corev1.Service) {
 		s.Spec.Ports = ports(80, 91)
@@ -199,20 +248,25 @@ func TestRecordedCloudController(t *testing.T) {
 
 	r.node("node-b", workerID, "10.200.1.0/24")
 	elb("RegisterTargets")
-	eventually.Succeeds(t, time.Minute, "both nodes behind both load balancers", func() error { // otherwise there is nothing to deregister
-		w := r.b.sim.World()
-		for _, balancer := range w.ClassicLoadBalancers {
-			if len(balancer.Instances) != 2 {
-				return fmt.Errorf("%s has the instances %v", balancer.Name, balancer.Instances)
+	eventually.Succeeds(
+		t,
+		time.Minute,
+		"both nodes behind both load balancers",
+		func() error { // otherwise there is nothing to deregister
+			w := r.b.sim.World()
+			for _, balancer := range w.ClassicLoadBalancers {
+				if len(balancer.Instances) != 2 {
+					return fmt.Errorf("%s has the instances %v", balancer.Name, balancer.Instances)
+				}
 			}
-		}
-		for _, group := range w.TargetGroups {
-			if len(group.Targets) != 2 {
-				return fmt.Errorf("%s has %d targets", group.Name, len(group.Targets))
+			for _, group := range w.TargetGroups {
+				if len(group.Targets) != 2 {
+					return fmt.Errorf("%s has %d targets", group.Name, len(group.Targets))
+				}
 			}
-		}
-		return nil
-	})
+			return nil
+		},
+	)
 	if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node-b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +304,10 @@ func compareRecord(t *testing.T, program string, seen map[string]bool) {
 		return
 	}
 	if want := recorded[program]; !slices.Equal(got, want) {
-		t.Errorf(program+" called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./awssim", got, want)
+		t.Errorf(
+			program+" called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./awssim",
+			got, want,
+		)
 	}
 }
 

@@ -31,8 +31,8 @@ func (s *Simulator) RegistryHosts() []string {
 	return s.world.RegistryHosts()
 }
 
-// RegistryHandler serves the account's private registry, Amazon Elastic Container Registry: a registry of its own library behind
-// tokens, repositories and IAM permissions. As on AWS, it redirects downloads of layers to another host.
+// RegistryHandler serves the account's private registry, Amazon Elastic Container Registry: a registry of its own
+// library behind tokens, repositories and IAM permissions. As on AWS, it redirects downloads of layers to another host.
 func (s *Simulator) RegistryHandler() http.Handler {
 	blobs := registry.NewInMemoryBlobHandler()
 	images := registry.New(registry.WithBlobHandler(blobs), registry.Logger(log.New(io.Discard, "", 0)))
@@ -44,7 +44,10 @@ func (s *Simulator) RegistryHandler() http.Handler {
 		case hosts[1]:
 			s.serveLayer(w, r, blobs)
 		default:
-			http.Error(w, fmt.Sprintf("host %q is not simulated; %s are", r.Host, strings.Join(hosts, " and ")), http.StatusNotFound)
+			http.Error(
+				w, fmt.Sprintf("host %q is not simulated; %s are", r.Host, strings.Join(hosts, " and ")),
+				http.StatusNotFound,
+			)
 		}
 	})
 }
@@ -77,8 +80,8 @@ type registryRequest struct {
 	layer      string // digest of the layer to download
 }
 
-// parseRegistryRequest finds the permission that a request requires (Amazon ECR user guide, "IAM permissions for pushing an image"; the
-// managed policy AmazonEC2ContainerRegistryPullOnly has those for pulling).
+// parseRegistryRequest finds the permission that a request requires (Amazon ECR user guide, "IAM permissions for
+// pushing an image"; the managed policy AmazonEC2ContainerRegistryPullOnly has those for pulling).
 func parseRegistryRequest(r *http.Request) registryRequest {
 	path := strings.TrimPrefix(r.URL.Path, "/v2/")
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -104,32 +107,60 @@ func parseRegistryRequest(r *http.Request) registryRequest {
 	return registryRequest{action: "CompleteLayerUpload", repository: name}
 }
 
-// admit checks the token and the permissions of its owner, and records the request. It returns the URL to download a layer from.
-func (s *Simulator) admit(request registryRequest, user, password, source string) (redirect string, refused *wire.Error) {
+// admit checks the token and the permissions of its owner, and records the request. It returns the URL to download a
+// layer from.
+func (s *Simulator) admit(
+	request registryRequest, user, password, source string,
+) (redirect string, refused *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
 	claims, ok := s.world.Unseal(password, "registry")
 	switch {
 	case user != ecr.RegistryUser || !ok:
-		return "", &wire.Error{Code: "DENIED", Message: "Your Authorization Token is invalid.", Status: http.StatusForbidden}
+		return "", &wire.Error{
+			Code:    "DENIED",
+			Message: "Your Authorization Token is invalid.",
+			Status:  http.StatusForbidden,
+		}
 	case now.Unix() >= claims.Expires:
-		return "", &wire.Error{Code: "DENIED", Message: "Your authorization token has expired. Reauthenticate and try again.", Status: http.StatusForbidden}
+		return "", &wire.Error{
+			Code:    "DENIED",
+			Message: "Your authorization token has expired. Reauthenticate and try again.",
+			Status:  http.StatusForbidden,
+		}
 	case request.action == "":
 		return "", nil
 	}
-	c := &api.Call{World: s.world, Service: serviceFor("ecr", ""), Action: request.action, Principal: sealedPrincipal(s.world, claims), Now: now}
+	c := &api.Call{
+		World:     s.world,
+		Service:   serviceFor("ecr", ""),
+		Action:    request.action,
+		Principal: sealedPrincipal(s.world, claims),
+		Now:       now,
+	}
 	entry := Call{
-		Time: now, Service: c.Service.Name, Action: request.action, Params: map[string]string{"repositoryName": request.repository},
-		Principal: c.Principal.ARN, Instance: c.Principal.Instance, Source: source, RequestID: requestID(), Status: http.StatusOK,
+		Time:      now,
+		Service:   c.Service.Name,
+		Action:    request.action,
+		Params:    map[string]string{"repositoryName": request.repository},
+		Principal: c.Principal.ARN,
+		Instance:  c.Principal.Instance,
+		Source:    source,
+		RequestID: requestID(),
+		Status:    http.StatusOK,
 	}
 	refused = s.asAPIError(c.Service, useRepository(c, request.repository))
 	entry.Permissions = c.Required
 	if refused != nil {
 		entry.Status, entry.Code = refused.HTTPStatus(), refused.Code
 	} else if request.layer != "" {
-		token := s.world.Seal(store.Sealed{Purpose: "layer", Session: request.layer, Expires: now.Add(layerURLLifetime).Unix()})
-		redirect = "https://" + s.world.LayersHost() + "/" + url.PathEscape(request.layer) + "?X-Amz-Signature=" + url.QueryEscape(token)
+		token := s.world.Seal(
+			store.Sealed{Purpose: "layer", Session: request.layer, Expires: now.Add(layerURLLifetime).Unix()},
+		)
+		redirect = "https://" + s.world.LayersHost() + "/" + url.PathEscape(
+			request.layer,
+		) + "?X-Amz-Signature=" + url.QueryEscape(token)
 	}
 	s.remember(entry)
 	return redirect, refused
@@ -142,7 +173,9 @@ func useRepository(c *api.Call, name string) error {
 		return &wire.Error{Code: "DENIED", Message: refused.Message, Status: http.StatusForbidden}
 	}
 	if store.Find(c.Repositories, name) == nil {
-		message := fmt.Sprintf("The repository with name '%s' does not exist in the registry with id '%s'", name, c.Account)
+		message := fmt.Sprintf(
+			"The repository with name '%s' does not exist in the registry with id '%s'", name, c.Account,
+		)
 		return &wire.Error{Code: "NAME_UNKNOWN", Message: message, Status: http.StatusNotFound}
 	}
 	return nil
@@ -156,7 +189,9 @@ func refuse(w http.ResponseWriter, e *wire.Error) {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	_ = json.NewEncoder(w).Encode(map[string][]entry{"errors": {{e.Code, e.Message}}}) // fails if the client has closed the connection
+	_ = json.NewEncoder(w).
+		Encode(map[string][]entry{"errors": {{e.Code, e.Message}}})
+	// fails if the client has closed the connection
 }
 
 // serveLayer is the download from a URL that the registry returned. Its signature is the permission.

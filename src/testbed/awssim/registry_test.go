@@ -50,12 +50,18 @@ func startRegistry(t *testing.T, world *store.World) *registryBed {
 	server := httptest.NewTLSServer(r.sim.RegistryHandler())
 	t.Cleanup(server.Close)
 	r.transport = &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // the names are not those of the test's certificate
+		TLSClientConfig: &tls.Config{
+			InsecureSkipVerify: true,
+		}, //nolint:gosec // the names are not those of the test's certificate
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", server.Listener.Addr().String())
 		},
 	}
-	if status, answer := r.ecr(r.operator(), "CreateRepository", `{"repositoryName": "team/web"}`); status != http.StatusOK {
+	if status, answer := r.ecr(
+		r.operator(),
+		"CreateRepository",
+		`{"repositoryName": "team/web"}`,
+	); status != http.StatusOK {
 		t.Fatalf("CreateRepository: %d %s", status, answer)
 	}
 	var err error
@@ -85,7 +91,8 @@ func (r *registryBed) ecr(c aws.Config, action, body string) (status int, answer
 		r.t.Fatal(err)
 	}
 	digest := sha256.Sum256([]byte(body))
-	if err := v4.NewSigner().SignHTTP(r.t.Context(), keys, request, hex.EncodeToString(digest[:]), "ecr", c.Region, r.clock.now()); err != nil {
+	if err := v4.NewSigner().
+		SignHTTP(r.t.Context(), keys, request, hex.EncodeToString(digest[:]), "ecr", c.Region, r.clock.now()); err != nil {
 		r.t.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(request)
@@ -107,7 +114,8 @@ func (r *registryBed) token(c aws.Config) authn.Basic {
 	var document struct {
 		AuthorizationData []struct{ AuthorizationToken string }
 	}
-	if err := json.Unmarshal([]byte(answer), &document); err != nil || status != http.StatusOK || len(document.AuthorizationData) != 1 {
+	if err := json.Unmarshal([]byte(answer), &document); err != nil || status != http.StatusOK ||
+		len(document.AuthorizationData) != 1 {
 		r.t.Fatalf("GetAuthorizationToken: %d %s (%v)", status, answer, err)
 	}
 	pair, err := base64.StdEncoding.DecodeString(document.AuthorizationData[0].AuthorizationToken)
@@ -155,7 +163,9 @@ func (r *registryBed) pull(options ...remote.Option) error {
 func workerWorld(t *testing.T) *store.World {
 	t.Helper()
 	world := testWorld(t)
-	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Worker, Cluster: cluster, VPC: awssim.LabVPC})
+	policy, err := cloudaws.NewPolicy(
+		cloudaws.PolicyOptions{Role: preflight.Worker, Cluster: cluster, VPC: awssim.LabVPC},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +193,12 @@ func TestRegistryNeedsATokenAndPermissions(t *testing.T) {
 		err  error
 		want string
 	}{
-		"without a token":          {r.pull(), "401 Unauthorized"},
-		"another user":             {r.pull(r.as(authn.Basic{Username: "me", Password: worker.Password})...), "Your Authorization Token is invalid"},
-		"forged token":             {r.pull(r.as(authn.Basic{Username: "AWS", Password: "x" + worker.Password})...), "Your Authorization Token is invalid"},
-		"worker pushes":            {remote.Write(r.image, another, r.as(worker)...), "403 Forbidden"},
-		"repository of nobody":     {push(t, r, "team/other:1"), "The repository with name 'team/other' does not exist"},
+		"without a token": {r.pull(), "401 Unauthorized"},
+		"another user":    {r.pull(r.as(authn.Basic{Username: "me", Password: worker.Password})...), "Your Authorization Token is invalid"},
+		"forged token":    {r.pull(r.as(authn.Basic{Username: "AWS", Password: "x" + worker.Password})...), "Your Authorization Token is invalid"},
+		"worker pushes":   {remote.Write(r.image, another, r.as(worker)...), "403 Forbidden"},
+		"repository of nobody": {push(t, r, "team/other:1"), "The repository with name 'team/other' does not " +
+			"exist"},
 		"token as session of role": {r.sessionToken(worker), "UnrecognizedClientException"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
@@ -196,14 +207,28 @@ func TestRegistryNeedsATokenAndPermissions(t *testing.T) {
 	}
 	// Permissions are those of the time of the request, not of the token.
 	if err := r.sim.Update(func(w *store.World) error {
-		return w.SetPolicy("kubernetes-worker", []byte(`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ecr:BatchGetImage", "Resource": "*"}]}`))
+		return w.SetPolicy(
+			"kubernetes-worker",
+			[]byte(
+				`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ecr:BatchGetImage", "Resource": "*"}]}`,
+			),
+		)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.pull(r.as(worker)...); err == nil || !strings.Contains(err.Error(), "not authorized to perform: ecr:GetDownloadUrlForLayer on resource: arn:aws:ecr:us-east-1:123456789012:repository/team/web") {
+	if err := r.pull(
+		r.as(worker)...); err == nil ||
+		!strings.Contains(
+			err.Error(),
+			"not authorized to perform: ecr:GetDownloadUrlForLayer on resource: "+
+				"arn:aws:ecr:us-east-1:123456789012:repository/team/web",
+		) {
 		t.Errorf("without permission for layers: %v", err)
 	}
-	if status, answer := r.ecr(r.instanceRole(workerID), "GetAuthorizationToken", ""); status != http.StatusBadRequest || !strings.Contains(answer, `"__type":"AccessDeniedException"`) {
+	if status, answer := r.ecr(
+		r.instanceRole(workerID), "GetAuthorizationToken", "",
+	); status != http.StatusBadRequest ||
+		!strings.Contains(answer, `"__type":"AccessDeniedException"`) {
 		t.Errorf("token without permission: %d %s", status, answer)
 	}
 }
@@ -238,7 +263,9 @@ func TestRegistryTokenExpires(t *testing.T) {
 		t.Errorf("before its end: %v", err)
 	}
 	r.clock.advance(time.Minute)
-	if err := r.pull(r.as(login)...); err == nil || !strings.Contains(err.Error(), "Your authorization token has expired") {
+	if err := r.pull(
+		r.as(login)...); err == nil ||
+		!strings.Contains(err.Error(), "Your authorization token has expired") {
 		t.Errorf("after its end: %v", err)
 	}
 	if err := r.pull(r.as(r.token(r.instanceRole(workerID)))...); err != nil {
@@ -278,7 +305,8 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 	}
 	login := r.token(r.instanceRole(workerID))
 	status, location, _ := get("https://"+r.image.Context().RegistryStr()+"/v2/team/web/blobs/"+digest.String(), &login)
-	if status != http.StatusTemporaryRedirect || !strings.HasPrefix(location, "https://prod-us-east-1-starport-layer-bucket.s3.us-east-1.amazonaws.com/") {
+	if status != http.StatusTemporaryRedirect ||
+		!strings.HasPrefix(location, "https://prod-us-east-1-starport-layer-bucket.s3.us-east-1.amazonaws.com/") {
 		t.Fatalf("%d to %q, want a redirect to S3", status, location)
 	}
 	_, _, got := get(location, nil)
@@ -289,13 +317,15 @@ func TestLayersAreOnAnotherHost(t *testing.T) {
 	if want, _ := io.ReadAll(content); !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes that differ from the layer's %d", len(got), len(want))
 	}
-	if status, _, _ := get(strings.Replace(location, "X-Amz-Signature=", "X-Amz-Signature=x", 1), nil); status != http.StatusForbidden {
+	if status, _, _ := get(
+		strings.Replace(location, "X-Amz-Signature=", "X-Amz-Signature=x", 1), nil,
+	); status != http.StatusForbidden {
 		t.Errorf("with another signature: %d", status)
 	}
 }
 
-// TestRecordedCredentialProvider pulls an image with a token that kubelet's real credential provider got for a worker, and compares the
-// permissions that this requires with the record.
+// TestRecordedCredentialProvider pulls an image with a token that kubelet's real credential provider got for a worker,
+// and compares the permissions that this requires with the record.
 func TestRecordedCredentialProvider(t *testing.T) {
 	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	if ccm == "" {
@@ -309,9 +339,15 @@ func TestRecordedCredentialProvider(t *testing.T) {
 	}
 	provider := exec.CommandContext(t.Context(), filepath.Join(filepath.Dir(ccm), "ecr-credential-provider"))
 	provider.Env = []string{
-		"AWS_ENDPOINT_URL=" + r.api, "AWS_ACCESS_KEY_ID=" + keys.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + keys.SecretAccessKey, "AWS_SESSION_TOKEN=" + keys.SessionToken,
+		"AWS_ENDPOINT_URL=" + r.api, "AWS_ACCESS_KEY_ID=" + keys.AccessKeyID,
+		"AWS_SECRET_ACCESS_KEY=" + keys.SecretAccessKey, "AWS_SESSION_TOKEN=" + keys.SessionToken,
 	}
-	provider.Stdin = strings.NewReader(fmt.Sprintf(`{"kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "image": %q}`, r.image.String()))
+	provider.Stdin = strings.NewReader(
+		fmt.Sprintf(
+			`{"kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1", "image": %q}`,
+			r.image.String(),
+		),
+	)
 	provider.Stderr = t.Output()
 	out, err := provider.Output()
 	if err != nil {

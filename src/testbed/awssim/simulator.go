@@ -22,7 +22,8 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in memory.
+// Options connect a Simulator to its environment. The zero value uses loopback addresses and keeps everything in
+// memory.
 type Options struct {
 	StateFile  string           // JSON, replaced atomically on each change; "" keeps the state in memory only
 	RecordFile string           // JSON lines, appended; "" keeps the record in memory only
@@ -58,8 +59,8 @@ type Simulator struct {
 	objects map[string][]byte
 }
 
-// New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The caller must
-// call Close.
+// New starts a simulation of the world. If the state file exists, the simulation resumes from it and ignores world. The
+// caller must call Close.
 func New(world *store.World, o Options) (*Simulator, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -94,7 +95,15 @@ func New(world *store.World, o Options) (*Simulator, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Simulator{options: o, log: o.Log, engine: forward.New(o.Plumbing, o.Log), record: record, world: world, closing: make(chan struct{}), objects: map[string][]byte{}}
+	s := &Simulator{
+		options: o,
+		log:     o.Log,
+		engine:  forward.New(o.Plumbing, o.Log),
+		record:  record,
+		world:   world,
+		closing: make(chan struct{}),
+		objects: map[string][]byte{},
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.commit(); err != nil {
@@ -134,8 +143,8 @@ func (s *Simulator) World() *store.World {
 	return w
 }
 
-// Update changes the world outside of the APIs, atomically: if change fails or makes the world inconsistent, the world stays as it
-// was.
+// Update changes the world outside of the APIs, atomically: if change fails or makes the world inconsistent, the world
+// stays as it was.
 func (s *Simulator) Update(change func(*store.World) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,8 +168,8 @@ func (s *Simulator) now() time.Time {
 	return s.options.Now().Add(time.Duration(s.world.Settings.ClockOffset)).UTC()
 }
 
-// commit applies a change: it writes the state file and adapts load balancers and routes. The caller must hold the lock. A load balancer
-// that cannot listen is only logged, as AWS would keep repairing it in the background.
+// commit applies a change: it writes the state file and adapts load balancers and routes. The caller must hold the
+// lock. A load balancer that cannot listen is only logged, as AWS would keep repairing it in the background.
 func (s *Simulator) commit() error {
 	s.forgetTerminated()
 	if err := s.engine.Apply(forwarding(s.world)); err != nil {

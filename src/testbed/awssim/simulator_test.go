@@ -66,7 +66,8 @@ func TestMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if identity.InstanceID != workerID || identity.Region != "us-east-1" || identity.PrivateIP != worker.Address.String() {
+	if identity.InstanceID != workerID || identity.Region != "us-east-1" ||
+		identity.PrivateIP != worker.Address.String() {
 		t.Errorf("identity document: %+v", identity.InstanceIdentityDocument)
 	}
 	info, err := client.GetIAMInfo(t.Context(), nil)
@@ -258,7 +259,9 @@ func TestAuthentication(t *testing.T) {
 			wantCode(t, "STS", err, tc.id)
 		})
 	}
-	resp, err := http.Post(b.api, "application/x-www-form-urlencoded", strings.NewReader("Action=DescribeVpcs&Version=2016-11-15"))
+	resp, err := http.Post(
+		b.api, "application/x-www-form-urlencoded", strings.NewReader("Action=DescribeVpcs&Version=2016-11-15"),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +286,28 @@ func TestPolicies(t *testing.T) {
 	}
 	update(t, b, func(w *store.World) {
 		w.Roles[1].Policies = map[string]iam.Policy{"scoped": doc}
-		w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: "sg-00000000000000001", Name: "other", VPC: awssim.LabVPC})
+		w.SecurityGroups = append(
+			w.SecurityGroups, store.SecurityGroup{ID: "sg-00000000000000001", Name: "other", VPC: awssim.LabVPC},
+		)
 	})
 	c := newClients(b.instanceRole(workerID))
 	ctx := t.Context()
 	create := func(name, cluster string, dryRun bool) error {
-		_, err := c.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{GroupName: &name, Description: &name, VpcId: aws.String(awssim.LabVPC), DryRun: &dryRun,
-			TagSpecifications: []ec2types.TagSpecification{{ResourceType: "security-group", Tags: ec2Tags(map[string]string{"kubernetes.io/cluster/" + cluster: "owned"})}}})
+		_, err := c.ec2.CreateSecurityGroup(
+			ctx,
+			&ec2.CreateSecurityGroupInput{
+				GroupName:   &name,
+				Description: &name,
+				VpcId:       aws.String(awssim.LabVPC),
+				DryRun:      &dryRun,
+				TagSpecifications: []ec2types.TagSpecification{
+					{
+						ResourceType: "security-group",
+						Tags:         ec2Tags(map[string]string{"kubernetes.io/cluster/" + cluster: "owned"}),
+					},
+				},
+			},
+		)
 		return err
 	}
 	remove := func(id string) error {
@@ -300,7 +318,10 @@ func TestPolicies(t *testing.T) {
 	_, dryVPCs := c.ec2.DescribeVpcs(ctx, &ec2.DescribeVpcsInput{DryRun: aws.Bool(true)})
 	_, subnets := c.ec2.DescribeSubnets(ctx, &ec2.DescribeSubnetsInput{})
 	_, balancers := c.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{})
-	_, tags := c.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{awssim.LabSecurityGroup}, Tags: ec2Tags(map[string]string{"a": "b"})})
+	_, tags := c.ec2.CreateTags(
+		ctx,
+		&ec2.CreateTagsInput{Resources: []string{awssim.LabSecurityGroup}, Tags: ec2Tags(map[string]string{"a": "b"})},
+	)
 	_, who := c.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	for _, tc := range []struct {
 		what string
@@ -324,7 +345,11 @@ func TestPolicies(t *testing.T) {
 	if !strings.Contains(fmt.Sprint(vpcs), "is not authorized to perform: ec2:DescribeVpcs with an explicit deny") {
 		t.Errorf("wording: %v", vpcs)
 	}
-	if !strings.Contains(fmt.Sprint(balancers), "assumed-role/kubernetes-worker/"+workerID+" is not authorized to perform: elasticloadbalancing:DescribeLoadBalancers because no identity-based policy allows") {
+	if !strings.Contains(
+		fmt.Sprint(balancers),
+		"assumed-role/kubernetes-worker/"+workerID+" is not authorized to perform: "+
+			"elasticloadbalancing:DescribeLoadBalancers because no identity-based policy allows",
+	) {
 		t.Errorf("wording: %v", balancers)
 	}
 }
@@ -332,7 +357,10 @@ func TestPolicies(t *testing.T) {
 func TestThrottling(t *testing.T) {
 	clk := &clock{stopped: time.Now()} // buckets are not refilled between the calls
 	world := testWorld(t)
-	world.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:Describe*", Burst: 3, Rate: 1}, {Action: "elb:*", Burst: 1, Rate: 1}}
+	world.Settings.Throttle = []store.ThrottleRule{
+		{Action: "ec2:Describe*", Burst: 3, Rate: 1},
+		{Action: "elb:*", Burst: 1, Rate: 1},
+	}
 	b := start(t, world, awssim.Options{Now: clk.now})
 	c := newClients(b.operator())
 	vpcs := func() error {
@@ -391,7 +419,9 @@ func TestFaultsAndLatency(t *testing.T) {
 			t.Errorf("after %s: %v", tc.fault.Kind, err)
 		}
 	}
-	if err := b.sim.InjectFault(awssim.Fault{Action: "metadata:/latest/meta-data/instance-id", Kind: awssim.FaultBody, Body: "garbage"}); err != nil {
+	if err := b.sim.InjectFault(
+		awssim.Fault{Action: "metadata:/latest/meta-data/instance-id", Kind: awssim.FaultBody, Body: "garbage"},
+	); err != nil {
 		t.Fatal(err)
 	}
 	out, err := b.imds(workerID).GetMetadata(t.Context(), &imds.GetMetadataInput{Path: "instance-id"})
@@ -405,7 +435,9 @@ func TestFaultsAndLatency(t *testing.T) {
 		t.Error("an unknown kind of fault is accepted")
 	}
 	update(t, b, func(w *store.World) {
-		w.Settings.Latency = []store.LatencyRule{{Action: "ec2:DescribeVpcs", Delay: store.Duration(150 * time.Millisecond)}}
+		w.Settings.Latency = []store.LatencyRule{
+			{Action: "ec2:DescribeVpcs", Delay: store.Duration(150 * time.Millisecond)},
+		}
 	})
 	start := time.Now()
 	if _, err := vpcs(); err != nil || time.Since(start) < 150*time.Millisecond {
@@ -448,7 +480,9 @@ func TestUnknownActionsAndParameters(t *testing.T) {
 	wantCode(t, "EC2", err, "InvalidAction")
 	_, err = c.elb.DescribeAccountLimits(t.Context(), &elb.DescribeAccountLimitsInput{})
 	wantCode(t, "ELB", err, "InvalidAction")
-	_, err = c.ec2.RunInstances(t.Context(), &ec2.RunInstancesInput{MinCount: aws.Int32(1), MaxCount: aws.Int32(1), RamdiskId: aws.String("x")})
+	_, err = c.ec2.RunInstances(
+		t.Context(), &ec2.RunInstancesInput{MinCount: aws.Int32(1), MaxCount: aws.Int32(1), RamdiskId: aws.String("x")},
+	)
 	wantCode(t, "parameter", err, "UnknownParameter")
 }
 
@@ -463,17 +497,42 @@ func TestForwarding(t *testing.T) {
 	stopControl := backend(t, control.Address, port, control.ID)
 	backend(t, worker.Address, port, worker.ID)
 
-	out, err := c.elb.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{LoadBalancerName: aws.String("web"), Subnets: []string{awssim.LabPublicSubnet(1)},
-		Listeners: []elbtypes.Listener{{Protocol: aws.String("TCP"), LoadBalancerPort: 8080, InstancePort: aws.Int32(port)}}})
+	out, err := c.elb.CreateLoadBalancer(
+		ctx,
+		&elb.CreateLoadBalancerInput{
+			LoadBalancerName: aws.String("web"),
+			Subnets:          []string{awssim.LabPublicSubnet(1)},
+			Listeners: []elbtypes.Listener{
+				{Protocol: aws.String("TCP"), LoadBalancerPort: 8080, InstancePort: aws.Int32(port)},
+			},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.elb.ConfigureHealthCheck(ctx, &elb.ConfigureHealthCheckInput{LoadBalancerName: aws.String("web"), HealthCheck: &elbtypes.HealthCheck{
-		Target: aws.String("HTTP:" + strconv.Itoa(port) + "/"), Interval: aws.Int32(5), Timeout: aws.Int32(2), HealthyThreshold: aws.Int32(2), UnhealthyThreshold: aws.Int32(2)}}); err != nil {
+	if _, err := c.elb.ConfigureHealthCheck(
+		ctx,
+		&elb.ConfigureHealthCheckInput{LoadBalancerName: aws.String("web"), HealthCheck: &elbtypes.HealthCheck{
+			Target:             aws.String("HTTP:" + strconv.Itoa(port) + "/"),
+			Interval:           aws.Int32(5),
+			Timeout:            aws.Int32(2),
+			HealthyThreshold:   aws.Int32(2),
+			UnhealthyThreshold: aws.Int32(2),
+		}},
+	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.elb.RegisterInstancesWithLoadBalancer(ctx, &elb.RegisterInstancesWithLoadBalancerInput{LoadBalancerName: aws.String("web"),
-		Instances: []elbtypes.Instance{{InstanceId: &control.ID}, {InstanceId: &worker.ID}, {InstanceId: aws.String(bareID)}}}); err != nil {
+	if _, err := c.elb.RegisterInstancesWithLoadBalancer(
+		ctx,
+		&elb.RegisterInstancesWithLoadBalancerInput{
+			LoadBalancerName: aws.String("web"),
+			Instances: []elbtypes.Instance{
+				{InstanceId: &control.ID},
+				{InstanceId: &worker.ID},
+				{InstanceId: aws.String(bareID)},
+			},
+		},
+	); err != nil {
 		t.Fatal(err)
 	}
 	network, group := networkBalancer(t, c, port, control.ID)
@@ -486,7 +545,9 @@ func TestForwarding(t *testing.T) {
 		t.Fatalf("%s resolves to %v, want two addresses", network, nlb)
 	}
 	classicHealth := func() (states []string) {
-		h, err := c.elb.DescribeInstanceHealth(ctx, &elb.DescribeInstanceHealthInput{LoadBalancerName: aws.String("web")})
+		h, err := c.elb.DescribeInstanceHealth(
+			ctx, &elb.DescribeInstanceHealthInput{LoadBalancerName: aws.String("web")},
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -512,7 +573,8 @@ func TestForwarding(t *testing.T) {
 		}
 		return nil
 	})
-	if got := answers(classic[0], 10); got[control.ID] == 0 || got[worker.ID] == 0 || got[control.ID]+got[worker.ID] != 10 {
+	if got := answers(classic[0], 10); got[control.ID] == 0 || got[worker.ID] == 0 ||
+		got[control.ID]+got[worker.ID] != 10 {
 		t.Errorf("classic: answers %v, want both instances and nobody else", got)
 	}
 	for _, a := range nlb {
@@ -533,7 +595,9 @@ func TestForwarding(t *testing.T) {
 	if got := answers(nlb[0], 1); got[control.ID] != 0 {
 		t.Errorf("network load balancer after its backend stopped: answers %v", got)
 	}
-	if _, err := c.elb.DeleteLoadBalancer(ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String("web")}); err != nil {
+	if _, err := c.elb.DeleteLoadBalancer(
+		ctx, &elb.DeleteLoadBalancerInput{LoadBalancerName: aws.String("web")},
+	); err != nil {
 		t.Fatal(err)
 	}
 	if got := body(ctx, classic[0]); !strings.Contains(got, "refused") {
@@ -547,26 +611,53 @@ func TestForwarding(t *testing.T) {
 func networkBalancer(t *testing.T, c clients, port int32, instance string) (dnsName, group string) {
 	t.Helper()
 	ctx := t.Context()
-	l, err := c.elbv2.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{Name: aws.String("net"), Type: "network", Subnets: []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)}})
+	l, err := c.elbv2.CreateLoadBalancer(
+		ctx,
+		&elbv2.CreateLoadBalancerInput{
+			Name:    aws.String("net"),
+			Type:    "network",
+			Subnets: []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := c.elbv2.CreateTargetGroup(ctx, &elbv2.CreateTargetGroupInput{Name: aws.String("net"), Port: &port, Protocol: "TCP", VpcId: aws.String(awssim.LabVPC), HealthyThresholdCount: aws.Int32(2)})
+	g, err := c.elbv2.CreateTargetGroup(
+		ctx,
+		&elbv2.CreateTargetGroupInput{
+			Name:                  aws.String("net"),
+			Port:                  &port,
+			Protocol:              "TCP",
+			VpcId:                 aws.String(awssim.LabVPC),
+			HealthyThresholdCount: aws.Int32(2),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	group = *g.TargetGroups[0].TargetGroupArn
-	if _, err := c.elbv2.RegisterTargets(ctx, &elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: []elbv2types.TargetDescription{{Id: &instance}}}); err != nil {
+	if _, err := c.elbv2.RegisterTargets(
+		ctx,
+		&elbv2.RegisterTargetsInput{TargetGroupArn: &group, Targets: []elbv2types.TargetDescription{{Id: &instance}}},
+	); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.elbv2.CreateListener(ctx, &elbv2.CreateListenerInput{LoadBalancerArn: l.LoadBalancers[0].LoadBalancerArn, Port: aws.Int32(8080), Protocol: "TCP",
-		DefaultActions: []elbv2types.Action{{Type: "forward", TargetGroupArn: &group}}}); err != nil {
+	if _, err := c.elbv2.CreateListener(
+		ctx,
+		&elbv2.CreateListenerInput{
+			LoadBalancerArn: l.LoadBalancers[0].LoadBalancerArn,
+			Port:            aws.Int32(8080),
+			Protocol:        "TCP",
+			DefaultActions:  []elbv2types.Action{{Type: "forward", TargetGroupArn: &group}},
+		},
+	); err != nil {
 		t.Fatal(err)
 	}
 	return *l.LoadBalancers[0].DNSName, group
 }
 
-// body sends one request to port 8080 of the address on a new connection, and returns the response or the error as text.
+// body sends one request to port 8080 of the address on a new connection, and returns the response or the error as
+// text.
 func body(ctx context.Context, a netip.Addr) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -595,7 +686,12 @@ func TestStateSurvives(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, sim: sim, api: "http://" + serve(t, sim.APIServer()), metadata: "http://" + serve(t, sim.MetadataServer())}
+	b := &bed{
+		t:        t,
+		sim:      sim,
+		api:      "http://" + serve(t, sim.APIServer()),
+		metadata: "http://" + serve(t, sim.MetadataServer()),
+	}
 	role, err := b.instanceRole(controlID).Credentials.Retrieve(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -687,15 +783,19 @@ func TestAdminAPI(t *testing.T) {
 	}
 	_, err := c.ec2.DescribeVpcs(t.Context(), &ec2.DescribeVpcsInput{DryRun: aws.Bool(true)})
 	wantCode(t, "fault by admin API", err, "Unavailable")
-	_, err = c.ec2.DescribeVpcs(t.Context(), &ec2.DescribeVpcsInput{DryRun: aws.Bool(true), VpcIds: []string{awssim.LabVPC}})
+	_, err = c.ec2.DescribeVpcs(
+		t.Context(), &ec2.DescribeVpcsInput{DryRun: aws.Bool(true), VpcIds: []string{awssim.LabVPC}},
+	)
 	wantCode(t, "after it", err, "DryRunOperation")
 	_, got := ask("GET", "/_sim/calls?match=ec2:DescribeVpcs", "")
 	var calls []awssim.Call
 	if err := json.Unmarshal([]byte(got), &calls); err != nil {
 		t.Fatal(err)
 	}
-	if len(calls) != 2 || calls[0].Fault != "error" || calls[1].Code != "DryRunOperation" || !calls[1].DryRun || calls[1].Params["VpcId.1"] != awssim.LabVPC ||
-		calls[1].Principal != "arn:aws:iam::123456789012:user/operator" || calls[1].Status != 412 {
+	if len(calls) != 2 || calls[0].Fault != "error" || calls[1].Code != "DryRunOperation" || !calls[1].DryRun ||
+		calls[1].Params["VpcId.1"] != awssim.LabVPC ||
+		calls[1].Principal != "arn:aws:iam::123456789012:user/operator" ||
+		calls[1].Status != 412 {
 		t.Errorf("record: %+v", calls)
 	}
 	lines, err := os.ReadFile(record)
@@ -711,9 +811,13 @@ func TestInvalidWorldFilesAreRefused(t *testing.T) {
 	for _, tc := range []struct{ name, yaml, want string }{
 		{"unknown key", "region: us-east-1\ncolor: red\n", "color"},
 		{"account", "region: us-east-1\naccount: '12'\n", `account: "12"; must be twelve digits`},
-		{"dangling subnet", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.0.1}\n", `subnet "subnet-1" does not exist`},
-		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: 10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: 10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},
-		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: {http_tokens: maybe}}\n", `http_tokens "maybe"; must be required or optional`},
+		{"dangling subnet", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, subnet: " +
+			"subnet-1, address: 10.0.0.1}\n", `subnet "subnet-1" does not exist`},
+		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: " +
+			"10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: " +
+			"10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},
+		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: " +
+			"{http_tokens: maybe}}\n", `http_tokens "maybe"; must be required or optional`},
 	} {
 		if _, err := store.ParseWorld([]byte(tc.yaml)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: got %v, want an error with %q", tc.name, err, tc.want)
@@ -729,7 +833,11 @@ func TestConcurrentCalls(t *testing.T) {
 		wg.Go(func() {
 			for j := range 5 {
 				key := fmt.Sprintf("k-%d-%d", i, j)
-				if _, err := c.ec2.CreateTags(t.Context(), &ec2.CreateTagsInput{Resources: []string{bareID}, Tags: ec2Tags(map[string]string{key: "v"})}); err != nil && code(err) != "TagLimitExceeded" {
+				if _, err := c.ec2.CreateTags(
+					t.Context(),
+					&ec2.CreateTagsInput{Resources: []string{bareID}, Tags: ec2Tags(map[string]string{key: "v"})},
+				); err != nil &&
+					code(err) != "TagLimitExceeded" {
 					t.Error(err)
 				}
 				if _, err := c.ec2.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{}); err != nil {

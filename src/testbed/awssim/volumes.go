@@ -10,7 +10,9 @@ import (
 
 func (s *Simulator) forgetTokens() {
 	deadline := s.now().Add(-store.TokenLifetime)
-	s.world.ClientTokens = slices.DeleteFunc(s.world.ClientTokens, func(t store.ClientToken) bool { return t.Used.Before(deadline) })
+	s.world.ClientTokens = slices.DeleteFunc(
+		s.world.ClientTokens, func(t store.ClientToken) bool { return t.Used.Before(deadline) },
+	)
 }
 
 // noDisks are volumes that exist only in the APIs.
@@ -70,7 +72,9 @@ func (s *Simulator) settle() {
 		changed = s.settleVolume(&s.world.Volumes[i], now) || changed
 	}
 	before := len(s.world.Volumes)
-	s.world.Volumes = slices.DeleteFunc(s.world.Volumes, func(v store.Volume) bool { return v.State == store.VolumeDeleting && !now.Before(v.Due) })
+	s.world.Volumes = slices.DeleteFunc(
+		s.world.Volumes, func(v store.Volume) bool { return v.State == store.VolumeDeleting && !now.Before(v.Due) },
+	)
 	changed = s.recordOverlaps(nil) || changed
 	if changed || len(s.world.Volumes) != before {
 		if err := s.commit(); err != nil {

@@ -130,13 +130,17 @@ func (v *volumes) volume() string {
 
 func (v *volumes) attach(volume, instance, device string) error {
 	v.covered["ec2:AttachVolume"] = true
-	_, err := v.ec2.AttachVolume(v.t.Context(), &ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: &device})
+	_, err := v.ec2.AttachVolume(
+		v.t.Context(), &ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: &device},
+	)
 	return err
 }
 
 func (v *volumes) detach(volume, instance string, force bool) error {
 	v.covered["ec2:DetachVolume"] = true
-	_, err := v.ec2.DetachVolume(v.t.Context(), &ec2.DetachVolumeInput{VolumeId: &volume, InstanceId: &instance, Force: &force})
+	_, err := v.ec2.DetachVolume(
+		v.t.Context(), &ec2.DetachVolumeInput{VolumeId: &volume, InstanceId: &instance, Force: &force},
+	)
 	return err
 }
 
@@ -324,7 +328,9 @@ func TestOverlapsAreRecorded(t *testing.T) {
 	}
 	err := v.sim.Update(func(w *store.World) error {
 		volume := &w.Volumes[slices.IndexFunc(w.Volumes, func(v store.Volume) bool { return v.ID == id })]
-		volume.Attachments = append(volume.Attachments, store.Attachment{Instance: controlID, Device: device, State: "attached"})
+		volume.Attachments = append(
+			volume.Attachments, store.Attachment{Instance: controlID, Device: device, State: "attached"},
+		)
 		return nil
 	})
 	if err != nil {
@@ -367,7 +373,8 @@ func TestAttachVolumeRefuses(t *testing.T) {
 		err := v.attach(c.volume, c.instance, c.device)
 		wantCode(t, c.what, err, c.code)
 		// The driver tells this case by these words (isAWSErrorBlockDeviceInUse in pkg/cloud/cloud.go).
-		if c.device == device && c.code == "InvalidParameterValue" && c.volume == second && !strings.Contains(err.Error(), "already in use") {
+		if c.device == device && c.code == "InvalidParameterValue" && c.volume == second &&
+			!strings.Contains(err.Error(), "already in use") {
 			t.Errorf("%s: %v", c.what, err)
 		}
 	}
@@ -411,7 +418,10 @@ func TestVolumeStatesSurviveARestart(t *testing.T) {
 		return sim, newClientsAt(b.operator(), c.now)
 	}
 	sim, client := begin()
-	out, err := client.ec2.CreateVolume(t.Context(), &ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", AvailabilityZone: aws.String("us-east-1a")})
+	out, err := client.ec2.CreateVolume(
+		t.Context(),
+		&ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", AvailabilityZone: aws.String("us-east-1a")},
+	)
 	wantCode(t, "create", err, "")
 	if err := sim.Close(); err != nil {
 		t.Fatal(err)
@@ -419,7 +429,9 @@ func TestVolumeStatesSurviveARestart(t *testing.T) {
 	c.advance(time.Second)
 	sim, client = begin()
 	defer sim.Close()
-	volumes, err := client.ec2.DescribeVolumes(t.Context(), &ec2.DescribeVolumesInput{VolumeIds: []string{*out.VolumeId}})
+	volumes, err := client.ec2.DescribeVolumes(
+		t.Context(), &ec2.DescribeVolumesInput{VolumeIds: []string{*out.VolumeId}},
+	)
 	wantCode(t, "describe", err, "")
 	if volumes != nil && volumes.Volumes[0].State != ec2types.VolumeStateAvailable {
 		t.Errorf("after a restart: %s", volumes.Volumes[0].State)
@@ -444,9 +456,17 @@ func TestCreateVolumeIsIdempotent(t *testing.T) {
 	tagged := func(values ...string) (string, error) {
 		specification := ec2types.TagSpecification{ResourceType: ec2types.ResourceTypeVolume}
 		for _, value := range values {
-			specification.Tags = append(specification.Tags, ec2types.Tag{Key: aws.String("key-" + value), Value: &value})
+			specification.Tags = append(
+				specification.Tags, ec2types.Tag{Key: aws.String("key-" + value), Value: &value},
+			)
 		}
-		return v.create(ec2.CreateVolumeInput{ClientToken: aws.String("tags"), Size: aws.Int32(10), TagSpecifications: []ec2types.TagSpecification{specification}})
+		return v.create(
+			ec2.CreateVolumeInput{
+				ClientToken:       aws.String("tags"),
+				Size:              aws.Int32(10),
+				TagSpecifications: []ec2types.TagSpecification{specification},
+			},
+		)
 	}
 	withTags, err := tagged("a", "b")
 	wantCode(t, "create with tags", err, "")
@@ -476,7 +496,8 @@ func TestCreateVolumeChecksLimits(t *testing.T) {
 		{"gp3", "gp3", 1, 0, 0, "", ""},
 		{"gp3 with its maximum", "gp3", 65536, 80000, 2000, "", ""},
 		// The driver learns the limit from this message (extractMaxIOPSFromError in pkg/cloud/cloud.go).
-		{"gp3 iops", "gp3", 4, 2147483647, 0, "InvalidParameterValue", "Volume iops of 2147483647 is too high; maximum is 80000"},
+		{"gp3 iops", "gp3", 4, 2147483647, 0, "InvalidParameterValue", "Volume iops of 2147483647 is too high; " +
+			"maximum is 80000"},
 		{"gp3 low iops", "gp3", 10, 2999, 0, "InvalidParameterValue", "too low"},
 		{"gp3 ratio", "gp3", 10, 5001, 0, "InvalidParameterValue", "ratio"},
 		{"gp3 throughput", "gp3", 100, 16000, 2001, "InvalidParameterValue", "maximum is 2000"},
@@ -541,7 +562,14 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	create := func() (string, error) {
 		return v.create(ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", ClientToken: aws.String("one")})
 	}
-	inject(awssim.Fault{Action: "ec2:CreateVolume", Kind: awssim.FaultError, Code: "InsufficientVolumeCapacity", Status: 500})
+	inject(
+		awssim.Fault{
+			Action: "ec2:CreateVolume",
+			Kind:   awssim.FaultError,
+			Code:   "InsufficientVolumeCapacity",
+			Status: 500,
+		},
+	)
 	_, err := create()
 	wantCode(t, "fails", err, "InsufficientVolumeCapacity")
 	v.wantEvents("fails", "")
@@ -560,9 +588,12 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	wantCode(t, "not throttled any more", v.attach(id, controlID, device), "VolumeInUse")
 }
 
-// TestGeneratedPolicyOfStorage plays, with the credentials of a control VM, an attacker who wants other volumes and instances.
+// TestGeneratedPolicyOfStorage plays, with the credentials of a control VM, an attacker who wants other volumes and
+// instances.
 func TestGeneratedPolicyOfStorage(t *testing.T) {
-	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true})
+	policy, err := cloudaws.NewPolicy(
+		cloudaws.PolicyOptions{Role: preflight.Control, Cluster: cluster, VPC: awssim.LabVPC, Storage: true},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -577,7 +608,13 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 	})
 	foreign, shared, own := v.volume(), v.volume(), v.volume()
 	tag := func(id, value string) {
-		_, err := v.ec2.CreateTags(t.Context(), &ec2.CreateTagsInput{Resources: []string{id}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: &value}}})
+		_, err := v.ec2.CreateTags(
+			t.Context(),
+			&ec2.CreateTagsInput{
+				Resources: []string{id},
+				Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: &value}},
+			},
+		)
 		wantCode(t, "tag", err, "")
 	}
 	tag(shared, "shared")
@@ -585,10 +622,15 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 	role := newClientsAt(v.instanceRole(controlID), v.clock.now).ec2
 	ctx, dry := t.Context(), aws.Bool(true)
 	tags := func(kind ec2types.ResourceType, key string) []ec2types.TagSpecification {
-		return []ec2types.TagSpecification{{ResourceType: kind, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}}}
+		return []ec2types.TagSpecification{
+			{ResourceType: kind, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}},
+		}
 	}
 	attach := func(volume, instance string) error {
-		_, err := role.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: aws.String(device), DryRun: dry})
+		_, err := role.AttachVolume(
+			ctx,
+			&ec2.AttachVolumeInput{VolumeId: &volume, InstanceId: &instance, Device: aws.String(device), DryRun: dry},
+		)
 		return err
 	}
 	remove := func(volume string) error {
@@ -596,11 +638,26 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		return err
 	}
 	create := func(key string) error {
-		_, err := role.CreateVolume(ctx, &ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"), TagSpecifications: tags(ec2types.ResourceTypeVolume, key), DryRun: dry})
+		_, err := role.CreateVolume(
+			ctx,
+			&ec2.CreateVolumeInput{
+				Size:              aws.Int32(1),
+				AvailabilityZone:  aws.String("us-east-1a"),
+				TagSpecifications: tags(ec2types.ResourceTypeVolume, key),
+				DryRun:            dry,
+			},
+		)
 		return err
 	}
 	snapshot := func(volume, key string) error {
-		_, err := role.CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &volume, TagSpecifications: tags(ec2types.ResourceTypeSnapshot, key), DryRun: dry})
+		_, err := role.CreateSnapshot(
+			ctx,
+			&ec2.CreateSnapshotInput{
+				VolumeId:          &volume,
+				TagSpecifications: tags(ec2types.ResourceTypeSnapshot, key),
+				DryRun:            dry,
+			},
+		)
 		return err
 	}
 	modify := func(volume string) error {
@@ -608,7 +665,14 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		return err
 	}
 	take := func(volume string) error {
-		_, err := role.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{volume}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}}, DryRun: dry})
+		_, err := role.CreateTags(
+			ctx,
+			&ec2.CreateTagsInput{
+				Resources: []string{volume},
+				Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+				DryRun:    dry,
+			},
+		)
 		return err
 	}
 	for _, step := range []struct {
@@ -656,9 +720,20 @@ func TestVolumePermissions(t *testing.T) {
 	foreign := v.volume()
 	own := newClientsAt(v.instanceRole(controlID), v.clock.now)
 	tagged := func(key string) (*ec2.CreateVolumeOutput, error) {
-		return own.ec2.CreateVolume(t.Context(), &ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", AvailabilityZone: aws.String("us-east-1a"), TagSpecifications: []ec2types.TagSpecification{
-			{ResourceType: ec2types.ResourceTypeVolume, Tags: []ec2types.Tag{{Key: &key, Value: aws.String("owned")}}},
-		}})
+		return own.ec2.CreateVolume(
+			t.Context(),
+			&ec2.CreateVolumeInput{
+				Size:             aws.Int32(1),
+				VolumeType:       "gp3",
+				AvailabilityZone: aws.String("us-east-1a"),
+				TagSpecifications: []ec2types.TagSpecification{
+					{
+						ResourceType: ec2types.ResourceTypeVolume,
+						Tags:         []ec2types.Tag{{Key: &key, Value: aws.String("owned")}},
+					},
+				},
+			},
+		)
 	}
 	_, err := tagged("kubernetes.io/cluster/other")
 	wantCode(t, "a volume for another cluster", err, "UnauthorizedOperation")
@@ -666,7 +741,15 @@ func TestVolumePermissions(t *testing.T) {
 	wantCode(t, "a volume for the cluster", err, "")
 	v.clock.advance(time.Second)
 	use := func(ctx context.Context, id string) (attach, remove error) {
-		_, attach = own.ec2.AttachVolume(ctx, &ec2.AttachVolumeInput{VolumeId: &id, InstanceId: aws.String(workerID), Device: aws.String(device), DryRun: aws.Bool(true)})
+		_, attach = own.ec2.AttachVolume(
+			ctx,
+			&ec2.AttachVolumeInput{
+				VolumeId:   &id,
+				InstanceId: aws.String(workerID),
+				Device:     aws.String(device),
+				DryRun:     aws.Bool(true),
+			},
+		)
 		_, remove = own.ec2.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &id, DryRun: aws.Bool(true)})
 		return attach, remove
 	}
@@ -676,19 +759,29 @@ func TestVolumePermissions(t *testing.T) {
 	attach, remove = use(t.Context(), foreign)
 	wantCode(t, "attach another's volume", attach, "UnauthorizedOperation")
 	wantCode(t, "delete another's volume", remove, "UnauthorizedOperation")
-	_, err = own.ec2.CreateTags(t.Context(), &ec2.CreateTagsInput{Resources: []string{foreign}, Tags: []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}}})
+	_, err = own.ec2.CreateTags(
+		t.Context(),
+		&ec2.CreateTagsInput{
+			Resources: []string{foreign},
+			Tags:      []ec2types.Tag{{Key: aws.String(clusterTag), Value: aws.String("owned")}},
+		},
+	)
 	wantCode(t, "take another's volume by a tag", err, "UnauthorizedOperation")
 }
 
 // modification is the state of a volume's latest modification with sizes and types.
 func (v *volumes) modification(id string) string {
 	v.covered["ec2:DescribeVolumesModifications"] = true
-	out, err := v.ec2.DescribeVolumesModifications(v.t.Context(), &ec2.DescribeVolumesModificationsInput{VolumeIds: []string{id}})
+	out, err := v.ec2.DescribeVolumesModifications(
+		v.t.Context(), &ec2.DescribeVolumesModificationsInput{VolumeIds: []string{id}},
+	)
 	if err != nil {
 		return code(err)
 	}
 	m := out.VolumesModifications[0]
-	return fmt.Sprint(m.ModificationState, " ", *m.OriginalSize, m.OriginalVolumeType, " ", *m.TargetSize, m.TargetVolumeType)
+	return fmt.Sprint(
+		m.ModificationState, " ", *m.OriginalSize, m.OriginalVolumeType, " ", *m.TargetSize, m.TargetVolumeType,
+	)
 }
 
 func (v *volumes) modify(in ec2.ModifyVolumeInput) error {
@@ -717,7 +810,9 @@ func modificationStory(t *testing.T, v *volumes) {
 	v.disks.take()
 	wantModification("never modified", "InvalidVolumeModification.NotFound")
 	wantCode(t, "shrink", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(9)}), "InvalidParameterValue")
-	wantCode(t, "too large", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(65537)}), "InvalidParameterValue")
+	wantCode(
+		t, "too large", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, Size: aws.Int32(65537)}), "InvalidParameterValue",
+	)
 	wantCode(t, "grow", v.modify(grow), "")
 	wantModification("grow", "modifying 10gp3 20gp3")
 	wantCode(t, "grow while modifying", v.modify(grow), "IncorrectModificationState")
@@ -735,7 +830,9 @@ func modificationStory(t *testing.T, v *volumes) {
 	wantModification("completed", "completed 10gp3 20gp3")
 	wantCode(t, "grow again", v.modify(grow), "VolumeModificationRateExceeded")
 	v.clock.advance(6 * time.Hour)
-	wantCode(t, "another type", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, VolumeType: "io2", Iops: aws.Int32(200)}), "")
+	wantCode(
+		t, "another type", v.modify(ec2.ModifyVolumeInput{VolumeId: &id, VolumeType: "io2", Iops: aws.Int32(200)}), "",
+	)
 	v.clock.advance(time.Second)
 	wantModification("another type", "optimizing 20gp3 20io2")
 	if got := size(); got != "20io2200" {
@@ -757,9 +854,15 @@ func snapshotStory(t *testing.T, v *volumes) {
 	}
 	ctx, id := t.Context(), v.volume()
 	create := func() (*ec2.CreateSnapshotOutput, error) {
-		return v.ec2.CreateSnapshot(ctx, &ec2.CreateSnapshotInput{VolumeId: &id, TagSpecifications: []ec2types.TagSpecification{
-			{ResourceType: ec2types.ResourceTypeSnapshot, Tags: []ec2types.Tag{{Key: aws.String("CSIVolumeSnapshotName"), Value: aws.String("one")}}},
-		}})
+		return v.ec2.CreateSnapshot(
+			ctx,
+			&ec2.CreateSnapshotInput{VolumeId: &id, TagSpecifications: []ec2types.TagSpecification{
+				{
+					ResourceType: ec2types.ResourceTypeSnapshot,
+					Tags:         []ec2types.Tag{{Key: aws.String("CSIVolumeSnapshotName"), Value: aws.String("one")}},
+				},
+			}},
+		)
 	}
 	v.disks.take()
 	s, err := create()
@@ -777,7 +880,10 @@ func snapshotStory(t *testing.T, v *volumes) {
 		}
 		return fmt.Sprint(out.Snapshots[0].State, *out.Snapshots[0].VolumeSize)
 	}
-	byName := ec2.DescribeSnapshotsInput{Filters: ec2Filter("tag:CSIVolumeSnapshotName", "one"), MaxResults: aws.Int32(0)}
+	byName := ec2.DescribeSnapshotsInput{
+		Filters:    ec2Filter("tag:CSIVolumeSnapshotName", "one"),
+		MaxResults: aws.Int32(0),
+	}
 	if got := find(byName); got != "pending10" {
 		t.Errorf("by name: %q", got)
 	}
@@ -798,7 +904,9 @@ func snapshotStory(t *testing.T, v *volumes) {
 	}
 	wantCode(t, "delete", remove(), "")
 	wantCode(t, "delete again", remove(), "InvalidSnapshot.NotFound")
-	if got := find(ec2.DescribeSnapshotsInput{SnapshotIds: []string{*s.SnapshotId}}); got != "InvalidSnapshot.NotFound" {
+	if got := find(
+		ec2.DescribeSnapshotsInput{SnapshotIds: []string{*s.SnapshotId}},
+	); got != "InvalidSnapshot.NotFound" {
 		t.Errorf("deleted: %q", got)
 	}
 	v.wantEvents("deleted", "remove snap")
@@ -817,7 +925,9 @@ func encryptionStory(t *testing.T, v *volumes) {
 	if *byDefault.EbsEncryptionByDefault || *key.KmsKeyId != "arn:aws:kms:us-east-1:123456789012:alias/aws/ebs" {
 		t.Errorf("encryption: %v with %s", *byDefault.EbsEncryptionByDefault, *key.KmsKeyId)
 	}
-	kinds, err := v.ec2.DescribeInstanceTypes(t.Context(), &ec2.DescribeInstanceTypesInput{InstanceTypes: []ec2types.InstanceType{"m5.large"}})
+	kinds, err := v.ec2.DescribeInstanceTypes(
+		t.Context(), &ec2.DescribeInstanceTypesInput{InstanceTypes: []ec2types.InstanceType{"m5.large"}},
+	)
 	wantCode(t, "types", err, "")
 	if ebs := kinds.InstanceTypes[0].EbsInfo; *ebs.MaximumEbsAttachments != 27 || ebs.AttachmentLimitType != "shared" {
 		t.Errorf("m5.large: %d %s", *ebs.MaximumEbsAttachments, ebs.AttachmentLimitType)
@@ -851,7 +961,12 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			in := ec2.CreateVolumeInput{Size: aws.Int32(1), VolumeType: "gp3", AvailabilityZone: aws.String("us-east-1a"), Encrypted: aws.Bool(c.key != "")}
+			in := ec2.CreateVolumeInput{
+				Size:             aws.Int32(1),
+				VolumeType:       "gp3",
+				AvailabilityZone: aws.String("us-east-1a"),
+				Encrypted:        aws.Bool(c.key != ""),
+			}
 			if c.key != "" {
 				in.KmsKeyId = &c.key
 			}

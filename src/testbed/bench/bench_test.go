@@ -65,17 +65,30 @@ func TestFinish(t *testing.T) {
 	} {
 		got := Finish([]Figure{{Ours: test.ours, Base: test.base, Aim: test.aim}})[0]
 		if got.Ratio != test.ratio || got.Met != test.met {
-			t.Errorf("%v to %v with aim %v: ratio %v met %v, want %v %v", test.ours, test.base, test.aim, got.Ratio, got.Met, test.ratio, test.met)
+			t.Errorf(
+				"%v to %v with aim %v: ratio %v met %v, want %v %v", test.ours, test.base, test.aim, got.Ratio, got.Met,
+				test.ratio, test.met,
+			)
 		}
 	}
 }
 
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
-	figures := Finish([]Figure{{
-		Name: "deploy", What: "time to ready", Unit: Seconds, Subject: "lab up", Ours: 30, OursRuns: []float64{29, 30, 33.3},
-		Against: "by hand", Base: 20, Aim: 1.3, Parts: []Part{{Name: "start jobs", Value: 7}},
-	}})
+	figures := Finish([]Figure{
+		{
+			Name:     "deploy",
+			What:     "time to ready",
+			Unit:     Seconds,
+			Subject:  "lab up",
+			Ours:     30,
+			OursRuns: []float64{29, 30, 33.3},
+			Against:  "by hand",
+			Base:     20,
+			Aim:      1.3,
+			Parts:    []Part{{Name: "start jobs", Value: 7}},
+		},
+	})
 	figures[0].Print(&out)
 	want := `
 deploy: time to ready
@@ -148,9 +161,16 @@ func TestDeployPhases(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]time.Duration{
-		phaseRead: time.Second, phaseVariables: 1500 * time.Millisecond, phaseRender: time.Second, phaseNetwork: 500 * time.Millisecond,
-		phaseCreate: 250 * time.Millisecond, phaseInstall: 750 * time.Millisecond, phasePreStart: 1500 * time.Millisecond,
-		phaseStart: 7 * time.Second, phasePostStart: 16 * time.Second, phaseRest: 1500 * time.Millisecond,
+		phaseRead:      time.Second,
+		phaseVariables: 1500 * time.Millisecond,
+		phaseRender:    time.Second,
+		phaseNetwork:   500 * time.Millisecond,
+		phaseCreate:    250 * time.Millisecond,
+		phaseInstall:   750 * time.Millisecond,
+		phasePreStart:  1500 * time.Millisecond,
+		phaseStart:     7 * time.Second,
+		phasePostStart: 16 * time.Second,
+		phaseRest:      1500 * time.Millisecond,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -182,7 +202,12 @@ func TestPhaseOf(t *testing.T) {
 
 func TestPartsOf(t *testing.T) {
 	got := partsOf([]map[string]time.Duration{
-		{phaseStart: 2 * time.Second, phasePreStart: time.Second}, {phaseStart: 4 * time.Second, phasePreStart: time.Second}, {phaseStart: 9 * time.Second},
+		{
+			phaseStart:    2 * time.Second,
+			phasePreStart: time.Second,
+		},
+		{phaseStart: 4 * time.Second, phasePreStart: time.Second},
+		{phaseStart: 9 * time.Second},
 	})
 	want := []Part{{phasePreStart, 1, []float64{1, 1, 0}}, {phaseStart, 4, []float64{2, 4, 9}}}
 	if !reflect.DeepEqual(got, want) {
@@ -192,7 +217,9 @@ func TestPartsOf(t *testing.T) {
 
 func TestDeployNote(t *testing.T) {
 	f := Figure{Ours: 30, Base: 20, Parts: []Part{{Name: phaseRender, Value: 1}, {Name: phaseVariables, Value: 6}}}
-	if got, want := deployNote(f), "Without the generation of secrets the ratio is 1.20."; !strings.HasSuffix(got, want) {
+	if got, want := deployNote(
+		f,
+	), "Without the generation of secrets the ratio is 1.20."; !strings.HasSuffix(got, want) {
 		t.Errorf("got %q, want it to end with %q", got, want)
 	}
 }
@@ -201,7 +228,8 @@ func encode(text string) string { return base64.StdEncoding.EncodeToString([]byt
 
 func TestParseCommands(t *testing.T) {
 	line := strings.Join([]string{
-		"/var/vcap/sys/run/bpm/etcd/etcd.pid", "1000", "1001", encode("/var/vcap/jobs/etcd"), encode("/bin/etcd\x00--a=b c\x00--empty=\x00"), encode("PATH=/bin\x00X=it's\x00"),
+		"/var/vcap/sys/run/bpm/etcd/etcd.pid", "1000", "1001", encode("/var/vcap/jobs/etcd"),
+		encode("/bin/etcd\x00--a=b c\x00--empty=\x00"), encode("PATH=/bin\x00X=it's\x00"),
 	}, " ")
 	got, err := parseCommands([]byte(line + "\n"))
 	if err != nil {
@@ -227,8 +255,17 @@ func TestCommandScript(t *testing.T) {
 		t.Skip("changing the user needs root")
 	}
 	c := command{
-		name: "show", uid: 65534, gid: 65534, dir: "/usr",
-		argv:        []string{"/bin/sh", "-c", `pwd; id -u; id -g; echo "$X|$HOME|$0|$1"`, "a b", "it's $HOME; `x` \"y\"\n*"},
+		name: "show",
+		uid:  65534,
+		gid:  65534,
+		dir:  "/usr",
+		argv: []string{
+			"/bin/sh",
+			"-c",
+			`pwd; id -u; id -g; echo "$X|$HOME|$0|$1"`,
+			"a b",
+			"it's $HOME; `x` \"y\"\n*",
+		},
 		environment: []string{"X=1 '2' $3"},
 	}
 	output, err := exec.Command("bash", "-c", c.script()).CombinedOutput()
@@ -280,7 +317,9 @@ func TestNotReady(t *testing.T) {
 		return n
 	}
 	available := &appsv1.Deployment{}
-	available.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue}}
+	available.Status.Conditions = []appsv1.DeploymentCondition{
+		{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+	}
 	for name, test := range map[string]struct {
 		nodes []corev1.Node
 		dns   *appsv1.Deployment
@@ -301,10 +340,13 @@ func TestNotReady(t *testing.T) {
 
 func TestBareArguments(t *testing.T) {
 	got := bareArguments(components.Component{
-		Cgo: true, Tags: []string{"seccomp", "netgo"}, Binaries: []components.Binary{{Name: "a", Package: "."}, {Name: "b", Package: "x/b"}},
+		Cgo:      true,
+		Tags:     []string{"seccomp", "netgo"},
+		Binaries: []components.Binary{{Name: "a", Package: "."}, {Name: "b", Package: "x/b"}},
 	}, "/out")
 	want := []string{
-		"build", "-trimpath", "-buildvcs=false", "-o", "/out/", "-tags", "seccomp,netgo", "-ldflags", "-s -w -linkmode external -extldflags -static", ".", "x/b",
+		"build", "-trimpath", "-buildvcs=false", "-o", "/out/", "-tags", "seccomp,netgo", "-ldflags",
+		"-s -w -linkmode external -extldflags -static", ".", "x/b",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
@@ -315,7 +357,12 @@ func TestCancelStopsTheWholeProcessGroup(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ended := filepath.Join(t.TempDir(), "ended")
 	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, "bash", "-c", `bash -c 'trap "echo ended >`+ended+`; exit" TERM; while :; do sleep 0.05; done' & wait`)
+	cmd := exec.CommandContext(
+		ctx,
+		"bash",
+		"-c",
+		`bash -c 'trap "echo ended >`+ended+`; exit" TERM; while :; do sleep 0.05; done' & wait`,
+	)
 	cmd.Stdout = &output
 	reason := errors.New("for the test")
 	time.AfterFunc(300*time.Millisecond, func() { cancel(reason) })
@@ -331,7 +378,11 @@ func TestCancelStopsTheWholeProcessGroup(t *testing.T) {
 func TestCloneUpRemovesItsLab(t *testing.T) {
 	root, work := t.TempDir(), t.TempDir()
 	notes := filepath.Join(work, "notes")
-	makefile := fmt.Sprintf("up:\n\t@echo compiled 7 of 9\n\tmkdir .lab\n\techo up $$GOCACHE $(OPS) >>%[1]s\n\tfalse\ndown:\n\techo down >>%[1]s\n", notes)
+	makefile := fmt.Sprintf(
+		"up:\n\t@echo compiled 7 of 9\n\tmkdir .lab\n\techo up $$GOCACHE $(OPS) >>%[1]s\n\tfalse\ndown:\n\techo down "+
+			">>%[1]s\n",
+		notes,
+	)
 	if err := os.WriteFile(filepath.Join(root, "Makefile"), []byte(makefile), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -19,9 +19,9 @@ import (
 // cloneTimeout bounds `make up` in a fresh clone, and the bare builds; each compiles for 20 minutes on two processors.
 const cloneTimeout = 2 * time.Hour
 
-// Clone measures `make up` in a fresh clone of the last commit, with an empty build cache, against go build of the components'
-// programs with the same flags in another empty build cache. The module cache is shared, because download time depends on the
-// network. The clone, its lab and the caches are always removed.
+// Clone measures `make up` in a fresh clone of the last commit, with an empty build cache, against go build of the
+// components' programs with the same flags in another empty build cache. The module cache is shared, because download
+// time depends on the network. The clone, its lab and the caches are always removed.
 func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error) {
 	load := busy()
 	work, err := os.MkdirTemp("", "bench-clone-")
@@ -34,16 +34,24 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 	if err != nil {
 		return Figure{}, err
 	}
-	_, _ = fmt.Fprintf(out, "clone: built in %s; now make up in a fresh clone, with another empty build cache\n", progress.Took(bare))
+	_, _ = fmt.Fprintf(
+		out, "clone: built in %s; now make up in a fresh clone, with another empty build cache\n", progress.Took(bare),
+	)
 	up, err := cloneUp(ctx, root, work, out)
 	if err != nil {
 		return Figure{}, err
 	}
 	return Figure{
-		Name: "clone", What: "time from a fresh clone to a cluster that has passed its smoke tests", Unit: Seconds, Aim: OtherAim,
-		Subject: "git clone, make up", Ours: up.Seconds(),
-		Against: "go build of the components alone", Base: bare.Seconds(), Busy: load,
-		Note: "Both with empty build caches and filled module caches, once each.",
+		Name:    "clone",
+		What:    "time from a fresh clone to a cluster that has passed its smoke tests",
+		Unit:    Seconds,
+		Aim:     OtherAim,
+		Subject: "git clone, make up",
+		Ours:    up.Seconds(),
+		Against: "go build of the components alone",
+		Base:    bare.Seconds(),
+		Busy:    load,
+		Note:    "Both with empty build caches and filled module caches, once each.",
 	}, nil
 }
 
@@ -51,7 +59,9 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 func cloneUp(ctx context.Context, root, work string, out io.Writer) (time.Duration, error) {
 	clone := filepath.Join(work, "clone")
 	begun := time.Now()
-	if err := cloneRun(ctx, cloneTimeout, work, work, out, "git", "clone", "--quiet", "--no-local", root, clone); err != nil {
+	if err := cloneRun(
+		ctx, cloneTimeout, work, work, out, "git", "clone", "--quiet", "--no-local", root, clone,
+	); err != nil {
 		return 0, err
 	}
 	err := cloneRun(ctx, cloneTimeout, work, clone, out, "make", "up")
@@ -70,7 +80,10 @@ func cloneRun(ctx context.Context, timeout time.Duration, work, dir string, out 
 	both := io.MultiWriter(&output, out)
 	command.Dir, command.Stdout, command.Stderr = dir, both, both
 	// The settings of the calling make must not reach the make of the clone.
-	command.Env = append(without(os.Environ(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "OPS", "VARS"), "GOCACHE="+filepath.Join(work, "cache-clone"))
+	command.Env = append(
+		without(os.Environ(), "MAKEFLAGS", "MAKELEVEL", "MFLAGS", "OPS", "VARS"),
+		"GOCACHE="+filepath.Join(work, "cache-clone"),
+	)
 	return runGroup(ctx, command, &output)
 }
 
@@ -89,7 +102,8 @@ next:
 	return kept
 }
 
-// bareBuilds measures go build of every component that is written in Go, one after another, as each uses all processors.
+// bareBuilds measures go build of every component that is written in Go, one after another, as each uses all
+// processors.
 func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, cloneTimeout)
 	defer cancel()
@@ -116,7 +130,10 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 		}
 		var output bytes.Buffer
 		command.Dir, command.Stdout, command.Stderr = filepath.Join(root, "src", "components", c.Pin), &output, &output
-		command.Env = append(os.Environ(), "GOCACHE="+filepath.Join(work, "cache-bare"), "GOFLAGS=-mod=readonly", "GOWORK=off", cgo, "CGO_CFLAGS=-O2 -g")
+		command.Env = append(
+			os.Environ(), "GOCACHE="+filepath.Join(work, "cache-bare"), "GOFLAGS=-mod=readonly", "GOWORK=off", cgo,
+			"CGO_CFLAGS=-O2 -g",
+		)
 		if err := runGroup(ctx, command, &output); err != nil {
 			return 0, err
 		}
@@ -126,8 +143,8 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 	return time.Since(begun), nil
 }
 
-// bareArguments builds a component's programs with the same flags as the release, except for the version strings that the linker
-// sets, which take no time.
+// bareArguments builds a component's programs with the same flags as the release, except for the version strings that
+// the linker sets, which take no time.
 func bareArguments(c components.Component, dir string) []string {
 	link := "-s -w"
 	arguments := []string{"build", "-trimpath", "-buildvcs=false", "-o", dir + "/"}

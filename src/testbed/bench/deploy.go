@@ -64,8 +64,8 @@ type Deploys struct {
 	state            string
 }
 
-// Measure deploys and starts by hand in turn, each in a fresh VM, and returns the figures: time, and memory of the deployed processes
-// (PSS and RSS). It always removes the lab.
+// Measure deploys and starts by hand in turn, each in a fresh VM, and returns the figures: time, and memory of the
+// deployed processes (PSS and RSS). It always removes the lab.
 func (d *Deploys) Measure(ctx context.Context) ([]Figure, error) {
 	return d.inLab(ctx, d.measure)
 }
@@ -82,7 +82,15 @@ func (d *Deploys) inLab(ctx context.Context, measure func(context.Context) ([]Fi
 	defer unlock()
 	defer func() {
 		if cleanup := d.lab(context.WithoutCancel(ctx), downTimeout, "down", "--all"); cleanup != nil {
-			err = errors.Join(err, fmt.Errorf("the lab in %s was not removed; run `bin/lab down --all --state %s`: %w", d.state, d.state, cleanup))
+			err = errors.Join(
+				err,
+				fmt.Errorf(
+					"the lab in %s was not removed; run `bin/lab down --all --state %s`: %w",
+					d.state,
+					d.state,
+					cleanup,
+				),
+			)
 		}
 	}()
 	return measure(ctx)
@@ -103,11 +111,15 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return nil, err
 	}
-	d.state, d.program, d.release = filepath.Join(work, "lab"), filepath.Join(bin, "lab"), filepath.Join(work, "kubernetes.tgz")
+	d.state, d.program, d.release = filepath.Join(
+		work, "lab",
+	), filepath.Join(bin, "lab"), filepath.Join(work, "kubernetes.tgz")
 	for from, to := range map[string]string{
 		filepath.Join(d.Root, "bin", "lab"): d.program, filepath.Join(d.Root, "bin", "bpm"): filepath.Join(bin, "bpm"), d.Tarball: d.release,
 	} {
-		if err := atomicfile.WriteFrom(to, 0o755, func(w io.Writer) error { return archive.CopyFile(w, from) }); err != nil {
+		if err := atomicfile.WriteFrom(
+			to, 0o755, func(w io.Writer) error { return archive.CopyFile(w, from) },
+		); err != nil {
 			return nil, fmt.Errorf("%w; `make release lab` builds it", err)
 		}
 	}
@@ -125,9 +137,13 @@ func (d *Deploys) measure(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	ready := Figure{
-		Name: "deploy", What: "time until the node is Ready without taints and CoreDNS is Available", Unit: Seconds, Aim: DeployAim,
-		Subject: "lab up, from nothing", Against: "the same programs and files started by hand",
-		Busy: busy(),
+		Name:    "deploy",
+		What:    "time until the node is Ready without taints and CoreDNS is Available",
+		Unit:    Seconds,
+		Aim:     DeployAim,
+		Subject: "lab up, from nothing",
+		Against: "the same programs and files started by hand",
+		Busy:    busy(),
 	}
 	var deploys []map[string]time.Duration
 	var processes []memory
@@ -182,8 +198,8 @@ func (d *Deploys) up(ctx context.Context) error {
 		"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml")
 }
 
-// lab runs the lab's program and shows its output only when it fails. The program gets SIGTERM when ctx ends, and no signals from
-// the terminal, so that a second Ctrl-C does not interrupt the removal.
+// lab runs the lab's program and shows its output only when it fails. The program gets SIGTERM when ctx ends, and no
+// signals from the terminal, so that a second Ctrl-C does not interrupt the removal.
 func (d *Deploys) lab(ctx context.Context, timeout time.Duration, name string, arguments ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -193,7 +209,8 @@ func (d *Deploys) lab(ctx context.Context, timeout time.Duration, name string, a
 	return runGroup(ctx, command, &output)
 }
 
-// runGroup runs a command in its own process group. When ctx ends, the group gets SIGTERM, and SIGKILL 30 seconds later.
+// runGroup runs a command in its own process group. When ctx ends, the group gets SIGTERM, and SIGKILL 30 seconds
+// later.
 func runGroup(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) error {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
@@ -250,9 +267,9 @@ func settled(ctx context.Context, v *vm.VM) ([]memory, error) {
 	return memoryOf(ctx, v)
 }
 
-// byHand replaces the VM with a new one that has the same name, address, files and packages and an empty disk. It measures how long a
-// script takes there to start the processes of the old VM, with the same command lines, environments and users. No lifecycle script
-// runs, and neither monit nor bpm is involved.
+// byHand replaces the VM with a new one that has the same name, address, files and packages and an empty disk. It
+// measures how long a script takes there to start the processes of the old VM, with the same command lines,
+// environments and users. No lifecycle script runs, and neither monit nor bpm is involved.
 func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	commands, err := commandsOf(ctx, v)
 	if err != nil {
@@ -275,7 +292,10 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	begun := time.Now()
 	go func() {
 		defer close(exited)
-		err := fresh.Run(running, []string{dir + "/start"}, vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &output, Stderr: &output})
+		err := fresh.Run(
+			running, []string{dir + "/start"},
+			vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &output, Stderr: &output},
+		)
 		if err == nil {
 			err = errors.New("all programs exited")
 		}
@@ -407,7 +427,8 @@ func memoryFigures(processes []memory) []Figure {
 		name, what string
 		of         func(memory) int64
 	}{
-		{"memory-pss", "resident memory of a deployed VM, shared pages divided by the number of processes that share them (PSS)", func(m memory) int64 { return m.pss }},
+		{"memory-pss", "resident memory of a deployed VM, shared pages divided by the number of processes that share " +
+			"them (PSS)", func(m memory) int64 { return m.pss }},
 		{"memory-rss", "resident memory of a deployed VM, shared pages counted for each process (RSS)", func(m memory) int64 { return m.rss }},
 	} {
 		sums := map[owner]int64{}
@@ -416,15 +437,22 @@ func memoryFigures(processes []memory) []Figure {
 		}
 		base := sums[kubernetesOwner] + sums[upstreamOwner]
 		figures = append(figures, Figure{
-			Name: kind.name, What: kind.what, Unit: Bytes, Aim: OtherAim,
-			Subject: "with our processes", Ours: float64(base + sums[ownOwner]),
-			Against: "Kubernetes and the other components alone", Base: float64(base),
+			Name:    kind.name,
+			What:    kind.what,
+			Unit:    Bytes,
+			Aim:     OtherAim,
+			Subject: "with our processes",
+			Ours:    float64(base + sums[ownOwner]),
+			Against: "Kubernetes and the other components alone",
+			Base:    float64(base),
 			Parts: []Part{
 				{Name: "our processes (kubelet-csr-approver)", Value: float64(sums[ownOwner])},
 				{Name: "Kubernetes", Value: float64(sums[kubernetesOwner])},
 				{Name: "etcd, containerd, flannel, CoreDNS, pause", Value: float64(sums[upstreamOwner])},
 			},
-			Note: fmt.Sprintf("Not counted: the lab's own processes in the VM (init, monit), %s.", components.Size(sums[labOwner])),
+			Note: fmt.Sprintf(
+				"Not counted: the lab's own processes in the VM (init, monit), %s.", components.Size(sums[labOwner]),
+			),
 		})
 	}
 	return figures

@@ -12,8 +12,8 @@ import (
 // Faults measures how long a cluster takes to recover, in a lab of its own.
 type Faults struct{ Deploys }
 
-// Measure deploys three control VMs and a worker, plays the faults that have an aim, and returns a figure for each. It always removes
-// the lab.
+// Measure deploys three control VMs and a worker, plays the faults that have an aim, and returns a figure for each. It
+// always removes the lab.
 func (m *Faults) Measure(ctx context.Context) ([]Figure, error) { return m.inLab(ctx, m.measure) }
 
 func (m *Faults) measure(ctx context.Context) (figures []Figure, err error) {
@@ -23,7 +23,10 @@ func (m *Faults) measure(ctx context.Context) (figures []Figure, err error) {
 		return nil, err
 	}
 	command := func(ctx context.Context, arguments ...string) *exec.Cmd {
-		command := exec.CommandContext(ctx, m.program, append([]string{arguments[0], "--state", m.state}, arguments[1:]...)...)
+		command := exec.CommandContext(
+			ctx,
+			m.program,
+			append([]string{arguments[0], "--state", m.state}, arguments[1:]...)...)
 		command.Dir = m.Root
 		return command
 	}
@@ -53,9 +56,17 @@ func (m *Faults) measure(ctx context.Context) (figures []Figure, err error) {
 
 func faultFigure(r faults.Result, load float64) Figure {
 	f := Figure{
-		Name: "fault-" + strings.NewReplacer(" ", "-", "'", "").Replace(r.Name), What: "time to recover when " + r.Name, Unit: Seconds, Aim: 1, Busy: load,
-		Subject: "longest", Ours: r.Took().Seconds(), Against: "aim", Base: r.Aim.Seconds(),
-		Note: "The lab's monit looks at processes every second, a stemcell's every ten.",
+		Name: "fault-" + strings.NewReplacer(" ", "-", "'", "").
+			Replace(r.Name),
+		What:    "time to recover when " + r.Name,
+		Unit:    Seconds,
+		Aim:     1,
+		Busy:    load,
+		Subject: "longest",
+		Ours:    r.Took().Seconds(),
+		Against: "aim",
+		Base:    r.Aim.Seconds(),
+		Note:    "The lab's monit looks at processes every second, a stemcell's every ten.",
 	}
 	for _, p := range r.Parts {
 		f.Parts = append(f.Parts, Part{Name: p.Name, Value: p.Took.Seconds()})

@@ -61,7 +61,8 @@ type Figure struct {
 	Parts []Part `json:"parts,omitempty"`
 	// Note explains the figure.
 	Note string `json:"note,omitempty"`
-	// Busy is the load average of the minute before the measurement, on a machine with Processors: what else it had to do.
+	// Busy is the load average of the minute before the measurement, on a machine with Processors: what else it had to
+	// do.
 	Busy       float64   `json:"busy"`
 	Processors int       `json:"processors"`
 	Measured   time.Time `json:"measured"`

@@ -20,8 +20,8 @@ const kubernetesPackage = "packages/kubernetes.tgz"
 
 var patchVersion = regexp.MustCompile(`\bv(\d+\.\d+)\.\d\b`)
 
-// nextPatch returns another patch release of the same minor version, and nextMinor the first release of the next one. They have the same
-// length as the version, since they are written over it.
+// nextPatch returns another patch release of the same minor version, and nextMinor the first release of the next one.
+// They have the same length as the version, since they are written over it.
 func nextPatch(version string) string {
 	if patched := version[:len(version)-1] + "9"; patched != version {
 		return patched
@@ -37,8 +37,8 @@ func nextMinor(version string) string {
 	return fmt.Sprintf("v1.%d.0", minor+1)
 }
 
-// patchedRelease writes a copy of a release tarball whose Kubernetes says that it is the next version, and returns both versions. It plays
-// the next release: everything else of the program is the same.
+// patchedRelease writes a copy of a release tarball whose Kubernetes says that it is the next version, and returns both
+// versions. It plays the next release: everything else of the program is the same.
 func patchedRelease(ctx context.Context, from, to string, next func(string) string) (old, patched string, err error) {
 	entries, err := readTar(from)
 	if err != nil {
@@ -53,13 +53,16 @@ func patchedRelease(ctx context.Context, from, to string, next func(string) stri
 		return "", "", err
 	}
 	after := fmt.Sprintf("sha256:%x", sha256.Sum256(pkg.content))
-	if manifest.content, err = withPackage(manifest.content, before, after, strings.ReplaceAll(patched, ".", "-")); err != nil {
+	if manifest.content, err = withPackage(
+		manifest.content, before, after, strings.ReplaceAll(patched, ".", "-"),
+	); err != nil {
 		return "", "", err
 	}
 	return old, patched, entries.write(to)
 }
 
-// withPackage returns a release manifest with another digest of a package, which is its fingerprint too, and another version.
+// withPackage returns a release manifest with another digest of a package, which is its fingerprint too, and another
+// version.
 func withPackage(manifest []byte, before, after, suffix string) ([]byte, error) {
 	lines := strings.Split(string(manifest), "\n")
 	found := false

@@ -45,7 +45,9 @@ packages:
   sha1: sha256:%x
 `, sha256.Sum256(pkg))
 	from, to := filepath.Join(t.TempDir(), "from.tgz"), filepath.Join(t.TempDir(), "to.tgz")
-	if err := os.WriteFile(from, bytesOf(tree(map[string]string{"release.MF": manifest, kubernetesPackage: string(pkg)})), 0o600); err != nil {
+	if err := os.WriteFile(
+		from, bytesOf(tree(map[string]string{"release.MF": manifest, kubernetesPackage: string(pkg)})), 0o600,
+	); err != nil {
 		t.Fatal(err)
 	}
 	old, patched, err := patchedRelease(t.Context(), from, to, nextPatch)
@@ -57,10 +59,15 @@ packages:
 		t.Fatal(err)
 	}
 	now := result.find(kubernetesPackage).content
-	if want := fmt.Sprintf("  sha1: sha256:%x\n", sha256.Sum256(now)); !strings.Contains(string(result.find("release.MF").content), want) || bytes.Equal(now, pkg) {
+	if want := fmt.Sprintf(
+		"  sha1: sha256:%x\n", sha256.Sum256(now),
+	); !strings.Contains(string(result.find("release.MF").content), want) ||
+		bytes.Equal(now, pkg) {
 		t.Errorf("release.MF lacks %s:\n%s", want, result.find("release.MF").content)
 	}
-	if manifest := string(result.find("release.MF").content); !strings.Contains(manifest, "\nversion: 0+dev.1.v1-37-9\n") {
+	if manifest := string(
+		result.find("release.MF").content,
+	); !strings.Contains(manifest, "\nversion: 0+dev.1.v1-37-9\n") {
 		t.Errorf("the release has no version of its own:\n%s", manifest)
 	}
 	inner, err := parseTar(now)

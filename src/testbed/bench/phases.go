@@ -27,7 +27,8 @@ const (
 )
 
 var phases = []string{
-	phaseRead, phaseVariables, phaseRender, phaseCompile, phaseNetwork, phaseCreate, phaseInstall, phasePreStart, phaseStart, phasePostStart, phaseRest,
+	phaseRead, phaseVariables, phaseRender, phaseCompile, phaseNetwork, phaseCreate, phaseInstall, phasePreStart,
+	phaseStart, phasePostStart, phaseRest,
 }
 
 // stages map the start of a log line of the lab to a phase, steps the start of what follows " L ".
@@ -74,9 +75,9 @@ func phaseOf(message string) string {
 	return phaseRest
 }
 
-// deployPhases reads the lab's log of a deploy of one VM that ran from begun to end, and returns the duration of each phase that
-// occurred. The time between two lines belongs to the phase that the first one names, or, if that one reports the end of a task,
-// to the task that is still running.
+// deployPhases reads the lab's log of a deploy of one VM that ran from begun to end, and returns the duration of each
+// phase that occurred. The time between two lines belongs to the phase that the first one names, or, if that one
+// reports the end of a task, to the task that is still running.
 func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration, error) {
 	took := map[string]time.Duration{}
 	now, since := phaseRead, begun

@@ -28,10 +28,11 @@ import (
 )
 
 const (
-	// PreflightTimeAim is the maximum time of a crowd of workers, relative to the time that EC2's token bucket needs for it.
+	// PreflightTimeAim is the maximum time of a crowd of workers, relative to the time that EC2's token bucket needs
+	// for it.
 	PreflightTimeAim = 1.2
-	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large crowd, relative to one in a small crowd. As long as
-	// this is bounded, the calls of the whole crowd grow linearly.
+	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large crowd, relative to one in a small
+	// crowd. As long as this is bounded, the calls of the whole crowd grow linearly.
 	PreflightCallsAim = 4
 	// PreflightVerdictsAim is the maximum of accounts for each that is judged right: no verdict is wrong.
 	PreflightVerdictsAim = 1
@@ -48,9 +49,10 @@ const (
 
 // Preflights measures how the preflights of many workers that start at the same time get through EC2's token bucket.
 //
-// They are those of the program cloud-preflight, with the default settings of the job cloud-provider and the program's own timeout,
-// and each has its own instance metadata. They run in one process, because a small machine cannot run 1,000 processes. Each calls EC2
-// only after all have read instance metadata, because that takes milliseconds on real machines, which do not share processors.
+// They are those of the program cloud-preflight, with the default settings of the job cloud-provider and the program's
+// own timeout, and each has its own instance metadata. They run in one process, because a small machine cannot run
+// 1,000 processes. Each calls EC2 only after all have read instance metadata, because that takes milliseconds on real
+// machines, which do not share processors.
 type Preflights struct {
 	// Root is the repository, which holds the job's defaults.
 	Root string
@@ -81,7 +83,13 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 			runs = p.Runs
 		}
 		for range runs {
-			c := crowd{workers: workers, burst: bucketBurst, rate: bucketRate, config: config, timeout: preflight.DefaultTimeout}
+			c := crowd{
+				workers: workers,
+				burst:   bucketBurst,
+				rate:    bucketRate,
+				config:  config,
+				timeout: preflight.DefaultTimeout,
+			}
 			if err := c.run(ctx); err != nil {
 				return nil, fmt.Errorf("preflight of %d workers: %w", workers, err)
 			}
@@ -103,18 +111,43 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 	}
 	parts[len(parts)-1] = Part{Name: parts[len(parts)-1].Name, Value: median(calls), Runs: calls}
 	bound := float64(largest-bucketBurst) / bucketRate
-	return []Figure{{
-		Name: "preflight-time", What: "time until the last of many workers is through EC2's token bucket", Unit: Seconds, Aim: PreflightTimeAim, Busy: load,
-		Subject: fmt.Sprintf("%d workers that start at once", largest), Ours: median(times), OursRuns: times,
-		Against: fmt.Sprintf("the bucket's lower bound, %d calls and %d a second", bucketBurst, bucketRate), Base: bound,
-		Note: fmt.Sprintf("All passed. No worker called an action more than %d times, which is not limited; the slowest finished after %.0f s of at most %.0f s.",
-			attempts, slices.Max(slowest), preflight.DefaultTimeout.Seconds()),
-	}, {
-		Name: "preflight-calls", What: "EC2 calls of each worker in a large crowd against a small one; while they are bounded, the cost is linear", Unit: Calls, Aim: PreflightCallsAim, Busy: load,
-		Subject: fmt.Sprintf("%d workers", largest), Ours: median(calls), OursRuns: calls,
-		Against: fmt.Sprintf("%d workers", crowdSizes[0]), Base: perWorker, Parts: parts,
-		Note: fmt.Sprintf("In total %s. They include throttled calls, which take no token from the bucket.", strings.Join(totals, ", ")),
-	}}, nil
+	return []Figure{
+		{
+			Name:     "preflight-time",
+			What:     "time until the last of many workers is through EC2's token bucket",
+			Unit:     Seconds,
+			Aim:      PreflightTimeAim,
+			Busy:     load,
+			Subject:  fmt.Sprintf("%d workers that start at once", largest),
+			Ours:     median(times),
+			OursRuns: times,
+			Against:  fmt.Sprintf("the bucket's lower bound, %d calls and %d a second", bucketBurst, bucketRate),
+			Base:     bound,
+			Note: fmt.Sprintf(
+				"All passed. No worker called an action more than %d times, which is not limited; the slowest "+
+					"finished after %.0f s of at most %.0f s.",
+				attempts, slices.Max(slowest), preflight.DefaultTimeout.Seconds(),
+			),
+		},
+		{
+			Name: "preflight-calls",
+			What: "EC2 calls of each worker in a large crowd against a small one; while they are bounded, the " +
+				"cost is linear",
+			Unit:     Calls,
+			Aim:      PreflightCallsAim,
+			Busy:     load,
+			Subject:  fmt.Sprintf("%d workers", largest),
+			Ours:     median(calls),
+			OursRuns: calls,
+			Against:  fmt.Sprintf("%d workers", crowdSizes[0]),
+			Base:     perWorker,
+			Parts:    parts,
+			Note: fmt.Sprintf(
+				"In total %s. They include throttled calls, which take no token from the bucket.",
+				strings.Join(totals, ", "),
+			),
+		},
+	}, nil
 }
 
 // workerConfig is a worker's preflight.json as the job renders it with default properties.
@@ -131,8 +164,12 @@ func workerConfig(root string) (preflight.Config, error) {
 		return preflight.Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	rendered, err := json.Marshal(map[string]any{
-		"provider": "aws", "cluster": crowdCluster, "role": preflight.Worker, "mode": spec.Properties["preflight.mode"].Default,
-		"retry_window": spec.Properties["preflight.retry_window"].Default, "checks": spec.Properties["preflight.checks"].Default,
+		"provider":     "aws",
+		"cluster":      crowdCluster,
+		"role":         preflight.Worker,
+		"mode":         spec.Properties["preflight.mode"].Default,
+		"retry_window": spec.Properties["preflight.retry_window"].Default,
+		"checks":       spec.Properties["preflight.checks"].Default,
 	})
 	if err != nil {
 		return preflight.Config{}, err
@@ -163,8 +200,10 @@ type crowd struct {
 func (c *crowd) name() string { return fmt.Sprintf("calls each of %d workers", c.workers) }
 
 func (c *crowd) line() string {
-	text := fmt.Sprintf("%d workers passed: %d EC2 calls, %.1f each, %d throttled, at most %d by one worker for one action; %.1f s",
-		c.workers, c.calls, float64(c.calls)/float64(c.workers), c.throttled, c.attempts, c.took.Seconds())
+	text := fmt.Sprintf(
+		"%d workers passed: %d EC2 calls, %.1f each, %d throttled, at most %d by one worker for one action; %.1f s",
+		c.workers, c.calls, float64(c.calls)/float64(c.workers), c.throttled, c.attempts, c.took.Seconds(),
+	)
 	if bound := (float64(c.workers) - c.burst) / c.rate; bound > 0 {
 		text += fmt.Sprintf(", %.2f of the bucket's bound of %.1f s", c.took.Seconds()/bound, bound)
 	}
@@ -256,12 +295,18 @@ func workerAddress(n int) netip.Addr {
 
 // simulator simulates an AWS in which the workers pass, with the generated IAM policy.
 func (c *crowd) simulator() (*awssim.Simulator, error) {
-	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: crowdCluster})
+	world := awssim.NewLabWorld(
+		awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: crowdCluster},
+	)
 	world.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:*", Burst: c.burst, Rate: c.rate}}
 	for n := range c.workers {
 		world.Instances = append(world.Instances, store.Instance{
-			ID: workerID(n), Subnet: awssim.LabNodeSubnet(1), Address: workerAddress(n), SecurityGroups: []string{awssim.LabSecurityGroup},
-			InstanceProfile: "kubernetes-worker", Tags: store.Tags{aws.TagPrefix + crowdCluster: "shared"},
+			ID:              workerID(n),
+			Subnet:          awssim.LabNodeSubnet(1),
+			Address:         workerAddress(n),
+			SecurityGroups:  []string{awssim.LabSecurityGroup},
+			InstanceProfile: "kubernetes-worker",
+			Tags:            store.Tags{aws.TagPrefix + crowdCluster: "shared"},
 		})
 	}
 	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: preflight.Worker, Cluster: crowdCluster})
@@ -279,14 +324,19 @@ func (c *crowd) simulator() (*awssim.Simulator, error) {
 }
 
 // worker runs the preflight of one worker.
-func (c *crowd) worker(ctx context.Context, simulator *awssim.Simulator, n int, beforeCalls func()) (*preflight.Report, error) {
+func (c *crowd) worker(
+	ctx context.Context, simulator *awssim.Simulator, n int, beforeCalls func(),
+) (*preflight.Report, error) {
 	// The simulated instance metadata identifies machines by their source address.
 	answer := simulator.MetadataServer().Handler
 	source := netip.AddrPortFrom(workerAddress(n), 1024).String()
-	metadata := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = source
-		answer.ServeHTTP(w, r)
-	})}
+	metadata := &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.RemoteAddr = source
+			answer.ServeHTTP(w, r)
+		}),
+	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err

@@ -13,7 +13,9 @@ func TestWorkerConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if config.Mode != preflight.ModeEnforce || time.Duration(config.RetryWindow) != preflight.DefaultRetryWindow || len(config.Checks) != 0 || config.Role != preflight.Worker {
+	if config.Mode != preflight.ModeEnforce || time.Duration(config.RetryWindow) != preflight.DefaultRetryWindow ||
+		len(config.Checks) != 0 ||
+		config.Role != preflight.Worker {
 		t.Errorf("the job's defaults give %+v", config)
 	}
 }
@@ -31,7 +33,8 @@ func TestCrowd(t *testing.T) {
 	if c.throttled == 0 || c.calls != 2*c.workers+c.throttled || c.attempts < 2 || c.slowest < c.took/2 {
 		t.Errorf("%+v", c)
 	}
-	if line := c.line(); !strings.HasPrefix(line, "12 workers passed: ") || !strings.Contains(line, "of the bucket's bound of 0.4 s") {
+	if line := c.line(); !strings.HasPrefix(line, "12 workers passed: ") ||
+		!strings.Contains(line, "of the bucket's bound of 0.4 s") {
 		t.Errorf("%s", line)
 	}
 }
@@ -43,7 +46,8 @@ func TestWorkersThatDoNotPassAreAnError(t *testing.T) {
 	}
 	config.Cluster, config.RetryWindow = "other", 0
 	c := crowd{workers: 2, burst: 100, rate: 20, config: config, timeout: time.Minute}
-	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "worker 0 did not pass") || !strings.Contains(err.Error(), "FAIL instance-cluster-tag") {
+	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "worker 0 did not pass") ||
+		!strings.Contains(err.Error(), "FAIL instance-cluster-tag") {
 		t.Errorf("%v", err)
 	}
 }
@@ -55,7 +59,8 @@ func TestVerdictsFigure(t *testing.T) {
 		t.Fatal(err)
 	}
 	figure = Finish([]Figure{figure})[0]
-	if !figure.Met || figure.Ours != 8 || figure.Base != 8 || !strings.Contains(out.String(), "8 of 8 random accounts judged right") {
+	if !figure.Met || figure.Ours != 8 || figure.Base != 8 ||
+		!strings.Contains(out.String(), "8 of 8 random accounts judged right") {
 		t.Errorf("%+v\n%s", figure, out.String())
 	}
 }

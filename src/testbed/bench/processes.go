@@ -26,8 +26,8 @@ type command struct {
 	environment []string
 }
 
-// listCommands prints a line for each program that a pidfile names: pidfile, uid, gid, and in base64 the working directory, and the
-// command line and environment as in /proc.
+// listCommands prints a line for each program that a pidfile names: pidfile, uid, gid, and in base64 the working
+// directory, and the command line and environment as in /proc.
 const listCommands = `
 for file in "$1"/bpm/*/*.pid "$1"/*/*.pid; do
   [ -s "$file" ] || continue
@@ -61,7 +61,9 @@ func parseCommands(output []byte) ([]command, error) {
 func parseCommand(line string) (command, error) {
 	fields := strings.Fields(line)
 	if len(fields) != 6 {
-		return command{}, fmt.Errorf("%d fields, want 6: pidfile, uid, gid, directory, command line, environment", len(fields))
+		return command{}, fmt.Errorf(
+			"%d fields, want 6: pidfile, uid, gid, directory, command line, environment", len(fields),
+		)
 	}
 	c := command{name: strings.TrimSuffix(path.Base(fields[0]), ".pid")}
 	var err error
@@ -93,8 +95,8 @@ func (c command) script() string {
 		shellescape.Quote(c.dir), c.uid, c.gid, strings.Join(words, " \\\n"))
 }
 
-// memory is a process's memory in bytes: its resident pages (RSS), and the same with shared pages divided by the number of processes
-// that share them (PSS).
+// memory is a process's memory in bytes: its resident pages (RSS), and the same with shared pages divided by the number
+// of processes that share them (PSS).
 type memory struct {
 	program  string
 	pss, rss int64
@@ -147,7 +149,8 @@ const (
 	labOwner        owner = "lab"
 )
 
-// owners maps prefixes of the programs' paths to owners; the first match counts. Programs in containers have paths of their own.
+// owners maps prefixes of the programs' paths to owners; the first match counts. Programs in containers have paths of
+// their own.
 var owners = []struct {
 	prefix string
 	owner  owner
@@ -172,7 +175,10 @@ func ownerOf(program string) owner {
 // inVM runs a shell script with arguments in a VM and returns its output.
 func inVM(ctx context.Context, v *vm.VM, script string, arguments ...string) ([]byte, error) {
 	var out, problems bytes.Buffer
-	err := v.Run(ctx, append([]string{"bash", "-c", script, "bash"}, arguments...), vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems})
+	err := v.Run(
+		ctx, append([]string{"bash", "-c", script, "bash"}, arguments...),
+		vm.RunOptions{Stdin: strings.NewReader(""), Stdout: &out, Stderr: &problems},
+	)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(problems.String()))
 	}

@@ -29,8 +29,8 @@ const (
 // Restore measures the restore of a snapshot of etcd, in a lab of its own.
 type Restore struct{ Deploys }
 
-// Measure deploys a single VM, fills etcd, takes a snapshot, and restores it with the scripts that bbr calls. It returns the time per
-// 100 MB of the snapshot, until the API serves and has the objects. It always removes the lab.
+// Measure deploys a single VM, fills etcd, takes a snapshot, and restores it with the scripts that bbr calls. It
+// returns the time per 100 MB of the snapshot, until the API serves and has the objects. It always removes the lab.
 func (r *Restore) Measure(ctx context.Context) ([]Figure, error) { return r.inLab(ctx, r.measure) }
 
 func (r *Restore) measure(ctx context.Context) ([]Figure, error) {
@@ -63,14 +63,18 @@ stat -c %s /var/vcap/store/restore/etcd.db`)
 	if err != nil {
 		return nil, err
 	}
-	if err := client.CoreV1().ConfigMaps(filled).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := client.CoreV1().
+		ConfigMaps(filled).
+		DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return nil, err
 	}
 	load := busy()
 	return r.restore(ctx, v, client, count, bytes, load)
 }
 
-func (r *Restore) restore(ctx context.Context, v *vm.VM, client kubernetes.Interface, count int, bytes, load float64) ([]Figure, error) {
+func (r *Restore) restore(
+	ctx context.Context, v *vm.VM, client kubernetes.Interface, count int, bytes, load float64,
+) ([]Figure, error) {
 	f := Figure{
 		Name: "restore", What: "time to restore a snapshot of etcd, per 100 MB", Unit: Seconds, Aim: 1, Busy: load,
 		Subject: "per 100 MB", Against: "aim", Base: RestoreAim,
@@ -79,7 +83,9 @@ func (r *Restore) restore(ctx context.Context, v *vm.VM, client kubernetes.Inter
 	begun := time.Now()
 	for _, script := range []string{"pre-restore-lock", "restore", "post-restore-unlock"} {
 		started := time.Now()
-		if _, err := inVM(ctx, v, "BBR_ARTIFACT_DIRECTORY=/var/vcap/store/restore exec /var/vcap/jobs/etcd/bin/bbr/"+script); err != nil {
+		if _, err := inVM(
+			ctx, v, "BBR_ARTIFACT_DIRECTORY=/var/vcap/store/restore exec /var/vcap/jobs/etcd/bin/bbr/"+script,
+		); err != nil {
 			return nil, fmt.Errorf("%s: %w", script, err)
 		}
 		f.Parts = append(f.Parts, Part{Name: script, Value: time.Since(started).Seconds() * per})
@@ -114,7 +120,10 @@ func fill(ctx context.Context, client kubernetes.Interface) (count int, err erro
 	for ; count < restoreMB*1_000_000/objectSize; count++ {
 		_, _ = rand.Read(content) // never fails
 		object := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", filled, count), Labels: map[string]string{filled: ""}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   fmt.Sprintf("%s-%d", filled, count),
+				Labels: map[string]string{filled: ""},
+			},
 			BinaryData: map[string][]byte{"content": content},
 		}
 		if _, err := client.CoreV1().ConfigMaps(filled).Create(ctx, object, metav1.CreateOptions{}); err != nil {

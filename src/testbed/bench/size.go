@@ -19,8 +19,8 @@ import (
 	"kubernetes-release/release/progress"
 )
 
-// upstreamPrograms are the programs of upstream's own builds, by the pin that builds them. CoreDNS is built as we ship it: the
-// modules of its full plugin list are not pinned here.
+// upstreamPrograms are the programs of upstream's own builds, by the pin that builds them. CoreDNS is built as we ship
+// it: the modules of its full plugin list are not pinned here.
 var upstreamPrograms = []struct {
 	pin      string
 	packages []string
@@ -28,22 +28,30 @@ var upstreamPrograms = []struct {
 	tags     string
 }{
 	{pin: "kubernetes", packages: []string{
-		"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-controller-manager", "k8s.io/kubernetes/cmd/kube-proxy",
-		"k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubectl", "k8s.io/kubernetes/cmd/kubelet",
+		"k8s.io/kubernetes/cmd/kube-apiserver", "k8s.io/kubernetes/cmd/kube-controller-manager",
+		"k8s.io/kubernetes/cmd/kube-proxy", "k8s.io/kubernetes/cmd/kube-scheduler", "k8s.io/kubernetes/cmd/kubectl",
+		"k8s.io/kubernetes/cmd/kubelet",
 	}},
 	{pin: "cloud-provider-aws", packages: []string{
-		"k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager", "k8s.io/cloud-provider-aws/cmd/ecr-credential-provider",
+		"k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager",
+		"k8s.io/cloud-provider-aws/cmd/ecr-credential-provider",
 	}},
 	{pin: "containerd", packages: []string{
-		"github.com/containerd/containerd/v2/cmd/containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+		"github.com/containerd/containerd/v2/cmd/containerd",
+		"github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
 		"github.com/containerd/containerd/v2/cmd/ctr",
 	}},
 	{pin: "runc", packages: []string{"github.com/opencontainers/runc"}, cgo: true, tags: "seccomp"},
-	{pin: "etcd", packages: []string{"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdutl/v3"}},
+	{
+		pin:      "etcd",
+		packages: []string{"go.etcd.io/etcd/server/v3", "go.etcd.io/etcd/etcdctl/v3", "go.etcd.io/etcd/etcdutl/v3"},
+	},
 	{pin: "flannel", packages: []string{"github.com/flannel-io/flannel"}, cgo: true},
 	{pin: "cni-plugins", packages: []string{
-		"github.com/containernetworking/plugins/plugins/main/bridge", "github.com/containernetworking/plugins/plugins/ipam/host-local",
-		"github.com/containernetworking/plugins/plugins/main/loopback", "github.com/containernetworking/plugins/plugins/meta/portmap",
+		"github.com/containernetworking/plugins/plugins/main/bridge",
+		"github.com/containernetworking/plugins/plugins/ipam/host-local",
+		"github.com/containernetworking/plugins/plugins/main/loopback",
+		"github.com/containernetworking/plugins/plugins/meta/portmap",
 	}},
 	{pin: "coredns", packages: []string{"."}},
 }
@@ -51,8 +59,9 @@ var upstreamPrograms = []struct {
 // SizeAim is the maximum size of the tarball, relative to the bare programs.
 const SizeAim = 0.5
 
-// Size builds the upstream programs with go build's defaults and -trimpath, gzips each, and returns the size of the release tarball
-// against their sum in bytes, once with symbol tables, as go build leaves them, and once stripped, as ours are.
+// Size builds the upstream programs with go build's defaults and -trimpath, gzips each, and returns the size of the
+// release tarball against their sum in bytes, once with symbol tables, as go build leaves them, and once stripped, as
+// ours are.
 func Size(ctx context.Context, root string, release boshrelease.Result, out io.Writer) ([]Figure, error) {
 	work, err := os.MkdirTemp("", "bench-size-")
 	if err != nil {
@@ -78,7 +87,9 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 			if upstream.cgo {
 				cgo = "CGO_ENABLED=1"
 			}
-			arguments := []string{"build", "-trimpath", "-buildvcs=false", "-tags", upstream.tags, "-ldflags", kind.link, "-o", dir + "/"}
+			arguments := []string{
+				"build", "-trimpath", "-buildvcs=false", "-tags", upstream.tags, "-ldflags", kind.link, "-o", dir + "/",
+			}
 			command := exec.CommandContext(ctx, "go", append(arguments, upstream.packages...)...)
 			command.Dir = filepath.Join(root, "src", "components", upstream.pin)
 			command.Env = append(os.Environ(), cgo, "GOFLAGS=-mod=readonly", "GOWORK=off")
@@ -96,9 +107,15 @@ func Size(ctx context.Context, root string, release boshrelease.Result, out io.W
 			}
 		}
 		figures = append(figures, Figure{
-			Name: kind.figure, What: "size of the release tarball, which also holds the images and everything else that the release ships", Unit: Bytes, Aim: SizeAim,
-			Subject: "release tarball", Ours: float64(release.Size),
-			Against: "bare upstream programs, " + kind.name + ", each gzipped", Base: float64(total),
+			Name: kind.figure,
+			What: "size of the release tarball, which also holds the images and everything else that the release " +
+				"ships",
+			Unit:    Bytes,
+			Aim:     SizeAim,
+			Subject: "release tarball",
+			Ours:    float64(release.Size),
+			Against: "bare upstream programs, " + kind.name + ", each gzipped",
+			Base:    float64(total),
 		})
 	}
 	step.Finish("built the upstream programs")

@@ -9,8 +9,8 @@ import (
 // Sizes measures deploys of one, three and five VMs, in a lab of their own.
 type Sizes struct{ Deploys }
 
-// Measure deploys clusters of several sizes from nothing, and returns for each the time until all nodes are ready, relative to that of
-// a single VM. It always removes the lab.
+// Measure deploys clusters of several sizes from nothing, and returns for each the time until all nodes are ready,
+// relative to that of a single VM. It always removes the lab.
 func (s *Sizes) Measure(ctx context.Context) ([]Figure, error) { return s.inLab(ctx, s.measure) }
 
 func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
@@ -47,9 +47,16 @@ func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
 			one = took
 		}
 		figures = append(figures, Figure{
-			Name: fmt.Sprintf("deploy-%d", size.machines), What: "time from nothing until all nodes are Ready and CoreDNS is Available: " + size.what,
-			Unit: Seconds, Aim: float64(size.machines), Busy: load, Subject: "lab up", Ours: took, Against: "of a single VM", Base: one,
-			Note: "All VMs share this machine's processors, so the time per VM may not grow.",
+			Name:    fmt.Sprintf("deploy-%d", size.machines),
+			What:    "time from nothing until all nodes are Ready and CoreDNS is Available: " + size.what,
+			Unit:    Seconds,
+			Aim:     float64(size.machines),
+			Busy:    load,
+			Subject: "lab up",
+			Ours:    took,
+			Against: "of a single VM",
+			Base:    one,
+			Note:    "All VMs share this machine's processors, so the time per VM may not grow.",
 		})
 	}
 	return figures, nil

@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// ClaimAim is the maximum time from a claim to its running pod, relative to what the cloud and a pod without a volume take.
+	// ClaimAim is the maximum time from a claim to its running pod, relative to what the cloud and a pod without a
+	// volume take.
 	ClaimAim = 1.3
 	// CallsAim is the maximum number of EC2's calls for each attached volume when many are attached at once.
 	CallsAim = 6
@@ -42,11 +43,11 @@ const (
 
 	// manyClaims are made at once.
 	manyClaims = 50
-	// claimRuns is the minimum number of measurements of one claim: Kubernetes looks for changes once in a second or less often in several
-	// places, so that single measurements differ by seconds.
+	// claimRuns is the minimum number of measurements of one claim: Kubernetes looks for changes once in a second or
+	// less often in several places, so that single measurements differ by seconds.
 	claimRuns = 7
-	// createDelay and attachDelay are those of EC2: the median time of a creation, and the middle of what attachments take (newVwp and
-	// its comments in pkg/cloud/cloud.go of the EBS CSI driver).
+	// createDelay and attachDelay are those of EC2: the median time of a creation, and the middle of what attachments
+	// take (newVwp and its comments in pkg/cloud/cloud.go of the EBS CSI driver).
 	createDelay = 1500 * time.Millisecond
 	attachDelay = 2500 * time.Millisecond
 
@@ -55,7 +56,10 @@ const (
 )
 
 // storageShape is three VMs that accept pods, whose limits of volumes suffice.
-var storageShape = []string{"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/scale-workers.yml", "-v", "worker_instances=2"}
+var storageShape = []string{
+	"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o",
+	"ops-files/scale-workers.yml", "-v", "worker_instances=2",
+}
 
 // Storage measures claims in a lab of their own, and what storage adds to the release.
 type Storage struct {
@@ -145,7 +149,9 @@ func (s *Storage) connect(ctx context.Context) error {
 	if err := s.checkLimits(ctx); err != nil {
 		return err
 	}
-	_, err = s.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}}, metav1.CreateOptions{})
+	_, err = s.client.CoreV1().
+		Namespaces().
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: benchNamespace}}, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -170,7 +176,10 @@ func (s *Storage) checkLimits(ctx context.Context) error {
 		}
 	}
 	if limit < manyClaims {
-		return fmt.Errorf("the nodes can attach %d volumes, fewer than %d: use more nodes or another instance type", limit, manyClaims)
+		return fmt.Errorf(
+			"the nodes can attach %d volumes, fewer than %d: use more nodes or another instance type", limit,
+			manyClaims,
+		)
 	}
 	return nil
 }
@@ -215,20 +224,28 @@ func (s *Storage) claims(ctx context.Context) (f Figure, calls float64, err erro
 		if err != nil {
 			return f, 0, err
 		}
-		s.say("storage: %d of %d: pod with a claim %.1f s, without %.1f s", run+1, runs, with.Seconds(), without.Seconds())
+		s.say(
+			"storage: %d of %d: pod with a claim %.1f s, without %.1f s", run+1, runs, with.Seconds(),
+			without.Seconds(),
+		)
 		plain, counted = append(plain, without.Seconds()), append(counted, float64(len(s.made)))
 		driver, timelines = append(driver, driverWaits(timeline)), append(timelines, timeline)
 		f.OursRuns, f.BaseRuns = append(f.OursRuns, with.Seconds()), append(f.BaseRuns, delays+without.Seconds())
 	}
 	f.Ours, f.Base = median(f.OursRuns), median(f.BaseRuns)
 	f.Parts = claimParts(timelines)
-	f.Note = fmt.Sprintf("A pod without a volume takes %.1f s. The EBS CSI driver itself waits %.1f s of the time, in its fixed intervals between calls of EC2 "+
-		"and to collect calls; without them, the ratio is %.2f.", median(plain), median(driver), (f.Ours-median(driver))/f.Base)
+	f.Note = fmt.Sprintf(
+		"A pod without a volume takes %.1f s. The EBS CSI driver itself waits %.1f s of the time, in its fixed "+
+			"intervals between calls of EC2 and to collect calls; without them, the ratio is %.2f.",
+		median(plain), median(driver), (f.Ours-median(driver))/f.Base,
+	)
 	return f, median(counted), nil
 }
 
 // timed measures a single pod, and divides the time if it has a claim.
-func (s *Storage) timed(ctx context.Context, name string, claim bool) (took time.Duration, timeline []stage, err error) {
+func (s *Storage) timed(
+	ctx context.Context, name string, claim bool,
+) (took time.Duration, timeline []stage, err error) {
 	if err := s.forgetCalls(ctx); err != nil {
 		return 0, nil, err
 	}
@@ -258,9 +275,20 @@ func (s *Storage) many(ctx context.Context, single float64) (Figure, error) {
 		return Figure{}, err
 	}
 	f := Figure{
-		Name: "storage-calls", What: fmt.Sprintf("calls of EC2 for each attached volume, %d claims at once", manyClaims), Unit: Calls, Aim: 1, Busy: load,
-		Subject: "calls for each volume", Ours: float64(len(s.made)) / manyClaims, Against: "aim", Base: CallsAim,
-		Note: fmt.Sprintf("A single claim takes %.0f calls. All pods ran after %.0f s. The cloud controller's few calls are counted too.", single, took.Seconds()),
+		Name:    "storage-calls",
+		What:    fmt.Sprintf("calls of EC2 for each attached volume, %d claims at once", manyClaims),
+		Unit:    Calls,
+		Aim:     1,
+		Busy:    load,
+		Subject: "calls for each volume",
+		Ours:    float64(len(s.made)) / manyClaims,
+		Against: "aim",
+		Base:    CallsAim,
+		Note: fmt.Sprintf(
+			"A single claim takes %.0f calls. All pods ran after %.0f s. The cloud controller's few calls are "+
+				"counted too.",
+			single, took.Seconds(),
+		),
 	}
 	actions := map[string]float64{}
 	for _, call := range s.made {
@@ -276,8 +304,8 @@ func (s *Storage) forgetCalls(ctx context.Context) error {
 	return s.simulator(ctx, http.MethodDelete, "calls", "", nil)
 }
 
-// run creates pods, each with a claim of its own or without a volume, and returns when all are ready, after it has removed them with their
-// volumes.
+// run creates pods, each with a claim of its own or without a volume, and returns when all are ready, after it has
+// removed them with their volumes.
 func (s *Storage) run(ctx context.Context, name string, count int, claims bool) (took time.Duration, err error) {
 	begun := time.Now()
 	for n := range count {
@@ -306,7 +334,9 @@ func (s *Storage) run(ctx context.Context, name string, count int, claims bool) 
 		return took, err
 	}
 	s.made = nil
-	if err := s.simulator(ctx, http.MethodGet, "calls?match=ec2:*", "", &s.made); err != nil { // without those of the removal
+	if err := s.simulator(
+		ctx, http.MethodGet, "calls?match=ec2:*", "", &s.made,
+	); err != nil { // without those of the removal
 		return took, err
 	}
 	return took, s.remove(ctx)
@@ -326,10 +356,14 @@ func (s *Storage) create(ctx context.Context, name string, withClaim bool) error
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec: corev1.PersistentVolumeClaimSpec{
 				AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-				Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+				Resources: corev1.VolumeResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+				},
 			},
 		}
-		if _, err := s.client.CoreV1().PersistentVolumeClaims(benchNamespace).Create(ctx, claim, metav1.CreateOptions{}); err != nil {
+		if _, err := s.client.CoreV1().
+			PersistentVolumeClaims(benchNamespace).
+			Create(ctx, claim, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
@@ -344,10 +378,12 @@ func (s *Storage) create(ctx context.Context, name string, withClaim bool) error
 // remove deletes all pods and claims, and waits until their volumes are deleted.
 func (s *Storage) remove(ctx context.Context) error {
 	core := s.client.CoreV1()
-	if err := core.Pods(benchNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := core.Pods(benchNamespace).
+		DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
 	}
-	if err := core.PersistentVolumeClaims(benchNamespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := core.PersistentVolumeClaims(benchNamespace).
+		DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
 	}
 	return poll.Within(ctx, claimTimeout, readyPoll, func(ctx context.Context) error {
@@ -387,9 +423,14 @@ func (s *Storage) memory(ctx context.Context) (Figure, error) {
 func storageMemory(processes []memory) Figure {
 	parts := map[string]float64{}
 	f := Figure{
-		Name: "storage-memory", What: "memory of storage on a control VM and two workers, shared pages divided by the number of processes that share them (PSS)",
-		Unit: Bytes, Aim: StorageMemoryAim, Subject: "driver and sidecars", Against: "Kubernetes",
-		Note: "Without ebs-csi-registrar, which is part of kube-tools.",
+		Name: "storage-memory",
+		What: "memory of storage on a control VM and two workers, shared pages divided by the number of processes " +
+			"that share them (PSS)",
+		Unit:    Bytes,
+		Aim:     StorageMemoryAim,
+		Subject: "driver and sidecars",
+		Against: "Kubernetes",
+		Note:    "Without ebs-csi-registrar, which is part of kube-tools.",
 	}
 	for _, p := range processes {
 		switch name, ours := strings.CutPrefix(p.program, bosh.DefaultRoot.Package("csi", "bin")+"/"); {
@@ -413,7 +454,13 @@ func (s *Storage) size() (Figure, error) {
 		return Figure{}, fmt.Errorf("%w; `make release` builds it", err)
 	}
 	return Figure{
-		Name: "storage-size", What: "size that storage adds to the release tarball", Unit: Bytes, Aim: StorageSizeAim,
-		Subject: "release tarball", Ours: float64(s.ReleaseSize), Against: "without " + components.Size(blob.Size()) + " of storage", Base: float64(s.ReleaseSize - blob.Size()),
+		Name:    "storage-size",
+		What:    "size that storage adds to the release tarball",
+		Unit:    Bytes,
+		Aim:     StorageSizeAim,
+		Subject: "release tarball",
+		Ours:    float64(s.ReleaseSize),
+		Against: "without " + components.Size(blob.Size()) + " of storage",
+		Base:    float64(s.ReleaseSize - blob.Size()),
 	}, nil
 }

@@ -27,10 +27,11 @@ const (
 	inNodeStatus    = "volume in the node's volumesAttached: "
 	inUse           = "volume in the node's volumesInUse: "
 
-	// batchDelay is how long the driver collects instances of other attachments before it asks EC2 about them (batchMaxDelay in
-	// pkg/cloud/cloud.go of the EBS CSI driver).
+	// batchDelay is how long the driver collects instances of other attachments before it asks EC2 about them
+	// (batchMaxDelay in pkg/cloud/cloud.go of the EBS CSI driver).
 	batchDelay = 500 * time.Millisecond
-	// volumeName precedes the volume's id in a node's status (GetUniqueVolumeNameFromSpec of Kubernetes' pkg/volume/util).
+	// volumeName precedes the volume's id in a node's status (GetUniqueVolumeNameFromSpec of Kubernetes'
+	// pkg/volume/util).
 	volumeName = "kubernetes.io/csi/ebs.csi.aws.com^"
 )
 
@@ -125,8 +126,8 @@ type waiting int
 const (
 	forNobody waiting = iota
 	forCloud
-	// forDriver are the intervals in which the driver asks EC2, and for which it collects calls (vwp and batchMaxDelay in its
-	// pkg/cloud/cloud.go).
+	// forDriver are the intervals in which the driver asks EC2, and for which it collects calls (vwp and batchMaxDelay
+	// in its pkg/cloud/cloud.go).
 	forDriver
 )
 

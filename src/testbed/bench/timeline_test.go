@@ -11,8 +11,8 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// TestTimeOfAClaimIsDivided: calls of EC2 and moments of the API in the order in which they happen, each some tenths of a second after the
-// previous one.
+// TestTimeOfAClaimIsDivided: calls of EC2 and moments of the API in the order in which they happen, each some tenths of
+// a second after the previous one.
 func TestTimeOfAClaimIsDivided(t *testing.T) {
 	begun := time.Now()
 	after := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
@@ -28,8 +28,13 @@ func TestTimeOfAClaimIsDivided(t *testing.T) {
 		{Action: "DescribeVolumes", Time: after(8)},
 	}
 	seen := &moments{seen: map[string]time.Time{
-		claimBound: after(2.1), podScheduled: after(3.2), attachRequested: after(3.3), inNodeStatus + "vol-1": after(8.4),
-		inUse + "vol-1": after(9), inUse + "vol-0": after(0), podRunning: after(10),
+		claimBound:             after(2.1),
+		podScheduled:           after(3.2),
+		attachRequested:        after(3.3),
+		inNodeStatus + "vol-1": after(8.4),
+		inUse + "vol-1":        after(9),
+		inUse + "vol-0":        after(0),
+		podRunning:             after(10),
 	}}
 	timeline, err := divide(begun, seen, calls)
 	if err != nil {
@@ -70,7 +75,10 @@ func TestMomentsAreTheFirst(t *testing.T) {
 	m.note(&corev1.PersistentVolumeClaim{Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound}})
 	m.note(&storagev1.VolumeAttachment{})
 	m.note(&corev1.Node{Status: corev1.NodeStatus{
-		VolumesAttached: []corev1.AttachedVolume{{Name: volumeName + "vol-1"}}, VolumesInUse: []corev1.UniqueVolumeName{volumeName + "vol-1"},
+		VolumesAttached: []corev1.AttachedVolume{
+			{Name: volumeName + "vol-1"},
+		},
+		VolumesInUse: []corev1.UniqueVolumeName{volumeName + "vol-1"},
 	}})
 	for _, moment := range []string{claimBound, attachRequested, inNodeStatus + "vol-1", inUse + "vol-1"} {
 		if m.at(moment).IsZero() {

@@ -22,7 +22,10 @@ import (
 const GapAim = 1
 
 // productionShape are three control VMs and a worker.
-var productionShape = []string{"-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/scale-workers.yml", "-v", "worker_instances=1"}
+var productionShape = []string{
+	"-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/scale-workers.yml", "-v",
+	"worker_instances=1",
+}
 
 // Updates measures what clients of the API notice of updates, in a lab of their own.
 type Updates struct{ Deploys }
@@ -34,8 +37,9 @@ type kind struct {
 	version    string   // of the API server afterwards, unless empty
 }
 
-// Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and watches, and returns
-// two figures for each: the share of failed requests, and the longest time without a successful one. It always removes the lab.
+// Measure deploys three control VMs and a worker, updates them in several ways while a client reads, writes and
+// watches, and returns two figures for each: the share of failed requests, and the longest time without a successful
+// one. It always removes the lab.
 func (u *Updates) Measure(ctx context.Context) ([]Figure, error) {
 	return u.inLab(ctx, u.measure)
 }
@@ -71,7 +75,9 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 			return figures, err
 		}
 		if now, err := u.version(); err != nil || k.version != "" && now != k.version {
-			return figures, errors.Join(err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, k.version))
+			return figures, errors.Join(
+				err, fmt.Errorf("after the %s the API server is %q, want %s", k.what, now, k.version),
+			)
 		}
 		u.say("%s:\n%s", k.what, report)
 		figures = append(figures, updateFigures(k, report, load)...)
@@ -100,18 +106,37 @@ func updateFigures(k kind, r apiprobe.Report, load float64) []Figure {
 	sent := r.Reads.Sent + r.Writes.Sent
 	return []Figure{
 		{
-			Name: k.name + "-failures", What: "API requests without retries that fail while there is a " + k.what, Unit: Count, Aim: 0, Busy: load,
-			Subject: "failed", Ours: float64(r.Failures()), Against: "sent", Base: float64(sent),
+			Name:    k.name + "-failures",
+			What:    "API requests without retries that fail while there is a " + k.what,
+			Unit:    Count,
+			Aim:     0,
+			Busy:    load,
+			Subject: "failed",
+			Ours:    float64(r.Failures()),
+			Against: "sent",
+			Base:    float64(sent),
 			Parts: []Part{
-				{Name: "reads", Value: float64(r.Reads.Failed)}, {Name: "writes", Value: float64(r.Writes.Failed)},
-				{Name: "starts of a watch", Value: float64(r.Watch.Failed)}, {Name: "missed events", Value: float64(r.Watch.Missed)},
+				{Name: "reads", Value: float64(r.Reads.Failed)},
+				{Name: "writes", Value: float64(r.Writes.Failed)},
+				{
+					Name:  "starts of a watch",
+					Value: float64(r.Watch.Failed),
+				},
+				{Name: "missed events", Value: float64(r.Watch.Missed)},
 				{Name: "lost objects", Value: float64(len(r.Lost))},
 			},
 		},
 		{
-			Name: k.name + "-gap", What: "longest time without a successful API request while there is a " + k.what, Unit: Seconds, Aim: 1, Busy: load,
-			Subject: "longest gap", Ours: r.LongestGap().Seconds(), Against: "aim", Base: GapAim,
-			Note: "All VMs share this machine's processors: an API server that starts slows the others down.",
+			Name:    k.name + "-gap",
+			What:    "longest time without a successful API request while there is a " + k.what,
+			Unit:    Seconds,
+			Aim:     1,
+			Busy:    load,
+			Subject: "longest gap",
+			Ours:    r.LongestGap().Seconds(),
+			Against: "aim",
+			Base:    GapAim,
+			Note:    "All VMs share this machine's processors: an API server that starts slows the others down.",
 		},
 	}
 }

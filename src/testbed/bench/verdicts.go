@@ -28,8 +28,19 @@ func (v Verdicts) Measure(ctx context.Context) (Figure, error) {
 	}
 	_, _ = fmt.Fprintf(v.Out, "preflight: %v\n", score)
 	return Figure{
-		Name: "preflight-verdicts", What: "random accounts, most of them broken in one to four ways, for each that the preflight judges right", Unit: Count, Aim: PreflightVerdictsAim, Busy: load,
-		Subject: "random accounts", Ours: float64(score.Accounts), Against: "judged right", Base: float64(score.Right),
-		Note: fmt.Sprintf("%v. Right is what the release requires, and what IAM and EC2, simulated, answer to the calls of the cloud controller manager.", score),
+		Name:    "preflight-verdicts",
+		What:    "random accounts, most of them broken in one to four ways, for each that the preflight judges right",
+		Unit:    Count,
+		Aim:     PreflightVerdictsAim,
+		Busy:    load,
+		Subject: "random accounts",
+		Ours:    float64(score.Accounts),
+		Against: "judged right",
+		Base:    float64(score.Right),
+		Note: fmt.Sprintf(
+			"%v. Right is what the release requires, and what IAM and EC2, simulated, answer to the calls of the "+
+				"cloud controller manager.",
+			score,
+		),
 	}, nil
 }

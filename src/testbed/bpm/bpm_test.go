@@ -30,8 +30,10 @@ func machine(t *testing.T, jobs map[string]map[string]string) *vm.VM {
 		t.Fatalf("building bpm: %v\n%s", err, out)
 	}
 	spec := agent.ApplySpec{
-		Jobs:     []agent.Job{{Name: "bpm", Fingerprint: "1", Dir: bpmJob}},
-		Packages: []agent.Package{{Name: "tool", Fingerprint: "1", Dir: vmtest.Files(t, map[string]string{"bin/serve": serve})}},
+		Jobs: []agent.Job{{Name: "bpm", Fingerprint: "1", Dir: bpmJob}},
+		Packages: []agent.Package{
+			{Name: "tool", Fingerprint: "1", Dir: vmtest.Files(t, map[string]string{"bin/serve": serve})},
+		},
 	}
 	for name, files := range jobs {
 		spec.Jobs = append(spec.Jobs, agent.Job{Name: name, Fingerprint: "1", Dir: vmtest.Files(t, files)})
@@ -72,7 +74,10 @@ func bash(t *testing.T, v *vm.VM, script string) (string, int) {
 	var out bytes.Buffer
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	err := v.Run(ctx, []string{"bash", "-c", "PATH=$PATH:/var/vcap/jobs/bpm/bin\n" + script}, vm.RunOptions{Stdout: &out, Stderr: &out})
+	err := v.Run(
+		ctx, []string{"bash", "-c", "PATH=$PATH:/var/vcap/jobs/bpm/bin\n" + script},
+		vm.RunOptions{Stdout: &out, Stderr: &out},
+	)
 	var failed *vm.ExitError
 	if errors.As(err, &failed) {
 		return strings.TrimSpace(out.String()), failed.Code
@@ -106,8 +111,18 @@ func TestProcessRunsAsConfigured(t *testing.T) {
 		"web":   {"config/bpm.yml": webConfig, "bin/hook": "#!/bin/sh\nid -un > /tmp/hook\n"},
 		"other": {"config/secret": "x"},
 	})
-	expect(t, v, "bpm start web && kill -0 $(cat /var/vcap/sys/run/bpm/web/web.pid) && bpm start web && bpm pid web | diff - <(cat /var/vcap/sys/run/bpm/web/web.pid; echo) && bpm list | tail -1 | awk '{print $1, $3}'", "web running")
-	expect(t, v, "for i in {1..50}; do grep -q to-stderr /var/vcap/sys/log/web/web.stderr.log && break; sleep 0.1; done; cat /var/vcap/sys/log/web/web.stdout.log /tmp/hook; stat -c '%U %a' /var/vcap/sys/log/web/web.stdout.log", "to-stdout\nroot\nvcap 600")
+	expect(
+		t, v,
+		"bpm start web && kill -0 $(cat /var/vcap/sys/run/bpm/web/web.pid) && bpm start web && bpm pid web | diff - "+
+			"<(cat /var/vcap/sys/run/bpm/web/web.pid; echo) && bpm list | tail -1 | awk '{print $1, $3}'",
+		"web running",
+	)
+	expect(
+		t, v,
+		"for i in {1..50}; do grep -q to-stderr /var/vcap/sys/log/web/web.stderr.log && break; sleep 0.1; done; cat "+
+			"/var/vcap/sys/log/web/web.stdout.log /tmp/hook; stat -c '%U %a' /var/vcap/sys/log/web/web.stdout.log",
+		"to-stdout\nroot\nvcap 600",
+	)
 	expect(t, v, "cat /var/vcap/sys/log/web/report", `args --port 80 two words
 vcap
 vcap
@@ -140,11 +155,27 @@ web
 /var/vcap/sys:
 log
 512`)
-	expect(t, v, `tr '\0' '\n' < /proc/$(bpm pid web)/environ | grep -e COLOR -e TMPDIR -e HOME`, "COLOR=blue\nHOME=/var/vcap/data/web\nTMPDIR=/var/vcap/data/web/tmp")
+	expect(
+		t,
+		v,
+		`tr '\0' '\n' < /proc/$(bpm pid web)/environ | grep -e COLOR -e TMPDIR -e HOME`,
+		"COLOR=blue\nHOME=/var/vcap/data/web\nTMPDIR=/var/vcap/data/web/tmp",
+	)
 	if dirExists("/sys/fs/cgroup/memory") { // version 1
-		expect(t, v, "cat /sys/fs/cgroup/memory/bpm/web.web/memory.limit_in_bytes /sys/fs/cgroup/pids/bpm/web.web/pids.max; grep -c . /sys/fs/cgroup/pids/bpm/web.web/cgroup.procs | sed 's/[1-9].*/some/'", "1073741824\n50\nsome")
+		expect(
+			t, v,
+			"cat /sys/fs/cgroup/memory/bpm/web.web/memory.limit_in_bytes /sys/fs/cgroup/pids/bpm/web.web/pids.max; "+
+				"grep -c . /sys/fs/cgroup/pids/bpm/web.web/cgroup.procs | sed 's/[1-9].*/some/'",
+			"1073741824\n50\nsome",
+		)
 	}
-	expect(t, v, "pid=$(bpm pid web); bpm stop web && tail -1 /var/vcap/sys/log/web/web.stdout.log; ls -A /var/vcap/sys/run/bpm/web; for i in {1..100}; do kill -0 $pid 2> /dev/null || break; sleep 0.05; done; kill -0 $pid 2>&1 | grep -o 'No such process'", "got TERM\nweb.lock\nweb.root\nNo such process")
+	expect(
+		t, v,
+		"pid=$(bpm pid web); bpm stop web && tail -1 /var/vcap/sys/log/web/web.stdout.log; ls -A "+
+			"/var/vcap/sys/run/bpm/web; for i in {1..100}; do kill -0 $pid 2> /dev/null || break; sleep 0.05; done; "+
+			"kill -0 $pid 2>&1 | grep -o 'No such process'",
+		"got TERM\nweb.lock\nweb.root\nNo such process",
+	)
 	expect(t, v, "bpm stop web", "")
 	if out, code := bash(t, v, "bpm pid web"); code != 1 || !strings.Contains(out, "not running") {
 		t.Errorf("bpm pid of a stopped process: %q, exit code %d", out, code)
@@ -159,8 +190,11 @@ func dirExists(path string) bool {
 func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 	v := machine(t, map[string]map[string]string{
 		"stubborn": {
-			"config/bpm.yml": "processes:\n- name: first\n  executable: /var/vcap/jobs/stubborn/bin/deaf\n  shutdown_signal: INT\n- name: second\n  executable: /bin/sh\n  args: [-c, 'echo $WHO; read line; echo $line; exit 5']\n- name: broken\n  executable: /var/vcap/jobs/stubborn/bin/none\n",
-			"bin/deaf":       "#!/bin/bash\ntrap 'echo INT' INT\ntrap 'echo QUIT; exit 0' QUIT\nwhile :; do sleep 0.1; done\n",
+			"config/bpm.yml": "processes:\n- name: first\n  executable: /var/vcap/jobs/stubborn/bin/deaf\n  " +
+				"shutdown_signal: INT\n- name: second\n  executable: /bin/sh\n  args: [-c, 'echo $WHO; read line; " +
+				"echo $line; exit 5']\n- name: broken\n  executable: /var/vcap/jobs/stubborn/bin/none\n",
+			"bin/deaf": "#!/bin/bash\ntrap 'echo INT' INT\ntrap 'echo QUIT; exit 0' QUIT\nwhile :; do sleep " +
+				"0.1; done\n",
 		},
 	})
 	if out, code := bash(t, v, "bpm start stubborn"); code != 1 || !strings.Contains(out, "[first, second, broken]") {
@@ -173,7 +207,12 @@ func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 		t.Errorf("bpm run: %q, exit code %d", out, code)
 	}
 	begun := time.Now()
-	expect(t, v, "bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat /var/vcap/sys/log/stubborn/first.stdout.log", "INT\nQUIT")
+	expect(
+		t, v,
+		"bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat "+
+			"/var/vcap/sys/log/stubborn/first.stdout.log",
+		"INT\nQUIT",
+	)
 	if d := time.Since(begun); d < 15*time.Second || d > 19*time.Second {
 		t.Errorf("stopping a process that ignores signals took %s, want a little over 15s", d)
 	}
@@ -191,7 +230,8 @@ func TestConfigurationIsStrict(t *testing.T) {
 		{"relative executable", "processes: [{name: a, executable: a}]", `"a": must be an absolute path`},
 		{"twice", "processes: [{name: a, executable: /a}, {name: a, executable: /a}]", "defined twice"},
 		{"volume outside", "processes: [{name: a, executable: /a, additional_volumes: [{path: /etc/x}]}]", "unrestricted_volumes"},
-		{"volume not clean", "processes: [{name: a, executable: /a, additional_volumes: [{path: /var/vcap/data/../x}]}]", "clean path"},
+		{"volume not clean", "processes: [{name: a, executable: /a, additional_volumes: [{path: " +
+			"/var/vcap/data/../x}]}]", "clean path"},
 		{"capability", "processes: [{name: a, executable: /a, capabilities: [CAP_KILL]}]", "CAP_KILL"},
 		{"memory", "processes: [{name: a, executable: /a, limits: {memory: lots}}]", `"lots"`},
 		{"signal", "processes: [{name: a, executable: /a, shutdown_signal: HUP}]", "TERM or INT"},
@@ -200,7 +240,9 @@ func TestConfigurationIsStrict(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "bpm.yml")
 		must(t, os.WriteFile(file, []byte(c.yaml), 0o600))
 		_, err := bpm.LoadConfig(file)
-		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file)) {
+		if c.want == "" && err != nil ||
+			c.want != "" &&
+				(err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), file)) {
 			t.Errorf("%s: got %v, want an error with %q and the file", c.what, err, c.want)
 		}
 	}

@@ -8,20 +8,48 @@ import (
 
 // capabilities maps the names that bpm.yml uses to Linux capabilities.
 var capabilities = map[string]uintptr{
-	"CHOWN": unix.CAP_CHOWN, "DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE, "DAC_READ_SEARCH": unix.CAP_DAC_READ_SEARCH, "FOWNER": unix.CAP_FOWNER,
-	"FSETID": unix.CAP_FSETID, "KILL": unix.CAP_KILL, "SETGID": unix.CAP_SETGID, "SETUID": unix.CAP_SETUID, "SETPCAP": unix.CAP_SETPCAP,
-	"LINUX_IMMUTABLE": unix.CAP_LINUX_IMMUTABLE, "NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE, "NET_BROADCAST": unix.CAP_NET_BROADCAST,
-	"NET_ADMIN": unix.CAP_NET_ADMIN, "NET_RAW": unix.CAP_NET_RAW, "IPC_LOCK": unix.CAP_IPC_LOCK, "IPC_OWNER": unix.CAP_IPC_OWNER,
-	"SYS_MODULE": unix.CAP_SYS_MODULE, "SYS_RAWIO": unix.CAP_SYS_RAWIO, "SYS_CHROOT": unix.CAP_SYS_CHROOT, "SYS_PTRACE": unix.CAP_SYS_PTRACE,
-	"SYS_PACCT": unix.CAP_SYS_PACCT, "SYS_ADMIN": unix.CAP_SYS_ADMIN, "SYS_BOOT": unix.CAP_SYS_BOOT, "SYS_NICE": unix.CAP_SYS_NICE,
-	"SYS_RESOURCE": unix.CAP_SYS_RESOURCE, "SYS_TIME": unix.CAP_SYS_TIME, "SYS_TTY_CONFIG": unix.CAP_SYS_TTY_CONFIG, "MKNOD": unix.CAP_MKNOD,
-	"LEASE": unix.CAP_LEASE, "AUDIT_WRITE": unix.CAP_AUDIT_WRITE, "AUDIT_CONTROL": unix.CAP_AUDIT_CONTROL, "SETFCAP": unix.CAP_SETFCAP,
-	"MAC_OVERRIDE": unix.CAP_MAC_OVERRIDE, "MAC_ADMIN": unix.CAP_MAC_ADMIN, "SYSLOG": unix.CAP_SYSLOG, "WAKE_ALARM": unix.CAP_WAKE_ALARM,
-	"BLOCK_SUSPEND": unix.CAP_BLOCK_SUSPEND, "AUDIT_READ": unix.CAP_AUDIT_READ,
+	"CHOWN":            unix.CAP_CHOWN,
+	"DAC_OVERRIDE":     unix.CAP_DAC_OVERRIDE,
+	"DAC_READ_SEARCH":  unix.CAP_DAC_READ_SEARCH,
+	"FOWNER":           unix.CAP_FOWNER,
+	"FSETID":           unix.CAP_FSETID,
+	"KILL":             unix.CAP_KILL,
+	"SETGID":           unix.CAP_SETGID,
+	"SETUID":           unix.CAP_SETUID,
+	"SETPCAP":          unix.CAP_SETPCAP,
+	"LINUX_IMMUTABLE":  unix.CAP_LINUX_IMMUTABLE,
+	"NET_BIND_SERVICE": unix.CAP_NET_BIND_SERVICE,
+	"NET_BROADCAST":    unix.CAP_NET_BROADCAST,
+	"NET_ADMIN":        unix.CAP_NET_ADMIN,
+	"NET_RAW":          unix.CAP_NET_RAW,
+	"IPC_LOCK":         unix.CAP_IPC_LOCK,
+	"IPC_OWNER":        unix.CAP_IPC_OWNER,
+	"SYS_MODULE":       unix.CAP_SYS_MODULE,
+	"SYS_RAWIO":        unix.CAP_SYS_RAWIO,
+	"SYS_CHROOT":       unix.CAP_SYS_CHROOT,
+	"SYS_PTRACE":       unix.CAP_SYS_PTRACE,
+	"SYS_PACCT":        unix.CAP_SYS_PACCT,
+	"SYS_ADMIN":        unix.CAP_SYS_ADMIN,
+	"SYS_BOOT":         unix.CAP_SYS_BOOT,
+	"SYS_NICE":         unix.CAP_SYS_NICE,
+	"SYS_RESOURCE":     unix.CAP_SYS_RESOURCE,
+	"SYS_TIME":         unix.CAP_SYS_TIME,
+	"SYS_TTY_CONFIG":   unix.CAP_SYS_TTY_CONFIG,
+	"MKNOD":            unix.CAP_MKNOD,
+	"LEASE":            unix.CAP_LEASE,
+	"AUDIT_WRITE":      unix.CAP_AUDIT_WRITE,
+	"AUDIT_CONTROL":    unix.CAP_AUDIT_CONTROL,
+	"SETFCAP":          unix.CAP_SETFCAP,
+	"MAC_OVERRIDE":     unix.CAP_MAC_OVERRIDE,
+	"MAC_ADMIN":        unix.CAP_MAC_ADMIN,
+	"SYSLOG":           unix.CAP_SYSLOG,
+	"WAKE_ALARM":       unix.CAP_WAKE_ALARM,
+	"BLOCK_SUSPEND":    unix.CAP_BLOCK_SUSPEND,
+	"AUDIT_READ":       unix.CAP_AUDIT_READ,
 }
 
-// becomeUser switches the calling thread, and so the program that it then executes, to a user with exactly the listed capabilities. It
-// uses raw system calls because those of package syscall change all threads of the process.
+// becomeUser switches the calling thread, and so the program that it then executes, to a user with exactly the listed
+// capabilities. It uses raw system calls because those of package syscall change all threads of the process.
 func becomeUser(uid, gid int, list []string) error {
 	keep := make(map[uintptr]bool, len(list))
 	for _, name := range list {

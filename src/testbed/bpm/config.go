@@ -1,8 +1,9 @@
-// Package bpm stands in for bpm (https://github.com/cloudfoundry/bpm-release) in the lab. For jobs it behaves as bpm's docs/config.md and
-// docs/runtime.md describe: the same configuration file, commands, environment, user, writable directories, logs, pidfiles and stop
-// sequence. Its validation of the configuration is stricter, so that bpm accepts whatever runs here. Three things differ: a process
-// shares the VM's PID namespace instead of having its own with an init process, limits that the kernel refuses to set are
-// reported and skipped, and mounts in a shared volume propagate to the process but not from it.
+// Package bpm stands in for bpm (https://github.com/cloudfoundry/bpm-release) in the lab. For jobs it behaves as bpm's
+// docs/config.md and docs/runtime.md describe: the same configuration file, commands, environment, user, writable
+// directories, logs, pidfiles and stop sequence. Its validation of the configuration is stricter, so that bpm accepts
+// whatever runs here. Three things differ: a process shares the VM's PID namespace instead of having its own with an
+// init process, limits that the kernel refuses to set are reported and skipped, and mounts in a shared volume propagate
+// to the process but not from it.
 package bpm
 
 import (
@@ -97,7 +98,9 @@ func (c *JobConfig) Process(name string) (*ProcessConfig, error) {
 		}
 		names = append(names, c.Processes[i].Name)
 	}
-	return nil, fmt.Errorf("no process %q in bpm.yml; it has [%s] (choose one with -p)", name, strings.Join(names, ", "))
+	return nil, fmt.Errorf(
+		"no process %q in bpm.yml; it has [%s] (choose one with -p)", name, strings.Join(names, ", "),
+	)
 }
 
 var validProcess = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._-]*$`)
@@ -115,7 +118,9 @@ func (c *JobConfig) check() error {
 			at = fmt.Sprintf("process %s", p.Name)
 		}
 		if !validProcess.MatchString(p.Name) {
-			problems = append(problems, fmt.Errorf("%s: name %q: must be letters, digits, dots, dashes and underscores", at, p.Name))
+			problems = append(
+				problems, fmt.Errorf("%s: name %q: must be letters, digits, dots, dashes and underscores", at, p.Name),
+			)
 		}
 		if seen[p.Name] {
 			problems = append(problems, fmt.Errorf("%s: defined twice", at))
@@ -141,7 +146,11 @@ func (p *ProcessConfig) check() []error {
 	}
 	for _, v := range p.AdditionalVolumes {
 		if v.Path != filepath.Clean(v.Path) || !inside(v.Path, root.Data("")) && !inside(v.Path, root.Store("")) {
-			report("additional_volumes: path %q: must be a clean path below %s or %s; list others in unsafe.unrestricted_volumes", v.Path, root.Data(""), root.Store(""))
+			report(
+				"additional_volumes: path %q: must be a clean path below %s or %s; list others in "+
+					"unsafe.unrestricted_volumes",
+				v.Path, root.Data(""), root.Store(""),
+			)
 		}
 	}
 	for _, v := range p.Unsafe.UnrestrictedVolumes {
@@ -151,7 +160,9 @@ func (p *ProcessConfig) check() []error {
 	}
 	for _, name := range p.Capabilities {
 		if _, ok := capabilities[name]; !ok {
-			report("capabilities: unknown capability %q; names are written without CAP_, such as NET_BIND_SERVICE", name)
+			report(
+				"capabilities: unknown capability %q; names are written without CAP_, such as NET_BIND_SERVICE", name,
+			)
 		}
 	}
 	if p.Limits.Memory != "" {

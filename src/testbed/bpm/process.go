@@ -28,8 +28,10 @@ import (
 )
 
 const (
-	stopTimeout = 15 * time.Second // from the shutdown signal to QUIT: bpm-release, src/bpm/commands/stop.go, DefaultStopTimeout
-	quitTimeout = 2 * time.Second  // from QUIT to KILL: src/bpm/runc/lifecycle/lifecycle.go, ContainerSigQuitGracePeriod
+	// from the shutdown signal to QUIT: bpm-release, src/bpm/commands/stop.go, DefaultStopTimeout
+	stopTimeout = 15 * time.Second
+	// from QUIT to KILL: src/bpm/runc/lifecycle/lifecycle.go, ContainerSigQuitGracePeriod
+	quitTimeout = 2 * time.Second
 	stopPoll    = 10 * time.Millisecond
 	hookTimeout = 30 * time.Second
 	defaultUser = "vcap"
@@ -64,7 +66,8 @@ func (p *Process) runDir() string { return root.Run("bpm", p.Job) }
 // Pidfile is what monit reads.
 func (p *Process) Pidfile() string { return filepath.Join(p.runDir(), p.Config.Name+".pid") }
 
-// identityFile keeps the start time next to the pid, so that another process that gets the number later is never treated as ours.
+// identityFile keeps the start time next to the pid, so that another process that gets the number later is never
+// treated as ours.
 func (p *Process) identityFile() string { return filepath.Join(p.runDir(), p.Config.Name+".started") }
 
 // PID returns the number of the running process, or 0.
@@ -105,7 +108,9 @@ func (p *Process) lock() (release func(), err error) {
 	if err := os.MkdirAll(p.runDir(), 0o700); err != nil {
 		return nil, err
 	}
-	return filelock.Acquire(context.Background(), filepath.Join(p.runDir(), p.Config.Name+".lock"), strconv.Itoa(os.Getpid()), nil)
+	return filelock.Acquire(
+		context.Background(), filepath.Join(p.runDir(), p.Config.Name+".lock"), strconv.Itoa(os.Getpid()), nil,
+	)
 }
 
 // Start runs the process in the background. It does nothing if the process is already running.
@@ -148,8 +153,8 @@ func (p *Process) Start() error {
 	return nil
 }
 
-// Run runs the process in the foreground, with env over its configured environment, and returns its exit code. When ctx ends, the
-// process gets SIGTERM.
+// Run runs the process in the foreground, with env over its configured environment, and returns its exit code. When ctx
+// ends, the process gets SIGTERM.
 func (p *Process) Run(ctx context.Context, env []string, stdin io.Reader, stdout, stderr io.Writer) (int, error) {
 	account, err := lookupUser()
 	if err != nil {
@@ -178,7 +183,9 @@ func (p *Process) Run(ctx context.Context, env []string, stdin io.Reader, stdout
 }
 
 // launch starts the sandbox and waits until it has executed the process itself.
-func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stderr io.Writer, background bool) (*exec.Cmd, error) {
+func (p *Process) launch(
+	a account, env []string, stdin io.Reader, stdout, stderr io.Writer, background bool,
+) (*exec.Cmd, error) {
 	mounts, err := p.Config.mounts(p.Job)
 	if err != nil {
 		return nil, err
@@ -188,7 +195,13 @@ func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stder
 		return nil, err
 	}
 	encoded, err := json.Marshal(sandbox{
-		Job: p.Job, Process: *p.Config, UID: a.uid, GID: a.gid, Mounts: mounts, Staging: staging, Env: p.environment(env),
+		Job:     p.Job,
+		Process: *p.Config,
+		UID:     a.uid,
+		GID:     a.gid,
+		Mounts:  mounts,
+		Staging: staging,
+		Env:     p.environment(env),
 	})
 	if err != nil {
 		return nil, err
@@ -201,7 +214,10 @@ func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stder
 	cmd := exec.Command("/proc/self/exe", SandboxCommand, string(encoded))
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, stderr
 	cmd.ExtraFiles = []*os.File{reportIn}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: background, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Setsid:     background,
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
+	}
 	err = cmd.Start()
 	_ = reportIn.Close()
 	if err != nil {
@@ -209,7 +225,9 @@ func (p *Process) launch(a account, env []string, stdin io.Reader, stdout, stder
 	}
 	if problem, err := io.ReadAll(report); err != nil || len(problem) > 0 {
 		_ = cmd.Wait()
-		return nil, fmt.Errorf("job %s: starting process %s: %s", p.Job, p.Config.Name, cmp.Or(string(problem), fmt.Sprint(err)))
+		return nil, fmt.Errorf(
+			"job %s: starting process %s: %s", p.Job, p.Config.Name, cmp.Or(string(problem), fmt.Sprint(err)),
+		)
 	}
 	return cmd, nil
 }
@@ -299,8 +317,8 @@ func (p *Process) openLog(stream string, a account) (*os.File, error) {
 	return file, nil
 }
 
-// Stop sends the process its shutdown signal, 15 seconds later QUIT, which makes Go and Java programs print their stacks, and then
-// KILL. It is no error if the process is not running.
+// Stop sends the process its shutdown signal, 15 seconds later QUIT, which makes Go and Java programs print their
+// stacks, and then KILL. It is no error if the process is not running.
 func (p *Process) Stop() error {
 	release, err := p.lock()
 	if err != nil {
@@ -312,7 +330,8 @@ func (p *Process) Stop() error {
 		if p.Config.ShutdownSignal == "INT" {
 			first = unix.SIGINT
 		}
-		_ = p.signal(pid, first, stopTimeout) || p.signal(pid, unix.SIGQUIT, quitTimeout) || p.signal(pid, unix.SIGKILL, quitTimeout)
+		_ = p.signal(pid, first, stopTimeout) || p.signal(pid, unix.SIGQUIT, quitTimeout) ||
+			p.signal(pid, unix.SIGKILL, quitTimeout)
 		if p.PID() == pid {
 			return fmt.Errorf("job %s: process %s (%d) is still running after SIGKILL", p.Job, p.Config.Name, pid)
 		}

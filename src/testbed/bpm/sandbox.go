@@ -109,7 +109,8 @@ func (s *sandbox) limitByCgroup() error {
 	v2 := false
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		v2 = true
-		if err := os.WriteFile("/sys/fs/cgroup/bpm/cgroup.subtree_control", []byte("+memory +pids"), 0); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.WriteFile("/sys/fs/cgroup/bpm/cgroup.subtree_control", []byte("+memory +pids"), 0); err != nil &&
+			!errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -138,7 +139,8 @@ func (s *sandbox) limitByCgroup() error {
 	return nil
 }
 
-// buildRoot mounts the only files that the process can see in a new root, which is read-only except for the documented directories.
+// buildRoot mounts the only files that the process can see in a new root, which is read-only except for the documented
+// directories.
 func (s *sandbox) buildRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
@@ -173,7 +175,9 @@ func (s *sandbox) buildRoot() error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leaving the VM's root: %w", err)
 	}
-	if err := unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+	if err := unix.Mount(
+		"", "/", "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, "",
+	); err != nil {
 		return fmt.Errorf("making the root read-only: %w", err)
 	}
 	return nil
@@ -231,7 +235,9 @@ func (s *sandbox) makeDev(root string) error {
 	if err := os.Mkdir(shm, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("shm", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=64m"); err != nil {
+	if err := unix.Mount(
+		"shm", shm, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=1777,size=64m",
+	); err != nil {
 		return err
 	}
 	for link, target := range map[string]string{"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"} {

@@ -1,5 +1,5 @@
-// Package cis compares what kube-bench finds in a cluster of this release with the checks of the CIS Kubernetes Benchmark that are
-// known to fail, each with its reason.
+// Package cis compares what kube-bench finds in a cluster of this release with the checks of the CIS Kubernetes
+// Benchmark that are known to fail, each with its reason.
 package cis
 
 import (
@@ -47,7 +47,8 @@ type Check struct {
 	VM string `json:"-"`
 }
 
-// ParseResults reads what `kube-bench run --json --include-test-output` prints on a VM (check/controls.go of kube-bench).
+// ParseResults reads what `kube-bench run --json --include-test-output` prints on a VM (check/controls.go of
+// kube-bench).
 func ParseResults(vm string, content []byte) ([]Check, error) {
 	var results struct {
 		Controls []struct {
@@ -68,12 +69,16 @@ func ParseResults(vm string, content []byte) ([]Check, error) {
 				check.VM = vm
 				checks = append(checks, check)
 			}
-			missing = slices.DeleteFunc(missing, func(section string) bool { return section == control.NodeType && len(group.Results) > 0 })
+			missing = slices.DeleteFunc(
+				missing, func(section string) bool { return section == control.NodeType && len(group.Results) > 0 },
+			)
 		}
 	}
 	if len(missing) > 0 {
-		return nil, fmt.Errorf("the results of kube-bench have no checks of %s; on a %s VM it must run with the targets %s",
-			strings.Join(missing, ", "), vm, strings.Join(sections[vm], ","))
+		return nil, fmt.Errorf(
+			"the results of kube-bench have no checks of %s; on a %s VM it must run with the targets %s",
+			strings.Join(missing, ", "), vm, strings.Join(sections[vm], ","),
+		)
 	}
 	return checks, nil
 }
@@ -117,8 +122,8 @@ func ParseRemaining(content []byte) ([]Remaining, error) {
 	return list, nil
 }
 
-// unexplained returns the first line of what kube-bench found that the reason is not about. Checks with many objects mark those that
-// comply.
+// unexplained returns the first line of what kube-bench found that the reason is not about. Checks with many objects
+// mark those that comply.
 func (r *Remaining) unexplained(c Check) (string, bool) {
 	found := strings.TrimSpace(c.Found)
 	if found == "" {
@@ -143,7 +148,8 @@ type Outcome struct {
 	Problem string // why the comparison fails
 }
 
-// Compare sets the checks against the remaining failures. Each failure must have a reason, and each reason a failure on some VM.
+// Compare sets the checks against the remaining failures. Each failure must have a reason, and each reason a failure on
+// some VM.
 func Compare(checks []Check, remaining []Remaining) []Outcome {
 	reasons := map[string]*Remaining{}
 	for i := range remaining {
@@ -175,7 +181,10 @@ func Compare(checks []Check, remaining []Remaining) []Outcome {
 		outcomes = append(outcomes, outcome)
 	}
 	for _, id := range sortedKeys(unknown) {
-		outcomes = append(outcomes, Outcome{Check: Check{ID: id}, Problem: "stale: the benchmark has no such check; remove its reason"})
+		outcomes = append(
+			outcomes,
+			Outcome{Check: Check{ID: id}, Problem: "stale: the benchmark has no such check; remove its reason"},
+		)
 	}
 	return outcomes
 }

@@ -11,9 +11,14 @@ import (
 func results(more string) string {
 	var controls []string
 	for _, section := range sections[Control] {
-		controls = append(controls, `{"id":"1","node_type":"`+section+`","tests":[{"results":[{"test_number":"`+section+`","status":"PASS"}]}]}`)
+		controls = append(
+			controls,
+			`{"id":"1","node_type":"`+section+`","tests":[{"results":[{"test_number":"`+section+`","status":"PASS"}]}]}`,
+		)
 	}
-	return `{"Controls":[` + strings.Join(controls, ",") + `,{"node_type":"master","tests":[{"results":[` + more + `]}]}]}`
+	return `{"Controls":[` + strings.Join(
+		controls, ",",
+	) + `,{"node_type":"master","tests":[{"results":[` + more + `]}]}]}`
 }
 
 func parse(t *testing.T, more string) []Check {
@@ -28,16 +33,18 @@ func parse(t *testing.T, more string) []Check {
 func TestCompare(t *testing.T) {
 	const remaining = `[{checks: ["1.1.1"], found: permissions=640, reason: the group needs it}]`
 	for name, test := range map[string]struct{ results, problem string }{
-		"a failure with its reason":      {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\n"}`, ""},
-		"a warning needs none":           {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.2.1","status":"WARN"}`, ""},
-		"objects that comply":            {`{"test_number":"1.1.1","status":"FAIL","actual_value":"role: a is_compliant: true\npermissions=640"}`, ""},
-		"another value":                  {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=666"}`, `fails for another reason: "permissions=666"`},
-		"a value that contains it":       {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=6400"}`, `fails for another reason: "permissions=6400"`},
-		"a second value":                 {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\npermissions=777"}`, `fails for another reason: "permissions=777"`},
-		"it could not run":               {`{"test_number":"1.1.1","status":"FAIL","reason":"failed to run:\nx"}`, `fails for another reason: "failed to run: x"`},
-		"nothing found":                  {`{"test_number":"1.1.1","status":"FAIL"}`, `fails for another reason: "(no output)"`},
-		"it passes now":                  {`{"test_number":"1.1.1","status":"PASS"}`, "stale: it does not fail any more (PASS); remove its reason"},
-		"the benchmark does not have it": {`{"test_number":"1.1.2","status":"PASS"}`, "stale: the benchmark has no such check; remove its reason"},
+		"a failure with its reason": {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\n"}`, ""},
+		"a warning needs none":      {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.2.1","status":"WARN"}`, ""},
+		"objects that comply":       {`{"test_number":"1.1.1","status":"FAIL","actual_value":"role: a is_compliant: true\npermissions=640"}`, ""},
+		"another value":             {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=666"}`, `fails for another reason: "permissions=666"`},
+		"a value that contains it":  {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=6400"}`, `fails for another reason: "permissions=6400"`},
+		"a second value":            {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\npermissions=777"}`, `fails for another reason: "permissions=777"`},
+		"it could not run":          {`{"test_number":"1.1.1","status":"FAIL","reason":"failed to run:\nx"}`, `fails for another reason: "failed to run: x"`},
+		"nothing found":             {`{"test_number":"1.1.1","status":"FAIL"}`, `fails for another reason: "(no output)"`},
+		"it passes now": {`{"test_number":"1.1.1","status":"PASS"}`, "stale: it does not fail any " +
+			"more (PASS); remove its reason"},
+		"the benchmark does not have it": {`{"test_number":"1.1.2","status":"PASS"}`, "stale: the benchmark has no " +
+			"such check; remove its reason"},
 		"no reason": {
 			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.1.2","status":"FAIL"}`, "fails without a reason",
 		},
@@ -49,7 +56,8 @@ func TestCompare(t *testing.T) {
 			}
 			outcomes := Compare(parse(t, test.results), list)
 			problems := Problems(outcomes)
-			if test.problem == "" && len(problems) > 0 || test.problem != "" && (len(problems) != 1 || problems[0].Problem != test.problem) {
+			if test.problem == "" && len(problems) > 0 ||
+				test.problem != "" && (len(problems) != 1 || problems[0].Problem != test.problem) {
 				t.Errorf("problems %+v, want %q", problems, test.problem)
 			}
 			if unexpected := strings.Count(Table(outcomes), "UNEXPECTED"); unexpected != len(problems) {
@@ -67,11 +75,18 @@ func TestCompare(t *testing.T) {
 }
 
 func TestResultsMustBeComplete(t *testing.T) {
-	_, err := ParseResults(Control, []byte(strings.Replace(results(""), `"node_type":"etcd"`, `"node_type":"other"`, 1)))
+	_, err := ParseResults(
+		Control,
+		[]byte(strings.Replace(results(""), `"node_type":"etcd"`, `"node_type":"other"`, 1)),
+	)
 	if err == nil || !strings.Contains(err.Error(), "no checks of etcd;") {
 		t.Errorf("got %v, want an error that names etcd", err)
 	}
-	if _, err := ParseResults(Worker, []byte(`{"Controls":[]}`)); err == nil || !strings.Contains(err.Error(), "no checks of node;") {
+	if _, err := ParseResults(
+		Worker,
+		[]byte(`{"Controls":[]}`),
+	); err == nil ||
+		!strings.Contains(err.Error(), "no checks of node;") {
 		t.Errorf("got %v, want an error that names node", err)
 	}
 	if _, err := ParseResults(Control, []byte("")); err == nil {
@@ -86,7 +101,10 @@ func TestReasonIsForEveryVM(t *testing.T) {
 		t.Fatal(err)
 	}
 	const failed = `{"test_number":"4.1.1","status":"FAIL","actual_value":"permissions=640"}`
-	worker, err := ParseResults(Worker, []byte(`{"Controls":[{"node_type":"node","tests":[{"results":[`+failed+`]}]}]}`))
+	worker, err := ParseResults(
+		Worker,
+		[]byte(`{"Controls":[{"node_type":"node","tests":[{"results":[`+failed+`]}]}]}`),
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,9 @@ func Table(outcomes []Outcome) string {
 		if o.Problem != "" {
 			note = "UNEXPECTED: " + o.Problem
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", o.Status, o.VM, o.ID, o.Description, strings.ReplaceAll(note, "\n", " "))
+		fmt.Fprintf(
+			table, "%s\t%s\t%s\t%s\t%s\n", o.Status, o.VM, o.ID, o.Description, strings.ReplaceAll(note, "\n", " "),
+		)
 	}
 	_ = table.Flush() // a buffer takes everything
 	fmt.Fprintf(&buffer, "%d passed, %d failed (%d unexpected or stale), %d for a person to check\n",
@@ -50,7 +52,8 @@ type message struct {
 	Text string `xml:"message,attr"`
 }
 
-// JUnit is the outcomes for continuous integration: a failure with a reason is a skipped test, and so is a check for a person.
+// JUnit is the outcomes for continuous integration: a failure with a reason is a skipped test, and so is a check for a
+// person.
 func JUnit(outcomes []Outcome) ([]byte, error) {
 	suite := struct {
 		XMLName  xml.Name   `xml:"testsuite"`

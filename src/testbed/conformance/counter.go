@@ -15,9 +15,9 @@ var (
 	failedTest = regexp.MustCompile(`^• \[(FAILED|PANICKED|TIMEDOUT|ABORTED|INTERRUPTED)\]`)
 )
 
-// counter counts tests in the output of ginkgo, which prints a bullet for each that ran and S for each that was skipped, and describes
-// those that failed (reporters/default_reporter.go of ginkgo). The suite's own updates (--progress-report-url) have no counts when it
-// runs in parallel.
+// counter counts tests in the output of ginkgo, which prints a bullet for each that ran and S for each that was
+// skipped, and describes those that failed (reporters/default_reporter.go of ginkgo). The suite's own updates
+// (--progress-report-url) have no counts when it runs in parallel.
 type counter struct {
 	// report is told the name of each test that fails.
 	report func(failed string)

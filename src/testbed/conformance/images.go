@@ -27,7 +27,8 @@ import (
 // Host is the registry from which conformance tests pull images.
 const Host = "registry.k8s.io"
 
-// bash is the shell of images with Debian's programs: the shell of Debian's BusyBox prefers its own commands to those of the PATH.
+// bash is the shell of images with Debian's programs: the shell of Debian's BusyBox prefers its own commands to those
+// of the PATH.
 const bash = "/usr/bin/bash"
 
 // shell is /bin/sh of the other images.
@@ -43,13 +44,15 @@ const busybox = "/usr/bin/busybox"
 
 // ImageSources is where the content of images comes from, beside this machine's Debian packages.
 type ImageSources struct {
-	// Programs is a folder with agnhost, etcd, nonewprivs and sample-apiserver, and pause, the release's image as an OCI layout.
+	// Programs is a folder with agnhost, etcd, nonewprivs and sample-apiserver, and pause, the release's image as an
+	// OCI layout.
 	Programs string
 	// Module is the folder of the module k8s.io/kubernetes.
 	Module string
 }
 
-// Registry returns a registry that has those of the referenced images that conformance tests pull, and their references.
+// Registry returns a registry that has those of the referenced images that conformance tests pull, and their
+// references.
 func (s ImageSources) Registry(references []string) (*registry.Registry, []string, error) {
 	images, err := s.images()
 	if err != nil {
@@ -72,14 +75,16 @@ func (s ImageSources) Registry(references []string) (*registry.Registry, []strin
 		delete(missing, repository)
 	}
 	if len(missing) > 0 {
-		return nil, nil, fmt.Errorf("the tests do not list the images %s; their names in src/testbed/conformance/images.go are out of date",
-			strings.Join(slices.Sorted(maps.Keys(missing)), ", "))
+		return nil, nil, fmt.Errorf(
+			"the tests do not list the images %s; their names in src/testbed/conformance/images.go are out of date",
+			strings.Join(slices.Sorted(maps.Keys(missing)), ", "),
+		)
 	}
 	return r, added, nil
 }
 
-// images are those that conformance tests pull, by their repository. The comments name what differs from the original, which is
-// described in test/images of Kubernetes.
+// images are those that conformance tests pull, by their repository. The comments name what differs from the original,
+// which is described in test/images of Kubernetes.
 func (s ImageSources) images() (map[string]v1.Image, error) {
 	b := builder{sources: s}
 	// BusyBox is Debian's, an older version.
@@ -100,10 +105,16 @@ func (s ImageSources) images() (map[string]v1.Image, error) {
 		tests + "kitten":            b.image(webServer, debian, agnhost, b.layer(b.html("kitten"))),
 		tests + "nautilus":          b.image(webServer, debian, agnhost, b.layer(b.html("nautilus"))),
 		tests + "nginx":             b.image(webServer, debian, agnhost),
-		tests + "nonewprivs":        b.image(v1.Config{Cmd: []string{"nnp"}}, busyboxLayer, b.layer(b.program("nonewprivs", "usr/local/bin/nnp", 0o6755))),
-		tests + "nonroot":           b.image(v1.Config{Cmd: []string{"sh"}, User: "1234"}, busyboxLayer),
+		tests + "nonewprivs": b.image(
+			v1.Config{Cmd: []string{"nnp"}}, busyboxLayer,
+			b.layer(b.program("nonewprivs", "usr/local/bin/nnp", 0o6755)),
+		),
+		tests + "nonroot": b.image(v1.Config{Cmd: []string{"sh"}, User: "1234"}, busyboxLayer),
 		// The original is of an older version of Kubernetes.
-		tests + "sample-apiserver": b.image(v1.Config{Entrypoint: []string{"/sample-apiserver"}}, b.layer(b.program("sample-apiserver", "sample-apiserver", 0o755))),
+		tests + "sample-apiserver": b.image(
+			v1.Config{Entrypoint: []string{"/sample-apiserver"}},
+			b.layer(b.program("sample-apiserver", "sample-apiserver", 0o755)),
+		),
 		// The version of the release.
 		"etcd":  b.image(v1.Config{}, b.layer(b.program("etcd", "usr/local/bin/etcd", 0o755))),
 		"pause": b.layout("pause"),
@@ -163,10 +174,18 @@ func (b *builder) program(name, path string, mode int64) tree {
 func (b *builder) busybox() tree {
 	files := tree{
 		"bin/busybox": {content: b.read(busybox), mode: 0o755},
-		"etc/passwd":  {content: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n"), mode: 0o644},
-		"etc/group":   {content: []byte("root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"), mode: 0o644},
-		"tmp/":        {mode: 0o1777},
-		"root/":       {mode: 0o700},
+		"etc/passwd": {
+			content: []byte("root:x:0:0:root:/root:/bin/sh\nuser-defined-in-image:x:1000:1000::/:/bin/sh\n"),
+			mode:    0o644,
+		},
+		"etc/group": {
+			content: []byte(
+				"root:x:0:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n",
+			),
+			mode: 0o644,
+		},
+		"tmp/":  {mode: 0o1777},
+		"root/": {mode: 0o700},
 	}
 	applets, err := exec.Command(busybox, "--list").Output()
 	b.fail(err)
@@ -202,7 +221,10 @@ func (b *builder) debian() tree {
 	files["bin/sh"] = file{link: "bash"}
 	files["etc/nsswitch.conf"] = file{content: []byte("hosts: files dns\n"), mode: 0o644}
 	// A test of image volumes looks for the name in this file.
-	files["etc/os-release"] = file{content: []byte("NAME=\"BusyBox and Debian in place of Alpine Linux\"\n"), mode: 0o644}
+	files["etc/os-release"] = file{
+		content: []byte("NAME=\"BusyBox and Debian in place of Alpine Linux\"\n"),
+		mode:    0o644,
+	}
 	return files
 }
 
@@ -225,7 +247,10 @@ func (b *builder) agnhost() tree {
 	files["agnhost-2"] = file{link: "agnhost"}
 	files["uploads/"] = file{mode: 0o755}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
-		files[name] = file{content: b.read(filepath.Join(b.sources.Module, "test/images/agnhost/porter", name)), mode: 0o644}
+		files[name] = file{
+			content: b.read(filepath.Join(b.sources.Module, "test/images/agnhost/porter", name)),
+			mode:    0o644,
+		}
 	}
 	return files
 }
@@ -234,7 +259,10 @@ func (b *builder) agnhost() tree {
 func (b *builder) html(name string) tree {
 	files := tree{}
 	for _, path := range []string{name + ".jpg", "data.json"} {
-		files[path] = file{content: b.read(filepath.Join(b.sources.Module, "test/images", name, "html", path)), mode: 0o644}
+		files[path] = file{
+			content: b.read(filepath.Join(b.sources.Module, "test/images", name, "html", path)),
+			mode:    0o644,
+		}
 	}
 	return files
 }

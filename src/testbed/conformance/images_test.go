@@ -14,7 +14,9 @@ func TestLibraries(t *testing.T) {
 	libtinfo.so.6 => /lib/x86_64-linux-gnu/libtinfo.so.6 (0x00007f1)
 	/lib64/ld-linux-x86-64.so.2 (0x00007f2)
 `
-	if got, want := libraries(list), []string{"/lib/x86_64-linux-gnu/libtinfo.so.6", "/lib64/ld-linux-x86-64.so.2"}; !slices.Equal(got, want) {
+	if got, want := libraries(list), []string{
+		"/lib/x86_64-linux-gnu/libtinfo.so.6", "/lib64/ld-linux-x86-64.so.2",
+	}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -40,7 +42,8 @@ func TestShell(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, script, variable, want string }{
-		{"messages of BusyBox", "echo test > /proc/self/file", "data=1", sh + ": can't create /proc/self/file: nonexistent directory\n"},
+		{"messages of BusyBox", "echo test > /proc/self/file", "data=1", sh + ": can't create /proc/self/file: " +
+			"nonexistent directory\n"},
 		{"names of variables", "env", "p-data-1=value-1", "p-data-1=value-1\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package conformance runs the conformance tests of Kubernetes against a cluster, provides the images that they pull, and writes the
-// files that a submission to the CNCF's conformance program consists of.
+// Package conformance runs the conformance tests of Kubernetes against a cluster, provides the images that they pull,
+// and writes the files that a submission to the CNCF's conformance program consists of.
 package conformance
 
 import (

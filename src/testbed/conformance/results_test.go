@@ -32,18 +32,23 @@ func TestResults(t *testing.T) {
 		t.Errorf("passed %q, want %q", results.Passed, want)
 	}
 	// A failure that belongs to no test counts too.
-	if want := []string{"[ReportAfterSuite] [sig-testing] Log Check", "d [Conformance]", "e [Conformance]"}; !slices.Equal(results.Failed, want) {
+	if want := []string{
+		"[ReportAfterSuite] [sig-testing] Log Check", "d [Conformance]", "e [Conformance]",
+	}; !slices.Equal(results.Failed, want) {
 		t.Errorf("failed %q, want %q", results.Failed, want)
 	}
 	required, err := ParseRequired([]byte(list))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := results.Missing(required), []string{"c [Conformance]", "d [Conformance]", "f [Conformance]"}; !slices.Equal(got, want) {
+	if got, want := results.Missing(required), []string{
+		"c [Conformance]", "d [Conformance]", "f [Conformance]",
+	}; !slices.Equal(got, want) {
 		t.Errorf("missing %q, want %q", got, want)
 	}
 	const last = "2 tests passed, 3 failed; 1 of 4 that conformance requires passed\n"
-	if summary := results.Summary(required); !strings.HasSuffix(summary, last) || strings.Count(summary, "FAILED ") != 3 {
+	if summary := results.Summary(required); !strings.HasSuffix(summary, last) ||
+		strings.Count(summary, "FAILED ") != 3 {
 		t.Errorf("the summary is\n%s", summary)
 	}
 }

@@ -59,14 +59,18 @@ func (r Run) Do(ctx context.Context, step *progress.Step) (Results, error) {
 	}
 	content, err := os.ReadFile(report)
 	if err != nil {
-		return Results{}, fmt.Errorf("the tests wrote no report, see %s: %w", filepath.Join(r.Output, logName), errors.Join(runError, err))
+		return Results{}, fmt.Errorf(
+			"the tests wrote no report, see %s: %w", filepath.Join(r.Output, logName), errors.Join(runError, err),
+		)
 	}
 	results, err := ParseJUnit(content)
 	if err != nil {
 		return Results{}, err
 	}
 	if runError != nil && len(results.Failed) == 0 {
-		return Results{}, fmt.Errorf("ginkgo failed although no test did, see %s: %w", filepath.Join(r.Output, logName), runError)
+		return Results{}, fmt.Errorf(
+			"ginkgo failed although no test did, see %s: %w", filepath.Join(r.Output, logName), runError,
+		)
 	}
 	return results, nil
 }
@@ -82,10 +86,12 @@ func (r Run) ginkgo(ctx context.Context, counter *counter) (err error) {
 	if err != nil {
 		return err
 	}
-	command := exec.CommandContext(ctx, filepath.Join(r.Programs, "ginkgo"),
-		"--procs="+strconv.Itoa(r.Processes), "--no-color", "--timeout="+suiteTimeout, "--label-filter="+r.Labels, "--focus="+r.Focus, "--skip="+r.Skip,
-		filepath.Join(r.Programs, "e2e.test"), "--",
-		"--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl, "--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump")
+	command := exec.CommandContext(
+		ctx, filepath.Join(r.Programs, "ginkgo"), "--procs="+strconv.Itoa(r.Processes), "--no-color",
+		"--timeout="+suiteTimeout, "--label-filter="+r.Labels, "--focus="+r.Focus, "--skip="+r.Skip,
+		filepath.Join(r.Programs, "e2e.test"), "--", "--kubeconfig="+r.Kubeconfig, "--kubectl-path="+r.Kubectl,
+		"--provider=skeleton", "--report-dir="+absolute, "--disable-log-dump",
+	)
 	// A group of its own, so that an interrupt reaches ginkgo once, and nothing is left of it.
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }

@@ -57,8 +57,14 @@ func newRun(t *testing.T, ginkgo string) Run {
 		t.Fatal(err)
 	}
 	return Run{
-		Programs: programs, Kubeconfig: "/admin.conf", Kubectl: "/kubectl", Processes: 3, Labels: ConformanceLabel, Focus: "sig-node|DNS", Skip: "slow ones",
-		Output: filepath.Join(t.TempDir(), "results"),
+		Programs:   programs,
+		Kubeconfig: "/admin.conf",
+		Kubectl:    "/kubectl",
+		Processes:  3,
+		Labels:     ConformanceLabel,
+		Focus:      "sig-node|DNS",
+		Skip:       "slow ones",
+		Output:     filepath.Join(t.TempDir(), "results"),
 	}
 }
 
@@ -104,14 +110,20 @@ func TestRunWithoutReport(t *testing.T) {
 func TestGinkgoFailsWithoutATest(t *testing.T) {
 	passed := strings.NewReplacer(`"failed"`, `"passed"`, `"timedout"`, `"passed"`).Replace(junit)
 	run := newRun(t, fakeGinkgo+"cat >$reports/junit_01.xml <<'END'\n"+passed+"\nEND\nexit 197\n")
-	if results, err := run.Do(t.Context(), progress.NewStep(io.Discard, "conformance")); err == nil || !strings.Contains(err.Error(), "197") {
+	if results, err := run.Do(t.Context(), progress.NewStep(io.Discard, "conformance")); err == nil ||
+		!strings.Contains(err.Error(), "197") {
 		t.Errorf("got %+v, %v", results, err)
 	}
 }
 
 // TestInterrupt: ginkgo is told to end, so that tests remove what they created, and nothing that it started is left.
 func TestInterrupt(t *testing.T) {
-	run := newRun(t, "#!/bin/bash\ntrap 'echo interrupted; exit 1' INT\nsleep 1000 &\necho $! >"+filepath.Join(t.TempDir(), "pid")+"\necho started\nwait\n")
+	run := newRun(
+		t,
+		"#!/bin/bash\ntrap 'echo interrupted; exit 1' INT\nsleep 1000 &\necho $! >"+filepath.Join(
+			t.TempDir(), "pid",
+		)+"\necho started\nwait\n",
+	)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {

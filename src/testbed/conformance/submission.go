@@ -29,7 +29,8 @@ var minorVersion = regexp.MustCompile(`\Av\d+\.\d+\b`)
 //go:embed submission
 var templates embed.FS
 
-// Submission is what the CNCF's program wants to know besides the results (instructions.md of github.com/cncf/k8s-conformance).
+// Submission is what the CNCF's program wants to know besides the results (instructions.md of
+// github.com/cncf/k8s-conformance).
 type Submission struct {
 	Kubernetes string // version, as in v1.37.0
 	Release    string // version of the BOSH release
@@ -61,7 +62,9 @@ func (s Submission) Write(folder string) (string, error) {
 		files[name] = content
 	}
 	file := filepath.Join(folder, archiveName)
-	return file, atomicfile.WriteFrom(file, 0o644, func(w io.Writer) error { return writeArchive(w, path.Join(minor, product), files) })
+	return file, atomicfile.WriteFrom(
+		file, 0o644, func(w io.Writer) error { return writeArchive(w, path.Join(minor, product), files) },
+	)
 }
 
 func writeArchive(w io.Writer, folder string, files map[string][]byte) error {
@@ -69,7 +72,12 @@ func writeArchive(w io.Writer, folder string, files map[string][]byte) error {
 	archive := tar.NewWriter(compressed)
 	var err error
 	for _, name := range []string{"README.md", "PRODUCT.yaml", logName, junitName} {
-		header := &tar.Header{Name: path.Join(folder, name), Mode: 0o644, Size: int64(len(files[name])), ModTime: time.Now()}
+		header := &tar.Header{
+			Name:    path.Join(folder, name),
+			Mode:    0o644,
+			Size:    int64(len(files[name])),
+			ModTime: time.Now(),
+		}
 		err = errors.Join(err, archive.WriteHeader(header))
 		_, writeError := archive.Write(files[name])
 		err = errors.Join(err, writeError)

@@ -13,11 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestSubmission: the archive has the folder and files of github.com/cncf/k8s-conformance, and the fields that its checks look for
-// (kodata/features of github.com/kubernetes-sigs/verify-conformance).
+// TestSubmission: the archive has the folder and files of github.com/cncf/k8s-conformance, and the fields that its
+// checks look for (kodata/features of github.com/kubernetes-sigs/verify-conformance).
 func TestSubmission(t *testing.T) {
 	folder := t.TempDir()
-	if err := errors.Join(os.WriteFile(filepath.Join(folder, logName), []byte("log"), 0o600), os.WriteFile(filepath.Join(folder, junitName), []byte(junit), 0o600)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(filepath.Join(folder, logName), []byte("log"), 0o600),
+		os.WriteFile(filepath.Join(folder, junitName), []byte(junit), 0o600),
+	); err != nil {
 		t.Fatal(err)
 	}
 	path, err := Submission{Kubernetes: "v1.37.4", Release: "1.2.0"}.Write(folder)
@@ -29,7 +32,9 @@ func TestSubmission(t *testing.T) {
 	if len(files) != 4 || files[prefix+logName] != "log" || files[prefix+junitName] != junit {
 		t.Errorf("the archive contains %q", files)
 	}
-	if readme := files[prefix+"README.md"]; !strings.Contains(readme, "Version 1.2.0 of the release, with Kubernetes v1.37.4.") {
+	if readme := files[prefix+"README.md"]; !strings.Contains(
+		readme, "Version 1.2.0 of the release, with Kubernetes v1.37.4.",
+	) {
 		t.Errorf("README.md is\n%s", readme)
 	}
 	var fields map[string]string
@@ -47,7 +52,8 @@ func TestSubmission(t *testing.T) {
 }
 
 func TestSubmissionNeedsAVersion(t *testing.T) {
-	if _, err := (Submission{Kubernetes: "master"}).Write(t.TempDir()); err == nil || !strings.Contains(err.Error(), `"master"`) {
+	if _, err := (Submission{Kubernetes: "master"}).Write(t.TempDir()); err == nil ||
+		!strings.Contains(err.Error(), `"master"`) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -13,8 +13,8 @@ var (
 	option   = regexp.MustCompile(`^--[a-z-]+$`)
 )
 
-// TestCommandsOfDocuments checks that deploys which documents show interpolate with all their variables, and that scripts have the
-// options that documents use.
+// TestCommandsOfDocuments checks that deploys which documents show interpolate with all their variables, and that
+// scripts have the options that documents use.
 func TestCommandsOfDocuments(t *testing.T) {
 	checked := map[string]int{}
 	for _, document := range documents(t) {

@@ -1,5 +1,5 @@
-// Package docs tests what the repository's documents say: links resolve, every document can be reached from the README, the
-// commands that it shows work, and tables agree with the files that they describe.
+// Package docs tests what the repository's documents say: links resolve, every document can be reached from the README,
+// the commands that it shows work, and tables agree with the files that they describe.
 package docs
 
 import (
@@ -31,7 +31,8 @@ func read(t *testing.T, path string) string {
 	return string(data)
 }
 
-// find returns the paths, relative to the root, of all files that match; build output and hidden directories are left out.
+// find returns the paths, relative to the root, of all files that match; build output and hidden directories are left
+// out.
 func find(t *testing.T, match func(path string) bool) []string {
 	t.Helper()
 	var found []string
@@ -136,8 +137,8 @@ func TestNamedMakeTargetsExist(t *testing.T) {
 	}
 }
 
-// TestNumberOfChecksIsExact compares the number of checks that documents name with that in docs/aws.md, which is generated from
-// the code.
+// TestNumberOfChecksIsExact compares the number of checks that documents name with that in docs/aws.md, which is
+// generated from the code.
 func TestNumberOfChecksIsExact(t *testing.T) {
 	number := regexp.MustCompile(`(\d+)\s+checks`)
 	want := number.FindStringSubmatch(read(t, "docs/aws.md"))
@@ -151,8 +152,8 @@ func TestNumberOfChecksIsExact(t *testing.T) {
 	}
 }
 
-// TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the changelog and
-// decision records describe the past.
+// TestNamedPathsExist covers paths in code spans. Those with capitals have placeholders, such as jobs/NAME; the
+// changelog and decision records describe the past.
 func TestNamedPathsExist(t *testing.T) {
 	paths := regexp.MustCompile("`((?:src|jobs|packages|manifests|ops-files|docs|ci|scripts)/[a-z0-9_./-]+)`")
 	checked := 0

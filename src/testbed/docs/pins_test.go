@@ -42,7 +42,9 @@ func parseGoMod(t *testing.T, path string) module {
 
 // byTool says whether a module is required only for a tool directive, and so marked as indirect.
 func (m module) byTool(path string) bool {
-	return slices.ContainsFunc(m.Tool, func(tool struct{ Path string }) bool { return strings.HasPrefix(tool.Path+"/", path+"/") })
+	return slices.ContainsFunc(
+		m.Tool, func(tool struct{ Path string }) bool { return strings.HasPrefix(tool.Path+"/", path+"/") },
+	)
 }
 
 // pinned returns the modules that a go.mod chooses itself: direct requirements, modules of its tools, and replacements.
@@ -78,8 +80,8 @@ func readRenovate(t *testing.T) renovate {
 	return config
 }
 
-// matches evaluates Renovate's patterns of package names, as far as renovate.json uses them: exact names, names that end in
-// /**, and negations, of which none may match.
+// matches evaluates Renovate's patterns of package names, as far as renovate.json uses them: exact names, names that
+// end in /**, and negations, of which none may match.
 func matches(patterns []string, name string) bool {
 	matched := false
 	for _, pattern := range patterns {
@@ -109,7 +111,8 @@ func TestRenovateReadsEveryGoMod(t *testing.T) {
 	if !slices.Contains(config.EnabledManagers, "gomod") {
 		t.Errorf("enabledManagers is %q, want gomod among them", config.EnabledManagers)
 	}
-	// config:recommended ignores folders such as test, one of which holds a go.mod, unless ignorePaths replaces its list.
+	// config:recommended ignores folders such as test, one of which holds a go.mod, unless ignorePaths replaces its
+	// list.
 	if config.IgnorePaths == nil || len(config.IgnorePaths) > 0 {
 		t.Errorf("ignorePaths is %q, want an empty list", config.IgnorePaths)
 	}
@@ -161,8 +164,12 @@ func TestRenovateGroupsMatchPinnedModules(t *testing.T) {
 // enablesIndirect says whether a rule has Renovate update a module that a go.mod marks as indirect.
 func (r renovate) enablesIndirect(goMod, name string) bool {
 	for _, rule := range r.PackageRules {
-		file := slices.ContainsFunc(rule.MatchFileNames, func(pattern string) bool { return strings.HasPrefix(goMod, strings.TrimSuffix(pattern, "**")) })
-		if file && rule.Enabled != nil && *rule.Enabled && slices.Contains(rule.MatchDepTypes, "indirect") && matches(rule.MatchPackageNames, name) {
+		file := slices.ContainsFunc(
+			rule.MatchFileNames,
+			func(pattern string) bool { return strings.HasPrefix(goMod, strings.TrimSuffix(pattern, "**")) },
+		)
+		if file && rule.Enabled != nil && *rule.Enabled && slices.Contains(rule.MatchDepTypes, "indirect") &&
+			matches(rule.MatchPackageNames, name) {
 			return true
 		}
 	}
@@ -206,7 +213,8 @@ func TestVersionsTableAgreesWithPins(t *testing.T) {
 			t.Errorf("docs/versions.md has no row for %s", path)
 		}
 	}
-	kubernetes := regexp.MustCompile(`\n\| Kubernetes \| (([0-9]+\.[0-9]+)\.[0-9]+) `).FindStringSubmatch(read(t, "docs/versions.md"))
+	kubernetes := regexp.MustCompile(`\n\| Kubernetes \| (([0-9]+\.[0-9]+)\.[0-9]+) `).
+		FindStringSubmatch(read(t, "docs/versions.md"))
 	if kubernetes == nil {
 		t.Fatal("docs/versions.md has no row for Kubernetes")
 	}

@@ -17,8 +17,9 @@ import (
 
 var commandBlocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 
-// TestReadmeCommands checks each command of the README as far as possible without a lab or a Director; the acceptance tests run
-// those that need the lab. A command of another kind fails, so that the README shows none that nothing checks.
+// TestReadmeCommands checks each command of the README as far as possible without a lab or a Director; the acceptance
+// tests run those that need the lab. A command of another kind fails, so that the README shows none that nothing
+// checks.
 func TestReadmeCommands(t *testing.T) {
 	blocks := commandBlocks.FindAllStringSubmatch(read(t, "README.md"), -1)
 	if len(blocks) < 3 {
@@ -54,8 +55,9 @@ func checkCommand(t *testing.T, words []string) {
 	}
 }
 
-// checkBosh interpolates what a bosh command deploys, strictly, and checks that every file it names exists or is shown: the content
-// of files that the document has operators write, by name. An ellipsis stands for the other options of a deployment.
+// checkBosh interpolates what a bosh command deploys, strictly, and checks that every file it names exists or is shown:
+// the content of files that the document has operators write, by name. An ellipsis stands for the other options of a
+// deployment.
 func checkBosh(t *testing.T, words []string, shown map[string]string) {
 	var manifest string
 	var ops []string
@@ -125,7 +127,12 @@ func interpolate(t *testing.T, manifest string, opsFiles []string, vars template
 		t.Fatalf("%s: %v", manifest, err)
 	}
 	for _, v := range generated.Variables {
-		vars[v.Name] = map[any]any{"ca": "generated", "certificate": "generated", "private_key": "generated", "public_key": "generated"}
+		vars[v.Name] = map[any]any{
+			"ca":          "generated",
+			"certificate": "generated",
+			"private_key": "generated",
+			"public_key":  "generated",
+		}
 	}
 	if _, err := content.Evaluate(vars, all, template.EvaluateOpts{ExpectAllKeys: true}); err != nil {
 		t.Errorf("%s: %v", manifest, err)

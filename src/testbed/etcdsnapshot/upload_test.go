@@ -25,9 +25,21 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 	t.Helper()
 	world := accounts.World("prod")
 	world.Buckets = []string{"snapshots"}
-	world.StaticKeys = append(world.StaticKeys, store.StaticKey{AccessKeyID: "AKIASNAPSHOTS", SecretAccessKey: "secret", User: "snapshots", Policies: []iam.Policy{{
-		Statement: iam.Statements{{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}}},
-	}}})
+	world.StaticKeys = append(
+		world.StaticKeys,
+		store.StaticKey{
+			AccessKeyID:     "AKIASNAPSHOTS",
+			SecretAccessKey: "secret",
+			User:            "snapshots",
+			Policies: []iam.Policy{
+				{
+					Statement: iam.Statements{
+						{Effect: "Allow", Action: actions, Resource: []string{"arn:aws:s3:::snapshots/prod/*"}},
+					},
+				},
+			},
+		},
+	)
 	sim, err := awssim.New(world, awssim.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -47,7 +59,14 @@ func newBucket(t *testing.T, actions ...string) (*etcdsnapshot.Config, *awssim.S
 			t.Fatal(err)
 		}
 	}
-	bucket := &etcdsnapshot.Bucket{Name: "snapshots", Region: awssim.LabRegion, Prefix: "prod", Instance: "control-1234", Endpoint: server.URL, CredentialsFile: credentials}
+	bucket := &etcdsnapshot.Bucket{
+		Name:            "snapshots",
+		Region:          awssim.LabRegion,
+		Prefix:          "prod",
+		Instance:        "control-1234",
+		Endpoint:        server.URL,
+		CredentialsFile: credentials,
+	}
 	return &etcdsnapshot.Config{Dir: dir, Bucket: bucket}, sim
 }
 
@@ -104,7 +123,8 @@ func TestUploadFails(t *testing.T) {
 			test.spoil(&spoiled)
 			c.Bucket = &spoiled
 			err := c.UploadNewest(t.Context(), slog.New(slog.DiscardHandler))
-			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "snapshots.s3") {
+			if err == nil || !strings.Contains(err.Error(), test.want) ||
+				!strings.Contains(err.Error(), "snapshots.s3") {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 			if _, err := os.Stat(filepath.Join(c.Dir, "uploaded")); err == nil {

@@ -1,5 +1,5 @@
-// Command extension stands for what extends an API server from a pod: a validating webhook, which denies objects with the label
-// "forbidden", and an aggregated API with one object. Only acceptance tests run it.
+// Command extension stands for what extends an API server from a pod: a validating webhook, which denies objects with
+// the label "forbidden", and an aggregated API with one object. Only acceptance tests run it.
 //
 // It serves HTTPS on port 8443 with the certificate and the key of its two arguments.
 package main
@@ -28,13 +28,26 @@ func handler() http.Handler {
 	mux.HandleFunc("POST /validate", validate)
 	mux.HandleFunc("GET /apis/"+groupVersion, func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{
-			"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": groupVersion,
-			"resources": []any{map[string]any{"name": "greetings", "singularName": "greeting", "namespaced": false, "kind": "Greeting", "verbs": []string{"get"}}},
+			"kind":         "APIResourceList",
+			"apiVersion":   "v1",
+			"groupVersion": groupVersion,
+			"resources": []any{
+				map[string]any{
+					"name":         "greetings",
+					"singularName": "greeting",
+					"namespaced":   false,
+					"kind":         "Greeting",
+					"verbs":        []string{"get"},
+				},
+			},
 		})
 	})
 	mux.HandleFunc("GET /apis/"+groupVersion+"/greetings/{name}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, map[string]any{
-			"kind": "Greeting", "apiVersion": groupVersion, "metadata": map[string]any{"name": r.PathValue("name")}, "text": "from a pod",
+			"kind":       "Greeting",
+			"apiVersion": groupVersion,
+			"metadata":   map[string]any{"name": r.PathValue("name")},
+			"text":       "from a pod",
 		})
 	})
 	return mux
@@ -60,7 +73,10 @@ func validate(w http.ResponseWriter, r *http.Request) {
 	response := map[string]any{"uid": review.Request.UID, "allowed": true}
 	if _, forbidden := review.Request.Object.Metadata.Labels["forbidden"]; forbidden {
 		response["allowed"] = false
-		response["status"] = map[string]any{"message": "the webhook of the acceptance tests forbids it", "code": http.StatusForbidden}
+		response["status"] = map[string]any{
+			"message": "the webhook of the acceptance tests forbids it",
+			"code":    http.StatusForbidden,
+		}
 	}
 	answer(w, map[string]any{"kind": "AdmissionReview", "apiVersion": review.APIVersion, "response": response})
 }

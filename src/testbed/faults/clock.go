@@ -21,9 +21,9 @@ import (
 	"kubernetes-release/internal/poll"
 )
 
-// The VMs of a lab share the machine's clock, and time namespaces have no real-time clock of their own. But a process asks for the time in
-// the kernel's shared object that is mapped into it (vdso(7)), and its copy can be changed: then that process alone has another time.
-// Timers of the kernel, and what the kernel writes to files, are not affected.
+// The VMs of a lab share the machine's clock, and time namespaces have no real-time clock of their own. But a process
+// asks for the time in the kernel's shared object that is mapped into it (vdso(7)), and its copy can be changed: then
+// that process alone has another time. Timers of the kernel, and what the kernel writes to files, are not affected.
 
 // clock makes the clock of some processes differ from the machine's, of new ones too, until stop.
 type clock struct {
@@ -85,7 +85,8 @@ func (c *clock) apply() error {
 
 // gone says whether an error means that a process has exited, or is exiting.
 func gone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EIO) || errors.Is(err, errNoVDSO)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EIO) ||
+		errors.Is(err, errNoVDSO)
 }
 
 var errNoVDSO = errors.New("no vdso is mapped")
@@ -175,7 +176,8 @@ type replacement struct {
 
 var marker = []byte{0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x08}
 
-// The functions get their arguments in rdi and rsi; a system call changes rax, rcx and r11, which the caller does not expect to keep.
+// The functions get their arguments in rdi and rsi; a system call changes rax, rcx and r11, which the caller does not
+// expect to keep.
 var replacements = []replacement{
 	{"__vdso_clock_gettime", []byte{
 		0xb8, 0xe4, 0, 0, 0, 0x0f, 0x05, // mov eax, 228 (clock_gettime); syscall
@@ -208,7 +210,8 @@ var replacements = []replacement{
 // slot is the space for each replacement, at the end of the object, which is filled with zeros up to the end of a page.
 const slot = 64
 
-// patch returns what to change in an image, nothing if it has that offset. The replacements come first, then the jumps to them.
+// patch returns what to change in an image, nothing if it has that offset. The replacements come first, then the jumps
+// to them.
 func patch(image []byte, offset time.Duration) ([]change, error) {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {

@@ -91,5 +91,7 @@ func awaitOffset(t *testing.T, lines *bufio.Scanner, offset time.Duration) {
 			return
 		}
 	}
-	t.Fatalf("the process prints %q, want an offset of %s from %s", got, offset, strconv.FormatInt(time.Now().Unix(), 10))
+	t.Fatalf(
+		"the process prints %q, want an offset of %s from %s", got, offset, strconv.FormatInt(time.Now().Unix(), 10),
+	)
 }

@@ -36,7 +36,8 @@ const (
 	namespace      = "faults"
 )
 
-// Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and a worker.
+// Ops and Vars are what the manifest needs in addition to aws.yml and lab.yml: three control VMs that run pods too, and
+// a worker.
 var (
 	Ops  = []string{"ops-files/scale-workers.yml", "src/testbed/acceptance/testdata/pods-on-control.yml"}
 	Vars = []string{"worker_instances=1"}
@@ -81,7 +82,9 @@ type machine struct {
 }
 
 // Open opens the cluster that the lab in a state directory has deployed with these arguments. say reports progress.
-func Open(ctx context.Context, state string, command Command, deploy []string, say func(string, ...any)) (*Cluster, error) {
+func Open(
+	ctx context.Context, state string, command Command, deploy []string, say func(string, ...any),
+) (*Cluster, error) {
 	l, err := lab.Open(state, false)
 	if err != nil {
 		return nil, err
@@ -105,7 +108,12 @@ func Open(ctx context.Context, state string, command Command, deploy []string, s
 		return nil, err
 	}
 	for _, i := range instances {
-		m := &machine{name: fmt.Sprintf("%s/%d", i.Group, i.Index), id: i.ID, address: i.Address, control: i.Group == "control"}
+		m := &machine{
+			name:    fmt.Sprintf("%s/%d", i.Group, i.Index),
+			id:      i.ID,
+			address: i.Address,
+			control: i.Group == "control",
+		}
 		if m.control {
 			config := rest.CopyConfig(c.admin)
 			config.Host = "https://" + netip.AddrPortFrom(i.Address, apiPort).String()
@@ -247,7 +255,10 @@ func (c *Cluster) etcdLeader(ctx context.Context) (*machine, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := http.Client{Timeout: requestTimeout, Transport: &http.Transport{DialContext: v.DialContext, DisableKeepAlives: true}}
+		client := http.Client{
+			Timeout:   requestTimeout,
+			Transport: &http.Transport{DialContext: v.DialContext, DisableKeepAlives: true},
+		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:2381/metrics", nil)
 		if err != nil {
 			return nil, err
@@ -302,8 +313,8 @@ func each(list []*machine, do func(*machine) error) error {
 	return errors.Join(problems...)
 }
 
-// signsOfLife returns the times at which nodes and controllers have last renewed their leases, by the leases' names. These times are
-// only compared with each other, since clocks may differ.
+// signsOfLife returns the times at which nodes and controllers have last renewed their leases, by the leases' names.
+// These times are only compared with each other, since clocks may differ.
 func (c *Cluster) signsOfLife(ctx context.Context) (map[string]string, error) {
 	signs := map[string]string{}
 	err := poll.Within(ctx, recoverTimeout, time.Second, func(ctx context.Context) error {
@@ -313,7 +324,8 @@ func (c *Cluster) signsOfLife(ctx context.Context) (map[string]string, error) {
 				return err
 			}
 			for _, lease := range leases.Items {
-				if lease.Spec.RenewTime != nil && (space == corev1.NamespaceNodeLease || slices.Contains(controllers, lease.Name)) {
+				if lease.Spec.RenewTime != nil &&
+					(space == corev1.NamespaceNodeLease || slices.Contains(controllers, lease.Name)) {
 					signs[lease.Name] = lease.Spec.RenewTime.String()
 				}
 			}
@@ -328,14 +340,16 @@ var controllers = []string{"kube-controller-manager", "kube-scheduler", "cloud-c
 
 // awaitHealthy waits until the cluster is healthy; see healthy.
 func (c *Cluster) awaitHealthy(ctx context.Context, signs map[string]string) error {
-	if err := poll.Within(ctx, recoverTimeout, 500*time.Millisecond, func(ctx context.Context) error { return c.healthy(ctx, signs) }); err != nil {
+	if err := poll.Within(
+		ctx, recoverTimeout, 500*time.Millisecond, func(ctx context.Context) error { return c.healthy(ctx, signs) },
+	); err != nil {
 		return fmt.Errorf("the cluster is not healthy: %w", err)
 	}
 	return nil
 }
 
-// healthy returns nil if all processes run, all API servers are ready, all nodes and pods are Ready, and nodes and controllers have
-// renewed their leases since signs.
+// healthy returns nil if all processes run, all API servers are ready, all nodes and pods are Ready, and nodes and
+// controllers have renewed their leases since signs.
 func (c *Cluster) healthy(ctx context.Context, signs map[string]string) error {
 	if err := each(c.machines, func(m *machine) error { _, err := c.processes(ctx, m); return err }); err != nil {
 		return err
@@ -381,8 +395,13 @@ func (c *Cluster) othersStay(ctx context.Context, lost *machine, begun time.Time
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady && !hasAddress(&node, lost.address.String()) &&
 				(condition.Status != corev1.ConditionTrue || condition.LastTransitionTime.After(begun)) {
-				problems = append(problems, fmt.Errorf("Node %s was not Ready while %s was lost: %s since %s, %s", node.Name, lost.name, condition.Status,
-					condition.LastTransitionTime, condition.Message))
+				problems = append(
+					problems,
+					fmt.Errorf(
+						"Node %s was not Ready while %s was lost: %s since %s, %s", node.Name, lost.name,
+						condition.Status, condition.LastTransitionTime, condition.Message,
+					),
+				)
 			}
 		}
 	}
@@ -419,7 +438,8 @@ func (c *Cluster) podsReady(ctx context.Context, lost *machine) error {
 	return nil
 }
 
-// createPods creates the pods that faults move. They are preferably on workers, and leave a node 5 s after it is known to be lost.
+// createPods creates the pods that faults move. They are preferably on workers, and leave a node 5 s after it is known
+// to be lost.
 func (c *Cluster) createPods(ctx context.Context) error {
 	var images map[string]string
 	text, err := c.in(ctx, c.machines[0], "cat", "/var/vcap/packages/images/images.json")
@@ -430,12 +450,19 @@ func (c *Cluster) createPods(ctx context.Context) error {
 		return err
 	}
 	objects := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if _, err := c.client.CoreV1().Namespaces().Create(ctx, objects, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.client.CoreV1().
+		Namespaces().
+		Create(ctx, objects, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	_, err = c.client.AppsV1().Deployments(namespace).Create(ctx, deployment(images["smoke-test"]), metav1.CreateOptions{})
+	_, err = c.client.AppsV1().
+		Deployments(namespace).
+		Create(ctx, deployment(images["smoke-test"]), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	return poll.Within(ctx, recoverTimeout, time.Second, func(ctx context.Context) error { return c.podsReady(ctx, nil) })
+	return poll.Within(
+		ctx, recoverTimeout, time.Second, func(ctx context.Context) error { return c.podsReady(ctx, nil) },
+	)
 }

@@ -20,8 +20,8 @@ import (
 // lossTime is how long packets are lost.
 const lossTime = 30 * time.Second
 
-// losePackets loses a tenth of all packets that VMs send. Each API server must be usable meanwhile: a write that fails is sent again, as
-// programs do.
+// losePackets loses a tenth of all packets that VMs send. Each API server must be usable meanwhile: a write that fails
+// is sent again, as programs do.
 func losePackets(ctx context.Context, c *Cluster) ([]Part, error) {
 	set := func(loss network.Loss) error {
 		return each(c.machines, func(m *machine) error { return c.lab.Network.Lose(m.address, loss) })
@@ -32,7 +32,9 @@ func losePackets(ctx context.Context, c *Cluster) ([]Part, error) {
 	for err == nil && time.Since(begun) < lossTime {
 		sent := time.Now()
 		err = each(c.control(), func(m *machine) error {
-			_, err := until(ctx, sent, time.Minute, func(ctx context.Context) error { return writable(ctx, []*machine{m}) })
+			_, err := until(
+				ctx, sent, time.Minute, func(ctx context.Context) error { return writable(ctx, []*machine{m}) },
+			)
 			return err
 		})
 		slowest = max(slowest, time.Since(sent))
@@ -62,7 +64,10 @@ func fullDisk(on func(*Cluster) *machine, d disk) func(context.Context, *Cluster
 			return nil, err
 		}
 		filled := time.Now()
-		took, err := until(ctx, filled, recoverTimeout, func(ctx context.Context) error { return writable(ctx, others(c.control(), m)) })
+		took, err := until(
+			ctx, filled, recoverTimeout,
+			func(ctx context.Context) error { return writable(ctx, others(c.control(), m)) },
+		)
 		if err == nil {
 			err = poll.Sleep(ctx, time.Until(filled.Add(fullTime)))
 		}
@@ -112,7 +117,8 @@ func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Pa
 	}
 }
 
-// ahead returns nil if the kubelet of a VM writes times that differ from this machine's by an offset, give or take a minute.
+// ahead returns nil if the kubelet of a VM writes times that differ from this machine's by an offset, give or take a
+// minute.
 func (c *Cluster) ahead(ctx context.Context, m *machine, offset time.Duration) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -122,12 +128,16 @@ func (c *Cluster) ahead(ctx context.Context, m *machine, offset time.Duration) e
 		if !hasAddress(&node, m.address.String()) {
 			continue
 		}
-		lease, err := c.client.CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, node.Name, metav1.GetOptions{})
+		lease, err := c.client.CoordinationV1().
+			Leases(corev1.NamespaceNodeLease).
+			Get(ctx, node.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if off := time.Until(lease.Spec.RenewTime.Time) - offset; off.Abs() > time.Minute {
-			return fmt.Errorf("the lease of %s was renewed at %s, which is wrong by %s", node.Name, lease.Spec.RenewTime, off)
+			return fmt.Errorf(
+				"the lease of %s was renewed at %s, which is wrong by %s", node.Name, lease.Spec.RenewTime, off,
+			)
 		}
 		return nil
 	}
@@ -146,8 +156,9 @@ func (c *Cluster) settled(ctx context.Context, begun time.Time) (time.Duration, 
 // cloudTime is how long the cloud does not answer.
 const cloudTime = 2 * time.Minute
 
-// loseCloud lets actions of the cloud reset all connections. Meanwhile each process of a worker is killed: those that start must not need
-// the cloud. The exception is a process that waits for it, unless empty, and is back when the cloud is.
+// loseCloud lets actions of the cloud reset all connections. Meanwhile each process of a worker is killed: those that
+// start must not need the cloud. The exception is a process that waits for it, unless empty, and is back when the cloud
+// is.
 func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
 		begun := time.Now()
@@ -164,7 +175,11 @@ func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) 
 
 func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits string, actions []string) error {
 	for _, action := range actions {
-		if err := c.simulator(ctx, http.MethodPost, fmt.Sprintf(`{"action": %q, "kind": "reset"}`, action)); err != nil {
+		if err := c.simulator(
+			ctx,
+			http.MethodPost,
+			fmt.Sprintf(`{"action": %q, "kind": "reset"}`, action),
+		); err != nil {
 			return err
 		}
 	}
@@ -192,7 +207,9 @@ func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits strin
 
 // simulator changes the faults of the simulated cloud.
 func (c *Cluster) simulator(ctx context.Context, method, fault string) error {
-	request, err := http.NewRequestWithContext(ctx, method, lab.APIURL(c.lab.Network)+"/_sim/faults", strings.NewReader(fault))
+	request, err := http.NewRequestWithContext(
+		ctx, method, lab.APIURL(c.lab.Network)+"/_sim/faults", strings.NewReader(fault),
+	)
 	if err != nil {
 		return err
 	}

@@ -33,8 +33,8 @@ var (
 	persistentDisk = disk{"persistent", func(v *vm.VM) string { return v.Spec.PersistentDisk }}
 )
 
-// give replaces a disk of a VM by a file system of its own with the same content, and reboots the VM. It returns the directory of
-// the disk on the host, and a function that detaches the disk once the VM does not run.
+// give replaces a disk of a VM by a file system of its own with the same content, and reboots the VM. It returns the
+// directory of the disk on the host, and a function that detaches the disk once the VM does not run.
 func (c *Cluster) give(ctx context.Context, m *machine, d disk) (dir string, detach func() error, err error) {
 	v, err := c.vm(m)
 	if err != nil {

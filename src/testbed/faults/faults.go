@@ -1,5 +1,5 @@
-// Package faults plays faults on a cluster in the lab: processes, VMs, networks, disks and clocks fail. It measures how long the cluster
-// takes to recover by itself, and looks for objects that are lost.
+// Package faults plays faults on a cluster in the lab: processes, VMs, networks, disks and clocks fail. It measures how
+// long the cluster takes to recover by itself, and looks for objects that are lost.
 package faults
 
 import (
@@ -45,8 +45,8 @@ type Result struct {
 	Fault
 
 	Parts []Part
-	// Healthy is the time from the end of the fault until the whole cluster was healthy, with a sign of life of every node and controller,
-	// which comes every few seconds only.
+	// Healthy is the time from the end of the fault until the whole cluster was healthy, with a sign of life of every
+	// node and controller, which comes every few seconds only.
 	Healthy time.Duration
 	// Probe is what a client of the API that was not part of the fault has seen.
 	Probe apiprobe.Report
@@ -75,15 +75,18 @@ func (r Result) Print(out io.Writer) {
 	for _, p := range r.Parts {
 		fmt.Fprintf(&b, "  %-40s %8s\n", p.Name, short(p.Took))
 	}
-	fmt.Fprintf(&b, "  client: %d of %d reads and %d of %d writes failed, no success for %s; %d acknowledged writes lost\n", r.Probe.Reads.Failed,
-		r.Probe.Reads.Sent, r.Probe.Writes.Failed, r.Probe.Writes.Sent, short(r.Probe.LongestGap()), len(r.Probe.Lost))
+	fmt.Fprintf(
+		&b, "  client: %d of %d reads and %d of %d writes failed, no success for %s; %d acknowledged writes lost\n",
+		r.Probe.Reads.Failed, r.Probe.Reads.Sent, r.Probe.Writes.Failed, r.Probe.Writes.Sent,
+		short(r.Probe.LongestGap()), len(r.Probe.Lost),
+	)
 	_, _ = io.WriteString(out, b.String())
 }
 
 func short(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// Play plays a fault on a healthy cluster while a client writes, and waits until the cluster is healthy again, without any repair. An error
-// means that it did not recover, or that an acknowledged write is lost.
+// Play plays a fault on a healthy cluster while a client writes, and waits until the cluster is healthy again, without
+// any repair. An error means that it did not recover, or that an acknowledged write is lost.
 func (c *Cluster) Play(ctx context.Context, f Fault) (Result, error) {
 	if err := c.awaitHealthy(ctx, nil); err != nil {
 		return Result{}, fmt.Errorf("before the fault: %w", err)
@@ -142,7 +145,9 @@ func (c *Cluster) probe(ctx context.Context, do func() error) (apiprobe.Report, 
 }
 
 // until repeats a check every 100 ms until it succeeds, and returns the time since begun.
-func until(ctx context.Context, begun time.Time, timeout time.Duration, check func(context.Context) error) (time.Duration, error) {
+func until(
+	ctx context.Context, begun time.Time, timeout time.Duration, check func(context.Context) error,
+) (time.Duration, error) {
 	err := poll.Within(ctx, timeout, 100*time.Millisecond, check)
 	return time.Since(begun), err
 }

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// monitorGracePeriod is the time after which the controller manager marks an unresponsive node as lost: its default.
+	// monitorGracePeriod is the time after which the controller manager marks an unresponsive node as lost: its
+	// default.
 	monitorGracePeriod = 50 * time.Second
 	// toleration is how long the pods stay on a node that is lost.
 	toleration = 5 * time.Second
@@ -25,7 +26,10 @@ func deployment(image string) *appsv1.Deployment {
 	var tolerations []corev1.Toleration
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		tolerations = append(tolerations, corev1.Toleration{
-			Key: taint, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds,
+			Key:               taint,
+			Operator:          corev1.TolerationOpExists,
+			Effect:            corev1.TaintEffectNoExecute,
+			TolerationSeconds: &seconds,
 		})
 	}
 	grace := int64(1)
@@ -34,15 +38,25 @@ func deployment(image string) *appsv1.Deployment {
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &count, Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				Containers:                    []corev1.Container{{Name: "web", Image: image, ImagePullPolicy: corev1.PullNever}},
+				Containers: []corev1.Container{
+					{Name: "web", Image: image, ImagePullPolicy: corev1.PullNever},
+				},
 				Tolerations:                   tolerations,
 				TerminationGracePeriodSeconds: &grace,
-				Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
-					Weight: 100,
-					Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{
-						Key: "bosh.io/instance-group", Operator: corev1.NodeSelectorOpIn, Values: []string{"worker"},
-					}}},
-				}}}},
+				Affinity: &corev1.Affinity{
+					NodeAffinity: &corev1.NodeAffinity{
+						PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+							Weight: 100,
+							Preference: corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
+								{
+									Key:      "bosh.io/instance-group",
+									Operator: corev1.NodeSelectorOpIn,
+									Values:   []string{"worker"},
+								},
+							}},
+						}},
+					},
+				},
 			}},
 		},
 	}
@@ -50,7 +64,9 @@ func deployment(image string) *appsv1.Deployment {
 
 // movePods replaces the pods, and waits until they are on a worker.
 func (c *Cluster) movePods(ctx context.Context, worker *machine) error {
-	if err := c.client.CoreV1().Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := c.client.CoreV1().
+		Pods(namespace).
+		DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
 	}
 	return poll.Within(ctx, recoverTimeout, time.Second, func(ctx context.Context) error {

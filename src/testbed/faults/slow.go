@@ -13,8 +13,8 @@ import (
 	"kubernetes-release/testbed/lab/vm"
 )
 
-// slowDown delays each synchronization of a process's files with the disk until ctx ends. Kernels of test machines may lack what delays
-// a whole disk (dm-delay), so strace delays the process's system calls.
+// slowDown delays each synchronization of a process's files with the disk until ctx ends. Kernels of test machines may
+// lack what delays a whole disk (dm-delay), so strace delays the process's system calls.
 func slowDown(ctx context.Context, v *vm.VM, pid int, delay time.Duration) error {
 	const calls = "fsync,fdatasync,sync_file_range,msync"
 	var out bytes.Buffer
@@ -30,7 +30,9 @@ func slowDown(ctx context.Context, v *vm.VM, pid int, delay time.Duration) error
 
 // traced returns nil once strace has taken over a process.
 func traced(ctx context.Context, c *Cluster, m *machine, pid int) error {
-	_, err := c.in(ctx, m, "sh", "-c", fmt.Sprintf("grep -v '^TracerPid:.0$' /proc/%d/status | grep -q ^TracerPid:", pid))
+	_, err := c.in(
+		ctx, m, "sh", "-c", fmt.Sprintf("grep -v '^TracerPid:.0$' /proc/%d/status | grep -q ^TracerPid:", pid),
+	)
 	return err
 }
 
@@ -49,7 +51,10 @@ func slowDisk(ctx context.Context, c *Cluster) ([]Part, error) {
 			return nil, err
 		}
 		go func() { ended <- slowDown(slow, v, processes["etcd"], fsyncDelay) }()
-		if err := poll.Within(ctx, time.Minute, 100*time.Millisecond, func(ctx context.Context) error { return traced(ctx, c, m, processes["etcd"]) }); err != nil {
+		if err := poll.Within(
+			ctx, time.Minute, 100*time.Millisecond,
+			func(ctx context.Context) error { return traced(ctx, c, m, processes["etcd"]) },
+		); err != nil {
 			return nil, fmt.Errorf("strace of etcd on %s: %w", m.name, err)
 		}
 	}

@@ -29,8 +29,8 @@ type connections struct {
 	to map[int]string
 }
 
-// keep starts clients of the API's name that keep their connections until ctx is done, and sends one request after another on each.
-// A client that gets no answer asks again.
+// keep starts clients of the API's name that keep their connections until ctx is done, and sends one request after
+// another on each. A client that gets no answer asks again.
 func (c *Cluster) keep(ctx context.Context, group *sync.WaitGroup) (*connections, error) {
 	kept := &connections{to: map[int]string{}}
 	for n := range keptClients {
@@ -84,8 +84,8 @@ func even(counts []int) error {
 	return nil
 }
 
-// spread updates all control VMs, one after another, which leaves the API server that was updated last without most of the connections
-// that clients keep. Each must have its share again without any client being started again.
+// spread updates all control VMs, one after another, which leaves the API server that was updated last without most of
+// the connections that clients keep. Each must have its share again without any client being started again.
 func spread(ctx context.Context, c *Cluster) ([]Part, error) {
 	keeping, stop := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -95,7 +95,9 @@ func spread(ctx context.Context, c *Cluster) ([]Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := poll.Within(ctx, spreadTimeout, time.Second, func(context.Context) error { return even(kept.count(c.control())) }); err != nil {
+	if err := poll.Within(
+		ctx, spreadTimeout, time.Second, func(context.Context) error { return even(kept.count(c.control())) },
+	); err != nil {
 		return nil, fmt.Errorf("before the update: %w", err)
 	}
 	lost := make(map[string]bool) // servers that had no connection
@@ -119,10 +121,15 @@ func spread(ctx context.Context, c *Cluster) ([]Part, error) {
 		return nil, err
 	}
 	if len(lost) != len(c.control()) {
-		return nil, fmt.Errorf("the update took all connections only from %s", strings.Join(slices.Sorted(maps.Keys(lost)), ", "))
+		return nil, fmt.Errorf(
+			"the update took all connections only from %s", strings.Join(slices.Sorted(maps.Keys(lost)), ", "),
+		)
 	}
 	before := kept.count(c.control())
 	took, err := until(ctx, begun, spreadTimeout, func(context.Context) error { return even(kept.count(c.control())) })
-	c.say("connections of %d clients to the API servers after the update: %d; after %s: %d", keptClients, before, short(took), kept.count(c.control()))
+	c.say(
+		"connections of %d clients to the API servers after the update: %d; after %s: %d", keptClients, before,
+		short(took), kept.count(c.control()),
+	)
 	return []Part{{"each API server has its share of connections", took}}, err
 }

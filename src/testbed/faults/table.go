@@ -27,9 +27,21 @@ func Table() []Fault {
 		{Name: "a control VM is cut off", Aim: LeaderAim, play: cutOff(etcdLeader, network.Everything)},
 		{Name: "packets from a control VM are lost", Aim: LeaderAim, play: cutOff(etcdLeader, network.Loss{From: 100})},
 		{Name: "packets to a control VM are lost", Aim: LeaderAim, play: cutOff(etcdLeader, network.Loss{To: 100})},
-		{Name: "a worker is cut off", Aim: monitorGracePeriod + toleration + PodsAim, play: cutOffWorker(network.Everything)},
-		{Name: "packets from a worker are lost", Aim: monitorGracePeriod + toleration + PodsAim, play: cutOffWorker(network.Loss{From: 100})},
-		{Name: "packets to a worker are lost", Aim: monitorGracePeriod + toleration + PodsAim, play: cutOffWorker(network.Loss{To: 100})},
+		{
+			Name: "a worker is cut off",
+			Aim:  monitorGracePeriod + toleration + PodsAim,
+			play: cutOffWorker(network.Everything),
+		},
+		{
+			Name: "packets from a worker are lost",
+			Aim:  monitorGracePeriod + toleration + PodsAim,
+			play: cutOffWorker(network.Loss{From: 100}),
+		},
+		{
+			Name: "packets to a worker are lost",
+			Aim:  monitorGracePeriod + toleration + PodsAim,
+			play: cutOffWorker(network.Loss{To: 100}),
+		},
 		{Name: "a tenth of all packets is lost", Aim: LeaderAim, play: losePackets},
 		{Name: "the persistent disk of a control VM is full", play: fullDisk(lastControl, persistentDisk)},
 		{Name: "the ephemeral disk of a control VM is full", play: fullDisk(lastControl, ephemeralDisk)},
@@ -39,7 +51,10 @@ func Table() []Fault {
 		{Name: "etcd's disks are slow", play: slowDisk},
 		{Name: "the clock of a control VM jumps by an hour and back", play: jumpClock(lastControl)},
 		{Name: "the clock of a worker jumps by an hour and back", play: jumpClock(firstWorker)},
-		{Name: "the cloud's API does not answer", play: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*")},
+		{
+			Name: "the cloud's API does not answer",
+			play: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*"),
+		},
 		{Name: "instance metadata does not answer", play: loseCloud("ebs-csi-node", "metadata:*")},
 		{Name: "all VMs reboot at once", play: rebootAll},
 		{Name: "the Director dies in the middle of an update", play: killDirector},
@@ -47,15 +62,16 @@ func Table() []Fault {
 	}
 }
 
-// LeaseAim is the aim for controllers: the duration of their leases, 15 s by default, before another one may take over, and two attempts.
+// LeaseAim is the aim for controllers: the duration of their leases, 15 s by default, before another one may take over,
+// and two attempts.
 const LeaseAim = 15*time.Second + 5*time.Second
 
 func lastControl(c *Cluster) *machine { return c.control()[len(c.control())-1] }
 
 func firstWorker(c *Cluster) *machine { return c.workers()[0] }
 
-// killEach kills the processes of a VM one after the other, whatever monit watches there. A process is back when monit has a new
-// one, all others run, and all API servers are ready.
+// killEach kills the processes of a VM one after the other, whatever monit watches there. A process is back when monit
+// has a new one, all others run, and all API servers are ready.
 func killEach(on func(*Cluster) *machine, except ...string) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
 		m := on(c)
@@ -168,13 +184,15 @@ func loseWorker(ctx context.Context, c *Cluster) ([]Part, error) {
 	return []Part{{"pods run on other VMs", took}}, c.up(ctx)
 }
 
-// cutTime is how long a VM is cut off, at least: longer than the timeouts of kept connections, which are 30 and 15 seconds in client-go.
+// cutTime is how long a VM is cut off, at least: longer than the timeouts of kept connections, which are 30 and 15
+// seconds in client-go.
 const cutTime = time.Minute
 
-// cutOff lets the network lose packets of a control VM. It ends when connections between members of etcd have resumed, because two faults
-// at the same time are more than three members bear. The streams between them do not time out while they are read (etcd v3.7.3:
-// NewTimeoutTransport in client/pkg/transport sets Dial, which net/http ignores, since NewTransport has set DialContext), so some wait for
-// TCP's next retransmission, which comes after as long again as packets were lost, at most.
+// cutOff lets the network lose packets of a control VM. It ends when connections between members of etcd have resumed,
+// because two faults at the same time are more than three members bear. The streams between them do not time out while
+// they are read (etcd v3.7.3: NewTimeoutTransport in client/pkg/transport sets Dial, which net/http ignores, since
+// NewTransport has set DialContext), so some wait for TCP's next retransmission, which comes after as long again as
+// packets were lost, at most.
 func cutOff(choose pick, loss network.Loss) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
 		m, takenOver, err := choose(ctx, c)
@@ -260,7 +278,8 @@ func killDirector(ctx context.Context, c *Cluster) ([]Part, error) {
 	seen, reached := "", 0
 	for lines := bufio.NewScanner(output); reached < 2 && lines.Scan(); {
 		seen += lines.Text() + "\n"
-		if strings.Contains(lines.Text(), "Updating instance control") && strings.HasSuffix(lines.Text(), " L stopping jobs") {
+		if strings.Contains(lines.Text(), "Updating instance control") &&
+			strings.HasSuffix(lines.Text(), " L stopping jobs") {
 			reached++
 		}
 	}

@@ -25,8 +25,8 @@ import (
 	"kubernetes-release/testbed/lab/director/manifest"
 )
 
-// The Director of the page, as bosh-deployment creates it: its cloud config has the structure and the cloud_properties of
-// aws/cloud-config.yml of cloudfoundry/bosh-deployment.
+// The Director of the page, as bosh-deployment creates it: its cloud config has the structure and the cloud_properties
+// of aws/cloud-config.yml of cloudfoundry/bosh-deployment.
 const directorsCloudConfig = `
 azs:
 - {name: z1, cloud_properties: {availability_zone: us-east-1a}}
@@ -43,7 +43,8 @@ networks:
 compilation: {workers: 5, reuse_compilation_vms: true, az: z1, vm_type: default, network: default}
 `
 
-// dnsConfig has the parts of runtime-configs/dns.yml of bosh-deployment that the CLI looks at: variables without a config server.
+// dnsConfig has the parts of runtime-configs/dns.yml of bosh-deployment that the CLI looks at: variables without a
+// config server.
 const dnsConfig = `
 releases: [{name: bosh-dns, version: 1.38.0}]
 addons:
@@ -60,7 +61,8 @@ variables:
   options: {ca: /dns_healthcheck_tls_ca, common_name: health.bosh-dns, alternative_names: [health.bosh-dns], extended_key_usage: [server_auth]}
 `
 
-// runBosh parses arguments as the CLI does (cmd/factory.go of bosh-cli), so that an unknown command, flag or argument fails.
+// runBosh parses arguments as the CLI does (cmd/factory.go of bosh-cli), so that an unknown command, flag or argument
+// fails.
 func runBosh(args []string) error {
 	var global opts.BoshOpts
 	global.VersionOpt = func() error { return nil }
@@ -80,9 +82,10 @@ func runBosh(args []string) error {
 func runCommand(global *opts.BoshOpts, command any) error {
 	switch o := command.(type) {
 	case *opts.InterpolateOpts:
-		text, err := template.NewTemplate(o.Args.Manifest.Bytes).Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{
-			PostVarSubstitutionOp: patch.FindOp{Path: o.Path}, UnescapedMultiline: true,
-		})
+		text, err := template.NewTemplate(o.Args.Manifest.Bytes).
+			Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{
+				PostVarSubstitutionOp: patch.FindOp{Path: o.Path}, UnescapedMultiline: true,
+			})
 		fmt.Print(string(text))
 		return err
 	case *opts.UpdateConfigOpts:
@@ -101,7 +104,8 @@ func runCommand(global *opts.BoshOpts, command any) error {
 		}
 		return deployed(global.DeploymentOpt)
 	case *opts.SSHOpts:
-		if o.Args.Slug.String() != "control/0" || !slices.Equal(o.RawOpts.AsStrings(), []string{"-N", "-L6443:127.0.0.1:6443"}) {
+		if o.Args.Slug.String() != "control/0" ||
+			!slices.Equal(o.RawOpts.AsStrings(), []string{"-N", "-L6443:127.0.0.1:6443"}) {
 			return fmt.Errorf("nothing checks bosh ssh %s %v", o.Args.Slug, o.RawOpts)
 		}
 		return deployed(global.DeploymentOpt)
@@ -166,7 +170,9 @@ func cloudConfig() (*manifest.CloudConfig, error) {
 }
 
 func cloud() *cpi.AWS {
-	return cpi.NewAWS(os.Getenv("AWS_ENDPOINT_URL"), awssim.LabRegion, awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey)
+	return cpi.NewAWS(
+		os.Getenv("AWS_ENDPOINT_URL"), awssim.LabRegion, awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey,
+	)
 }
 
 func deployment(name string) string { return filepath.Join("director", "deployment-"+name) }
@@ -180,7 +186,8 @@ func deployed(name string) error {
 
 // deploy interpolates the manifest, and creates its VMs in the account with the Director's key.
 func deploy(name string, o *opts.DeployOpts) error {
-	text, err := template.NewTemplate(o.Args.Manifest.Bytes).Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})
+	text, err := template.NewTemplate(o.Args.Manifest.Bytes).
+		Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})
 	if err != nil {
 		return err
 	}
@@ -256,9 +263,15 @@ func launchAll(config *manifest.CloudConfig, m *manifest.Manifest) ([]string, er
 				groups = own
 			}
 			id, err := cloud().Launch(context.Background(), cpi.Launch{
-				Address: address.String(), Subnet: fmt.Sprint(subnet.CloudProperties["subnet"]), SecurityGroups: texts(groups),
-				InstanceType: fmt.Sprint(properties["instance_type"]), AvailabilityZone: fmt.Sprint(properties["availability_zone"]),
-				InstanceProfile: fmt.Sprint(properties["iam_instance_profile"]), TokensRequired: true, HopLimit: 1, Tags: m.Tags,
+				Address:          address.String(),
+				Subnet:           fmt.Sprint(subnet.CloudProperties["subnet"]),
+				SecurityGroups:   texts(groups),
+				InstanceType:     fmt.Sprint(properties["instance_type"]),
+				AvailabilityZone: fmt.Sprint(properties["availability_zone"]),
+				InstanceProfile:  fmt.Sprint(properties["iam_instance_profile"]),
+				TokensRequired:   true,
+				HopLimit:         1,
+				Tags:             m.Tags,
 			})
 			if err != nil {
 				return nil, fmt.Errorf("%s/%d: %w", g.Name, n, err)

@@ -1,4 +1,5 @@
-// Package firstcluster runs the commands of docs/first-cluster.md, all of them and nothing else, in the order of the page.
+// Package firstcluster runs the commands of docs/first-cluster.md, all of them and nothing else, in the order of the
+// page.
 package firstcluster
 
 import (
@@ -30,12 +31,14 @@ func TestMain(m *testing.M) {
 
 var blocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 
-// programs are what the page's commands use that is not there, or needs a Director or a cluster: each is this test's own binary.
+// programs are what the page's commands use that is not there, or needs a Director or a cluster: each is this test's
+// own binary.
 var programs = []string{"bosh", "curl", "git", "kubectl", "make"}
 
-// TestFirstCluster: the account is that of the AWS simulator, and empty. What is built, prepared and written there is real; bosh parses its
-// arguments with the CLI's own parser, interpolates with its library, and creates the VMs of a deployment with the Director's key, by
-// the rules of BOSH's AWS CPI. The programs kubectl and curl only check their arguments: the acceptance tests run clusters.
+// TestFirstCluster: the account is that of the AWS simulator, and empty. What is built, prepared and written there is
+// real; bosh parses its arguments with the CLI's own parser, interpolates with its library, and creates the VMs of a
+// deployment with the Director's key, by the rules of BOSH's AWS CPI. The programs kubectl and curl only check their
+// arguments: the acceptance tests run clusters.
 func TestFirstCluster(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/kubectl"); err != nil {
 		t.Skip("scripts/write-kubeconfig.sh requires kubectl")
@@ -70,9 +73,10 @@ func TestFirstCluster(t *testing.T) {
 	command := exec.CommandContext(t.Context(), "bash", "-c", script)
 	command.Dir = folder
 	command.Env = []string{
-		"PATH=" + filepath.Join(folder, "programs") + ":/usr/bin:/bin", "HOME=" + folder, "FIRST_CLUSTER_ROOT=" + absolute(t, root),
-		"GOCACHE=" + goEnv(t, "GOCACHE"), "GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "FIRST_CLUSTER_GO=" + goProgram(t),
-		"AWS_ENDPOINT_URL=" + api.URL, "AWS_ACCESS_KEY_ID=" + awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY=" + awssim.LabSecretAccessKey,
+		"PATH=" + filepath.Join(folder, "programs") + ":/usr/bin:/bin", "HOME=" + folder,
+		"FIRST_CLUSTER_ROOT=" + absolute(t, root), "GOCACHE=" + goEnv(t, "GOCACHE"),
+		"GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "FIRST_CLUSTER_GO=" + goProgram(t), "AWS_ENDPOINT_URL=" + api.URL,
+		"AWS_ACCESS_KEY_ID=" + awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY=" + awssim.LabSecretAccessKey,
 	}
 	out, err := command.CombinedOutput()
 	if err != nil {
@@ -99,8 +103,10 @@ const editFile = "sed -i -E '"
 var exampleToAccount = func() string {
 	edits := []string{"s/sg-0b{16}/" + awssim.DirectorSecurityGroup + "/"}
 	for i := 1; i <= 3; i++ {
-		edits = append(edits,
-			fmt.Sprintf("s/subnet-0a{15}%d/%s/", i, awssim.LabNodeSubnet(i)), fmt.Sprintf("s/subnet-0b{15}%d/%s/", i, awssim.LabPublicSubnet(i)))
+		edits = append(
+			edits, fmt.Sprintf("s/subnet-0a{15}%d/%s/", i, awssim.LabNodeSubnet(i)),
+			fmt.Sprintf("s/subnet-0b{15}%d/%s/", i, awssim.LabPublicSubnet(i)),
+		)
 	}
 	return strings.Join(edits, ";")
 }()

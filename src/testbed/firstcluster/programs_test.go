@@ -65,12 +65,15 @@ var kubectlCommands = []*regexp.Regexp{
 	regexp.MustCompile(`^get nodes$`),
 	regexp.MustCompile(`^(apply|delete) -f (\S+)$`),
 	regexp.MustCompile(`^wait (deployment)/(hello) --for=condition=Available --timeout=\d+m$`),
-	regexp.MustCompile(`^wait (service)/(hello) --for=jsonpath='?\{\.status\.loadBalancer\.ingress\}'? --timeout=\d+m$`),
+	regexp.MustCompile(
+		`^wait (service)/(hello) --for=jsonpath='?\{\.status\.loadBalancer\.ingress\}'? --timeout=\d+m$`,
+	),
 	regexp.MustCompile(`^get service hello -o jsonpath=\{\.status\.loadBalancer\.ingress\[0\]\.hostname\}$`),
 	regexp.MustCompile(`^rollout (restart|status) deployment/hello( --timeout=\d+m)?$`),
 }
 
-// runKubectl runs the real one for the kubeconfig. Other commands need a cluster: only their form, the kubeconfig and the objects are checked.
+// runKubectl runs the real one for the kubeconfig. Other commands need a cluster: only their form, the kubeconfig and
+// the objects are checked.
 func runKubectl(args []string) error {
 	line := strings.Join(args, " ")
 	if strings.HasPrefix(line, "config ") || slices.Contains(args, "config") {
@@ -78,7 +81,8 @@ func runKubectl(args []string) error {
 		command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 		return command.Run()
 	}
-	if text, err := os.ReadFile(os.Getenv("KUBECONFIG")); err != nil || !bytes.Contains(text, []byte("server: https://127.0.0.1:6443")) {
+	if text, err := os.ReadFile(os.Getenv("KUBECONFIG")); err != nil ||
+		!bytes.Contains(text, []byte("server: https://127.0.0.1:6443")) {
 		return fmt.Errorf("kubectl %s: the kubeconfig does not name the tunnel: %w", line, err)
 	}
 	for _, form := range kubectlCommands {
@@ -116,7 +120,9 @@ func checkObjects(file string) error {
 		}
 		kinds = append(kinds, object.Kind+"/"+object.Metadata.Name)
 	}
-	if want := []string{"PersistentVolumeClaim/hello", "Deployment/hello", "Service/hello"}; !slices.Equal(kinds, want) {
+	if want := []string{
+		"PersistentVolumeClaim/hello", "Deployment/hello", "Service/hello",
+	}; !slices.Equal(kinds, want) {
 		return fmt.Errorf("%s has %v, want %v", file, kinds, want)
 	}
 	return nil

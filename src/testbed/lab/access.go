@@ -13,8 +13,8 @@ import (
 	"kubernetes-release/testbed/lab/director"
 )
 
-// writeAccess writes the files that an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It returns false, and
-// writes no kubeconfig, if the deployment has no job kubectl.
+// writeAccess writes the files that an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It returns
+// false, and writes no kubeconfig, if the deployment has no job kubectl.
 func (s *session) writeAccess() (bool, error) {
 	if err := s.writeAWS(); err != nil {
 		return false, err
@@ -45,13 +45,15 @@ func (s *session) kubectlJob() (*director.InstanceGroup, *director.Job) {
 	return nil, nil
 }
 
-// kubeconfig returns an administrator's kubeconfig that works on this machine: the server is the address of a control VM, and its
-// certificate is verified against the host name of the API.
+// kubeconfig returns an administrator's kubeconfig that works on this machine: the server is the address of a control
+// VM, and its certificate is verified against the host name of the API.
 func (s *session) kubeconfig(group *director.InstanceGroup, job *director.Job) ([]byte, error) {
 	client, _ := dig(job.Properties, "tls", "client").(map[string]any)
 	cluster := job.Links["cluster"]
 	if client == nil || cluster == nil {
-		return nil, fmt.Errorf("the job kubectl of instance group '%s' has no tls.client or no link 'cluster'", group.Spec.Name)
+		return nil, fmt.Errorf(
+			"the job kubectl of instance group '%s' has no tls.client or no link 'cluster'", group.Spec.Name,
+		)
 	}
 	encoded := func(key string) string {
 		text, _ := client[key].(string)
@@ -61,7 +63,11 @@ func (s *session) kubeconfig(group *director.InstanceGroup, job *director.Job) (
 	config := map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": name,
 		"clusters": []any{map[string]any{"name": name, "cluster": map[string]any{
-			"server":                     fmt.Sprintf("https://%s:%v", s.controlAddress(group), dig(cluster.Properties, "api", "port")),
+			"server": fmt.Sprintf(
+				"https://%s:%v",
+				s.controlAddress(group),
+				dig(cluster.Properties, "api", "port"),
+			),
 			"tls-server-name":            dig(cluster.Properties, "api", "hostname"),
 			"certificate-authority-data": encoded("ca"),
 		}}},
@@ -110,7 +116,8 @@ func (s *session) writeKubectl(job *director.Job) error {
 	return atomicfile.Write(s.path("bin", "kubectl"), []byte(text), 0o755)
 }
 
-// writeAWS writes the variables that point any AWS client at the simulated cloud, with the credentials of an operator who may do everything.
+// writeAWS writes the variables that point any AWS client at the simulated cloud, with the credentials of an operator
+// who may do everything.
 func (s *session) writeAWS() error {
 	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud; source it: . %s
 export AWS_ENDPOINT_URL=%s

@@ -14,11 +14,13 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// apiTargetGroup is the name of the target group in the lab's cloud config, and of the load balancer that forwards to it.
+// apiTargetGroup is the name of the target group in the lab's cloud config, and of the load balancer that forwards to
+// it.
 const apiTargetGroup = "lab-api"
 
-// ensureAPIBalancer creates the load balancer that docs/api-access.md tells operators to create, if the deployment registers VMs with
-// its target group. Other target groups do not exist, so that a deploy which names one fails, as on AWS.
+// ensureAPIBalancer creates the load balancer that docs/api-access.md tells operators to create, if the deployment
+// registers VMs with its target group. Other target groups do not exist, so that a deploy which names one fails, as on
+// AWS.
 func (s *session) ensureAPIBalancer(ctx context.Context) error {
 	if !s.usesAPIBalancer() {
 		return nil
@@ -45,12 +47,19 @@ func (s *session) usesAPIBalancer() bool {
 	return false
 }
 
-// createAPIBalancer sends the requests of the commands in docs/api-access.md. It does nothing if the target group exists.
+// createAPIBalancer sends the requests of the commands in docs/api-access.md. It does nothing if the target group
+// exists.
 func createAPIBalancer(ctx context.Context, client *elb.Client) error {
 	group, err := client.CreateTargetGroup(ctx, &elb.CreateTargetGroupInput{
-		Name: aws.String(apiTargetGroup), VpcId: aws.String(awssim.LabVPC), TargetType: types.TargetTypeEnumInstance,
-		Protocol: types.ProtocolEnumTcp, Port: aws.Int32(6443), HealthCheckProtocol: types.ProtocolEnumTcp,
-		HealthCheckIntervalSeconds: aws.Int32(5), HealthyThresholdCount: aws.Int32(2), UnhealthyThresholdCount: aws.Int32(2),
+		Name:                       aws.String(apiTargetGroup),
+		VpcId:                      aws.String(awssim.LabVPC),
+		TargetType:                 types.TargetTypeEnumInstance,
+		Protocol:                   types.ProtocolEnumTcp,
+		Port:                       aws.Int32(6443),
+		HealthCheckProtocol:        types.ProtocolEnumTcp,
+		HealthCheckIntervalSeconds: aws.Int32(5),
+		HealthyThresholdCount:      aws.Int32(2),
+		UnhealthyThresholdCount:    aws.Int32(2),
 	})
 	if errors.As(err, new(*types.DuplicateTargetGroupNameException)) {
 		return nil
@@ -59,15 +68,21 @@ func createAPIBalancer(ctx context.Context, client *elb.Client) error {
 		return err
 	}
 	balancer, err := client.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{
-		Name: aws.String(apiTargetGroup), Type: types.LoadBalancerTypeEnumNetwork, Scheme: types.LoadBalancerSchemeEnumInternal,
+		Name:    aws.String(apiTargetGroup),
+		Type:    types.LoadBalancerTypeEnumNetwork,
+		Scheme:  types.LoadBalancerSchemeEnumInternal,
 		Subnets: []string{awssim.LabNodeSubnet(1), awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3)},
 	})
 	if err != nil {
 		return err
 	}
 	_, err = client.CreateListener(ctx, &elb.CreateListenerInput{
-		LoadBalancerArn: balancer.LoadBalancers[0].LoadBalancerArn, Protocol: types.ProtocolEnumTcp, Port: aws.Int32(6443),
-		DefaultActions: []types.Action{{Type: types.ActionTypeEnumForward, TargetGroupArn: group.TargetGroups[0].TargetGroupArn}},
+		LoadBalancerArn: balancer.LoadBalancers[0].LoadBalancerArn,
+		Protocol:        types.ProtocolEnumTcp,
+		Port:            aws.Int32(6443),
+		DefaultActions: []types.Action{
+			{Type: types.ActionTypeEnumForward, TargetGroupArn: group.TargetGroups[0].TargetGroupArn},
+		},
 	})
 	return err
 }

@@ -19,7 +19,9 @@ import (
 // TestAPIBalancer registers instances with the load balancer through the API, as the CPI does.
 func TestAPIBalancer(t *testing.T) {
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.77.0.0/16"), Cluster: "lab"})
-	simulator, err := awssim.New(world, awssim.Options{Plumbing: forward.NoPlumbing{}, Log: slog.New(slog.DiscardHandler)})
+	simulator, err := awssim.New(
+		world, awssim.Options{Plumbing: forward.NoPlumbing{}, Log: slog.New(slog.DiscardHandler)},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +41,9 @@ func TestAPIBalancer(t *testing.T) {
 
 	cloud := cpi.NewAWS(server.URL, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
 	launch := func(address string) string {
-		id, err := cloud.Launch(ctx, cpi.Launch{Address: address, Subnet: awssim.LabNodeSubnet(1), InstanceType: "m6i.large"})
+		id, err := cloud.Launch(
+			ctx, cpi.Launch{Address: address, Subnet: awssim.LabNodeSubnet(1), InstanceType: "m6i.large"},
+		)
 		if err == nil {
 			err = cloud.Register(ctx, id, apiTargetGroup)
 		}
@@ -59,7 +63,9 @@ func TestAPIBalancer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	health, err := client.DescribeTargetHealth(ctx, &elb.DescribeTargetHealthInput{TargetGroupArn: groups.TargetGroups[0].TargetGroupArn})
+	health, err := client.DescribeTargetHealth(
+		ctx, &elb.DescribeTargetHealthInput{TargetGroupArn: groups.TargetGroups[0].TargetGroupArn},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ const (
 type cloudSettings struct {
 	// Cluster is the name in the tags of the simulated subnets, and in the policies of the VMs' roles.
 	Cluster string `json:"cluster"`
-	// PodNetwork is the network that the cloud controller writes routes to, for which its role needs more permissions; "" without cloud routes.
+	// PodNetwork is the network that the cloud controller writes routes to, for which its role needs more permissions;
+	// "" without cloud routes.
 	PodNetwork string `json:"pod_network,omitempty"`
 	// Storage is whether the EBS CSI driver runs, which uses the role of the control VMs.
 	Storage bool `json:"storage,omitempty"`
@@ -46,8 +47,8 @@ type cloudSettings struct {
 	CloudConfig string `json:"cloud_config,omitempty"`
 }
 
-// world returns the account that the simulator starts with. The roles of its VMs have the policies that operators attach, and
-// nothing else.
+// world returns the account that the simulator starts with. The roles of its VMs have the policies that operators
+// attach, and nothing else.
 func (c cloudSettings) world(number int) (*store.World, error) {
 	world := awssim.LabWorld(number, c.Cluster)
 	if c.PodNetwork != "" {
@@ -58,7 +59,16 @@ func (c cloudSettings) world(number int) (*store.World, error) {
 		awssim.RoutePods(world, c.Cluster, pods)
 	}
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
-		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: c.Cluster, VPC: awssim.LabVPC, CloudRoutes: c.PodNetwork != "", Storage: c.Storage, CloudConfig: []byte(c.CloudConfig)})
+		policy, err := aws.NewPolicy(
+			aws.PolicyOptions{
+				Role:        role,
+				Cluster:     c.Cluster,
+				VPC:         awssim.LabVPC,
+				CloudRoutes: c.PodNetwork != "",
+				Storage:     c.Storage,
+				CloudConfig: []byte(c.CloudConfig),
+			},
+		)
 		if err != nil {
 			return nil, fmt.Errorf("policy of the role %s: %w", role, err)
 		}
@@ -78,7 +88,14 @@ func (s *session) writeCloudSettings() error {
 	if _, err := os.Stat(s.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(cloudSettings{Cluster: s.clusterName(), PodNetwork: s.routedPodNetwork(), Storage: s.storage(), CloudConfig: s.cloudConfig()})
+	text, err := json.Marshal(
+		cloudSettings{
+			Cluster:     s.clusterName(),
+			PodNetwork:  s.routedPodNetwork(),
+			Storage:     s.storage(),
+			CloudConfig: s.cloudConfig(),
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -155,8 +172,8 @@ func (p plumbing) Add(a netip.Addr) error { return p.network.AddAddress(a) }
 // Remove implements forward.Plumbing.
 func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a) }
 
-// RunCloud is the cloud process: AWS's API, instance metadata, load balancers, registry and DNS. It runs inside the cloud namespace until ctx
-// ends.
+// RunCloud is the cloud process: AWS's API, instance metadata, load balancers, registry and DNS. It runs inside the
+// cloud namespace until ctx ends.
 func (l *Lab) RunCloud(ctx context.Context) error {
 	log := logging.New(os.Stderr)
 	var settings cloudSettings
@@ -172,8 +189,13 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		return fmt.Errorf("creating the simulated cloud: %w", err)
 	}
 	simulator, err := awssim.New(world, awssim.Options{
-		StateFile: l.path(worldFile), RecordFile: l.path(recordFile), Registry: l.Network.Gateway(), Plumbing: plumbing{l.Network},
-		Disks: volume.Store{StateDir: l.Dir}, Router: l.Network, Log: log,
+		StateFile:  l.path(worldFile),
+		RecordFile: l.path(recordFile),
+		Registry:   l.Network.Gateway(),
+		Plumbing:   plumbing{l.Network},
+		Disks:      volume.Store{StateDir: l.Dir},
+		Router:     l.Network,
+		Log:        log,
 	})
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
@@ -197,7 +219,13 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		return errors.Join(err, simulator.Close())
 	}
 	servers := []*http.Server{
-		{Addr: net.JoinHostPort(gateway, strconv.Itoa(APIPort)), Handler: api, ReadHeaderTimeout: 10 * time.Second}, metadata, registry,
+		{
+			Addr:              net.JoinHostPort(gateway, strconv.Itoa(APIPort)),
+			Handler:           api,
+			ReadHeaderTimeout: 10 * time.Second,
+		},
+		metadata,
+		registry,
 	}
 	go watcher.run(ctx)
 	log.Info("cloud started", "network", l.Network.Prefix(), "api", APIURL(l.Network), "cluster", settings.Cluster)

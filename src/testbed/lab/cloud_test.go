@@ -6,7 +6,8 @@ import (
 	"kubernetes-release/testbed/awssim/iam"
 )
 
-// TestRolesHaveTheOperatorsPolicies: a cluster in the lab has the permissions that operators are told to attach, and no others.
+// TestRolesHaveTheOperatorsPolicies: a cluster in the lab has the permissions that operators are told to attach, and no
+// others.
 func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 	for _, test := range []struct {
 		role, action string

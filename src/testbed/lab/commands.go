@@ -18,8 +18,8 @@ import (
 	"kubernetes-release/testbed/lab/volume"
 )
 
-// Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the errand, unless
-// that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
+// Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the
+// errand, unless that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	begun, done := time.Now(), l.step("deploy")
 	s, err := l.load(ctx, in)
@@ -121,7 +121,11 @@ func (s *session) suggest(access bool) {
 		fmt.Fprintf(s.Out, "  %s %s/%d\n", lab("ssh"), instances[0].Group, instances[0].Index)
 	}
 	fmt.Fprintf(s.Out, "  . %s   (points any AWS client at the simulated cloud)\n", relative(s.path("aws.env")))
-	fmt.Fprintf(s.Out, "  %s curl http://HOST/   (HOST is the host name of a load balancer in `kubectl get service`)\n", lab("client"))
+	fmt.Fprintf(
+		s.Out,
+		"  %s curl http://HOST/   (HOST is the host name of a load balancer in `kubectl get service`)\n",
+		lab("client"),
+	)
 	fmt.Fprintf(s.Out, "  %s   (removes the lab)\n", lab("down"))
 }
 
@@ -194,8 +198,9 @@ func indent(text string) string {
 	return "  " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n  ") + "\n"
 }
 
-// Down removes the lab: VMs, network, cloud process and state. Unpacked releases, compiled packages and logs are kept for the next
-// lab unless everything is set. With orderly, instances are stopped first, as `bosh delete-deployment` does.
+// Down removes the lab: VMs, network, cloud process and state. Unpacked releases, compiled packages and logs are kept
+// for the next lab unless everything is set. With orderly, instances are stopped first, as `bosh delete-deployment`
+// does.
 func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 	progress := l.progress()
 	if orderly {
@@ -212,7 +217,13 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 	}
 	problems = append(problems, l.stopCloud(ctx), volumes.Release())
 	if l.Network.Exists() {
-		removed = append(removed, fmt.Sprintf("network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(), l.Network.HostInterface()))
+		removed = append(
+			removed,
+			fmt.Sprintf(
+				"network %s (namespace %s, interface %s)", l.Network.Prefix(), l.Network.Namespace(),
+				l.Network.HostInterface(),
+			),
+		)
 	}
 	problems = append(problems, l.Network.Destroy())
 	problems = append(problems, l.awaitRemoval(ctx))
@@ -290,7 +301,9 @@ func (l *Lab) removeState(everything bool) error {
 		return err
 	}
 	// lab.json, which names the lab's network, is removed last, so that an interrupted removal can be repeated.
-	sort.Slice(entries, func(a, b int) bool { return entries[b].Name() == "lab.json" && entries[a].Name() != "lab.json" })
+	sort.Slice(
+		entries, func(a, b int) bool { return entries[b].Name() == "lab.json" && entries[a].Name() != "lab.json" },
+	)
 	for _, entry := range entries {
 		if !caches[entry.Name()] {
 			if err := os.RemoveAll(l.path(entry.Name())); err != nil {

@@ -8,7 +8,8 @@ import (
 	"kubernetes-release/testbed/lab/director"
 )
 
-// InstanceNames lists the instances of the last deploy as GROUP/INDEX, for shell completion. It is empty where nothing is deployed.
+// InstanceNames lists the instances of the last deploy as GROUP/INDEX, for shell completion. It is empty where nothing
+// is deployed.
 func (l *Lab) InstanceNames() []string {
 	var names []string
 	for _, i := range l.find("") {

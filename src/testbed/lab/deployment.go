@@ -29,7 +29,8 @@ type Input struct {
 	VarsFiles []string
 }
 
-// deployed names the releases of the last deploy by their directories in the cache, since a tarball may have been rebuilt.
+// deployed names the releases of the last deploy by their directories in the cache, since a tarball may have been
+// rebuilt.
 type deployed struct {
 	Releases []string `json:"releases"`
 	// BPM is the substitute for the bpm release; empty if the manifest does not name bpm.
@@ -63,7 +64,12 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
 	source := manifest.Source{
-		Path: in.Manifest, OpsFiles: in.OpsFiles, Vars: in.Vars, VarsFiles: in.VarsFiles, Defaults: defaults, Store: vars,
+		Path:      in.Manifest,
+		OpsFiles:  in.OpsFiles,
+		Vars:      in.Vars,
+		VarsFiles: in.VarsFiles,
+		Defaults:  defaults,
+		Store:     vars,
 	}
 	received, err := manifest.AsReceived(source)
 	if err != nil {
@@ -80,7 +86,10 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	}
 	for _, tarball := range in.Releases {
 		if _, err := os.Stat(tarball); errors.Is(err, os.ErrNotExist) {
-			return nil, fmt.Errorf("there is no release tarball %s; build it with `make release`, or name another one with --release", tarball)
+			return nil, fmt.Errorf(
+				"there is no release tarball %s; build it with `make release`, or name another one with --release",
+				tarball,
+			)
 		}
 	}
 	m, err := manifest.Parse(in.Manifest, text)
@@ -176,7 +185,9 @@ func (l *Lab) remember(text, cloudText []byte, d deployed) error {
 	return nil
 }
 
-func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release) (*session, error) {
+func (l *Lab) assemble(
+	m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release,
+) (*session, error) {
 	store, err := director.OpenState(l.path("state.json"))
 	if err != nil {
 		return nil, err
@@ -199,7 +210,9 @@ func (l *Lab) assemble(m *manifest.Manifest, cloud *manifest.CloudConfig, releas
 }
 
 // readReleases reads the tarballs, and the substitute for bpm if the manifest names that release and no tarball has it.
-func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarballs []string) (map[string]*release.Release, deployed, error) {
+func (l *Lab) readReleases(
+	ctx context.Context, m *manifest.Manifest, tarballs []string,
+) (map[string]*release.Release, deployed, error) {
 	var note deployed
 	releases := map[string]*release.Release{}
 	for _, tarball := range tarballs {
@@ -210,12 +223,15 @@ func (l *Lab) readReleases(ctx context.Context, m *manifest.Manifest, tarballs [
 			return nil, deployed{}, err
 		}
 		if releases[r.Name] != nil {
-			return nil, deployed{}, fmt.Errorf("two release tarballs have the release '%s': name one of each with --release", r.Name)
+			return nil, deployed{}, fmt.Errorf(
+				"two release tarballs have the release '%s': name one of each with --release", r.Name,
+			)
 		}
 		releases[r.Name] = r
 		note.Releases = append(note.Releases, r.Dir)
 	}
-	if releases["bpm"] == nil && slices.ContainsFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == "bpm" }) {
+	if releases["bpm"] == nil &&
+		slices.ContainsFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == "bpm" }) {
 		bpm, err := release.ReadBPM(l.BPM, l.path("releases"))
 		if err != nil {
 			return nil, deployed{}, err
@@ -252,7 +268,9 @@ func (s *session) prune() error {
 	return nil
 }
 
-var failedInstance = regexp.MustCompile(`(?:updating instance|post-deploy of|creating the VM of) ([^/\s]+)/[0-9a-f-]+(?: \((\d+)\))?`)
+var failedInstance = regexp.MustCompile(
+	`(?:updating instance|post-deploy of|creating the VM of) ([^/\s]+)/[0-9a-f-]+(?: \((\d+)\))?`,
+)
 
 // explain adds to an error what the operator can do next.
 func (l *Lab) explain(err error) error {
@@ -265,6 +283,13 @@ func (l *Lab) explain(err error) error {
 		instance += "/" + parts[2]
 	}
 	lab := l.command()
-	return fmt.Errorf("%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` opens a shell.\nFix the cause and run the same command again; it continues where it stopped",
-		err, lab("logs"), instance, lab("ssh"), instance)
+	return fmt.Errorf(
+		"%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` opens a shell.\nFix the cause and run the same command "+
+			"again; it continues where it stopped",
+		err,
+		lab("logs"),
+		instance,
+		lab("ssh"),
+		instance,
+	)
 }

@@ -23,7 +23,8 @@ type snapshot struct {
 	health map[string]health // by instance id; missing while unknown
 }
 
-// health is what the bosh-dns of a VM tells others (runChecks in bosh-dns-release, src/bosh-dns/healthcheck/healthexecutable/monitor.go).
+// health is what the bosh-dns of a VM tells others (runChecks in bosh-dns-release,
+// src/bosh-dns/healthcheck/healthexecutable/monitor.go).
 type health struct {
 	// state is that of all processes, and of the jobs' scripts.
 	state string
@@ -151,7 +152,8 @@ func filterOf(query string) string {
 	return "smart"
 }
 
-// addresses filters by the health of a job's link, or of the instances if job is empty. smart selects instances that are healthy or of unknown health, or all if there are none of those.
+// addresses filters by the health of a job's link, or of the instances if job is empty. smart selects instances that
+// are healthy or of unknown health, or all if there are none of those.
 func (s *snapshot) addresses(members []namedInstance, filter, job string) []netip.Addr {
 	keep := func(is func(state string) bool) []netip.Addr {
 		var list []netip.Addr

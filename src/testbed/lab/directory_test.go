@@ -8,26 +8,52 @@ import (
 
 func TestDirectory(t *testing.T) {
 	instance := func(id string, index int, az, address string) namedInstance {
-		return namedInstance{ID: id, Group: "my_db", Network: "default", AZ: az, Index: index, Address: netip.MustParseAddr(address), VM: "vm-" + id}
+		return namedInstance{
+			ID:      id,
+			Group:   "my_db",
+			Network: "default",
+			AZ:      az,
+			Index:   index,
+			Address: netip.MustParseAddr(address),
+			VM:      "vm-" + id,
+		}
 	}
 	gone := instance("gone", 3, "z1", "10.0.0.4")
 	gone.VM = ""
 	n := names{
-		Deployment: "shop", Zones: map[string]int{"z1": 1, "z2": 2},
-		Instances: []namedInstance{instance("aa", 0, "z1", "10.0.0.1"), instance("bb", 1, "z2", "10.0.0.2"), instance("cc", 2, "z2", "10.0.0.3"), gone},
+		Deployment: "shop",
+		Zones:      map[string]int{"z1": 1, "z2": 2},
+		Instances: []namedInstance{
+			instance("aa", 0, "z1", "10.0.0.1"),
+			instance("bb", 1, "z2", "10.0.0.2"),
+			instance("cc", 2, "z2", "10.0.0.3"),
+			gone,
+		},
 		Aliases: []alias{
 			{Domain: "db.internal", Group: "my_db", Network: "default", HealthFilter: "smart"},
 			{Domain: "healthy.internal", Group: "my_db", Network: "default", HealthFilter: "healthy"},
 			{Domain: "ill.internal", Group: "my_db", Network: "default", HealthFilter: "unhealthy"},
 			{Domain: "checked.internal", Group: "my_db", Job: "db", Network: "default", HealthFilter: "smart"},
-			{Domain: "_.each.internal", Group: "my_db", Network: "default", HealthFilter: "all", PlaceholderType: "uuid"},
+			{
+				Domain:          "_.each.internal",
+				Group:           "my_db",
+				Network:         "default",
+				HealthFilter:    "all",
+				PlaceholderType: "uuid",
+			},
 		},
 	}
 	states := map[string]health{"aa": {state: "running"}, "bb": {state: "failing"}}
 	failing := map[string]health{"aa": {state: "failing"}, "bb": {state: "stopped"}, "cc": {state: "failing"}}
-	// The script of the job db fails on aa, which makes the instance unhealthy, and succeeds on bb, where something else fails.
+	// The script of the job db fails on aa, which makes the instance unhealthy, and succeeds on bb, where something
+	// else fails.
 	checked := map[string]health{
-		"aa": {"failing", map[string]string{"db": "failing"}}, "bb": {"failing", map[string]string{"db": "running"}}, "cc": {"running", map[string]string{"db": "running"}},
+		"aa": {
+			"failing",
+			map[string]string{"db": "failing"},
+		},
+		"bb": {"failing", map[string]string{"db": "running"}},
+		"cc": {"running", map[string]string{"db": "running"}},
 	}
 	d := newDirectory()
 	for _, c := range []struct {

@@ -5,12 +5,18 @@ import (
 	"kubernetes-release/testbed/lab/director"
 )
 
-// StartDisplay shows on Out, and on Err where that is a terminal, what a command is doing. stop must be called before anything else
-// writes to the terminal.
+// StartDisplay shows on Out, and on Err where that is a terminal, what a command is doing. stop must be called before
+// anything else writes to the terminal.
 func (l *Lab) StartDisplay() (stop func()) {
 	out, stderr := l.Out, l.Err
 	l.display = progress.Open(out)
-	shown := &director.Progress{Out: l.display, Log: l.log, Color: l.display.Terminal(), Display: l.display, Verbose: l.Verbose}
+	shown := &director.Progress{
+		Out:     l.display,
+		Log:     l.log,
+		Color:   l.display.Terminal(),
+		Display: l.display,
+		Verbose: l.Verbose,
+	}
 	l.shown, l.Out = shown, l.display
 	if progress.IsTerminal(stderr) {
 		l.Err = l.display

@@ -75,7 +75,13 @@ func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) 
 		argv = []string{"bash", "-l"}
 	}
 	err = v.Run(ctx, argv, vm.RunOptions{
-		Env: map[string]string{"TERM": os.Getenv("TERM")}, Dir: "/root", Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Env: map[string]string{
+			"TERM": os.Getenv("TERM"),
+		},
+		Dir:    "/root",
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
 	})
 	var failed *vm.ExitError
 	if errors.As(err, &failed) {
@@ -101,7 +107,9 @@ func (l *Lab) Logs(name, job string, lines int, follow bool) error {
 		for _, entry := range jobs {
 			known = append(known, entry.Name())
 		}
-		return fmt.Errorf("instance %s has no logs of the job '%s'; there are logs of: %s", i, job, strings.Join(known, ", "))
+		return fmt.Errorf(
+			"instance %s has no logs of the job '%s'; there are logs of: %s", i, job, strings.Join(known, ", "),
+		)
 	}
 	arguments := []string{"-n", fmt.Sprint(lines), "-v"}
 	if follow {
@@ -157,12 +165,17 @@ func (l *Lab) Kill(ctx context.Context, name string) error {
 	if err := v.Kill(ctx); err != nil {
 		return err
 	}
-	fmt.Fprintf(l.Out, "The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another one with the same persistent disk\n", i)
+	fmt.Fprintf(
+		l.Out,
+		"The VM of %s is dead; `bin/lab reboot` boots it again; `bin/lab up` or `bin/lab recreate` creates another "+
+			"one with the same persistent disk\n",
+		i,
+	)
 	return nil
 }
 
-// Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is no name. Disks
-// are kept, and no pre-start runs.
+// Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is
+// no name. Disks are kept, and no pre-start runs.
 func (l *Lab) Reboot(ctx context.Context, names []string) error {
 	machines, err := l.machines(names)
 	if err != nil {

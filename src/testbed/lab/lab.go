@@ -1,5 +1,6 @@
-// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the cloud, and a
-// Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and packages/ do not depend on it.
+// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the
+// cloud, and a Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and
+// packages/ do not depend on it.
 package lab
 
 import (
@@ -51,8 +52,8 @@ type settings struct {
 // errNoLab means that the state directory holds no lab.
 var errNoLab = errors.New("there is no lab")
 
-// Open opens the lab in dir. If there is none it is created if create is set, with a free network; otherwise the error satisfies
-// IsNoLab.
+// Open opens the lab in dir. If there is none it is created if create is set, with a free network; otherwise the error
+// satisfies IsNoLab.
 func Open(dir string, create bool) (*Lab, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
@@ -119,7 +120,9 @@ func (l *Lab) Lock(command string) (release func(), err error) {
 	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
 	release, err = filelock.Acquire(ctx, l.path("lock"), holder, nil)
 	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
-		return nil, fmt.Errorf("another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder)
+		return nil, fmt.Errorf(
+			"another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder,
+		)
 	}
 	return release, err
 }

@@ -32,7 +32,13 @@ func TestMain(m *testing.M) { vmtest.Main(m) }
 
 func testLab(t *testing.T) *Lab {
 	t.Helper()
-	return &Lab{Dir: t.TempDir(), Network: network.Network{Number: 77}, Out: io.Discard, Err: io.Discard, log: slog.New(slog.DiscardHandler)}
+	return &Lab{
+		Dir:     t.TempDir(),
+		Network: network.Network{Number: 77},
+		Out:     io.Discard,
+		Err:     io.Discard,
+		log:     slog.New(slog.DiscardHandler),
+	}
 }
 
 func TestOpenReusesTheNetworkNumber(t *testing.T) {
@@ -98,19 +104,37 @@ func TestDefaultVariablesCompleteTheCloudConfig(t *testing.T) {
 func testSession(t *testing.T) *session {
 	t.Helper()
 	l := testLab(t)
-	instance := &director.Instance{ID: "0123-45", Group: "control", Network: "n", AZ: "z1", Address: netip.MustParseAddr("10.77.16.4"), DesiredState: director.Started,
-		VM: &director.VM{Name: "control-0123", CID: "i-1"}}
-	r := &release.Release{Name: "kubernetes", Packages: map[string]*release.Package{"kubernetes": {Name: "kubernetes", Compiled: "/compiled/kubernetes-1"}}}
+	instance := &director.Instance{
+		ID:           "0123-45",
+		Group:        "control",
+		Network:      "n",
+		AZ:           "z1",
+		Address:      netip.MustParseAddr("10.77.16.4"),
+		DesiredState: director.Started,
+		VM:           &director.VM{Name: "control-0123", CID: "i-1"},
+	}
+	r := &release.Release{
+		Name:     "kubernetes",
+		Packages: map[string]*release.Package{"kubernetes": {Name: "kubernetes", Compiled: "/compiled/kubernetes-1"}},
+	}
 	cluster := &director.Link{Properties: map[string]any{
 		"cluster": map[string]any{"name": "prod"}, "api": map[string]any{"hostname": "api.prod.internal", "port": 6443},
 	}}
 	job := func(name string) *director.Job {
 		return &director.Job{
-			Job: &release.Job{Name: name}, Release: r, Links: map[string]*director.Link{"cluster": cluster},
-			Spec: &manifest.Job{Provides: map[string]any{"x": map[string]any{"aliases": []any{map[string]any{"domain": "api.prod.internal"}}}}},
+			Job:     &release.Job{Name: name},
+			Release: r,
+			Links:   map[string]*director.Link{"cluster": cluster},
+			Spec: &manifest.Job{
+				Provides: map[string]any{
+					"x": map[string]any{"aliases": []any{map[string]any{"domain": "api.prod.internal"}}},
+				},
+			},
 			Properties: map[string]any{
 				"cluster": map[string]any{"name": "prod"},
-				"tls":     map[string]any{"client": map[string]any{"ca": "CA", "certificate": "CERT", "private_key": "KEY"}},
+				"tls": map[string]any{
+					"client": map[string]any{"ca": "CA", "certificate": "CERT", "private_key": "KEY"},
+				},
 			},
 		}
 	}
@@ -125,7 +149,11 @@ func testSession(t *testing.T) *session {
 		t.Fatal(err)
 	}
 	return &session{Lab: l, director: &director.Director{Store: store}, plan: &director.Plan{
-		Manifest: &manifest.Manifest{Name: "kubernetes"}, Cloud: &manifest.CloudConfig{AZs: []manifest.AZ{{Name: "z1"}}}, Groups: []*director.InstanceGroup{group},
+		Manifest: &manifest.Manifest{
+			Name: "kubernetes",
+		},
+		Cloud:  &manifest.CloudConfig{AZs: []manifest.AZ{{Name: "z1"}}},
+		Groups: []*director.InstanceGroup{group},
 	}}
 }
 
@@ -148,8 +176,10 @@ func TestWritesAccessFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	cluster, user := config.Clusters[0].Cluster, config.Users[0].User
-	if config.CurrentContext != "prod" || cluster["server"] != "https://10.77.16.4:6443" || cluster["tls-server-name"] != "api.prod.internal" ||
-		cluster["certificate-authority-data"] != "Q0E=" || user["client-key-data"] != "S0VZ" {
+	if config.CurrentContext != "prod" || cluster["server"] != "https://10.77.16.4:6443" ||
+		cluster["tls-server-name"] != "api.prod.internal" ||
+		cluster["certificate-authority-data"] != "Q0E=" ||
+		user["client-key-data"] != "S0VZ" {
 		t.Errorf("got\n%s", text)
 	}
 	if info, err := os.Stat(s.path("kubeconfig")); err != nil || info.Mode().Perm() != 0o600 {
@@ -177,7 +207,9 @@ func TestWatcherReadsPublishedNames(t *testing.T) {
 	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
 		t.Errorf("got %+v", got)
 	}
-	if len(got.Aliases) != 1 || got.Aliases[0].Domain != "api.prod.internal" || got.Aliases[0].HealthFilter != "smart" || got.Aliases[0].Network != "n" {
+	if len(got.Aliases) != 1 || got.Aliases[0].Domain != "api.prod.internal" ||
+		got.Aliases[0].HealthFilter != "smart" ||
+		got.Aliases[0].Network != "n" {
 		t.Errorf("aliases %+v", got.Aliases)
 	}
 	got = names{}
@@ -230,7 +262,8 @@ func TestDownRemovesDisksOfAFaultThatWasKilled(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
 	const script = `truncate --size 8M "$1" && mkfs.ext4 -q "$1" && mount -o loop "$1" "$2" && mkdir "$2/store" && mount --bind "$2/store" "$2/lost+found"`
-	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", image, disk).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", image, disk).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(filepath.Join(disk, "lost+found"), unix.MNT_DETACH) })
@@ -278,7 +311,9 @@ func TestReleasesOfSeveralTarballs(t *testing.T) {
 		!slices.Equal(note.Releases, []string{releases["shop"].Dir, releases["tools"].Dir}) {
 		t.Errorf("got %v, recorded as %v", releases, note)
 	}
-	_, _, err = l.readReleases(t.Context(), &manifest.Manifest{}, []string{shop, releasetest.Build(t, folder, "shop", "2")})
+	_, _, err = l.readReleases(
+		t.Context(), &manifest.Manifest{}, []string{shop, releasetest.Build(t, folder, "shop", "2")},
+	)
 	if err == nil || !strings.Contains(err.Error(), "two release tarballs have the release 'shop'") {
 		t.Errorf("two versions of a release: %v", err)
 	}
@@ -286,7 +321,12 @@ func TestReleasesOfSeveralTarballs(t *testing.T) {
 
 func TestExplainNamesTheNextCommand(t *testing.T) {
 	l := testLab(t)
-	if err := l.explain(errors.New("updating instance control/0a1b-22 (3): pre-start: x")); !strings.Contains(err.Error(), " control/3 [JOB]` shows the logs") {
+	if err := l.explain(
+		errors.New("updating instance control/0a1b-22 (3): pre-start: x"),
+	); !strings.Contains(
+		err.Error(),
+		" control/3 [JOB]` shows the logs",
+	) {
 		t.Errorf("got %v", err)
 	}
 	if err := l.explain(errors.New("other")); err.Error() != "other" {

@@ -14,8 +14,8 @@ import (
 	"kubernetes-release/testbed/lab/vm"
 )
 
-// names is what the cloud process needs in order to answer DNS queries about the deployment. The Director writes it whenever
-// instances change.
+// names is what the cloud process needs in order to answer DNS queries about the deployment. The Director writes it
+// whenever instances change.
 type names struct {
 	Deployment string          `json:"deployment"`
 	Zones      map[string]int  `json:"zones"`
@@ -55,7 +55,14 @@ func (l *Lab) publish(plan *director.Plan) error {
 		networks[group.Spec.Name] = group.Spec.Networks[0].Name
 		for _, planned := range group.Instances {
 			i := planned.Instance
-			entry := namedInstance{ID: i.ID, Group: i.Group, Network: i.Network, AZ: i.AZ, Index: i.Index, Address: i.Address}
+			entry := namedInstance{
+				ID:      i.ID,
+				Group:   i.Group,
+				Network: i.Network,
+				AZ:      i.AZ,
+				Index:   i.Index,
+				Address: i.Address,
+			}
 			if i.VM != nil && i.VM.CID != "" {
 				entry.VM = i.VM.Name
 			}
@@ -82,8 +89,9 @@ func (l *Lab) publish(plan *director.Plan) error {
 	return l.syncDNS(n)
 }
 
-// syncDNS tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases search domains, as
-// bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release, src/bosh-dns/dns/manager/systemd_resolved_manager.go).
+// syncDNS tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases
+// search domains, as bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release,
+// src/bosh-dns/dns/manager/systemd_resolved_manager.go).
 func (l *Lab) syncDNS(n names) error {
 	records, err := n.records()
 	if err != nil {
@@ -123,12 +131,28 @@ func (n names) records() ([]byte, error) {
 			az, azID = i.AZ, strconv.Itoa(n.Zones[i.AZ])
 		}
 		rows = append(rows, []any{
-			i.ID, strconv.Itoa(number + 1), director.Canonical(i.Group), []string{}, az, azID, director.Canonical(i.Network), "1",
-			director.Canonical(n.Deployment), i.Address.String(), director.RootDomain, i.VM, i.Index,
+			i.ID,
+			strconv.Itoa(number + 1),
+			director.Canonical(i.Group),
+			[]string{},
+			az,
+			azID,
+			director.Canonical(i.Network),
+			"1",
+			director.Canonical(n.Deployment),
+			i.Address.String(),
+			director.RootDomain,
+			i.VM,
+			i.Index,
 		})
 	}
 	return json.Marshal(map[string]any{
-		"version": time.Now().UnixMilli(), "records": []any{}, "record_infos": rows,
-		"record_keys": []string{"id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"},
+		"version":      time.Now().UnixMilli(),
+		"records":      []any{},
+		"record_infos": rows,
+		"record_keys": []string{
+			"id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip",
+			"domain", "agent_id", "instance_index",
+		},
 	})
 }

@@ -12,9 +12,27 @@ import (
 // TestRecordsAreReadByTheRelease: what the lab's Director sends to VMs is what the release reads there.
 func TestRecordsAreReadByTheRelease(t *testing.T) {
 	n := names{Deployment: "Kube_Prod", Zones: map[string]int{"z1": 1}, Instances: []namedInstance{
-		{ID: "3c5e8f1a-0000-4000-8000-000000000001", Group: "Worker_GPU", Network: "private", AZ: "z1", Address: netip.MustParseAddr("10.0.0.4"), VM: "x"},
-		{ID: "3c5e8f1a-0000-4000-8000-000000000002", Group: "worker", Network: "private", Address: netip.MustParseAddr("10.0.0.5"), VM: "y"},
-		{ID: "3c5e8f1a-0000-4000-8000-000000000003", Group: "worker", Network: "private", Address: netip.MustParseAddr("10.0.0.6")},
+		{
+			ID:      "3c5e8f1a-0000-4000-8000-000000000001",
+			Group:   "Worker_GPU",
+			Network: "private",
+			AZ:      "z1",
+			Address: netip.MustParseAddr("10.0.0.4"),
+			VM:      "x",
+		},
+		{
+			ID:      "3c5e8f1a-0000-4000-8000-000000000002",
+			Group:   "worker",
+			Network: "private",
+			Address: netip.MustParseAddr("10.0.0.5"),
+			VM:      "y",
+		},
+		{
+			ID:      "3c5e8f1a-0000-4000-8000-000000000003",
+			Group:   "worker",
+			Network: "private",
+			Address: netip.MustParseAddr("10.0.0.6"),
+		},
 	}}
 	content, err := n.records()
 	if err != nil {
@@ -25,7 +43,9 @@ func TestRecordsAreReadByTheRelease(t *testing.T) {
 		t.Fatal(err)
 	}
 	records, err := boshdns.Load(path, "Kube_Prod", "bosh")
-	if err != nil || len(records) != 2 || records[0].InstanceGroup != "worker-gpu" || records[0].AZ != "z1" || records[1].AZ != "" || records[1].IP.String() != "10.0.0.5" {
+	if err != nil || len(records) != 2 || records[0].InstanceGroup != "worker-gpu" || records[0].AZ != "z1" ||
+		records[1].AZ != "" ||
+		records[1].IP.String() != "10.0.0.5" {
 		t.Errorf("got %+v, %v", records, err)
 	}
 }

@@ -18,7 +18,8 @@ import (
 // ProbeStarted is the line that Probe prints when it begins to measure.
 const ProbeStarted = "Probing."
 
-// Probe uses the API by its name, from an instance or from this machine if name is empty, until ctx ends, and prints a report.
+// Probe uses the API by its name, from an instance or from this machine if name is empty, until ctx ends, and prints a
+// report.
 func (l *Lab) Probe(ctx context.Context, name string, asJSON bool) error {
 	config, err := l.APIConfig(name)
 	if err != nil {
@@ -40,8 +41,8 @@ func (l *Lab) Probe(ctx context.Context, name string, asJSON bool) error {
 	return nil
 }
 
-// APIConfig is the administrator's configuration, with the API's name as the server and connections from an instance, or from this
-// machine with the lab's DNS if name is empty.
+// APIConfig is the administrator's configuration, with the API's name as the server and connections from an instance,
+// or from this machine with the lab's DNS if name is empty.
 func (l *Lab) APIConfig(name string) (*rest.Config, error) {
 	dial := l.dialFromHost
 	if name != "" {

@@ -117,7 +117,9 @@ func (l *Lab) awaitCloud(ctx context.Context) error {
 	err := poll.Within(ctx, cloudTimeout, 50*time.Millisecond, func(ctx context.Context) error {
 		err := l.cloudAnswers(ctx)
 		if _, running := l.runningCloud(); err != nil && !running {
-			return poll.Permanent(fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), l.cloudLogEnd()))
+			return poll.Permanent(
+				fmt.Errorf("the cloud process has exited; its log is %s:\n%s", l.cloudLog(), l.cloudLogEnd()),
+			)
 		}
 		return err
 	})

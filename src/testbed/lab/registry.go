@@ -22,7 +22,8 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// publicCAFile holds the certificate of the simulated cloud's own host names, which every VM trusts as it trusts the CAs of the real ones.
+// publicCAFile holds the certificate of the simulated cloud's own host names, which every VM trusts as it trusts the
+// CAs of the real ones.
 const publicCAFile = "cloud-ca.pem"
 
 // publicKeyFile holds the certificate and its key.
@@ -42,7 +43,8 @@ func (l *Lab) registryServer(simulator *awssim.Simulator) (*http.Server, error) 
 	}, nil
 }
 
-// publicCertificate returns the lab's certificate for the hosts, and creates it the first time: the VMs that exist trust it.
+// publicCertificate returns the lab's certificate for the hosts, and creates it the first time: the VMs that exist
+// trust it.
 func (l *Lab) publicCertificate(hosts []string) (tls.Certificate, error) {
 	file := l.path(publicKeyFile)
 	content, err := os.ReadFile(file)
@@ -79,5 +81,7 @@ func selfSigned(hosts []string) (public, withKey []byte, err error) {
 		return nil, nil, err
 	}
 	public = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	return public, append(bytes.Clone(public), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...), nil
+	return public, append(
+		bytes.Clone(public),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...), nil
 }

@@ -54,8 +54,9 @@ type cloudResources struct {
 
 type loadBalancer struct{ service, kind, name string }
 
-// Status shows how to reach the cluster, the instances and their processes as `bosh instances --ps` does, and what Kubernetes has: nodes,
-// load balancers and volumes. It returns false if an instance or the simulated cloud is not running.
+// Status shows how to reach the cluster, the instances and their processes as `bosh instances --ps` does, and what
+// Kubernetes has: nodes, load balancers and volumes. It returns false if an instance or the simulated cloud is not
+// running.
 func (l *Lab) Status(ctx context.Context) (bool, error) {
 	store, err := l.state()
 	if err != nil {
@@ -80,7 +81,10 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 		}
 	})
 	group.Wait()
-	fmt.Fprintf(l.Out, "Deployment '%s', network %s, simulated cloud %s at %s\n\n", store.State.Deployment, l.Network.Prefix(), cloud, APIURL(l.Network))
+	fmt.Fprintf(
+		l.Out, "Deployment '%s', network %s, simulated cloud %s at %s\n\n", store.State.Deployment, l.Network.Prefix(),
+		cloud, APIURL(l.Network),
+	)
 	kubernetes.printAccess(l.Out)
 	running := printInstances(l.Out, instances, seen)
 	kubernetes.printNodes(l.Out)
@@ -168,7 +172,9 @@ func (c cluster) printNodes(out io.Writer) {
 			}
 		}
 		id := node.Spec.ProviderID
-		table.row(node.Name, nodeState(node), node.Status.NodeInfo.KubeletVersion, ip, id[strings.LastIndexByte(id, '/')+1:])
+		table.row(
+			node.Name, nodeState(node), node.Status.NodeInfo.KubeletVersion, ip, id[strings.LastIndexByte(id, '/')+1:],
+		)
 	}
 	table.Flush()
 }
@@ -245,7 +251,9 @@ func getJSON(ctx context.Context, url string, into any) error {
 
 func (r cloudResources) print(out io.Writer) {
 	if r.err != nil {
-		fmt.Fprintf(out, "\nLoad balancers and volumes: unknown; the simulated cloud does not answer: %s\n", oneLine(r.err))
+		fmt.Fprintf(
+			out, "\nLoad balancers and volumes: unknown; the simulated cloud does not answer: %s\n", oneLine(r.err),
+		)
 		return
 	}
 	fmt.Fprintln(out)
@@ -265,7 +273,10 @@ func (r cloudResources) print(out io.Writer) {
 	}
 	fmt.Fprintln(out, "Volumes: "+volumes)
 	for _, o := range r.overlaps {
-		fmt.Fprintf(out, "Volume %s was used by several machines at %s: %s\n", o.Volume, o.Time.Format(time.RFC3339), strings.Join(o.Users, ", "))
+		fmt.Fprintf(
+			out, "Volume %s was used by several machines at %s: %s\n", o.Volume, o.Time.Format(time.RFC3339),
+			strings.Join(o.Users, ", "),
+		)
 	}
 }
 

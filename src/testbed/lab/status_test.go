@@ -20,8 +20,11 @@ import (
 func kubeconfigFor(t *testing.T, url string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: lab, clusters: [{name: lab, cluster: {server: %q}}],
-users: [{name: admin, user: {}}], contexts: [{name: lab, context: {cluster: lab, user: admin}}]}`, url)
+	text := fmt.Sprintf(
+		`{apiVersion: v1, kind: Config, current-context: lab, clusters: [{name: lab, cluster: {server: %q}}],
+users: [{name: admin, user: {}}], contexts: [{name: lab, context: {cluster: lab, user: admin}}]}`,
+		url,
+	)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +77,10 @@ func TestStatusOfClusterThatDoesNotAnswer(t *testing.T) {
 	if took := time.Since(begun); took > 2*clusterTimeout {
 		t.Errorf("it took %s", took)
 	}
-	if text := strings.TrimSpace(out.String()); !strings.HasPrefix(text, "Nodes: unknown; the cluster does not answer: ") || strings.Contains(text, "\n") {
+	if text := strings.TrimSpace(
+		out.String(),
+	); !strings.HasPrefix(text, "Nodes: unknown; the cluster does not answer: ") ||
+		strings.Contains(text, "\n") {
 		t.Errorf("printed %q", text)
 	}
 }
@@ -97,7 +103,9 @@ func TestStatusShowsLoadBalancersAndVolumes(t *testing.T) {
 		"none": {`{}`, "\nLoad balancers: none\nVolumes: none"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.world) }))
+			server := httptest.NewServer(
+				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, c.world) }),
+			)
 			defer server.Close()
 			var out bytes.Buffer
 			readCloud(t.Context(), server.URL).print(&out)
@@ -108,23 +116,44 @@ func TestStatusShowsLoadBalancersAndVolumes(t *testing.T) {
 	}
 	var out bytes.Buffer
 	readCloud(t.Context(), "http://127.0.0.1:1").print(&out)
-	if text := strings.TrimSpace(out.String()); !strings.Contains(text, "the simulated cloud does not answer: ") || strings.Contains(text, "\n") {
+	if text := strings.TrimSpace(out.String()); !strings.Contains(text, "the simulated cloud does not answer: ") ||
+		strings.Contains(text, "\n") {
 		t.Errorf("printed %q", text)
 	}
 }
 
 func TestStatusIsFalseForAnInstanceThatIsNotRunning(t *testing.T) {
 	instances := []*director.Instance{
-		{ID: "0a", Group: "control", Address: netip.MustParseAddr("10.77.16.4"), DesiredState: director.Started, VM: &director.VM{CID: "i-1"}},
-		{ID: "0b", Group: "worker", Index: 1, Address: netip.MustParseAddr("10.77.16.5"), DesiredState: director.Stopped},
+		{
+			ID:           "0a",
+			Group:        "control",
+			Address:      netip.MustParseAddr("10.77.16.4"),
+			DesiredState: director.Started,
+			VM:           &director.VM{CID: "i-1"},
+		},
+		{
+			ID:           "0b",
+			Group:        "worker",
+			Index:        1,
+			Address:      netip.MustParseAddr("10.77.16.5"),
+			DesiredState: director.Stopped,
+		},
 	}
 	for state, want := range map[string]bool{agent.Running: true, "failing": false} {
 		var out bytes.Buffer
-		seen := []observed{{state, []agent.Process{{Name: "etcd", State: "running", Message: "slow"}}}, {"stopped", nil}}
+		seen := []observed{
+			{state, []agent.Process{{Name: "etcd", State: "running", Message: "slow"}}},
+			{"stopped", nil},
+		}
 		if got := printInstances(&out, instances, seen); got != want {
 			t.Errorf("%s: %v, want %v", state, got, want)
 		}
-		if text := squeezed(out.String()); !strings.Contains(text, "control/0a (0) - "+state+" 10.77.16.4 i-1\n~ etcd running (slow)\nworker/0b (1) - stopped 10.77.16.5 -") {
+		if text := squeezed(
+			out.String(),
+		); !strings.Contains(
+			text,
+			"control/0a (0) - "+state+" 10.77.16.4 i-1\n~ etcd running (slow)\nworker/0b (1) - stopped 10.77.16.5 -",
+		) {
 			t.Errorf("printed\n%s", text)
 		}
 	}

@@ -34,8 +34,8 @@ func RotateCAs(out io.Writer, store, step string, names []string) error {
 // APIURL is where the simulated cloud's API is served.
 func APIURL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gateway(), APIPort) }
 
-// defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l: what an operator would
-// write into a variables file about the AWS account.
+// defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l: what an
+// operator would write into a variables file about the AWS account.
 func defaultVariables(n network.Network) map[string]any {
 	variables := map[string]any{
 		"cluster_name": clusterName, "region": awssim.LabRegion,

@@ -151,10 +151,12 @@ func (w *watcher) state(ctx context.Context, i namedInstance) health {
 	return h
 }
 
-// healthPort is where the bosh-dns of a VM tells others its health (bosh-dns-release, jobs/bosh-dns/spec). In the lab nothing listens there.
+// healthPort is where the bosh-dns of a VM tells others its health (bosh-dns-release, jobs/bosh-dns/spec). In the lab
+// nothing listens there.
 const healthPort = 8853
 
-// reachable says whether packets get to a VM and back. bosh-dns asks others for their health over the network, the lab does not.
+// reachable says whether packets get to a VM and back. bosh-dns asks others for their health over the network, the lab
+// does not.
 func reachable(ctx context.Context, address netip.Addr) bool {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", netip.AddrPortFrom(address, healthPort).String())
 	if err == nil {

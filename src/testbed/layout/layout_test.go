@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestWhatShipsIsTestedAsItShips: the test bed must compile shipped packages with the versions of modules that they ship with.
+// TestWhatShipsIsTestedAsItShips: the test bed must compile shipped packages with the versions of modules that they
+// ship with.
 func TestWhatShipsIsTestedAsItShips(t *testing.T) {
 	ships := modules(t, "../../helpers", "./...")
 	tested := modules(t, "..", "-test", "./...")
@@ -19,7 +20,11 @@ func TestWhatShipsIsTestedAsItShips(t *testing.T) {
 		}
 		compared++
 		if other != version {
-			t.Errorf("%s: src/helpers/go.mod has %s, src/testbed/go.mod %s; require that version, or exclude the newer one there", module, version, other)
+			t.Errorf(
+				"%s: src/helpers/go.mod has %s, src/testbed/go.mod %s; require that version, or exclude the newer "+
+					"one there",
+				module, version, other,
+			)
 		}
 	}
 	if compared < 50 {
@@ -30,7 +35,10 @@ func TestWhatShipsIsTestedAsItShips(t *testing.T) {
 // modules returns the versions of the modules that packages are compiled from.
 func modules(t *testing.T, dir string, packages ...string) map[string]string {
 	t.Helper()
-	list := exec.CommandContext(t.Context(), "go", append([]string{"list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}"}, packages...)...)
+	list := exec.CommandContext(
+		t.Context(),
+		"go",
+		append([]string{"list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}"}, packages...)...)
 	list.Dir = dir
 	out, err := list.Output()
 	if err != nil {

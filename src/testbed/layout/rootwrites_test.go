@@ -14,14 +14,30 @@ import (
 // onVMs is the module of what runs as root on VMs, in directories to which vcap may write.
 const onVMs = "../../helpers"
 
-// elsewhere are its folders that do not run as root on VMs: what runs in an image, where operators work or in tests, and what the functions below are part of.
+// elsewhere are its folders that do not run as root on VMs: what runs in an image, where operators work or in tests,
+// and what the functions below are part of.
 var elsewhere = []string{"cmd/smoke-server", "cloud/aws/account", "internal"}
 
-// writing are the functions that create or change files by a path, and follow the links in it. internal/rootfile does it without.
+// writing are the functions that create or change files by a path, and follow the links in it. internal/rootfile does
+// it without.
 var writing = map[string][]string{
 	"os": {
-		"Chmod", "Chown", "Create", "CreateTemp", "Lchown", "Link", "Mkdir", "MkdirAll", "MkdirTemp", "OpenFile", "Remove", "RemoveAll",
-		"Rename", "Symlink", "Truncate", "WriteFile",
+		"Chmod",
+		"Chown",
+		"Create",
+		"CreateTemp",
+		"Lchown",
+		"Link",
+		"Mkdir",
+		"MkdirAll",
+		"MkdirTemp",
+		"OpenFile",
+		"Remove",
+		"RemoveAll",
+		"Rename",
+		"Symlink",
+		"Truncate",
+		"WriteFile",
 	},
 	"atomicfile": {"Write", "WriteFrom"},
 	"filelock":   {"Acquire"},
@@ -71,7 +87,11 @@ func TestRootWritesWithoutFollowingLinks(t *testing.T) {
 	}
 	for call := range found {
 		if writes[call] == "" {
-			t.Errorf("%s follows links, and vcap may have made them: use internal/rootfile, or add it to the table with the reason why it is safe", call)
+			t.Errorf(
+				"%s follows links, and vcap may have made them: use internal/rootfile, or add it to the table with "+
+					"the reason why it is safe",
+				call,
+			)
 		}
 	}
 	for call := range writes {

@@ -13,7 +13,9 @@ import (
 
 func TestRecordRunsOnATerminal(t *testing.T) {
 	var copied bytes.Buffer
-	output, code, err := Record(t.Context(), []string{"sh", "-c", "test -t 1 && echo terminal; stty size; exit 3"}, 72, &copied)
+	output, code, err := Record(
+		t.Context(), []string{"sh", "-c", "test -t 1 && echo terminal; stty size; exit 3"}, 72, &copied,
+	)
 	if err != nil || code != 3 {
 		t.Fatalf("exit code %d, %v", code, err)
 	}

@@ -17,11 +17,12 @@ import (
 	"github.com/hinshun/vt10x"
 )
 
-// terminalRows is the height of the terminal that commands see. The picture has all lines, also those that scrolled out of sight.
+// terminalRows is the height of the terminal that commands see. The picture has all lines, also those that scrolled out
+// of sight.
 const terminalRows = 50
 
-// Record runs a command on a terminal of so many columns and returns everything that it wrote, and its exit code. What it writes is
-// copied to live meanwhile.
+// Record runs a command on a terminal of so many columns and returns everything that it wrote, and its exit code. What
+// it writes is copied to live meanwhile.
 func Record(ctx context.Context, argv []string, columns int, live io.Writer) ([]byte, int, error) {
 	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	command.Env = append(os.Environ(), "TERM=xterm-256color", fmt.Sprintf("COLUMNS=%d", columns))
@@ -58,8 +59,8 @@ type Run struct {
 // bold is the bit of vt10x's Glyph.Mode for bold text, which it does not export.
 const bold = 1 << 2
 
-// Screen interprets the output of a command and returns the lines that it leaves on a terminal of so many columns, without blank
-// lines at the end.
+// Screen interprets the output of a command and returns the lines that it leaves on a terminal of so many columns,
+// without blank lines at the end.
 func Screen(output []byte, columns int) []Line {
 	rows := bytes.Count(output, []byte("\n")) + terminalRows
 	terminal := vt10x.New(vt10x.WithSize(columns, rows))
@@ -91,7 +92,8 @@ func readLine(terminal vt10x.View, y, columns int) Line {
 	for x := range columns {
 		cell := terminal.Cell(x, y)
 		style := Run{Foreground: cell.FG, Background: cell.BG, Bold: cell.Mode&bold != 0}
-		if x == 0 || style.Foreground != current.Foreground || style.Background != current.Background || style.Bold != current.Bold {
+		if x == 0 || style.Foreground != current.Foreground || style.Background != current.Background ||
+			style.Bold != current.Bold {
 			end()
 			current, current.Column = style, x
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/hinshun/vt10x"
 )
 
-// Sizes in pixels. A cell is as wide as a character of the usual monospace fonts of this size; each run of text is stretched to its
-// cells, so that columns are aligned with any font.
+// Sizes in pixels. A cell is as wide as a character of the usual monospace fonts of this size; each run of text is
+// stretched to its cells, so that columns are aligned with any font.
 const (
 	fontSize   = 14
 	cellWidth  = 8.4
@@ -61,16 +61,44 @@ func (p Picture) SVG() []byte {
 	}
 	width, height := float64(p.Columns)*cellWidth+2*margin, y-fontSize+margin
 	var svg strings.Builder
-	fmt.Fprintf(&svg, `<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%.0f" height="%d" viewBox="0 0 %.0f %d">`+"\n", width, height, width, height)
-	fmt.Fprintf(&svg, "<title>%s</title>\n<style>text { white-space: pre }</style>\n", escape(p.Title)) // browsers; xml:space is for others
-	fmt.Fprintf(&svg, `<rect width="100%%" height="100%%" rx="8" fill="%s"/><path d="M0 %d V8 a8 8 0 0 1 8-8 H%.0f a8 8 0 0 1 8 8 V%d z" fill="%s"/>`+"\n",
-		background, titleBar, width-8, titleBar, bar)
+	fmt.Fprintf(
+		&svg,
+		`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%.0f" height="%d" viewBox="0 0 %.0f %d">`+"\n",
+		width,
+		height,
+		width,
+		height,
+	)
+	fmt.Fprintf(
+		&svg, "<title>%s</title>\n<style>text { white-space: pre }</style>\n", escape(p.Title),
+	) // browsers; xml:space is for others
+	fmt.Fprintf(
+		&svg,
+		`<rect width="100%%" height="100%%" rx="8" fill="%s"/><path d="M0 %d V8 a8 8 0 0 1 8-8 H%.0f a8 8 0 0 1 8 8 V%d z" fill="%s"/>`+"\n",
+		background,
+		titleBar,
+		width-8,
+		titleBar,
+		bar,
+	)
 	for n, fill := range []string{"#f2777a", "#f0c674", "#8fd694"} {
 		fmt.Fprintf(&svg, `<circle cx="%d" cy="%d" r="6" fill="%s"/>`, 20+20*n, titleBar/2, fill)
 	}
-	fmt.Fprintf(&svg, "\n"+`<text x="50%%" y="%d" text-anchor="middle" font-family="system-ui,sans-serif" font-size="13" fill="%s">%s</text>`+"\n",
-		titleBar/2+5, faint, escape(p.Title))
-	fmt.Fprintf(&svg, `<g font-family="%s" font-size="%d" fill="%s" xml:space="preserve">`+"\n%s</g>\n</svg>\n", fonts, fontSize, foreground, body.String())
+	fmt.Fprintf(
+		&svg,
+		"\n"+`<text x="50%%" y="%d" text-anchor="middle" font-family="system-ui,sans-serif" font-size="13" fill="%s">%s</text>`+"\n",
+		titleBar/2+5,
+		faint,
+		escape(p.Title),
+	)
+	fmt.Fprintf(
+		&svg,
+		`<g font-family="%s" font-size="%d" fill="%s" xml:space="preserve">`+"\n%s</g>\n</svg>\n",
+		fonts,
+		fontSize,
+		foreground,
+		body.String(),
+	)
 	return []byte(svg.String())
 }
 
@@ -78,7 +106,15 @@ func (p Picture) SVG() []byte {
 func text(out *strings.Builder, y int, run Run) {
 	x, width := margin+float64(run.Column)*cellWidth, float64(utf8.RuneCountInString(run.Text))*cellWidth
 	if run.Background != vt10x.DefaultBG && run.Background != 0 {
-		fmt.Fprintf(out, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`, x, y-fontSize, width, cellHeight, color(run.Background, background))
+		fmt.Fprintf(
+			out,
+			`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`,
+			x,
+			y-fontSize,
+			width,
+			cellHeight,
+			color(run.Background, background),
+		)
 	}
 	content := strings.TrimLeft(run.Text, " ")
 	blanks := utf8.RuneCountInString(run.Text) - utf8.RuneCountInString(content)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// fakeAWS answers like an account with one resource of each kind that clusters leave, and lets the security group go at the second
-// attempt, as EC2 does while a load balancer's network interfaces still use it.
+// fakeAWS answers like an account with one resource of each kind that clusters leave, and lets the security group go at
+// the second attempt, as EC2 does while a load balancer's network interfaces still use it.
 const fakeAWS = `#!/bin/bash
 echo "aws $*" >>"$CALLS"
 case "$*" in
@@ -39,7 +39,9 @@ func runAWS(t *testing.T, deployed string, args ...string) (calls []string, outp
 		}
 	}
 	command := exec.Command(filepath.Join(root, "ci", "aws.sh"), args...)
-	command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+filepath.Join(dir, "calls"), "DEPLOYED="+deployed)
+	command.Env = append(
+		os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "CALLS="+filepath.Join(dir, "calls"), "DEPLOYED="+deployed,
+	)
 	out, err := command.CombinedOutput()
 	text, readErr := os.ReadFile(filepath.Join(dir, "calls"))
 	if readErr != nil && !os.IsNotExist(readErr) {
@@ -56,7 +58,8 @@ func TestSweepDeletesOnlyWhatIsLeft(t *testing.T) {
 	}
 	var deleted []string
 	for _, call := range calls {
-		if strings.Contains(call, "Key=") && !strings.Contains(call, "Key=kubernetes.io/cluster/ci-deploy,Values=owned ") {
+		if strings.Contains(call, "Key=") &&
+			!strings.Contains(call, "Key=kubernetes.io/cluster/ci-deploy,Values=owned ") {
 			t.Errorf("other resources are selected: %s", call)
 		}
 		if strings.Contains(call, "delete-") {
@@ -74,7 +77,8 @@ aws ec2 delete-security-group --group-id sg-1`
 	}
 
 	calls, output, err = runAWS(t, "other\nci-deploy", "sweep", "ci-deploy")
-	if err != nil || !strings.Contains(output, "nothing is swept") || strings.Contains(strings.Join(calls, "\n"), "aws ") {
+	if err != nil || !strings.Contains(output, "nothing is swept") ||
+		strings.Contains(strings.Join(calls, "\n"), "aws ") {
 		t.Errorf("a deployed cluster: %v, %s, calls %q", err, output, calls)
 	}
 	for _, command := range []string{"sweep", "delete", "deploy"} {
@@ -87,7 +91,12 @@ aws ec2 delete-security-group --group-id sg-1`
 
 func TestDeployPinsTheTarball(t *testing.T) {
 	tarball := filepath.Join(t.TempDir(), "kubernetes.tgz")
-	pack := exec.Command("bash", "-c", `cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" release.MF`, tarball)
+	pack := exec.Command(
+		"bash",
+		"-c",
+		`cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" release.MF`,
+		tarball,
+	)
 	if out, err := pack.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -108,7 +117,13 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 	pack := func(name, version, fingerprint string) string {
 		text := "name: kubernetes\nversion: " + version + "\njobs:\n- name: etcd\n  fingerprint: " + fingerprint + "\n"
 		path := filepath.Join(dir, name)
-		command := exec.Command("bash", "-c", `cd "$(mktemp -d)" && printf %s "$1" >release.MF && tar -czf "$0" release.MF`, path, text)
+		command := exec.Command(
+			"bash",
+			"-c",
+			`cd "$(mktemp -d)" && printf %s "$1" >release.MF && tar -czf "$0" release.MF`,
+			path,
+			text,
+		)
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
@@ -126,8 +141,8 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 	}
 }
 
-// bump edits the pins of Kubernetes, of the modules of src and the documents together. It leaves out flannel's newest version, for which a module cannot
-// be fetched, and goes on with the others.
+// bump edits the pins of Kubernetes, of the modules of src and the documents together. It leaves out flannel's newest
+// version, for which a module cannot be fetched, and goes on with the others.
 func TestBumpMovesKubernetesTogether(t *testing.T) {
 	dir := t.TempDir()
 	copyTree := `cd "$1" && mkdir -p "$0/src/"{helpers,release,testbed} "$0/docs" && cp -r ci CHANGELOG.md "$0/" && cp docs/versions.md "$0/docs/" && for m in helpers release testbed; do cp src/$m/go.{mod,sum} "$0/src/$m/"; done && cp -r src/components "$0/src/"`
@@ -155,7 +170,8 @@ esac
 	if err != nil || strings.Count(string(out), "bump:") != 3 || !strings.Contains(string(out), "flannel stays at v") {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "src/components/coredns/go.mod")); err != nil || !strings.Contains(string(text), "coredns v1.99.99") {
+	if text, err := os.ReadFile(filepath.Join(dir, "src/components/coredns/go.mod")); err != nil ||
+		!strings.Contains(string(text), "coredns v1.99.99") {
 		t.Errorf("CoreDNS, which comes after flannel, is not bumped, %v", err)
 	}
 	for _, file := range []string{"src/components/flannel/go.mod", "src/components/flannel/go.sum"} {

@@ -13,7 +13,9 @@ import (
 const root = "../../.."
 
 // coreTypes are the resource types that come with Concourse, as far as the pipelines use them.
-var coreTypes = []string{"bosh-io-release", "bosh-io-stemcell", "git", "github-release", "registry-image", "s3", "semver", "time"}
+var coreTypes = []string{
+	"bosh-io-release", "bosh-io-stemcell", "git", "github-release", "registry-image", "s3", "semver", "time",
+}
 
 // checker collects what is wrong with a pipeline.
 type checker struct {
@@ -156,7 +158,8 @@ func (c *checker) reaches(from, to string, seen map[string]bool) bool {
 	return found
 }
 
-// artifacts are what the steps of a job have got and made so far; outputs of tasks are false until a step has used them.
+// artifacts are what the steps of a job have got and made so far; outputs of tasks are false until a step has used
+// them.
 type artifacts map[string]bool
 
 // use reports whether an artifact exists, and notes that it is used.
@@ -216,7 +219,13 @@ func (c *checker) checkKinds(name string, steps []step) {
 func paths(params map[string]any) []string {
 	var found []string
 	for name, value := range params {
-		if !slices.Contains([]string{"file", "repository", "tag", "name", "body", "globs", "manifest", "ops_files", "releases", "stemcells", "vars_files"}, name) {
+		if !slices.Contains(
+			[]string{
+				"file", "repository", "tag", "name", "body", "globs", "manifest", "ops_files", "releases", "stemcells",
+				"vars_files",
+			},
+			name,
+		) {
 			continue
 		}
 		if list, ok := value.([]any); ok {

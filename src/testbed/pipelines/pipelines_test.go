@@ -43,7 +43,9 @@ func TestMistakesAreFound(t *testing.T) {
 		{"    - get: bpm\n", "", ""}, // both jobs have it, so the input is missing in one
 		{"type: time\n  icon: calendar-week", "type: cron\n  icon: calendar-week", "unknown type cron"},
 		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-units, ops-files]", "which does not exist"},
-		{"    - get: candidate\n      passed: [candidate]\n      trigger: true\n    - get: repository\n      passed: [candidate]", "    - get: candidate\n      passed: [lint-and-unit]\n      trigger: true\n    - get: repository\n      passed: [candidate]", "which has no such resource"},
+		{"    - get: candidate\n      passed: [candidate]\n      trigger: true\n    - get: repository\n      passed: " +
+			"[candidate]", "    - get: candidate\n      passed: [lint-and-unit]\n      trigger: true\n    - get: " +
+			"repository\n      passed: [candidate]", "which has no such resource"},
 		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-unit, acceptance]", "waits for itself"},
 		{"ci/tasks/soak.yml", "ci/tasks/soaks.yml", "no such file"},
 		{"file: repository/ci/tasks/soak.yml", "file: source/ci/tasks/soak.yml", "in no artifact"},
@@ -63,7 +65,8 @@ func TestMistakesAreFound(t *testing.T) {
 			t.Errorf("the pipeline has no %q", mistake.old)
 			continue
 		}
-		if problems := strings.Join(check([]byte(changed)), "\n"); problems == "" || !strings.Contains(problems, mistake.want) {
+		if problems := strings.Join(check([]byte(changed)), "\n"); problems == "" ||
+			!strings.Contains(problems, mistake.want) {
 			t.Errorf("%q -> %q: found %q, want %q", mistake.old, mistake.new, problems, mistake.want)
 		}
 	}
@@ -132,7 +135,11 @@ func makeTargets(t *testing.T) []string {
 }
 
 func TestScriptsThatDoNotMatchAreFound(t *testing.T) {
-	config := &task{Params: map[string]any{"CLUSTER": nil}, Inputs: []artifact{{Name: "repository"}}, Outputs: []artifact{{Name: "candidate"}}}
+	config := &task{
+		Params:  map[string]any{"CLUSTER": nil},
+		Inputs:  []artifact{{Name: "repository"}},
+		Outputs: []artifact{{Name: "candidate"}},
+	}
 	good := "#!/bin/bash\nset -euo pipefail\ncd repository\nmake aws-test CLUSTER=\"$CLUSTER\"\ncp x ../candidate/\n"
 	if problems := checkScript(config, good); len(problems) > 0 {
 		t.Fatal(problems)
@@ -144,7 +151,9 @@ func TestScriptsThatDoNotMatchAreFound(t *testing.T) {
 		{"cp x", "cp $FILE", "uses FILE"},
 		{"set -euo pipefail", "set -e", "set -euo pipefail"},
 	} {
-		if problems := strings.Join(checkScript(config, strings.Replace(good, m.old, m.new, 1)), "\n"); !strings.Contains(problems, m.want) {
+		if problems := strings.Join(
+			checkScript(config, strings.Replace(good, m.old, m.new, 1)), "\n",
+		); !strings.Contains(problems, m.want) {
 			t.Errorf("%q -> %q: found %q, want %q", m.old, m.new, problems, m.want)
 		}
 	}
@@ -229,8 +238,8 @@ func TestClustersOnAWSAreDeleted(t *testing.T) {
 	}
 }
 
-// TestTaskScriptsRun runs each script with programs that only take note of their calls, in a folder with the task's inputs and outputs
-// only, and checks that it fills its outputs.
+// TestTaskScriptsRun runs each script with programs that only take note of their calls, in a folder with the task's
+// inputs and outputs only, and checks that it fills its outputs.
 func TestTaskScriptsRun(t *testing.T) {
 	for _, name := range taskFiles(t) {
 		t.Run(name, func(t *testing.T) {
@@ -242,7 +251,11 @@ func TestTaskScriptsRun(t *testing.T) {
 			layOut(t, dir, config)
 			command := exec.Command(filepath.Join(dir, config.Run.Path))
 			command.Dir = dir
-			command.Env = []string{"PATH=" + stubs(t, "make", "bosh", "aws") + ":" + os.Getenv("PATH"), "HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1"}
+			command.Env = []string{
+				"PATH=" + stubs(t, "make", "bosh", "aws") + ":" + os.Getenv("PATH"),
+				"HOME=" + dir,
+				"GIT_CONFIG_NOSYSTEM=1",
+			}
 			for param, value := range config.Params {
 				if value == nil {
 					value = "ci-value"
@@ -286,7 +299,8 @@ func layOut(t *testing.T, dir string, config *task) {
 			write(config.Run.Path, read(t, script), 0o755)
 			write("repository/CHANGELOG.md", "# Changelog\n\n## 1.2.3\n\nNews.\n\n## 1.2.2\n\nOld.\n", 0o644)
 			write("repository/config/final.yml", "name: kubernetes\n", 0o644)
-			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit --quiet -m a"
+			git := "git init --quiet && git add --all && git -c user.name=a -c user.email=a@example.com commit " +
+				"--quiet -m a"
 			command := exec.Command("bash", "-c", git)
 			command.Dir = filepath.Join(dir, "repository")
 			if output, err := command.CombinedOutput(); err != nil {
@@ -301,7 +315,8 @@ func layOut(t *testing.T, dir string, config *task) {
 	}
 }
 
-// stubs returns a folder with programs of these names. make writes what the real targets write, as far as scripts read it.
+// stubs returns a folder with programs of these names. make writes what the real targets write, as far as scripts read
+// it.
 func stubs(t *testing.T, programs ...string) string {
 	t.Helper()
 	dir := t.TempDir()

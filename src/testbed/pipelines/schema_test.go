@@ -1,5 +1,5 @@
-// Package pipelines tests the Concourse pipelines in ci: their schema, that files, resources and variables exist and are used, that
-// versions flow as `passed` says, and that each task's script uses what its task declares.
+// Package pipelines tests the Concourse pipelines in ci: their schema, that files, resources and variables exist and
+// are used, that versions flow as `passed` says, and that each task's script uses what its task declares.
 package pipelines
 
 import (
@@ -11,8 +11,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// The types follow Concourse's atc/config.go, atc/job_config.go, atc/steps.go and atc/task.go, as far as the pipelines use them. Concourse
-// refuses fields that it does not know, and so does decoding into these.
+// The types follow Concourse's atc/config.go, atc/job_config.go, atc/steps.go and atc/task.go, as far as the pipelines
+// use them. Concourse refuses fields that it does not know, and so does decoding into these.
 
 type pipeline struct {
 	Groups []struct {
@@ -138,7 +138,8 @@ func (s step) kind() (string, error) {
 	return kind, errors.Join(problems...)
 }
 
-// walk calls visit for each step that is no container, in the order of their execution; a hook follows what it belongs to.
+// walk calls visit for each step that is no container, in the order of their execution; a hook follows what it belongs
+// to.
 func walk(steps []step, visit func(step)) {
 	for _, s := range steps {
 		if s.Do == nil && s.InParallel == nil {

@@ -77,15 +77,21 @@ func prepare(t *testing.T, file string, args ...string) (code int, stdout, stder
 	return account(t, append([]string{"prepare", "--vars", file, "--cluster", "prod"}, args...)...)
 }
 
-// account runs cloud-preflight account with the credentials of an administrator. The region is that of the zones in the file.
+// account runs cloud-preflight account with the credentials of an administrator. The region is that of the zones in the
+// file.
 func account(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	if err := build(); err != nil {
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	command := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), append([]string{"account"}, args...)...)
-	command.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey)
+	command := exec.CommandContext(
+		t.Context(),
+		filepath.Join(programs, "cloud-preflight"),
+		append([]string{"account"}, args...)...)
+	command.Env = append(
+		os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey,
+	)
 	command.Stdout, command.Stderr = &out, &errs
 	var exit *exec.ExitError
 	if err := command.Run(); err != nil && !errors.As(err, &exit) {
@@ -106,21 +112,29 @@ func worldText(t *testing.T, sim *awssim.Simulator) string {
 // launch creates a VM as the Director's CPI does.
 func launch(t *testing.T, url, profile, group string) (string, error) {
 	t.Helper()
-	return cpi.NewAWS(url, awssim.LabRegion, awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey).Launch(t.Context(), cpi.Launch{
-		Address: "127.0.0.9", Subnet: awssim.LabNodeSubnet(1), SecurityGroups: []string{group}, InstanceType: "m6i.large",
-		AvailabilityZone: awssim.LabRegion + "a", InstanceProfile: profile, TokensRequired: true,
-		Tags: map[string]string{"kubernetes.io/cluster/prod": "shared"},
-	})
+	return cpi.NewAWS(url, awssim.LabRegion, awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey).
+		Launch(t.Context(), cpi.Launch{
+			Address:          "127.0.0.9",
+			Subnet:           awssim.LabNodeSubnet(1),
+			SecurityGroups:   []string{group},
+			InstanceType:     "m6i.large",
+			AvailabilityZone: awssim.LabRegion + "a",
+			InstanceProfile:  profile,
+			TokensRequired:   true,
+			Tags:             map[string]string{"kubernetes.io/cluster/prod": "shared"},
+		})
 }
 
-// TestPrepareAccount goes from an empty account to one in which the Director can create VMs, and all checks of the preflight pass.
+// TestPrepareAccount goes from an empty account to one in which the Director can create VMs, and all checks of the
+// preflight pass.
 func TestPrepareAccount(t *testing.T) {
 	sim, url := simulateAccount(t, emptyAccount())
 	file := variablesFile(t)
 	empty := worldText(t, sim)
 
 	code, stdout, stderr := prepare(t, file, "--dry-run")
-	if code != 0 || strings.Contains(stdout, "\ncreated") || !strings.Contains(stdout, "would create  IAM role kubernetes-control") {
+	if code != 0 || strings.Contains(stdout, "\ncreated") ||
+		!strings.Contains(stdout, "would create  IAM role kubernetes-control") {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if worldText(t, sim) != empty {
@@ -135,7 +149,8 @@ func TestPrepareAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	group := regexp.MustCompile(`(?m)^security_group: (sg-\S+)$`).FindStringSubmatch(string(text))
-	if group == nil || group[1] == "sg-0aaaaaaaaaaaaaaaa" || !strings.Contains(string(text), "# The private subnets of the VMs") {
+	if group == nil || group[1] == "sg-0aaaaaaaaaaaaaaaa" ||
+		!strings.Contains(string(text), "# The private subnets of the VMs") {
 		t.Fatalf("the id of the security group is not in the file:\n%s", text)
 	}
 	prepared := worldText(t, sim)
@@ -162,7 +177,8 @@ func TestPrepareAccount(t *testing.T) {
 		}
 		role := strings.TrimPrefix(profile, "kubernetes-")
 		config := strings.Replace(good, `"role": "control"`, `"storage": true, "role": "`+role+`"`, 1)
-		if code, stdout, stderr := invoke(t, config); code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings") {
+		if code, stdout, stderr := invoke(t, config); code != 0 ||
+			!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings") {
 			t.Errorf("preflight of %s: exit code %d\n%s\n%s", role, code, stdout, stderr)
 		}
 		if err := sim.Update(func(w *store.World) error { w.Instances = nil; return nil }); err != nil {
@@ -195,11 +211,13 @@ func TestPrepareWithoutPassRole(t *testing.T) {
 	if err := sim.Update(func(w *store.World) error { w.StaticKeys[1].Inline = nil; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := launch(t, url, "kubernetes-control", awssim.DirectorSecurityGroup); err == nil || !strings.Contains(err.Error(), "UnauthorizedOperation") {
+	if _, err := launch(t, url, "kubernetes-control", awssim.DirectorSecurityGroup); err == nil ||
+		!strings.Contains(err.Error(), "UnauthorizedOperation") {
 		t.Errorf("got %v; want UnauthorizedOperation", err)
 	}
 	code, stdout, stderr := prepare(t, file)
-	if code != 0 || strings.Count(stdout, "created") != 1 || !strings.Contains(stdout, "the Director may pass both roles") {
+	if code != 0 || strings.Count(stdout, "created") != 1 ||
+		!strings.Contains(stdout, "the Director may pass both roles") {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 }
@@ -209,7 +227,8 @@ func TestPrepareRefusesPlaceholders(t *testing.T) {
 	sim, _ := simulateAccount(t, emptyAccount())
 	empty := worldText(t, sim)
 	code, stdout, stderr := prepare(t, "../../../manifests/cloud-config/aws-vars.yml")
-	if code != 1 || !strings.Contains(stderr, "InvalidSubnetID.NotFound") || stdout != "" || worldText(t, sim) != empty {
+	if code != 1 || !strings.Contains(stderr, "InvalidSubnetID.NotFound") || stdout != "" ||
+		worldText(t, sim) != empty {
 		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	shared := variablesFile(t)
@@ -233,20 +252,23 @@ func TestPrepareRefusesPlaceholders(t *testing.T) {
 	}
 }
 
-// TestCheckAccount: before the account is prepared everything is missing, afterwards nothing, and then each mistake is found.
+// TestCheckAccount: before the account is prepared everything is missing, afterwards nothing, and then each mistake is
+// found.
 func TestCheckAccount(t *testing.T) {
 	world := awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")) // the network of aws-vars.yml
 	sim, _ := simulateAccount(t, world)
 	file := variablesFile(t)
 	check := func() (int, string, string) { return account(t, "--vars", file, "--cluster", "prod") }
 	code, stdout, stderr := check()
-	if code != 1 || !strings.Contains(stderr, "cloud-preflight account prepare --vars "+file+" --cluster prod") || !strings.Contains(stdout, "FAILED") {
+	if code != 1 || !strings.Contains(stderr, "cloud-preflight account prepare --vars "+file+" --cluster prod") ||
+		!strings.Contains(stdout, "FAILED") {
 		t.Fatalf("empty account: exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if code, stdout, stderr := prepare(t, file); code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
-	if code, stdout, stderr = check(); code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 5 passed") {
+	if code, stdout, stderr = check(); code != 0 ||
+		!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 5 passed") {
 		t.Fatalf("prepared account: exit code %d\n%s%s", code, stdout, stderr)
 	}
 	good := sim.World()
@@ -258,13 +280,16 @@ func TestCheckAccount(t *testing.T) {
 		want   string
 	}{
 		"another policy denies": {func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume"},
-		"no PassRole":           {func(w *store.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role kubernetes-worker"},
-		"a tag is missing":      {func(w *store.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
-		"another zone":          {func(w *store.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
-		"another CIDR":          {func(w *store.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
-		"a full subnet":         {func(w *store.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
-		"no outgoing traffic":   {func(w *store.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP 443"},
-		"a closed port":         {func(w *store.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the Director's NATS"},
+		"no PassRole": {func(w *store.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role " +
+			"kubernetes-worker"},
+		"a tag is missing": {func(w *store.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
+		"another zone":     {func(w *store.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
+		"another CIDR":     {func(w *store.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
+		"a full subnet":    {func(w *store.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
+		"no outgoing traffic": {func(w *store.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP " +
+			"443"},
+		"a closed port": {func(w *store.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the " +
+			"Director's NATS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := json.Marshal(good)

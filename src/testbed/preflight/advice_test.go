@@ -27,7 +27,16 @@ import (
 func rightAccount(t testing.TB, random *rand.Rand) *accounts.Account {
 	t.Helper()
 	a, err := accounts.New(random, func(role preflight.Role, cluster, partition string) ([]byte, error) {
-		policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true, Storage: true})
+		policy, err := aws.NewPolicy(
+			aws.PolicyOptions{
+				Role:        role,
+				Cluster:     cluster,
+				Partition:   partition,
+				VPC:         awssim.LabVPC,
+				CloudRoutes: true,
+				Storage:     true,
+			},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -54,12 +63,16 @@ func copyOfWorld(t testing.TB, a *accounts.Account) *store.World {
 }
 
 // masks are the checks without which others have nothing to go by: what else is wrong is in the next report.
-var masks = []string{"metadata-service", "instance-profile", "role-credentials", "instance-role", "ec2-read-permissions"}
+var masks = []string{
+	"metadata-service", "instance-profile", "role-credentials", "instance-role", "ec2-read-permissions",
+}
 
 var (
 	adviceSeed     = flag.String("advice-seed", "", "check the advice for the account with this seed only")
 	adviceFirst    = flag.Uint64("advice-first", 0, "seed of the first random account")
-	adviceAccounts = flag.Int("advice-accounts", 0, "random accounts to check the advice for; 0: 80, or 15 in short mode")
+	adviceAccounts = flag.Int(
+		"advice-accounts", 0, "random accounts to check the advice for; 0: 80, or 15 in short mode",
+	)
 )
 
 // foundFailures are seeds whose accounts showed faults.
@@ -68,8 +81,8 @@ var foundFailures = []uint64{
 	272, // a security group had only the old tag, which the policies do not accept
 }
 
-// TestAdviceLeadsToAPass breaks right accounts in one to four ways, runs the commands of the report, and wants the next report to
-// be without failures, and nothing to be open that was not before.
+// TestAdviceLeadsToAPass breaks right accounts in one to four ways, runs the commands of the report, and wants the next
+// report to be without failures, and nothing to be open that was not before.
 func TestAdviceLeadsToAPass(t *testing.T) {
 	var seeds []uint64
 	switch {
@@ -116,7 +129,10 @@ func checkAdvice(t *testing.T, seed uint64) {
 		}
 	}()
 	report := func() *preflight.Report {
-		r := sim.run(t, sim.World().Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+		r := sim.run(
+			t, sim.World().Instances[a.Self], a.Config.Role,
+			func(_ *aws.Provider, c *preflight.Config) { *c = a.Config },
+		)
 		fmt.Fprintf(&history, "%s\n", text(r))
 		return r
 	}
@@ -149,7 +165,9 @@ func (s simulated) operatorKnows() func(string) string {
 		case "CIDR_BLOCK":
 			for ; ; network++ {
 				block := fmt.Sprintf("127.77.%d.0/24", network)
-				if !slices.ContainsFunc(s.World().Subnets, func(subnet store.Subnet) bool { return subnet.CIDR.String() == block }) {
+				if !slices.ContainsFunc(
+					s.World().Subnets, func(subnet store.Subnet) bool { return subnet.CIDR.String() == block },
+				) {
 					network++
 					return block
 				}
@@ -170,13 +188,17 @@ func nothingOpened(t *testing.T, right, broken, now *store.World) {
 		}
 	}
 	for _, table := range now.RouteTables {
-		if table.Main && slices.ContainsFunc(table.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") }) {
+		if table.Main &&
+			slices.ContainsFunc(
+				table.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") },
+			) {
 			t.Errorf("the main route table %s has got a route to the internet", table.ID)
 		}
 	}
 	for _, g := range now.SecurityGroups {
 		for _, old := range broken.SecurityGroups {
-			if g.ID == old.ID && !(slices.Equal(withoutPods(g.Ingress), withoutPods(old.Ingress)) && reflect.DeepEqual(g.Egress, old.Egress)) {
+			if g.ID == old.ID &&
+				!(slices.Equal(withoutPods(g.Ingress), withoutPods(old.Ingress)) && reflect.DeepEqual(g.Egress, old.Egress)) {
 				t.Errorf("the rules of %s have changed", g.ID)
 			}
 		}
@@ -184,7 +206,8 @@ func nothingOpened(t *testing.T, right, broken, now *store.World) {
 	for _, role := range now.Roles {
 		old := accounts.Find(right.Roles, role.Name)
 		got, want := policyText(role), policyText(*old)
-		if was := policyText(*accounts.Find(broken.Roles, role.Name)); got != want && got != was && !narrower(role, *old) {
+		if was := policyText(*accounts.Find(broken.Roles, role.Name)); got != want && got != was &&
+			!narrower(role, *old) {
 			t.Errorf("the policies of %s are\n%s\nwant\n%s", role.Name, got, want)
 		}
 		if role.Untrusted {
@@ -207,7 +230,9 @@ func nothingOpened(t *testing.T, right, broken, now *store.World) {
 
 // withoutPods returns rules without those for the pod network, which a fix may add.
 func withoutPods(rules []store.Rule) []store.Rule {
-	return slices.DeleteFunc(slices.Clone(rules), func(r store.Rule) bool { return r.Protocol == "-1" && r.CIDR == accounts.PodNetwork })
+	return slices.DeleteFunc(
+		slices.Clone(rules), func(r store.Rule) bool { return r.Protocol == "-1" && r.CIDR == accounts.PodNetwork },
+	)
 }
 
 // narrower reports whether each statement of a role's policies is one of another role's.
@@ -216,7 +241,10 @@ func narrower(role, than store.Role) bool {
 		return false
 	}
 	for _, s := range role.Policies[aws.InlinePolicyName].Statement {
-		if !slices.ContainsFunc(than.Policies[aws.InlinePolicyName].Statement, func(o iam.Statement) bool { return reflect.DeepEqual(withoutSid(s), withoutSid(o)) }) {
+		if !slices.ContainsFunc(
+			than.Policies[aws.InlinePolicyName].Statement,
+			func(o iam.Statement) bool { return reflect.DeepEqual(withoutSid(s), withoutSid(o)) },
+		) {
 			return false
 		}
 	}
@@ -247,7 +275,8 @@ func isPublic(w *store.World, subnet string) bool {
 	if own == nil {
 		own = main
 	}
-	return own != nil && slices.ContainsFunc(own.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
+	return own != nil &&
+		slices.ContainsFunc(own.Routes, func(r store.Route) bool { return strings.HasPrefix(r.Gateway, "igw-") })
 }
 
 // TestRightAccountsPass: the accounts that TestAdviceLeadsToAPass breaks are right.
@@ -255,14 +284,17 @@ func TestRightAccountsPass(t *testing.T) {
 	for seed := range uint64(12) {
 		a := rightAccount(t, rand.New(rand.NewPCG(seed, 8)))
 		sim := simulateWorld(t, a.World)
-		r := sim.run(t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config })
+		r := sim.run(
+			t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config },
+		)
 		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
 			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
 		}
 	}
 }
 
-// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads to a pass.
+// TestCrowdedRole: if the role's other inline policies leave too little, the first fix fails and the alternative leads
+// to a pass.
 func TestCrowdedRole(t *testing.T) {
 	for _, cluster := range []string{"prod", strings.Repeat("n", 105)} {
 		a := rightAccount(t, rand.New(rand.NewPCG(3, 8)))
@@ -272,7 +304,12 @@ func TestCrowdedRole(t *testing.T) {
 		i := simulatedInstance(1, preflight.Control)
 		i.Tags = store.Tags{aws.TagPrefix + cluster: "shared"}
 		a.World.Instances = []store.Instance{i}
-		filler := iam.Policy{Version: "2012-10-17", Statement: iam.Statements{{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}}}}
+		filler := iam.Policy{
+			Version: "2012-10-17",
+			Statement: iam.Statements{
+				{Effect: "Allow", Action: iam.Strings{"s3:" + strings.Repeat("x", 9000)}, Resource: iam.Strings{"*"}},
+			},
+		}
 		a.Role().Policies = map[string]iam.Policy{"other": filler}
 		sim := simulateWorld(t, a.World)
 		run := func() *preflight.Report {
@@ -280,23 +317,29 @@ func TestCrowdedRole(t *testing.T) {
 		}
 		fixes := result(run(), "ec2-read-permissions").Findings[0].Fix
 		first := fixes[0].Commands
-		if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), first, sim.operatorKnows()); err == nil || !strings.Contains(err.Error(), "LimitExceeded") {
+		if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), first, sim.operatorKnows()); err == nil ||
+			!strings.Contains(err.Error(), "LimitExceeded") {
 			t.Errorf("%d characters: put-role-policy: %v", len(cluster), err)
 		}
 		// The alternative uses variables of the first fix.
-		if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
+		if err := cli(
+			t,
+		).Paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
 			t.Error(err)
 		}
 		if r := run(); r.Verdict != preflight.VerdictPassed {
 			t.Errorf("%d characters:\n%s", len(cluster), text(r))
 		}
-		if names := slices.Sorted(maps.Keys(accounts.Find(sim.World().Roles, a.Role().Name).Policies)); !slices.Equal(names, []string{"other"}) {
+		if names := slices.Sorted(
+			maps.Keys(accounts.Find(sim.World().Roles, a.Role().Name).Policies),
+		); !slices.Equal(names, []string{"other"}) {
 			t.Errorf("inline policies %v", names)
 		}
 	}
 }
 
-// TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to them.
+// TestEndpointFixes runs the commands that create VPC endpoints in each partition. The nodes must be able to connect to
+// them.
 func TestEndpointFixes(t *testing.T) {
 	for region := range accounts.Regions {
 		world := labWorld("prod")
@@ -307,7 +350,14 @@ func TestEndpointFixes(t *testing.T) {
 		// None of the three can be reached; IAM and STS can.
 		var conf strings.Builder
 		for n, service := range []string{"EC2", "Elastic Load Balancing v2"} {
-			fmt.Fprintf(&conf, "[ServiceOverride \"%d\"]\nService = %s\nRegion = %s\nURL = http://127.0.0.1:1\nSigningRegion = %[3]s\n", n, service, region)
+			fmt.Fprintf(
+				&conf,
+				"[ServiceOverride \"%d\"]\nService = %s\nRegion = %s\nURL = http://127.0.0.1:1\nSigningRegion = "+
+					"%[3]s\n",
+				n,
+				service,
+				region,
+			)
 		}
 		r := sim.runConfigured(t, i, preflight.Control, conf.String(), func(p *aws.Provider, _ *preflight.Config) {
 			p.Reachable = func(string) error { return errors.New("timeout") }
@@ -317,7 +367,9 @@ func TestEndpointFixes(t *testing.T) {
 			if len(findings) != 1 {
 				t.Fatalf("%s: want a finding of %s:\n%s", region, id, text(r))
 			}
-			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), findings[0].Fix[0].Commands, sim.operatorKnows()); err != nil {
+			if err := cli(
+				t,
+			).Paste(os.Getenv("AWS_ENDPOINT_URL"), findings[0].Fix[0].Commands, sim.operatorKnows()); err != nil {
 				t.Errorf("%s: %v", region, err)
 			}
 		}
@@ -332,7 +384,10 @@ func TestEndpointFixes(t *testing.T) {
 				}
 				continue
 			}
-			at := slices.IndexFunc(now.SecurityGroups, func(g store.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] })
+			at := slices.IndexFunc(
+				now.SecurityGroups,
+				func(g store.SecurityGroup) bool { return len(e.SecurityGroups) == 1 && g.ID == e.SecurityGroups[0] },
+			)
 			want := []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, Group: awssim.LabSecurityGroup}}
 			if at < 0 || !reflect.DeepEqual(now.SecurityGroups[at].Ingress, want) || !e.PrivateDNS {
 				t.Errorf("%s: %+v does not let exactly the nodes connect", region, e)
@@ -345,7 +400,9 @@ func TestEndpointFixes(t *testing.T) {
 func fixesOf(r *preflight.Report) (list []preflight.Fix) {
 	for _, result := range r.Results {
 		for _, f := range result.Findings {
-			if !slices.ContainsFunc(list, func(other preflight.Fix) bool { return slices.Equal(other.Commands, f.Fix[0].Commands) }) {
+			if !slices.ContainsFunc(
+				list, func(other preflight.Fix) bool { return slices.Equal(other.Commands, f.Fix[0].Commands) },
+			) {
 				list = append(list, f.Fix[0])
 			}
 		}
@@ -356,5 +413,7 @@ func fixesOf(r *preflight.Report) (list []preflight.Fix) {
 // cli is the AWS CLI with the keys of the account's administrator.
 func cli(t testing.TB) *awscli.CLI {
 	t.Helper()
-	return awscli.Start(t, awscli.Credentials{AccessKeyID: awssim.LabAccessKeyID, SecretAccessKey: awssim.LabSecretAccessKey})
+	return awscli.Start(
+		t, awscli.Credentials{AccessKeyID: awssim.LabAccessKeyID, SecretAccessKey: awssim.LabSecretAccessKey},
+	)
 }

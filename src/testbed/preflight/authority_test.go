@@ -17,16 +17,22 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// twoNodes is a cluster with a control VM, two workers, a worker of another cluster, one whose profile and role have different names,
-// and one that is stopped.
+// twoNodes is a cluster with a control VM, two workers, a worker of another cluster, one whose profile and role have
+// different names, and one that is stopped.
 func twoNodes(t *testing.T) (s simulated, control, worker, other, foreign, renamed, stopped store.Instance) {
 	t.Helper()
-	control, worker, other = simulatedInstance(1, preflight.Control), simulatedInstance(2, preflight.Worker), simulatedInstance(3, preflight.Worker)
-	foreign, renamed, stopped = simulatedInstance(4, preflight.Worker), simulatedInstance(5, preflight.Worker), simulatedInstance(6, preflight.Worker)
+	control, worker, other = simulatedInstance(
+		1, preflight.Control,
+	), simulatedInstance(2, preflight.Worker), simulatedInstance(3, preflight.Worker)
+	foreign, renamed, stopped = simulatedInstance(
+		4, preflight.Worker,
+	), simulatedInstance(5, preflight.Worker), simulatedInstance(6, preflight.Worker)
 	foreign.Tags = store.Tags{"kubernetes.io/cluster/staging": "shared"}
 	renamed.InstanceProfile = "workers"
 	s = simulate(t, func(w *store.World) {
-		w.InstanceProfiles = append(w.InstanceProfiles, store.InstanceProfile{Name: "workers", Role: "kubernetes-worker"})
+		w.InstanceProfiles = append(
+			w.InstanceProfiles, store.InstanceProfile{Name: "workers", Role: "kubernetes-worker"},
+		)
 		w.Instances = append(w.Instances, control, worker, other, foreign, renamed, stopped)
 	})
 	return s, control, worker, other, foreign, renamed, stopped
@@ -59,11 +65,16 @@ func TestAdmit(t *testing.T) {
 	now := time.Now()
 	good := prove(t, s, worker, "prod", "request", now)
 
-	machine, err := authority.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: good, Peer: worker.Address})
+	machine, err := authority.Admit(
+		t.Context(), node.Application{Request: []byte("request"), Proof: good, Peer: worker.Address},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if machine.Node != nodeName(worker) || machine.ID != worker.ID || machine.ProviderID != "aws:///us-east-1a/"+worker.ID || !machine.Has(worker.Address.String()) || machine.Has(other.Address.String()) {
+	if machine.Node != nodeName(worker) || machine.ID != worker.ID ||
+		machine.ProviderID != "aws:///us-east-1a/"+worker.ID ||
+		!machine.Has(worker.Address.String()) ||
+		machine.Has(other.Address.String()) {
 		t.Errorf("got %+v", machine)
 	}
 
@@ -87,36 +98,111 @@ func TestAdmit(t *testing.T) {
 		want    string
 	}{
 		"another machine's proof for an own request": {good, "own request", worker.Address, "SignatureDoesNotMatch"},
-		"a proof that was seen on the network":       {good, "request", other.Address, "can only be used on the instance"},
-		"proof for another cluster":                  {prove(t, s, worker, "staging", "request", now), "request", worker.Address, "SignatureDoesNotMatch"},
-		"machine of another cluster":                 {prove(t, s, foreign, "prod", "request", now), "request", foreign.Address, `does not have the tag kubernetes.io/cluster/prod of this cluster; it has tagged only for cluster "staging"`},
-		"old proof":                                  {prove(t, s, worker, "prod", "request", now.Add(-6*time.Minute)), "request", worker.Address, "valid for 5m0s"},
-		"proof of the future":                        {prove(t, s, worker, "prod", "request", now.Add(6*time.Minute)), "request", worker.Address, "valid for 5m0s"},
-		"another role than the profile's":            {prove(t, s, renamed, "prod", "request", now), "request", renamed.Address, `instance profile of i-00000000000000005 is "workers"`},
-		"date changed":                               {with(func(p *proof) { p.Date = now.Add(time.Minute).UTC().Format("20060102T150405Z") }), "request", worker.Address, "SignatureDoesNotMatch"},
-		"malformed date":                             {with(func(p *proof) { p.Date = "yesterday" }), "request", worker.Address, `the date "yesterday"`},
+		"a proof that was seen on the network": {
+			good,
+			"request",
+			other.Address,
+			"can only be used on the instance",
+		},
+		"proof for another cluster": {
+			prove(t, s, worker, "staging", "request", now),
+			"request",
+			worker.Address,
+			"SignatureDoesNotMatch",
+		},
+		"machine of another cluster": {
+			prove(t, s, foreign, "prod", "request", now),
+			"request",
+			foreign.Address,
+			`does not have the tag kubernetes.io/cluster/prod of this cluster; it has tagged only for cluster "staging"`,
+		},
+		"old proof": {
+			prove(t, s, worker, "prod", "request", now.Add(-6*time.Minute)),
+			"request",
+			worker.Address,
+			"valid for 5m0s",
+		},
+		"proof of the future": {
+			prove(t, s, worker, "prod", "request", now.Add(6*time.Minute)),
+			"request",
+			worker.Address,
+			"valid for 5m0s",
+		},
+		"another role than the profile's": {
+			prove(t, s, renamed, "prod", "request", now),
+			"request",
+			renamed.Address,
+			`instance profile of i-00000000000000005 is "workers"`,
+		},
+		"date changed": {
+			with(func(p *proof) { p.Date = now.Add(time.Minute).UTC().Format("20060102T150405Z") }),
+			"request",
+			worker.Address,
+			"SignatureDoesNotMatch",
+		},
+		"malformed date": {
+			with(func(p *proof) { p.Date = "yesterday" }),
+			"request",
+			worker.Address,
+			`the date "yesterday"`,
+		},
 		"request's digest not signed": {with(func(p *proof) {
 			p.Authorization = strings.Replace(p.Authorization, ";x-kubernetes-certificate-request-sha256", "", 1)
 		}), "request", worker.Address, "it must sign"},
-		"another region": {with(func(p *proof) { p.Authorization = strings.Replace(p.Authorization, "us-east-1", "us-west-2", 1) }), "request", worker.Address, "region us-west-2"},
-		"another service": {with(func(p *proof) { p.Authorization = strings.Replace(p.Authorization, "/sts/", "/ec2/", 1) }), "request", worker.Address,
-			"not a signature of a request to STS"},
-		"line break in the token":  {with(func(p *proof) { p.Token += "\r\nHost: elsewhere" }), "request", worker.Address, "session token"},
-		"no token":                 {with(func(p *proof) { p.Token = "" }), "request", worker.Address, "session token"},
-		"another token":            {with(func(p *proof) { p.Token = "AAAA" }), "request", worker.Address, "InvalidClientTokenId"},
-		"a URL instead of a proof": {json.RawMessage(`{"url": "https://sts.example/?Action=GetCallerIdentity&Action=AssumeRole"}`), "request", worker.Address, `unknown field "url"`},
-		"nothing":                  {json.RawMessage(`{}`), "request", worker.Address, "not a signature"},
-		"no JSON":                  {json.RawMessage(`x`), "request", worker.Address, "cannot be read"},
+		"another region": {
+			with(func(p *proof) { p.Authorization = strings.Replace(p.Authorization, "us-east-1", "us-west-2", 1) }),
+			"request",
+			worker.Address,
+			"region us-west-2",
+		},
+		"another service": {
+			with(func(p *proof) { p.Authorization = strings.Replace(p.Authorization, "/sts/", "/ec2/", 1) }),
+			"request",
+			worker.Address,
+			"not a signature of a request to STS",
+		},
+		"line break in the token": {
+			with(func(p *proof) { p.Token += "\r\nHost: elsewhere" }),
+			"request",
+			worker.Address,
+			"session token",
+		},
+		"no token": {with(func(p *proof) { p.Token = "" }), "request", worker.Address, "session token"},
+		"another token": {
+			with(func(p *proof) { p.Token = "AAAA" }),
+			"request",
+			worker.Address,
+			"InvalidClientTokenId",
+		},
+		"a URL instead of a proof": {
+			json.RawMessage(`{"url": "https://sts.example/?Action=GetCallerIdentity&Action=AssumeRole"}`),
+			"request",
+			worker.Address,
+			`unknown field "url"`,
+		},
+		"nothing": {json.RawMessage(`{}`), "request", worker.Address, "not a signature"},
+		"no JSON": {json.RawMessage(`x`), "request", worker.Address, "cannot be read"},
 	}
 	for name, attack := range attacks {
 		t.Run(name, func(t *testing.T) {
-			_, err := authority.Admit(t.Context(), node.Application{Request: []byte(attack.request), Proof: attack.proof, Peer: attack.peer})
+			_, err := authority.Admit(
+				t.Context(), node.Application{Request: []byte(attack.request), Proof: attack.proof, Peer: attack.peer},
+			)
 			wantRefusal(t, err, attack.want)
 		})
 	}
 	t.Run("role in the list", func(t *testing.T) {
-		authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority("prod", []string{"kubernetes-worker"})
-		if _, err := authority.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: prove(t, s, renamed, "prod", "request", now), Peer: renamed.Address}); err != nil {
+		authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority(
+			"prod", []string{"kubernetes-worker"},
+		)
+		if _, err := authority.Admit(
+			t.Context(),
+			node.Application{
+				Request: []byte("request"),
+				Proof:   prove(t, s, renamed, "prod", "request", now),
+				Peer:    renamed.Address,
+			},
+		); err != nil {
 			t.Error(err)
 		}
 	})
@@ -133,7 +219,9 @@ func TestAdmit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = authority.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: stopped.Address})
+		_, err = authority.Admit(
+			t.Context(), node.Application{Request: []byte("request"), Proof: proof, Peer: stopped.Address},
+		)
 		wantRefusal(t, err, "instance i-00000000000000006 is stopped")
 	})
 }
@@ -150,7 +238,9 @@ func wantRefusal(t *testing.T, err error, want string) {
 func TestRedirectsOfSTSAreNotFollowed(t *testing.T) {
 	s, control, worker, _, _, _, _ := twoNodes(t)
 	evidence := prove(t, s, worker, "prod", "request", time.Now())
-	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }))
+	elsewhere := httptest.NewServer(
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }),
+	)
 	defer elsewhere.Close()
 	for status, want := range map[int]string{http.StatusTemporaryRedirect: "HTTP 307", http.StatusInternalServerError: "HTTP 500", http.StatusOK: "cannot be read"} {
 		sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -160,7 +250,9 @@ func TestRedirectsOfSTSAreNotFollowed(t *testing.T) {
 		}))
 		t.Setenv("AWS_ENDPOINT_URL_STS", sts.URL)
 		authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority("prod", nil)
-		_, err := authority.Admit(t.Context(), node.Application{Request: []byte("request"), Proof: evidence, Peer: worker.Address})
+		_, err := authority.Admit(
+			t.Context(), node.Application{Request: []byte("request"), Proof: evidence, Peer: worker.Address},
+		)
 		var refusal *node.Refusal
 		if err == nil || errors.As(err, &refusal) || !strings.Contains(err.Error(), want) {
 			t.Errorf("HTTP %d: got %v, want %q", status, err, want)
@@ -176,12 +268,16 @@ func TestFind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !machine.Has(nodeName(worker)) || !machine.Has(worker.Address.String()) || machine.Has(control.Address.String()) || machine.Has(nodeName(other)) || machine.ID != worker.ID {
+	if !machine.Has(nodeName(worker)) || !machine.Has(worker.Address.String()) ||
+		machine.Has(control.Address.String()) ||
+		machine.Has(nodeName(other)) ||
+		machine.ID != worker.ID {
 		t.Errorf("got %+v", machine)
 	}
 	_, err = authority.Find(t.Context(), nodeName(foreign), nil)
 	wantRefusal(t, err, "does not have the tag")
-	if _, err := authority.Find(t.Context(), "ip-127-77-99-99.ec2.internal", nil); err == nil || !strings.Contains(err.Error(), "0 such instances") {
+	if _, err := authority.Find(t.Context(), "ip-127-77-99-99.ec2.internal", nil); err == nil ||
+		!strings.Contains(err.Error(), "0 such instances") {
 		t.Errorf("unknown node: %v", err)
 	}
 }

@@ -11,8 +11,9 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// TestConfigurationAndPolicy judges a configuration and the policies together, as the simulator enforces them: with those that are
-// generated for the configuration the machine passes, and with others, or without what the configuration names, it does not.
+// TestConfigurationAndPolicy judges a configuration and the policies together, as the simulator enforces them: with
+// those that are generated for the configuration the machine passes, and with others, or without what the configuration
+// names, it does not.
 func TestConfigurationAndPolicy(t *testing.T) {
 	const (
 		role     = "arn:aws:iam::" + awssim.LabAccount + ":role/ccm"
@@ -44,7 +45,8 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			},
 		},
 		"VPC and SubnetID": {
-			conf:  "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
+			conf: "RouteTableID = " + table + "\nVPC = " + awssim.LabVPC + "\nSubnetID = " +
+				"subnet-0a0b0c0d0e0f00011\nKubernetesClusterID = prod",
 			check: "cloud-config-scope", found: awssim.LabVPC,
 			without: func(_ *testing.T, w *store.World) {
 				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
@@ -119,7 +121,14 @@ func TestConfigurationAndPolicy(t *testing.T) {
 					if strings.Contains(conf, "RoleARN") {
 						other := configured
 						other.AssumedRole = true
-						w.Roles = append(w.Roles, store.Role{Name: "ccm", Policies: enforced(t, other), TrustedBy: []string{"arn:aws:iam::" + awssim.LabAccount + ":root"}})
+						w.Roles = append(
+							w.Roles,
+							store.Role{
+								Name:      "ccm",
+								Policies:  enforced(t, other),
+								TrustedBy: []string{"arn:aws:iam::" + awssim.LabAccount + ":root"},
+							},
+						)
 					}
 					if test.prepare != nil {
 						test.prepare(w)
@@ -129,7 +138,10 @@ func TestConfigurationAndPolicy(t *testing.T) {
 						i = w.Instances[0]
 					}
 				})
-				r := sim.runConfigured(t, i, preflight.Control, conf, func(_ *aws.Provider, c *preflight.Config) { c.ConfigureCloudRoutes = true })
+				r := sim.runConfigured(
+					t, i, preflight.Control, conf,
+					func(_ *aws.Provider, c *preflight.Config) { c.ConfigureCloudRoutes = true },
+				)
 				return r, result(r, test.check)
 			}
 			if r, _ := run(false); r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
@@ -154,7 +166,10 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			content, _ := policy.JSON()
 			for _, action := range test.unused {
 				if strings.Contains(string(content), action+`"`) {
-					t.Errorf("the policy allows %s, which the cloud controller does not call with this configuration", action)
+					t.Errorf(
+						"the policy allows %s, which the cloud controller does not call with this configuration",
+						action,
+					)
 				}
 			}
 		})

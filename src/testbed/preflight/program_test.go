@@ -52,8 +52,14 @@ func simulateThisMachine(t *testing.T, change func(*store.Instance)) {
 	// Connections to loopback come from 127.0.0.1, so that must be the instance's address.
 	world := awssim.NewLabWorld(awssim.LabOptions{Network: netip.MustParsePrefix("127.0.0.0/16"), Cluster: "prod"})
 	world.Subnets[0].CIDR = netip.MustParsePrefix("127.0.0.0/20")
-	i := store.Instance{ID: "i-0123456789abcdef0", Subnet: world.Subnets[0].ID, Address: netip.MustParseAddr("127.0.0.1"),
-		SecurityGroups: []string{awssim.LabSecurityGroup}, InstanceProfile: "kubernetes-control", Tags: store.Tags{"kubernetes.io/cluster/prod": "shared"}}
+	i := store.Instance{
+		ID:              "i-0123456789abcdef0",
+		Subnet:          world.Subnets[0].ID,
+		Address:         netip.MustParseAddr("127.0.0.1"),
+		SecurityGroups:  []string{awssim.LabSecurityGroup},
+		InstanceProfile: "kubernetes-control",
+		Tags:            store.Tags{"kubernetes.io/cluster/prod": "shared"},
+	}
 	change(&i)
 	world.Instances = []store.Instance{i}
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://"+simulateWorld(t, world).metadata)
@@ -70,7 +76,10 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 		t.Fatal(err)
 	}
 	var out, errs bytes.Buffer
-	command := exec.CommandContext(t.Context(), filepath.Join(programs, "cloud-preflight"), append([]string{"--config", path}, args...)...)
+	command := exec.CommandContext(
+		t.Context(),
+		filepath.Join(programs, "cloud-preflight"),
+		append([]string{"--config", path}, args...)...)
 	command.Stdout, command.Stderr = &out, &errs
 	var exit *exec.ExitError
 	if err := command.Run(); err != nil && !errors.As(err, &exit) {
@@ -84,13 +93,17 @@ const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": 
 func TestPasses(t *testing.T) {
 	simulateThisMachine(t, func(*store.Instance) {})
 	dir := t.TempDir()
-	identity, report, log := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json"), filepath.Join(dir, "log")
+	identity, report, log := filepath.Join(
+		dir, "node.json",
+	), filepath.Join(dir, "report.json"), filepath.Join(dir, "log")
 	code, stdout, stderr := invoke(t, good, "--node-identity", identity, "--report", report, "--log", log)
-	if code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed") || !strings.Contains(stdout, "An internet-facing load balancer would get:") {
+	if code != 0 || !strings.Contains(stdout, "PASSED: 0 checks failed") ||
+		!strings.Contains(stdout, "An internet-facing load balancer would get:") {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	id, err := node.Read(identity)
-	if want := (node.Identity{Name: "ip-127-0-0-1.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "127.0.0.1", Region: "us-east-1", Zone: "us-east-1a"}); err != nil || id != want {
+	if want := (node.Identity{Name: "ip-127-0-0-1.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "127.0.0.1", Region: "us-east-1", Zone: "us-east-1a"}); err != nil ||
+		id != want {
 		t.Errorf("identity %+v, %v", id, err)
 	}
 	content, err := os.ReadFile(report)
@@ -102,11 +115,15 @@ func TestPasses(t *testing.T) {
 		Verdict       string `json:"verdict"`
 		Results       []any  `json:"results"`
 	}
-	if err := json.Unmarshal(content, &decoded); err != nil || decoded.SchemaVersion != 3 || decoded.Verdict != "passed" || len(decoded.Results) < 30 {
+	if err := json.Unmarshal(
+		content, &decoded,
+	); err != nil || decoded.SchemaVersion != 3 || decoded.Verdict != "passed" ||
+		len(decoded.Results) < 30 {
 		t.Errorf("report %+v, %v", decoded, err)
 	}
 	lines, err := os.ReadFile(log)
-	if err != nil || !strings.Contains(string(lines), `"msg":"verdict"`) || !strings.Contains(string(lines), `"check":"instance-cluster-tag"`) {
+	if err != nil || !strings.Contains(string(lines), `"msg":"verdict"`) ||
+		!strings.Contains(string(lines), `"check":"instance-cluster-tag"`) {
 		t.Errorf("log: %v\n%s", err, lines)
 	}
 }
@@ -120,8 +137,10 @@ func TestFails(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(stderr), "\n")
 	tail := strings.Join(lines[max(0, len(lines)-7):], "\n")
-	for _, want := range []string{"FAIL instance-cluster-tag: i-0123456789abcdef0", "wanted: tag kubernetes.io/cluster/prod", "found: ", "fix: ",
-		"aws ec2 create-tags --region us-east-1 --resources i-0123456789abcdef0 --tags Key=kubernetes.io/cluster/prod,Value=shared"} {
+	for _, want := range []string{"FAIL instance-cluster-tag: i-0123456789abcdef0", "wanted: tag " +
+		"kubernetes.io/cluster/prod", "found: ", "fix: ",
+		"aws ec2 create-tags --region us-east-1 --resources i-0123456789abcdef0 --tags " +
+			"Key=kubernetes.io/cluster/prod,Value=shared"} {
 		if !strings.Contains(tail, want) {
 			t.Errorf("the end of stderr lacks %q:\n%s", want, stderr)
 		}
@@ -129,20 +148,29 @@ func TestFails(t *testing.T) {
 	if _, err := node.Read(identity); err != nil {
 		t.Errorf("the identity was not written: %v", err)
 	}
-	if code, _, stderr := invoke(t, strings.Replace(good, "enforce", "warn", 1)); code != 0 || !strings.Contains(stderr, "WARN instance-cluster-tag") {
+	if code, _, stderr := invoke(t, strings.Replace(good, "enforce", "warn", 1)); code != 0 ||
+		!strings.Contains(stderr, "WARN instance-cluster-tag") {
 		t.Errorf("mode warn: exit code %d\n%s", code, stderr)
 	}
-	if code, _, stderr := invoke(t, strings.Replace(good, `"checks": {}`, `"checks": {"instance-cluster-tag": "off"}`, 1)); code != 0 || strings.Contains(stderr, "instance-cluster-tag") {
+	if code, _, stderr := invoke(
+		t,
+		strings.Replace(good, `"checks": {}`, `"checks": {"instance-cluster-tag": "off"}`, 1),
+	); code != 0 ||
+		strings.Contains(stderr, "instance-cluster-tag") {
 		t.Errorf("check off: exit code %d\n%s", code, stderr)
 	}
 }
 
-// TestOutputContainsNoCredentials searches everything that a run writes for the role's credentials, with and without failures.
+// TestOutputContainsNoCredentials searches everything that a run writes for the role's credentials, with and without
+// failures.
 func TestOutputContainsNoCredentials(t *testing.T) {
 	for _, tags := range []store.Tags{{"kubernetes.io/cluster/prod": "shared"}, nil} {
 		simulateThisMachine(t, func(i *store.Instance) { i.Tags = tags })
 		dir := t.TempDir()
-		_, stdout, stderr := invoke(t, good, "--thorough", "--node-identity", filepath.Join(dir, "node.json"), "--report", filepath.Join(dir, "report.json"), "--log", filepath.Join(dir, "log"))
+		_, stdout, stderr := invoke(
+			t, good, "--thorough", "--node-identity", filepath.Join(dir, "node.json"), "--report",
+			filepath.Join(dir, "report.json"), "--log", filepath.Join(dir, "log"),
+		)
 		written := map[string]string{"stdout": stdout, "stderr": stderr}
 		files, err := os.ReadDir(dir)
 		if err != nil || len(files) != 3 {
@@ -173,7 +201,9 @@ func TestOutputContainsNoCredentials(t *testing.T) {
 func credentials(t *testing.T) []string {
 	t.Helper()
 	ask := func(method, path, header, value string) []byte {
-		request, err := http.NewRequestWithContext(t.Context(), method, os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")+"/latest/"+path, nil)
+		request, err := http.NewRequestWithContext(
+			t.Context(), method, os.Getenv("AWS_EC2_METADATA_SERVICE_ENDPOINT")+"/latest/"+path, nil,
+		)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,7 +221,10 @@ func credentials(t *testing.T) []string {
 	}
 	token := string(ask(http.MethodPut, "api/token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "60"))
 	var document struct{ AccessKeyID, SecretAccessKey, Token string }
-	if err := json.Unmarshal(ask(http.MethodGet, "meta-data/iam/security-credentials/kubernetes-control", "X-Aws-Ec2-Metadata-Token", token), &document); err != nil {
+	if err := json.Unmarshal(
+		ask(http.MethodGet, "meta-data/iam/security-credentials/kubernetes-control", "X-Aws-Ec2-Metadata-Token", token),
+		&document,
+	); err != nil {
 		t.Fatal(err)
 	}
 	return []string{document.AccessKeyID, document.SecretAccessKey, document.Token}

@@ -12,7 +12,8 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// recordedActions is what the simulator saw the programs of this release call, by program. The policies are compared with it.
+// recordedActions is what the simulator saw the programs of this release call, by program. The policies are compared
+// with it.
 const recordedActions = "../../helpers/cloud/aws/testdata/recorded-actions.json"
 
 // TestRecordedPreflight compares the record with what the preflight calls on a control VM and a worker.
@@ -53,6 +54,10 @@ func TestRecordedPreflight(t *testing.T) {
 		return
 	}
 	if want := recorded["cloud-preflight"]; !slices.Equal(got, want) {
-		t.Errorf("the preflight called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded ./preflight", got, want)
+		t.Errorf(
+			"the preflight called\n%v, the record has\n%v; to update it: UPDATE_RECORDED=1 go test -run Recorded "+
+				"./preflight",
+			got, want,
+		)
 	}
 }

@@ -88,13 +88,17 @@ func simulatedInstance(n int, role preflight.Role) store.Instance {
 	return accounts.Instance(n, role, "prod")
 }
 
-func (s simulated) run(t testing.TB, i store.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+func (s simulated) run(
+	t testing.TB, i store.Instance, role preflight.Role, change func(*aws.Provider, *preflight.Config),
+) *preflight.Report {
 	t.Helper()
 	return s.runConfigured(t, i, role, "", change)
 }
 
 // runConfigured runs with a configuration file of the cloud controller.
-func (s simulated) runConfigured(t testing.TB, i store.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config)) *preflight.Report {
+func (s simulated) runConfigured(
+	t testing.TB, i store.Instance, role preflight.Role, conf string, change func(*aws.Provider, *preflight.Config),
+) *preflight.Report {
 	t.Helper()
 	p := &aws.Provider{
 		MetadataEndpoint: s.metadataFor(t, i.Address),
@@ -122,12 +126,23 @@ func (s simulated) runConfigured(t testing.TB, i store.Instance, role preflight.
 	return r
 }
 
-// generated replaces the policies of the simulator's roles by those that this package generates, without the given actions.
+// generated replaces the policies of the simulator's roles by those that this package generates, without the given
+// actions.
 func generated(t testing.TB, w *store.World, without ...string) {
 	t.Helper()
 	for i := range w.Roles {
 		role := preflight.Role(strings.TrimPrefix(w.Roles[i].Name, "kubernetes-"))
-		w.Roles[i].Policies = enforced(t, aws.PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, Storage: true, Keys: []string{testStorageKey}, VPC: awssim.LabVPC}, without...)
+		w.Roles[i].Policies = enforced(
+			t,
+			aws.PolicyOptions{
+				Role:        role,
+				Cluster:     "prod",
+				CloudRoutes: true,
+				Storage:     true,
+				Keys:        []string{testStorageKey},
+				VPC:         awssim.LabVPC,
+			},
+			without...)
 	}
 }
 
@@ -139,7 +154,9 @@ func enforced(t testing.TB, o aws.PolicyOptions, without ...string) map[string]i
 		t.Fatal(err)
 	}
 	for j := range policy.Statement {
-		policy.Statement[j].Action = slices.DeleteFunc(policy.Statement[j].Action, func(a string) bool { return slices.Contains(without, a) })
+		policy.Statement[j].Action = slices.DeleteFunc(
+			policy.Statement[j].Action, func(a string) bool { return slices.Contains(without, a) },
+		)
 	}
 	policy.Statement = slices.DeleteFunc(policy.Statement, func(s aws.Statement) bool { return len(s.Action) == 0 })
 	content, err := policy.JSON()
@@ -153,8 +170,8 @@ func enforced(t testing.TB, o aws.PolicyOptions, without ...string) map[string]i
 	return map[string]iam.Policy{"kubernetes": parsed}
 }
 
-// TestSimulatedAWS runs with the generated policies enforced. The simulator's record must show that nothing was changed, and
-// the documented number of calls.
+// TestSimulatedAWS runs with the generated policies enforced. The simulator's record must show that nothing was
+// changed, and the documented number of calls.
 func TestSimulatedAWS(t *testing.T) {
 	for _, test := range []struct {
 		role                      preflight.Role
@@ -165,49 +182,59 @@ func TestSimulatedAWS(t *testing.T) {
 		{preflight.Control, false, false, false, 9}, {preflight.Control, true, false, false, 10}, {preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
 		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
 	} {
-		t.Run(fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage), func(t *testing.T) {
-			i := simulatedInstance(1, test.role)
-			off := false
-			i.SourceDestCheck = &off
-			sim := simulate(t, func(w *store.World) {
-				w.Instances = []store.Instance{i}
-				w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
-				w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
-				generated(t, w)
-			})
-			before, _ := json.Marshal(sim.World())
-			r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) {
-				c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
-			})
-			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
-				t.Errorf("want no findings:\n%s", text(r))
-			}
-			after, _ := json.Marshal(sim.World())
-			if string(before) != string(after) {
-				t.Errorf("the world has changed")
-			}
-			if n := len(sim.Calls("ec2:*")); n != test.calls {
-				t.Errorf("%d EC2 calls, want %d", n, test.calls)
-			}
-			for _, c := range sim.Calls("") {
-				if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") && !strings.HasPrefix(c.Action, "GetEbs") && !c.DryRun && c.Action != "SimulatePrincipalPolicy" {
-					t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+		t.Run(
+			fmt.Sprintf("%s routes=%v thorough=%v storage=%v", test.role, test.routes, test.thorough, test.storage),
+			func(t *testing.T) {
+				i := simulatedInstance(1, test.role)
+				off := false
+				i.SourceDestCheck = &off
+				sim := simulate(t, func(w *store.World) {
+					w.Instances = []store.Instance{i}
+					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
+					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					generated(t, w)
+				})
+				before, _ := json.Marshal(sim.World())
+				r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) {
+					c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
+				})
+				if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+					t.Errorf("want no findings:\n%s", text(r))
 				}
-				if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" && !strings.HasPrefix(c.Action, "GetEbs") && !narrowed(c) {
-					t.Errorf("%s asks for more than the VPC or known ids: %v", c.Action, c.Params)
+				after, _ := json.Marshal(sim.World())
+				if string(before) != string(after) {
+					t.Errorf("the world has changed")
 				}
-				if c.Status >= 400 && !c.DryRun {
-					t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
+				if n := len(sim.Calls("ec2:*")); n != test.calls {
+					t.Errorf("%d EC2 calls, want %d", n, test.calls)
 				}
-			}
-		})
+				for _, c := range sim.Calls("") {
+					if c.Service != "metadata" && !strings.HasPrefix(c.Action, "Describe") &&
+						!strings.HasPrefix(c.Action, "GetEbs") &&
+						!c.DryRun &&
+						c.Action != "SimulatePrincipalPolicy" {
+						t.Errorf("%s:%s without DryRun", c.Service, c.Action)
+					}
+					if c.Service == "ec2" && c.Action != "DescribeAvailabilityZones" &&
+						!strings.HasPrefix(c.Action, "GetEbs") &&
+						!narrowed(c) {
+						t.Errorf("%s asks for more than the VPC or known ids: %v", c.Action, c.Params)
+					}
+					if c.Status >= 400 && !c.DryRun {
+						t.Errorf("%s:%s answered %d %s", c.Service, c.Action, c.Status, c.Code)
+					}
+				}
+			},
+		)
 	}
 }
 
 // narrowed reports whether a call is restricted to one VPC, the cluster's tag, or ids.
 func narrowed(c awssim.Call) bool {
 	for name, value := range c.Params {
-		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "InstanceType.1" || name == "AvailabilityZone" || name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
+		if strings.HasSuffix(name, "Id.1") || strings.HasSuffix(name, "Id") || name == "InstanceType.1" ||
+			name == "AvailabilityZone" ||
+			name == "Filter.1.Name" && slices.Contains([]string{"vpc-id", "tag-key", "route-table-id"}, value) {
 			return true
 		}
 	}
@@ -217,7 +244,16 @@ func narrowed(c awssim.Call) bool {
 // allowed are the actions of the policy for everything that the preflight can be configured for.
 func allowed(t *testing.T, role preflight.Role) []string {
 	t.Helper()
-	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: "prod", CloudRoutes: true, Storage: true, Keys: []string{testStorageKey}, VPC: awssim.LabVPC})
+	policy, err := aws.NewPolicy(
+		aws.PolicyOptions{
+			Role:        role,
+			Cluster:     "prod",
+			CloudRoutes: true,
+			Storage:     true,
+			Keys:        []string{testStorageKey},
+			VPC:         awssim.LabVPC,
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,8 +265,8 @@ func allowed(t *testing.T, role preflight.Role) []string {
 	return slices.Compact(actions)
 }
 
-// removals are the sets of actions that TestMissingPermissions removes: each action separately, except that in short mode those
-// that only IAM can answer for are removed together.
+// removals are the sets of actions that TestMissingPermissions removes: each action separately, except that in short
+// mode those that only IAM can answer for are removed together.
 func removals(t *testing.T, role preflight.Role) [][]string {
 	var sets [][]string
 	together := map[string]int{}
@@ -250,8 +286,8 @@ func removals(t *testing.T, role preflight.Role) [][]string {
 	return sets
 }
 
-// TestMissingPermissions removes each action from the generated policy. A finding must name it, as a warning if few clusters
-// use the action.
+// TestMissingPermissions removes each action from the generated policy. A finding must name it, as a warning if few
+// clusters use the action.
 func TestMissingPermissions(t *testing.T) {
 	for _, role := range both {
 		for _, actions := range removals(t, role) {
@@ -270,12 +306,14 @@ func TestMissingPermissions(t *testing.T) {
 				out := text(r)
 				switch actions[0] {
 				case "iam:GetRole":
-					if got := result(r, "other-permissions"); got.Status != preflight.Passed || !strings.Contains(got.Note, "iam:GetRole") {
+					if got := result(r, "other-permissions"); got.Status != preflight.Passed ||
+						!strings.Contains(got.Note, "iam:GetRole") {
 						t.Errorf("the action is not named:\n%s", out)
 					}
 					return
 				case "iam:SimulatePrincipalPolicy":
-					if got := result(r, "other-permissions"); got.Status != preflight.Warned || !strings.Contains(got.Findings[0].Found, "iam:SimulatePrincipalPolicy") {
+					if got := result(r, "other-permissions"); got.Status != preflight.Warned ||
+						!strings.Contains(got.Findings[0].Found, "iam:SimulatePrincipalPolicy") {
 						t.Errorf("the action is not named:\n%s", out)
 					}
 					return
@@ -351,8 +389,8 @@ func TestSimulatedMistakes(t *testing.T) {
 	}
 }
 
-// TestProbesTheTaggedGroup: permissions are tested on the group that the cloud controller uses, regardless of the order of the
-// instance's groups.
+// TestProbesTheTaggedGroup: permissions are tested on the group that the cloud controller uses, regardless of the order
+// of the instance's groups.
 func TestProbesTheTaggedGroup(t *testing.T) {
 	i := simulatedInstance(1, preflight.Control)
 	i.SecurityGroups = []string{"sg-00000000000000001", awssim.LabSecurityGroup}
@@ -383,7 +421,13 @@ func quick() *preflight.Backoff {
 }
 
 func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, JoinRoles: []string{}}
+	return preflight.Config{
+		Provider:  "aws",
+		Cluster:   "prod",
+		Role:      role,
+		Mode:      preflight.ModeEnforce,
+		JoinRoles: []string{},
+	}
 }
 
 func setenv(t testing.TB, key, value string) {

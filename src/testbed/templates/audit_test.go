@@ -54,11 +54,13 @@ func auditEvents(t *testing.T) []auditEvent {
 	return events
 }
 
-// call sends a request with a client certificate or without credentials (identity is ""). The user agent marks its entry of the
-// audit log. It returns the status code.
+// call sends a request with a client certificate or without credentials (identity is ""). The user agent marks its
+// entry of the audit log. It returns the status code.
 func call(t *testing.T, agent, identity, method, path, body string) string {
 	t.Helper()
-	arguments := []string{"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", serverCA, "-A", agent, "-X", method}
+	arguments := []string{
+		"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", serverCA, "-A", agent, "-X", method,
+	}
 	if identity != "" {
 		arguments = append(arguments, "--cert", identity+".pem", "--key", identity+".key")
 	}
@@ -75,7 +77,10 @@ func call(t *testing.T, agent, identity, method, path, body string) string {
 // nodeIdentity writes a client certificate of a node, signed as kube-controller-manager signs it.
 func nodeIdentity(t *testing.T, node string) string {
 	t.Helper()
-	ca, err := tls.LoadX509KeyPair("/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.pem", "/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.key")
+	ca, err := tls.LoadX509KeyPair(
+		"/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.pem",
+		"/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.key",
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +89,12 @@ func nodeIdentity(t *testing.T, node string) string {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "system:node:" + node, Organization: []string{"system:nodes"}},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, key.Public(), ca.PrivateKey)
 	if err != nil {
@@ -107,8 +115,9 @@ func nodeIdentity(t *testing.T, node string) string {
 	return identity
 }
 
-// checkAudit plays what an attacker with the credentials of a node, of a component or without any would try. Each refusal and each
-// access to a secret must be in the audit log, without contents. What everybody may do all the time must not be.
+// checkAudit plays what an attacker with the credentials of a node, of a component or without any would try. Each
+// refusal and each access to a secret must be in the audit log, without contents. What everybody may do all the time
+// must not be.
 func checkAudit(t *testing.T) {
 	t.Helper()
 	node := nodeIdentity(t, "worker-1")
@@ -123,28 +132,113 @@ func checkAudit(t *testing.T) {
 		{"node reads another node's secret", node, "GET", "/api/v1/namespaces/default/secrets/hidden", "", 403, true},
 		{"node lists all secrets", node, "GET", "/api/v1/secrets", "", 403, true},
 		{"node watches all secrets", node, "GET", "/api/v1/secrets?watch=1", "", 403, true},
-		{"node reads another node's config map", node, "GET", "/api/v1/namespaces/default/configmaps/open", "", 403, true},
-		{"node reads a lease outside its namespace", node, "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler", "", 403, true},
+		{
+			"node reads another node's config map",
+			node,
+			"GET",
+			"/api/v1/namespaces/default/configmaps/open",
+			"",
+			403,
+			true,
+		},
+		{
+			"node reads a lease outside its namespace",
+			node,
+			"GET",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler",
+			"",
+			403,
+			true,
+		},
 		{"node reads events", node, "GET", "/api/v1/events", "", 403, true},
-		{"controller manager reads a secret", component("kube-controller-manager"), "GET", "/api/v1/namespaces/default/secrets/hidden", "", 200, true},
-		{"controller manager reviews a token", component("kube-controller-manager"), "POST", "/apis/authentication.k8s.io/v1/tokenreviews", review, 201, true},
-		{"kube-proxy reads a secret", component("kube-proxy"), "GET", "/api/v1/namespaces/default/secrets/hidden", "", 403, true},
-		{"kube-proxy lists roles", component("kube-proxy"), "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles", "", 403, true},
+		{
+			"controller manager reads a secret",
+			component("kube-controller-manager"),
+			"GET",
+			"/api/v1/namespaces/default/secrets/hidden",
+			"",
+			200,
+			true,
+		},
+		{
+			"controller manager reviews a token",
+			component("kube-controller-manager"),
+			"POST",
+			"/apis/authentication.k8s.io/v1/tokenreviews",
+			review,
+			201,
+			true,
+		},
+		{
+			"kube-proxy reads a secret",
+			component("kube-proxy"),
+			"GET",
+			"/api/v1/namespaces/default/secrets/hidden",
+			"",
+			403,
+			true,
+		},
+		{
+			"kube-proxy lists roles",
+			component("kube-proxy"),
+			"GET",
+			"/apis/rbac.authorization.k8s.io/v1/clusterroles",
+			"",
+			403,
+			true,
+		},
 		{"scheduler lists secrets", component("kube-scheduler"), "GET", "/api/v1/secrets", "", 403, true},
 		{
-			"scheduler takes the controller manager's lease", component("kube-scheduler"), "PUT",
-			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager", lease, 422, true, // a default role permits it
+			"scheduler takes the controller manager's lease",
+			component("kube-scheduler"),
+			"PUT",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
+			lease,
+			422,
+			true, // a default role permits it
 		},
-		{"approver reads the controller manager's lease", component("kubelet-csr-approver"), "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager", "", 403, true},
+		{
+			"approver reads the controller manager's lease",
+			component("kubelet-csr-approver"),
+			"GET",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
+			"",
+			403,
+			true,
+		},
 		{"approver lists events", component("kubelet-csr-approver"), "GET", "/api/v1/events", "", 403, true},
-		{"approver reads certificate requests", component("kubelet-csr-approver"), "GET", "/apis/certificates.k8s.io/v1/certificatesigningrequests", "", 200, true},
+		{
+			"approver reads certificate requests",
+			component("kubelet-csr-approver"),
+			"GET",
+			"/apis/certificates.k8s.io/v1/certificatesigningrequests",
+			"",
+			200,
+			true,
+		},
 		{"nobody reads health", "", "GET", "/readyz", "", 401, true},
 		{"nobody reads secrets", "", "GET", "/api/v1/secrets", "", 401, true},
 		{"nobody watches pods", "", "GET", "/api/v1/pods?watch=1", "", 401, true},
 		{"nobody reads events", "", "GET", "/api/v1/events", "", 401, true},
-		{"approver reads a health check's details", component("kubelet-csr-approver"), "GET", "/readyz/etcd", "", 403, true},
+		{
+			"approver reads a health check's details",
+			component("kubelet-csr-approver"),
+			"GET",
+			"/readyz/etcd",
+			"",
+			403,
+			true,
+		},
 		{"controller manager reads health", component("kube-controller-manager"), "GET", "/readyz", "", 200, false},
-		{"controller manager reads its lease", component("kube-controller-manager"), "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager", "", 200, false},
+		{
+			"controller manager reads its lease",
+			component("kube-controller-manager"),
+			"GET",
+			"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-controller-manager",
+			"",
+			200,
+			false,
+		},
 		{"node discovers the API", node, "GET", "/apis", "", 200, false},
 	}
 	for _, c := range calls {
@@ -175,16 +269,20 @@ func checkAudit(t *testing.T) {
 		{"create", "secrets", ""}, {"create", "serviceaccounts", "token"}, {"patch", "clusterrolebindings", ""}, {"create", "tokenreviews", ""},
 	} {
 		if !slices.ContainsFunc(events, func(e auditEvent) bool {
-			return e.Verb == want.verb && e.ObjectRef.Resource == want.resource && e.ObjectRef.Subresource == want.subresource
+			return e.Verb == want.verb && e.ObjectRef.Resource == want.resource &&
+				e.ObjectRef.Subresource == want.subresource
 		}) {
 			t.Errorf("no %s of %s/%s is in the audit log", want.verb, want.resource, want.subresource)
 		}
 	}
 	for _, event := range events {
-		// An API server that starts compares the default roles with those of the cluster: access to RBAC is always logged.
-		ownRead := event.User.Username == "system:apiserver" && event.Verb == "get" && !strings.Contains(event.ObjectRef.Resource, "role")
+		// An API server that starts compares the default roles with those of the cluster: access to RBAC is always
+		// logged.
+		ownRead := event.User.Username == "system:apiserver" && event.Verb == "get" &&
+			!strings.Contains(event.ObjectRef.Resource, "role")
 		if ownRead ||
-			event.User.Username == "system:kube-controller-manager" && event.Verb == "update" && event.ObjectRef.Resource == "leases" {
+			event.User.Username == "system:kube-controller-manager" && event.Verb == "update" &&
+				event.ObjectRef.Resource == "leases" {
 			t.Errorf("noise is in the audit log: %v", event)
 		}
 		if event.Level != "Metadata" || event.RequestObject != nil || event.ResponseObject != nil {

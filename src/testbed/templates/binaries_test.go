@@ -16,8 +16,8 @@ import (
 	"github.com/cloudfoundry/config-server/types"
 )
 
-// kubernetesBin returns a folder with one file per Kubernetes program. KUBERNETES_BIN_DIR names a folder with these files or with
-// the multi-call binary.
+// kubernetesBin returns a folder with one file per Kubernetes program. KUBERNETES_BIN_DIR names a folder with these
+// files or with the multi-call binary.
 func kubernetesBin(t testing.TB) string {
 	t.Helper()
 	given := os.Getenv("KUBERNETES_BIN_DIR")
@@ -147,7 +147,8 @@ func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
 				t.Fatalf("%v: %s", err, output)
 			}
 			checkNothingIgnored(t, output)
-			if text, err := os.ReadFile(written); err != nil || !bytes.Contains(text, []byte("clusterCIDR: 10.244.0.0/16")) {
+			if text, err := os.ReadFile(written); err != nil ||
+				!bytes.Contains(text, []byte("clusterCIDR: 10.244.0.0/16")) {
 				t.Errorf("kube-proxy read %s (%v)", text, err)
 			}
 		})
@@ -157,13 +158,21 @@ func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
 func TestKubeSchedulerAcceptsItsConfiguration(t *testing.T) {
 	bin, dir := kubernetesBin(t), t.TempDir()
 	files := mustRender(t, "kube-scheduler", inputFor(t, "kube-scheduler").with(values{
-		"tls": values{"client": realCertificate(t), "server": realCertificate(t)}, "config": values{"percentageOfNodesToScore": 50},
+		"tls": values{
+			"client": realCertificate(t),
+			"server": realCertificate(t),
+		},
+		"config": values{"percentageOfNodesToScore": 50},
 	}))
-	files["config/config.json"] = bytes.ReplaceAll(files["config/config.json"], []byte("/var/vcap/jobs/kube-scheduler"), []byte(dir))
+	files["config/config.json"] = bytes.ReplaceAll(
+		files["config/config.json"], []byte("/var/vcap/jobs/kube-scheduler"), []byte(dir),
+	)
 	writeAll(t, dir, files)
 	written := filepath.Join(dir, "written.yml")
-	output, err := runFor(t, time.Minute, filepath.Join(bin, "kube-scheduler"), "--config="+filepath.Join(dir, "config/config.json"),
-		"--write-config-to="+written, "--secure-port=0", "--authentication-skip-lookup=true")
+	output, err := runFor(
+		t, time.Minute, filepath.Join(bin, "kube-scheduler"), "--config="+filepath.Join(dir, "config/config.json"),
+		"--write-config-to="+written, "--secure-port=0", "--authentication-skip-lookup=true",
+	)
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
@@ -184,11 +193,16 @@ func TestKubeletAcceptsItsConfiguration(t *testing.T) {
 			files := mustRender(t, "kubelet", in)
 			authority := realCertificate(t)["ca"].(string)
 			files["config/ca.pem"] = []byte(authority)
-			files["config/config.json"] = bytes.ReplaceAll(files["config/config.json"], []byte("/var/vcap/jobs/kubelet"), []byte(dir))
+			files["config/config.json"] = bytes.ReplaceAll(
+				files["config/config.json"], []byte("/var/vcap/jobs/kubelet"), []byte(dir),
+			)
 			writeAll(t, dir, files)
-			output, err := runFor(t, time.Minute, filepath.Join(bin, "kubelet"), "--config="+filepath.Join(dir, "config/config.json"),
-				"--bootstrap-kubeconfig="+filepath.Join(dir, "missing"), "--kubeconfig="+filepath.Join(dir, "kubeconfig"),
-				"--cert-dir="+filepath.Join(dir, "pki"), "--root-dir="+filepath.Join(dir, "root"))
+			output, err := runFor(
+				t, time.Minute, filepath.Join(bin, "kubelet"), "--config="+filepath.Join(dir, "config/config.json"),
+				"--bootstrap-kubeconfig="+filepath.Join(dir, "missing"),
+				"--kubeconfig="+filepath.Join(dir, "kubeconfig"), "--cert-dir="+filepath.Join(dir, "pki"),
+				"--root-dir="+filepath.Join(dir, "root"),
+			)
 			if err == nil || !strings.Contains(output, filepath.Join(dir, "missing")) {
 				t.Errorf("kubelet does not get to its bootstrap kubeconfig: %v: %s", err, output)
 			}
@@ -197,8 +211,8 @@ func TestKubeletAcceptsItsConfiguration(t *testing.T) {
 	}
 }
 
-// kubelet reads its credential providers only if a container runtime is available. So a separate Go module decodes them into
-// kubelet's type: the module of this release does not require k8s.io/kubelet.
+// kubelet reads its credential providers only if a container runtime is available. So a separate Go module decodes them
+// into kubelet's type: the module of this release does not require k8s.io/kubelet.
 func TestCredentialProvidersDecode(t *testing.T) {
 	kubernetesBin(t)
 	dir := t.TempDir()
@@ -212,17 +226,31 @@ func TestCredentialProvidersDecode(t *testing.T) {
 
 // fullKubelet sets every property that affects kubelet's configuration.
 var fullKubelet = values{
-	"registry_credentials":         values{"registry.example:5000/team": values{"username": "puller", "password": "secret"}},
+	"registry_credentials": values{
+		"registry.example:5000/team": values{"username": "puller", "password": "secret"},
+	},
 	"pod_pids_limit":               1024,
 	"node_status_update_frequency": "5s",
-	"max_pods":                     60, "system_reserved": values{"cpu": "200m", "memory": "500Mi"}, "kube_reserved": values{"memory": "300Mi"},
-	"eviction_hard": values{"memory.available": "200Mi"}, "eviction_soft": values{"memory.available": "400Mi"},
-	"eviction_soft_grace_period": values{"memory.available": "1m30s"},
-	"image_gc_high_threshold":    80, "image_gc_low_threshold": 70, "container_log_max_size": "20Mi", "container_log_max_files": 3,
-	"pod_logs_dir": "/var/vcap/data/pod-logs", "resolv_conf": "/etc/resolv.conf", "fail_swap_on": false, "fail_cgroup_v1": false,
-	"cgroup_root": "/vm", "protect_kernel_defaults": true, "seccomp_default": false,
-	"labels": values{"disk": "fast"}, "taints": []any{values{"key": "dedicated", "value": "x", "effect": "NoSchedule"}},
-	"config": values{"serializeImagePulls": false},
+	"max_pods":                     60,
+	"system_reserved":              values{"cpu": "200m", "memory": "500Mi"},
+	"kube_reserved":                values{"memory": "300Mi"},
+	"eviction_hard":                values{"memory.available": "200Mi"},
+	"eviction_soft":                values{"memory.available": "400Mi"},
+	"eviction_soft_grace_period":   values{"memory.available": "1m30s"},
+	"image_gc_high_threshold":      80,
+	"image_gc_low_threshold":       70,
+	"container_log_max_size":       "20Mi",
+	"container_log_max_files":      3,
+	"pod_logs_dir":                 "/var/vcap/data/pod-logs",
+	"resolv_conf":                  "/etc/resolv.conf",
+	"fail_swap_on":                 false,
+	"fail_cgroup_v1":               false,
+	"cgroup_root":                  "/vm",
+	"protect_kernel_defaults":      true,
+	"seccomp_default":              false,
+	"labels":                       values{"disk": "fast"},
+	"taints":                       []any{values{"key": "dedicated", "value": "x", "effect": "NoSchedule"}},
+	"config":                       values{"serializeImagePulls": false},
 }
 
 // realCertificate is valid, for programs that parse their certificates.
@@ -250,7 +278,9 @@ func TestUnknownFieldsAreReported(t *testing.T) {
 			writeAll(t, dir, mustRender(t, job, inputFor(t, job).with(values{"config": values{"noSuchField": 1}})))
 			arguments := append([]string{"--config=" + filepath.Join(dir, "config/config.json")}, arguments...)
 			if job == "kubelet" {
-				arguments = append(arguments, "--kubeconfig="+filepath.Join(dir, "missing"), "--cert-dir="+dir, "--root-dir="+dir)
+				arguments = append(
+					arguments, "--kubeconfig="+filepath.Join(dir, "missing"), "--cert-dir="+dir, "--root-dir="+dir,
+				)
 			}
 			output, _ := runFor(t, time.Minute, filepath.Join(bin, job), arguments...)
 			if !strings.Contains(output, "strict decoding") && !strings.Contains(output, "unknown field") {

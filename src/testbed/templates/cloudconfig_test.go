@@ -12,8 +12,9 @@ import (
 	"kubernetes-release/testbed/lab/director/manifest"
 )
 
-// directorsCloudConfig has the structure and the cloud_properties of aws/cloud-config.yml of cloudfoundry/bosh-deployment (at 314ce0a9), with
-// its variables az, internal_cidr, internal_gw and subnet_id set: z1, z2 and z3 are one zone of AWS.
+// directorsCloudConfig has the structure and the cloud_properties of aws/cloud-config.yml of
+// cloudfoundry/bosh-deployment (at 314ce0a9), with its variables az, internal_cidr, internal_gw and subnet_id set: z1,
+// z2 and z3 are one zone of AWS.
 const directorsCloudConfig = `
 azs:
 - {name: z1, cloud_properties: {availability_zone: us-east-1a}}
@@ -40,7 +41,9 @@ compilation: {workers: 5, reuse_compilation_vms: true, az: z1, vm_type: default,
 func awsCloudConfig(t testing.TB, name string) manifest.NamedText {
 	t.Helper()
 	folder := filepath.Join(root, "manifests", "cloud-config")
-	text, err := manifest.Interpolate(manifest.Source{Path: filepath.Join(folder, name), VarsFiles: []string{filepath.Join(folder, "aws-vars.yml")}})
+	text, err := manifest.Interpolate(
+		manifest.Source{Path: filepath.Join(folder, name), VarsFiles: []string{filepath.Join(folder, "aws-vars.yml")}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,9 @@ func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, err := director.NewPlan(mustInterpolate(t, deployment{ops: []string{"aws.yml"}}), cloud, releases(t), &director.State{})
+			p, err := director.NewPlan(
+				mustInterpolate(t, deployment{ops: []string{"aws.yml"}}), cloud, releases(t), &director.State{},
+			)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,8 +96,12 @@ func checkZones(t *testing.T, p *director.Plan, cloud *manifest.CloudConfig) {
 	for _, g := range p.Groups {
 		for _, instance := range g.Instances {
 			subnet := cloud.Network("kubernetes").SubnetOf(instance.Instance.Address).CloudProperties["subnet"]
-			if got := cloud.CloudProperties(g.Spec, instance.Instance.AZ)["availability_zone"]; got != zones[subnet] || zones[subnet] == "" {
-				t.Errorf("%s: can't use multiple availability zones: subnet %v in %s, VM in %v", instance.Instance, subnet, zones[subnet], got)
+			if got := cloud.CloudProperties(g.Spec, instance.Instance.AZ)["availability_zone"]; got != zones[subnet] ||
+				zones[subnet] == "" {
+				t.Errorf(
+					"%s: can't use multiple availability zones: subnet %v in %s, VM in %v", instance.Instance, subnet,
+					zones[subnet], got,
+				)
 			}
 		}
 	}
@@ -100,12 +109,19 @@ func checkZones(t *testing.T, p *director.Plan, cloud *manifest.CloudConfig) {
 
 func TestCloudConfigForTheAPILoadBalancer(t *testing.T) {
 	path := filepath.Join(root, "manifests", "cloud-config", "aws-api-load-balancer.yml")
-	text, err := manifest.Interpolate(manifest.Source{Path: path, Vars: []string{"cluster_name=prod", "api_target_group=prod-api"}})
+	text, err := manifest.Interpolate(
+		manifest.Source{Path: path, Vars: []string{"cluster_name=prod", "api_target_group=prod-api"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{
-		{Name: "bosh-deployment", Text: []byte(directorsCloudConfig)}, awsCloudConfig(t, "aws.yml"), {Name: path, Text: text},
+		{
+			Name: "bosh-deployment",
+			Text: []byte(directorsCloudConfig),
+		},
+		awsCloudConfig(t, "aws.yml"),
+		{Name: path, Text: text},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +131,9 @@ func TestCloudConfigForTheAPILoadBalancer(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := mustInterpolate(t, deployment{
-		ops: []string{"aws.yml", "use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver",
+		ops:        []string{"aws.yml", "use-api-load-balancer.yml"},
+		vars:       []string{"api_hostname=api.prod.example.com"},
+		regenerate: "tls_kube_apiserver",
 	})
 	p, err := director.NewPlan(m, cloud, releases(t), &director.State{})
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 // insideVariable is set for the test binary in the namespaces, to the directory of the deployment.
 const insideVariable = "TEMPLATES_DEPLOYMENT"
 
-// TestControlPlaneRuns starts the control plane of a single VM: the real binaries, the rendered files at the paths of a VM, and the
-// lifecycle scripts. Then it checks permissions, encryption, controllers and the audit log. It runs in new network, mount and
-// process namespaces, so that no process outlives it and ports do not conflict.
+// TestControlPlaneRuns starts the control plane of a single VM: the real binaries, the rendered files at the paths of a
+// VM, and the lifecycle scripts. Then it checks permissions, encryption, controllers and the audit log. It runs in new
+// network, mount and process namespaces, so that no process outlives it and ports do not conflict.
 func TestControlPlaneRuns(t *testing.T) {
 	bin := kubernetesBin(t)
 	etcd := os.Getenv("ETCD_BIN")
@@ -59,16 +59,23 @@ func TestControlPlaneRuns(t *testing.T) {
 		}
 	}
 	if csi := packages["csi"]; csi != "" {
-		if err := os.Symlink(filepath.Join(csi, "../manifests"), filepath.Join(dir, "packages/csi/manifests")); err != nil {
+		if err := os.Symlink(
+			filepath.Join(csi, "../manifests"), filepath.Join(dir, "packages/csi/manifests"),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
-	helpers := exec.Command("go", "build", "-o", filepath.Join(dir, "packages/helpers/bin")+"/", "./cmd/kube-launcher", "./cmd/kube-tools")
+	helpers := exec.Command(
+		"go", "build", "-o", filepath.Join(dir, "packages/helpers/bin")+"/", "./cmd/kube-launcher", "./cmd/kube-tools",
+	)
 	helpers.Dir = "../../helpers"
 	if output, err := helpers.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	writeAll(t, dir, map[string][]byte{"hosts": hosts(control), "ip": []byte(control.Instances[0].Instance.Address.String())})
+	writeAll(
+		t, dir,
+		map[string][]byte{"hosts": hosts(control), "ip": []byte(control.Instances[0].Instance.Address.String())},
+	)
 
 	command := exec.Command("/proc/self/exe", "-test.run=^TestInsideNamespaces$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), insideVariable+"="+dir)
@@ -90,7 +97,9 @@ func exists(path string) bool {
 // hosts contains what bosh-dns resolves: the aliases of the etcd member and of the API.
 func hosts(control *director.InstanceGroup) []byte {
 	i := control.Instances[0].Instance
-	return fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID)
+	return fmt.Appendf(
+		nil, "127.0.0.1 localhost\n%s %s.etcd.prod.kubernetes.internal api.prod.kubernetes.internal\n", i.Address, i.ID,
+	)
 }
 
 // TestInsideNamespaces is the part of TestControlPlaneRuns that runs as process 1 of its own namespaces.
@@ -111,7 +120,9 @@ func TestInsideNamespaces(t *testing.T) {
 	for _, job := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"} {
 		start(t, job, logs)
 		if script := "/var/vcap/jobs/" + job + "/bin/post-start"; exists(script) {
-			if output, err := exec.Command(script).CombinedOutput(); err != nil || !bytes.Contains(output, []byte("Ready after")) {
+			if output, err := exec.Command(script).
+				CombinedOutput(); err != nil ||
+				!bytes.Contains(output, []byte("Ready after")) {
 				t.Fatalf("%s: post-start: %v\n%s", job, err, output)
 			}
 		}
@@ -152,7 +163,9 @@ func TestInsideNamespaces(t *testing.T) {
 		{"ada", "kubernetes.bosh.io:administrators", "create", "clusterrolebindings", false},
 	} {
 		resource, subresource, _ := strings.Cut(question.resource, "/")
-		arguments := []string{"auth", "can-i", question.verb, resource, "--subresource=" + subresource, "--as=" + question.as}
+		arguments := []string{
+			"auth", "can-i", question.verb, resource, "--subresource=" + subresource, "--as=" + question.as,
+		}
 		if question.group != "" {
 			arguments = append(arguments, "--as-group="+question.group)
 		}
@@ -296,45 +309,69 @@ func applyAddons(t *testing.T) {
 			continue
 		}
 		if image := []byte("${image:coredns}"); bytes.Contains(text, image) {
-			if err := os.WriteFile(path, bytes.ReplaceAll(text, image, []byte("kubernetes.bosh.io/coredns:0")), 0o600); err != nil {
+			if err := os.WriteFile(
+				path, bytes.ReplaceAll(text, image, []byte("kubernetes.bosh.io/coredns:0")), 0o600,
+			); err != nil {
 				t.Fatal(err)
 			}
 		}
 		eventually.Succeeds(t, time.Minute, "apply "+path, func() error {
-			_, err := kubectl("--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",
-				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem", "--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side", "--validate=strict", "-f", path)
+			_, err := kubectl(
+				"--kubeconfig=/var/vcap/jobs/kubernetes-addons/config/kubeconfig.json",
+				"--client-certificate=/var/vcap/jobs/kubernetes-addons/config/bootstrap.pem",
+				"--client-key=/var/vcap/jobs/kubernetes-addons/config/bootstrap.key", "apply", "--server-side",
+				"--validate=strict", "-f", path,
+			)
 			return err
 		})
 	}
 }
 
-// checkMetricsAPI checks that the API server verifies metrics-server and forwards requests to it with the name of their user, and that
-// metrics-server believes nobody else's word for a name. No kubelet runs here, so there are no metrics.
+// checkMetricsAPI checks that the API server verifies metrics-server and forwards requests to it with the name of their
+// user, and that metrics-server believes nobody else's word for a name. No kubelet runs here, so there are no metrics.
 func checkMetricsAPI(t *testing.T) {
 	t.Helper()
-	if output, err := exec.Command("/var/vcap/jobs/metrics-server/bin/post-start").CombinedOutput(); err != nil || !bytes.Contains(output, []byte("Ready after")) {
+	if output, err := exec.Command("/var/vcap/jobs/metrics-server/bin/post-start").
+		CombinedOutput(); err != nil ||
+		!bytes.Contains(output, []byte("Ready after")) {
 		t.Errorf("metrics-server: post-start: %v\n%s", err, output)
 	}
 	eventually.Succeeds(t, time.Minute, "metrics", func() error {
 		_, err := kubectl("wait", "--for=condition=Available", "--timeout=1s", "apiservice/v1beta1.metrics.k8s.io")
 		return err
 	})
-	if answer, err := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"); err != nil || !strings.Contains(answer, `"kind":"NodeMetricsList"`) {
+	if answer, err := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"); err != nil ||
+		!strings.Contains(answer, `"kind":"NodeMetricsList"`) {
 		t.Errorf("GET nodes: %v\n%s", err, answer)
 	}
 	for _, question := range []struct{ as, want string }{{"system:smoke-tests", "NodeMetricsList"}, {"nobody", "Forbidden"}} {
-		if answer, err := kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes", "--as="+question.as); !strings.Contains(fmt.Sprint(answer, err), question.want) {
+		if answer, err := kubectl(
+			"get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes", "--as="+question.as,
+		); !strings.Contains(fmt.Sprint(answer, err), question.want) {
 			t.Errorf("as %s: %s, %v; want %s", question.as, answer, err, question.want)
 		}
 	}
-	// An attacker who reaches the port, with a certificate of the cluster's CA or none, and the header that API servers send.
+	// An attacker who reaches the port, with a certificate of the cluster's CA or none, and the header that API servers
+	// send.
 	const client = "/var/vcap/jobs/kube-scheduler/config/client."
 	for what, arguments := range map[string][]string{"without a certificate": nil, "as kube-scheduler": {"--cert", client + "pem", "--key", client + "key"}} {
 		arguments = append([]string{
-			"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/metrics-server/config/server_ca.pem",
-			"-H", "X-Remote-User: admin", "-H", "X-Remote-Group: system:masters", "https://127.0.0.1:4443/apis/metrics.k8s.io/v1beta1/nodes",
+			"-s",
+			"-o",
+			"/dev/null",
+			"-w",
+			"%{http_code}",
+			"--cacert",
+			"/var/vcap/jobs/metrics-server/config/server_ca.pem",
+			"-H",
+			"X-Remote-User: admin",
+			"-H",
+			"X-Remote-Group: system:masters",
+			"https://127.0.0.1:4443/apis/metrics.k8s.io/v1beta1/nodes",
 		}, arguments...)
-		if output, err := exec.Command("curl", arguments...).Output(); err != nil || !slices.Contains([]string{"401", "403"}, string(output)) {
+		if output, err := exec.Command("curl", arguments...).
+			Output(); err != nil ||
+			!slices.Contains([]string{"401", "403"}, string(output)) {
 			t.Errorf("%s metrics-server answers %s (%v), want 401 or 403", what, output, err)
 		}
 	}
@@ -348,11 +385,14 @@ func checkTokens(t *testing.T) {
 		{"wrong token", "Authorization: Bearer wrong-token-0123456789", "/version", "401"},
 		{"the secret with which VMs join", "Authorization: Bearer " + required["kubelet"]["join"].(values)["secret"].(string), "/version", "401"},
 	} {
-		arguments := []string{"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/kubelet/config/ca.pem"}
+		arguments := []string{
+			"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/kubelet/config/ca.pem",
+		}
 		if c.header != "" {
 			arguments = append(arguments, "-H", c.header)
 		}
-		output, err := exec.Command("curl", append(arguments, "https://api.prod.kubernetes.internal:6443"+c.path)...).Output()
+		output, err := exec.Command("curl", append(arguments, "https://api.prod.kubernetes.internal:6443"+c.path)...).
+			Output()
 		if err != nil || string(output) != c.want {
 			t.Errorf("%s: GET %s answers %s (%v), want %s", c.name, c.path, output, err, c.want)
 		}
@@ -376,7 +416,8 @@ func checkEncryption(t *testing.T) {
 			t.Errorf("%q in etcd's files: %v, want %v", text, found, want)
 		}
 	}
-	if output, err := kubectl("get", "secret", "hidden", "-o", "jsonpath={.data.key}"); err != nil || output != "Y2FuLXRoaXMtYmUtcmVhZC1zZWNyZXQ=" {
+	if output, err := kubectl("get", "secret", "hidden", "-o", "jsonpath={.data.key}"); err != nil ||
+		output != "Y2FuLXRoaXMtYmUtcmVhZC1zZWNyZXQ=" {
 		t.Errorf("the secret is %q (%v)", output, err)
 	}
 }
@@ -385,7 +426,10 @@ func checkEncryption(t *testing.T) {
 func checkControllers(t *testing.T) {
 	t.Helper()
 	for _, lease := range []string{"kube-controller-manager", "kube-scheduler"} {
-		eventually.Succeeds(t, time.Minute, "leader election", func() error { _, err := kubectl("-n", "kube-system", "get", "lease", lease); return err })
+		eventually.Succeeds(
+			t, time.Minute, "leader election",
+			func() error { _, err := kubectl("-n", "kube-system", "get", "lease", lease); return err },
+		)
 	}
 	eventually.Succeeds(t, time.Minute, "CA of service accounts", func() error {
 		output, err := kubectl("get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data}")

@@ -56,8 +56,8 @@ var docVariables = map[string]string{
 	"syslog_address": "logs.example.com", "syslog_permitted_peer": "logs.example.com", "syslog_ca": "CA",
 }
 
-// TestOpsFilesInDocuments deploys the manifest with each ops-file that a document shows. Templates of the jobs it changes refuse wrong
-// properties.
+// TestOpsFilesInDocuments deploys the manifest with each ops-file that a document shows. Templates of the jobs it
+// changes refuse wrong properties.
 func TestOpsFilesInDocuments(t *testing.T) {
 	tested := 0
 	for _, document := range documents(t) {
@@ -97,7 +97,8 @@ func TestOpsFilesInDocuments(t *testing.T) {
 	}
 }
 
-// checkSetProperties fails if an ops-file sets a property that the spec of the job lacks: the Director ignores such a property.
+// checkSetProperties fails if an ops-file sets a property that the spec of the job lacks: the Director ignores such a
+// property.
 func checkSetProperties(t *testing.T, ops []map[string]any) {
 	t.Helper()
 	path := regexp.MustCompile(`/jobs/name=([a-z-]+)/properties\??/(.+)$`)
@@ -115,7 +116,8 @@ func checkSetProperties(t *testing.T, ops []map[string]any) {
 func checkDeclared(t *testing.T, job, property string) {
 	t.Helper()
 	for declared := range readJob(t, job).Defaults() {
-		if declared == property || strings.HasPrefix(property, declared+".") || strings.HasPrefix(declared, property+".") {
+		if declared == property || strings.HasPrefix(property, declared+".") ||
+			strings.HasPrefix(declared, property+".") {
 			return
 		}
 	}
@@ -152,8 +154,8 @@ func TestPropertiesInDocuments(t *testing.T) {
 	}
 }
 
-// TestYAMLInDocumentsParses covers what other tests do not read further, such as Kubernetes manifests: each object has an API version and
-// a kind.
+// TestYAMLInDocumentsParses covers what other tests do not read further, such as Kubernetes manifests: each object has
+// an API version and a kind.
 func TestYAMLInDocumentsParses(t *testing.T) {
 	objects := 0
 	for _, document := range documents(t) {
@@ -174,7 +176,8 @@ func TestYAMLInDocumentsParses(t *testing.T) {
 				}
 				objects++
 				metadata, _ := object["metadata"].(map[string]any)
-				if object["kind"] == nil || object["apiVersion"] == nil || metadata["name"] == nil && object["kind"] != "Config" {
+				if object["kind"] == nil || object["apiVersion"] == nil ||
+					metadata["name"] == nil && object["kind"] != "Config" {
 					text, _ := json.Marshal(object)
 					t.Errorf("%s shows an object without kind, apiVersion or name: %s", document, text)
 				}

@@ -35,8 +35,8 @@ func flagsOfJobs(t *testing.T) map[string][]string {
 	return jobs
 }
 
-// reservedFlags are flags that a job does not render, because a file or a default of the program sets them, and that extra_args
-// must not set either. cloud-config and cloud-provider are reserved in every job.
+// reservedFlags are flags that a job does not render, because a file or a default of the program sets them, and that
+// extra_args must not set either. cloud-config and cloud-provider are reserved in every job.
 var reservedFlags = map[string][]string{
 	"containerd":              {"address", "root", "state"},
 	"ebs-csi-controller":      {"extra-volume-tags", "kubeconfig"},
@@ -46,15 +46,42 @@ var reservedFlags = map[string][]string{
 	"kube-proxy":              {"cluster-cidr", "kubeconfig", "proxy-mode"},
 	"kube-scheduler":          {"kubeconfig", "leader-elect", "profiling"},
 	"metrics-server": {
-		"authentication-skip-lookup", "authentication-tolerate-lookup-failure", "authorization-always-allow-paths",
-		"deprecated-kubelet-completely-insecure", "kubelet-client-certificate", "kubelet-client-key", "kubelet-insecure-tls", "kubelet-port",
+		"authentication-skip-lookup",
+		"authentication-tolerate-lookup-failure",
+		"authorization-always-allow-paths",
+		"deprecated-kubelet-completely-insecure",
+		"kubelet-client-certificate",
+		"kubelet-client-key",
+		"kubelet-insecure-tls",
+		"kubelet-port",
 	},
 	"kubelet": {
-		"address", "anonymous-auth", "authentication-token-webhook", "authorization-mode", "cgroup-driver", "cgroup-root",
-		"client-ca-file", "cluster-dns", "cluster-domain", "container-runtime-endpoint", "eviction-hard", "eviction-soft",
-		"eviction-soft-grace-period", "fail-swap-on", "kube-reserved", "max-pods", "pod-max-pids", "protect-kernel-defaults",
-		"read-only-port", "register-with-taints", "resolv-conf", "rotate-certificates", "seccomp-default", "system-reserved",
-		"tls-cipher-suites", "tls-min-version",
+		"address",
+		"anonymous-auth",
+		"authentication-token-webhook",
+		"authorization-mode",
+		"cgroup-driver",
+		"cgroup-root",
+		"client-ca-file",
+		"cluster-dns",
+		"cluster-domain",
+		"container-runtime-endpoint",
+		"eviction-hard",
+		"eviction-soft",
+		"eviction-soft-grace-period",
+		"fail-swap-on",
+		"kube-reserved",
+		"max-pods",
+		"pod-max-pids",
+		"protect-kernel-defaults",
+		"read-only-port",
+		"register-with-taints",
+		"resolv-conf",
+		"rotate-certificates",
+		"seccomp-default",
+		"system-reserved",
+		"tls-cipher-suites",
+		"tls-min-version",
 	},
 }
 
@@ -63,8 +90,8 @@ var (
 	namedProperty = regexp.MustCompile(`^use propert(?:y|ies) ([a-z_., ]+?)(?: of job ([a-z-]+)|, field \w+)?$`)
 )
 
-// Every flag that a job renders is refused in its extra_args, and so are the reserved flags: all in one message, each with what
-// to use instead. A property that the message names exists.
+// Every flag that a job renders is refused in its extra_args, and so are the reserved flags: all in one message, each
+// with what to use instead. A property that the message names exists.
 func TestFlagsOfTheReleaseAreRefusedInExtraArgs(t *testing.T) {
 	jobs := flagsOfJobs(t)
 	if len(jobs) != 13 {
@@ -130,8 +157,10 @@ func TestInvalidExtraArgsAreRefused(t *testing.T) {
 		want  []string
 	}{
 		{"dashes", values{"--event-ttl": "1h"}, []string{"--event-ttl: not a flag's name; write event-ttl"}},
-		{"flag of the release with underscores", values{"cloud_provider": "aws"}, []string{"cloud_provider: use property type of job cloud-provider", "write cloud-provider"}},
-		{"flag of the release with dashes", values{"--cloud-config": "x"}, []string{"--cloud-config: use property config of job cloud-provider", "write cloud-config"}},
+		{"flag of the release with underscores", values{"cloud_provider": "aws"}, []string{"cloud_provider: use " +
+			"property type of job cloud-provider", "write cloud-provider"}},
+		{"flag of the release with dashes", values{"--cloud-config": "x"}, []string{"--cloud-config: use property " +
+			"config of job cloud-provider", "write cloud-config"}},
 		{"value in the name", values{"event-ttl=1h": nil}, []string{"event-ttl=1h: not a flag's name"}},
 		{"nested list", values{"a": []any{[]any{"b"}}}, []string{"a: ", "nested"}},
 		{"nested map", values{"a": values{"b": values{"c": 1}}}, []string{"a: ", "nested"}},

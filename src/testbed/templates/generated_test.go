@@ -194,8 +194,8 @@ func knownFlags(help string, owned map[string]string) map[string]string {
 	return known
 }
 
-// The flags that a job knows are those that its program lists. COMPONENTS_DIR names the folder of built components; UPDATE_FLAGS=1
-// rewrites the lists.
+// The flags that a job knows are those that its program lists. COMPONENTS_DIR names the folder of built components;
+// UPDATE_FLAGS=1 rewrites the lists.
 func TestKnownFlagsAreThoseOfThePrograms(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
@@ -206,7 +206,8 @@ func TestKnownFlagsAreThoseOfThePrograms(t *testing.T) {
 			path := filepath.Join(shared, "flags", job+".yml")
 			flags := readYAML[jobFlags](t, path)
 			command := strings.Fields(flags.Program)
-			help, _ := exec.Command(filepath.Join(components, command[0]), append(command[1:], "--help")...).CombinedOutput()
+			help, _ := exec.Command(filepath.Join(components, command[0]), append(command[1:], "--help")...).
+				CombinedOutput()
 			known := knownFlags(string(help), flags.Owned)
 			if os.Getenv("UPDATE_FLAGS") != "" {
 				flags.Known = known

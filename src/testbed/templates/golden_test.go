@@ -18,28 +18,48 @@ import (
 	"kubernetes-release/smoke"
 )
 
-// everything sets each property of each job to a value other than its default, which TestEveryPropertyIsTestedAndDescribed checks.
+// everything sets each property of each job to a value other than its default, which
+// TestEveryPropertyIsTestedAndDescribed checks.
 var everything = map[string]values{
 	"etcd": {
-		"metrics":             values{"bind_address": "0.0.0.0"},
-		"tls":                 values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
-		"quota_backend_bytes": 8589934592, "heartbeat_interval": 200, "election_timeout": 2000, "log_level": "debug",
-		"extra_args": values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
-		"defragment": values{"enabled": false},
+		"metrics": values{"bind_address": "0.0.0.0"},
+		"tls": values{
+			"min_version":   "VersionTLS13",
+			"cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+		},
+		"quota_backend_bytes": 8589934592,
+		"heartbeat_interval":  200,
+		"election_timeout":    2000,
+		"log_level":           "debug",
+		"extra_args":          values{"snapshot-count": 5000, "wal-dir": "/var/vcap/data/etcd/wal"},
+		"defragment":          values{"enabled": false},
 		"snapshots": values{"interval": "30m", "keep": 10, "s3": values{
-			"bucket": "prod-etcd-snapshots", "region": "eu-central-1", "prefix": "clusters/prod/", "endpoint": "https://minio.example.com",
-			"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1", "access_key_id": "AKIA1", "secret_access_key": "secret-of-s3",
+			"bucket":            "prod-etcd-snapshots",
+			"region":            "eu-central-1",
+			"prefix":            "clusters/prod/",
+			"endpoint":          "https://minio.example.com",
+			"kms_key_id":        "arn:aws:kms:eu-central-1:123456789012:key/1",
+			"access_key_id":     "AKIA1",
+			"secret_access_key": "secret-of-s3",
 		}},
 		"bbr": values{"enabled": false, "backup_one_restore_all": false},
 	},
 	"kube-apiserver": {
 		"cluster": values{
-			"domain": "k8s.example", "pod_cidr": "172.20.0.0/14", "service_cidr": "172.24.0.0/16", "dns_ip": "172.24.0.53",
+			"domain":       "k8s.example",
+			"pod_cidr":     "172.20.0.0/14",
+			"service_cidr": "172.24.0.0/16",
+			"dns_ip":       "172.24.0.53",
 		},
 		"api": values{"port": 8443, "goaway_chance": 0.002, "shutdown_delay": 30},
 		"tls": values{"min_version": "VersionTLS13", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
 		"service_account": values{
-			"public_keys": []any{"public key 2", "public key 1"}, "jwks_uri": "https://keys.example/jwks", "extend_token_expiration": true,
+			"public_keys": []any{
+				"public key 2",
+				"public key 1",
+			},
+			"jwks_uri":                "https://keys.example/jwks",
+			"extend_token_expiration": true,
 		},
 		"encryption": values{
 			"keys": []any{
@@ -60,18 +80,40 @@ var everything = map[string]values{
 			"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
 			"config": values{"EventRateLimit": values{"kind": "Configuration"}},
 		},
-		"pod_security":                    values{"enforce": "restricted", "audit": "baseline", "warn": "privileged", "exempt_namespaces": []any{"kube-system", "csi"}},
-		"audit":                           values{"policy": values{"rules": []any{values{"level": "Metadata"}}}, "max_size_mb": 20, "max_backups": 3, "max_age_days": 7},
+		"pod_security": values{
+			"enforce":           "restricted",
+			"audit":             "baseline",
+			"warn":              "privileged",
+			"exempt_namespaces": []any{"kube-system", "csi"},
+		},
+		"audit": values{
+			"policy":       values{"rules": []any{values{"level": "Metadata"}}},
+			"max_size_mb":  20,
+			"max_backups":  3,
+			"max_age_days": 7,
+		},
 		"service_node_port_range":         "20000-22767",
 		"kubelet_preferred_address_types": []any{"Hostname"},
 		"log_level":                       4,
-		"extra_args":                      values{"event-ttl": "2h", "feature-gates": values{"SomeGate": true}, "cors-allowed-origins": []any{"a", "b"}, "max-requests-inflight": 200, "enable-logs-handler": nil},
+		"extra_args": values{
+			"event-ttl":             "2h",
+			"feature-gates":         values{"SomeGate": true},
+			"cors-allowed-origins":  []any{"a", "b"},
+			"max-requests-inflight": 200,
+			"enable-logs-handler":   nil,
+		},
 	},
 	"kube-controller-manager": {
 		"tls":     values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
-		"api":     values{"host": "api.example"}, "node_cidr_mask_size": 25, "certificate_days": 30, "controllers": []any{"*", "-ttl"},
-		"log_level": 4, "extra_args": values{"node-monitor-grace-period": "40s"},
+		"api": values{
+			"host": "api.example",
+		},
+		"node_cidr_mask_size": 25,
+		"certificate_days":    30,
+		"controllers":         []any{"*", "-ttl"},
+		"log_level":           4,
+		"extra_args":          values{"node-monitor-grace-period": "40s"},
 	},
 	"kube-scheduler": {
 		"metrics": values{"bind_address": "0.0.0.0"},
@@ -84,69 +126,147 @@ var everything = map[string]values{
 		"extra_args": values{"concurrent-service-syncs": 5},
 	},
 	"ebs-csi-controller": {
-		"api": values{"host": "api.example"}, "log_level": 5, "metrics": values{"bind_address": "0.0.0.0"}, "extra_tags": values{"team": "platform"},
+		"api": values{
+			"host": "api.example",
+		},
+		"log_level":  5,
+		"metrics":    values{"bind_address": "0.0.0.0"},
+		"extra_tags": values{"team": "platform"},
 		"storage_classes": []any{
-			values{"name": "fast", "type": "io2", "iops": 10000, "fs_type": "xfs", "reclaim_policy": "Retain", "mount_options": []any{"noatime"},
-				"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab", "zones": []any{"eu-central-1a"}},
+			values{
+				"name":           "fast",
+				"type":           "io2",
+				"iops":           10000,
+				"fs_type":        "xfs",
+				"reclaim_policy": "Retain",
+				"mount_options":  []any{"noatime"},
+				"kms_key_id":     "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+				"zones":          []any{"eu-central-1a"},
+			},
 			values{"name": "gp3", "iops": 4000, "throughput": 1000, "default": true},
 			values{"name": "plain", "type": "io1", "iops_per_gb": 50, "encrypted": false},
 		},
 		"extra_args": values{"aws-sdk-debug-log": true},
 	},
 	"ebs-csi-node": {
-		"reserved_volume_attachments": 3, "log_level": 5, "metrics": values{"bind_address": "0.0.0.0"}, "post_start": values{"timeout": "1m"},
-		"extra_args": values{"legacy-xfs": true},
+		"reserved_volume_attachments": 3,
+		"log_level":                   5,
+		"metrics":                     values{"bind_address": "0.0.0.0"},
+		"post_start":                  values{"timeout": "1m"},
+		"extra_args":                  values{"legacy-xfs": true},
 	},
-	"kubelet-csr-approver": {"api": values{"host": "api.example"}, "join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}}},
+	"kubelet-csr-approver": {
+		"api":  values{"host": "api.example"},
+		"join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
+	},
 	"metrics-server": {
-		"hostname": "metrics.example", "port": 4444, "metric_resolution": "1m30s", "api": values{"host": "api.example"}, "log_level": 4,
-		"extra_args": values{"node-selector": "example.com/metrics!=off"},
+		"hostname":          "metrics.example",
+		"port":              4444,
+		"metric_resolution": "1m30s",
+		"api":               values{"host": "api.example"},
+		"log_level":         4,
+		"extra_args":        values{"node-selector": "example.com/metrics!=off"},
 	},
 	"node-labeler": {
-		"api": values{"host": "api.example"}, "labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
+		"api": values{
+			"host": "api.example",
+		},
+		"labels": values{"node-role.kubernetes.io/control-plane": "", "example.com/role": "control"},
 	},
 	"containerd": {
-		"cgroup_driver": "cgroupfs", "restrict_oom_score_adj": true, "oom_score": 0, "registry": values{
-			"config_path": "/etc/containerd/certs.d", "ca": "registry CA",
-			"mirrors": values{"docker.io": []any{"https://mirror.example", "https://mirror2.example/v2/hub"}, "registry.example:5000": []any{"http://10.0.0.9"}},
+		"cgroup_driver":          "cgroupfs",
+		"restrict_oom_score_adj": true,
+		"oom_score":              0,
+		"registry": values{
+			"config_path": "/etc/containerd/certs.d",
+			"ca":          "registry CA",
+			"mirrors": values{
+				"docker.io":             []any{"https://mirror.example", "https://mirror2.example/v2/hub"},
+				"registry.example:5000": []any{"http://10.0.0.9"},
+			},
 		},
-		"proxy":     values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
-		"runtimes":  values{"nvidia": "/usr/bin/nvidia-container-runtime"},
-		"log_level": "debug", "extra_args": values{"version": nil},
+		"proxy": values{
+			"http_proxy":  "http://proxy.example:3128",
+			"https_proxy": "http://proxy.example:3129",
+			"no_proxy":    []any{"10.0.0.0/8", ".corp.example"},
+		},
+		"runtimes":   values{"nvidia": "/usr/bin/nvidia-container-runtime"},
+		"log_level":  "debug",
+		"extra_args": values{"version": nil},
 	},
 	"kubelet": merge(fullKubelet, values{
-		"proxy":      values{"http_proxy": "http://proxy.example:3128", "https_proxy": "http://proxy.example:3129", "no_proxy": []any{"10.0.0.0/8", ".corp.example"}},
-		"drain":      values{"timeout": "1h", "policy": "fail", "load_balancer_delay": "1m30s"},
-		"post_start": values{"timeout": "0s"}, "log_level": 4, "extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
+		"proxy": values{
+			"http_proxy":  "http://proxy.example:3128",
+			"https_proxy": "http://proxy.example:3129",
+			"no_proxy":    []any{"10.0.0.0/8", ".corp.example"},
+		},
+		"drain": values{"timeout": "1h", "policy": "fail", "load_balancer_delay": "1m30s"},
+		"post_start": values{
+			"timeout": "0s",
+		},
+		"log_level":  4,
+		"extra_args": values{"allowed-unsafe-sysctls": []any{"net.core.somaxconn"}},
 	}),
 	"kube-proxy": {
 		"metrics": values{"bind_address": "0.0.0.0"},
-		"api":     values{"host": "api.example"}, "mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}, "log_level": 4,
+		"api": values{
+			"host": "api.example",
+		},
+		"mode":       "iptables",
+		"config":     values{"nodePortAddresses": []any{"10.0.0.0/8"}},
+		"log_level":  4,
 		"extra_args": values{"vmodule": "proxier=4"},
 	},
 	"flannel": {
-		"api": values{"host": "api.example"}, "backend": "vxlan", "nftables": false, "mtu": 8951, "vni": 7, "log_level": 4, "post_start": values{"timeout": "1m30s"},
+		"api": values{
+			"host": "api.example",
+		},
+		"backend":    "vxlan",
+		"nftables":   false,
+		"mtu":        8951,
+		"vni":        7,
+		"log_level":  4,
+		"post_start": values{"timeout": "1m30s"},
 		"cni_config": values{"cniVersion": "1.0.0", "name": "other", "plugins": []any{values{"type": "bridge"}}},
 		"extra_args": values{"iptables-resync": 10},
 	},
 	"network-policy": {
-		"metrics": values{"bind_address": "0.0.0.0"}, "log_level": 2, "post_start": values{"timeout": "1m30s"}, "extra_args": values{"sync-period": "1m"},
+		"metrics": values{
+			"bind_address": "0.0.0.0",
+		},
+		"log_level":  2,
+		"post_start": values{"timeout": "1m30s"},
+		"extra_args": values{"sync-period": "1m"},
 	},
 	"cloud-provider": {
-		"config": "[Global]\nZone = z\n", "environment": values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},
+		"config":                     "[Global]\nZone = z\n",
+		"environment":                values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},
 		"unencapsulated_pod_network": true,
-		"preflight":                  values{"mode": "warn", "checks": values{"public-subnet-cluster-tag": "off"}, "retry_window": "5s", "instance_profile": "control"},
+		"preflight": values{
+			"mode":             "warn",
+			"checks":           values{"public-subnet-cluster-tag": "off"},
+			"retry_window":     "5s",
+			"instance_profile": "control",
+		},
 	},
 	"kubernetes-addons": {
-		"api": values{"host": "api.example"}, "timeout": "1m", "administrator_groups": []any{"platform-team"},
-		"admission": values{"inline_cloud_volumes": true},
-		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
-		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
-		"tls":       values{"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"}},
+		"api":                  values{"host": "api.example"},
+		"timeout":              "1m",
+		"administrator_groups": []any{"platform-team"},
+		"admission":            values{"inline_cloud_volumes": true},
+		"coredns":              values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
+		"manifests":            "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
+		"tls": values{
+			"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"},
+		},
 	},
 	"smoke-tests": {
-		"api": values{"host": "api.example"}, "timeout": "1m", "load_balancer": values{"enabled": false, "types": []any{"nlb"}},
-		"storage": values{"enabled": true, "classes": []any{"fast"}, "timeout": "5m"},
+		"api": values{
+			"host": "api.example",
+		},
+		"timeout":       "1m",
+		"load_balancer": values{"enabled": false, "types": []any{"nlb"}},
+		"storage":       values{"enabled": true, "classes": []any{"fast"}, "timeout": "5m"},
 	},
 	"kubectl": {"api": values{"host": "api.example"}},
 }
@@ -157,7 +277,11 @@ var routesLink = map[string]values{"cloud-routes": {"configure_cloud_routes": tr
 // storageLink is that of the EBS CSI controllers.
 var storageLink = map[string]values{"storage": {"storage_classes": []any{
 	values{"name": "gp3"},
-	values{"name": "fast", "zones": []any{"eu-central-1a"}, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"},
+	values{
+		"name":       "fast",
+		"zones":      []any{"eu-central-1a"},
+		"kms_key_id": "arn:aws:kms:eu-central-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab",
+	},
 }}}
 
 // policyLink is that of the job network-policy.
@@ -174,7 +298,13 @@ func cniLink(t testing.TB) map[string]values {
 
 func goldenCases(t testing.TB, job string) map[string]input {
 	t.Helper()
-	all := inputFor(t, job).with(everything[job]).linked(awsLink).linked(cniLink(t)).linked(routesLink).linked(storageLink).linked(policyLink).linked(metricsLink)
+	all := inputFor(t, job).with(everything[job]).
+		linked(awsLink).
+		linked(cniLink(t)).
+		linked(routesLink).
+		linked(storageLink).
+		linked(policyLink).
+		linked(metricsLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
 		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})
@@ -243,7 +373,9 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("%s differs from what is rendered (UPDATE_GOLDEN=1 updates it):\n%s", path, difference(want, got))
+				t.Errorf(
+					"%s differs from what is rendered (UPDATE_GOLDEN=1 updates it):\n%s", path, difference(want, got),
+				)
 			}
 		})
 	}
@@ -275,7 +407,9 @@ func TestEveryPropertyIsTestedAndDescribed(t *testing.T) {
 		set := merge(required[job], everything[job])
 		for name, property := range readJob(t, job).Properties {
 			if len(strings.TrimSpace(property.Description)) < 20 {
-				t.Errorf("%s: property %s has a description of less than 20 characters: %q", job, name, property.Description)
+				t.Errorf(
+					"%s: property %s has a description of less than 20 characters: %q", job, name, property.Description,
+				)
 			}
 			var node any = set
 			for _, key := range strings.Split(name, ".") {
@@ -310,7 +444,9 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 			if _, err := etcdmembers.Load(path); err != nil {
 				t.Errorf("%s, %s: members.json: %v", g.job, g.name, err)
 			}
-			content = bytes.ReplaceAll(g.files["config/snapshots.json"], []byte("/var/vcap/jobs/etcd/config/members.json"), []byte(path))
+			content = bytes.ReplaceAll(
+				g.files["config/snapshots.json"], []byte("/var/vcap/jobs/etcd/config/members.json"), []byte(path),
+			)
 			snapshots := filepath.Join(t.TempDir(), "snapshots.json")
 			if err := os.WriteFile(snapshots, content, 0o600); err != nil {
 				t.Fatal(err)
@@ -341,7 +477,14 @@ func checkSmokeConfig(t *testing.T, content []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeAll(t, dir, map[string][]byte{"config.json": content, "images.json": []byte(`{"smoke-test": "kubernetes.bosh.io/smoke-test:1"}`)})
+	writeAll(
+		t,
+		dir,
+		map[string][]byte{
+			"config.json": content,
+			"images.json": []byte(`{"smoke-test": "kubernetes.bosh.io/smoke-test:1"}`),
+		},
+	)
 	if _, err := smoke.LoadConfig(filepath.Join(dir, "config.json")); err != nil {
 		t.Error(err)
 	}

@@ -19,9 +19,10 @@ import (
 	"kubernetes-release/internal/eventually"
 )
 
-// checkDiscovery does what a pod does that verifies a service account token with OpenID discovery, as in Kubernetes' conformance test
-// "ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer": it trusts the CA that pods have, presents
-// its own token, and connects to the names that the token and the discovery document contain.
+// checkDiscovery does what a pod does that verifies a service account token with OpenID discovery, as in Kubernetes'
+// conformance test "ServiceAccountIssuerDiscovery should support OIDC discovery of service account issuer": it trusts
+// the CA that pods have, presents its own token, and connects to the names that the token and the discovery document
+// contain.
 func checkDiscovery(t *testing.T) {
 	t.Helper()
 	token, err := kubectl("create", "token", "default")
@@ -59,7 +60,10 @@ func checkDiscovery(t *testing.T) {
 		if key.Kid != kid {
 			continue
 		}
-		public := &rsa.PublicKey{N: new(big.Int).SetBytes(unbase64(t, key.N)), E: int(new(big.Int).SetBytes(unbase64(t, key.E)).Int64())}
+		public := &rsa.PublicKey{
+			N: new(big.Int).SetBytes(unbase64(t, key.N)),
+			E: int(new(big.Int).SetBytes(unbase64(t, key.E)).Int64()),
+		}
 		digest := sha256.Sum256([]byte(parts[0] + "." + parts[1]))
 		if err := rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], unbase64(t, parts[2])); err != nil {
 			t.Error(err)
@@ -99,8 +103,8 @@ func checkAdmission(t *testing.T) {
 	}
 }
 
-// checkPodsAreRestricted creates the pods of the release's Deployments and DaemonSets in a namespace that enforces the restricted
-// standard, and looks at what that standard does not cover.
+// checkPodsAreRestricted creates the pods of the release's Deployments and DaemonSets in a namespace that enforces the
+// restricted standard, and looks at what that standard does not cover.
 func checkPodsAreRestricted(t *testing.T) {
 	t.Helper()
 	for _, arguments := range [][]string{
@@ -147,15 +151,17 @@ func checkPodsAreRestricted(t *testing.T) {
 
 // dryRun creates an object without storing it.
 func dryRun(namespace, object string) (string, error) {
-	command := exec.Command("/bin/bash", "/var/vcap/jobs/kubectl/bin/kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-")
+	command := exec.Command(
+		"/bin/bash", "/var/vcap/jobs/kubectl/bin/kubectl", "create", "--dry-run=server", "-n", namespace, "-f", "-",
+	)
 	command.Env = append(os.Environ(), "HOME=/var/vcap/data")
 	command.Stdin = strings.NewReader(object)
 	output, err := command.CombinedOutput()
 	return string(output), err
 }
 
-// checkTokenLifetime requests a token as kubelet does for a pod's default volume, with the duration that can be extended to a year
-// (WarnOnlyBoundTokenExpirationSeconds in Kubernetes' plugin/pkg/admission/serviceaccount).
+// checkTokenLifetime requests a token as kubelet does for a pod's default volume, with the duration that can be
+// extended to a year (WarnOnlyBoundTokenExpirationSeconds in Kubernetes' plugin/pkg/admission/serviceaccount).
 func checkTokenLifetime(t *testing.T) {
 	t.Helper()
 	token, err := kubectl("create", "token", "default", "--duration=3607s")
@@ -191,7 +197,9 @@ func checkCipherSuites(t *testing.T) {
 				MaxVersion:         tls.VersionTLS12, CipherSuites: []uint16{suite},
 			}
 			if server.client != "" {
-				certificate, err := tls.LoadX509KeyPair("/var/vcap/jobs/"+server.client+".pem", "/var/vcap/jobs/"+server.client+".key")
+				certificate, err := tls.LoadX509KeyPair(
+					"/var/vcap/jobs/"+server.client+".pem", "/var/vcap/jobs/"+server.client+".key",
+				)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -202,14 +210,17 @@ func checkCipherSuites(t *testing.T) {
 				connection.Close()
 			}
 			if (err == nil) != want {
-				t.Errorf("%s accepts %s: %v (%v), want %v", server.name, tls.CipherSuiteName(suite), err == nil, err, want)
+				t.Errorf(
+					"%s accepts %s: %v (%v), want %v", server.name, tls.CipherSuiteName(suite), err == nil, err, want,
+				)
 			}
 		}
 	}
 }
 
-// TestPermissionsOfNamespacesComeFirst: a process starts when it has a permission of a ClusterRole (access_review in flags.json).
-// kubernetes-addons applies the objects of a manifest in their order, so what a namespace's Role permits must be bound before.
+// TestPermissionsOfNamespacesComeFirst: a process starts when it has a permission of a ClusterRole (access_review in
+// flags.json). kubernetes-addons applies the objects of a manifest in their order, so what a namespace's Role permits
+// must be bound before.
 func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
 	compared := 0
 	for _, job := range jobNames(t) {
@@ -230,7 +241,11 @@ func TestPermissionsOfNamespacesComeFirst(t *testing.T) {
 			for user, kind := range last {
 				compared++
 				if kind != "ClusterRoleBinding" {
-					t.Errorf("%s of job %s binds a Role of a namespace to %s after ClusterRoles: its processes start without it", path, job, user)
+					t.Errorf(
+						"%s of job %s binds a Role of a namespace to %s after ClusterRoles: its processes start "+
+							"without it",
+						path, job, user,
+					)
 				}
 			}
 		}

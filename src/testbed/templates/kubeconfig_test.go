@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// boshInt does what `bosh int FILE --path PATH` does, with the CLI's own code (cmd/interpolate.go of bosh-cli). The test binary runs
-// it if it is called bosh.
+// boshInt does what `bosh int FILE --path PATH` does, with the CLI's own code (cmd/interpolate.go of bosh-cli). The
+// test binary runs it if it is called bosh.
 func boshInt(arguments []string) error {
 	if len(arguments) != 4 || arguments[0] != "int" || arguments[2] != "--path" {
 		return fmt.Errorf("unexpected arguments %q", arguments)
@@ -41,8 +41,8 @@ func boshInt(arguments []string) error {
 	return err
 }
 
-// operatorPath returns a PATH with bosh, a credhub that has the variables of the shared store below /bosh/kubernetes, and kubectl if
-// there is a real one.
+// operatorPath returns a PATH with bosh, a credhub that has the variables of the shared store below /bosh/kubernetes,
+// and kubectl if there is a real one.
 func operatorPath(t *testing.T, kubernetes string) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -111,12 +111,15 @@ func readKubeconfig(t *testing.T, path string) (*api.Cluster, *api.AuthInfo) {
 	return config.Clusters[current.Cluster], config.AuthInfos[current.AuthInfo]
 }
 
-// The kubeconfig and the deployment trust each other: the API's certificate for its outside name, and the administrator's.
+// The kubeconfig and the deployment trust each other: the API's certificate for its outside name, and the
+// administrator's.
 func TestKubeconfigForTheOperator(t *testing.T) {
 	kubernetes := kubernetesBin(t)
 	mustInterpolate(t, deployment{}) // fills the shared store, whose CAs sign the certificate below
 	control := group(t, plan(t, deployment{
-		ops: []string{"use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver",
+		ops:        []string{"use-api-load-balancer.yml"},
+		vars:       []string{"api_hostname=api.prod.example.com"},
+		regenerate: "tls_kube_apiserver",
 	}), "control")
 	path := operatorPath(t, kubernetes)
 	for name, arguments := range map[string][]string{
@@ -128,7 +131,15 @@ func TestKubeconfigForTheOperator(t *testing.T) {
 			if err := os.WriteFile(output, []byte(otherKubeconfig), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			arguments := append(arguments, "--server", "https://api.prod.example.com:6443", "--name", "prod", "--output", output)
+			arguments := append(
+				arguments,
+				"--server",
+				"https://api.prod.example.com:6443",
+				"--name",
+				"prod",
+				"--output",
+				output,
+			)
 			if out, code := writeKubeconfig(t, path, arguments...); code != 0 {
 				t.Fatalf("exit code %d: %s", code, out)
 			}
@@ -143,7 +154,10 @@ func TestKubeconfigForTheOperator(t *testing.T) {
 			if _, err := tls.X509KeyPair(user.ClientCertificateData, user.ClientKeyData); err != nil {
 				t.Error(err)
 			}
-			if subject := parseCertificate(t, user.ClientCertificateData).Subject; subject.CommonName != "kubernetes-admin" || !slices.Equal(subject.Organization, []string{"kubernetes.bosh.io:cluster-admins"}) {
+			if subject := parseCertificate(
+				t, user.ClientCertificateData,
+			).Subject; subject.CommonName != "kubernetes-admin" ||
+				!slices.Equal(subject.Organization, []string{"kubernetes.bosh.io:cluster-admins"}) {
 				t.Errorf("the user is %s", subject)
 			}
 		})
@@ -168,9 +182,26 @@ func TestKubeconfigForOpenIDConnectHasNoCredentials(t *testing.T) {
 	if err := os.WriteFile(output, []byte(otherKubeconfig), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, code := writeKubeconfig(t, operatorPath(t, kubernetes), "--credhub", "/bosh/kubernetes", "--server", "https://api.prod.example.com:6443",
-		"--name", "prod", "--output", output, "--oidc-issuer", "https://login.example.com", "--oidc-client-id", "kubernetes",
-		"--oidc-scope", "email", "--oidc-scope", "groups"); code != 0 {
+	if out, code := writeKubeconfig(
+		t,
+		operatorPath(t, kubernetes),
+		"--credhub",
+		"/bosh/kubernetes",
+		"--server",
+		"https://api.prod.example.com:6443",
+		"--name",
+		"prod",
+		"--output",
+		output,
+		"--oidc-issuer",
+		"https://login.example.com",
+		"--oidc-client-id",
+		"kubernetes",
+		"--oidc-scope",
+		"email",
+		"--oidc-scope",
+		"groups",
+	); code != 0 {
 		t.Fatalf("exit code %d: %s", code, out)
 	}
 	cluster, user := readKubeconfig(t, output)
@@ -213,7 +244,8 @@ func TestWriteKubeconfigRefuses(t *testing.T) {
 		"no file":              {[]string{"--server", server, "--vars-store", filepath.Join(dir, "none.yml")}, 1, "none.yml"},
 		"other deployment":     {[]string{"--server", server, "--credhub", "/bosh/other"}, 1, "/bosh/other/tls_kubernetes_admin"},
 		"no such credential":   {[]string{"--server", server, "--vars-store", sharedStore, "--credential", "ada"}, 1, "ca from ada in "},
-		"not a certificate":    {[]string{"--server", server, "--vars-store", empty}, 1, "ca of tls_kubernetes_admin in " + empty},
+		"not a certificate": {[]string{"--server", server, "--vars-store", empty}, 1, "ca of tls_kubernetes_admin " +
+			"in " + empty},
 	} {
 		t.Run(name, func(t *testing.T) {
 			output := filepath.Join(t.TempDir(), "kubeconfig")

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Syslog forwarding takes only files whose name ends in .log (findLogsToWatch in file_watcher.go of cloudfoundry/blackbox).
+// Syslog forwarding takes only files whose name ends in .log (findLogsToWatch in file_watcher.go of
+// cloudfoundry/blackbox).
 func TestEveryLogFileIsForwarded(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "jobs", "*", "templates", "*"))
 	if err != nil || len(files) == 0 {

@@ -97,7 +97,12 @@ func mustInterpolate(t testing.TB, d deployment) *manifest.Manifest {
 // releases are this release, from the work tree, and a fake bpm release.
 func releases(t testing.TB) map[string]*release.Release {
 	t.Helper()
-	ours := &release.Release{Name: "kubernetes", Version: "dev", Jobs: map[string]*release.Job{}, Packages: map[string]*release.Package{}}
+	ours := &release.Release{
+		Name:     "kubernetes",
+		Version:  "dev",
+		Jobs:     map[string]*release.Job{},
+		Packages: map[string]*release.Package{},
+	}
 	for _, name := range jobNames(t) {
 		job := readJob(t, name)
 		ours.Jobs[name] = job
@@ -188,8 +193,8 @@ func TestManifestRenders(t *testing.T) {
 	}
 }
 
-// API servers reach pods and Services only from nodes. Control VMs have what workers have, a taint that keeps pods away, and the
-// label that keeps load balancers away.
+// API servers reach pods and Services only from nodes. Control VMs have what workers have, a taint that keeps pods
+// away, and the label that keeps load balancers away.
 func TestControlVMsAreNodes(t *testing.T) {
 	for name, ops := range map[string][]string{"production": nil, "on AWS": {"aws.yml"}} {
 		t.Run(name, func(t *testing.T) {
@@ -234,7 +239,8 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	}
 }
 
-// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until bpm kills it.
+// monit stops processes in the manifest's order. Without etcd an API server cannot shut down gracefully: it waits until
+// bpm kills it.
 func TestEtcdStopsAfterTheAPIServer(t *testing.T) {
 	for name, ops := range map[string][]string{"production": nil, "single VM on AWS": {"single-vm.yml", "aws.yml"}} {
 		t.Run(name, func(t *testing.T) {

@@ -6,10 +6,13 @@ import (
 	"testing"
 )
 
-var startTimeout = regexp.MustCompile(`check process (\S+)\n(?:  .*\n)*?  start program "[^"]*" with timeout (\d+) seconds`)
+var startTimeout = regexp.MustCompile(
+	`check process (\S+)\n(?:  .*\n)*?  start program "[^"]*" with timeout (\d+) seconds`,
+)
 
-// TestStartTimeouts: the stemcell's monit 5.2.5 starts one process after the other, and waits each timeout out if the process does
-// not run. Until it has tried all of them, it refuses the agent's unmonitor, so that the next deploy stands at "executing drain".
+// TestStartTimeouts: the stemcell's monit 5.2.5 starts one process after the other, and waits each timeout out if the
+// process does not run. Until it has tried all of them, it refuses the agent's unmonitor, so that the next deploy
+// stands at "executing drain".
 func TestStartTimeouts(t *testing.T) {
 	const each, longest = 20, 60
 	found := 0

@@ -16,7 +16,11 @@ import (
 // All jobs of a node compute the same identity from their files.
 func TestJobsAgreeOnTheNode(t *testing.T) {
 	identityFile := filepath.Join(t.TempDir(), "node.json")
-	inCloud := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///z1/i-0123456789abcdef0", Address: "10.0.16.4"}
+	inCloud := node.Identity{
+		Name:       "ip-10-0-16-4.ec2.internal",
+		ProviderID: "aws:///z1/i-0123456789abcdef0",
+		Address:    "10.0.16.4",
+	}
 	if err := node.Write(identityFile, inCloud); err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +39,9 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
 					t.Errorf("flags.json names the file %v", path)
 				}
-				content := bytes.ReplaceAll(files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile))
+				content := bytes.ReplaceAll(
+					files["config/node.json"], []byte("/var/vcap/data/cloud-provider/node.json"), []byte(identityFile),
+				)
 				path := filepath.Join(t.TempDir(), "node.json")
 				if err := os.WriteFile(path, content, 0o600); err != nil {
 					t.Fatal(err)
@@ -52,9 +58,13 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 // record how they are called.
 func TestKubeletDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const arguments = " --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig --node=ROOT/jobs/kubelet/config/node.json"
+	const arguments = " --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig " +
+		"--node=ROOT/jobs/kubelet/config/node.json"
 	drained := func(deleted bool) string {
-		return fmt.Sprintf("kube-tools drain-node%s --timeout=10m --policy=force --load-balancer-delay=20s --vm-deleted=%t\n", arguments, deleted)
+		return fmt.Sprintf(
+			"kube-tools drain-node%s --timeout=10m --policy=force --load-balancer-delay=20s --vm-deleted=%t\n",
+			arguments, deleted,
+		)
 	}
 	const deletes = "ctl stop\nkube-tools delete-node" + arguments + "\n"
 	deleted := drained(true) + deletes
@@ -110,7 +120,10 @@ func TestKubeletDrain(t *testing.T) {
 			if test.vm == "" {
 				run("pre-stop")
 			} else {
-				run("pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance, "BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment)
+				run(
+					"pre-stop", "BOSH_VM_NEXT_STATE="+test.vm, "BOSH_INSTANCE_NEXT_STATE="+test.instance,
+					"BOSH_DEPLOYMENT_NEXT_STATE="+test.deployment,
+				)
 			}
 			want := "0\n"
 			if test.fails {
@@ -133,15 +146,19 @@ func TestKubeletDrain(t *testing.T) {
 	}
 }
 
-// TestControlVMsHandOver runs the drain scripts of a control VM with a fake of our program that fails. They must not fail the deploy,
-// and with a single API server, only etcd's runs it: nothing can take over, and other drain scripts need the API.
+// TestControlVMsHandOver runs the drain scripts of a control VM with a fake of our program that fails. They must not
+// fail the deploy, and with a single API server, only etcd's runs it: nothing can take over, and other drain scripts
+// need the API.
 func TestControlVMsHandOver(t *testing.T) {
 	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
 	for job, arguments := range map[string]string{
-		"etcd":                     "move-etcd-leader" + log + " --ca=ROOT/jobs/etcd/config/server_ca.pem --certificate=ROOT/jobs/etcd/config/server.pem --private-key=ROOT/jobs/etcd/config/server.key",
-		"kube-apiserver":           "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
-		"kube-controller-manager":  "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
-		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB --kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"etcd": "move-etcd-leader" + log + " --ca=ROOT/jobs/etcd/config/server_ca.pem " +
+			"--certificate=ROOT/jobs/etcd/config/server.pem --private-key=ROOT/jobs/etcd/config/server.key",
+		"kube-apiserver": "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
+		"kube-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
+			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
+		"cloud-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
+			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,
 	} {
 		for name, instances := range map[string]int{"three": 3, "one": 1} {
 			t.Run(job+"/"+name, func(t *testing.T) {
@@ -151,7 +168,8 @@ func TestControlVMsHandOver(t *testing.T) {
 				drain := filepath.Join(root, "drain")
 				tools := filepath.Join(root, "packages/helpers/bin/kube-tools")
 				script := strings.ReplaceAll(string(mustRender(t, job, in)["bin/drain"]), "/var/vcap", root)
-				for path, content := range map[string]string{drain: script, tools: "#!/bin/bash\necho noise\necho \"$*\" >>" + root + "/calls\nexit 1\n"} {
+				for path, content := range map[string]string{drain: script, tools: "#!/bin/bash\necho noise\necho " +
+					"\"$*\" >>" + root + "/calls\nexit 1\n"} {
 					if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 						t.Fatal(err)
 					}
@@ -179,7 +197,8 @@ func TestControlVMsHandOver(t *testing.T) {
 	}
 }
 
-// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next pre-start.
+// TestKubeletStaysStoppedAfterDrain starts kubelet as monit may do right after drain has stopped it, and after the next
+// pre-start.
 func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
 	root := t.TempDir()
@@ -216,7 +235,9 @@ func TestKubeletStaysStoppedAfterDrain(t *testing.T) {
 		}
 		words := strings.Fields(step.command)
 		command := exec.Command(filepath.Join(root, "jobs/kubelet/bin", words[0]), words[1:]...)
-		command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BOSH_VM_NEXT_STATE=delete", "BOSH_DEPLOYMENT_NEXT_STATE=keep"}
+		command.Env = []string{
+			"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "BOSH_VM_NEXT_STATE=delete", "BOSH_DEPLOYMENT_NEXT_STATE=keep",
+		}
 		if output, err := command.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", step.command, err, output)
 		}
@@ -232,7 +253,9 @@ func TestContainerdTakesTheCNIFromTheLink(t *testing.T) {
 		files, err := renderJob(t, "containerd", inputFor(t, "containerd").linked(map[string]values{"cni": link}))
 		return string(files["config/config.toml"]), err
 	}
-	config, err := render(values{"conf_dir": "/var/vcap/data/mine/conf", "bin_dirs": []any{"/var/vcap/packages/mine/bin"}})
+	config, err := render(
+		values{"conf_dir": "/var/vcap/data/mine/conf", "bin_dirs": []any{"/var/vcap/packages/mine/bin"}},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -282,7 +305,8 @@ func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 			}
 			writeAll(t, root, files)
 			for path, at := range map[string]time.Time{"flannel.pid": now, "subnet.env": now.Add(-test.age)} {
-				if err := os.Chtimes(filepath.Join(root, "sys/run/flannel", path), at, at); err != nil && !os.IsNotExist(err) {
+				if err := os.Chtimes(filepath.Join(root, "sys/run/flannel", path), at, at); err != nil &&
+					!os.IsNotExist(err) {
 					t.Fatal(err)
 				}
 			}
@@ -290,7 +314,8 @@ func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 			if test.ready != (err == nil) {
 				t.Errorf("ready: %v, want %v: %s", err == nil, test.ready, output)
 			}
-			if !test.ready && (!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
+			if !test.ready &&
+				(!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
 				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
 			}
 		})

@@ -11,14 +11,16 @@ import (
 // nodeJobs are the jobs whose processes run as root on every node, started by monit without bpm.
 var nodeJobs = []string{"containerd", "flannel", "kube-proxy", "kubelet", "network-policy"}
 
-// TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty /var/vcap/sys/run and
-// the kernel's own settings. All of that belongs to the start.
+// TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty
+// /var/vcap/sys/run and the kernel's own settings. All of that belongs to the start.
 func TestNodesStartWithoutPreStart(t *testing.T) {
 	modules, settings := map[string]bool{}, map[string]string{}
 	for _, job := range nodeJobs {
 		files := mustRender(t, job, inputFor(t, job))
 		// A reboot removes kubelet's marker file, as pre-start does.
-		markers := strings.NewReplacer("/var/vcap/sys/run/kubelet/leaving", "", "/var/vcap/sys/run/kubelet/undeployed", "")
+		markers := strings.NewReplacer(
+			"/var/vcap/sys/run/kubelet/leaving", "", "/var/vcap/sys/run/kubelet/undeployed", "",
+		)
 		prestart := markers.Replace(string(files["bin/pre-start"]))
 		for _, word := range []string{"modprobe", "sysctl", "mkdir", "chown", "/sys/run/"} {
 			if strings.Contains(prestart, word) {
@@ -59,8 +61,8 @@ func TestNodesStartWithoutPreStart(t *testing.T) {
 	}
 }
 
-// TestKubeletWritesItsResolverFile: /etc/resolv.conf of an Ubuntu Noble stemcell names 127.0.0.53, with which CoreDNS would query
-// itself.
+// TestKubeletWritesItsResolverFile: /etc/resolv.conf of an Ubuntu Noble stemcell names 127.0.0.53, with which CoreDNS
+// would query itself.
 func TestKubeletWritesItsResolverFile(t *testing.T) {
 	for name, test := range map[string]struct {
 		properties      values
@@ -81,7 +83,10 @@ func TestKubeletWritesItsResolverFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if kubelet.ResolvConf != test.used || config.ResolverFile != test.generated {
-				t.Errorf("kubelet uses %q and start writes %q, want %q and %q", kubelet.ResolvConf, config.ResolverFile, test.used, test.generated)
+				t.Errorf(
+					"kubelet uses %q and start writes %q, want %q and %q", kubelet.ResolvConf, config.ResolverFile,
+					test.used, test.generated,
+				)
 			}
 		})
 	}

@@ -69,32 +69,50 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS does not have one replica without a PodDisruptionBudget")
 		}
 	}},
-	"remove-network-policy.yml": {deployment{ops: []string{"remove-network-policy.yml"}}, func(t *testing.T, p *director.Plan) {
-		checkNetworkPolicy(t, plan(t, deployment{}), true)
-		checkNetworkPolicy(t, p, false)
-	}},
+	"remove-network-policy.yml": {
+		deployment{ops: []string{"remove-network-policy.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, plan(t, deployment{}), true)
+			checkNetworkPolicy(t, p, false)
+		},
+	},
 	"remove-network-policy-pool.yml": {
-		deployment{ops: []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"}, vars: poolVars},
+		deployment{
+			ops:  []string{"add-worker-pool.yml", "remove-network-policy.yml", "remove-network-policy-pool.yml"},
+			vars: poolVars,
+		},
 		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
 	},
-	"use-custom-cni.yml": {deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
-		checkNetworkPolicy(t, p, false)
-		checkCustomCNI(t, p, nodeGroups...)
-	}},
+	"use-custom-cni.yml": {
+		deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars},
+		func(t *testing.T, p *director.Plan) {
+			checkNetworkPolicy(t, p, false)
+			checkCustomCNI(t, p, nodeGroups...)
+		},
+	},
 	"use-custom-cni-pool.yml": {
-		deployment{ops: []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"}, vars: append(slices.Clone(poolVars), cniVars...)},
+		deployment{
+			ops:  []string{"add-worker-pool.yml", "use-custom-cni.yml", "use-custom-cni-pool.yml"},
+			vars: append(slices.Clone(poolVars), cniVars...),
+		},
 		func(t *testing.T, p *director.Plan) {
 			checkNetworkPolicy(t, p, false)
 			checkCustomCNI(t, p, append(slices.Clone(nodeGroups), "worker-gpu")...)
 		},
 	},
-	"scale-control.yml": {deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}}, func(t *testing.T, p *director.Plan) {
-		if got := len(group(t, p, "control").Instances); got != 5 {
-			t.Errorf("%d control VMs, want 5", got)
-		}
-	}},
+	"scale-control.yml": {
+		deployment{ops: []string{"scale-control.yml"}, vars: []string{"control_instances=5"}},
+		func(t *testing.T, p *director.Plan) {
+			if got := len(group(t, p, "control").Instances); got != 5 {
+				t.Errorf("%d control VMs, want 5", got)
+			}
+		},
+	},
 	"combined.yml": {deployment{ops: []string{"combined.yml"}}, func(t *testing.T, p *director.Plan) {
-		if control, workers := len(group(t, p, "control").Instances), len(group(t, p, "worker").Instances); control != 3 || workers != 0 {
+		if control, workers := len(
+			group(t, p, "control").Instances,
+		), len(group(t, p, "worker").Instances); control != 3 ||
+			workers != 0 {
 			t.Errorf("%d control VMs and %d workers, want 3 and none", control, workers)
 		}
 		checkRunsPods(t, group(t, p, "control"))
@@ -103,61 +121,98 @@ var opsCases = map[string]struct {
 			t.Error("CoreDNS has one replica on three VMs")
 		}
 	}},
-	"use-separate-etcd.yml": {deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
-		checkSeparateEtcd(t, p)
-	}},
-	"set-azs.yml":         {deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
-	"scale-to-one-az.yml": {deployment{ops: []string{"scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) }},
-	"use-vm-extensions.yml": {
-		deployment{ops: []string{"aws.yml", "use-vm-extensions.yml"}, vars: []string{"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control"}},
+	"use-separate-etcd.yml": {
+		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
 		func(t *testing.T, p *director.Plan) {
-			for name, want := range map[string]string{"control": "[kubernetes-control kubernetes-api-load-balancer-prod]", "worker": "[kubernetes-worker kubernetes-control]"} {
+			checkSeparateEtcd(t, p)
+		},
+	},
+	"set-azs.yml": {
+		deployment{ops: []string{"set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}},
+		checkOneAZ,
+	},
+	"scale-to-one-az.yml": {
+		deployment{ops: []string{"scale-to-one-az.yml"}},
+		func(t *testing.T, p *director.Plan) { checkOneAZ(t, p) },
+	},
+	"use-vm-extensions.yml": {
+		deployment{
+			ops: []string{"aws.yml", "use-vm-extensions.yml"},
+			vars: []string{
+				"control_vm_extension=kubernetes-api-load-balancer-prod", "worker_vm_extension=kubernetes-control",
+			},
+		},
+		func(t *testing.T, p *director.Plan) {
+			for name, want := range map[string]string{"control": "[kubernetes-control " +
+				"kubernetes-api-load-balancer-prod]", "worker": "[kubernetes-worker kubernetes-control]"} {
 				if got := fmt.Sprint(group(t, p, name).Spec.VMExtensions); got != want {
 					t.Errorf("%s has the VM extensions %s, want %s", name, got, want)
 				}
 			}
 		},
 	},
-	"use-cloud-routes.yml": {deployment{ops: []string{"aws.yml", "use-cloud-routes.yml"}}, func(t *testing.T, p *director.Plan) {
-		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))["flags"].(values)
-		if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
-			t.Errorf("the cloud controller manager has the flags %v", ccm)
-		}
-		for _, name := range nodeGroups {
-			config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
-			if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
-				t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
+	"use-cloud-routes.yml": {
+		deployment{ops: []string{"aws.yml", "use-cloud-routes.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))["flags"].(values)
+			if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
+				t.Errorf("the cloud controller manager has the flags %v", ccm)
 			}
-			g := group(t, p, name)
-			if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(backend, values{"Type": "alloc"}) {
-				t.Errorf("%s: flannel's backend is %v", name, backend)
+			for _, name := range nodeGroups {
+				config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+				if config["configure_cloud_routes"] != true || config["pod_network"] != "10.244.0.0/16" {
+					t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
+				}
+				g := group(t, p, name)
+				if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(
+					backend, values{"Type": "alloc"},
+				) {
+					t.Errorf("%s: flannel's backend is %v", name, backend)
+				}
+				// Otherwise flannel would declare the network available before the cloud has a route.
+				if flags := decode[values](t, file(t, g, "flannel", "config/flags.json"))["flags"].(values); flags["set-node-network-unavailable"] != false ||
+					flags["ip-masq"] != true {
+					t.Errorf("%s: flannel has the flags %v", name, flags)
+				}
 			}
-			// Otherwise flannel would declare the network available before the cloud has a route.
-			if flags := decode[values](t, file(t, g, "flannel", "config/flags.json"))["flags"].(values); flags["set-node-network-unavailable"] != false || flags["ip-masq"] != true {
-				t.Errorf("%s: flannel has the flags %v", name, flags)
+		},
+	},
+	"add-oidc.yml": {
+		deployment{
+			ops: []string{"add-oidc.yml"},
+			vars: []string{
+				"oidc_issuer=https://login.example",
+				"oidc_client_id=kubernetes",
+				"oidc_username_claim=email",
+				"oidc_groups_claim=roles",
+			},
+		},
+		func(t *testing.T, p *director.Plan) {
+			authentication := decode[values](
+				t, file(t, group(t, p, "control"), "kube-apiserver", "config/authentication.json"),
+			)
+			jwt := authentication["jwt"].([]any)
+			if len(jwt) != 1 ||
+				fmt.Sprint(jwt[0].(values)["issuer"]) != "map[audiences:[kubernetes] url:https://login.example]" {
+				t.Fatalf("the authenticators are %v", jwt)
 			}
-		}
-	}},
-	"add-oidc.yml": {deployment{
-		ops:  []string{"add-oidc.yml"},
-		vars: []string{"oidc_issuer=https://login.example", "oidc_client_id=kubernetes", "oidc_username_claim=email", "oidc_groups_claim=roles"},
-	}, func(t *testing.T, p *director.Plan) {
-		authentication := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/authentication.json"))
-		jwt := authentication["jwt"].([]any)
-		if len(jwt) != 1 || fmt.Sprint(jwt[0].(values)["issuer"]) != "map[audiences:[kubernetes] url:https://login.example]" {
-			t.Fatalf("the authenticators are %v", jwt)
-		}
-		mappings := jwt[0].(values)["claimMappings"].(values)
-		if got := fmt.Sprint(mappings["username"], mappings["groups"]); got != "map[claim:email prefix:oidc:] map[claim:roles prefix:oidc:]" {
-			t.Errorf("the mappings are %s", got)
-		}
-	}},
+			mappings := jwt[0].(values)["claimMappings"].(values)
+			if got := fmt.Sprint(
+				mappings["username"], mappings["groups"],
+			); got != "map[claim:email prefix:oidc:] map[claim:roles prefix:oidc:]" {
+				t.Errorf("the mappings are %s", got)
+			}
+		},
+	},
 	"rotate-encryption-key.yml": {
 		deployment{ops: []string{"rotate-encryption-key.yml"}, vars: []string{"encryption_active_key=key1"}},
 		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key1", "key2") },
 	},
 	"remove-old-encryption-key.yml": {
-		deployment{ops: []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"}, vars: []string{"encryption_active_key=key2"}},
+		deployment{
+			ops:  []string{"rotate-encryption-key.yml", "remove-old-encryption-key.yml"},
+			vars: []string{"encryption_active_key=key2"},
+		},
 		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
 	},
 	"rotate-service-account-key.yml": {
@@ -169,77 +224,113 @@ var opsCases = map[string]struct {
 		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 1, 2) },
 	},
 	"remove-old-service-account-key.yml": {
-		deployment{ops: []string{"rotate-service-account-key.yml", "use-new-service-account-key.yml", "remove-old-service-account-key.yml"}},
+		deployment{
+			ops: []string{
+				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
+				"remove-old-service-account-key.yml",
+			},
+		},
 		func(t *testing.T, p *director.Plan) { checkServiceAccountKeys(t, p, 0, 1) },
 	},
-	"set-node-labels-and-taints.yml": {deployment{
-		ops:  []string{"set-node-labels-and-taints.yml"},
-		vars: []string{"worker_labels={disk: ssd}", "worker_taints=[{key: dedicated, value: batch, effect: NoSchedule}]"},
-	}, func(t *testing.T, p *director.Plan) {
-		worker := group(t, p, "worker")
-		labels := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
-		taints := decode[values](t, file(t, worker, "kubelet", "config/config.json"))["registerWithTaints"]
-		if got := fmt.Sprint(labels["disk"], " ", taints); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
-			t.Errorf("label and taints are %s", got)
-		}
-		if labels := decode[values](t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
-			t.Errorf("control VMs have the labels %v", labels)
-		}
-	}},
-	"scale-workers.yml": {deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}}, func(t *testing.T, p *director.Plan) {
-		if n := len(group(t, p, "worker").Instances); n != 5 {
-			t.Errorf("%d workers, want 5", n)
-		}
-	}},
-	"set-worker-max-in-flight.yml": {deployment{ops: []string{"set-worker-max-in-flight.yml", "scale-workers.yml"}, vars: []string{"worker_max_in_flight=25%", "worker_instances=9"}}, func(t *testing.T, p *director.Plan) {
-		if n := group(t, p, "worker").Spec.Update.MaxInFlight.Of(9, 1); n != 2 {
-			t.Errorf("%d of 9 workers at the same time, want 2", n)
-		}
-		if n := group(t, p, "control").Spec.Update.MaxInFlight.Of(3, 1); n != 1 {
-			t.Errorf("%d control VMs at the same time, want 1", n)
-		}
-	}},
-	"add-worker-pool.yml": {deployment{ops: []string{"add-worker-pool.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
-		pool := group(t, p, "worker-gpu")
-		if len(pool.Instances) != 2 || pool.Spec.VMType != "kubernetes-worker" {
-			t.Errorf("%d VMs of type %s, want 2 of type kubernetes-worker", len(pool.Instances), pool.Spec.VMType)
-		}
-		for _, instance := range pool.Instances {
-			if instance.Instance.AZ == "kubernetes-z3" {
-				t.Errorf("%s is in %s, want kubernetes-z1 or kubernetes-z2", instance.Instance, instance.Instance.AZ)
+	"set-node-labels-and-taints.yml": {
+		deployment{
+			ops: []string{"set-node-labels-and-taints.yml"},
+			vars: []string{
+				"worker_labels={disk: ssd}", "worker_taints=[{key: dedicated, value: batch, effect: NoSchedule}]",
+			},
+		},
+		func(t *testing.T, p *director.Plan) {
+			worker := group(t, p, "worker")
+			labels := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+			taints := decode[values](t, file(t, worker, "kubelet", "config/config.json"))["registerWithTaints"]
+			if got := fmt.Sprint(
+				labels["disk"], " ", taints,
+			); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
+				t.Errorf("label and taints are %s", got)
 			}
-		}
-		for _, job := range group(t, p, "worker").Jobs {
-			file(t, pool, job.Job.Name, "monit")
-		}
-		checkPoolNode(t, pool)
-	}},
-	"add-worker-pool-aws.yml": {deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars}, func(t *testing.T, p *director.Plan) {
-		pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
-		checkPoolNode(t, pool)
-		if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
-			t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
-		}
-		for _, job := range worker.Jobs {
-			file(t, pool, job.Job.Name, "monit")
-		}
-		config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
-		if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != "worker" {
-			t.Errorf("preflight.json is %v", config)
-		}
-		kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
-		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
-			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
-		}
-	}},
-	"add-proxy.yml": {deployment{
-		ops:  []string{"aws.yml", "add-proxy.yml"},
-		vars: []string{"http_proxy=http://proxy.example:3128", "https_proxy=http://proxy.example:3129", "no_proxy=[10.0.0.0/8, .corp.example]"},
-	}, func(t *testing.T, p *director.Plan) {
-		for _, name := range nodeGroups {
-			checkProxy(t, group(t, p, name))
-		}
-	}},
+			if labels := decode[values](t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
+				t.Errorf("control VMs have the labels %v", labels)
+			}
+		},
+	},
+	"scale-workers.yml": {
+		deployment{ops: []string{"scale-workers.yml"}, vars: []string{"worker_instances=5"}},
+		func(t *testing.T, p *director.Plan) {
+			if n := len(group(t, p, "worker").Instances); n != 5 {
+				t.Errorf("%d workers, want 5", n)
+			}
+		},
+	},
+	"set-worker-max-in-flight.yml": {
+		deployment{
+			ops:  []string{"set-worker-max-in-flight.yml", "scale-workers.yml"},
+			vars: []string{"worker_max_in_flight=25%", "worker_instances=9"},
+		},
+		func(t *testing.T, p *director.Plan) {
+			if n := group(t, p, "worker").Spec.Update.MaxInFlight.Of(9, 1); n != 2 {
+				t.Errorf("%d of 9 workers at the same time, want 2", n)
+			}
+			if n := group(t, p, "control").Spec.Update.MaxInFlight.Of(3, 1); n != 1 {
+				t.Errorf("%d control VMs at the same time, want 1", n)
+			}
+		},
+	},
+	"add-worker-pool.yml": {
+		deployment{ops: []string{"add-worker-pool.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) {
+			pool := group(t, p, "worker-gpu")
+			if len(pool.Instances) != 2 || pool.Spec.VMType != "kubernetes-worker" {
+				t.Errorf("%d VMs of type %s, want 2 of type kubernetes-worker", len(pool.Instances), pool.Spec.VMType)
+			}
+			for _, instance := range pool.Instances {
+				if instance.Instance.AZ == "kubernetes-z3" {
+					t.Errorf(
+						"%s is in %s, want kubernetes-z1 or kubernetes-z2", instance.Instance, instance.Instance.AZ,
+					)
+				}
+			}
+			for _, job := range group(t, p, "worker").Jobs {
+				file(t, pool, job.Job.Name, "monit")
+			}
+			checkPoolNode(t, pool)
+		},
+	},
+	"add-worker-pool-aws.yml": {
+		deployment{ops: []string{"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml"}, vars: poolVars},
+		func(t *testing.T, p *director.Plan) {
+			pool, worker := group(t, p, "worker-gpu"), group(t, p, "worker")
+			checkPoolNode(t, pool)
+			if !slices.Equal(pool.Spec.VMExtensions, worker.Spec.VMExtensions) {
+				t.Errorf("the pool has the VM extensions %v, want %v", pool.Spec.VMExtensions, worker.Spec.VMExtensions)
+			}
+			for _, job := range worker.Jobs {
+				file(t, pool, job.Job.Name, "monit")
+			}
+			config := decode[values](t, file(t, pool, "cloud-provider", "config/preflight.json"))
+			if config["provider"] != "aws" || config["cluster"] != "prod" || config["role"] != "worker" {
+				t.Errorf("preflight.json is %v", config)
+			}
+			kubelet := decode[values](t, file(t, pool, "kubelet", "config/flags.json"))
+			if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+				t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
+			}
+		},
+	},
+	"add-proxy.yml": {
+		deployment{
+			ops: []string{"aws.yml", "add-proxy.yml"},
+			vars: []string{
+				"http_proxy=http://proxy.example:3128",
+				"https_proxy=http://proxy.example:3129",
+				"no_proxy=[10.0.0.0/8, .corp.example]",
+			},
+		},
+		func(t *testing.T, p *director.Plan) {
+			for _, name := range nodeGroups {
+				checkProxy(t, group(t, p, name))
+			}
+		},
+	},
 	"set-registry-mirror.yml": {deployment{
 		ops:  []string{"set-registry-mirror.yml"},
 		vars: []string{"registry_host=docker.io", "registry_mirror=https://mirror.example", "registry_ca=registry CA"},
@@ -247,7 +338,8 @@ var opsCases = map[string]struct {
 		for _, name := range nodeGroups {
 			g := group(t, p, name)
 			script := string(file(t, g, "containerd", "config/write-registry-hosts"))
-			if !strings.Contains(script, "docker.io/hosts.toml") || !strings.Contains(script, `[host."https://mirror.example"]`) {
+			if !strings.Contains(script, "docker.io/hosts.toml") ||
+				!strings.Contains(script, `[host."https://mirror.example"]`) {
 				t.Errorf("the mirror is not in %s", script)
 			}
 			if ca := string(file(t, g, "containerd", "config/registry_ca/ca.pem")); ca != "registry CA\n" {
@@ -273,69 +365,89 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
-	"enable-metrics-server.yml": {deployment{ops: []string{"enable-metrics-server.yml"}}, func(t *testing.T, p *director.Plan) {
-		control := group(t, p, "control")
-		var service, apiService values
-		for _, object := range objects(t, file(t, control, "metrics-server", "config/manifests/20-api.yml")) {
-			switch object["kind"] {
-			case "Service":
-				service = object["spec"].(values)
-			case "APIService":
-				apiService = object["spec"].(values)
+	"enable-metrics-server.yml": {
+		deployment{ops: []string{"enable-metrics-server.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			control := group(t, p, "control")
+			var service, apiService values
+			for _, object := range objects(t, file(t, control, "metrics-server", "config/manifests/20-api.yml")) {
+				switch object["kind"] {
+				case "Service":
+					service = object["spec"].(values)
+				case "APIService":
+					apiService = object["spec"].(values)
+				}
 			}
-		}
-		if service["externalName"] != "api.prod.kubernetes.internal" {
-			t.Errorf("API servers connect to %v, want the control VMs", service)
-		}
-		// What an API server does before it forwards a request.
-		flags := decode[values](t, file(t, control, "metrics-server", "config/flags.json"))["flags"].(values)
-		if got, want := fmt.Sprint(apiService["service"]), fmt.Sprintf("map[name:metrics-server namespace:kube-system port:%v]", flags["secure-port"]); got != want {
-			t.Errorf("API servers connect to %s, want %s", got, want)
-		}
-		bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(apiService["caBundle"]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		roots := x509.NewCertPool()
-		roots.AppendCertsFromPEM(bundle)
-		block, _ := pem.Decode(file(t, control, "metrics-server", "config/server.pem"))
-		serving, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := serving.Verify(x509.VerifyOptions{DNSName: "metrics-server.kube-system.svc", Roots: roots}); err != nil {
-			t.Errorf("API servers refuse the certificate: %v", err)
-		}
-		if got, want := file(t, control, "metrics-server", "config/kubelet_ca.pem"), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
-			t.Error("kubelets are verified with another CA than API servers use")
-		}
-		if text := string(file(t, control, "kubernetes-addons", "bin/apply")); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
-			t.Errorf("the APIService is not applied:\n%s", text)
-		}
-		if config := decode[values](t, file(t, control, "smoke-tests", "config/config.json")); config["metrics"] != true {
-			t.Error("the smoke tests do not look at metrics")
-		}
-		without := group(t, plan(t, deployment{}), "control")
-		if config := decode[values](t, file(t, without, "smoke-tests", "config/config.json")); config["metrics"] != false {
-			t.Error("the smoke tests look at metrics that nobody serves")
-		}
-	}},
-	"expose-storage-metrics.yml": {deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}}, func(t *testing.T, p *director.Plan) {
-		control, worker := group(t, p, "control"), group(t, p, "worker")
-		endpoint := func(g *director.InstanceGroup, job, path, want string) {
-			if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
-				t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+			if service["externalName"] != "api.prod.kubernetes.internal" {
+				t.Errorf("API servers connect to %v, want the control VMs", service)
 			}
-		}
-		endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
-		for sidecar, port := range map[string]string{
-			"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306", "snapshot-controller": "3308",
-		} {
-			endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
-		}
-		endpoint(control, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
-		endpoint(worker, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
-	}},
+			// What an API server does before it forwards a request.
+			flags := decode[values](t, file(t, control, "metrics-server", "config/flags.json"))["flags"].(values)
+			if got, want := fmt.Sprint(
+				apiService["service"],
+			), fmt.Sprintf(
+				"map[name:metrics-server namespace:kube-system port:%v]", flags["secure-port"],
+			); got != want {
+				t.Errorf("API servers connect to %s, want %s", got, want)
+			}
+			bundle, err := base64.StdEncoding.DecodeString(fmt.Sprint(apiService["caBundle"]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			roots := x509.NewCertPool()
+			roots.AppendCertsFromPEM(bundle)
+			block, _ := pem.Decode(file(t, control, "metrics-server", "config/server.pem"))
+			serving, err := x509.ParseCertificate(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := serving.Verify(
+				x509.VerifyOptions{DNSName: "metrics-server.kube-system.svc", Roots: roots},
+			); err != nil {
+				t.Errorf("API servers refuse the certificate: %v", err)
+			}
+			if got, want := file(
+				t, control, "metrics-server", "config/kubelet_ca.pem",
+			), file(t, control, "kube-apiserver", "config/kubelet_ca.pem"); !bytes.Equal(got, want) {
+				t.Error("kubelets are verified with another CA than API servers use")
+			}
+			if text := string(
+				file(t, control, "kubernetes-addons", "bin/apply"),
+			); !strings.Contains(text, "--dir=/var/vcap/jobs/metrics-server/config/manifests") {
+				t.Errorf("the APIService is not applied:\n%s", text)
+			}
+			if config := decode[values](
+				t, file(t, control, "smoke-tests", "config/config.json"),
+			); config["metrics"] != true {
+				t.Error("the smoke tests do not look at metrics")
+			}
+			without := group(t, plan(t, deployment{}), "control")
+			if config := decode[values](
+				t, file(t, without, "smoke-tests", "config/config.json"),
+			); config["metrics"] != false {
+				t.Error("the smoke tests look at metrics that nobody serves")
+			}
+		},
+	},
+	"expose-storage-metrics.yml": {
+		deployment{ops: []string{"aws.yml", "expose-storage-metrics.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			control, worker := group(t, p, "control"), group(t, p, "worker")
+			endpoint := func(g *director.InstanceGroup, job, path, want string) {
+				if got := decode[values](t, file(t, g, job, path))["flags"].(values)["http-endpoint"]; got != want {
+					t.Errorf("%s: %s has http-endpoint %v, want %s", job, path, got, want)
+				}
+			}
+			endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
+			for sidecar, port := range map[string]string{
+				"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306", "snapshot-controller": "3308",
+			} {
+				endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
+			}
+			endpoint(control, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+			endpoint(worker, "ebs-csi-node", "config/flags.json", "0.0.0.0:3309")
+		},
+	},
 	"set-registry-credentials.yml": {deployment{
 		ops:  []string{"set-registry-credentials.yml"},
 		vars: []string{"private_registry=docker.io", "registry_username=puller", "registry_password=secret"},
@@ -344,7 +456,9 @@ var opsCases = map[string]struct {
 		want := values{"auths": values{"index.docker.io": values{"username": "puller", "password": "secret"}}}
 		for _, name := range []string{"control", "worker"} {
 			g := group(t, p, name)
-			if got := decode[values](t, file(t, g, "kubelet", "config/home/.docker/config.json")); !reflect.DeepEqual(got, want) {
+			if got := decode[values](
+				t, file(t, g, "kubelet", "config/home/.docker/config.json"),
+			); !reflect.DeepEqual(got, want) {
 				t.Errorf("%s: kubelet reads %v, want %v", name, got, want)
 			}
 			environment := decode[values](t, file(t, g, "kubelet", "config/flags.json"))["environment"].(values)
@@ -358,51 +472,78 @@ var opsCases = map[string]struct {
 		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},
 	}, func(t *testing.T, p *director.Plan) {
 		policy := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/audit-policy.json"))
-		if got := fmt.Sprint(policy["rules"], policy["omitStages"]); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
+		if got := fmt.Sprint(
+			policy["rules"], policy["omitStages"],
+		); got != "[map[level:Request verbs:[create]] map[level:Metadata]] [RequestReceived]" {
 			t.Errorf("the audit policy is %v", policy)
 		}
 	}},
-	"withhold-bootstrap-certificate.yml": {deployment{ops: []string{"withhold-bootstrap-certificate.yml"}}, func(t *testing.T, p *director.Plan) {
-		control := group(t, p, "control")
-		if key := strings.TrimSpace(string(file(t, control, "kubernetes-addons", "config/bootstrap.key"))); key != "" {
-			t.Errorf("the key is still there: %s", key)
-		}
-		if script := string(file(t, control, "kubernetes-addons", "bin/apply")); strings.Contains(script, "--bootstrap") {
-			t.Errorf("post-start uses it:\n%s", script)
-		}
-	}},
-	"set-pod-security-defaults.yml": {deployment{
-		ops:  []string{"set-pod-security-defaults.yml"},
-		vars: []string{"pod_security_enforce=restricted", "pod_security_warn=privileged", "pod_security_exempt_namespaces=[kube-system, storage]"},
-	}, func(t *testing.T, p *director.Plan) {
-		plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
-		configuration := plugins[0].(values)["configuration"].(values)
-		defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
-		if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" || defaults["audit"] != "privileged" {
-			t.Errorf("the defaults are %v", defaults)
-		}
-		if got := fmt.Sprint(exemptions["namespaces"]); got != "[kube-system storage]" {
-			t.Errorf("the exempt namespaces are %s", got)
-		}
-	}},
-	"dev-release.yml": {deployment{
-		ops: []string{"dev-release.yml"}, vars: []string{"release_version=dev", "release_url=file:///tmp/kubernetes.tgz"},
-	}, func(t *testing.T, p *director.Plan) {
-		for _, release := range p.Manifest.Releases {
-			if pinned := release.Version == "dev" && release.URL == "file:///tmp/kubernetes.tgz"; pinned != (release.Name == "kubernetes") {
-				t.Errorf("release %s has version %s and URL %q", release.Name, release.Version, release.URL)
+	"withhold-bootstrap-certificate.yml": {
+		deployment{ops: []string{"withhold-bootstrap-certificate.yml"}},
+		func(t *testing.T, p *director.Plan) {
+			control := group(t, p, "control")
+			if key := strings.TrimSpace(
+				string(file(t, control, "kubernetes-addons", "config/bootstrap.key")),
+			); key != "" {
+				t.Errorf("the key is still there: %s", key)
 			}
-		}
-	}},
-	"rename-deployment.yml": {deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}}, func(t *testing.T, p *director.Plan) {
-		if p.Manifest.Name != "k8s-blue" {
-			t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
-		}
-	}},
+			if script := string(
+				file(t, control, "kubernetes-addons", "bin/apply"),
+			); strings.Contains(script, "--bootstrap") {
+				t.Errorf("post-start uses it:\n%s", script)
+			}
+		},
+	},
+	"set-pod-security-defaults.yml": {
+		deployment{
+			ops: []string{"set-pod-security-defaults.yml"},
+			vars: []string{
+				"pod_security_enforce=restricted", "pod_security_warn=privileged",
+				"pod_security_exempt_namespaces=[kube-system, storage]",
+			},
+		},
+		func(t *testing.T, p *director.Plan) {
+			plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
+			configuration := plugins[0].(values)["configuration"].(values)
+			defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
+			if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" ||
+				defaults["audit"] != "privileged" {
+				t.Errorf("the defaults are %v", defaults)
+			}
+			if got := fmt.Sprint(exemptions["namespaces"]); got != "[kube-system storage]" {
+				t.Errorf("the exempt namespaces are %s", got)
+			}
+		},
+	},
+	"dev-release.yml": {
+		deployment{
+			ops:  []string{"dev-release.yml"},
+			vars: []string{"release_version=dev", "release_url=file:///tmp/kubernetes.tgz"},
+		},
+		func(t *testing.T, p *director.Plan) {
+			for _, release := range p.Manifest.Releases {
+				if pinned := release.Version == "dev" &&
+					release.URL == "file:///tmp/kubernetes.tgz"; pinned != (release.Name == "kubernetes") {
+					t.Errorf("release %s has version %s and URL %q", release.Name, release.Version, release.URL)
+				}
+			}
+		},
+	},
+	"rename-deployment.yml": {
+		deployment{ops: []string{"rename-deployment.yml"}, vars: []string{"deployment_name=k8s-blue"}},
+		func(t *testing.T, p *director.Plan) {
+			if p.Manifest.Name != "k8s-blue" {
+				t.Errorf("the deployment is called %q, want k8s-blue", p.Manifest.Name)
+			}
+		},
+	},
 	"set-cluster-networks.yml": {
 		deployment{
-			ops:        []string{"set-cluster-networks.yml"},
-			vars:       []string{"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10"},
+			ops: []string{"set-cluster-networks.yml"},
+			vars: []string{
+				"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1",
+				"dns_ip=172.24.0.10",
+			},
 			regenerate: "tls_kube_apiserver",
 		},
 		func(t *testing.T, p *director.Plan) {
@@ -422,9 +563,15 @@ var opsCases = map[string]struct {
 		},
 	},
 	"use-api-load-balancer.yml": {
-		deployment{ops: []string{"use-api-load-balancer.yml"}, vars: []string{"api_hostname=api.prod.example.com"}, regenerate: "tls_kube_apiserver"},
+		deployment{
+			ops:        []string{"use-api-load-balancer.yml"},
+			vars:       []string{"api_hostname=api.prod.example.com"},
+			regenerate: "tls_kube_apiserver",
+		},
 		func(t *testing.T, p *director.Plan) {
-			if got, want := group(t, p, "control").Spec.VMExtensions, []string{"kubernetes-api-load-balancer-prod"}; !slices.Equal(got, want) {
+			if got, want := group(t, p, "control").Spec.VMExtensions, []string{
+				"kubernetes-api-load-balancer-prod",
+			}; !slices.Equal(got, want) {
 				t.Errorf("control has the VM extensions %v, want %v", got, want)
 			}
 			if got := group(t, p, "worker").Spec.VMExtensions; len(got) != 0 {
@@ -434,7 +581,11 @@ var opsCases = map[string]struct {
 		},
 	},
 	"add-api-name.yml": {
-		deployment{ops: []string{"add-api-name.yml"}, vars: []string{"api_name=203.0.113.10"}, regenerate: "tls_kube_apiserver"},
+		deployment{
+			ops:        []string{"add-api-name.yml"},
+			vars:       []string{"api_name=203.0.113.10"},
+			regenerate: "tls_kube_apiserver",
+		},
 		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
 	},
 	"lab.yml": {deployment{ops: []string{"aws.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
@@ -456,7 +607,9 @@ const (
 	excludeLabel = "node.kubernetes.io/exclude-from-external-load-balancers"
 )
 
-var etcdVars = []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]", "etcd_vm_type=kubernetes-control"}
+var etcdVars = []string{
+	"etcd_instances=3", "etcd_azs=[kubernetes-z1, kubernetes-z2, kubernetes-z3]", "etcd_vm_type=kubernetes-control",
+}
 
 // checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
 func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
@@ -470,8 +623,8 @@ func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
 	}
 }
 
-// checkSeparateEtcd checks that members and API servers find each other, by names that the certificates cover, and that members start
-// before the API servers.
+// checkSeparateEtcd checks that members and API servers find each other, by names that the certificates cover, and that
+// members start before the API servers.
 func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	t.Helper()
 	etcd, control := group(t, p, "etcd"), group(t, p, "control")
@@ -479,7 +632,9 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	for _, job := range etcd.Spec.Jobs {
 		jobs = append(jobs, job.Name)
 	}
-	if p.Groups[0] != etcd || !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot", "etcd-defragment"}) || etcd.Spec.PersistentDiskType == "" || control.Spec.PersistentDiskType != "" {
+	if p.Groups[0] != etcd || !slices.Equal(jobs, []string{"bpm", "etcd", "etcd-snapshot", "etcd-defragment"}) ||
+		etcd.Spec.PersistentDiskType == "" ||
+		control.Spec.PersistentDiskType != "" {
 		t.Errorf("the first group is %s; etcd has the jobs %v", p.Groups[0].Spec.Name, jobs)
 	}
 	var urls []any
@@ -526,7 +681,9 @@ func checkNetworkPolicy(t *testing.T, p *director.Plan, wanted bool) {
 }
 
 // cniVars are those of the job in testdata/example-cni.
-var cniVars = []string{"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}"}
+var cniVars = []string{
+	"cni_release=example-cni", "cni_release_version=latest", "cni_job=example-cni", "cni_properties={}",
+}
 
 // checkCustomCNI requires that containerd has the configuration of the operator's job, and that flannel is gone.
 func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
@@ -541,16 +698,20 @@ func checkCustomCNI(t *testing.T, p *director.Plan, groups ...string) {
 			t.Errorf("%s has the jobs %v", name, jobs)
 		}
 		config := decode[values](t, file(t, g, "containerd", "config/cni.conflist.template"))
-		if config["name"] != "example" || !strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
+		if config["name"] != "example" ||
+			!strings.Contains(string(file(t, g, "containerd", "config/config.toml")), "cni.conflist.template") {
 			t.Errorf("%s: containerd has the CNI configuration %v", name, config)
 		}
-		if rules := string(file(t, g, "example-cni", "config/rules.nft")); !strings.Contains(rules, "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 ") {
+		if rules := string(
+			file(t, g, "example-cni", "config/rules.nft"),
+		); !strings.Contains(rules, "ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 ") {
 			t.Errorf("%s: the job does not have the pod network from the link cluster:\n%s", name, rules)
 		}
 	}
 }
 
-// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is tested.
+// TestDocumentShowsTheExampleCNI compares the CNI configuration that docs/custom-cni.md shows with the one that is
+// tested.
 func TestDocumentShowsTheExampleCNI(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(root, "docs", "custom-cni.md"))
 	if err != nil {
@@ -571,7 +732,8 @@ func TestDocumentShowsTheExampleCNI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil || !reflect.DeepEqual(got, want) {
+	if got, want := shown.Properties["cni_config"].Default, job.Properties["cni_config"].Default; got == nil ||
+		!reflect.DeepEqual(got, want) {
 		t.Errorf("docs/custom-cni.md shows\n%v\nand the job has\n%v", got, want)
 	}
 }
@@ -611,7 +773,8 @@ func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
 	}
 }
 
-// checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with that of this index.
+// checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with
+// that of this index.
 func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int) {
 	t.Helper()
 	control := group(t, p, "control")
@@ -661,7 +824,9 @@ func TestSeparateEtcdHasTheJobOfTheManifest(t *testing.T) {
 		t.Fatalf("%s has no etcd", group)
 		return manifest.Job{}
 	}
-	want, got := job(deployment{}, "control"), job(deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, "etcd")
+	want, got := job(
+		deployment{}, "control",
+	), job(deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars}, "etcd")
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("etcd is\n%v\nin use-separate-etcd.yml, and\n%v\nin the manifest", got, want)
 	}
@@ -723,7 +888,8 @@ func checkProxy(t *testing.T, g *director.InstanceGroup) {
 		}
 	}
 	providers := fmt.Sprint(decode[values](t, file(t, g, "kubelet", "config/credential-providers.json"))["providers"])
-	for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY value:169.254.169.254,10.0.0.0/8,.corp.example"} {
+	for _, want := range []string{"name:HTTPS_PROXY value:http://proxy.example:3129", "name:NO_PROXY " +
+		"value:169.254.169.254,10.0.0.0/8,.corp.example"} {
 		if !strings.Contains(providers, want) {
 			t.Errorf("the credential provider lacks %s: %s", want, providers)
 		}
@@ -735,8 +901,9 @@ func checkProxy(t *testing.T, g *director.InstanceGroup) {
 }
 
 var poolVars = []string{
-	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[kubernetes-z1, kubernetes-z2]", "pool_vm_type=kubernetes-worker",
-	"pool_labels={accelerator: nvidia-l4}", "pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
+	"pool_name=worker-gpu", "pool_instances=2", "pool_azs=[kubernetes-z1, kubernetes-z2]",
+	"pool_vm_type=kubernetes-worker", "pool_labels={accelerator: nvidia-l4}",
+	"pool_taints=[{key: nvidia.com/gpu, value: present, effect: NoSchedule}]",
 }
 
 // checkPoolNode checks the labels and taints of poolVars, and that the pod network is that of the other workers.
@@ -761,14 +928,18 @@ func checkPoolNode(t *testing.T, pool *director.InstanceGroup) {
 func checkAPINames(t *testing.T, p *director.Plan, names ...string) {
 	t.Helper()
 	certificate := parseCertificate(t, file(t, group(t, p, "control"), "kube-apiserver", "config/server.pem"))
-	all := append([]string{"api.prod.kubernetes.internal", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"}, names...)
+	all := append(
+		[]string{"api.prod.kubernetes.internal", "kubernetes.default.svc.cluster.local", "localhost", "127.0.0.1"},
+		names...)
 	for _, name := range all {
 		if err := certificate.VerifyHostname(name); err != nil {
 			t.Error(err)
 		}
 	}
 	if got, want := len(certificate.DNSNames)+len(certificate.IPAddresses), 7+len(names); got != want {
-		t.Errorf("the certificate has %d names (%v, %v), want %d", got, certificate.DNSNames, certificate.IPAddresses, want)
+		t.Errorf(
+			"the certificate has %d names (%v, %v), want %d", got, certificate.DNSNames, certificate.IPAddresses, want,
+		)
 	}
 }
 
@@ -782,14 +953,16 @@ func TestAPINamesCombineInAnyOrder(t *testing.T) {
 			p := plan(t, deployment{
 				ops: ops,
 				vars: []string{
-					"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1", "dns_ip=172.24.0.10",
-					"api_hostname=api.prod.example.com", "api_name=203.0.113.10",
+					"pod_cidr=172.20.0.0/14", "service_cidr=172.24.0.0/16", "first_service_ip=172.24.0.1",
+					"dns_ip=172.24.0.10", "api_hostname=api.prod.example.com", "api_name=203.0.113.10",
 				},
 				regenerate: "tls_kube_apiserver",
 			})
 			checkAPINames(t, p, "172.24.0.1", "api.prod.example.com", "203.0.113.10")
 			extensions := slices.Sorted(slices.Values(group(t, p, "control").Spec.VMExtensions))
-			if want := []string{"kubernetes-api-load-balancer-prod", "kubernetes-control"}; !slices.Equal(extensions, want) {
+			if want := []string{
+				"kubernetes-api-load-balancer-prod", "kubernetes-control",
+			}; !slices.Equal(extensions, want) {
 				t.Errorf("control has the VM extensions %v, want %v", extensions, want)
 			}
 		})
@@ -820,7 +993,10 @@ func TestSmokeTestsRunOnOneInstance(t *testing.T) {
 			}
 			skips := strings.Contains(string(rendered.Files["bin/run"]), "exit 0")
 			if skips == instance.Instance.Bootstrap {
-				t.Errorf("%s: bootstrap is %v, the errand is skipped: %v", instance.Instance, instance.Instance.Bootstrap, skips)
+				t.Errorf(
+					"%s: bootstrap is %v, the errand is skipped: %v", instance.Instance, instance.Instance.Bootstrap,
+					skips,
+				)
 			}
 			if !skips {
 				runs++
@@ -847,7 +1023,9 @@ func checkLabNode(t *testing.T, g *director.InstanceGroup) {
 	if kubelet := decode[values](t, file(t, g, "kubelet", "config/config.json")); kubelet["failCgroupV1"] != false {
 		t.Errorf("failCgroupV1 is %v", kubelet["failCgroupV1"])
 	}
-	if kubelet := decode[values](t, file(t, g, "kubelet", "config/flags.json")); kubelet["environment"].(values)["AWS_ENDPOINT_URL"] != "http://10.7.0.1:4566" {
+	if kubelet := decode[values](
+		t, file(t, g, "kubelet", "config/flags.json"),
+	); kubelet["environment"].(values)["AWS_ENDPOINT_URL"] != "http://10.7.0.1:4566" {
 		t.Errorf("kubelet's environment is %v", kubelet["environment"])
 	}
 }
@@ -897,8 +1075,8 @@ func TestOpsFiles(t *testing.T) {
 	}
 }
 
-// TestExampleVariables interpolates each ops-file with what ops-files/example-vars has for it and for those that it requires: all
-// variables have a value, and each value has a use.
+// TestExampleVariables interpolates each ops-file with what ops-files/example-vars has for it and for those that it
+// requires: all variables have a value, and each value has a use.
 func TestExampleVariables(t *testing.T) {
 	examples, err := filepath.Glob(filepath.Join(root, "ops-files", "example-vars", "*.yml"))
 	if err != nil || len(examples) < 10 {
@@ -920,7 +1098,9 @@ func TestExampleVariables(t *testing.T) {
 					t.Fatal(err)
 				}
 				text += string(content)
-				if _, err := os.Stat(filepath.Join(root, "ops-files", "example-vars", filepath.Base(path))); err == nil {
+				if _, err := os.Stat(
+					filepath.Join(root, "ops-files", "example-vars", filepath.Base(path)),
+				); err == nil {
 					d.varsFiles = append(d.varsFiles, filepath.Base(path))
 				}
 			}
@@ -953,13 +1133,18 @@ func TestExampleVariables(t *testing.T) {
 // exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
 var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
 
-// TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the notes in the README
-// ask for. The result is what a Director receives.
+// TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the
+// notes in the README ask for. The result is what a Director receives.
 func TestOpsFilesCombine(t *testing.T) {
 	// Those that others must follow come first.
 	rank := func(name string) int {
-		return slices.Index([]string{"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml", "rotate-encryption-key.yml", "rotate-service-account-key.yml",
-			"use-new-service-account-key.yml"}, name)
+		return slices.Index(
+			[]string{
+				"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml",
+				"rotate-encryption-key.yml", "rotate-service-account-key.yml", "use-new-service-account-key.yml",
+			},
+			name,
+		)
 	}
 	names := opsFiles(t)
 	for i, first := range names {

@@ -57,7 +57,10 @@ func TestPropertiesAreDocumented(t *testing.T) {
 		return
 	}
 	if os.Getenv("UPDATE_DOCS") == "" {
-		t.Fatalf("%s is out of date; update it: UPDATE_DOCS=1 go test -count=1 -run TestPropertiesAreDocumented ./templates", path)
+		t.Fatalf(
+			"%s is out of date; update it: UPDATE_DOCS=1 go test -count=1 -run TestPropertiesAreDocumented ./templates",
+			path,
+		)
 	}
 	if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil {
 		t.Fatal(err)

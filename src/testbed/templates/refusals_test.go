@@ -11,14 +11,17 @@ import (
 	"kubernetes-release/testbed/lab/director/render"
 )
 
-// Invalid properties are refused when templates are rendered, before any VM changes. The message contains the property, the value
-// and what is allowed.
+// Invalid properties are refused when templates are rendered, before any VM changes. The message contains the property,
+// the value and what is allowed.
 func TestInvalidPropertiesAreRefused(t *testing.T) {
 	cluster := func(properties values) values { return values{"cluster": properties} }
 	jwt := func(change func(authenticator values)) values {
 		authenticator := values{
-			"issuer":        values{"url": "https://login.example", "audiences": []any{"kubernetes"}},
-			"claimMappings": values{"username": values{"claim": "email", "prefix": "oidc:"}, "groups": values{"expression": "claims.groups"}},
+			"issuer": values{"url": "https://login.example", "audiences": []any{"kubernetes"}},
+			"claimMappings": values{
+				"username": values{"claim": "email", "prefix": "oidc:"},
+				"groups":   values{"expression": "claims.groups"},
+			},
 		}
 		change(authenticator)
 		return values{"authentication": values{"jwt": []any{authenticator}}}
@@ -36,233 +39,1253 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		given     values
 		want      []string
 	}{
-		{"capitals in the name", "kube-apiserver", cluster(values{"name": "Prod"}), []string{`cluster.name is "Prod"`, "lower-case letters, digits, hyphens and dots"}},
-		{"underscore in the name", "kube-apiserver", cluster(values{"name": "prod_1"}), []string{`cluster.name is "prod_1"`}},
-		{"slash in the name", "kube-apiserver", cluster(values{"name": "a/b"}), []string{`cluster.name is "a/b"`, "kubernetes.io/cluster/NAME"}},
-		{"newline in the name", "kube-apiserver", cluster(values{"name": "prod\nx"}), []string{`cluster.name is "prod\nx"`}},
+		{
+			"capitals in the name",
+			"kube-apiserver",
+			cluster(values{"name": "Prod"}),
+			[]string{`cluster.name is "Prod"`, "lower-case letters, digits, hyphens and dots"},
+		},
+		{
+			"underscore in the name",
+			"kube-apiserver",
+			cluster(values{"name": "prod_1"}),
+			[]string{`cluster.name is "prod_1"`},
+		},
+		{
+			"slash in the name",
+			"kube-apiserver",
+			cluster(values{"name": "a/b"}),
+			[]string{`cluster.name is "a/b"`, "kubernetes.io/cluster/NAME"},
+		},
+		{
+			"newline in the name",
+			"kube-apiserver",
+			cluster(values{"name": "prod\nx"}),
+			[]string{`cluster.name is "prod\nx"`},
+		},
 		{"empty name", "kube-apiserver", cluster(values{"name": ""}), []string{`cluster.name is ""`}},
 		{"number as name", "kube-apiserver", cluster(values{"name": "-1"}), []string{`cluster.name is "-1"`}},
-		{"label too long", "kube-apiserver", cluster(values{"name": strings.Repeat("a", 64)}), []string{"(64 characters)", "at most 63"}},
-		{"name too long for a tag", "kube-apiserver", cluster(values{"name": strings.Repeat("a.", 53) + "a"}), []string{"(107 characters)", "at most 105 characters in all"}},
-		{"bad domain", "kube-apiserver", cluster(values{"domain": "cluster_local"}), []string{`cluster.domain is "cluster_local"`, "cluster.local"}},
-		{"not a network", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0"}), []string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"}},
-		{"nonsense", "kube-apiserver", cluster(values{"service_cidr": "services/16"}), []string{`cluster.service_cidr is "services/16"`, "must be an IPv4 network"}},
-		{"octet too large", "kube-apiserver", cluster(values{"pod_cidr": "10.256.0.0/16"}), []string{`cluster.pod_cidr is "10.256.0.0/16"`}},
-		{"IPv6", "kube-apiserver", cluster(values{"pod_cidr": "fd00::/64"}), []string{`cluster.pod_cidr is "fd00::/64"`, "IPv4"}},
-		{"netmask in dots", "kube-apiserver", cluster(values{"pod_cidr": "10.244.0.0/255.255.0.0"}), []string{`"10.244.0.0/255.255.0.0"`, "such as 10.244.0.0/16"}},
-		{"host bits", "kube-apiserver", cluster(values{"pod_cidr": "10.244.3.7/16"}), []string{`cluster.pod_cidr is "10.244.3.7/16"`, "10.244.0.0/16"}},
-		{"too many services", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/8"}), []string{`cluster.service_cidr is "11.0.0.0/8"`, "12 to 28"}},
-		{"services within pods", "kube-apiserver", cluster(values{"service_cidr": "10.244.128.0/20"}), []string{"10.244.0.0/16 and cluster.service_cidr 10.244.128.0/20 overlap"}},
-		{"pods within services", "kube-apiserver", cluster(values{"pod_cidr": "10.96.128.0/17"}), []string{"overlap", "do not share an address"}},
-		{"pods on the VMs' network", "kube-apiserver", cluster(values{"pod_cidr": "10.0.0.0/16"}), []string{"cluster.pod_cidr is 10.0.0.0/16", "10.0.16.4"}},
-		{"services on the VMs' network", "kube-apiserver", cluster(values{"service_cidr": "10.0.16.0/20"}), []string{"cluster.service_cidr is 10.0.16.0/20", "10.0.16.4"}},
-		{"DNS outside", "kube-apiserver", cluster(values{"dns_ip": "10.97.0.10"}), []string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"}},
-		{"DNS is the API", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.1"}), []string{`cluster.dns_ip is "10.96.0.1"`, "taken"}},
-		{"DNS is the network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.0"}), []string{`cluster.dns_ip is "10.96.0.0"`, "taken"}},
-		{"DNS is not an address", "kube-apiserver", cluster(values{"dns_ip": "dns"}), []string{`cluster.dns_ip is "dns"`}},
-		{"DNS is a network", "kube-apiserver", cluster(values{"dns_ip": "10.96.0.10/32"}), []string{`cluster.dns_ip is "10.96.0.10/32"`}},
-		{"default DNS outside", "kube-apiserver", cluster(values{"service_cidr": "11.0.0.0/16"}), []string{`cluster.dns_ip is "10.96.0.10"`, "cluster.service_cidr 11.0.0.0/16", "set both properties together"}},
-		{"encryption without keys", "kube-apiserver", values{"encryption": values{"keys": []any{}}}, []string{"encryption.keys is empty"}},
-		{"short encryption key", "kube-apiserver", values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}}, []string{`secret of "key1" has 5 bytes`, "exactly 32"}},
+		{
+			"label too long",
+			"kube-apiserver",
+			cluster(values{"name": strings.Repeat("a", 64)}),
+			[]string{"(64 characters)", "at most 63"},
+		},
+		{
+			"name too long for a tag",
+			"kube-apiserver",
+			cluster(values{"name": strings.Repeat("a.", 53) + "a"}),
+			[]string{"(107 characters)", "at most 105 characters in all"},
+		},
+		{
+			"bad domain",
+			"kube-apiserver",
+			cluster(values{"domain": "cluster_local"}),
+			[]string{`cluster.domain is "cluster_local"`, "cluster.local"},
+		},
+		{
+			"not a network",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.244.0.0"}),
+			[]string{`cluster.pod_cidr is "10.244.0.0"`, "must be an IPv4 network"},
+		},
+		{
+			"nonsense",
+			"kube-apiserver",
+			cluster(values{"service_cidr": "services/16"}),
+			[]string{`cluster.service_cidr is "services/16"`, "must be an IPv4 network"},
+		},
+		{
+			"octet too large",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.256.0.0/16"}),
+			[]string{`cluster.pod_cidr is "10.256.0.0/16"`},
+		},
+		{
+			"IPv6",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "fd00::/64"}),
+			[]string{`cluster.pod_cidr is "fd00::/64"`, "IPv4"},
+		},
+		{
+			"netmask in dots",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.244.0.0/255.255.0.0"}),
+			[]string{`"10.244.0.0/255.255.0.0"`, "such as 10.244.0.0/16"},
+		},
+		{
+			"host bits",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.244.3.7/16"}),
+			[]string{`cluster.pod_cidr is "10.244.3.7/16"`, "10.244.0.0/16"},
+		},
+		{
+			"too many services",
+			"kube-apiserver",
+			cluster(values{"service_cidr": "11.0.0.0/8"}),
+			[]string{`cluster.service_cidr is "11.0.0.0/8"`, "12 to 28"},
+		},
+		{
+			"services within pods",
+			"kube-apiserver",
+			cluster(values{"service_cidr": "10.244.128.0/20"}),
+			[]string{"10.244.0.0/16 and cluster.service_cidr 10.244.128.0/20 overlap"},
+		},
+		{
+			"pods within services",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.96.128.0/17"}),
+			[]string{"overlap", "do not share an address"},
+		},
+		{
+			"pods on the VMs' network",
+			"kube-apiserver",
+			cluster(values{"pod_cidr": "10.0.0.0/16"}),
+			[]string{"cluster.pod_cidr is 10.0.0.0/16", "10.0.16.4"},
+		},
+		{
+			"services on the VMs' network",
+			"kube-apiserver",
+			cluster(values{"service_cidr": "10.0.16.0/20"}),
+			[]string{"cluster.service_cidr is 10.0.16.0/20", "10.0.16.4"},
+		},
+		{
+			"DNS outside",
+			"kube-apiserver",
+			cluster(values{"dns_ip": "10.97.0.10"}),
+			[]string{`cluster.dns_ip is "10.97.0.10"`, "within cluster.service_cidr 10.96.0.0/16"},
+		},
+		{
+			"DNS is the API",
+			"kube-apiserver",
+			cluster(values{"dns_ip": "10.96.0.1"}),
+			[]string{`cluster.dns_ip is "10.96.0.1"`, "taken"},
+		},
+		{
+			"DNS is the network",
+			"kube-apiserver",
+			cluster(values{"dns_ip": "10.96.0.0"}),
+			[]string{`cluster.dns_ip is "10.96.0.0"`, "taken"},
+		},
+		{
+			"DNS is not an address",
+			"kube-apiserver",
+			cluster(values{"dns_ip": "dns"}),
+			[]string{`cluster.dns_ip is "dns"`},
+		},
+		{
+			"DNS is a network",
+			"kube-apiserver",
+			cluster(values{"dns_ip": "10.96.0.10/32"}),
+			[]string{`cluster.dns_ip is "10.96.0.10/32"`},
+		},
+		{
+			"default DNS outside",
+			"kube-apiserver",
+			cluster(values{"service_cidr": "11.0.0.0/16"}),
+			[]string{
+				`cluster.dns_ip is "10.96.0.10"`,
+				"cluster.service_cidr 11.0.0.0/16",
+				"set both properties together",
+			},
+		},
+		{
+			"encryption without keys",
+			"kube-apiserver",
+			values{"encryption": values{"keys": []any{}}},
+			[]string{"encryption.keys is empty"},
+		},
+		{
+			"short encryption key",
+			"kube-apiserver",
+			values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}},
+			[]string{`secret of "key1" has 5 bytes`, "exactly 32"},
+		},
 		{"keys with the same name", "kube-apiserver", values{"encryption": values{"keys": []any{
-			values{"name": "k", "secret": strings.Repeat("a", 32)}, values{"name": "k", "secret": strings.Repeat("b", 32)},
+			values{
+				"name":   "k",
+				"secret": strings.Repeat("a", 32),
+			},
+			values{"name": "k", "secret": strings.Repeat("b", 32)},
 		}}}, []string{`["k", "k"]`, "must have a unique name"}},
-		{"negative delay", "kube-apiserver", values{"api": values{"shutdown_delay": -1}}, []string{"api.shutdown_delay is -1", "0 to 300"}},
-		{"delay with a unit", "kube-apiserver", values{"api": values{"shutdown_delay": "5s"}}, []string{`api.shutdown_delay is "5s"`, "number of seconds"}},
-		{"chance above the API server's limit", "kube-apiserver", values{"api": values{"goaway_chance": 0.03}}, []string{"api.goaway_chance is 0.03", "0 to 0.02"}},
-		{"active encryption key that does not exist", "kube-apiserver", values{"encryption": values{"active_key": "key2"}}, []string{`encryption.active_key is "key2"`, `one of ["key1"]`}},
+		{
+			"negative delay",
+			"kube-apiserver",
+			values{"api": values{"shutdown_delay": -1}},
+			[]string{"api.shutdown_delay is -1", "0 to 300"},
+		},
+		{
+			"delay with a unit",
+			"kube-apiserver",
+			values{"api": values{"shutdown_delay": "5s"}},
+			[]string{`api.shutdown_delay is "5s"`, "number of seconds"},
+		},
+		{
+			"chance above the API server's limit",
+			"kube-apiserver",
+			values{"api": values{"goaway_chance": 0.03}},
+			[]string{"api.goaway_chance is 0.03", "0 to 0.02"},
+		},
+		{
+			"active encryption key that does not exist",
+			"kube-apiserver",
+			values{"encryption": values{"active_key": "key2"}},
+			[]string{`encryption.active_key is "key2"`, `one of ["key1"]`},
+		},
 		{"label that nodes cannot set", "kubelet", values{"labels": values{"node-role.kubernetes.io/worker": ""}},
 			[]string{"labels is", "node-role.kubernetes.io/worker", "use the job node-labeler"}},
-		{"label with an equals sign", "kubelet", values{"labels": values{"a=b": "c"}}, []string{`labels is {"a=b"=>"c"}`, "names of labels"}},
-		{"labels that are a string", "kubelet", values{"labels": "disk=fast"}, []string{`labels is "disk=fast"`, "must map names"}},
-		{"labels that are a list", "kubelet", values{"labels": []any{"disk=fast"}}, []string{`labels is ["disk=fast"]`, "must map names"}},
-		{"labels of the control VM that are a string", "node-labeler", values{"labels": "a"}, []string{`labels is "a"`, "must map"}},
-		{"taints that are a string", "kubelet", values{"taints": "a=b:NoSchedule"}, []string{`taints is "a=b:NoSchedule"`, "a list of {key, value, effect}"}},
-		{"taint that is a string", "kubelet", values{"taints": []any{"a=b:NoSchedule"}}, []string{`taints is ["a=b:NoSchedule"]`, "a list of {key, value, effect}"}},
-		{"misspelled field of a taint", "kubelet", values{"taints": []any{values{"key": "a", "effect": "NoExecute", "values": "b"}}}, []string{"taints is", "{key, value, effect}"}},
-		{"taint with an equals sign", "kubelet", values{"taints": []any{values{"key": "a=b", "effect": "NoExecute"}}}, []string{"taints is", `"a=b"`}},
+		{
+			"label with an equals sign",
+			"kubelet",
+			values{"labels": values{"a=b": "c"}},
+			[]string{`labels is {"a=b"=>"c"}`, "names of labels"},
+		},
+		{
+			"labels that are a string",
+			"kubelet",
+			values{"labels": "disk=fast"},
+			[]string{`labels is "disk=fast"`, "must map names"},
+		},
+		{
+			"labels that are a list",
+			"kubelet",
+			values{"labels": []any{"disk=fast"}},
+			[]string{`labels is ["disk=fast"]`, "must map names"},
+		},
+		{
+			"labels of the control VM that are a string",
+			"node-labeler",
+			values{"labels": "a"},
+			[]string{`labels is "a"`, "must map"},
+		},
+		{
+			"taints that are a string",
+			"kubelet",
+			values{"taints": "a=b:NoSchedule"},
+			[]string{`taints is "a=b:NoSchedule"`, "a list of {key, value, effect}"},
+		},
+		{
+			"taint that is a string",
+			"kubelet",
+			values{"taints": []any{"a=b:NoSchedule"}},
+			[]string{`taints is ["a=b:NoSchedule"]`, "a list of {key, value, effect}"},
+		},
+		{
+			"misspelled field of a taint",
+			"kubelet",
+			values{"taints": []any{values{"key": "a", "effect": "NoExecute", "values": "b"}}},
+			[]string{"taints is", "{key, value, effect}"},
+		},
+		{
+			"taint with an equals sign",
+			"kubelet",
+			values{"taints": []any{values{"key": "a=b", "effect": "NoExecute"}}},
+			[]string{"taints is", `"a=b"`},
+		},
 		{"negative log level", "kubelet", values{"log_level": -1}, []string{"log_level is -1", "0 to 10"}},
-		{"log level of containerd for etcd", "etcd", values{"log_level": "trace"}, []string{`log_level is "trace"`, "debug, info, warn"}},
-		{"number as log level of containerd", "containerd", values{"log_level": 3}, []string{"log_level is 3", "trace, debug"}},
-		{"proxy that is no URL", "containerd", values{"proxy": values{"http_proxy": "javascript:x"}}, []string{`proxy.http_proxy is "javascript:x"`, "http, https or socks5"}},
-		{"proxy with a password", "kubelet", values{"proxy": values{"https_proxy": "ftp://me:secret@proxy"}}, []string{`proxy.https_proxy is "ftp://...@proxy"`}},
-		{"hosts without a proxy as a string", "containerd", values{"proxy": values{"no_proxy": "a,b"}}, []string{`proxy.no_proxy is "a,b"`, "must be a list"}},
-		{"addons that are no YAML", "kubernetes-addons", values{"manifests": "a: [b"}, []string{"manifests is not YAML", "line 1"}},
-		{"addons that are no objects", "kubernetes-addons", values{"manifests": "hello"}, []string{`manifests has the document 1 "hello"`, "apiVersion and kind"}},
-		{"addon without a kind", "kubernetes-addons", values{"manifests": "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\n"}, []string{"manifests has the document 2", "apiVersion and kind"}},
-		{"joining at the API's port", "kubelet-csr-approver", values{"join": values{"port": 6443}}, []string{"join.port is 6443", "not the port of the API, 6443"}},
-		{"privileged port of the API", "kube-apiserver", values{"api": values{"port": 443}}, []string{"api.port is 443", "1024 to 65535"}},
-		{"ports of Services that are reversed", "kube-apiserver", values{"service_node_port_range": "32767-30000"}, []string{`service_node_port_range is "32767-30000"`, "30000-32767"}},
+		{
+			"log level of containerd for etcd",
+			"etcd",
+			values{"log_level": "trace"},
+			[]string{`log_level is "trace"`, "debug, info, warn"},
+		},
+		{
+			"number as log level of containerd",
+			"containerd",
+			values{"log_level": 3},
+			[]string{"log_level is 3", "trace, debug"},
+		},
+		{
+			"proxy that is no URL",
+			"containerd",
+			values{"proxy": values{"http_proxy": "javascript:x"}},
+			[]string{`proxy.http_proxy is "javascript:x"`, "http, https or socks5"},
+		},
+		{
+			"proxy with a password",
+			"kubelet",
+			values{"proxy": values{"https_proxy": "ftp://me:secret@proxy"}},
+			[]string{`proxy.https_proxy is "ftp://...@proxy"`},
+		},
+		{
+			"hosts without a proxy as a string",
+			"containerd",
+			values{"proxy": values{"no_proxy": "a,b"}},
+			[]string{`proxy.no_proxy is "a,b"`, "must be a list"},
+		},
+		{
+			"addons that are no YAML",
+			"kubernetes-addons",
+			values{"manifests": "a: [b"},
+			[]string{"manifests is not YAML", "line 1"},
+		},
+		{
+			"addons that are no objects",
+			"kubernetes-addons",
+			values{"manifests": "hello"},
+			[]string{`manifests has the document 1 "hello"`, "apiVersion and kind"},
+		},
+		{
+			"addon without a kind",
+			"kubernetes-addons",
+			values{"manifests": "apiVersion: v1\nkind: ConfigMap\n---\napiVersion: v1\n"},
+			[]string{"manifests has the document 2", "apiVersion and kind"},
+		},
+		{
+			"joining at the API's port",
+			"kubelet-csr-approver",
+			values{"join": values{"port": 6443}},
+			[]string{"join.port is 6443", "not the port of the API, 6443"},
+		},
+		{
+			"privileged port of the API",
+			"kube-apiserver",
+			values{"api": values{"port": 443}},
+			[]string{"api.port is 443", "1024 to 65535"},
+		},
+		{
+			"ports of Services that are reversed",
+			"kube-apiserver",
+			values{"service_node_port_range": "32767-30000"},
+			[]string{`service_node_port_range is "32767-30000"`, "30000-32767"},
+		},
 		{"no pods", "kubelet", values{"max_pods": 0}, []string{"max_pods is 0", "1 or more"}},
-		{"audit logs without end", "kube-apiserver", values{"audit": values{"max_backups": -1}}, []string{"audit.max_backups is -1", "0 or more"}},
-		{"unknown flag", "kubelet", values{"extra_args": values{"max-podz": 5}}, []string{"max-podz: kubelet has no such flag"}},
-		{"flag of another program", "kube-proxy", values{"extra_args": values{"etcd-servers": "x"}}, []string{"etcd-servers: kube-proxy has no such flag"}},
-		{"flag whose value is no number", "kubelet", values{"extra_args": values{"kube-api-burst": "many"}}, []string{`kube-api-burst: "many" is not a number`}},
-		{"flag whose value is no duration", "kube-apiserver", values{"extra_args": values{"event-ttl": 5}}, []string{"event-ttl: 5 is not a duration such as 30s or 5m"}},
-		{"flag that is neither true nor false", "kube-controller-manager", values{"extra_args": values{"contention-profiling": "on"}}, []string{`contention-profiling: "on" is not true or false`}},
-		{"unknown backend", "flannel", values{"backend": "host-gw"}, []string{`backend is "host-gw"`, "vxlan or alloc"}},
-		{"audit log that logrotate would truncate", "kube-apiserver", values{"audit": values{"max_size_mb": 50}}, []string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"}},
-		{"audit log without a size", "kube-apiserver", values{"audit": values{"max_size_mb": 0}}, []string{"audit.max_size_mb is 0", "1 to 49"}},
-		{"short join secret", "kubelet", values{"join": values{"secret": "short"}}, []string{"join.secret has 5 characters", "at least 16"}},
-		{"short join secret of the endpoint", "kubelet-csr-approver", values{"join": values{"secret": "short"}}, []string{"join.secret has 5 characters", "at least 16"}},
-		{"port of root", "kubelet-csr-approver", values{"join": values{"port": 443}}, []string{"join.port is 443", "1024 to 65535"}},
-		{"role with its path", "kubelet-csr-approver", values{"join": values{"roles": []any{"team/node"}}}, []string{`join.roles is ["team/node"]`, "without their path"}},
-		{"approving controller", "kube-controller-manager", values{"controllers": []any{"*", "csrapproving"}}, []string{"certificatesigningrequest-approving-controller must stay off"}},
-		{"static tokens", "kube-apiserver", values{"extra_args": values{"token-auth-file": "/tokens"}}, []string{"token-auth-file", "never expire"}},
-		{"audit policy without rules", "kube-apiserver", auditPolicy(values{"rules": []any{}}), []string{"audit.policy.rules is []", "at least one"}},
-		{"audit policy that is a list", "kube-apiserver", values{"audit": values{"policy": []any{}}}, []string{"audit.policy is []", "map of rules, omitStages"}},
-		{"audit rule without a level", "kube-apiserver", auditPolicy(values{"rules": []any{values{"verbs": []any{"get"}}}}), []string{"audit.policy.rules[0].level is nil", "None, Metadata, Request, RequestResponse"}},
+		{
+			"audit logs without end",
+			"kube-apiserver",
+			values{"audit": values{"max_backups": -1}},
+			[]string{"audit.max_backups is -1", "0 or more"},
+		},
+		{
+			"unknown flag",
+			"kubelet",
+			values{"extra_args": values{"max-podz": 5}},
+			[]string{"max-podz: kubelet has no such flag"},
+		},
+		{
+			"flag of another program",
+			"kube-proxy",
+			values{"extra_args": values{"etcd-servers": "x"}},
+			[]string{"etcd-servers: kube-proxy has no such flag"},
+		},
+		{
+			"flag whose value is no number",
+			"kubelet",
+			values{"extra_args": values{"kube-api-burst": "many"}},
+			[]string{`kube-api-burst: "many" is not a number`},
+		},
+		{
+			"flag whose value is no duration",
+			"kube-apiserver",
+			values{"extra_args": values{"event-ttl": 5}},
+			[]string{"event-ttl: 5 is not a duration such as 30s or 5m"},
+		},
+		{
+			"flag that is neither true nor false",
+			"kube-controller-manager",
+			values{"extra_args": values{"contention-profiling": "on"}},
+			[]string{`contention-profiling: "on" is not true or false`},
+		},
+		{
+			"unknown backend",
+			"flannel",
+			values{"backend": "host-gw"},
+			[]string{`backend is "host-gw"`, "vxlan or alloc"},
+		},
+		{
+			"audit log that logrotate would truncate",
+			"kube-apiserver",
+			values{"audit": values{"max_size_mb": 50}},
+			[]string{"audit.max_size_mb is 50", "1 to 49", "audit.max_backups"},
+		},
+		{
+			"audit log without a size",
+			"kube-apiserver",
+			values{"audit": values{"max_size_mb": 0}},
+			[]string{"audit.max_size_mb is 0", "1 to 49"},
+		},
+		{
+			"short join secret",
+			"kubelet",
+			values{"join": values{"secret": "short"}},
+			[]string{"join.secret has 5 characters", "at least 16"},
+		},
+		{
+			"short join secret of the endpoint",
+			"kubelet-csr-approver",
+			values{"join": values{"secret": "short"}},
+			[]string{"join.secret has 5 characters", "at least 16"},
+		},
+		{
+			"port of root",
+			"kubelet-csr-approver",
+			values{"join": values{"port": 443}},
+			[]string{"join.port is 443", "1024 to 65535"},
+		},
+		{
+			"role with its path",
+			"kubelet-csr-approver",
+			values{"join": values{"roles": []any{"team/node"}}},
+			[]string{`join.roles is ["team/node"]`, "without their path"},
+		},
+		{
+			"approving controller",
+			"kube-controller-manager",
+			values{"controllers": []any{"*", "csrapproving"}},
+			[]string{"certificatesigningrequest-approving-controller must stay off"},
+		},
+		{
+			"static tokens",
+			"kube-apiserver",
+			values{"extra_args": values{"token-auth-file": "/tokens"}},
+			[]string{"token-auth-file", "never expire"},
+		},
+		{
+			"audit policy without rules",
+			"kube-apiserver",
+			auditPolicy(values{"rules": []any{}}),
+			[]string{"audit.policy.rules is []", "at least one"},
+		},
+		{
+			"audit policy that is a list",
+			"kube-apiserver",
+			values{"audit": values{"policy": []any{}}},
+			[]string{"audit.policy is []", "map of rules, omitStages"},
+		},
+		{
+			"audit rule without a level",
+			"kube-apiserver",
+			auditPolicy(values{"rules": []any{values{"verbs": []any{"get"}}}}),
+			[]string{"audit.policy.rules[0].level is nil", "None, Metadata, Request, RequestResponse"},
+		},
 		{"misspelled condition of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
 			values{"level": "Metadata"}, values{"level": "None", "userGroup": []any{"system:nodes"}},
 		}}), []string{`audit.policy.rules[1] has the field "userGroup"`, "userGroups"}},
-		{"audit rule with a string for a list", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "None", "users": "me"}}}), []string{`rules[0].users is "me"`, "list of strings"}},
-		{"unknown stage", "kube-apiserver", auditPolicy(values{"rules": []any{values{"level": "Metadata"}}, "omitStages": []any{"Response"}}), []string{`audit.policy.omitStages is ["Response"]`, "ResponseComplete"}},
+		{
+			"audit rule with a string for a list",
+			"kube-apiserver",
+			auditPolicy(values{"rules": []any{values{"level": "None", "users": "me"}}}),
+			[]string{`rules[0].users is "me"`, "list of strings"},
+		},
+		{
+			"unknown stage",
+			"kube-apiserver",
+			auditPolicy(values{"rules": []any{values{"level": "Metadata"}}, "omitStages": []any{"Response"}}),
+			[]string{`audit.policy.omitStages is ["Response"]`, "ResponseComplete"},
+		},
 		{"misspelled resource of an audit rule", "kube-apiserver", auditPolicy(values{"rules": []any{
 			values{"level": "None", "resources": []any{values{"resource": []any{"leases"}}}},
 		}}), []string{`rules[0].resources[0] has the field "resource"`, "resourceNames"}},
-		{"unknown TLS version", "kube-apiserver", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
-		{"suite with CBC", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_128_CBC_SHA", "AES_256_GCM_SHA384"}},
-		{"suites without the one of HTTP/2", "kube-apiserver", suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"), []string{"tls.cipher_suites is", "which HTTP/2 requires"}},
-		{"unknown TLS version of etcd", "etcd", values{"tls": values{"min_version": "TLS1.2"}}, []string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"}},
-		{"snapshots without a unit", "etcd", values{"snapshots": values{"interval": 3600}}, []string{`snapshots.interval is "3600"`, "6h or 30m, or 0"}},
-		{"defragment by a word", "etcd", values{"defragment": values{"enabled": "daily"}}, []string{`defragment.enabled is "daily"`, "true or false"}},
-		{"no snapshot kept", "etcd", values{"snapshots": values{"keep": 0}}, []string{"snapshots.keep is 0", "at least 1"}},
-		{"bucket that is a URL", "etcd", values{"snapshots": values{"s3": values{"bucket": "s3://prod", "region": "eu-central-1"}}}, []string{`snapshots.s3.bucket is "s3://prod"`, "lower-case letters"}},
-		{"bucket without a region", "etcd", values{"snapshots": values{"s3": values{"bucket": "prod"}}}, []string{"snapshots.s3.region is nil", "eu-central-1"}},
-		{"store without a scheme", "etcd", values{"snapshots": values{"s3": values{"bucket": "prod", "region": "r", "endpoint": "minio.example.com"}}}, []string{`snapshots.s3.endpoint is "minio.example.com"`, "https://"}},
-		{"settings of no bucket", "etcd", values{"snapshots": values{"s3": values{"region": "eu-central-1"}}}, []string{"snapshots.s3.region is set without snapshots.s3.bucket"}},
-		{"access key without its secret", "etcd", values{"snapshots": values{"s3": values{"bucket": "prod", "region": "r", "access_key_id": "AKIA1"}}}, []string{"only one of access_key_id and secret_access_key"}},
-		{"suite with CBC in etcd", "etcd", suites("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"), []string{"tls.cipher_suites is", "AES_256_GCM_SHA384"}},
-		{"keys without TLS", "kube-apiserver", values{"service_account": values{"jwks_uri": "http://keys.example/jwks"}}, []string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"}},
-		{"token lifetime that is a word", "kube-apiserver", values{"service_account": values{"extend_token_expiration": "no"}}, []string{`service_account.extend_token_expiration is "no"`, "true or false"}},
-		{"no NodeRestriction", "kube-apiserver", values{"admission": values{"disable": []any{"NodeRestriction"}}}, []string{"admission.disable holds NodeRestriction"}},
-		{"PodSecurity in two places", "kube-apiserver", values{"admission": values{"config": values{"PodSecurity": values{}}}}, []string{"admission.config holds PodSecurity", "pod_security"}},
-		{"configuration that is a list", "kube-apiserver", values{"admission": values{"config": values{"EventRateLimit": []any{}}}}, []string{"admission.config is", "map of admission plugin"}},
-		{"unknown Pod Security Standard", "kube-apiserver", values{"pod_security": values{"enforce": "default"}}, []string{`pod_security.enforce is "default"`, "privileged, baseline, restricted"}},
-		{"exempt pattern", "kube-apiserver", values{"pod_security": values{"exempt_namespaces": []any{"kube-*"}}}, []string{`pod_security.exempt_namespaces is ["kube-*"]`, "names of namespaces"}},
-		{"status of the node in no time", "kubelet", values{"node_status_update_frequency": "0s"}, []string{`node_status_update_frequency is "0s"`, "at least 1s"}},
-		{"status of the node without a unit", "kubelet", values{"node_status_update_frequency": 10}, []string{`node_status_update_frequency is 10`, "such as 2s"}},
-		{"status of the node in two places", "kubelet", values{"config": values{"nodeStatusUpdateFrequency": "4s"}}, []string{"config sets nodeStatusUpdateFrequency", "use that property"}},
-		{"no processes in a pod", "kubelet", values{"pod_pids_limit": 0}, []string{"pod_pids_limit is 0", "1 or more, or -1"}},
-		{"anonymous access to the API", "kube-apiserver", values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}}, []string{"holds /api", "only /livez, /readyz and /healthz"}},
-		{"sign-in that is no list", "kube-apiserver", values{"authentication": values{"jwt": values{}}}, []string{"authentication.jwt is {}", "a list of JWT authenticators"}},
-		{"issuer without TLS", "kube-apiserver", issuer("url", "http://login.example"), []string{`authentication.jwt[0].issuer.url is "http://login.example"`, "an https URL"}},
-		{"issuer without a scheme", "kube-apiserver", issuer("url", "login.example"), []string{`issuer.url is "login.example"`, "an https URL"}},
-		{"issuer with a query", "kube-apiserver", issuer("url", "https://login.example?tenant=1"), []string{"https://login.example?tenant=1", "query"}},
-		{"issuer of service accounts", "kube-apiserver", issuer("url", "https://kubernetes.default.svc.cluster.local"), []string{"issuer.url", "service account tokens"}},
-		{"discovery without TLS", "kube-apiserver", issuer("discoveryURL", "http://x"), []string{`issuer.discoveryURL is "http://x"`}},
+		{
+			"unknown TLS version",
+			"kube-apiserver",
+			values{"tls": values{"min_version": "TLS1.2"}},
+			[]string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"},
+		},
+		{
+			"suite with CBC",
+			"kube-apiserver",
+			suites("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+			[]string{"tls.cipher_suites is", "AES_128_CBC_SHA", "AES_256_GCM_SHA384"},
+		},
+		{
+			"suites without the one of HTTP/2",
+			"kube-apiserver",
+			suites("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"),
+			[]string{"tls.cipher_suites is", "which HTTP/2 requires"},
+		},
+		{
+			"unknown TLS version of etcd",
+			"etcd",
+			values{"tls": values{"min_version": "TLS1.2"}},
+			[]string{`tls.min_version is "TLS1.2"`, "VersionTLS12 or VersionTLS13"},
+		},
+		{
+			"snapshots without a unit",
+			"etcd",
+			values{"snapshots": values{"interval": 3600}},
+			[]string{`snapshots.interval is "3600"`, "6h or 30m, or 0"},
+		},
+		{
+			"defragment by a word",
+			"etcd",
+			values{"defragment": values{"enabled": "daily"}},
+			[]string{`defragment.enabled is "daily"`, "true or false"},
+		},
+		{
+			"no snapshot kept",
+			"etcd",
+			values{"snapshots": values{"keep": 0}},
+			[]string{"snapshots.keep is 0", "at least 1"},
+		},
+		{
+			"bucket that is a URL",
+			"etcd",
+			values{"snapshots": values{"s3": values{"bucket": "s3://prod", "region": "eu-central-1"}}},
+			[]string{`snapshots.s3.bucket is "s3://prod"`, "lower-case letters"},
+		},
+		{
+			"bucket without a region",
+			"etcd",
+			values{"snapshots": values{"s3": values{"bucket": "prod"}}},
+			[]string{"snapshots.s3.region is nil", "eu-central-1"},
+		},
+		{
+			"store without a scheme",
+			"etcd",
+			values{"snapshots": values{"s3": values{"bucket": "prod", "region": "r", "endpoint": "minio.example.com"}}},
+			[]string{`snapshots.s3.endpoint is "minio.example.com"`, "https://"},
+		},
+		{
+			"settings of no bucket",
+			"etcd",
+			values{"snapshots": values{"s3": values{"region": "eu-central-1"}}},
+			[]string{"snapshots.s3.region is set without snapshots.s3.bucket"},
+		},
+		{
+			"access key without its secret",
+			"etcd",
+			values{"snapshots": values{"s3": values{"bucket": "prod", "region": "r", "access_key_id": "AKIA1"}}},
+			[]string{"only one of access_key_id and secret_access_key"},
+		},
+		{
+			"suite with CBC in etcd",
+			"etcd",
+			suites("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA"),
+			[]string{"tls.cipher_suites is", "AES_256_GCM_SHA384"},
+		},
+		{
+			"keys without TLS",
+			"kube-apiserver",
+			values{"service_account": values{"jwks_uri": "http://keys.example/jwks"}},
+			[]string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"},
+		},
+		{
+			"token lifetime that is a word",
+			"kube-apiserver",
+			values{"service_account": values{"extend_token_expiration": "no"}},
+			[]string{`service_account.extend_token_expiration is "no"`, "true or false"},
+		},
+		{
+			"no NodeRestriction",
+			"kube-apiserver",
+			values{"admission": values{"disable": []any{"NodeRestriction"}}},
+			[]string{"admission.disable holds NodeRestriction"},
+		},
+		{
+			"PodSecurity in two places",
+			"kube-apiserver",
+			values{"admission": values{"config": values{"PodSecurity": values{}}}},
+			[]string{"admission.config holds PodSecurity", "pod_security"},
+		},
+		{
+			"configuration that is a list",
+			"kube-apiserver",
+			values{"admission": values{"config": values{"EventRateLimit": []any{}}}},
+			[]string{"admission.config is", "map of admission plugin"},
+		},
+		{
+			"unknown Pod Security Standard",
+			"kube-apiserver",
+			values{"pod_security": values{"enforce": "default"}},
+			[]string{`pod_security.enforce is "default"`, "privileged, baseline, restricted"},
+		},
+		{
+			"exempt pattern",
+			"kube-apiserver",
+			values{"pod_security": values{"exempt_namespaces": []any{"kube-*"}}},
+			[]string{`pod_security.exempt_namespaces is ["kube-*"]`, "names of namespaces"},
+		},
+		{
+			"status of the node in no time",
+			"kubelet",
+			values{"node_status_update_frequency": "0s"},
+			[]string{`node_status_update_frequency is "0s"`, "at least 1s"},
+		},
+		{
+			"status of the node without a unit",
+			"kubelet",
+			values{"node_status_update_frequency": 10},
+			[]string{`node_status_update_frequency is 10`, "such as 2s"},
+		},
+		{
+			"status of the node in two places",
+			"kubelet",
+			values{"config": values{"nodeStatusUpdateFrequency": "4s"}},
+			[]string{"config sets nodeStatusUpdateFrequency", "use that property"},
+		},
+		{
+			"no processes in a pod",
+			"kubelet",
+			values{"pod_pids_limit": 0},
+			[]string{"pod_pids_limit is 0", "1 or more, or -1"},
+		},
+		{
+			"anonymous access to the API",
+			"kube-apiserver",
+			values{"authentication": values{"anonymous_paths": []any{"/readyz", "/api"}}},
+			[]string{"holds /api", "only /livez, /readyz and /healthz"},
+		},
+		{
+			"sign-in that is no list",
+			"kube-apiserver",
+			values{"authentication": values{"jwt": values{}}},
+			[]string{"authentication.jwt is {}", "a list of JWT authenticators"},
+		},
+		{
+			"issuer without TLS",
+			"kube-apiserver",
+			issuer("url", "http://login.example"),
+			[]string{`authentication.jwt[0].issuer.url is "http://login.example"`, "an https URL"},
+		},
+		{
+			"issuer without a scheme",
+			"kube-apiserver",
+			issuer("url", "login.example"),
+			[]string{`issuer.url is "login.example"`, "an https URL"},
+		},
+		{
+			"issuer with a query",
+			"kube-apiserver",
+			issuer("url", "https://login.example?tenant=1"),
+			[]string{"https://login.example?tenant=1", "query"},
+		},
+		{
+			"issuer of service accounts",
+			"kube-apiserver",
+			issuer("url", "https://kubernetes.default.svc.cluster.local"),
+			[]string{"issuer.url", "service account tokens"},
+		},
+		{
+			"discovery without TLS",
+			"kube-apiserver",
+			issuer("discoveryURL", "http://x"),
+			[]string{`issuer.discoveryURL is "http://x"`},
+		},
 		{"issuer twice", "kube-apiserver", func() values {
 			v := issuer("url", "https://login.example")
 			list := v["authentication"].(values)["jwt"].([]any)
 			return values{"authentication": values{"jwt": append(list, list[0])}}
 		}(), []string{"authentication.jwt[1].issuer.url", "can be in the list once"}},
-		{"misspelled field of an issuer", "kube-apiserver", issuer("audience", []any{"x"}), []string{"authentication.jwt[0].issuer", "audience is unknown", "audiences, audienceMatchPolicy"}},
-		{"no audience", "kube-apiserver", issuer("audiences", []any{}), []string{"issuer.audiences is []", "at least one client id"}},
-		{"audience that is no list", "kube-apiserver", issuer("audiences", "kubernetes"), []string{`issuer.audiences is "kubernetes"`, "a list"}},
-		{"two audiences", "kube-apiserver", issuer("audiences", []any{"a", "b"}), []string{"issuer.audienceMatchPolicy", "MatchAny"}},
-		{"CA that is a path", "kube-apiserver", issuer("certificateAuthority", "/etc/ca.pem"), []string{`certificateAuthority is "/etc/ca.pem"`, "PEM"}},
-		{"sign-in without names", "kube-apiserver", jwt(func(a values) { delete(a, "claimMappings") }), []string{"authentication.jwt[0].claimMappings is nil", "username"}},
-		{"sign-in without a user name", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values), "username") }), []string{"claimMappings.username is nil"}},
-		{"name without a prefix", "kube-apiserver", jwt(func(a values) { delete(a["claimMappings"].(values)["username"].(values), "prefix") }), []string{"claimMappings.username", `claim requires prefix, such as "oidc:"`}},
-		{"claim and expression", "kube-apiserver", jwt(func(a values) { a["claimMappings"].(values)["groups"].(values)["claim"] = "groups" }), []string{"claimMappings.groups", "exactly one of claim and expression"}},
-		{"rule without an expression", "kube-apiserver", jwt(func(a values) { a["userValidationRules"] = []any{values{"message": "no"}} }), []string{"userValidationRules[0]", "expression is required"}},
-		{"rules of claims", "kube-apiserver", jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }), []string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"}},
-		{"mask shorter than the network", "kube-controller-manager", values{"node_cidr_mask_size": 15}, []string{"node_cidr_mask_size is 15", "16 to 30"}},
-		{"mask is a string", "kube-controller-manager", values{"node_cidr_mask_size": "24"}, []string{`node_cidr_mask_size is "24"`}},
-		{"scheduler's kubeconfig", "kube-scheduler", values{"config": values{"clientConnection": values{}}}, []string{"config sets clientConnection", "belong to the release"}},
-		{"timeout without a unit", "flannel", values{"post_start": values{"timeout": "90"}}, []string{`post_start.timeout is "90"`, "such as 5m"}},
-		{"drain without a limit", "kubelet", values{"drain": values{"timeout": "forever"}}, []string{`drain.timeout is "forever"`, "such as 5m"}},
-		{"unknown policy of drain", "kubelet", values{"drain": values{"policy": "wait"}}, []string{`drain.policy is "wait"`, "force or fail"}},
-		{"delay of drain without a unit", "kubelet", values{"drain": values{"load_balancer_delay": 20}}, []string{`drain.load_balancer_delay is 20`, "such as 5m"}},
-		{"timeout that is a number", "kubelet", values{"post_start": values{"timeout": 90}}, []string{`post_start.timeout is 90`, "such as 5m"}},
-		{"timeout that is a word", "kubelet", values{"post_start": values{"timeout": "soon"}}, []string{`post_start.timeout is "soon"`, "such as 5m"}},
-		{"unknown cgroup driver", "containerd", values{"cgroup_driver": "system"}, []string{`cgroup_driver is "system"`, "systemd or cgroupfs"}},
-		{"runtime that replaces runc", "containerd", values{"runtimes": values{"runc": "/bin/runc"}}, []string{"runtimes is", "/bin/runc", "other than runc"}},
-		{"runtime without a path", "containerd", values{"runtimes": values{"nvidia": "nvidia-container-runtime"}}, []string{"runtimes is", "absolute paths"}},
-		{"mirror of a path", "containerd", values{"registry": values{"mirrors": values{"../x": []any{"https://a"}}}}, []string{`registry.mirrors holds "../x"`, "docker.io", "_default"}},
-		{"mirror without a scheme", "containerd", values{"registry": values{"mirrors": values{"docker.io": []any{"mirror.example"}}}}, []string{`docker.io: ["mirror.example"]`, "https://mirror.example"}},
-		{"mirrors and their directory", "containerd", values{"registry": values{"config_path": "/etc/mirrors", "mirrors": values{"docker.io": []any{"https://mirror.example"}}}}, []string{"registry.mirrors and registry.config_path are both set"}},
-		{"mirrors are a string", "containerd", values{"registry": values{"mirrors": values{"docker.io": "https://mirror.example"}}}, []string{"docker.io", "list of URLs"}},
-		{"credentials for a URL", "kubelet", values{"registry_credentials": values{"https://registry.example": values{"username": "a", "password": "b"}}}, []string{`registry_credentials holds "https://registry.example"`, "without a scheme"}},
-		{"credentials without a password", "kubelet", values{"registry_credentials": values{"registry.example": values{"username": "a"}}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
-		{"credentials in one string", "kubelet", values{"registry_credentials": values{"registry.example": "a:b"}}, []string{"registry_credentials holds registry.example", "username, without a colon, and password"}},
-		{"credentials as a list", "kubelet", values{"registry_credentials": []any{}}, []string{"registry_credentials must be a map"}},
-		{"kubelet field of the release", "kubelet", values{"config": values{"authentication": values{}, "maxPods": 5}}, []string{"config sets authentication, maxPods"}},
-		{"resolver file without a directory", "kubelet", values{"resolv_conf": "resolv.conf"}, []string{`resolv_conf is "resolv.conf"`, "absolute path"}},
-		{"taint without effect", "kubelet", values{"taints": []any{values{"key": "a", "effect": "No"}}}, []string{"taints is", "NoSchedule, PreferNoSchedule, NoExecute"}},
-		{"label value", "kubelet", values{"labels": values{"disk": "very fast"}}, []string{`"disk"=>"very fast"`, "at most 63"}},
-		{"label of BOSH", "kubelet", values{"labels": values{"bosh.io/instance-group": "control"}}, []string{"labels is", "kubelet-csr-approver sets the labels bosh.io/"}},
+		{
+			"misspelled field of an issuer",
+			"kube-apiserver",
+			issuer("audience", []any{"x"}),
+			[]string{"authentication.jwt[0].issuer", "audience is unknown", "audiences, audienceMatchPolicy"},
+		},
+		{
+			"no audience",
+			"kube-apiserver",
+			issuer("audiences", []any{}),
+			[]string{"issuer.audiences is []", "at least one client id"},
+		},
+		{
+			"audience that is no list",
+			"kube-apiserver",
+			issuer("audiences", "kubernetes"),
+			[]string{`issuer.audiences is "kubernetes"`, "a list"},
+		},
+		{
+			"two audiences",
+			"kube-apiserver",
+			issuer("audiences", []any{"a", "b"}),
+			[]string{"issuer.audienceMatchPolicy", "MatchAny"},
+		},
+		{
+			"CA that is a path",
+			"kube-apiserver",
+			issuer("certificateAuthority", "/etc/ca.pem"),
+			[]string{`certificateAuthority is "/etc/ca.pem"`, "PEM"},
+		},
+		{
+			"sign-in without names",
+			"kube-apiserver",
+			jwt(func(a values) { delete(a, "claimMappings") }),
+			[]string{"authentication.jwt[0].claimMappings is nil", "username"},
+		},
+		{
+			"sign-in without a user name",
+			"kube-apiserver",
+			jwt(func(a values) { delete(a["claimMappings"].(values), "username") }),
+			[]string{"claimMappings.username is nil"},
+		},
+		{
+			"name without a prefix",
+			"kube-apiserver",
+			jwt(func(a values) { delete(a["claimMappings"].(values)["username"].(values), "prefix") }),
+			[]string{"claimMappings.username", `claim requires prefix, such as "oidc:"`},
+		},
+		{
+			"claim and expression",
+			"kube-apiserver",
+			jwt(func(a values) { a["claimMappings"].(values)["groups"].(values)["claim"] = "groups" }),
+			[]string{"claimMappings.groups", "exactly one of claim and expression"},
+		},
+		{
+			"rule without an expression",
+			"kube-apiserver",
+			jwt(func(a values) { a["userValidationRules"] = []any{values{"message": "no"}} }),
+			[]string{"userValidationRules[0]", "expression is required"},
+		},
+		{
+			"rules of claims",
+			"kube-apiserver",
+			jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }),
+			[]string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"},
+		},
+		{
+			"mask shorter than the network",
+			"kube-controller-manager",
+			values{"node_cidr_mask_size": 15},
+			[]string{"node_cidr_mask_size is 15", "16 to 30"},
+		},
+		{
+			"mask is a string",
+			"kube-controller-manager",
+			values{"node_cidr_mask_size": "24"},
+			[]string{`node_cidr_mask_size is "24"`},
+		},
+		{
+			"scheduler's kubeconfig",
+			"kube-scheduler",
+			values{"config": values{"clientConnection": values{}}},
+			[]string{"config sets clientConnection", "belong to the release"},
+		},
+		{
+			"timeout without a unit",
+			"flannel",
+			values{"post_start": values{"timeout": "90"}},
+			[]string{`post_start.timeout is "90"`, "such as 5m"},
+		},
+		{
+			"drain without a limit",
+			"kubelet",
+			values{"drain": values{"timeout": "forever"}},
+			[]string{`drain.timeout is "forever"`, "such as 5m"},
+		},
+		{
+			"unknown policy of drain",
+			"kubelet",
+			values{"drain": values{"policy": "wait"}},
+			[]string{`drain.policy is "wait"`, "force or fail"},
+		},
+		{
+			"delay of drain without a unit",
+			"kubelet",
+			values{"drain": values{"load_balancer_delay": 20}},
+			[]string{`drain.load_balancer_delay is 20`, "such as 5m"},
+		},
+		{
+			"timeout that is a number",
+			"kubelet",
+			values{"post_start": values{"timeout": 90}},
+			[]string{`post_start.timeout is 90`, "such as 5m"},
+		},
+		{
+			"timeout that is a word",
+			"kubelet",
+			values{"post_start": values{"timeout": "soon"}},
+			[]string{`post_start.timeout is "soon"`, "such as 5m"},
+		},
+		{
+			"unknown cgroup driver",
+			"containerd",
+			values{"cgroup_driver": "system"},
+			[]string{`cgroup_driver is "system"`, "systemd or cgroupfs"},
+		},
+		{
+			"runtime that replaces runc",
+			"containerd",
+			values{"runtimes": values{"runc": "/bin/runc"}},
+			[]string{"runtimes is", "/bin/runc", "other than runc"},
+		},
+		{
+			"runtime without a path",
+			"containerd",
+			values{"runtimes": values{"nvidia": "nvidia-container-runtime"}},
+			[]string{"runtimes is", "absolute paths"},
+		},
+		{
+			"mirror of a path",
+			"containerd",
+			values{"registry": values{"mirrors": values{"../x": []any{"https://a"}}}},
+			[]string{`registry.mirrors holds "../x"`, "docker.io", "_default"},
+		},
+		{
+			"mirror without a scheme",
+			"containerd",
+			values{"registry": values{"mirrors": values{"docker.io": []any{"mirror.example"}}}},
+			[]string{`docker.io: ["mirror.example"]`, "https://mirror.example"},
+		},
+		{
+			"mirrors and their directory",
+			"containerd",
+			values{
+				"registry": values{
+					"config_path": "/etc/mirrors",
+					"mirrors":     values{"docker.io": []any{"https://mirror.example"}},
+				},
+			},
+			[]string{"registry.mirrors and registry.config_path are both set"},
+		},
+		{
+			"mirrors are a string",
+			"containerd",
+			values{"registry": values{"mirrors": values{"docker.io": "https://mirror.example"}}},
+			[]string{"docker.io", "list of URLs"},
+		},
+		{
+			"credentials for a URL",
+			"kubelet",
+			values{
+				"registry_credentials": values{"https://registry.example": values{"username": "a", "password": "b"}},
+			},
+			[]string{`registry_credentials holds "https://registry.example"`, "without a scheme"},
+		},
+		{
+			"credentials without a password",
+			"kubelet",
+			values{"registry_credentials": values{"registry.example": values{"username": "a"}}},
+			[]string{"registry_credentials holds registry.example", "username, without a colon, and password"},
+		},
+		{
+			"credentials in one string",
+			"kubelet",
+			values{"registry_credentials": values{"registry.example": "a:b"}},
+			[]string{"registry_credentials holds registry.example", "username, without a colon, and password"},
+		},
+		{
+			"credentials as a list",
+			"kubelet",
+			values{"registry_credentials": []any{}},
+			[]string{"registry_credentials must be a map"},
+		},
+		{
+			"kubelet field of the release",
+			"kubelet",
+			values{"config": values{"authentication": values{}, "maxPods": 5}},
+			[]string{"config sets authentication, maxPods"},
+		},
+		{
+			"resolver file without a directory",
+			"kubelet",
+			values{"resolv_conf": "resolv.conf"},
+			[]string{`resolv_conf is "resolv.conf"`, "absolute path"},
+		},
+		{
+			"taint without effect",
+			"kubelet",
+			values{"taints": []any{values{"key": "a", "effect": "No"}}},
+			[]string{"taints is", "NoSchedule, PreferNoSchedule, NoExecute"},
+		},
+		{
+			"label value",
+			"kubelet",
+			values{"labels": values{"disk": "very fast"}},
+			[]string{`"disk"=>"very fast"`, "at most 63"},
+		},
+		{
+			"label of BOSH",
+			"kubelet",
+			values{"labels": values{"bosh.io/instance-group": "control"}},
+			[]string{"labels is", "kubelet-csr-approver sets the labels bosh.io/"},
+		},
 		{"privileged port", "metrics-server", values{"port": 443}, []string{"port is 443", "1024 to 65535"}},
-		{"port of the API", "metrics-server", values{"port": 6443}, []string{"port is 6443", "not the port of the API, 6443"}},
+		{
+			"port of the API",
+			"metrics-server",
+			values{"port": 6443},
+			[]string{"port is 6443", "not the port of the API, 6443"},
+		},
 		{"port as text", "metrics-server", values{"port": "4443"}, []string{`port is "4443"`}},
-		{"too frequent metrics", "metrics-server", values{"metric_resolution": "14s"}, []string{`metric_resolution is "14s"`, "at least 15s"}},
-		{"resolution without a unit", "metrics-server", values{"metric_resolution": 30}, []string{`metric_resolution is "30"`, "such as 30s or 1m"}},
-		{"URL as host name", "metrics-server", values{"hostname": "https://api.example"}, []string{`hostname is "https://api.example"`, "DNS name"}},
-		{"no label", "node-labeler", values{"labels": values{}}, []string{"labels is {}", "at least one label", "leave this job out"}},
-		{"value of a label", "node-labeler", values{"labels": values{"disk": "very fast"}}, []string{"very fast", "at most 63"}},
-		{"name of a label", "node-labeler", values{"labels": values{"a b": ""}}, []string{"a b", "node-role.kubernetes.io/control-plane"}},
-		{"metrics of a host name", "kube-scheduler", values{"metrics": values{"bind_address": "localhost"}}, []string{`metrics.bind_address is "localhost"`, "127.0.0.1", "0.0.0.0"}},
-		{"metrics with a port", "etcd", values{"metrics": values{"bind_address": "0.0.0.0:9000"}}, []string{`metrics.bind_address is "0.0.0.0:9000"`}},
-		{"metrics nowhere", "kube-controller-manager", values{"metrics": values{"bind_address": ""}}, []string{`metrics.bind_address is ""`}},
-		{"metrics of the cloud controller", "cloud-controller-manager", values{"metrics": values{"bind_address": "::"}}, []string{`metrics.bind_address is "::"`}},
-		{"metrics of the CSI controllers", "ebs-csi-controller", values{"metrics": values{"bind_address": "10.0.0.1"}}, []string{`metrics.bind_address is "10.0.0.1"`}},
-		{"metrics of the CSI driver", "ebs-csi-node", values{"metrics": values{"bind_address": "::1"}}, []string{`metrics.bind_address is "::1"`}},
-		{"wait for the CSI driver", "ebs-csi-node", values{"post_start": values{"timeout": "never"}}, []string{`post_start.timeout is "never"`, "5m"}},
-		{"metrics of kube-proxy", "kube-proxy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
-		{"metrics in kube-proxy's config", "kube-proxy", values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}}, []string{"config sets metricsBindAddress"}},
-		{"metrics of network-policy", "network-policy", values{"metrics": values{"bind_address": "all"}}, []string{`metrics.bind_address is "all"`}},
-		{"unknown proxy mode", "kube-proxy", values{"mode": "ipvs"}, []string{`mode is "ipvs"`, "nftables or iptables"}},
-		{"kube-proxy field of the release", "kube-proxy", values{"config": values{"hostnameOverride": "x"}}, []string{"config sets hostnameOverride"}},
+		{
+			"too frequent metrics",
+			"metrics-server",
+			values{"metric_resolution": "14s"},
+			[]string{`metric_resolution is "14s"`, "at least 15s"},
+		},
+		{
+			"resolution without a unit",
+			"metrics-server",
+			values{"metric_resolution": 30},
+			[]string{`metric_resolution is "30"`, "such as 30s or 1m"},
+		},
+		{
+			"URL as host name",
+			"metrics-server",
+			values{"hostname": "https://api.example"},
+			[]string{`hostname is "https://api.example"`, "DNS name"},
+		},
+		{
+			"no label",
+			"node-labeler",
+			values{"labels": values{}},
+			[]string{"labels is {}", "at least one label", "leave this job out"},
+		},
+		{
+			"value of a label",
+			"node-labeler",
+			values{"labels": values{"disk": "very fast"}},
+			[]string{"very fast", "at most 63"},
+		},
+		{
+			"name of a label",
+			"node-labeler",
+			values{"labels": values{"a b": ""}},
+			[]string{"a b", "node-role.kubernetes.io/control-plane"},
+		},
+		{
+			"metrics of a host name",
+			"kube-scheduler",
+			values{"metrics": values{"bind_address": "localhost"}},
+			[]string{`metrics.bind_address is "localhost"`, "127.0.0.1", "0.0.0.0"},
+		},
+		{
+			"metrics with a port",
+			"etcd",
+			values{"metrics": values{"bind_address": "0.0.0.0:9000"}},
+			[]string{`metrics.bind_address is "0.0.0.0:9000"`},
+		},
+		{
+			"metrics nowhere",
+			"kube-controller-manager",
+			values{"metrics": values{"bind_address": ""}},
+			[]string{`metrics.bind_address is ""`},
+		},
+		{
+			"metrics of the cloud controller",
+			"cloud-controller-manager",
+			values{"metrics": values{"bind_address": "::"}},
+			[]string{`metrics.bind_address is "::"`},
+		},
+		{
+			"metrics of the CSI controllers",
+			"ebs-csi-controller",
+			values{"metrics": values{"bind_address": "10.0.0.1"}},
+			[]string{`metrics.bind_address is "10.0.0.1"`},
+		},
+		{
+			"metrics of the CSI driver",
+			"ebs-csi-node",
+			values{"metrics": values{"bind_address": "::1"}},
+			[]string{`metrics.bind_address is "::1"`},
+		},
+		{
+			"wait for the CSI driver",
+			"ebs-csi-node",
+			values{"post_start": values{"timeout": "never"}},
+			[]string{`post_start.timeout is "never"`, "5m"},
+		},
+		{
+			"metrics of kube-proxy",
+			"kube-proxy",
+			values{"metrics": values{"bind_address": "all"}},
+			[]string{`metrics.bind_address is "all"`},
+		},
+		{
+			"metrics in kube-proxy's config",
+			"kube-proxy",
+			values{"config": values{"metricsBindAddress": "0.0.0.0:10249"}},
+			[]string{"config sets metricsBindAddress"},
+		},
+		{
+			"metrics of network-policy",
+			"network-policy",
+			values{"metrics": values{"bind_address": "all"}},
+			[]string{`metrics.bind_address is "all"`},
+		},
+		{
+			"unknown proxy mode",
+			"kube-proxy",
+			values{"mode": "ipvs"},
+			[]string{`mode is "ipvs"`, "nftables or iptables"},
+		},
+		{
+			"kube-proxy field of the release",
+			"kube-proxy",
+			values{"config": values{"hostnameOverride": "x"}},
+			[]string{"config sets hostnameOverride"},
+		},
 		{"unknown role", "cloud-provider", values{"role": "master"}, []string{`role is "master"`, "control, worker"}},
-		{"unknown preflight mode", "cloud-provider", values{"preflight": values{"mode": "on"}}, []string{`preflight.mode is "on"`, "enforce, warn, off"}},
-		{"unknown severity", "cloud-provider", values{"preflight": values{"checks": values{"x": "error"}}}, []string{`x: "error"`, "fail, warn, off"}},
-		{"unknown check", "cloud-provider", values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}}, []string{"preflight.checks holds instance-tag: known checks are assumed-role, clock, cloud-config", "instance-cluster-tag"}},
-		{"unknown provider", "cloud-provider", values{"type": "awz"}, []string{`type is "awz"`, "allowed are aws, azure", "leave this job out"}},
+		{
+			"unknown preflight mode",
+			"cloud-provider",
+			values{"preflight": values{"mode": "on"}},
+			[]string{`preflight.mode is "on"`, "enforce, warn, off"},
+		},
+		{
+			"unknown severity",
+			"cloud-provider",
+			values{"preflight": values{"checks": values{"x": "error"}}},
+			[]string{`x: "error"`, "fail, warn, off"},
+		},
+		{
+			"unknown check",
+			"cloud-provider",
+			values{"preflight": values{"checks": values{"instance-tag": "warn", "clock": "warn"}}},
+			[]string{
+				"preflight.checks holds instance-tag: known checks are assumed-role, clock, cloud-config",
+				"instance-cluster-tag",
+			},
+		},
+		{
+			"unknown provider",
+			"cloud-provider",
+			values{"type": "awz"},
+			[]string{`type is "awz"`, "allowed are aws, azure", "leave this job out"},
+		},
 		{"no provider", "cloud-provider", values{"type": ""}, []string{`type is ""`, "leave this job out"}},
-		{"bad variable name", "cloud-provider", values{"environment": values{"A B": "x"}}, []string{"environment holds A B"}},
-		{"unknown load balancer", "smoke-tests", values{"load_balancer": values{"types": []any{"alb"}}}, []string{"holds alb", "default, classic, nlb"}},
-		{"storage without its job", "smoke-tests", values{"storage": values{"enabled": true}}, []string{"storage.enabled is true", "no job ebs-csi-controller"}},
-		{"storage neither on nor off", "smoke-tests", values{"storage": values{"enabled": "yes"}}, []string{`storage.enabled is "yes"`, "true or false"}},
-		{"class to test twice", "smoke-tests", values{"storage": values{"classes": []any{"gp3", "gp3"}}}, []string{"storage.classes is", "each once"}},
-		{"timeout of storage", "smoke-tests", values{"storage": values{"timeout": "soon"}}, []string{`storage.timeout is "soon"`, "8m"}},
-		{"everybody is administrator", "kubernetes-addons", values{"administrator_groups": []any{"system:authenticated"}}, []string{"administrator_groups", "system:authenticated"}},
-		{"bootstrap certificate without key", "kubernetes-addons", values{"tls": values{"bootstrap": values{"certificate": "x"}}}, []string{"tls.bootstrap has only certificate", "or neither"}},
-		{"a map of classes", "ebs-csi-controller", values{"storage_classes": values{"name": "gp3"}}, []string{"storage_classes is", "list of maps"}},
-		{"class without a name", "ebs-csi-controller", class(values{"name": nil}), []string{"storage_classes[0].name is nil"}},
-		{"name of a class", "ebs-csi-controller", class(values{"name": "Fast"}), []string{`storage_classes[0].name is "Fast"`, "lower-case"}},
-		{"unknown field of a class", "ebs-csi-controller", class(values{"kmsKeyId": "x"}), []string{`storage_classes[0] has the field "kmsKeyId"`, "kms_key_id"}},
-		{"unknown volume type", "ebs-csi-controller", class(values{"type": "gp4"}), []string{`storage_classes[0].type is "gp4"`, "gp3, io2, io1"}},
-		{"iops of gp2", "ebs-csi-controller", class(values{"type": "gp2", "iops": 3000}), []string{"storage_classes[0].iops is 3000", "type gp2", "gp3, io2, io1"}},
-		{"too few iops of gp3", "ebs-csi-controller", class(values{"iops": 2999}), []string{"storage_classes[0].iops is 2999", "3000 to 80000"}},
-		{"too many iops of gp3", "ebs-csi-controller", class(values{"iops": 80001}), []string{"storage_classes[0].iops is 80001", "3000 to 80000"}},
-		{"too many iops of io1", "ebs-csi-controller", class(values{"type": "io1", "iops": 64001}), []string{"storage_classes[0].iops is 64001", "100 to 64000"}},
-		{"too few iops of io2", "ebs-csi-controller", class(values{"type": "io2", "iops": 99}), []string{"storage_classes[0].iops is 99", "100 to 256000"}},
-		{"iops as text", "ebs-csi-controller", class(values{"iops": "4000"}), []string{`storage_classes[0].iops is "4000"`, "whole number"}},
-		{"io1 without iops", "ebs-csi-controller", class(values{"type": "io1"}), []string{"storage_classes[0] lacks iops", "iops or iops_per_gb"}},
-		{"iops twice", "ebs-csi-controller", class(values{"type": "io1", "iops": 100, "iops_per_gb": 50}), []string{"sets iops and iops_per_gb: remove one"}},
-		{"iops_per_gb of io1", "ebs-csi-controller", class(values{"type": "io1", "iops_per_gb": 51}), []string{"storage_classes[0].iops_per_gb is 51", "1 to 50"}},
-		{"iops_per_gb of io2", "ebs-csi-controller", class(values{"type": "io2", "iops_per_gb": 1001}), []string{"storage_classes[0].iops_per_gb is 1001", "1 to 1000"}},
-		{"iops_per_gb of gp3", "ebs-csi-controller", class(values{"iops_per_gb": 501}), []string{"storage_classes[0].iops_per_gb is 501", "1 to 500"}},
-		{"throughput of io2", "ebs-csi-controller", class(values{"type": "io2", "iops": 100, "throughput": 200}), []string{"storage_classes[0].throughput is 200", "use type gp3"}},
-		{"too little throughput", "ebs-csi-controller", class(values{"throughput": 124}), []string{"storage_classes[0].throughput is 124", "125 to 2000"}},
-		{"too much throughput", "ebs-csi-controller", class(values{"iops": 80000, "throughput": 2001}), []string{"storage_classes[0].throughput is 2001", "125 to 2000"}},
-		{"throughput without iops", "ebs-csi-controller", class(values{"throughput": 751}), []string{"storage_classes[0].throughput is 751", "at most 750", "increase iops"}},
-		{"key's ID", "ebs-csi-controller", class(values{"kms_key_id": "1234abcd-12ab-34cd-56ef-1234567890ab"}), []string{"storage_classes[0].kms_key_id is", "ARN of a KMS key"}},
-		{"key without encryption", "ebs-csi-controller", class(values{"encrypted": false, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:alias/x"}), []string{"sets kms_key_id, but encrypted is false"}},
-		{"encryption as text", "ebs-csi-controller", class(values{"encrypted": "true"}), []string{`storage_classes[0].encrypted is "true"`, "true or false"}},
-		{"unknown file system", "ebs-csi-controller", class(values{"fs_type": "btrfs"}), []string{`storage_classes[0].fs_type is "btrfs"`, "ext4, ext3, xfs"}},
-		{"region as zone", "ebs-csi-controller", class(values{"zones": []any{"Frankfurt"}}), []string{"storage_classes[0].zones is", "eu-central-1a"}},
+		{
+			"bad variable name",
+			"cloud-provider",
+			values{"environment": values{"A B": "x"}},
+			[]string{"environment holds A B"},
+		},
+		{
+			"unknown load balancer",
+			"smoke-tests",
+			values{"load_balancer": values{"types": []any{"alb"}}},
+			[]string{"holds alb", "default, classic, nlb"},
+		},
+		{
+			"storage without its job",
+			"smoke-tests",
+			values{"storage": values{"enabled": true}},
+			[]string{"storage.enabled is true", "no job ebs-csi-controller"},
+		},
+		{
+			"storage neither on nor off",
+			"smoke-tests",
+			values{"storage": values{"enabled": "yes"}},
+			[]string{`storage.enabled is "yes"`, "true or false"},
+		},
+		{
+			"class to test twice",
+			"smoke-tests",
+			values{"storage": values{"classes": []any{"gp3", "gp3"}}},
+			[]string{"storage.classes is", "each once"},
+		},
+		{
+			"timeout of storage",
+			"smoke-tests",
+			values{"storage": values{"timeout": "soon"}},
+			[]string{`storage.timeout is "soon"`, "8m"},
+		},
+		{
+			"everybody is administrator",
+			"kubernetes-addons",
+			values{"administrator_groups": []any{"system:authenticated"}},
+			[]string{"administrator_groups", "system:authenticated"},
+		},
+		{
+			"bootstrap certificate without key",
+			"kubernetes-addons",
+			values{"tls": values{"bootstrap": values{"certificate": "x"}}},
+			[]string{"tls.bootstrap has only certificate", "or neither"},
+		},
+		{
+			"a map of classes",
+			"ebs-csi-controller",
+			values{"storage_classes": values{"name": "gp3"}},
+			[]string{"storage_classes is", "list of maps"},
+		},
+		{
+			"class without a name",
+			"ebs-csi-controller",
+			class(values{"name": nil}),
+			[]string{"storage_classes[0].name is nil"},
+		},
+		{
+			"name of a class",
+			"ebs-csi-controller",
+			class(values{"name": "Fast"}),
+			[]string{`storage_classes[0].name is "Fast"`, "lower-case"},
+		},
+		{
+			"unknown field of a class",
+			"ebs-csi-controller",
+			class(values{"kmsKeyId": "x"}),
+			[]string{`storage_classes[0] has the field "kmsKeyId"`, "kms_key_id"},
+		},
+		{
+			"unknown volume type",
+			"ebs-csi-controller",
+			class(values{"type": "gp4"}),
+			[]string{`storage_classes[0].type is "gp4"`, "gp3, io2, io1"},
+		},
+		{
+			"iops of gp2",
+			"ebs-csi-controller",
+			class(values{"type": "gp2", "iops": 3000}),
+			[]string{"storage_classes[0].iops is 3000", "type gp2", "gp3, io2, io1"},
+		},
+		{
+			"too few iops of gp3",
+			"ebs-csi-controller",
+			class(values{"iops": 2999}),
+			[]string{"storage_classes[0].iops is 2999", "3000 to 80000"},
+		},
+		{
+			"too many iops of gp3",
+			"ebs-csi-controller",
+			class(values{"iops": 80001}),
+			[]string{"storage_classes[0].iops is 80001", "3000 to 80000"},
+		},
+		{
+			"too many iops of io1",
+			"ebs-csi-controller",
+			class(values{"type": "io1", "iops": 64001}),
+			[]string{"storage_classes[0].iops is 64001", "100 to 64000"},
+		},
+		{
+			"too few iops of io2",
+			"ebs-csi-controller",
+			class(values{"type": "io2", "iops": 99}),
+			[]string{"storage_classes[0].iops is 99", "100 to 256000"},
+		},
+		{
+			"iops as text",
+			"ebs-csi-controller",
+			class(values{"iops": "4000"}),
+			[]string{`storage_classes[0].iops is "4000"`, "whole number"},
+		},
+		{
+			"io1 without iops",
+			"ebs-csi-controller",
+			class(values{"type": "io1"}),
+			[]string{"storage_classes[0] lacks iops", "iops or iops_per_gb"},
+		},
+		{
+			"iops twice",
+			"ebs-csi-controller",
+			class(values{"type": "io1", "iops": 100, "iops_per_gb": 50}),
+			[]string{"sets iops and iops_per_gb: remove one"},
+		},
+		{
+			"iops_per_gb of io1",
+			"ebs-csi-controller",
+			class(values{"type": "io1", "iops_per_gb": 51}),
+			[]string{"storage_classes[0].iops_per_gb is 51", "1 to 50"},
+		},
+		{
+			"iops_per_gb of io2",
+			"ebs-csi-controller",
+			class(values{"type": "io2", "iops_per_gb": 1001}),
+			[]string{"storage_classes[0].iops_per_gb is 1001", "1 to 1000"},
+		},
+		{
+			"iops_per_gb of gp3",
+			"ebs-csi-controller",
+			class(values{"iops_per_gb": 501}),
+			[]string{"storage_classes[0].iops_per_gb is 501", "1 to 500"},
+		},
+		{
+			"throughput of io2",
+			"ebs-csi-controller",
+			class(values{"type": "io2", "iops": 100, "throughput": 200}),
+			[]string{"storage_classes[0].throughput is 200", "use type gp3"},
+		},
+		{
+			"too little throughput",
+			"ebs-csi-controller",
+			class(values{"throughput": 124}),
+			[]string{"storage_classes[0].throughput is 124", "125 to 2000"},
+		},
+		{
+			"too much throughput",
+			"ebs-csi-controller",
+			class(values{"iops": 80000, "throughput": 2001}),
+			[]string{"storage_classes[0].throughput is 2001", "125 to 2000"},
+		},
+		{
+			"throughput without iops",
+			"ebs-csi-controller",
+			class(values{"throughput": 751}),
+			[]string{"storage_classes[0].throughput is 751", "at most 750", "increase iops"},
+		},
+		{
+			"key's ID",
+			"ebs-csi-controller",
+			class(values{"kms_key_id": "1234abcd-12ab-34cd-56ef-1234567890ab"}),
+			[]string{"storage_classes[0].kms_key_id is", "ARN of a KMS key"},
+		},
+		{
+			"key without encryption",
+			"ebs-csi-controller",
+			class(values{"encrypted": false, "kms_key_id": "arn:aws:kms:eu-central-1:123456789012:alias/x"}),
+			[]string{"sets kms_key_id, but encrypted is false"},
+		},
+		{
+			"encryption as text",
+			"ebs-csi-controller",
+			class(values{"encrypted": "true"}),
+			[]string{`storage_classes[0].encrypted is "true"`, "true or false"},
+		},
+		{
+			"unknown file system",
+			"ebs-csi-controller",
+			class(values{"fs_type": "btrfs"}),
+			[]string{`storage_classes[0].fs_type is "btrfs"`, "ext4, ext3, xfs"},
+		},
+		{
+			"region as zone",
+			"ebs-csi-controller",
+			class(values{"zones": []any{"Frankfurt"}}),
+			[]string{"storage_classes[0].zones is", "eu-central-1a"},
+		},
 		{"no zones", "ebs-csi-controller", class(values{"zones": []any{}}), []string{"storage_classes[0].zones is []"}},
-		{"recycled volumes", "ebs-csi-controller", class(values{"reclaim_policy": "Recycle"}), []string{`storage_classes[0].reclaim_policy is "Recycle"`, "Delete, Retain"}},
-		{"mount options as text", "ebs-csi-controller", class(values{"mount_options": "noatime"}), []string{`storage_classes[0].mount_options is "noatime"`, "list of strings"}},
-		{"class twice", "ebs-csi-controller", values{"storage_classes": []any{values{"name": "a"}, values{"name": "a"}}}, []string{`the name "a" twice`}},
-		{"two default classes", "ebs-csi-controller", values{"storage_classes": []any{values{"name": "a", "default": true}, values{"name": "b", "default": true}}}, []string{"the defaults a and b", "only one"}},
-		{"reserved tag", "ebs-csi-controller", values{"extra_tags": values{"kubernetes.io/cluster/prod": "owned"}}, []string{"extra_tags is", "kubernetes.io/*"}},
-		{"comma in a tag", "ebs-csi-controller", values{"extra_tags": values{"teams": "a,b"}}, []string{"extra_tags is", "without commas"}},
-		{"reserved attachments as text", "ebs-csi-node", values{"reserved_volume_attachments": "3"}, []string{`reserved_volume_attachments is "3"`, "0 to 128"}},
+		{
+			"recycled volumes",
+			"ebs-csi-controller",
+			class(values{"reclaim_policy": "Recycle"}),
+			[]string{`storage_classes[0].reclaim_policy is "Recycle"`, "Delete, Retain"},
+		},
+		{
+			"mount options as text",
+			"ebs-csi-controller",
+			class(values{"mount_options": "noatime"}),
+			[]string{`storage_classes[0].mount_options is "noatime"`, "list of strings"},
+		},
+		{
+			"class twice",
+			"ebs-csi-controller",
+			values{"storage_classes": []any{values{"name": "a"}, values{"name": "a"}}},
+			[]string{`the name "a" twice`},
+		},
+		{
+			"two default classes",
+			"ebs-csi-controller",
+			values{
+				"storage_classes": []any{values{"name": "a", "default": true}, values{"name": "b", "default": true}},
+			},
+			[]string{"the defaults a and b", "only one"},
+		},
+		{
+			"reserved tag",
+			"ebs-csi-controller",
+			values{"extra_tags": values{"kubernetes.io/cluster/prod": "owned"}},
+			[]string{"extra_tags is", "kubernetes.io/*"},
+		},
+		{
+			"comma in a tag",
+			"ebs-csi-controller",
+			values{"extra_tags": values{"teams": "a,b"}},
+			[]string{"extra_tags is", "without commas"},
+		},
+		{
+			"reserved attachments as text",
+			"ebs-csi-node",
+			values{"reserved_volume_attachments": "3"},
+			[]string{`reserved_volume_attachments is "3"`, "0 to 128"},
+		},
 		{"inline volumes as text", "kubernetes-addons", values{"admission": values{"inline_cloud_volumes": "no"}},
 			[]string{`admission.inline_cloud_volumes is "no"`, "true or false"}},
-		{"no CoreDNS", "kubernetes-addons", values{"coredns": values{"replicas": 0}}, []string{"coredns.replicas is 0", "1 or more"}},
+		{
+			"no CoreDNS",
+			"kubernetes-addons",
+			values{"coredns": values{"replicas": 0}},
+			[]string{"coredns.replicas is 0", "1 or more"},
+		},
 	}
 	requests := make([]request, 0, len(cases))
 	for _, c := range cases {
@@ -364,15 +1387,18 @@ func without(tree values, path []string) values {
 }
 
 func TestCloudControllerManagerRefusesOtherClouds(t *testing.T) {
-	in := inputFor(t, "cloud-controller-manager").linked(map[string]values{"cloud-provider": {"type": "openstack", "config": "", "environment": values{}}})
+	in := inputFor(
+		t, "cloud-controller-manager",
+	).linked(map[string]values{"cloud-provider": {"type": "openstack", "config": "", "environment": values{}}})
 	_, err := renderJob(t, "cloud-controller-manager", in)
-	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) || !strings.Contains(err.Error(), "supported: aws") {
+	if err == nil || !strings.Contains(err.Error(), `type "openstack" of job cloud-provider`) ||
+		!strings.Contains(err.Error(), "supported: aws") {
 		t.Error(err)
 	}
 }
 
-// The template of cloud-provider and cloud-preflight allow the same providers, and name the same version for those that Kubernetes
-// has removed.
+// The template of cloud-provider and cloud-preflight allow the same providers, and name the same version for those that
+// Kubernetes has removed.
 func TestTemplateAndPreflightAllowTheSameProviders(t *testing.T) {
 	registry := cloud.NewRegistry()
 	removedIn := regexp.MustCompile(`Kubernetes removed the built-in provider in [0-9.]+[0-9]`)
@@ -395,16 +1421,22 @@ func TestInvalidNetworkIsNotReportedAsInvalidMask(t *testing.T) {
 	for _, cidr := range []string{"10.244.0.0/33", "10.244.0.0/31"} {
 		link := clusterLink()
 		link["cluster"].(values)["pod_cidr"] = cidr
-		if _, err := renderJob(t, "kube-controller-manager", inputFor(t, "kube-controller-manager").linked(map[string]values{"cluster": link})); err != nil {
+		if _, err := renderJob(
+			t, "kube-controller-manager",
+			inputFor(t, "kube-controller-manager").linked(map[string]values{"cluster": link}),
+		); err != nil {
 			t.Error(err)
 		}
-		if _, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"cluster": values{"pod_cidr": cidr}})); err == nil {
+		if _, err := renderJob(
+			t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"cluster": values{"pod_cidr": cidr}}),
+		); err == nil {
 			t.Errorf("kube-apiserver accepts %s", cidr)
 		}
 	}
 }
 
-// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes, and index 4 means five VMs in the group.
+// Each node requires a subnet of cluster.pod_cidr. The control VMs are three nodes, and index 4 means five VMs in the
+// group.
 func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cidr    string
@@ -412,15 +1444,18 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 		spec    values
 		refused string
 	}{
-		"control VMs fit":        {"10.244.0.0/22", 24, nil, ""},
-		"control VMs do not fit": {"10.244.0.0/23", 24, nil, "has 2 subnets for nodes with node_cidr_mask_size 24: control/0 is one of at least 3 nodes"},
-		"eighth node fits":       {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 4}, ""},
-		"ninth node does not":    {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 5}, "has 8 subnets"},
-		"smaller subnets":        {"10.244.0.0/21", 25, values{"name": "worker", "id": "w", "index": 5}, ""},
+		"control VMs fit": {"10.244.0.0/22", 24, nil, ""},
+		"control VMs do not fit": {"10.244.0.0/23", 24, nil, "has 2 subnets for nodes with node_cidr_mask_size 24: " +
+			"control/0 is one of at least 3 nodes"},
+		"eighth node fits":    {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 4}, ""},
+		"ninth node does not": {"10.244.0.0/21", 24, values{"name": "worker", "id": "w", "index": 5}, "has 8 subnets"},
+		"smaller subnets":     {"10.244.0.0/21", 25, values{"name": "worker", "id": "w", "index": 5}, ""},
 	} {
 		cluster := clusterLink()
 		cluster["cluster"].(values)["pod_cidr"] = c.cidr
-		in := inputFor(t, "kubelet").linked(map[string]values{"cluster": cluster, "node-subnets": {"node_cidr_mask_size": c.mask}})
+		in := inputFor(
+			t, "kubelet",
+		).linked(map[string]values{"cluster": cluster, "node-subnets": {"node_cidr_mask_size": c.mask}})
 		in.Spec = c.spec
 		_, err := renderJob(t, "kubelet", in)
 		if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
@@ -441,9 +1476,19 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 
 // On workers the job cloud-provider takes its settings from the link.
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
-	link := map[string]values{"cloud-provider": {"type": "aws", "config": "[Global]\nRegion = r\n", "environment": values{"A": "b c"}, "unencapsulated_pod_network": true}}
+	link := map[string]values{
+		"cloud-provider": {
+			"type":                       "aws",
+			"config":                     "[Global]\nRegion = r\n",
+			"environment":                values{"A": "b c"},
+			"unencapsulated_pod_network": true,
+		},
+	}
 	files := mustRender(t, "cloud-provider", input{Properties: values{"role": "worker"}}.linked(link))
-	if got := decode[values](t, files["config/preflight.json"]); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true || got["pod_network"] != "10.244.0.0/16" {
+	if got := decode[values](
+		t, files["config/preflight.json"],
+	); got["provider"] != "aws" || got["role"] != "worker" || got["unencapsulated_pod_network"] != true ||
+		got["pod_network"] != "10.244.0.0/16" {
 		t.Errorf("preflight.json is %v", got)
 	}
 	if got := string(files["config/cloud.conf"]); !strings.Contains(got, "Region = r") {
@@ -454,7 +1499,8 @@ func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	}
 }
 
-// Whatever the order of updates, every control VM applies the addons, and only the end of the deploy deletes what is obsolete.
+// Whatever the order of updates, every control VM applies the addons, and only the end of the deploy deletes what is
+// obsolete.
 func TestAddonsDependOnNoOrder(t *testing.T) {
 	for name, test := range map[string]struct {
 		vms                 int
@@ -476,7 +1522,8 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 					t.Errorf("%s: %s lacks %q:\n%s", name, script, part, text)
 				}
 			}
-			if not := map[string]string{"post-start": test.notStart, "post-deploy": test.notDeploy}[script]; not != "" && strings.Contains(text, not) {
+			if not := map[string]string{"post-start": test.notStart, "post-deploy": test.notDeploy}[script]; not != "" &&
+				strings.Contains(text, not) {
 				t.Errorf("%s: %s has %q:\n%s", name, script, not, text)
 			}
 		}

@@ -19,7 +19,9 @@ func TestRegistryHostsAreWritten(t *testing.T) {
 	write := func(properties values) {
 		t.Helper()
 		files := mustRender(t, "containerd", inputFor(t, "containerd").with(properties))
-		script := bytes.ReplaceAll(files["config/write-registry-hosts"], []byte("/var/vcap/jobs/containerd/config"), []byte(dir))
+		script := bytes.ReplaceAll(
+			files["config/write-registry-hosts"], []byte("/var/vcap/jobs/containerd/config"), []byte(dir),
+		)
 		path := filepath.Join(t.TempDir(), "write")
 		if err := os.WriteFile(path, script, 0o600); err != nil {
 			t.Fatal(err)
@@ -32,7 +34,8 @@ func TestRegistryHostsAreWritten(t *testing.T) {
 	write(given)
 	for host, want := range map[string]string{
 		"docker.io": "[host.\"https://mirror.example\"]\n  capabilities = [\"pull\", \"resolve\"]\n\n" +
-			"[host.\"https://harbor.example/v2/docker-hub\"]\n  capabilities = [\"pull\", \"resolve\"]\n  override_path = true\n",
+			"[host.\"https://harbor.example/v2/docker-hub\"]\n  capabilities = [\"pull\", \"resolve\"]\n  " +
+			"override_path = true\n",
 		"registry.example:5000": "[host.\"http://10.0.0.9\"]\n  capabilities = [\"pull\", \"resolve\"]\n",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "certs.d", host, "hosts.toml"))

@@ -60,9 +60,30 @@ func readJob(t testing.TB, name string) *release.Job {
 
 // instances are the control VMs that the links etcd and cluster list; the job under test is on the first one.
 var instances = []any{
-	values{"name": "control", "id": "3c5e8f1a-0000-4000-8000-000000000001", "index": 0, "az": "kubernetes-z1", "address": "10.0.16.4", "bootstrap": true},
-	values{"name": "control", "id": "7d2b9c4e-0000-4000-8000-000000000002", "index": 1, "az": "kubernetes-z2", "address": "10.0.32.4", "bootstrap": false},
-	values{"name": "control", "id": "b1a6e3d8-0000-4000-8000-000000000003", "index": 2, "az": "kubernetes-z3", "address": "10.0.48.4", "bootstrap": false},
+	values{
+		"name":      "control",
+		"id":        "3c5e8f1a-0000-4000-8000-000000000001",
+		"index":     0,
+		"az":        "kubernetes-z1",
+		"address":   "10.0.16.4",
+		"bootstrap": true,
+	},
+	values{
+		"name":      "control",
+		"id":        "7d2b9c4e-0000-4000-8000-000000000002",
+		"index":     1,
+		"az":        "kubernetes-z2",
+		"address":   "10.0.32.4",
+		"bootstrap": false,
+	},
+	values{
+		"name":      "control",
+		"id":        "b1a6e3d8-0000-4000-8000-000000000003",
+		"index":     2,
+		"az":        "kubernetes-z3",
+		"address":   "10.0.48.4",
+		"bootstrap": false,
+	},
 }
 
 func clusterLink() values {
@@ -71,9 +92,13 @@ func clusterLink() values {
 			"name": "prod", "domain": "cluster.local",
 			"pod_cidr": "10.244.0.0/16", "service_cidr": "10.96.0.0/16", "dns_ip": "10.96.0.10",
 		},
-		"api":                     values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
-		"tls":                     values{"min_version": "VersionTLS12", "cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"}},
-		"service_node_port_range": "30000-32767", "kubelet_preferred_address_types": []any{"InternalIP", "Hostname"},
+		"api": values{"hostname": "api.prod.kubernetes.internal", "port": 6443},
+		"tls": values{
+			"min_version":   "VersionTLS12",
+			"cipher_suites": []any{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"},
+		},
+		"service_node_port_range":         "30000-32767",
+		"kubelet_preferred_address_types": []any{"InternalIP", "Hostname"},
 	}
 }
 
@@ -97,7 +122,8 @@ type outcome struct {
 	err   error
 }
 
-// renderBatch renders jobs as a Director would, all in one Ruby process. The links cluster and etcd are always resolved.
+// renderBatch renders jobs as a Director would, all in one Ruby process. The links cluster and etcd are always
+// resolved.
 func renderBatch(t testing.TB, requests []request) []outcome {
 	t.Helper()
 	outcomes := make([]outcome, len(requests))
@@ -129,7 +155,11 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	if err != nil {
 		return render.Job{}, err
 	}
-	given := map[string]values{"cluster": clusterLink(), "etcd": {"member_domain": "etcd.prod.kubernetes.internal"}, "join": {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444, "roles": []any{}}}}
+	given := map[string]values{
+		"cluster": clusterLink(),
+		"etcd":    {"member_domain": "etcd.prod.kubernetes.internal"},
+		"join":    {"join": values{"hostname": "join.prod.kubernetes.internal", "port": 6444, "roles": []any{}}},
+	}
 	maps.Copy(given, r.in.Links)
 	links, linked := values{}, instances
 	if r.in.Instances > 0 {
@@ -137,7 +167,11 @@ func contextFor(t testing.TB, r request) (render.Job, error) {
 	}
 	for _, consume := range job.Consumes {
 		if link, ok := given[consume.Name]; ok {
-			links[consume.Name] = values{"properties": link, "instances": linked, "domain": "control.kubernetes.kubernetes.bosh"}
+			links[consume.Name] = values{
+				"properties": link,
+				"instances":  linked,
+				"domain":     "control.kubernetes.kubernetes.bosh",
+			}
 		}
 	}
 	spec := instanceSpec()
@@ -175,7 +209,10 @@ func certificate(name string) values {
 }
 
 var awsLink = map[string]values{"cloud-provider": {
-	"type": "aws", "config": "", "environment": values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566"}, "unencapsulated_pod_network": false,
+	"type":                       "aws",
+	"config":                     "",
+	"environment":                values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566"},
+	"unencapsulated_pod_network": false,
 }}
 
 // required are the properties of each job that must be set.
@@ -192,8 +229,11 @@ var required = map[string]values{
 			"kubelet_client": certificate("kubelet client"), "etcd_client": certificate("etcd client"),
 			"front_proxy_client": certificate("front proxy client"),
 		},
-		"service_account": values{"private_key": "service account key", "public_keys": []any{"service account public key"}},
-		"encryption":      values{"keys": []any{values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"}}},
+		"service_account": values{
+			"private_key": "service account key",
+			"public_keys": []any{"service account public key"},
+		},
+		"encryption": values{"keys": []any{values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"}}},
 	},
 	"kube-controller-manager": {
 		"tls": values{
@@ -211,7 +251,9 @@ var required = map[string]values{
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
 	"metrics-server": {"tls": values{
-		"client": certificate("client"), "server": certificate("server"), "kubelet_ca": values{"certificate": "kubelet ca"},
+		"client":     certificate("client"),
+		"server":     certificate("server"),
+		"kubelet_ca": values{"certificate": "kubelet ca"},
 	}},
 	"node-labeler":      {"tls": values{"client": certificate("client")}},
 	"containerd":        {},

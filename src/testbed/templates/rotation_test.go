@@ -14,8 +14,8 @@ import (
 	"kubernetes-release/testbed/lab/rotation"
 )
 
-// TestRotationOfEverything renders the deploys of docs/operations.md, all CAs and the service account key together, and does with each
-// what pre-start and post-deploy of all jobs do. At the end no job knows the old CAs.
+// TestRotationOfEverything renders the deploys of docs/operations.md, all CAs and the service account key together, and
+// does with each what pre-start and post-deploy of all jobs do. At the end no job knows the old CAs.
 func TestRotationOfEverything(t *testing.T) {
 	mustInterpolate(t, deployment{}) // fills the shared store
 	store, err := os.ReadFile(sharedStore)
@@ -82,12 +82,20 @@ func checkDeploy(t *testing.T, p *director.Plan, records string) {
 			var config struct {
 				Certificates []pki.Certificate `json:"certificates"`
 			}
-			if err := json.Unmarshal(bytes.ReplaceAll(flags, []byte("/var/vcap/jobs/"+job.Name), []byte(base)), &config); err != nil {
+			if err := json.Unmarshal(
+				bytes.ReplaceAll(flags, []byte("/var/vcap/jobs/"+job.Name), []byte(base)), &config,
+			); err != nil {
 				t.Fatal(err)
 			}
 			deployed := pki.Deployed{Certificates: config.Certificates}
 			if job.Name == "kube-apiserver" {
-				deployed.Keys = []pki.SigningKey{{Property: "service_account", PrivateKey: base + "/config/service_account.key", PublicKeys: base + "/config/service_account.pub"}}
+				deployed.Keys = []pki.SigningKey{
+					{
+						Property:   "service_account",
+						PrivateKey: base + "/config/service_account.key",
+						PublicKeys: base + "/config/service_account.pub",
+					},
+				}
 			}
 			for _, c := range config.Certificates {
 				if problems := c.Check(time.Now()).Problems; len(problems) > 0 {

@@ -29,36 +29,55 @@ const (
 	groupVcap reader = "vcap"
 )
 
-// secrets lists every rendered file that holds a secret. A row that is missing here is a secret that nobody has thought about.
+// secrets lists every rendered file that holds a secret. A row that is missing here is a secret that nobody has thought
+// about.
 var secrets = map[string]struct {
 	reader reader
 	files  []string
 }{
-	"cloud-controller-manager": {groupVcap, []string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"}},
-	"cloud-preflight":          {onlyRoot, nil},
-	"cloud-provider":           {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
-	"containerd":               {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
-	"ebs-csi-controller":       {groupVcap, []string{"config/client.key", "config/flags.json"}},
-	"ebs-csi-node":             {onlyRoot, []string{"config/flags.json"}},
-	"etcd":                     {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
-	"etcd-snapshot":            {onlyRoot, nil},
-	"etcd-defragment":          {onlyRoot, nil},
-	"flannel":                  {onlyRoot, nil},
-	"kube-apiserver": {groupVcap, []string{
-		"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
-		"config/service_account.key",
-	}},
-	"kube-controller-manager": {groupVcap, []string{"config/client.key", "config/kubelet_ca.key", "config/server.key", "config/service_account.key"}},
-	"kube-proxy":              {onlyRoot, []string{"config/client.key"}},
-	"kube-scheduler":          {groupVcap, []string{"config/client.key", "config/server.key"}},
-	"kubectl":                 {onlyRoot, []string{"config/client.key"}},
-	"kubelet":                 {onlyRoot, []string{"config/credential-providers.json", "config/flags.json", "config/join_secret"}},
-	"metrics-server":          {groupVcap, []string{"config/client.key", "config/server.key"}},
-	"network-policy":          {onlyRoot, nil},
-	"kubelet-csr-approver":    {groupVcap, []string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"}},
-	"kubernetes-addons":       {onlyRoot, []string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"}},
-	"node-labeler":            {groupVcap, []string{"config/client.key"}},
-	"smoke-tests":             {onlyRoot, []string{"config/client.key"}},
+	"cloud-controller-manager": {
+		groupVcap,
+		[]string{"config/client.key", "config/cloud.conf", "config/flags.json", "config/server.key"},
+	},
+	"cloud-preflight":    {onlyRoot, nil},
+	"cloud-provider":     {onlyRoot, []string{"config/cloud.conf", "config/environment"}},
+	"containerd":         {onlyRoot, []string{"config/flags.json", "config/write-registry-hosts"}},
+	"ebs-csi-controller": {groupVcap, []string{"config/client.key", "config/flags.json"}},
+	"ebs-csi-node":       {onlyRoot, []string{"config/flags.json"}},
+	"etcd":               {groupVcap, []string{"config/peer.key", "config/s3_credentials", "config/server.key"}},
+	"etcd-snapshot":      {onlyRoot, nil},
+	"etcd-defragment":    {onlyRoot, nil},
+	"flannel":            {onlyRoot, nil},
+	"kube-apiserver": {
+		groupVcap,
+		[]string{
+			"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key",
+			"config/kubelet_client.key", "config/server.key", "config/service_account.key",
+		},
+	},
+	"kube-controller-manager": {
+		groupVcap,
+		[]string{"config/client.key", "config/kubelet_ca.key", "config/server.key", "config/service_account.key"},
+	},
+	"kube-proxy":     {onlyRoot, []string{"config/client.key"}},
+	"kube-scheduler": {groupVcap, []string{"config/client.key", "config/server.key"}},
+	"kubectl":        {onlyRoot, []string{"config/client.key"}},
+	"kubelet": {
+		onlyRoot,
+		[]string{"config/credential-providers.json", "config/flags.json", "config/join_secret"},
+	},
+	"metrics-server": {groupVcap, []string{"config/client.key", "config/server.key"}},
+	"network-policy": {onlyRoot, nil},
+	"kubelet-csr-approver": {
+		groupVcap,
+		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},
+	},
+	"kubernetes-addons": {
+		onlyRoot,
+		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
+	},
+	"node-labeler": {groupVcap, []string{"config/client.key"}},
+	"smoke-tests":  {onlyRoot, []string{"config/client.key"}},
 }
 
 // secret stands for every secret value; 32 characters, as the encryption of Secrets requires.
@@ -107,13 +126,17 @@ var secretsIn = map[string]values{
 	},
 }
 
-// TestWhoReadsSecrets runs each job's pre-start on files as the agent leaves them, and lists who can read the secrets then.
+// TestWhoReadsSecrets runs each job's pre-start on files as the agent leaves them, and lists who can read the secrets
+// then.
 func TestWhoReadsSecrets(t *testing.T) {
 	if got := slices.Sorted(maps.Keys(secrets)); !slices.Equal(got, jobNames(t)) {
 		t.Fatalf("the table of secrets has the jobs %v, the release has %v", got, jobNames(t))
 	}
 	link := map[string]values{"cloud-provider": {
-		"type": "aws", "config": "[Global]\npassword = " + secret + "\n", "environment": values{"OS_PASSWORD": secret}, "unencapsulated_pod_network": false,
+		"type":                       "aws",
+		"config":                     "[Global]\npassword = " + secret + "\n",
+		"environment":                values{"OS_PASSWORD": secret},
+		"unencapsulated_pod_network": false,
 	}}
 	for _, job := range jobNames(t) {
 		t.Run(job, func(t *testing.T) {
@@ -125,12 +148,15 @@ func TestWhoReadsSecrets(t *testing.T) {
 			files := mustRender(t, job, in.with(secretsIn[job]))
 			var found []string
 			for _, path := range slices.Sorted(maps.Keys(files)) {
-				if bytes.Contains(files[path], []byte(secret)) || bytes.Contains(files[path], []byte(base64.StdEncoding.EncodeToString([]byte(secret)))) {
+				if bytes.Contains(files[path], []byte(secret)) ||
+					bytes.Contains(files[path], []byte(base64.StdEncoding.EncodeToString([]byte(secret)))) {
 					found = append(found, path)
 				}
 			}
 			if want := secrets[job].files; !slices.Equal(found, want) {
-				t.Errorf("files with secrets:\n%s\nthe table has:\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"))
+				t.Errorf(
+					"files with secrets:\n%s\nthe table has:\n%s", strings.Join(found, "\n"), strings.Join(want, "\n"),
+				)
 			}
 			_, bpm := files["config/bpm.yml"]
 			if bpm != (secrets[job].reader == groupVcap) {
@@ -144,7 +170,10 @@ func TestWhoReadsSecrets(t *testing.T) {
 				}
 				want := map[reader]fs.FileMode{onlyRoot: 0, groupVcap: 0o040}[secrets[job].reader]
 				if got := info.Mode().Perm() & 0o047; got != want {
-					t.Errorf("%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(), secrets[job].reader)
+					t.Errorf(
+						"%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(),
+						secrets[job].reader,
+					)
 				}
 			}
 			checkBoshDNSReads(t, dir)
@@ -166,7 +195,10 @@ func checkBoshDNSReads(t *testing.T, dir string) {
 		}
 		gid := int(info.Sys().(*syscall.Stat_t).Gid)
 		if got := info.Mode().Perm() & 0o070; got != want || gid != agentGroup() {
-			t.Errorf("%s of the job has mode %s and group %d after pre-start: bosh-dns must be able to read it", path, info.Mode(), gid)
+			t.Errorf(
+				"%s of the job has mode %s and group %d after pre-start: bosh-dns must be able to read it", path,
+				info.Mode(), gid,
+			)
 		}
 	}
 }
@@ -181,8 +213,8 @@ func agentGroup() int {
 
 const vcapGID = 1000
 
-// layOut writes a rendered job as the agent does (bosh-agent, agent/applier/jobs/owner_fix.go) and runs its pre-start, whose last
-// step can fail for lack of a VM.
+// layOut writes a rendered job as the agent does (bosh-agent, agent/applier/jobs/owner_fix.go) and runs its pre-start,
+// whose last step can fail for lack of a VM.
 func layOut(t *testing.T, job string, files map[string][]byte) string {
 	t.Helper()
 	vcap := t.TempDir()
@@ -196,7 +228,9 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 			mode = 0o750
 		}
 		content = bytes.ReplaceAll(content, []byte("/var/vcap"), []byte(vcap))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, mode), os.Chmod(path, mode)); err != nil {
+		if err := errors.Join(
+			os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, content, mode), os.Chmod(path, mode),
+		); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -222,8 +256,8 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 	return dir
 }
 
-// TestScriptsOfRootDoNotWriteWhereVcapDoes: a shell follows links when it writes. What root writes below the directories that the
-// agent gives to vcap, our programs write.
+// TestScriptsOfRootDoNotWriteWhereVcapDoes: a shell follows links when it writes. What root writes below the
+// directories that the agent gives to vcap, our programs write.
 func TestScriptsOfRootDoNotWriteWhereVcapDoes(t *testing.T) {
 	writing := []string{">", "touch ", "mkdir ", "chown ", "chmod ", "cp ", "mv ", "tee ", "ln ", "install "}
 	for _, job := range jobNames(t) {
@@ -233,10 +267,16 @@ func TestScriptsOfRootDoNotWriteWhereVcapDoes(t *testing.T) {
 			}
 			for _, line := range strings.Split(string(content), "\n") {
 				code, _, _ := strings.Cut(line, " #")
-				shared := strings.Contains(code, "/var/vcap/sys/") || strings.Contains(code, "/var/vcap/data/") || strings.Contains(code, "$log") || strings.Contains(code, "$run")
+				shared := strings.Contains(code, "/var/vcap/sys/") || strings.Contains(code, "/var/vcap/data/") ||
+					strings.Contains(code, "$log") ||
+					strings.Contains(code, "$run")
 				for _, word := range writing {
-					if shared && !strings.HasPrefix(strings.TrimSpace(code), "#") && strings.Contains(strings.NewReplacer(">&2", "", "2>&1", "").Replace(code), word) {
-						t.Errorf("%s %s: %q writes where vcap can: use kube-launcher, kube-tools or noclobber", job, path, line)
+					if shared && !strings.HasPrefix(strings.TrimSpace(code), "#") &&
+						strings.Contains(strings.NewReplacer(">&2", "", "2>&1", "").Replace(code), word) {
+						t.Errorf(
+							"%s %s: %q writes where vcap can: use kube-launcher, kube-tools or noclobber", job, path,
+							line,
+						)
 					}
 				}
 			}

@@ -17,10 +17,19 @@ var topologies = []struct {
 	title, text string
 	deployment
 }{
-	{"Control VMs and workers", "The default. Pods cannot take CPU, memory or disk away from the control plane.", deployment{}},
-	{"Control and workers combined", "Half of the VMs, with the same availability. Pods and the control plane share the VMs' resources.", deployment{ops: []string{"combined.yml"}}},
 	{
-		"Separate etcd VMs", "For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
+		"Control VMs and workers",
+		"The default. Pods cannot take CPU, memory or disk away from the control plane.",
+		deployment{},
+	},
+	{
+		"Control and workers combined",
+		"Half of the VMs, with the same availability. Pods and the control plane share the VMs' resources.",
+		deployment{ops: []string{"combined.yml"}},
+	},
+	{
+		"Separate etcd VMs",
+		"For large clusters: etcd's latency does not depend on what API servers do, and control VMs have no state. " +
 			"Choose it at the first deploy.",
 		deployment{ops: []string{"use-separate-etcd.yml"}, vars: etcdVars},
 	},
@@ -53,14 +62,18 @@ func TestTopologiesAreDocumented(t *testing.T) {
 		return
 	}
 	if os.Getenv("UPDATE_DOCS") == "" {
-		t.Fatalf("%s is out of date; update it: UPDATE_DOCS=1 go test -count=1 -run TestTopologiesAreDocumented ./templates", path)
+		t.Fatalf(
+			"%s is out of date; update it: UPDATE_DOCS=1 go test -count=1 -run TestTopologiesAreDocumented ./templates",
+			path,
+		)
 	}
 	if err := os.WriteFile(path, []byte(page.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// connections are the links by which jobs connect to each other over the network, with their ports. Other links carry settings only.
+// connections are the links by which jobs connect to each other over the network, with their ports. Other links carry
+// settings only.
 var connections = map[string]string{"cluster": "6443, API", "join": "6444, joining nodes", "etcd": "2379, etcd"}
 
 // diagram draws the instance groups with their VMs, and the connections between groups, in Mermaid.
@@ -74,13 +87,23 @@ func diagram(t *testing.T, p *director.Plan) string {
 		}
 		lines = append(lines, fmt.Sprintf("  subgraph %s[\"%s\"]", g.Spec.Name, groupTitle(t, g)))
 		for n, instance := range g.Instances {
-			lines = append(lines, fmt.Sprintf("    %s_%d[\"%s<br/>%s\"]", g.Spec.Name, n, instance.Instance.AZ, strings.Join(processes(g), "<br/>")))
+			lines = append(
+				lines,
+				fmt.Sprintf(
+					"    %s_%d[\"%s<br/>%s\"]",
+					g.Spec.Name,
+					n,
+					instance.Instance.AZ,
+					strings.Join(processes(g), "<br/>"),
+				),
+			)
 		}
 		lines = append(lines, "  end")
 		to := map[string][]string{}
 		for _, job := range g.Jobs {
 			for name, link := range job.Links {
-				if label := connections[name]; label != "" && len(link.Instances) > 0 && link.Instances[0].Name != g.Spec.Name {
+				if label := connections[name]; label != "" && len(link.Instances) > 0 &&
+					link.Instances[0].Name != g.Spec.Name {
 					to[link.Instances[0].Name] = append(to[link.Instances[0].Name], label)
 				}
 			}
@@ -92,7 +115,10 @@ func diagram(t *testing.T, p *director.Plan) string {
 				labels = slices.DeleteFunc(labels, func(label string) bool { return label == connections["etcd"] })
 			}
 			if len(labels) > 0 {
-				arrows = append(arrows, fmt.Sprintf("  %s -- \"%s\" --> %s", g.Spec.Name, strings.Join(labels, "<br/>"), other))
+				arrows = append(
+					arrows,
+					fmt.Sprintf("  %s -- \"%s\" --> %s", g.Spec.Name, strings.Join(labels, "<br/>"), other),
+				)
 			}
 		}
 	}
@@ -108,7 +134,8 @@ func groupTitle(t *testing.T, g *director.InstanceGroup) string {
 	if g.Spec.PersistentDiskType != "" {
 		title += ", persistent disks"
 	}
-	if slices.Contains(processes(g), "kubelet") && decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"] == nil {
+	if slices.Contains(processes(g), "kubelet") &&
+		decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"] == nil {
 		title += ", runs pods"
 	}
 	return title

@@ -63,7 +63,8 @@ func variablesStore(t testing.TB, regenerate string) string {
 	return path
 }
 
-// Without a duration CredHub and the CLI issue certificates for 365 days. Apple's platforms accept at most 825 days of a server.
+// Without a duration CredHub and the CLI issue certificates for 365 days. Apple's platforms accept at most 825 days of
+// a server.
 func TestCertificatesOutliveAYear(t *testing.T) {
 	const day = 24 * time.Hour
 	files := append(opsPaths(opsFiles(t)), filepath.Join(root, "manifests", "kubernetes.yml"))
@@ -83,12 +84,16 @@ func TestCertificatesOutliveAYear(t *testing.T) {
 				want = 3650
 			}
 			if options["duration"] != want {
-				t.Errorf("%s: %v has duration %v, want %d", filepath.Base(path), variable["name"], options["duration"], want)
+				t.Errorf(
+					"%s: %v has duration %v, want %d", filepath.Base(path), variable["name"], options["duration"], want,
+				)
 			}
 		}
 	}
 	// The generator honors it.
-	server := parseCertificate(t, file(t, group(t, plan(t, deployment{}), "control"), "kube-apiserver", "config/server.pem"))
+	server := parseCertificate(
+		t, file(t, group(t, plan(t, deployment{}), "control"), "kube-apiserver", "config/server.pem"),
+	)
 	if lasts := server.NotAfter.Sub(server.NotBefore); lasts < 729*day || lasts > 731*day {
 		t.Errorf("the API's certificate lasts %v", lasts)
 	}
@@ -113,8 +118,8 @@ func certificateVariables(node any) []values {
 	return found
 }
 
-// TestTrustComesFromCertificates: while a CA is being replaced, only the attribute ca of certificates that it has signed contains both
-// CAs (CredHub's docs/ca-rotation.md); the CA's own attributes are those of the one that signs.
+// TestTrustComesFromCertificates: while a CA is being replaced, only the attribute ca of certificates that it has
+// signed contains both CAs (CredHub's docs/ca-rotation.md); the CA's own attributes are those of the one that signs.
 func TestTrustComesFromCertificates(t *testing.T) {
 	signer := regexp.MustCompile(`\A\(\((\w+_ca)\.(certificate|private_key)\)\)\z`)
 	found := 0
@@ -133,7 +138,10 @@ func TestTrustComesFromCertificates(t *testing.T) {
 				found++
 				continue
 			}
-			t.Errorf("%s:%d: %s: use the attribute ca of a certificate that this CA has signed", path, number+1, strings.TrimSpace(line))
+			t.Errorf(
+				"%s:%d: %s: use the attribute ca of a certificate that this CA has signed", path, number+1,
+				strings.TrimSpace(line),
+			)
 		}
 	}
 	if found != 2 {
@@ -146,7 +154,8 @@ func TestKubeletsKnowTheSigningCA(t *testing.T) {
 	p := plan(t, deployment{})
 	signing := file(t, group(t, p, "control"), "kube-controller-manager", "config/kubelet_ca.pem")
 	trusted := file(t, group(t, p, "control"), "kube-apiserver", "config/kubelet_ca.pem")
-	if !bytes.Contains(signing, []byte("BEGIN CERTIFICATE")) || !bytes.Equal(bytes.TrimSpace(signing), bytes.TrimSpace(trusted)) {
+	if !bytes.Contains(signing, []byte("BEGIN CERTIFICATE")) ||
+		!bytes.Equal(bytes.TrimSpace(signing), bytes.TrimSpace(trusted)) {
 		t.Fatalf("kube-controller-manager signs with\n%s\nand API servers trust\n%s", signing, trusted)
 	}
 	for _, name := range []string{"control", "worker"} {
@@ -156,7 +165,9 @@ func TestKubeletsKnowTheSigningCA(t *testing.T) {
 			if got := config[key]; got != "/var/vcap/jobs/kubelet/"+path {
 				t.Errorf("%s: %s is %v", name, key, got)
 			}
-			if content := file(t, g, "kubelet", path); !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(signing)) {
+			if content := file(
+				t, g, "kubelet", path,
+			); !bytes.Equal(bytes.TrimSpace(content), bytes.TrimSpace(signing)) {
 				t.Errorf("%s: %s contains\n%s", name, path, content)
 			}
 		}

@@ -20,8 +20,8 @@ func (w wrongAnswer) Error() string { return string(w) }
 const maxAnswer = 64 << 20
 
 // verifyAnswer checks that a successful response is the answer to an operation: an XML document with the root element
-// OPERATIONResponse. The SDK treats everything else, such as the page of a captive portal, as an answer without content.
-// Secrets are removed from everything that a message may quote.
+// OPERATIONResponse. The SDK treats everything else, such as the page of a captive portal, as an answer without
+// content. Secrets are removed from everything that a message may quote.
 func verifyAnswer(operation string, response *http.Response, secrets *preflight.Secrets) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	closeErr := response.Body.Close()
@@ -37,7 +37,12 @@ func verifyAnswer(operation string, response *http.Response, secrets *preflight.
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if root := rootElement(body); root != operation+"Response" {
-		return wrongAnswer(fmt.Sprintf("HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation, clip(strings.Join(strings.Fields(secrets.Clean(string(body))), " "))))
+		return wrongAnswer(
+			fmt.Sprintf(
+				"HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation,
+				clip(strings.Join(strings.Fields(secrets.Clean(string(body))), " ")),
+			),
+		)
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ type api struct {
 	pace     *pace
 }
 
-// pace spaces the retries of calls that AWS throttles. Only one call of the run is retried at a time: the others follow once
-// it has succeeded, when their quotas have filled up again, instead of being throttled in parallel.
+// pace spaces the retries of calls that AWS throttles. Only one call of the run is retried at a time: the others follow
+// once it has succeeded, when their quotas have filled up again, instead of being throttled in parallel.
 type pace struct {
 	now     func() time.Time
 	turn    chan struct{} // holds one element
@@ -50,8 +50,8 @@ type pace struct {
 	started time.Time // when the first call was throttled; guarded by turn, as is spread
 }
 
-// newPace returns a pace with the given first span. EC2 admits bursts of 100 calls of a kind and 20 per second; machines that it
-// throttles finish at most one span later than that allows, which is 15 % of the time.
+// newPace returns a pace with the given first span. EC2 admits bursts of 100 calls of a kind and 20 per second;
+// machines that it throttles finish at most one span later than that allows, which is 15 % of the time.
 func newPace(now func() time.Time, first time.Duration) *pace {
 	p := &pace{now: now, turn: make(chan struct{}, 1), spread: preflight.Spread{First: first, Growth: 1.15}}
 	p.turn <- struct{}{}
@@ -85,9 +85,11 @@ const (
 	callTimeout = 30 * time.Second
 )
 
-// newAPI returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the SDK's
-// environment variables; its files are not read, so that only the instance's role can be used.
-func newAPI(ctx context.Context, region string, current awssdk.CredentialsProvider, overrides []serviceOverride, r *recorder) (*api, error) {
+// newAPI returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the
+// SDK's environment variables; its files are not read, so that only the instance's role can be used.
+func newAPI(
+	ctx context.Context, region string, current awssdk.CredentialsProvider, overrides []serviceOverride, r *recorder,
+) (*api, error) {
 	client := awshttp.NewBuildableClient().WithTimeout(callTimeout).
 		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
 	cfg, err := config.LoadDefaultConfig(ctx,
@@ -114,14 +116,29 @@ func newAPI(ctx context.Context, region string, current awssdk.CredentialsProvid
 		switch {
 		case o.Region != region:
 		case o.Service == ec2.ServiceID:
-			forEC2 = append(forEC2, ec2.WithSigV4SigningName(o.SigningName), ec2.WithSigV4SigningRegion(o.SigningRegion), func(e *ec2.Options) { e.BaseEndpoint = &o.URL })
+			forEC2 = append(
+				forEC2, ec2.WithSigV4SigningName(o.SigningName), ec2.WithSigV4SigningRegion(o.SigningRegion),
+				func(e *ec2.Options) { e.BaseEndpoint = &o.URL },
+			)
 		case o.Service == elb.ServiceID:
-			forELB = append(forELB, elb.WithSigV4SigningName(o.SigningName), elb.WithSigV4SigningRegion(o.SigningRegion), func(e *elb.Options) { e.BaseEndpoint = &o.URL })
+			forELB = append(
+				forELB, elb.WithSigV4SigningName(o.SigningName), elb.WithSigV4SigningRegion(o.SigningRegion),
+				func(e *elb.Options) { e.BaseEndpoint = &o.URL },
+			)
 		case o.Service == elbv2.ServiceID:
-			forELBv2 = append(forELBv2, elbv2.WithSigV4SigningName(o.SigningName), elbv2.WithSigV4SigningRegion(o.SigningRegion), func(e *elbv2.Options) { e.BaseEndpoint = &o.URL })
+			forELBv2 = append(
+				forELBv2, elbv2.WithSigV4SigningName(o.SigningName), elbv2.WithSigV4SigningRegion(o.SigningRegion),
+				func(e *elbv2.Options) { e.BaseEndpoint = &o.URL },
+			)
 		}
 	}
-	result.ec2, result.elb, result.elbv2 = ec2.NewFromConfig(cfg, forEC2...), elb.NewFromConfig(cfg, forELB...), elbv2.NewFromConfig(cfg, forELBv2...)
+	result.ec2, result.elb, result.elbv2 = ec2.NewFromConfig(
+		cfg,
+		forEC2...), elb.NewFromConfig(
+		cfg,
+		forELB...), elbv2.NewFromConfig(
+		cfg,
+		forELBv2...)
 	return result, nil
 }
 
@@ -135,7 +152,11 @@ func (g *gatherer) connect(ctx context.Context) error {
 		}
 		return a, err
 	}
-	own, err := client(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil }))
+	own, err := client(
+		awssdk.CredentialsProviderFunc(
+			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil },
+		),
+	)
 	if err != nil || !f.assumesRole() {
 		g.api = own
 		return err
@@ -150,8 +171,8 @@ func (g *gatherer) connect(ctx context.Context) error {
 	return err
 }
 
-// role returns the credentials of another role, which are requested with the same headers as by the cloud controller, because a trust
-// policy may require them (NewStsClient in cloud-provider-aws).
+// role returns the credentials of another role, which are requested with the same headers as by the cloud controller,
+// because a trust policy may require them (NewStsClient in cloud-provider-aws).
 func (a *api) role(roleARN, sourceARN string) *awssdk.CredentialsCache {
 	account := ""
 	if parts := strings.Split(roleARN, ":"); len(parts) > 4 {
@@ -162,7 +183,11 @@ func (a *api) role(roleARN, sourceARN string) *awssdk.CredentialsCache {
 		headers = append(headers, smithyhttp.SetHeaderValue("x-amz-source-arn", sourceARN))
 	}
 	client := sts.New(a.sts.Options(), func(o *sts.Options) { o.APIOptions = append(o.APIOptions, headers...) })
-	return awssdk.NewCredentialsCache(stscreds.NewAssumeRoleProvider(client, roleARN, func(o *stscreds.AssumeRoleOptions) { o.RoleSessionName = "cloud-preflight" }))
+	return awssdk.NewCredentialsCache(
+		stscreds.NewAssumeRoleProvider(
+			client, roleARN, func(o *stscreds.AssumeRoleOptions) { o.RoleSessionName = "cloud-preflight" },
+		),
+	)
 }
 
 // recorder counts calls, compares the time in the answers with the local clock and verifies that they are the API's.
@@ -176,9 +201,13 @@ type recorder struct {
 }
 
 func (r *recorder) record(stack *middleware.Stack) error {
-	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("Recorder",
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(
+		"Recorder",
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
-			key := preflight.Calls{Service: awsmiddleware.GetServiceID(ctx), Action: awsmiddleware.GetOperationName(ctx)}
+			key := preflight.Calls{
+				Service: awsmiddleware.GetServiceID(ctx),
+				Action:  awsmiddleware.GetOperationName(ctx),
+			}
 			before := r.now()
 			out, metadata, err := next.HandleDeserialize(ctx, in)
 			r.mu.Lock()
@@ -195,7 +224,8 @@ func (r *recorder) record(stack *middleware.Stack) error {
 				}
 			}
 			return out, metadata, err
-		}), middleware.After)
+		},
+	), middleware.After)
 }
 
 // clockSkew is the local clock minus AWS's; ok is false before the first answer.
@@ -258,7 +288,10 @@ func call[T any](ctx context.Context, a *api, action string, f func(context.Cont
 		if !waited || attempts > 1 {
 			pause = a.pace.next(ctx)
 		}
-		a.log("waiting because AWS throttles calls", "action", action, "attempt", attempts, "pause", pause.Round(time.Millisecond), "error", describe(throttled))
+		a.log(
+			"waiting because AWS throttles calls", "action", action, "attempt", attempts, "pause",
+			pause.Round(time.Millisecond), "error", describe(throttled),
+		)
 		if poll.Sleep(ctx, pause) != nil {
 			return out, &throttledOut{err: throttled, attempts: attempts}
 		}

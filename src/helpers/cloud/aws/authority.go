@@ -28,8 +28,8 @@ import (
 
 var _ cloud.Attester = (*Provider)(nil)
 
-// session is what one proof, or the verification of one, needs of this instance. It is short, so that it needs to know nothing of
-// the rotation of credentials.
+// session is what one proof, or the verification of one, needs of this instance. It is short, so that it needs to know
+// nothing of the rotation of credentials.
 type session struct {
 	metadata    instanceMetadata
 	profile     arn // of the instance profile
@@ -69,14 +69,26 @@ func (p *Provider) openSession(ctx context.Context) (_ *session, err error) {
 }
 
 func (s *session) configure(ctx context.Context) error {
-	client := awshttp.NewBuildableClient().WithTimeout(callTimeout).WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
-	cfg, err := config.LoadDefaultConfig(ctx,
+	client := awshttp.NewBuildableClient().
+		WithTimeout(callTimeout).
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
+	cfg, err := config.LoadDefaultConfig(
+		ctx,
 		config.WithRegion(s.metadata.Region),
-		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
-			return awssdk.Credentials{AccessKeyID: s.credentials.AccessKeyID, SecretAccessKey: s.credentials.SecretAccessKey, SessionToken: s.credentials.Token, Source: "instance metadata"}, nil
-		})),
-		config.WithHTTPClient(client))
+		config.WithSharedConfigFiles([]string{}),
+		config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(
+			awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
+				return awssdk.Credentials{
+					AccessKeyID:     s.credentials.AccessKeyID,
+					SecretAccessKey: s.credentials.SecretAccessKey,
+					SessionToken:    s.credentials.Token,
+					Source:          "instance metadata",
+				}, nil
+			}),
+		),
+		config.WithHTTPClient(client),
+	)
 	if err != nil {
 		return fmt.Errorf("configure the AWS clients: %w", err)
 	}
@@ -149,11 +161,22 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 		return node.Machine{}, err
 	}
 	if own := profileName(instance); role != own && !slices.Contains(a.roles, role) {
-		return machine, &node.Refusal{Reason: fmt.Sprintf("the proof is signed with the role %s, and the instance profile of %s is %q: if this is the profile's role, add it to the property join.roles of the job kubelet-csr-approver",
-			role, id, own)}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the proof is signed with the role %s, and the instance profile of %s is %q: if this is the "+
+					"profile's role, add it to the property join.roles of the job kubelet-csr-approver",
+				role, id, own,
+			),
+		}
 	}
 	if !machine.Has(application.Peer.String()) {
-		return machine, &node.Refusal{Reason: fmt.Sprintf("the request comes from %s, and %s has the addresses %v: a proof can only be used on the instance that it is of", application.Peer, id, machine.Addresses)}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the request comes from %s, and %s has the addresses %v: a proof can only be used on the instance "+
+					"that it is of",
+				application.Peer, id, machine.Addresses,
+			),
+		}
 	}
 	return machine, nil
 }
@@ -161,8 +184,8 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 // maxCallerAnswer limits what is read of an answer of STS, in bytes.
 const maxCallerAnswer = 64 << 10
 
-// askSTS sends the request of which the proof has the signature, and returns the ARN of who signed it. Only the signature, its date
-// and the session token are the applicant's.
+// askSTS sends the request of which the proof has the signature, and returns the ARN of who signed it. Only the
+// signature, its date and the session token are the applicant's.
 func (s *session) askSTS(ctx context.Context, cluster string, certificateRequest []byte, evidence proof) (arn, error) {
 	request, err := identityRequest(ctx, s.endpoint, cluster, certificateRequest)
 	if err != nil {
@@ -189,7 +212,12 @@ func (s *session) askSTS(ctx context.Context, cluster string, certificateRequest
 		if answer.Code == "Throttling" {
 			return arn{}, errors.New("STS throttles requests")
 		}
-		return arn{}, &node.Refusal{Reason: fmt.Sprintf("STS does not accept the proof for this certificate request and cluster: HTTP %d %s %s", response.StatusCode, clip(answer.Code), clipLong(answer.Message))}
+		return arn{}, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"STS does not accept the proof for this certificate request and cluster: HTTP %d %s %s",
+				response.StatusCode, clip(answer.Code), clipLong(answer.Message),
+			),
+		}
 	}
 	if response.StatusCode != http.StatusOK {
 		return arn{}, fmt.Errorf("STS answered HTTP %d", response.StatusCode)
@@ -204,15 +232,26 @@ func (s *session) askSTS(ctx context.Context, cluster string, certificateRequest
 	return parseARN(answer.ARN)
 }
 
-// instanceOf returns role and instance ID of a caller with the credentials of an instance of this account. The session name alone
-// proves nothing: whoever may assume a role chooses it.
+// instanceOf returns role and instance ID of a caller with the credentials of an instance of this account. The session
+// name alone proves nothing: whoever may assume a role chooses it.
 func (s *session) instanceOf(caller arn) (role, id string, err error) {
 	if caller.account != s.profile.account || caller.partition != s.profile.partition {
-		return "", "", &node.Refusal{Reason: fmt.Sprintf("the proof is signed in account %s of partition %s, and this cluster is in account %s of partition %s", caller.account, caller.partition, s.profile.account, s.profile.partition)}
+		return "", "", &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the proof is signed in account %s of partition %s, and this cluster is in account %s of partition %s",
+				caller.account, caller.partition, s.profile.account, s.profile.partition,
+			),
+		}
 	}
 	parts := strings.Split(caller.resource, "/")
-	if caller.service != "sts" || len(parts) != 3 || parts[0] != "assumed-role" || !instanceIDForm.MatchString(parts[2]) {
-		return "", "", &node.Refusal{Reason: fmt.Sprintf("the proof is signed by %s %s, which is not the role of an instance", caller.service, clip(caller.resource))}
+	if caller.service != "sts" || len(parts) != 3 || parts[0] != "assumed-role" ||
+		!instanceIDForm.MatchString(parts[2]) {
+		return "", "", &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the proof is signed by %s %s, which is not the role of an instance", caller.service,
+				clip(caller.resource),
+			),
+		}
 	}
 	return parts[1], parts[2], nil
 }
@@ -228,7 +267,9 @@ func (a *authority) Find(ctx context.Context, name string, _ map[string]string) 
 		return node.Machine{}, errors.New("instance metadata does not name the VPC")
 	}
 	instance, err := s.describe(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{
-		filter("private-dns-name", name), filter("vpc-id", s.metadata.VPC), filter("instance-state-name", string(types.InstanceStateNameRunning)),
+		filter("private-dns-name", name),
+		filter("vpc-id", s.metadata.VPC),
+		filter("instance-state-name", string(types.InstanceStateNameRunning)),
 	}})
 	if err != nil {
 		return node.Machine{}, err
@@ -259,7 +300,11 @@ func (a *authority) machine(s *session, instance types.Instance) (node.Machine, 
 	if instance.Placement != nil {
 		zone = awssdk.ToString(instance.Placement.AvailabilityZone)
 	}
-	machine := node.Machine{ID: id, Node: strings.ToLower(awssdk.ToString(instance.PrivateDnsName)), ProviderID: providerID(zone, id)}
+	machine := node.Machine{
+		ID:         id,
+		Node:       strings.ToLower(awssdk.ToString(instance.PrivateDnsName)),
+		ProviderID: providerID(zone, id),
+	}
 	for _, name := range []*string{instance.PrivateDnsName, instance.PublicDnsName} {
 		if name := awssdk.ToString(name); name != "" {
 			machine.DNSNames = append(machine.DNSNames, name)
@@ -278,17 +323,29 @@ func (a *authority) machine(s *session, instance types.Instance) (node.Machine, 
 	case state != types.InstanceStateNameRunning:
 		return machine, &node.Refusal{Reason: fmt.Sprintf("instance %s is %s", id, state)}
 	case !newTags(instance.Tags).has(TagPrefix + a.cluster):
-		return machine, &node.Refusal{Reason: fmt.Sprintf("instance %s does not have the tag %s%s of this cluster; it has %s", id, TagPrefix, a.cluster, newTags(instance.Tags).found())}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"instance %s does not have the tag %s%s of this cluster; it has %s", id, TagPrefix, a.cluster,
+				newTags(instance.Tags).found(),
+			),
+		}
 	case machine.Node == "":
 		return machine, &node.Refusal{Reason: fmt.Sprintf("instance %s has no private DNS name", id)}
 	case awssdk.ToString(instance.VpcId) != s.metadata.VPC:
-		return machine, &node.Refusal{Reason: fmt.Sprintf("instance %s is in VPC %s, and this VM in %s", id, awssdk.ToString(instance.VpcId), s.metadata.VPC)}
+		return machine, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"instance %s is in VPC %s, and this VM in %s", id, awssdk.ToString(instance.VpcId), s.metadata.VPC,
+			),
+		}
 	}
 	return machine, nil
 }
 
 func addressesOf(instance types.Instance) []string {
-	addresses := []string{awssdk.ToString(instance.PrivateIpAddress), awssdk.ToString(instance.Ipv6Address), awssdk.ToString(instance.PublicIpAddress)}
+	addresses := []string{
+		awssdk.ToString(instance.PrivateIpAddress), awssdk.ToString(instance.Ipv6Address),
+		awssdk.ToString(instance.PublicIpAddress),
+	}
 	for _, i := range instance.NetworkInterfaces {
 		for _, a := range i.PrivateIpAddresses {
 			addresses = append(addresses, awssdk.ToString(a.PrivateIpAddress))
@@ -303,7 +360,8 @@ func addressesOf(instance types.Instance) []string {
 	return addresses
 }
 
-// profileName is the name of the instance's profile. By default a role has the name of its profile, as the console creates them.
+// profileName is the name of the instance's profile. By default a role has the name of its profile, as the console
+// creates them.
 func profileName(instance types.Instance) string {
 	if instance.IamInstanceProfile == nil {
 		return ""

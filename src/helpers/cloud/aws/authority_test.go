@@ -28,7 +28,10 @@ func TestCallersThatAreNoInstances(t *testing.T) {
 		_, _, err = s.instanceOf(parsed)
 		wantRefusal(t, err, want)
 	}
-	if role, got, err := s.instanceOf(arn{"aws", "sts", "123456789012", "assumed-role/kubernetes-worker/" + id}); err != nil || role != "kubernetes-worker" || got != id {
+	if role, got, err := s.instanceOf(
+		arn{"aws", "sts", "123456789012", "assumed-role/kubernetes-worker/" + id},
+	); err != nil || role != "kubernetes-worker" ||
+		got != id {
 		t.Errorf("%s, %s, %v", role, got, err)
 	}
 	for _, text := range []string{"", "arn:aws:sts:::assumed-role/a/b", "urn:aws:sts::1:x"} {

@@ -44,8 +44,13 @@ func (a *api) describeInstance(ctx context.Context, id string) (*instance, error
 
 func newInstance(i types.Instance) *instance {
 	result := &instance{
-		ID: awssdk.ToString(i.InstanceId), PrivateDNSName: awssdk.ToString(i.PrivateDnsName), Address: awssdk.ToString(i.PrivateIpAddress),
-		Subnet: awssdk.ToString(i.SubnetId), VPC: awssdk.ToString(i.VpcId), Tags: newTags(i.Tags), SourceDestCheck: awssdk.ToBool(i.SourceDestCheck),
+		ID:              awssdk.ToString(i.InstanceId),
+		PrivateDNSName:  awssdk.ToString(i.PrivateDnsName),
+		Address:         awssdk.ToString(i.PrivateIpAddress),
+		Subnet:          awssdk.ToString(i.SubnetId),
+		VPC:             awssdk.ToString(i.VpcId),
+		Tags:            newTags(i.Tags),
+		SourceDestCheck: awssdk.ToBool(i.SourceDestCheck),
 	}
 	for _, g := range i.SecurityGroups {
 		if id := awssdk.ToString(g.GroupId); id != "" {
@@ -53,7 +58,10 @@ func newInstance(i types.Instance) *instance {
 		}
 	}
 	for _, n := range i.NetworkInterfaces {
-		converted := networkInterface{ID: awssdk.ToString(n.NetworkInterfaceId), SourceDestCheck: awssdk.ToBool(n.SourceDestCheck)}
+		converted := networkInterface{
+			ID:              awssdk.ToString(n.NetworkInterfaceId),
+			SourceDestCheck: awssdk.ToBool(n.SourceDestCheck),
+		}
 		for _, a := range n.PrivateIpAddresses {
 			converted.Addresses = append(converted.Addresses, awssdk.ToString(a.PrivateIpAddress))
 		}
@@ -83,7 +91,13 @@ func (a *api) describeSubnet(ctx context.Context, id string) ([]subnet, error) {
 
 // describeSubnetsOf returns all subnets of a VPC.
 func (a *api) describeSubnetsOf(ctx context.Context, vpc string) ([]subnet, error) {
-	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{Filters: []types.Filter{filter("vpc-id", vpc)}, MaxResults: awssdk.Int32(subnetPageSize)})
+	return a.describeSubnets(
+		ctx,
+		&ec2.DescribeSubnetsInput{
+			Filters:    []types.Filter{filter("vpc-id", vpc)},
+			MaxResults: awssdk.Int32(subnetPageSize),
+		},
+	)
 }
 
 func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInput) ([]subnet, error) {
@@ -96,7 +110,14 @@ func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInp
 			return nil, err
 		}
 		for _, s := range out.Subnets {
-			subnets = append(subnets, subnet{ID: awssdk.ToString(s.SubnetId), Zone: awssdk.ToString(s.AvailabilityZone), Tags: newTags(s.Tags)})
+			subnets = append(
+				subnets,
+				subnet{
+					ID:   awssdk.ToString(s.SubnetId),
+					Zone: awssdk.ToString(s.AvailabilityZone),
+					Tags: newTags(s.Tags),
+				},
+			)
 		}
 		if awssdk.ToString(out.NextToken) == "" {
 			return subnets, nil
@@ -107,12 +128,18 @@ func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInp
 
 // describeRouteTables returns the route tables that a filter selects.
 func (a *api) describeRouteTables(ctx context.Context, filterName, value string) ([]routeTable, error) {
-	input := &ec2.DescribeRouteTablesInput{Filters: []types.Filter{filter(filterName, value)}, MaxResults: awssdk.Int32(routeTablePageSize)}
+	input := &ec2.DescribeRouteTablesInput{
+		Filters:    []types.Filter{filter(filterName, value)},
+		MaxResults: awssdk.Int32(routeTablePageSize),
+	}
 	var tables []routeTable
 	for {
-		out, err := call(ctx, a, "ec2:DescribeRouteTables", func(ctx context.Context) (*ec2.DescribeRouteTablesOutput, error) {
-			return a.ec2.DescribeRouteTables(ctx, input)
-		})
+		out, err := call(
+			ctx, a, "ec2:DescribeRouteTables",
+			func(ctx context.Context) (*ec2.DescribeRouteTablesOutput, error) {
+				return a.ec2.DescribeRouteTables(ctx, input)
+			},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -127,7 +154,12 @@ func (a *api) describeRouteTables(ctx context.Context, filterName, value string)
 }
 
 func newRouteTable(t types.RouteTable) routeTable {
-	result := routeTable{ID: awssdk.ToString(t.RouteTableId), VPC: awssdk.ToString(t.VpcId), Tags: newTags(t.Tags), Associations: map[string]string{}}
+	result := routeTable{
+		ID:           awssdk.ToString(t.RouteTableId),
+		VPC:          awssdk.ToString(t.VpcId),
+		Tags:         newTags(t.Tags),
+		Associations: map[string]string{},
+	}
 	for _, association := range t.Associations {
 		result.Main = result.Main || awssdk.ToBool(association.Main)
 		if id := awssdk.ToString(association.SubnetId); id != "" {
@@ -145,9 +177,12 @@ func newRouteTable(t types.RouteTable) routeTable {
 }
 
 func (a *api) describeZones(ctx context.Context) ([]zone, error) {
-	out, err := call(ctx, a, "ec2:DescribeAvailabilityZones", func(ctx context.Context) (*ec2.DescribeAvailabilityZonesOutput, error) {
-		return a.ec2.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{})
-	})
+	out, err := call(
+		ctx, a, "ec2:DescribeAvailabilityZones",
+		func(ctx context.Context) (*ec2.DescribeAvailabilityZonesOutput, error) {
+			return a.ec2.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{})
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +194,12 @@ func (a *api) describeZones(ctx context.Context) ([]zone, error) {
 }
 
 func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup, error) {
-	out, err := call(ctx, a, "ec2:DescribeSecurityGroups", func(ctx context.Context) (*ec2.DescribeSecurityGroupsOutput, error) {
-		return a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: ids})
-	})
+	out, err := call(
+		ctx, a, "ec2:DescribeSecurityGroups",
+		func(ctx context.Context) (*ec2.DescribeSecurityGroupsOutput, error) {
+			return a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: ids})
+		},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -180,7 +218,11 @@ func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup
 func newSecurityGroup(g types.SecurityGroup) securityGroup {
 	result := securityGroup{ID: awssdk.ToString(g.GroupId), VPC: awssdk.ToString(g.VpcId), Tags: newTags(g.Tags)}
 	for _, p := range g.IpPermissions {
-		rule := ingressRule{From: int(awssdk.ToInt32(p.FromPort)), To: int(awssdk.ToInt32(p.ToPort)), Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0}
+		rule := ingressRule{
+			From:     int(awssdk.ToInt32(p.FromPort)),
+			To:       int(awssdk.ToInt32(p.ToPort)),
+			Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0,
+		}
 		switch awssdk.ToString(p.IpProtocol) {
 		case "-1":
 			rule.Protocols, rule.From, rule.To = []string{"tcp", "udp"}, 0, 65535
@@ -209,38 +251,55 @@ func newSecurityGroup(g types.SecurityGroup) securityGroup {
 
 // encryption returns the account's settings for new volumes.
 func (a *api) encryption(ctx context.Context) (encryption, error) {
-	out, err := call(ctx, a, "ec2:GetEbsEncryptionByDefault", func(ctx context.Context) (*ec2.GetEbsEncryptionByDefaultOutput, error) {
-		return a.ec2.GetEbsEncryptionByDefault(ctx, &ec2.GetEbsEncryptionByDefaultInput{})
-	})
+	out, err := call(
+		ctx, a, "ec2:GetEbsEncryptionByDefault",
+		func(ctx context.Context) (*ec2.GetEbsEncryptionByDefaultOutput, error) {
+			return a.ec2.GetEbsEncryptionByDefault(ctx, &ec2.GetEbsEncryptionByDefaultInput{})
+		},
+	)
 	if err != nil || !awssdk.ToBool(out.EbsEncryptionByDefault) {
 		return encryption{}, err
 	}
-	key, err := call(ctx, a, "ec2:GetEbsDefaultKmsKeyId", func(ctx context.Context) (*ec2.GetEbsDefaultKmsKeyIdOutput, error) {
-		return a.ec2.GetEbsDefaultKmsKeyId(ctx, &ec2.GetEbsDefaultKmsKeyIdInput{})
-	})
+	key, err := call(
+		ctx, a, "ec2:GetEbsDefaultKmsKeyId",
+		func(ctx context.Context) (*ec2.GetEbsDefaultKmsKeyIdOutput, error) {
+			return a.ec2.GetEbsDefaultKmsKeyId(ctx, &ec2.GetEbsDefaultKmsKeyIdInput{})
+		},
+	)
 	if err != nil {
 		return encryption{}, err
 	}
 	return encryption{byDefault: true, key: awssdk.ToString(key.KmsKeyId)}, nil
 }
 
-// describeMachines returns the running instances with the cluster's tag, and if limits is set with the limits of their types.
+// describeMachines returns the running instances with the cluster's tag, and if limits is set with the limits of their
+// types.
 func (a *api) describeMachines(ctx context.Context, tagKey string, limits bool) ([]machine, error) {
-	input := &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag-key", tagKey), filter("instance-state-name", "running")}, MaxResults: awssdk.Int32(1000)}
+	input := &ec2.DescribeInstancesInput{
+		Filters:    []types.Filter{filter("tag-key", tagKey), filter("instance-state-name", "running")},
+		MaxResults: awssdk.Int32(1000),
+	}
 	var list []machine
 	kinds := map[types.InstanceType]bool{}
 	for {
-		out, err := call(ctx, a, "ec2:DescribeInstances", func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
-			return a.ec2.DescribeInstances(ctx, input)
-		})
+		out, err := call(
+			ctx, a, "ec2:DescribeInstances",
+			func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
+				return a.ec2.DescribeInstances(ctx, input)
+			},
+		)
 		if err != nil {
 			return nil, err
 		}
 		for _, reservation := range out.Reservations {
 			for _, i := range reservation.Instances {
 				list = append(list, machine{
-					id: awssdk.ToString(i.InstanceId), vpc: awssdk.ToString(i.VpcId), tags: newTags(i.Tags),
-					kind: string(i.InstanceType), volumes: len(i.BlockDeviceMappings), interfaces: len(i.NetworkInterfaces),
+					id:         awssdk.ToString(i.InstanceId),
+					vpc:        awssdk.ToString(i.VpcId),
+					tags:       newTags(i.Tags),
+					kind:       string(i.InstanceType),
+					volumes:    len(i.BlockDeviceMappings),
+					interfaces: len(i.NetworkInterfaces),
 				})
 				kinds[i.InstanceType] = true
 			}
@@ -262,16 +321,21 @@ const typePageSize = 100
 
 func (a *api) addLimits(ctx context.Context, list []machine, kinds []types.InstanceType) error {
 	for names := range slices.Chunk(kinds, typePageSize) {
-		out, err := call(ctx, a, "ec2:DescribeInstanceTypes", func(ctx context.Context) (*ec2.DescribeInstanceTypesOutput, error) {
-			return a.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{InstanceTypes: names})
-		})
+		out, err := call(
+			ctx, a, "ec2:DescribeInstanceTypes",
+			func(ctx context.Context) (*ec2.DescribeInstanceTypesOutput, error) {
+				return a.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{InstanceTypes: names})
+			},
+		)
 		if err != nil {
 			return err
 		}
 		for _, t := range out.InstanceTypes {
 			for i := range list {
 				if list[i].kind == string(t.InstanceType) && t.EbsInfo != nil {
-					list[i].limit, list[i].shared = int(awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments)), t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
+					list[i].limit, list[i].shared = int(
+						awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments),
+					), t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
 				}
 			}
 		}
@@ -287,22 +351,30 @@ func filter(name string, values ...string) types.Filter {
 // describe load balancers.
 
 func (a *api) describeClassicLoadBalancers(ctx context.Context) error {
-	_, err := call(ctx, a, "elasticloadbalancing:DescribeLoadBalancers", func(ctx context.Context) (*elb.DescribeLoadBalancersOutput, error) {
-		return a.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
-	})
+	_, err := call(
+		ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
+		func(ctx context.Context) (*elb.DescribeLoadBalancersOutput, error) {
+			return a.elb.DescribeLoadBalancers(ctx, &elb.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
+		},
+	)
 	return err
 }
 
 func (a *api) describeNetworkLoadBalancers(ctx context.Context) error {
-	_, err := call(ctx, a, "elasticloadbalancing:DescribeLoadBalancers (v2)", func(ctx context.Context) (*elbv2.DescribeLoadBalancersOutput, error) {
-		return a.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
-	})
+	_, err := call(
+		ctx, a, "elasticloadbalancing:DescribeLoadBalancers (v2)",
+		func(ctx context.Context) (*elbv2.DescribeLoadBalancersOutput, error) {
+			return a.elbv2.DescribeLoadBalancers(ctx, &elbv2.DescribeLoadBalancersInput{PageSize: awssdk.Int32(1)})
+		},
+	)
 	return err
 }
 
 // dryRun makes a call with DryRun set, which changes nothing. The error is nil if the role has the permission.
 func (a *api) dryRun(ctx context.Context, action string, request func(context.Context) error) error {
-	_, err := call(ctx, a, action+" (DryRun)", func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) })
+	_, err := call(
+		ctx, a, action+" (DryRun)", func(ctx context.Context) (struct{}, error) { return struct{}{}, request(ctx) },
+	)
 	switch {
 	case err == nil:
 		return wrongAnswer("success instead of an answer to DryRun")
@@ -315,8 +387,10 @@ func (a *api) dryRun(ctx context.Context, action string, request func(context.Co
 func (a *api) tryCreateSecurityGroup(ctx context.Context, vpc, tagKey string) error {
 	return a.dryRun(ctx, "ec2:CreateSecurityGroup", func(ctx context.Context) error {
 		_, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
-			DryRun: awssdk.Bool(true), GroupName: awssdk.String("k8s-elb-cloud-preflight"), Description: awssdk.String("never created: tests a permission"),
-			VpcId: awssdk.String(vpc),
+			DryRun:      awssdk.Bool(true),
+			GroupName:   awssdk.String("k8s-elb-cloud-preflight"),
+			Description: awssdk.String("never created: tests a permission"),
+			VpcId:       awssdk.String(vpc),
 			TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeSecurityGroup,
 				Tags: []types.Tag{{Key: awssdk.String(tagKey), Value: awssdk.String("owned")}}}},
 		})
@@ -326,7 +400,9 @@ func (a *api) tryCreateSecurityGroup(ctx context.Context, vpc, tagKey string) er
 
 // allTrafficWithin is a rule that a security group has for itself.
 func allTrafficWithin(group string) []types.IpPermission {
-	return []types.IpPermission{{IpProtocol: awssdk.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: awssdk.String(group)}}}}
+	return []types.IpPermission{
+		{IpProtocol: awssdk.String("-1"), UserIdGroupPairs: []types.UserIdGroupPair{{GroupId: awssdk.String(group)}}},
+	}
 }
 
 func (a *api) tryAuthorizeIngress(ctx context.Context, group string) error {
@@ -347,7 +423,9 @@ func (a *api) tryRevokeIngress(ctx context.Context, group string) error {
 
 func (a *api) tryDescribeTopology(ctx context.Context, instance string) error {
 	return a.dryRun(ctx, "ec2:DescribeInstanceTopology", func(ctx context.Context) error {
-		_, err := a.ec2.DescribeInstanceTopology(ctx, &ec2.DescribeInstanceTopologyInput{DryRun: awssdk.Bool(true), InstanceIds: []string{instance}})
+		_, err := a.ec2.DescribeInstanceTopology(
+			ctx, &ec2.DescribeInstanceTopologyInput{DryRun: awssdk.Bool(true), InstanceIds: []string{instance}},
+		)
 		return err
 	})
 }
@@ -355,16 +433,24 @@ func (a *api) tryDescribeTopology(ctx context.Context, instance string) error {
 func (a *api) tryDisableSourceDestCheck(ctx context.Context, instance string) error {
 	return a.dryRun(ctx, "ec2:ModifyInstanceAttribute", func(ctx context.Context) error {
 		_, err := a.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{
-			DryRun: awssdk.Bool(true), InstanceId: awssdk.String(instance), SourceDestCheck: &types.AttributeBooleanValue{Value: awssdk.Bool(false)}})
+			DryRun:          awssdk.Bool(true),
+			InstanceId:      awssdk.String(instance),
+			SourceDestCheck: &types.AttributeBooleanValue{Value: awssdk.Bool(false)},
+		})
 		return err
 	})
 }
 
-// tryCreateRoute tests writing to a route table. The destination is a documentation network (RFC 5737), which no table routes.
+// tryCreateRoute tests writing to a route table. The destination is a documentation network (RFC 5737), which no table
+// routes.
 func (a *api) tryCreateRoute(ctx context.Context, table, instance string) error {
 	return a.dryRun(ctx, "ec2:CreateRoute", func(ctx context.Context) error {
 		_, err := a.ec2.CreateRoute(ctx, &ec2.CreateRouteInput{
-			DryRun: awssdk.Bool(true), RouteTableId: awssdk.String(table), InstanceId: awssdk.String(instance), DestinationCidrBlock: awssdk.String("192.0.2.0/24")})
+			DryRun:               awssdk.Bool(true),
+			RouteTableId:         awssdk.String(table),
+			InstanceId:           awssdk.String(instance),
+			DestinationCidrBlock: awssdk.String("192.0.2.0/24"),
+		})
 		return err
 	})
 }
@@ -372,15 +458,23 @@ func (a *api) tryCreateRoute(ctx context.Context, table, instance string) error 
 func (a *api) tryCreateVolume(ctx context.Context, zone, tagKey string) error {
 	return a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
 		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{
-			DryRun: awssdk.Bool(true), AvailabilityZone: awssdk.String(zone), Size: awssdk.Int32(1), VolumeType: types.VolumeTypeGp3,
-			TagSpecifications: []types.TagSpecification{{ResourceType: types.ResourceTypeVolume, Tags: []types.Tag{{Key: awssdk.String(tagKey), Value: awssdk.String("owned")}}}},
+			DryRun:           awssdk.Bool(true),
+			AvailabilityZone: awssdk.String(zone),
+			Size:             awssdk.Int32(1),
+			VolumeType:       types.VolumeTypeGp3,
+			TagSpecifications: []types.TagSpecification{
+				{
+					ResourceType: types.ResourceTypeVolume,
+					Tags:         []types.Tag{{Key: awssdk.String(tagKey), Value: awssdk.String("owned")}},
+				},
+			},
 		})
 		return err
 	})
 }
 
-// policyTimeout limits one attempt to ask IAM. IAM has one endpoint per partition, which a private subnet may not reach; then
-// a longer wait is not worthwhile.
+// policyTimeout limits one attempt to ask IAM. IAM has one endpoint per partition, which a private subnet may not
+// reach; then a longer wait is not worthwhile.
 const policyTimeout = 3 * time.Second
 
 // policyAttempts is how often a question is asked that IAM answers with an error of its own.
@@ -400,7 +494,10 @@ func (a *api) roleARN(ctx context.Context, name string) string {
 // simulatePolicy asks IAM what the policies of a role allow.
 func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([]evaluation, error) {
 	input := &iam.SimulatePrincipalPolicyInput{
-		PolicySourceArn: awssdk.String(roleARN), ActionNames: q.actions, ResourceArns: q.resources, MaxItems: awssdk.Int32(1000),
+		PolicySourceArn: awssdk.String(roleARN),
+		ActionNames:     q.actions,
+		ResourceArns:    q.resources,
+		MaxItems:        awssdk.Int32(1000),
 	}
 	for _, key := range slices.Sorted(maps.Keys(q.context)) {
 		kind := iamtypes.ContextKeyTypeEnumString
@@ -426,8 +523,8 @@ func (a *api) simulatePolicy(ctx context.Context, roleARN string, q question) ([
 	}
 }
 
-// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing condition
-// keys stand in either.
+// newEvaluations returns the results for the single resources if IAM has them, or else the one for all. Missing
+// condition keys stand in either.
 func newEvaluations(r iamtypes.EvaluationResult) []evaluation {
 	decided := func(resource *string, decision iamtypes.PolicyEvaluationDecisionType, missing []string) evaluation {
 		return evaluation{
@@ -448,7 +545,9 @@ func newEvaluations(r iamtypes.EvaluationResult) []evaluation {
 }
 
 // askIAM sends one request. Throttled requests are retried as those to EC2, and those that IAM fails on a few times.
-func (a *api) askIAM(ctx context.Context, input *iam.SimulatePrincipalPolicyInput) (*iam.SimulatePrincipalPolicyOutput, error) {
+func (a *api) askIAM(
+	ctx context.Context, input *iam.SimulatePrincipalPolicyInput,
+) (*iam.SimulatePrincipalPolicyOutput, error) {
 	backoff := preflight.Backoff{First: 100 * time.Millisecond, Limit: time.Second}
 	for attempt := 1; ; attempt++ {
 		out, err := call(ctx, a, simulateAction, func(ctx context.Context) (*iam.SimulatePrincipalPolicyOutput, error) {

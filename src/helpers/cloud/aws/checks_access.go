@@ -20,9 +20,13 @@ const (
 func checkClusterName(f *facts) preflight.Outcome {
 	if err := ValidateClusterName(f.cluster()); err != nil {
 		return found(preflight.Finding{
-			Resource: fmt.Sprintf("cluster %q", clip(f.cluster())), Wanted: "a name that can end the tag key " + TagPrefix + "NAME", Found: err.Error(),
-			Why: "The tag would be truncated or rejected, and no resource could be found by it.",
-			Fix: []preflight.Fix{byHand("set the variable cluster_name (property cluster.name) to a shorter or simpler name")},
+			Resource: fmt.Sprintf("cluster %q", clip(f.cluster())),
+			Wanted:   "a name that can end the tag key " + TagPrefix + "NAME",
+			Found:    err.Error(),
+			Why:      "The tag would be truncated or rejected, and no resource could be found by it.",
+			Fix: []preflight.Fix{
+				byHand("set the variable cluster_name (property cluster.name) to a shorter or simpler name"),
+			},
 		})
 	}
 	return passed("%s", f.tagKey())
@@ -32,16 +36,25 @@ func checkCloudConfig(f *facts) preflight.Outcome {
 	file := f.request.CloudConfigFile
 	if f.confErr != nil {
 		return found(preflight.Finding{
-			Resource: file, Wanted: "only keys and values that the cloud controller manager supports", Found: f.confErr.Error(),
-			Why: "The cloud controller ignores unknown keys, and fails to start with wrong values.",
-			Fix: []preflight.Fix{byHand("correct the property config of the job cloud-provider")},
+			Resource: file,
+			Wanted:   "only keys and values that the cloud controller manager supports",
+			Found:    f.confErr.Error(),
+			Why:      "The cloud controller ignores unknown keys, and fails to start with wrong values.",
+			Fix:      []preflight.Fix{byHand("correct the property config of the job cloud-provider")},
 		})
 	}
 	if id := f.conf.ClusterID; id != "" && id != f.cluster() {
 		return found(preflight.Finding{
-			Resource: file, Wanted: fmt.Sprintf("KubernetesClusterID = %s, or none", f.cluster()), Found: fmt.Sprintf("KubernetesClusterID = %s", clip(id)),
-			Why: "The cloud controller would manage the resources of another cluster.",
-			Fix: []preflight.Fix{byHand("remove KubernetesClusterID from the property config of the job cloud-provider; the name is set by cluster.name only")},
+			Resource: file,
+			Wanted:   fmt.Sprintf("KubernetesClusterID = %s, or none", f.cluster()),
+			Found:    fmt.Sprintf("KubernetesClusterID = %s", clip(id)),
+			Why:      "The cloud controller would manage the resources of another cluster.",
+			Fix: []preflight.Fix{
+				byHand(
+					"remove KubernetesClusterID from the property config of the job cloud-provider; the name is set " +
+						"by cluster.name only",
+				),
+			},
 		})
 	}
 	if file == "" {
@@ -55,30 +68,60 @@ func checkMetadata(f *facts) preflight.Outcome {
 	if !errors.As(f.metadataErr, &fault) && fault == nil {
 		return f.slowMetadata()
 	}
-	const request = "curl --silent --show-error --max-time 5 --output /dev/null --write-out '%{http_code}\\n' -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
+	const request = "curl --silent --show-error --max-time 5 --output /dev/null --write-out '%{http_code}\\n' -X PUT " +
+		"-H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
 	finding := preflight.Finding{
-		Resource: "instance metadata", Wanted: "answers to IMDSv2 requests", Found: fault.found,
-		Why:      "The instance's identity and the role's credentials come from there; kubelet and the cloud controller cannot work without them.",
+		Resource: "instance metadata",
+		Wanted:   "answers to IMDSv2 requests",
+		Found:    fault.found,
+		Why: "The instance's identity and the role's credentials come from there; kubelet and the cloud " +
+			"controller cannot work without them.",
 		Eventual: fault.temporary(),
 	}
 	switch fault.kind {
 	case faultDisabled:
 		finding.Fix = []preflight.Fix{
-			byCommand("turn instance metadata on for the instance with this machine's address", f.findInstance(),
-				f.aws("ec2", "modify-instance-metadata-options", "--instance-id", expand("instance"), "--http-endpoint", "enabled", "--http-tokens", "required")),
-			f.inExtension("metadata_options: {http_endpoint: enabled, http_tokens: required}")}
+			byCommand(
+				"turn instance metadata on for the instance with this machine's address",
+				f.findInstance(),
+				f.aws(
+					"ec2", "modify-instance-metadata-options", "--instance-id", expand("instance"), "--http-endpoint",
+					"enabled", "--http-tokens", "required",
+				),
+			),
+			f.inExtension("metadata_options: {http_endpoint: enabled, http_tokens: required}"),
+		}
 	case faultNoReply:
 		finding.Fix = []preflight.Fix{
-			byCommand("on the VM, check for a firewall or proxy in front of 169.254.169.254; this prints 200 if there is none", request),
-			byHand("or, if this program runs in a container, run it on the host: with a hop limit of 1 replies to containers are dropped")}
+			byCommand(
+				"on the VM, check for a firewall or proxy in front of 169.254.169.254; this prints 200 if there is "+
+					"none",
+				request,
+			),
+			byHand(
+				"or, if this program runs in a container, run it on the host: with a hop limit of 1 replies to " +
+					"containers are dropped",
+			),
+		}
 	case faultSwitchedOff:
-		finding.Fix = []preflight.Fix{byHand("remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider")}
+		finding.Fix = []preflight.Fix{
+			byHand("remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider"),
+		}
 	case faultNoTokens:
-		finding.Fix = []preflight.Fix{byHand("check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; IMDSv1 is not used")}
+		finding.Fix = []preflight.Fix{
+			byHand(
+				"check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; " +
+					"IMDSv1 is not used",
+			),
+		}
 	default:
 		finding.Fix = []preflight.Fix{
-			byCommand("on the VM, check routes and firewall rules for 169.254.169.254; this prints 200 if they are right", request),
-			byHand("or, if this VM is not on AWS, deploy without ops-files/aws.yml")}
+			byCommand(
+				"on the VM, check routes and firewall rules for 169.254.169.254; this prints 200 if they are right",
+				request,
+			),
+			byHand("or, if this VM is not on AWS, deploy without ops-files/aws.yml"),
+		}
 	}
 	return found(finding)
 }
@@ -89,9 +132,17 @@ func (f *facts) slowMetadata() preflight.Outcome {
 		return passed("%s, IMDSv2", f.instanceID())
 	}
 	return found(preflight.Finding{
-		Resource: "instance metadata", Wanted: fmt.Sprintf("answers within %v", f.slowReply), Found: fmt.Sprintf("half of the answers take %v or longer", f.medianReply.Round(10*time.Millisecond)),
-		Why:      "The AWS SDK in the cloud controller and in kubelet's credential provider does not wait longer, and fails after three attempts.",
-		Fix:      []preflight.Fix{byHand("on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that read instance metadata")},
+		Resource: "instance metadata",
+		Wanted:   fmt.Sprintf("answers within %v", f.slowReply),
+		Found:    fmt.Sprintf("half of the answers take %v or longer", f.medianReply.Round(10*time.Millisecond)),
+		Why: "The AWS SDK in the cloud controller and in kubelet's credential provider does not wait longer, " +
+			"and fails after three attempts.",
+		Fix: []preflight.Fix{
+			byHand(
+				"on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that " +
+					"read instance metadata",
+			),
+		},
 		Advisory: true,
 	})
 }
@@ -115,15 +166,26 @@ func checkProfile(f *facts) preflight.Outcome {
 	}
 	wanted := cmp.Or(f.request.InstanceProfile, f.wantedProfile())
 	fix := []preflight.Fix{
-		byCommand("associate the instance profile", f.aws("ec2", "associate-iam-instance-profile", "--instance-id", f.instanceID(), "--iam-instance-profile", profileArgument(wanted))),
-		f.inExtension("iam_instance_profile: " + wanted)}
+		byCommand(
+			"associate the instance profile",
+			f.aws(
+				"ec2", "associate-iam-instance-profile", "--instance-id", f.instanceID(), "--iam-instance-profile",
+				profileArgument(wanted),
+			),
+		),
+		f.inExtension("iam_instance_profile: " + wanted),
+	}
 	if f.profileErr != nil { // there is one, but without a role
 		fix = []preflight.Fix{f.addRole()}
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "an instance profile", Found: seen,
-		Why:      "Without a profile there are no credentials: the cloud controller cannot start, and images in ECR cannot be pulled.",
-		Eventual: true, Fix: fix,
+		Resource: f.instanceID(),
+		Wanted:   "an instance profile",
+		Found:    seen,
+		Why: "Without a profile there are no credentials: the cloud controller cannot start, and images in ECR " +
+			"cannot be pulled.",
+		Eventual: true,
+		Fix:      fix,
 	})
 }
 
@@ -139,20 +201,30 @@ func checkCredentials(f *facts) preflight.Outcome {
 	}
 	if f.credentialsErr != nil {
 		return found(preflight.Finding{
-			Resource: cmp.Or(f.profile, f.instanceID()), Wanted: "an instance profile with a role that EC2 can assume, and credentials that have not expired", Found: f.credentialsErr.Error(),
+			Resource: cmp.Or(f.profile, f.instanceID()),
+			Wanted:   "an instance profile with a role that EC2 can assume, and credentials that have not expired",
+			Found:    f.credentialsErr.Error(),
 			Why:      "Without credentials the cloud controller cannot start.",
-			Eventual: true, Fix: []preflight.Fix{f.fixCredentials()},
+			Eventual: true,
+			Fix:      []preflight.Fix{f.fixCredentials()},
 		})
 	}
 	for _, a := range f.answers() {
 		if classify(a.err) == classCredentials {
 			return found(preflight.Finding{
-				Resource: "role " + f.credentials.Role, Wanted: "credentials that AWS accepts", Found: a.action + ": " + describe(a.err),
+				Resource: "role " + f.credentials.Role,
+				Wanted:   "credentials that AWS accepts",
+				Found:    a.action + ": " + describe(a.err),
 				Why:      "AWS would reject every call of the cloud controller.",
 				Eventual: true,
 				Fix: []preflight.Fix{
-					f.replaceProfile("associate the instance profile again, because the role may have been deleted or recreated with the same name", cmp.Or(f.profile, f.wantedProfile())),
-					byHand("or make sure that no policy of the organization or of a VPC endpoint rejects the account")},
+					f.replaceProfile(
+						"associate the instance profile again, because the role may have been deleted or recreated "+
+							"with the same name",
+						cmp.Or(f.profile, f.wantedProfile()),
+					),
+					byHand("or make sure that no policy of the organization or of a VPC endpoint rejects the account"),
+				},
 			})
 		}
 	}
@@ -169,12 +241,23 @@ type answer struct {
 // ec2Answers are the results of the describe calls of EC2 that apply to the role.
 func (f *facts) ec2Answers() []answer {
 	list := []answer{
-		{action: "ec2:DescribeInstances", err: f.instanceErr}, {action: "ec2:DescribeSubnets", err: f.subnetsErr}, {action: "ec2:DescribeSecurityGroups", err: f.groupsErr},
+		{
+			action: "ec2:DescribeInstances",
+			err:    f.instanceErr,
+		},
+		{action: "ec2:DescribeSubnets", err: f.subnetsErr},
+		{action: "ec2:DescribeSecurityGroups", err: f.groupsErr},
 	}
 	if f.isControl() {
-		list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.tablesErr}, answer{action: "ec2:DescribeAvailabilityZones", err: f.zonesErr})
+		list = append(
+			list, answer{action: "ec2:DescribeRouteTables", err: f.tablesErr},
+			answer{action: "ec2:DescribeAvailabilityZones", err: f.zonesErr},
+		)
 		if f.storage() {
-			list = append(list, answer{action: "ec2:GetEbsEncryptionByDefault", err: f.encryptionErr}, answer{action: "ec2:DescribeInstanceTypes", err: f.machinesErr})
+			list = append(
+				list, answer{action: "ec2:GetEbsEncryptionByDefault", err: f.encryptionErr},
+				answer{action: "ec2:DescribeInstanceTypes", err: f.machinesErr},
+			)
 		}
 		if f.tablesErr == nil {
 			list = append(list, answer{action: "ec2:DescribeRouteTables", err: f.routesErr})
@@ -219,12 +302,19 @@ func checkClock(f *facts) preflight.Outcome {
 		return passed("within %v of AWS's", max(time.Second, skew.Round(time.Second)))
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "a clock within 30 s of AWS's", Found: fmt.Sprintf("%v %s AWS's%s", skew.Round(time.Second), direction, rejected),
-		Why:      "AWS rejects requests whose signature is more than five minutes off, and the cluster's certificates and tokens are validated with this clock.",
+		Resource: f.instanceID(),
+		Wanted:   "a clock within 30 s of AWS's",
+		Found:    fmt.Sprintf("%v %s AWS's%s", skew.Round(time.Second), direction, rejected),
+		Why: "AWS rejects requests whose signature is more than five minutes off, and the cluster's " +
+			"certificates and tokens are validated with this clock.",
 		Advisory: skew < skewLimit && rejected == "",
 		Fix: []preflight.Fix{
 			byCommand("on the VM, see where its time comes from", "chronyc tracking", "chronyc sources"),
-			byHand("also set the stemcell's time servers with env.ntp of the Director; on AWS 169.254.169.123 is always available")},
+			byHand(
+				"also set the stemcell's time servers with env.ntp of the Director; on AWS 169.254.169.123 is always " +
+					"available",
+			),
+		},
 	})
 }
 
@@ -273,7 +363,9 @@ func checkEC2Endpoint(f *facts) preflight.Outcome {
 		failures[i] = strings.Join(actions[text], ", ") + ": " + text
 	}
 	return found(preflight.Finding{
-		Resource: "ec2." + f.region(), Wanted: "answers from the EC2 API in " + f.region(), Found: strings.Join(failures, "; "),
+		Resource: "ec2." + f.region(),
+		Wanted:   "answers from the EC2 API in " + f.region(),
+		Found:    strings.Join(failures, "; "),
 		Why:      "The cloud controller would fail on the same calls.",
 		Eventual: true,
 		Fix:      f.fixEndpoint("ec2"),
@@ -305,8 +397,13 @@ func (f *facts) denied(action, resource string, err error) preflight.Finding {
 		fix = []preflight.Fix{f.fixDeny()}
 	}
 	return preflight.Finding{
-		Resource: action, Wanted: fmt.Sprintf("allowed for role %s on %s", f.roleName(), strings.TrimPrefix(resource, "role ")), Found: describe(err),
-		Why: whyPermission(action), Eventual: true, Fix: fix, Advisory: slices.Contains(rarelyUsed, action),
+		Resource: action,
+		Wanted:   fmt.Sprintf("allowed for role %s on %s", f.roleName(), strings.TrimPrefix(resource, "role ")),
+		Found:    describe(err),
+		Why:      whyPermission(action),
+		Eventual: true,
+		Fix:      fix,
+		Advisory: slices.Contains(rarelyUsed, action),
 	}
 }
 
@@ -322,8 +419,11 @@ func checkInstanceRole(f *facts) preflight.Outcome {
 		return passed("%s", name)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "instance profile " + f.request.InstanceProfile, Found: "instance profile " + name,
-		Why:      "The role of another profile lacks permissions that this machine requires, or has permissions that it must not have.",
+		Resource: f.instanceID(),
+		Wanted:   "instance profile " + f.request.InstanceProfile,
+		Found:    "instance profile " + name,
+		Why: "The role of another profile lacks permissions that this machine requires, or has permissions that " +
+			"it must not have.",
 		Eventual: true,
 		Fix: []preflight.Fix{
 			f.replaceProfile("associate the configured instance profile", f.request.InstanceProfile),
@@ -331,7 +431,8 @@ func checkInstanceRole(f *facts) preflight.Outcome {
 	})
 }
 
-// checkJoinRole: a machine proves who it is with its role, which must have the name of its instance profile, or be listed (see Admit).
+// checkJoinRole: a machine proves who it is with its role, which must have the name of its instance profile, or be
+// listed (see Admit).
 func checkJoinRole(f *facts) preflight.Outcome {
 	role, profile := f.credentials.Role, f.profileName()
 	switch {
@@ -346,11 +447,20 @@ func checkJoinRole(f *facts) preflight.Outcome {
 	}
 	listed := strings.Join(append(slices.Clone(f.request.JoinRoles), role), ", ")
 	return found(preflight.Finding{
-		Resource: role, Wanted: "a role with the name of the instance profile, " + profile + ", or listed in join.roles", Found: "join.roles: [" + strings.Join(f.request.JoinRoles, ", ") + "]",
-		Why:      "Control VMs refuse a new node with this role, because anyone who may assume a role can claim to be one of its instances.",
+		Resource: role,
+		Wanted:   "a role with the name of the instance profile, " + profile + ", or listed in join.roles",
+		Found:    "join.roles: [" + strings.Join(f.request.JoinRoles, ", ") + "]",
+		Why: "Control VMs refuse a new node with this role, because anyone who may assume a role can claim to " +
+			"be one of its instances.",
 		Eventual: true,
-		Fix: []preflight.Fix{byHand("if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: {roles: [%s]}", listed),
-			byHand("or use a role that has the name of the instance profile")},
+		Fix: []preflight.Fix{
+			byHand(
+				"if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: "+
+					"{roles: [%s]}",
+				listed,
+			),
+			byHand("or use a role that has the name of the instance profile"),
+		},
 	})
 }
 
@@ -376,11 +486,14 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			allowed = append(allowed, p.covers...)
 		case classDenied:
 			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
-			if strings.HasPrefix(p.resource, "sg-") && !f.group(p.resource).has(f.tagKey()) { // the old tag is not enough for them
+			if strings.HasPrefix(p.resource, "sg-") &&
+				!f.group(p.resource).has(f.tagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
 				finding.Fix = f.tagFirst(p.resource, finding.Fix)
 			}
-			if !slices.ContainsFunc(findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource }) {
+			if !slices.ContainsFunc(
+				findings, func(other preflight.Finding) bool { return other.Resource == finding.Resource },
+			) {
 				findings = append(findings, finding)
 			}
 		case classOther, classUnknownID:
@@ -404,7 +517,9 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 }
 
 func (f *facts) isOwnGroup(id string) bool {
-	return slices.ContainsFunc(f.groups, func(g securityGroup) bool { return g.ID == id && g.Tags.belongTo(f.cluster()) })
+	return slices.ContainsFunc(
+		f.groups, func(g securityGroup) bool { return g.ID == id && g.Tags.belongTo(f.cluster()) },
+	)
 }
 
 func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
@@ -417,9 +532,12 @@ func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
 		switch classify(p.err) {
 		case classUnreachable, classServer, classMalformed, classThrottled, classOther:
 			return found(preflight.Finding{
-				Resource: "elasticloadbalancing." + f.region(), Wanted: "answers from the load balancer APIs", Found: p.resource + ": " + describe(p.err),
-				Why: "Services of type LoadBalancer would stay pending.", Eventual: true,
-				Fix: f.fixEndpoint("elasticloadbalancing"),
+				Resource: "elasticloadbalancing." + f.region(),
+				Wanted:   "answers from the load balancer APIs",
+				Found:    p.resource + ": " + describe(p.err),
+				Why:      "Services of type LoadBalancer would stay pending.",
+				Eventual: true,
+				Fix:      f.fixEndpoint("elasticloadbalancing"),
 			})
 		}
 	}

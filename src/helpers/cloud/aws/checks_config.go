@@ -9,8 +9,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// checkConfigScope compares the region, the VPC and the endpoints that the cloud controller takes from its configuration with this
-// instance's, and reports keys that it silently ignores.
+// checkConfigScope compares the region, the VPC and the endpoints that the cloud controller takes from its
+// configuration with this instance's, and reports keys that it silently ignores.
 func checkConfigScope(f *facts) preflight.Outcome {
 	if f.metadataErr != nil {
 		return skipped(noMetadata)
@@ -18,8 +18,12 @@ func checkConfigScope(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
 	add := func(advisory bool, key, wanted, seen, why, fix string) {
 		findings = append(findings, preflight.Finding{
-			Resource: cmp.Or(f.request.CloudConfigFile, "the configuration") + ": " + key, Wanted: wanted, Found: seen, Why: why, Advisory: advisory,
-			Fix: []preflight.Fix{byHand("%s in the property config of the job cloud-provider", fix)},
+			Resource: cmp.Or(f.request.CloudConfigFile, "the configuration") + ": " + key,
+			Wanted:   wanted,
+			Found:    seen,
+			Why:      why,
+			Advisory: advisory,
+			Fix:      []preflight.Fix{byHand("%s in the property config of the job cloud-provider", fix)},
 		})
 	}
 	c, region := f.conf, f.metadata.Region
@@ -28,23 +32,42 @@ func checkConfigScope(f *facts) preflight.Outcome {
 		regionKey = "Zone"
 	}
 	if configured := c.region(); configured != "" && configured != region {
-		add(false, regionKey, "the region of this instance, "+region, configured,
-			"The cloud controller would call the APIs of another region, and find neither nodes nor subnets.", "remove "+regionKey)
+		add(
+			false, regionKey, "the region of this instance, "+region, configured,
+			"The cloud controller would call the APIs of another region, and find neither nodes nor subnets.",
+			"remove "+regionKey,
+		)
 	}
 	own := f.ownVPC()
 	switch {
 	case c.VPC == "" && c.SubnetID != "":
-		add(true, "SubnetID", "no SubnetID without VPC", c.SubnetID, "The cloud controller ignores it: it chooses subnets by their tags.", "remove SubnetID")
+		add(
+			true, "SubnetID", "no SubnetID without VPC", c.SubnetID,
+			"The cloud controller ignores it: it chooses subnets by their tags.", "remove SubnetID",
+		)
 	case c.VPC == "" || own == "":
 	case !c.isElsewhere() && c.VPC != own:
-		add(false, "VPC", "the VPC of this instance, "+own+", or none", c.VPC+", which the cloud controller ignores without SubnetID (or RoleARN) and KubernetesClusterID",
-			"The cloud controller would use "+own+".", "remove VPC")
+		add(
+			false, "VPC", "the VPC of this instance, "+own+", or none",
+			c.VPC+", which the cloud controller ignores without SubnetID (or RoleARN) and KubernetesClusterID",
+			"The cloud controller would use "+own+".", "remove VPC",
+		)
 	case !c.isElsewhere():
-		add(true, "VPC", "no VPC, or one with SubnetID and KubernetesClusterID", c.VPC, "The cloud controller ignores it, and uses the VPC of its instance, which is the same.", "remove VPC")
+		add(
+			true, "VPC", "no VPC, or one with SubnetID and KubernetesClusterID", c.VPC,
+			"The cloud controller ignores it, and uses the VPC of its instance, which is the same.", "remove VPC",
+		)
 	case c.VPC != own:
-		add(false, "VPC", "the VPC of the nodes, "+own, c.VPC, "The cloud controller would create load balancers in a VPC that has none of the nodes.", "set VPC: "+own)
+		add(
+			false, "VPC", "the VPC of the nodes, "+own, c.VPC,
+			"The cloud controller would create load balancers in a VPC that has none of the nodes.", "set VPC: "+own,
+		)
 	case c.SubnetID != "" && f.subnetsErr == nil && len(f.subnets) > 0 && f.subnet(c.SubnetID) == nil:
-		add(true, "SubnetID", "a subnet of "+c.VPC, c.SubnetID, "The cloud controller uses it for load balancers if all other subnets belong to other clusters.", "set SubnetID: "+cmp.Or(f.subnetID(), "SUBNET"))
+		add(
+			true, "SubnetID", "a subnet of "+c.VPC, c.SubnetID,
+			"The cloud controller uses it for load balancers if all other subnets belong to other clusters.",
+			"set SubnetID: "+cmp.Or(f.subnetID(), "SUBNET"),
+		)
 	}
 	for _, o := range c.Overrides {
 		if o.Service != "ec2imds" && o.Region != "" && o.Region != f.region() {
@@ -58,19 +81,28 @@ func checkConfigScope(f *facts) preflight.Outcome {
 	return passed("%s, %s", f.region(), f.vpcID())
 }
 
-// checkIPFamilies: the addresses of a node are those of the configured families, one of which must be kubelet's --node-ip, which is an
-// IPv4 address; a family without an address fails the node's initialization (getInstanceNodeAddress in cloud-provider-aws).
+// checkIPFamilies: the addresses of a node are those of the configured families, one of which must be kubelet's
+// --node-ip, which is an IPv4 address; a family without an address fails the node's initialization
+// (getInstanceNodeAddress in cloud-provider-aws).
 func checkIPFamilies(f *facts) preflight.Outcome {
 	families := f.conf.NodeIPFamilies
 	if len(families) == 0 {
 		return passed("ipv4")
 	}
 	finding := preflight.Finding{
-		Resource: f.instanceID(), Why: "The node would keep the taint uninitialized.",
-		Fix: []preflight.Fix{byHand("correct NodeIPFamilies in the property config of the job cloud-provider; without it nodes have IPv4 addresses")},
+		Resource: f.instanceID(),
+		Why:      "The node would keep the taint uninitialized.",
+		Fix: []preflight.Fix{
+			byHand(
+				"correct NodeIPFamilies in the property config of the job cloud-provider; without it nodes have IPv4 " +
+					"addresses",
+			),
+		},
 	}
 	if !slices.Contains(families, "ipv4") {
-		finding.Wanted, finding.Found = "NodeIPFamilies with ipv4, because kubelet registers with the IPv4 address "+f.metadata.Address, strings.Join(families, ", ")
+		finding.Wanted, finding.Found = "NodeIPFamilies with ipv4, because kubelet registers with the IPv4 address "+f.metadata.Address, strings.Join(
+			families, ", ",
+		)
 		return found(finding)
 	}
 	if !slices.Contains(families, "ipv6") {
@@ -101,11 +133,21 @@ func checkAssumedRole(f *facts) preflight.Outcome {
 	}
 	own := f.credentials.Role
 	return found(preflight.Finding{
-		Resource: f.conf.RoleARN, Wanted: fmt.Sprintf("a role that %s may assume", own), Found: describe(f.assumeErr), Eventual: true,
-		Why: "The cloud controller makes all its calls as this role, and does not start without it.",
-		Fix: append(f.fixMachinePolicy(),
-			byCommand(fmt.Sprintf("make sure that the trust policy of the role allows %s the action %s; to show it:", own, assumeAction),
-				f.aws("iam", "get-role", "--role-name", f.conf.roleName(), "--query", "Role.AssumeRolePolicyDocument"))),
+		Resource: f.conf.RoleARN,
+		Wanted:   fmt.Sprintf("a role that %s may assume", own),
+		Found:    describe(f.assumeErr),
+		Eventual: true,
+		Why:      "The cloud controller makes all its calls as this role, and does not start without it.",
+		Fix: append(
+			f.fixMachinePolicy(),
+			byCommand(
+				fmt.Sprintf(
+					"make sure that the trust policy of the role allows %s the action %s; to show it:", own,
+					assumeAction,
+				),
+				f.aws("iam", "get-role", "--role-name", f.conf.roleName(), "--query", "Role.AssumeRolePolicyDocument"),
+			),
+		),
 	})
 }
 
@@ -121,8 +163,16 @@ func checkBalancersGroup(f *facts) preflight.Outcome {
 		return skipped("%s", whyMissing("security group", f.balancersErr))
 	}
 	finding := preflight.Finding{
-		Resource: id, Wanted: "a security group of " + f.vpcID(), Why: "ElbSecurityGroup names it, so the cloud controller could not create any load balancer.", Eventual: true,
-		Fix: []preflight.Fix{byHand("correct ElbSecurityGroup in the property config of the job cloud-provider; without it the cloud controller creates a group for each load balancer")},
+		Resource: id,
+		Wanted:   "a security group of " + f.vpcID(),
+		Why:      "ElbSecurityGroup names it, so the cloud controller could not create any load balancer.",
+		Eventual: true,
+		Fix: []preflight.Fix{
+			byHand(
+				"correct ElbSecurityGroup in the property config of the job cloud-provider; without it the cloud " +
+					"controller creates a group for each load balancer",
+			),
+		},
 	}
 	switch {
 	case f.balancersErr != nil:
@@ -158,17 +208,29 @@ func checkNodePorts(f *facts) preflight.Outcome {
 	if len(ids) == 0 {
 		return f.instanceMissing()
 	}
-	source, text := []string{"--cidr", expand("cidr")}, "allow the network of the load balancers' subnets to connect to them"
+	source, text := []string{
+		"--cidr", expand("cidr"),
+	}, "allow the network of the load balancers' subnets to connect to them"
 	if id := f.conf.ElbSecurityGroup; id != "" {
 		source, text = []string{"--source-group", id}, "allow the load balancers' security group to connect to them"
 	}
 	allow := f.aws("ec2", "authorize-security-group-ingress", append([]string{
-		"--group-id", word(f.managedGroup(ids), "group"), "--protocol", "tcp", "--port", fmt.Sprintf("%d-%d", firstNodePort, lastNodePort)}, source...)...)
+		"--group-id", word(f.managedGroup(ids), "group"), "--protocol", "tcp", "--port",
+		fmt.Sprintf("%d-%d", firstNodePort, lastNodePort),
+	}, source...)...)
 	return found(preflight.Finding{
-		Resource: strings.Join(ids, ", "), Wanted: fmt.Sprintf("a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort), Found: "none",
-		Why:      "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load balancers would reach none.",
+		Resource: strings.Join(ids, ", "),
+		Wanted: fmt.Sprintf(
+			"a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort,
+		),
+		Found: "none",
+		Why: "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load " +
+			"balancers would reach none.",
 		Eventual: true,
-		Fix:      []preflight.Fix{byCommand(text, allow), byHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider")},
+		Fix: []preflight.Fix{
+			byCommand(text, allow),
+			byHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"),
+		},
 	})
 }
 

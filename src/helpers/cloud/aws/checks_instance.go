@@ -17,11 +17,18 @@ func checkInstanceKnown(f *facts) preflight.Outcome {
 	switch {
 	case isEmpty(f.instanceErr), classify(f.instanceErr) == classUnknownID:
 		return found(preflight.Finding{
-			Resource: f.instanceID(), Wanted: "EC2 to describe the instance", Found: describe(f.instanceErr),
+			Resource: f.instanceID(),
+			Wanted:   "EC2 to describe the instance",
+			Found:    describe(f.instanceErr),
 			Why:      "The cloud controller would treat the node as deleted.",
 			Eventual: true,
-			Fix: []preflight.Fix{byCommand("look whether EC2 shows the instance now; if so, deploy again, otherwise the API endpoint belongs to another account or region (see the property environment)",
-				f.aws("ec2", "describe-instances", "--instance-ids", f.instanceID()))},
+			Fix: []preflight.Fix{
+				byCommand(
+					"look whether EC2 shows the instance now; if so, deploy again, otherwise the API endpoint "+
+						"belongs to another account or region (see the property environment)",
+					f.aws("ec2", "describe-instances", "--instance-ids", f.instanceID()),
+				),
+			},
 		})
 	case f.instanceErr != nil:
 		return f.instanceMissing()
@@ -48,16 +55,23 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 		return passed("%s on %s", f.tagKey(), f.instanceID())
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: f.instance.Tags.found(),
+		Resource: f.instanceID(),
+		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()),
+		Found:    f.instance.Tags.found(),
 		Why:      f.whyInstanceTags(),
 		Eventual: true,
 		Fix: []preflight.Fix{
 			f.tagInstance(),
-			byHand("also, so that recreated VMs have it, in the manifest: tags: {%s: shared} (as in ops-files/aws.yml)", f.tagKey())},
+			byHand(
+				"also, so that recreated VMs have it, in the manifest: tags: {%s: shared} (as in ops-files/aws.yml)",
+				f.tagKey(),
+			),
+		},
 	})
 }
 
-// tagInstance makes the instance this cluster's. It removes other clusters' tags, because an instance can have only one.
+// tagInstance makes the instance this cluster's. It removes other clusters' tags, because an instance can have only
+// one.
 func (f *facts) tagInstance() preflight.Fix {
 	var others []string
 	for _, name := range f.instance.Tags.clusters() {
@@ -69,16 +83,21 @@ func (f *facts) tagInstance() preflight.Fix {
 	tag := f.tagCommand(f.instanceID())
 	switch {
 	case len(others) > 0:
-		return byCommand("replace the other cluster's tag by this cluster's", f.untagCommand([]string{f.instanceID()}, others...), tag)
+		return byCommand(
+			"replace the other cluster's tag by this cluster's", f.untagCommand([]string{f.instanceID()}, others...),
+			tag,
+		)
 	case f.instance.Tags.count() >= tagLimit:
-		return byCommand(fmt.Sprintf("replace a tag that is not needed by the cluster's, because the instance has %d", tagLimit),
-			f.aws("ec2", "delete-tags", "--resources", f.instanceID(), "--tags", "Key="+expand("key")), tag)
+		return byCommand(
+			fmt.Sprintf("replace a tag that is not needed by the cluster's, because the instance has %d", tagLimit),
+			f.aws("ec2", "delete-tags", "--resources", f.instanceID(), "--tags", "Key="+expand("key")), tag,
+		)
 	}
 	return byCommand("add the cluster's tag", tag)
 }
 
-// whyInstanceTags explains what the cloud controller does with the instance's tags if they are not the cluster's only. On a
-// control VM it takes the name of the cluster from them, unless it is configured.
+// whyInstanceTags explains what the cloud controller does with the instance's tags if they are not the cluster's only.
+// On a control VM it takes the name of the cluster from them, unless it is configured.
 func (f *facts) whyInstanceTags() string {
 	t := f.instance.Tags
 	names := t.clusters()
@@ -87,7 +106,8 @@ func (f *facts) whyInstanceTags() string {
 	}
 	switch {
 	case t.belongTo(f.cluster()) && (f.controllerReadsNoTags() || len(names) == 1):
-		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other controllers do not."
+		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other " +
+			"controllers do not."
 	case f.controllerReadsNoTags():
 		return "The cloud controller silently omits instances without the tag from load balancers."
 	case len(names) == 0:
@@ -95,7 +115,11 @@ func (f *facts) whyInstanceTags() string {
 	case len(names) > 1:
 		return "The cloud controller does not start on an instance whose tags name different clusters."
 	}
-	return fmt.Sprintf("The cloud controller would run as cluster %q: it would tag load balancers and security groups for that cluster, and not register this cluster's nodes.", clip(names[0]))
+	return fmt.Sprintf(
+		"The cloud controller would run as cluster %q: it would tag load balancers and security groups for that "+
+			"cluster, and not register this cluster's nodes.",
+		clip(names[0]),
+	)
 }
 
 // deployment names what has created an instance, by the tags that the Director gives each VM
@@ -117,16 +141,23 @@ func checkOtherDeployment(f *facts) preflight.Outcome {
 	reported := map[string]bool{}
 	for _, i := range f.machines {
 		otherDirector, other := i.tags.deployment()
-		if i.vpc != f.vpcID() || other == "" || other == name && (otherDirector == director || otherDirector == "") || reported[otherDirector+"/"+other] {
+		if i.vpc != f.vpcID() || other == "" || other == name && (otherDirector == director || otherDirector == "") ||
+			reported[otherDirector+"/"+other] {
 			continue
 		}
 		reported[otherDirector+"/"+other] = true
 		findings = append(findings, preflight.Finding{
-			Resource: i.id, Wanted: fmt.Sprintf("tag %s on VMs of deployment %s of Director %s only", f.tagKey(), clip(name), clip(director)),
+			Resource: i.id,
+			Wanted: fmt.Sprintf(
+				"tag %s on VMs of deployment %s of Director %s only", f.tagKey(), clip(name), clip(director),
+			),
 			Found: fmt.Sprintf("it is a VM of deployment %s of Director %s", clip(other), clip(otherDirector)),
-			Why:   "Both deployments would treat each other's load balancers, security groups, routes and volumes as their own, and change or delete them.",
-			Fix: []preflight.Fix{byHand("choose another cluster_name for the deployment that is new; a deployed cluster keeps its name"),
-				byHand("or delete the other deployment first")},
+			Why: "Both deployments would treat each other's load balancers, security groups, routes and volumes as " +
+				"their own, and change or delete them.",
+			Fix: []preflight.Fix{
+				byHand("choose another cluster_name for the deployment that is new; a deployed cluster keeps its name"),
+				byHand("or delete the other deployment first"),
+			},
 		})
 	}
 	if len(findings) > 0 {
@@ -150,12 +181,18 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 			keys = append(keys, TagPrefix+id)
 		}
 	}
-	why := "The cloud controller does not start on an instance that is tagged for several clusters. BOSH never removes tags, so renaming a cluster leaves the old one."
+	why := "The cloud controller does not start on an instance that is tagged for several clusters. BOSH never " +
+		"removes tags, so renaming a cluster leaves the old one."
 	if f.controllerReadsNoTags() {
-		why = "The controllers of both clusters treat the instance as theirs. BOSH never removes tags, so renaming a cluster leaves the old one."
+		why = "The controllers of both clusters treat the instance as theirs. BOSH never removes tags, so renaming a " +
+			"cluster leaves the old one."
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "one tag that starts with " + TagPrefix, Found: "tags of the " + quoteClusters(ids), Why: why, Eventual: true,
+		Resource: f.instanceID(),
+		Wanted:   "one tag that starts with " + TagPrefix,
+		Found:    "tags of the " + quoteClusters(ids),
+		Why:      why,
+		Eventual: true,
 		Fix: []preflight.Fix{
 			byCommand("remove the tag of "+quoteClusters(others), f.untagCommand([]string{f.instanceID()}, keys...)),
 			byHand("or recreate the VM (bosh recreate), which creates an instance without it")},
@@ -171,7 +208,9 @@ func checkLegacyTag(f *facts) preflight.Outcome {
 		return passed("")
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()), Found: fmt.Sprintf("%s=%s", legacyTag, clip(value)),
+		Resource: f.instanceID(),
+		Wanted:   fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()),
+		Found:    fmt.Sprintf("%s=%s", legacyTag, clip(value)),
 		Why:      f.whyLegacyTag(),
 		Eventual: true,
 		Fix:      []preflight.Fix{byCommand("remove the old tag", f.untagCommand([]string{f.instanceID()}, legacyTag))},
@@ -194,14 +233,19 @@ func checkTagLimit(f *facts) preflight.Outcome {
 		return passed("%d of %d", n, tagLimit)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: fmt.Sprintf("fewer than %d tags", tagLimit), Found: fmt.Sprintf("%d tags", n),
-		Why: "AWS rejects additional tags, and BOSH only logs that: a tag of the manifest may be missing on the next VM.",
-		Fix: []preflight.Fix{byHand("remove tags from the manifest or the runtime config, then recreate the VM (bosh recreate)")},
+		Resource: f.instanceID(),
+		Wanted:   fmt.Sprintf("fewer than %d tags", tagLimit),
+		Found:    fmt.Sprintf("%d tags", n),
+		Why: "AWS rejects additional tags, and BOSH only logs that: a tag of the manifest may be missing on the " +
+			"next VM.",
+		Fix: []preflight.Fix{
+			byHand("remove tags from the manifest or the runtime config, then recreate the VM (bosh recreate)"),
+		},
 	})
 }
 
-// splitGroups splits the ids of the instance's security groups as the cloud controller does; why is the reason if that is not
-// possible.
+// splitGroups splits the ids of the instance's security groups as the cloud controller does; why is the reason if that
+// is not possible.
 func (f *facts) splitGroups() (tagged, untagged []string, why string) {
 	ids := f.groupIDs()
 	if len(ids) == 1 && !f.isControl() {
@@ -236,8 +280,11 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		return passed("%s", strings.Join(tagged, ", "))
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(tagged, ", "), Wanted: "one security group of the instance with the tag " + f.tagKey(), Found: fmt.Sprintf("%d have it", len(tagged)),
-		Why:      "The cloud controller does not know which one to open for load balancers (Multiple tagged security groups found).",
+		Resource: strings.Join(tagged, ", "),
+		Wanted:   "one security group of the instance with the tag " + f.tagKey(),
+		Found:    fmt.Sprintf("%d have it", len(tagged)),
+		Why: "The cloud controller does not know which one to open for load balancers (Multiple tagged security " +
+			"groups found).",
 		Eventual: true,
 		Fix:      []preflight.Fix{f.keepTagOnOne(tagged)},
 	})
@@ -256,42 +303,59 @@ func checkUntaggedGroups(f *facts) preflight.Outcome {
 		return passed("%s", strings.Join(append(tagged, untagged...), ", "))
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s on exactly one of them", f.tagKey()), Found: "none is tagged",
-		Why:      "The cloud controller does not know which one to open for load balancers (Multiple untagged security groups found).",
-		Eventual: true, Fix: []preflight.Fix{byCommand("add the tag to the group that nodes receive traffic through", f.tagCommand(f.untaggedGroup(untagged)))},
+		Resource: strings.Join(untagged, ", "),
+		Wanted:   fmt.Sprintf("tag %s on exactly one of them", f.tagKey()),
+		Found:    "none is tagged",
+		Why: "The cloud controller does not know which one to open for load balancers (Multiple untagged " +
+			"security groups found).",
+		Eventual: true,
+		Fix: []preflight.Fix{
+			byCommand(
+				"add the tag to the group that nodes receive traffic through", f.tagCommand(f.untaggedGroup(untagged)),
+			),
+		},
 	})
 }
 
 // sharedGroup is the finding of a security group that is tagged for other clusters too.
 func (f *facts) sharedGroup(id string) preflight.Finding {
 	return preflight.Finding{
-		Resource: id, Wanted: "a security group that is tagged for this cluster only",
-		Found: "tags of the " + quoteClusters(f.group(id).clusters()),
+		Resource: id,
+		Wanted:   "a security group that is tagged for this cluster only",
+		Found:    "tags of the " + quoteClusters(f.group(id).clusters()),
 		Why: "The cloud controllers of all these clusters open and close the group, so load balancers of one can " +
 			"connect to the nodes of the others.",
 		Advisory: true,
-		Fix: []preflight.Fix{byHand("create a security group for the nodes of this cluster with the tag %s, name it instead in "+
-			"the cloud config's vm_extension kubernetes-%s: cloud_properties: {security_groups: [GROUP]}, recreate the VMs "+
-			"(bosh recreate), then remove the tag from %s", f.tagKey(), f.request.Role, id)},
+		Fix: []preflight.Fix{
+			byHand("create a security group for the nodes of this cluster with the tag %s, name it instead in the "+
+				"cloud config's vm_extension kubernetes-%s: cloud_properties: {security_groups: [GROUP]}, recreate "+
+				"the VMs (bosh recreate), then remove the tag from %s", f.tagKey(), f.request.Role, id),
+		},
 	}
 }
 
 // foreignGroups is the finding if all security groups of the instance are other clusters'. Their tags stay as they are.
 func (f *facts) foreignGroups(ids []string) preflight.Finding {
 	return preflight.Finding{
-		Resource: strings.Join(ids, ", "), Wanted: "a security group with the tag " + f.tagKey(),
-		Found: f.group(ids[0]).found(),
-		Why: "The cloud controller would open the security group of another cluster for the load balancers of this one, " +
-			"or not know which one to open.",
+		Resource: strings.Join(ids, ", "),
+		Wanted:   "a security group with the tag " + f.tagKey(),
+		Found:    f.group(ids[0]).found(),
+		Why: "The cloud controller would open the security group of another cluster for the load balancers of this " +
+			"one, or not know which one to open.",
 		Eventual: true,
-		Fix: []preflight.Fix{f.ownGroup(ids),
-			byHand("also, so that recreated VMs have it, name the group in the cloud config's vm_extension kubernetes-%s: "+
-				"cloud_properties: {security_groups: [GROUP]}", f.request.Role)},
+		Fix: []preflight.Fix{
+			f.ownGroup(ids),
+			byHand(
+				"also, so that recreated VMs have it, name the group in the cloud config's vm_extension "+
+					"kubernetes-%s: cloud_properties: {security_groups: [GROUP]}",
+				f.request.Role,
+			),
+		},
 	}
 }
 
-// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the current
-// tag and no other cluster's.
+// keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the
+// current tag and no other cluster's.
 func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
 	all := map[string]tags{}
 	kept, shared := "", ""
@@ -347,11 +411,22 @@ func checkNodeName(f *facts) preflight.Outcome {
 		})
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "the node name to be the private DNS name " + name, Found: "instance metadata says " + f.metadata.Hostname,
-		Why: "kubelet would register with a name that the cloud controller does not expect; the node is still found by its provider id, but the names in certificates and addresses differ.",
-		Fix: []preflight.Fix{byCommand("use one domain-name in the VPC's DHCP options, then recreate the VM (bosh recreate); to see the options:",
-			assign("options", f.query("Vpcs[0].DhcpOptionsId", "ec2", "describe-vpcs", "--vpc-ids", word(f.vpcID(), "vpc"))),
-			f.aws("ec2", "describe-dhcp-options", "--dhcp-options-ids", expand("options")))},
+		Resource: f.instanceID(),
+		Wanted:   "the node name to be the private DNS name " + name,
+		Found:    "instance metadata says " + f.metadata.Hostname,
+		Why: "kubelet would register with a name that the cloud controller does not expect; the node is still " +
+			"found by its provider id, but the names in certificates and addresses differ.",
+		Fix: []preflight.Fix{
+			byCommand(
+				"use one domain-name in the VPC's DHCP options, then recreate the VM (bosh recreate); to see the "+
+					"options:",
+				assign(
+					"options",
+					f.query("Vpcs[0].DhcpOptionsId", "ec2", "describe-vpcs", "--vpc-ids", word(f.vpcID(), "vpc")),
+				),
+				f.aws("ec2", "describe-dhcp-options", "--dhcp-options-ids", expand("options")),
+			),
+		},
 	})
 }
 
@@ -364,9 +439,14 @@ func checkNodeAddress(f *facts) preflight.Outcome {
 		known := f.instance.addresses()
 		if !slices.Contains(known, address) {
 			return found(preflight.Finding{
-				Resource: f.instanceID(), Wanted: "address " + address + " on one of the instance's interfaces", Found: strings.Join(known, ", "),
-				Why: "kubelet's --node-ip must be one of the instance's addresses in EC2, or the node stays uninitialized.",
-				Fix: []preflight.Fix{byHand("recreate the VM (bosh recreate), because its network settings do not match the instance")},
+				Resource: f.instanceID(),
+				Wanted:   "address " + address + " on one of the instance's interfaces",
+				Found:    strings.Join(known, ", "),
+				Why: "kubelet's --node-ip must be one of the instance's addresses in EC2, or the node stays " +
+					"uninitialized.",
+				Fix: []preflight.Fix{
+					byHand("recreate the VM (bosh recreate), because its network settings do not match the instance"),
+				},
 			})
 		}
 	}
@@ -378,9 +458,16 @@ func checkNodeAddress(f *facts) preflight.Outcome {
 		return passed("%s", address)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "address " + address + " on an interface of this machine", Found: joinAddresses(f.local),
-		Why: "kubelet rejects a node address that no local interface has.",
-		Fix: []preflight.Fix{byHand("compare the networks of the instance group in the manifest with the instance's primary interface, then recreate the VM (bosh recreate)")},
+		Resource: f.instanceID(),
+		Wanted:   "address " + address + " on an interface of this machine",
+		Found:    joinAddresses(f.local),
+		Why:      "kubelet rejects a node address that no local interface has.",
+		Fix: []preflight.Fix{
+			byHand(
+				"compare the networks of the instance group in the manifest with the instance's primary interface, " +
+					"then recreate the VM (bosh recreate)",
+			),
+		},
 	})
 }
 
@@ -414,9 +501,11 @@ func checkSourceDest(f *facts) preflight.Outcome {
 		return passed("off")
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "the source/destination check off", Found: "on: " + cmp.Or(strings.Join(on, ", "), "the instance"),
-		Why: "AWS drops packets with pod addresses while it is on.",
-		Fix: []preflight.Fix{f.disableSourceDestCheck(on), f.inExtension("source_dest_check: false")},
+		Resource: f.instanceID(),
+		Wanted:   "the source/destination check off",
+		Found:    "on: " + cmp.Or(strings.Join(on, ", "), "the instance"),
+		Why:      "AWS drops packets with pod addresses while it is on.",
+		Fix:      []preflight.Fix{f.disableSourceDestCheck(on), f.inExtension("source_dest_check: false")},
 	})
 }
 
@@ -458,10 +547,16 @@ func checkPodIngress(f *facts) preflight.Outcome {
 	case len(lists) > 0:
 		return skipped("what is in %s is not read; it must contain %s", strings.Join(lists, ", "), f.request.PodNetwork)
 	}
-	allow := f.aws("ec2", "authorize-security-group-ingress", "--group-id", word(f.managedGroup(ids), "group"), "--protocol", "all", "--cidr", f.request.PodNetwork)
+	allow := f.aws(
+		"ec2", "authorize-security-group-ingress", "--group-id", word(f.managedGroup(ids), "group"), "--protocol",
+		"all", "--cidr", f.request.PodNetwork,
+	)
 	return found(preflight.Finding{
-		Resource: strings.Join(ids, ", "), Wanted: "a rule that allows all traffic from " + f.request.PodNetwork, Found: "none",
-		Why:      "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to addresses of pods.",
+		Resource: strings.Join(ids, ", "),
+		Wanted:   "a rule that allows all traffic from " + f.request.PodNetwork,
+		Found:    "none",
+		Why: "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to " +
+			"addresses of pods.",
 		Eventual: true,
 		Fix:      []preflight.Fix{byCommand("allow the pod network to connect to the nodes", allow)},
 	})
@@ -481,17 +576,24 @@ func covers(networks []netip.Prefix, all netip.Prefix) bool {
 	}
 	upper := all.Addr().As4()
 	upper[all.Bits()/8] |= 1 << (7 - all.Bits()%8)
-	return covers(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) && covers(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
+	return covers(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) &&
+		covers(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
 }
 
-// disableSourceDestCheck turns the check off on the given interfaces: EC2 refuses the same for an instance with several.
+// disableSourceDestCheck turns the check off on the given interfaces: EC2 refuses the same for an instance with
+// several.
 func (f *facts) disableSourceDestCheck(interfaces []string) preflight.Fix {
 	var lines []string
 	for _, id := range interfaces {
-		lines = append(lines, f.aws("ec2", "modify-network-interface-attribute", "--network-interface-id", id, "--no-source-dest-check"))
+		lines = append(
+			lines,
+			f.aws("ec2", "modify-network-interface-attribute", "--network-interface-id", id, "--no-source-dest-check"),
+		)
 	}
 	if len(lines) == 0 {
-		lines = []string{f.aws("ec2", "modify-instance-attribute", "--instance-id", f.instanceID(), "--no-source-dest-check")}
+		lines = []string{
+			f.aws("ec2", "modify-instance-attribute", "--instance-id", f.instanceID(), "--no-source-dest-check"),
+		}
 	}
 	return byCommand("turn the check off", lines...)
 }
@@ -502,7 +604,11 @@ func checkStaleNode(f *facts) preflight.Outcome {
 		return skipped(noMetadata)
 	}
 	name, want := f.metadata.Hostname, f.metadata.identity().ProviderID
-	compare := fmt.Sprintf("to compare: kubectl get node %s -o jsonpath={.spec.providerID} must print %s, otherwise kubectl delete node %s", name, want, name)
+	compare := fmt.Sprintf(
+		"to compare: kubectl get node %s -o jsonpath={.spec.providerID} must print %s, otherwise kubectl delete node "+
+			"%s",
+		name, want, name,
+	)
 	switch {
 	case f.request.NodeKubeconfig == "", errors.Is(f.nodeErr, fs.ErrNotExist):
 		return skipped("a machine that has not joined cannot read its Node; %s", compare)
@@ -516,11 +622,17 @@ func checkStaleNode(f *facts) preflight.Outcome {
 		return passed("%s has no provider id, which the cloud controller will set", name)
 	}
 	return found(preflight.Finding{
-		Resource: "node " + name, Wanted: "provider id " + want, Found: f.nodeProviderID,
-		Why: "A Node keeps the provider id of the instance that it was created for: load balancers target that instance, and the Node is deleted together with it.",
+		Resource: "node " + name,
+		Wanted:   "provider id " + want,
+		Found:    f.nodeProviderID,
+		Why: "A Node keeps the provider id of the instance that it was created for: load balancers target that " +
+			"instance, and the Node is deleted together with it.",
 		Fix: []preflight.Fix{
 			byCommand("delete the Node", line("kubectl", "delete", "node", name)),
-			byCommand("also, then on the VM, let kubelet register the node again", "/var/vcap/bosh/bin/monit restart kubelet")},
+			byCommand(
+				"also, then on the VM, let kubelet register the node again", "/var/vcap/bosh/bin/monit restart kubelet",
+			),
+		},
 	})
 }
 
@@ -532,8 +644,11 @@ func checkTagValues(f *facts) preflight.Outcome {
 			return
 		}
 		findings = append(findings, preflight.Finding{
-			Resource: id, Wanted: fmt.Sprintf("%s with the value shared or owned", f.tagKey()), Found: fmt.Sprintf("the value %q", clip(value)),
-			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that are owned, some reject any other value.",
+			Resource: id,
+			Wanted:   fmt.Sprintf("%s with the value shared or owned", f.tagKey()),
+			Found:    fmt.Sprintf("the value %q", clip(value)),
+			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that " +
+				"are owned, some reject any other value.",
 			Fix: []preflight.Fix{byCommand("set the value", f.tagCommand(id))},
 		})
 	}
@@ -549,8 +664,8 @@ func checkTagValues(f *facts) preflight.Outcome {
 	return preflight.Outcome{Findings: findings}
 }
 
-// checkHopLimit reports a limit of 1 only if the operator has set the check's severity, because pods need instance metadata.
-// The release's own processes run on the host, for which 1 is best.
+// checkHopLimit reports a limit of 1 only if the operator has set the check's severity, because pods need instance
+// metadata. The release's own processes run on the host, for which 1 is best.
 func checkHopLimit(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
@@ -563,14 +678,31 @@ func checkHopLimit(f *facts) preflight.Outcome {
 		return passed("%d: pods can reach it, including the role's credentials", limit)
 	}
 	if _, podsNeedIt := f.request.Checks["metadata-hop-limit"]; !podsNeedIt {
-		return passed("%d: pods that are not on the host network cannot reach it, and this release does not require that they can", limit)
+		return passed(
+			"%d: pods that are not on the host network cannot reach it, and this release does not require that they "+
+				"can",
+			limit,
+		)
 	}
 	return found(preflight.Finding{
-		Resource: f.instanceID(), Wanted: "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit", Found: fmt.Sprint(limit),
-		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your own.",
+		Resource: f.instanceID(),
+		Wanted:   "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit",
+		Found:    fmt.Sprint(limit),
+		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your " +
+			"own.",
 		Fix: []preflight.Fix{
-			byCommand("raise the hop limit, which lets pods read the role's credentials", f.aws("ec2", "modify-instance-metadata-options", "--instance-id", f.instanceID(), "--http-put-response-hop-limit", "2")),
+			byCommand(
+				"raise the hop limit, which lets pods read the role's credentials",
+				f.aws(
+					"ec2", "modify-instance-metadata-options", "--instance-id", f.instanceID(),
+					"--http-put-response-hop-limit", "2",
+				),
+			),
 			f.inExtension("metadata_options: {http_put_response_hop_limit: 2}"),
-			byHand("or, if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the role's credentials away from pods")},
+			byHand(
+				"or, if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the " +
+					"role's credentials away from pods",
+			),
+		},
 	})
 }

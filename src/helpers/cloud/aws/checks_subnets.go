@@ -32,19 +32,31 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 			seen = describe(f.subnetsErr)
 		}
 		return found(preflight.Finding{
-			Resource: cmp.Or(id, "the node's subnet"), Wanted: "EC2 to describe the subnet that the instance is in", Found: seen,
-			Why: "Load balancers cannot be connected to nodes in a subnet that is not visible.", Eventual: true,
-			Fix: []preflight.Fix{byCommand("make sure that VPC in the cloud controller's configuration, if set, is that of the instance's subnet, which this shows",
-				f.query("Subnets[0].VpcId", "ec2", "describe-subnets", "--subnet-ids", word(id, "subnet")))},
+			Resource: cmp.Or(id, "the node's subnet"),
+			Wanted:   "EC2 to describe the subnet that the instance is in",
+			Found:    seen,
+			Why:      "Load balancers cannot be connected to nodes in a subnet that is not visible.",
+			Eventual: true,
+			Fix: []preflight.Fix{
+				byCommand(
+					"make sure that VPC in the cloud controller's configuration, if set, is that of the instance's "+
+						"subnet, which this shows",
+					f.query("Subnets[0].VpcId", "ec2", "describe-subnets", "--subnet-ids", word(id, "subnet")),
+				),
+			},
 		})
 	}
 	if s.Tags.belongTo(f.cluster()) {
 		return passed("%s", id)
 	}
 	return found(preflight.Finding{
-		Resource: id, Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: s.Tags.found(),
-		Why:      "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, and this one no longer does once another cluster tags it.",
-		Eventual: true, Fix: []preflight.Fix{f.tagForCluster(id)},
+		Resource: id,
+		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()),
+		Found:    s.Tags.found(),
+		Why: "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, " +
+			"and this one no longer does once another cluster tags it.",
+		Eventual: true,
+		Fix:      []preflight.Fix{f.tagForCluster(id)},
 	})
 }
 
@@ -83,9 +95,11 @@ func onChoice(internal bool, check func(*facts, subnetChoice) preflight.Outcome)
 func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 	if len(choice.Unrouted) > 0 {
 		return found(preflight.Finding{
-			Resource: strings.Join(choice.Unrouted, ", "), Wanted: "a route table of its own, or a main one in the VPC", Found: "no route table applies",
-			Why: "The cloud controller cannot create any load balancer if one subnet has no route table.",
-			Fix: []preflight.Fix{f.routeWithinVPC(choice.Unrouted)},
+			Resource: strings.Join(choice.Unrouted, ", "),
+			Wanted:   "a route table of its own, or a main one in the VPC",
+			Found:    "no route table applies",
+			Why:      "The cloud controller cannot create any load balancer if one subnet has no route table.",
+			Fix:      []preflight.Fix{f.routeWithinVPC(choice.Unrouted)},
 		})
 	}
 	// A subnet that is tagged for load balancers and has no public route was meant to have one.
@@ -103,8 +117,10 @@ func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: cmp.Or(strings.Join(intended, ", "), f.vpcID()),
-		Wanted:   "a subnet tagged for the cluster or for none, whose route table has a route to an internet gateway", Found: f.routesFound(intended),
-		Why: "The cloud controller would not find any suitable subnet for an internet-facing load balancer.", Fix: f.fixPublicRoute(intended, len(choice.Zones) > 0),
+		Wanted:   "a subnet tagged for the cluster or for none, whose route table has a route to an internet gateway",
+		Found:    f.routesFound(intended),
+		Why:      "The cloud controller would not find any suitable subnet for an internet-facing load balancer.",
+		Fix:      f.fixPublicRoute(intended, len(choice.Zones) > 0),
 		Advisory: len(choice.Zones) > 0,
 	})
 }
@@ -127,13 +143,16 @@ func (f *facts) tagForInternal() preflight.Fix {
 		}
 	}
 	if best == "" {
-		return byHand("create a subnet in a zone of the type %s, and tag it: internal load balancers cannot be in other zones", regularZone)
+		return byHand(
+			"create a subnet in a zone of the type %s, and tag it: internal load balancers cannot be in other zones",
+			regularZone,
+		)
 	}
 	return f.tagForCluster(best)
 }
 
-// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It never
-// tags another cluster's table.
+// fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It
+// never tags another cluster's table.
 func (f *facts) fixRouteTable() preflight.Fix {
 	all := map[string]tags{}
 	for _, t := range f.routeTables {
@@ -143,12 +162,17 @@ func (f *facts) fixRouteTable() preflight.Fix {
 	if t := f.vpc().tableOf(f.subnetID()); t != nil {
 		kept = t.ID
 		if t.Tags.onlyForeign(f.cluster()) {
-			return byHand("give the nodes of this cluster subnets with a route table of their own, and tag it with %s: "+
-				"%s, the one of %s, is %s", f.tagKey(), t.ID, f.subnetID(), t.Tags.found())
+			return byHand(
+				"give the nodes of this cluster subnets with a route table of their own, and tag it with %s: "+
+					"%s, the one of %s, is %s",
+				f.tagKey(), t.ID, f.subnetID(), t.Tags.found(),
+			)
 		}
 	}
 	if len(all) == 0 {
-		return byCommand("add the cluster's tag to the route table of the nodes' subnet", f.tagCommand(word(kept, "table")))
+		return byCommand(
+			"add the cluster's tag to the route table of the nodes' subnet", f.tagCommand(word(kept, "table")),
+		)
 	}
 	if f.conf.RouteTableID != "" {
 		return byHand("correct RouteTableID in the property config of the job cloud-provider: %s is the table of %s",
@@ -189,9 +213,13 @@ func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
 		return passed("%s", strings.Join(choice.ids(), ", "))
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(untagged, ", "), Wanted: fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()), Found: seen,
-		Why:      "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is no longer used once another cluster tags it.",
-		Eventual: true, Fix: []preflight.Fix{f.tagForCluster(untagged...)},
+		Resource: strings.Join(untagged, ", "),
+		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()),
+		Found:    seen,
+		Why: "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is " +
+			"no longer used once another cluster tags it.",
+		Eventual: true,
+		Fix:      []preflight.Fix{f.tagForCluster(untagged...)},
 	})
 }
 
@@ -200,9 +228,12 @@ func checkInternalSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 		return passed("%s", strings.Join(choice.ids(), ", "))
 	}
 	return found(preflight.Finding{
-		Resource: f.vpcID(), Wanted: "a subnet tagged for the cluster or for none, in a zone of the type " + regularZone, Found: fmt.Sprintf("none of %d subnets", len(f.subnets)),
+		Resource: f.vpcID(),
+		Wanted:   "a subnet tagged for the cluster or for none, in a zone of the type " + regularZone,
+		Found:    fmt.Sprintf("none of %d subnets", len(f.subnets)),
 		Why:      "The cloud controller would not find any suitable subnet for an internal load balancer.",
-		Eventual: true, Fix: []preflight.Fix{f.tagForInternal()},
+		Eventual: true,
+		Fix:      []preflight.Fix{f.tagForInternal()},
 	})
 }
 
@@ -231,9 +262,11 @@ func checkForeignSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 		return passed("")
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(lost, ", "), Wanted: fmt.Sprintf("tag %s, or another public subnet in the zone", f.tagKey()), Found: "tagged only for other clusters",
-		Why: "Internet-facing load balancers of this cluster are not attached to these zones.",
-		Fix: []preflight.Fix{f.tagForCluster(lost...)},
+		Resource: strings.Join(lost, ", "),
+		Wanted:   fmt.Sprintf("tag %s, or another public subnet in the zone", f.tagKey()),
+		Found:    "tagged only for other clusters",
+		Why:      "Internet-facing load balancers of this cluster are not attached to these zones.",
+		Fix:      []preflight.Fix{f.tagForCluster(lost...)},
 	})
 }
 
@@ -246,7 +279,9 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 	var zones []string
 	for _, s := range f.subnets {
 		isNodes := s.Tags.belongTo(f.cluster()) || s.ID == f.subnetID()
-		isReported := slices.ContainsFunc(reported, func(r rejected) bool { return r.Subnet.Zone == s.Zone }) // by foreign-public-subnets
+		isReported := slices.ContainsFunc(
+			reported, func(r rejected) bool { return r.Subnet.Zone == s.Zone },
+		) // by foreign-public-subnets
 		if isNodes && !isReported && f.vpc().isRegular(s.Zone) && !choice.has(s.Zone) {
 			zones = append(zones, s.Zone)
 		}
@@ -257,9 +292,15 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 	slices.Sort(zones)
 	zones = slices.Compact(zones)
 	return found(preflight.Finding{
-		Resource: strings.Join(zones, ", "), Wanted: "a public subnet that the cluster can use", Found: "only subnets without a route to an internet gateway",
-		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes there.",
-		Fix: []preflight.Fix{f.newPublicSubnets(zones...), checkOff("for a cluster with internal load balancers only", "node-zone-public-subnet")},
+		Resource: strings.Join(zones, ", "),
+		Wanted:   "a public subnet that the cluster can use",
+		Found:    "only subnets without a route to an internet gateway",
+		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes " +
+			"there.",
+		Fix: []preflight.Fix{
+			f.newPublicSubnets(zones...),
+			checkOff("for a cluster with internal load balancers only", "node-zone-public-subnet"),
+		},
 	})
 }
 
@@ -279,9 +320,11 @@ func checkSubnetChoice(f *facts, choice subnetChoice) preflight.Outcome {
 		return passed("")
 	}
 	return found(preflight.Finding{
-		Resource: strings.Join(zones, ", "), Wanted: "one subnet in each zone with the tag " + role, Found: "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
-		Why: "A new subnet with a lower id would silently be used for new load balancers.",
-		Fix: []preflight.Fix{byCommand("reserve these subnets", f.addTag(role, "1", chosen...))},
+		Resource: strings.Join(zones, ", "),
+		Wanted:   "one subnet in each zone with the tag " + role,
+		Found:    "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
+		Why:      "A new subnet with a lower id would silently be used for new load balancers.",
+		Fix:      []preflight.Fix{byCommand("reserve these subnets", f.addTag(role, "1", chosen...))},
 	})
 }
 
@@ -305,9 +348,15 @@ func checkRouteTable(f *facts) preflight.Outcome {
 		seen = strings.Join(ids, ", ")
 	}
 	return found(preflight.Finding{
-		Resource: "route tables", Wanted: "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region", Found: seen,
+		Resource: "route tables",
+		Wanted:   "exactly one with the tag " + f.tagKey() + ", in all VPCs of the region",
+		Found:    seen,
 		Why:      "The cloud controller does not know which table to write pod routes to.",
-		Eventual: true, Fix: []preflight.Fix{f.fixRouteTable(), byHand("or set RouteTableID in the property config of the job cloud-provider")},
+		Eventual: true,
+		Fix: []preflight.Fix{
+			f.fixRouteTable(),
+			byHand("or set RouteTableID in the property config of the job cloud-provider"),
+		},
 	})
 }
 
@@ -324,17 +373,21 @@ func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
 		finding.Found = "a table that " + f.subnetID() + " does not use"
 		finding.Why = "The cloud controller writes pod routes to it, and no packet of this node is routed by it."
 		if f.routesOtherNodes(t) {
-			finding.Fix = []preflight.Fix{byHand("use one route table for all subnets with nodes, because the cloud controller "+
-				"writes pod routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID)}
+			finding.Fix = []preflight.Fix{
+				byHand("use one route table for all subnets with nodes, because the cloud controller writes pod "+
+					"routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID),
+			}
 		}
 	case len(t.Tags.clusters()) > 1:
 		finding.Wanted = "a route table that is tagged for this cluster only"
 		finding.Found = "tags of the " + quoteClusters(t.Tags.clusters())
-		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the others' where " +
-			"pod networks overlap."
+		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the " +
+			"others' where pod networks overlap."
 		finding.Advisory, finding.Eventual = true, false
-		finding.Fix = []preflight.Fix{byHand("give the nodes of this cluster subnets with a route table of their own, tag it with %s, "+
-			"then remove the tag from %s", f.tagKey(), t.ID)}
+		finding.Fix = []preflight.Fix{
+			byHand("give the nodes of this cluster subnets with a route table of their own, tag it with %s, "+
+				"then remove the tag from %s", f.tagKey(), t.ID),
+		}
 	default:
 		return passed("%s", t.ID)
 	}
@@ -345,6 +398,7 @@ func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
 func (f *facts) routesOtherNodes(t routeTable) bool {
 	return slices.ContainsFunc(f.subnets, func(s subnet) bool {
 		table := f.vpc().tableOf(s.ID)
-		return s.ID != f.subnetID() && s.Tags.belongTo(f.cluster()) && table != nil && table.ID == t.ID && !table.isPublic()
+		return s.ID != f.subnetID() && s.Tags.belongTo(f.cluster()) && table != nil && table.ID == t.ID &&
+			!table.isPublic()
 	})
 }

@@ -34,8 +34,8 @@ type serviceOverride struct {
 	Service, Region, URL, SigningRegion, SigningName string
 }
 
-// region is the one that the cloud controller calls: that of Zone, or Region (getRegionFromMetadata in cloud-provider-aws); "" if
-// instance metadata decides.
+// region is the one that the cloud controller calls: that of Zone, or Region (getRegionFromMetadata in
+// cloud-provider-aws); "" if instance metadata decides.
 func (c cloudConfig) region() string {
 	if c.Zone != "" {
 		return zoneRegion.FindString(c.Zone)
@@ -46,8 +46,8 @@ func (c cloudConfig) region() string {
 // zoneRegion matches the region in the name of a zone (azToRegion in cloud-provider-aws).
 var zoneRegion = regexp.MustCompile(`^([a-zA-Z]+-)+[0-9]+`)
 
-// isElsewhere reports whether the cloud controller does not look up the instance that it runs on, but uses the VPC and the subnet of
-// the configuration; it ignores them otherwise (newAWSCloud2 in cloud-provider-aws).
+// isElsewhere reports whether the cloud controller does not look up the instance that it runs on, but uses the VPC and
+// the subnet of the configuration; it ignores them otherwise (newAWSCloud2 in cloud-provider-aws).
 func (c cloudConfig) isElsewhere() bool {
 	return c.VPC != "" && (c.SubnetID != "" || c.RoleARN != "") && c.ClusterID != ""
 }
@@ -123,18 +123,29 @@ func zoneName(value string) error {
 }
 
 func roleARN(value string) error {
-	if parts := strings.Split(value, ":"); len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" || !strings.HasPrefix(parts[5], "role/") {
+	if parts := strings.Split(value, ":"); len(parts) != 6 || parts[0] != "arn" || parts[2] != "iam" ||
+		!strings.HasPrefix(parts[5], "role/") {
 		return errors.New("is not the ARN of a role, such as arn:aws:iam::123456789012:role/cloud-controller")
 	}
 	return nil
 }
 
-// globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 supports. It silently ignores all others.
+// globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 supports. It silently ignores all
+// others.
 var (
 	globalKeys = map[string]valueKind{
-		"Zone": zoneName, "Region": anyText, "VPC": form("vpc-"), "SubnetID": form("subnet-"), "RouteTableID": form("rtb-"),
-		"RoleARN": roleARN, "SourceARN": form("arn:"), "KubernetesClusterTag": anyText, "KubernetesClusterID": anyText,
-		"DisableSecurityGroupIngress": boolean, "ElbSecurityGroup": form("sg-"), "NodeIPFamilies": oneOf("ipv4", "ipv6"),
+		"Zone":                        zoneName,
+		"Region":                      anyText,
+		"VPC":                         form("vpc-"),
+		"SubnetID":                    form("subnet-"),
+		"RouteTableID":                form("rtb-"),
+		"RoleARN":                     roleARN,
+		"SourceARN":                   form("arn:"),
+		"KubernetesClusterTag":        anyText,
+		"KubernetesClusterID":         anyText,
+		"DisableSecurityGroupIngress": boolean,
+		"ElbSecurityGroup":            form("sg-"),
+		"NodeIPFamilies":              oneOf("ipv4", "ipv6"),
 		"ClusterServiceLoadBalancerHealthProbeMode":       oneOf("Shared", "ServiceNodePort"),
 		"ClusterServiceSharedLoadBalancerHealthProbePort": port,
 		"ClusterServiceSharedLoadBalancerHealthProbePath": form("/"),
@@ -142,14 +153,18 @@ var (
 		"NLBSecurityGroupMode":                            oneOf("Managed"),
 	}
 	overrideKeys = map[string]valueKind{
-		"Service": oneOf("EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "ec2imds"),
-		"Region":  anyText, "URL": form("http"), "SigningRegion": anyText, "SigningMethod": anyText, "SigningName": anyText,
+		"Service":       oneOf("EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "ec2imds"),
+		"Region":        anyText,
+		"URL":           form("http"),
+		"SigningRegion": anyText,
+		"SigningMethod": anyText,
+		"SigningName":   anyText,
 	}
 	requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
 )
 
-// parseCloudConfig reads the file and checks it for everything that the cloud controller manager would silently ignore or
-// fail on. The error lists all problems, with line numbers.
+// parseCloudConfig reads the file and checks it for everything that the cloud controller manager would silently ignore
+// or fail on. The error lists all problems, with line numbers.
 func parseCloudConfig(content []byte) (*cloudConfig, error) {
 	entries, problems := scanCloudConfig(string(content))
 	result := &cloudConfig{}
@@ -165,7 +180,13 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 				order = append(order, e.subsection)
 			}
 		case !strings.EqualFold(e.section, "Global"):
-			problems = append(problems, fmt.Sprintf("line %d: section [%s] is unknown; allowed are [Global] and [ServiceOverride \"n\"]", e.line, clip(e.section)))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"line %d: section [%s] is unknown; allowed are [Global] and [ServiceOverride \"n\"]", e.line,
+					clip(e.section),
+				),
+			)
 			continue
 		}
 		if e.key == "" {
@@ -173,7 +194,13 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		}
 		key, kind := lookup(keys, e.key)
 		if kind == nil {
-			problems = append(problems, fmt.Sprintf("line %d: key %q in [%s] is unknown, and the cloud controller would silently ignore it%s", e.line, clip(e.key), section, nearestKey(e.key, keys)))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"line %d: key %q in [%s] is unknown, and the cloud controller would silently ignore it%s", e.line,
+					clip(e.key), section, nearestKey(e.key, keys),
+				),
+			)
 			continue
 		}
 		if e.value == "" {
@@ -192,7 +219,14 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 	}
 	result.ClusterID = cmp.Or(result.ClusterID, result.legacyClusterID)
 	if result.legacyClusterID != "" && result.ClusterID != result.legacyClusterID {
-		problems = append(problems, fmt.Sprintf("KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not start", clip(result.legacyClusterID), clip(result.ClusterID)))
+		problems = append(
+			problems,
+			fmt.Sprintf(
+				"KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not "+
+					"start",
+				clip(result.legacyClusterID), clip(result.ClusterID),
+			),
+		)
 	}
 	for _, name := range order {
 		o := overrides[name]
@@ -203,9 +237,19 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		}
 		same := func(other serviceOverride) bool { return other.Service == o["Service"] && other.Region == o["Region"] }
 		if o["Service"] != "" && slices.ContainsFunc(result.Overrides, same) {
-			problems = append(problems, fmt.Sprintf("[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not start", clip(name), o["Service"], clip(o["Region"])))
+			problems = append(
+				problems,
+				fmt.Sprintf(
+					"[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not "+
+						"start",
+					clip(name), o["Service"], clip(o["Region"]),
+				),
+			)
 		}
-		result.Overrides = append(result.Overrides, serviceOverride{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]})
+		result.Overrides = append(
+			result.Overrides,
+			serviceOverride{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]},
+		)
 	}
 	if len(problems) > 0 {
 		return result, errors.New(strings.Join(problems, "; "))
@@ -285,7 +329,12 @@ func scanCloudConfig(content string) (entries []configEntry, problems []string) 
 		if line[0] == '[' {
 			match := sectionLine.FindStringSubmatch(line)
 			if match == nil {
-				problems = append(problems, fmt.Sprintf("line %d: %q is not a section such as [Global] or [ServiceOverride \"1\"]", number, clip(line)))
+				problems = append(
+					problems,
+					fmt.Sprintf(
+						"line %d: %q is not a section such as [Global] or [ServiceOverride \"1\"]", number, clip(line),
+					),
+				)
 				section = ""
 				continue
 			}
@@ -302,14 +351,18 @@ func scanCloudConfig(content string) (entries []configEntry, problems []string) 
 		value, err := unquote(strings.TrimSpace(raw))
 		switch {
 		case section == "":
-			problems = append(problems, fmt.Sprintf("line %d: %q is before the first section, such as [Global]", number, clip(line)))
+			problems = append(
+				problems, fmt.Sprintf("line %d: %q is before the first section, such as [Global]", number, clip(line)),
+			)
 		case err != nil:
 			problems = append(problems, fmt.Sprintf("line %d: %s: %v", number, clip(key), err))
 		default:
 			if !hasValue {
 				key, value = stripComment(key), "true" // a key without a value means true
 			}
-			entries = append(entries, configEntry{line: number, section: section, subsection: subsection, key: key, value: value})
+			entries = append(
+				entries, configEntry{line: number, section: section, subsection: subsection, key: key, value: value},
+			)
 		}
 	}
 	return entries, problems

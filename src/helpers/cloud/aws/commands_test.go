@@ -22,7 +22,11 @@ func TestMain(m *testing.M) { os.Exit(awscli.Run(m)) }
 var answersAnything = sync.OnceValue(func() string {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := r.FormValue("Action")
-		fmt.Fprintf(w, "<%sResponse><%[1]sResult><Policy><Arn>arn:aws:iam::123456789012:policy/p</Arn></Policy></%[1]sResult></%[1]sResponse>", action)
+		fmt.Fprintf(
+			w,
+			"<%sResponse><%[1]sResult><Policy><Arn>arn:aws:iam::123456789012:policy/p</Arn></Policy></%[1]sResult></%[1]sResponse>",
+			action,
+		)
 	})).URL
 })
 
@@ -44,7 +48,8 @@ func pasted(t *testing.T, r *preflight.Report) {
 				continue
 			}
 			parses(t, lines)
-			if err := awscli.Start(t, awscli.Credentials{AccessKeyID: testKeyID, SecretAccessKey: testSecret}).Paste(answersAnything(), lines, strings.ToLower); err != nil {
+			if err := awscli.Start(t, awscli.Credentials{AccessKeyID: testKeyID, SecretAccessKey: testSecret}).
+				Paste(answersAnything(), lines, strings.ToLower); err != nil {
 				t.Errorf("%s: %v", result.Check, err)
 			}
 		}

@@ -1,5 +1,5 @@
-// Package aws is the provider for Amazon Web Services: it determines the identity of this instance, checks what the cloud
-// controller manager and kubelet require of the account (see checks), and generates their IAM policies.
+// Package aws is the provider for Amazon Web Services: it determines the identity of this instance, checks what the
+// cloud controller manager and kubelet require of the account (see checks), and generates their IAM policies.
 //
 // Credentials come from the instance's metadata (IMDSv2) only. Nothing in the account is ever changed: the calls are
 // describe calls and DryRun calls, which EC2 answers by whether they would have been allowed.
@@ -23,7 +23,8 @@ type Provider struct {
 	MetadataEndpoint string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
-	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP or the proxy of the environment.
+	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP or the proxy of
+	// the environment.
 	Reachable func(address string) error
 	// NodeProviderID reads the provider id of the machine's Node object; nil: cloud.NodeProviderID.
 	NodeProviderID func(ctx context.Context, kubeconfig, name string) (string, error)
@@ -32,7 +33,8 @@ type Provider struct {
 	// RoundPause spaces repeated rounds; nil: one to eight seconds.
 	RoundPause func() *preflight.Backoff
 
-	// BeforeCalls, if set, is called once before the first call of EC2. Benchmarks use it to let all machines start together.
+	// BeforeCalls, if set, is called once before the first call of EC2. Benchmarks use it to let all machines start
+	// together.
 	BeforeCalls func()
 
 	slowMetadata    time.Duration // time of an answer that is worth a warning; 0: sdkReplyTimeout

@@ -127,7 +127,10 @@ func describe(err error) string {
 	if errors.As(err, &response) && response.HTTPStatusCode() != 0 { // without a status there was no answer
 		var decoding *smithy.DeserializationError
 		if errors.As(err, &decoding) && response.HTTPStatusCode() < 300 {
-			return fmt.Sprintf("an answer that cannot be decoded (HTTP %d): %s", response.HTTPStatusCode(), clipLong(rootMessage(decoding)))
+			return fmt.Sprintf(
+				"an answer that cannot be decoded (HTTP %d): %s", response.HTTPStatusCode(),
+				clipLong(rootMessage(decoding)),
+			)
 		}
 		return fmt.Sprintf("HTTP %d %s", response.HTTPStatusCode(), http.StatusText(response.HTTPStatusCode()))
 	}
@@ -163,7 +166,8 @@ func rootMessage(err error) string {
 
 var deniedPattern = regexp.MustCompile(`not authorized to perform: ([a-z0-9-]+:[A-Za-z0-9]+)`)
 
-// deniedAction returns the action that AWS's message names, because a call may need several permissions, or else the given one.
+// deniedAction returns the action that AWS's message names, because a call may need several permissions, or else the
+// given one.
 func deniedAction(err error, otherwise string) string {
 	var apiError smithy.APIError
 	if errors.As(err, &apiError) {

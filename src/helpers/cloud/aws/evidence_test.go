@@ -12,8 +12,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// recordedActions is what the simulator saw the programs of this release call, by program: the cloud controller manager in
-// src/testbed/awssim, and the preflight in src/testbed/preflight. To write it again, in src/testbed:
+// recordedActions is what the simulator saw the programs of this release call, by program: the cloud controller manager
+// in src/testbed/awssim, and the preflight in src/testbed/preflight. To write it again, in src/testbed:
 //
 //	UPDATE_RECORDED=1 go test -count=1 -run 'Recorded' ./preflight ./awssim
 //
@@ -32,36 +32,144 @@ const (
 	driverEBS = "pkg/cloud/cloud.go"
 )
 
-// reasons are the actions that are not in the record, because the simulator does not have the service, or no test brings the cloud
-// controller to call them.
+// reasons are the actions that are not in the record, because the simulator does not have the service, or no test
+// brings the cloud controller to call them.
 var reasons = map[string]reason{
-	"ecr-public:GetAuthorizationToken":                       {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "the simulator has no public registry"},
-	"sts:GetServiceBearerToken":                              {pluginECR, "e.ecrPublic.GetAuthorizationToken(", "AWS requires it for tokens of Amazon ECR Public (Amazon ECR Public user guide)"},
-	"ec2:DescribeAccountAttributes":                          {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (pull request 59 of cloud-provider-aws)"},
-	"ec2:DescribeInternetGateways":                           {ccmLB, "c.elbv2.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (issue 2570 of eksctl)"},
-	"iam:CreateServiceLinkedRole":                            {ccmLB, "c.elb.CreateLoadBalancer(", "AWS requires it for an account's first load balancer (user guide of Elastic Load Balancing)"},
-	"ec2:DeleteRoute":                                        {"pkg/providers/v1/aws_routes.go", "c.ec2.DeleteRoute(", "only for the route of a node whose instance is gone"},
-	"elasticloadbalancing:DescribeLoadBalancerPolicies":      {ccmLB, "c.elb.DescribeLoadBalancerPolicies(", "only with the annotation for a predefined TLS policy"},
-	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener": {ccmLB, "c.elb.SetLoadBalancerPoliciesOfListener(", "only with the annotation for a predefined TLS policy"},
-	"elasticloadbalancing:ModifyListener":                    {ccmLB, "c.elbv2.ModifyListener(", "only if the certificate or the protocol of a port changes"},
-	"elasticloadbalancing:ModifyTargetGroup":                 {ccmLB, "c.elbv2.ModifyTargetGroup(", "only if the health check changes"},
-	"elasticloadbalancing:SetSecurityGroups":                 {ccmLB, "c.elbv2.SetSecurityGroups(", "only if the annotations name other security groups for a network load balancer"},
-	"ec2:AttachVolume":                                       {driverEBS, "c.ec2.AttachVolume(", "only while a claim is used"},
-	"ec2:CreateSnapshot":                                     {driverEBS, "c.ec2.CreateSnapshot(", "only for a VolumeSnapshot"},
-	"ec2:DeleteSnapshot":                                     {driverEBS, "c.ec2.DeleteSnapshot(", "only for a VolumeSnapshot"},
-	"ec2:DeleteVolume":                                       {driverEBS, "c.ec2.DeleteVolume(", "only while a claim is used"},
-	"ec2:DescribeSnapshots":                                  {driverEBS, "svc.DescribeSnapshots(", "only for a VolumeSnapshot"},
-	"ec2:DescribeVolumeStatus":                               {driverEBS, "svc.DescribeVolumeStatus(", "only for a StorageClass with volumeInitializationRate"},
-	"ec2:DescribeVolumes":                                    {driverEBS, "svc.DescribeVolumes(", "only while a claim is used"},
-	"ec2:DescribeVolumesModifications":                       {driverEBS, "svc.DescribeVolumesModifications(", "only for a claim that grows"},
-	"ec2:DetachVolume":                                       {driverEBS, "c.ec2.DetachVolume(", "only while a claim is used"},
-	"ec2:ModifyVolume":                                       {driverEBS, "c.ec2.ModifyVolume(", "only for a claim that grows"},
-	"kms:CreateGrant":                                        {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)"},
-	"kms:Decrypt":                                            {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)"},
-	"kms:DescribeKey":                                        {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)"},
-	"kms:GenerateDataKeyWithoutPlaintext":                    {driverEBS, "input.KmsKeyId", "EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)"},
-	findRoleAction:                                           {"", "", "the checks call it for a role whose name has a path (TestRoleWithPath)"},
-	assumeAction:                                             {"pkg/services/aws_sts.go", "sts.NewFromConfig(", "only with RoleARN in the configuration (TestConfigurationAndPolicy)"},
+	"ecr-public:GetAuthorizationToken": {
+		pluginECR,
+		"e.ecrPublic.GetAuthorizationToken(",
+		"the simulator has no public registry",
+	},
+	"sts:GetServiceBearerToken": {
+		pluginECR,
+		"e.ecrPublic.GetAuthorizationToken(",
+		"AWS requires it for tokens of Amazon ECR Public (Amazon ECR Public user guide)",
+	},
+	"ec2:DescribeAccountAttributes": {
+		ccmLB,
+		"c.elb.CreateLoadBalancer(",
+		"AWS requires it for an account's first load balancer (pull request 59 of cloud-provider-aws)",
+	},
+	"ec2:DescribeInternetGateways": {
+		ccmLB,
+		"c.elbv2.CreateLoadBalancer(",
+		"AWS requires it for an account's first load balancer (issue 2570 of eksctl)",
+	},
+	"iam:CreateServiceLinkedRole": {
+		ccmLB,
+		"c.elb.CreateLoadBalancer(",
+		"AWS requires it for an account's first load balancer (user guide of Elastic Load Balancing)",
+	},
+	"ec2:DeleteRoute": {
+		"pkg/providers/v1/aws_routes.go",
+		"c.ec2.DeleteRoute(",
+		"only for the route of a node whose instance is gone",
+	},
+	"elasticloadbalancing:DescribeLoadBalancerPolicies": {
+		ccmLB,
+		"c.elb.DescribeLoadBalancerPolicies(",
+		"only with the annotation for a predefined TLS policy",
+	},
+	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener": {
+		ccmLB,
+		"c.elb.SetLoadBalancerPoliciesOfListener(",
+		"only with the annotation for a predefined TLS policy",
+	},
+	"elasticloadbalancing:ModifyListener": {
+		ccmLB,
+		"c.elbv2.ModifyListener(",
+		"only if the certificate or the protocol of a port changes",
+	},
+	"elasticloadbalancing:ModifyTargetGroup": {
+		ccmLB,
+		"c.elbv2.ModifyTargetGroup(",
+		"only if the health check changes",
+	},
+	"elasticloadbalancing:SetSecurityGroups": {
+		ccmLB,
+		"c.elbv2.SetSecurityGroups(",
+		"only if the annotations name other security groups for a network load balancer",
+	},
+	"ec2:AttachVolume": {
+		driverEBS,
+		"c.ec2.AttachVolume(",
+		"only while a claim is used",
+	},
+	"ec2:CreateSnapshot": {
+		driverEBS,
+		"c.ec2.CreateSnapshot(",
+		"only for a VolumeSnapshot",
+	},
+	"ec2:DeleteSnapshot": {
+		driverEBS,
+		"c.ec2.DeleteSnapshot(",
+		"only for a VolumeSnapshot",
+	},
+	"ec2:DeleteVolume": {
+		driverEBS,
+		"c.ec2.DeleteVolume(",
+		"only while a claim is used",
+	},
+	"ec2:DescribeSnapshots": {
+		driverEBS,
+		"svc.DescribeSnapshots(",
+		"only for a VolumeSnapshot",
+	},
+	"ec2:DescribeVolumeStatus": {
+		driverEBS,
+		"svc.DescribeVolumeStatus(",
+		"only for a StorageClass with volumeInitializationRate",
+	},
+	"ec2:DescribeVolumes": {
+		driverEBS,
+		"svc.DescribeVolumes(",
+		"only while a claim is used",
+	},
+	"ec2:DescribeVolumesModifications": {
+		driverEBS,
+		"svc.DescribeVolumesModifications(",
+		"only for a claim that grows",
+	},
+	"ec2:DetachVolume": {
+		driverEBS,
+		"c.ec2.DetachVolume(",
+		"only while a claim is used",
+	},
+	"ec2:ModifyVolume": {
+		driverEBS,
+		"c.ec2.ModifyVolume(",
+		"only for a claim that grows",
+	},
+	"kms:CreateGrant": {
+		driverEBS,
+		"input.KmsKeyId",
+		"EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)",
+	},
+	"kms:Decrypt": {
+		driverEBS,
+		"input.KmsKeyId",
+		"EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)",
+	},
+	"kms:DescribeKey": {
+		driverEBS,
+		"input.KmsKeyId",
+		"EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)",
+	},
+	"kms:GenerateDataKeyWithoutPlaintext": {
+		driverEBS,
+		"input.KmsKeyId",
+		"EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)",
+	},
+	findRoleAction: {
+		"",
+		"",
+		"the checks call it for a role whose name has a path (TestRoleWithPath)",
+	},
+	assumeAction: {
+		"pkg/services/aws_sts.go",
+		"sts.NewFromConfig(",
+		"only with RoleARN in the configuration (TestConfigurationAndPolicy)",
+	},
 }
 
 // TestPolicyIsWhatIsCalled compares the table of permissions with the record and the reasons, both ways.
@@ -73,7 +181,15 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 			called[a] = program
 		}
 	}
-	everything := append(policyNeeds{role: preflight.Control, routes: true, storage: true, keys: []string{testStorageKey}, conf: cloudConfig{RoleARN: "arn:aws:iam::1:role/x"}}.actions(), Actions(preflight.Worker, true)...)
+	everything := append(
+		policyNeeds{
+			role:    preflight.Control,
+			routes:  true,
+			storage: true,
+			keys:    []string{testStorageKey},
+			conf:    cloudConfig{RoleARN: "arn:aws:iam::1:role/x"},
+		}.actions(),
+		Actions(preflight.Worker, true)...)
 	slices.Sort(everything)
 	everything = slices.Compact(everything)
 	for _, a := range everything {
@@ -115,7 +231,8 @@ func TestReasonsNameTheirSource(t *testing.T) {
 		if r.file == "" || dir == "" {
 			continue
 		}
-		if content, err := os.ReadFile(filepath.Join(dir, r.file)); err != nil || !strings.Contains(string(content), r.call) {
+		if content, err := os.ReadFile(filepath.Join(dir, r.file)); err != nil ||
+			!strings.Contains(string(content), r.call) {
 			t.Errorf("%s: %s has no %q: %v", action, r.file, r.call, err)
 		}
 	}

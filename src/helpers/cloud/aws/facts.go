@@ -45,7 +45,8 @@ var sourceActions = map[source][]string{
 	fromStorage:     {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }
 
-// facts is the information that one round has gathered. A source that failed has its error here, and its value is empty.
+// facts is the information that one round has gathered. A source that failed has its error here, and its value is
+// empty.
 type facts struct {
 	request  preflight.Config
 	conf     *cloudConfig // never nil

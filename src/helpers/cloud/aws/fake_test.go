@@ -28,8 +28,8 @@ const (
 	testKeyID    = "ASIAIOSFODNN7EXAMPLE"
 )
 
-// fakeCloud implements the parts of instance metadata and the AWS APIs that the preflight uses. A test changes fields before the
-// run; hook can change them during the run.
+// fakeCloud implements the parts of instance metadata and the AWS APIs that the preflight uses. A test changes fields
+// before the run; hook can change them during the run.
 type fakeCloud struct {
 	mu sync.Mutex
 
@@ -118,25 +118,48 @@ func newFake() *fakeCloud {
 			"meta-data/iam/security-credentials/":                   "kubernetes-control",
 			"meta-data/iam/security-credentials/kubernetes-control": credentialsDocument(time.Now().Add(6 * time.Hour)),
 		},
-		statuses: map[string]int{}, tags: map[string]string{"Name": "control/0", "kubernetes.io/cluster/prod": "shared", "director": "bosh", "deployment": "prod-1"},
-		rolePath: "/", dnsName: "ip-10-0-16-4.ec2.internal", hopLimit: 2, sourceDest: true,
-		groups: map[string]map[string]string{"sg-1": own()},
+		statuses: map[string]int{},
+		tags: map[string]string{
+			"Name":                       "control/0",
+			"kubernetes.io/cluster/prod": "shared",
+			"director":                   "bosh",
+			"deployment":                 "prod-1",
+		},
+		rolePath:   "/",
+		dnsName:    "ip-10-0-16-4.ec2.internal",
+		hopLimit:   2,
+		sourceDest: true,
+		groups:     map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{
-			{"subnet-node-a", "us-east-1a", with(internalRoleTag)}, {"subnet-node-b", "us-east-1b", with(internalRoleTag)},
-			{"subnet-public-a", "us-east-1a", own()}, {"subnet-public-b", "us-east-1b", own()},
+			{
+				"subnet-node-a",
+				"us-east-1a",
+				with(internalRoleTag),
+			},
+			{"subnet-node-b", "us-east-1b", with(internalRoleTag)},
+			{"subnet-public-a", "us-east-1a", own()},
+			{"subnet-public-b", "us-east-1b", own()},
 		},
 		tables: []fakeTable{
 			{id: "rtb-main", main: true},
 			{id: "rtb-public", subnets: []string{"subnet-public-a", "subnet-public-b"}, gateway: "igw-1"},
 		},
-		zones:  map[string]string{"us-east-1a": "availability-zone", "us-east-1b": "availability-zone"},
-		denied: map[string]bool{}, answers: map[string]fakeAnswer{}, conditions: map[string]string{}, throttle: map[string]int{},
+		zones:      map[string]string{"us-east-1a": "availability-zone", "us-east-1b": "availability-zone"},
+		denied:     map[string]bool{},
+		answers:    map[string]fakeAnswer{},
+		conditions: map[string]string{},
+		throttle:   map[string]int{},
 	}
 }
 
 func credentialsDocument(expires time.Time) string {
-	return fmt.Sprintf(`{"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": %q, "SecretAccessKey": %q, "Token": %q, "Expiration": %q}`,
-		testKeyID, testSecret, testToken, expires.UTC().Format(time.RFC3339))
+	return fmt.Sprintf(
+		`{"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": %q, "SecretAccessKey": %q, "Token": %q, "Expiration": %q}`,
+		testKeyID,
+		testSecret,
+		testToken,
+		expires.UTC().Format(time.RFC3339),
+	)
 }
 
 // start serves the cloud and points the SDK at it.
@@ -238,8 +261,12 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Date", time.Now().Add(f.dateOffset).UTC().Format(http.TimeFormat))
 	w.Header().Set("Content-Type", "text/xml")
-	if !strings.Contains(r.Header.Get("Authorization"), testKeyID) || r.Header.Get("X-Amz-Security-Token") != testToken {
-		f.fail(w, service, http.StatusUnauthorized, "AuthFailure", "AWS was not able to validate the provided access credentials")
+	if !strings.Contains(r.Header.Get("Authorization"), testKeyID) ||
+		r.Header.Get("X-Amz-Security-Token") != testToken {
+		f.fail(
+			w, service, http.StatusUnauthorized, "AuthFailure",
+			"AWS was not able to validate the provided access credentials",
+		)
 		return
 	}
 	if a, ok := f.answers[action]; ok {
@@ -253,16 +280,28 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if f.denied[action] {
-		f.fail(w, service, http.StatusForbidden, map[bool]string{true: "UnauthorizedOperation", false: "AccessDenied"}[service == "ec2"],
-			"You are not authorized to perform this operation. User: arn:aws:sts::123456789012:assumed-role/kubernetes-control/"+testInstance+" is not authorized to perform: "+action+" because no identity-based policy allows the "+action+" action")
+		f.fail(
+			w, service, http.StatusForbidden,
+			map[bool]string{true: "UnauthorizedOperation", false: "AccessDenied"}[service == "ec2"],
+			"You are not authorized to perform this operation. User: "+
+				"arn:aws:sts::123456789012:assumed-role/kubernetes-control/"+testInstance+" is not authorized to "+
+				"perform: "+action+" because no identity-based policy allows the "+action+" action",
+		)
 		return
 	}
 	if dryRun {
 		if action == "ec2:CreateSecurityGroup" && f.denied["ec2:CreateTags"] {
-			f.fail(w, service, http.StatusForbidden, "UnauthorizedOperation", "You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateTags on resource: y")
+			f.fail(
+				w, service, http.StatusForbidden, "UnauthorizedOperation",
+				"You are not authorized to perform this operation. User: x is not authorized to perform: "+
+					"ec2:CreateTags on resource: y",
+			)
 			return
 		}
-		f.fail(w, service, http.StatusPreconditionFailed, "DryRunOperation", "Request would have succeeded, but DryRun flag is set.")
+		f.fail(
+			w, service, http.StatusPreconditionFailed, "DryRunOperation",
+			"Request would have succeeded, but DryRun flag is set.",
+		)
 		return
 	}
 	fmt.Fprint(w, f.describe(w, action, r))
@@ -271,10 +310,18 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 func (f *fakeCloud) fail(w http.ResponseWriter, service string, status int, code, message string) {
 	w.WriteHeader(status)
 	if service == "ec2" {
-		fmt.Fprintf(w, "<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>r</RequestID></Response>", code, escape(message))
+		fmt.Fprintf(
+			w,
+			"<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>r</RequestID></Response>",
+			code, escape(message),
+		)
 		return
 	}
-	fmt.Fprintf(w, "<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error><RequestId>r</RequestId></ErrorResponse>", code, escape(message))
+	fmt.Fprintf(
+		w,
+		"<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error><RequestId>r</RequestId></ErrorResponse>",
+		code, escape(message),
+	)
 }
 
 func escape(s string) string {
@@ -305,7 +352,10 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	switch name {
 	case "DescribeInstances":
 		if f.unknown {
-			f.fail(w, "ec2", http.StatusBadRequest, "InvalidInstanceID.NotFound", "The instance ID '"+testInstance+"' does not exist")
+			f.fail(
+				w, "ec2", http.StatusBadRequest, "InvalidInstanceID.NotFound",
+				"The instance ID '"+testInstance+"' does not exist",
+			)
 			return ""
 		}
 		if f.empty {
@@ -317,17 +367,38 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		}
 		rival := ""
 		if f.rival != nil && r.Form.Get("Filter.1.Name") == "tag-key" {
-			rival = "<item><instanceId>i-rival</instanceId><vpcId>" + cmp.Or(f.rivalVPC, "vpc-1") + "</vpcId>" + tagSet(f.rival) + "</item>"
+			rival = "<item><instanceId>i-rival</instanceId><vpcId>" + cmp.Or(
+				f.rivalVPC, "vpc-1",
+			) + "</vpcId>" + tagSet(f.rival) + "</item>"
 		}
-		devices := "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat("<item><deviceName>/dev/xvdaa</deviceName></item>", f.volumes) + "</blockDeviceMapping>"
-		more := strings.Repeat("<item><networkInterfaceId>eni-2</networkInterfaceId><sourceDestCheck>true</sourceDestCheck></item>", max(0, f.interfaces-1))
-		return fmt.Sprintf(`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId><privateDnsName>%s</privateDnsName>`+
-			`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
-			`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
-			`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens><httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
-			`</item>%s</instancesSet></item></reservationSet></DescribeInstancesResponse>`, testInstance, f.dnsName, groups.String(), tagSet(f.tags), devices, f.sourceDest, more, f.hopLimit, rival)
+		devices := "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat(
+			"<item><deviceName>/dev/xvdaa</deviceName></item>", f.volumes,
+		) + "</blockDeviceMapping>"
+		more := strings.Repeat(
+			"<item><networkInterfaceId>eni-2</networkInterfaceId><sourceDestCheck>true</sourceDestCheck></item>",
+			max(0, f.interfaces-1),
+		)
+		return fmt.Sprintf(
+			`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId><privateDnsName>%s</privateDnsName>`+
+				`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
+				`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
+				`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens><httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
+				`</item>%s</instancesSet></item></reservationSet></DescribeInstancesResponse>`,
+			testInstance,
+			f.dnsName,
+			groups.String(),
+			tagSet(f.tags),
+			devices,
+			f.sourceDest,
+			more,
+			f.hopLimit,
+			rival,
+		)
 	case "GetEbsEncryptionByDefault":
-		return fmt.Sprintf("<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault></GetEbsEncryptionByDefaultResponse>", f.defaultKey != "")
+		return fmt.Sprintf(
+			"<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault></GetEbsEncryptionByDefaultResponse>",
+			f.defaultKey != "",
+		)
 	case "GetEbsDefaultKmsKeyId":
 		return "<GetEbsDefaultKmsKeyIdResponse><kmsKeyId>" + f.defaultKey + "</kmsKeyId></GetEbsDefaultKmsKeyIdResponse>"
 	case "DescribeInstanceTypes":
@@ -354,7 +425,11 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			if t.gateway != "" {
 				routes += "<item><destinationCidrBlock>0.0.0.0/0</destinationCidrBlock><gatewayId>" + t.gateway + "</gatewayId></item>"
 			}
-			fmt.Fprintf(&b, "<item><routeTableId>%s</routeTableId><vpcId>%s</vpcId><associationSet>%s</associationSet><routeSet>%s</routeSet>%s</item>", t.id, cmp.Or(t.vpc, "vpc-1"), associations.String(), routes, tagSet(t.tags))
+			fmt.Fprintf(
+				&b,
+				"<item><routeTableId>%s</routeTableId><vpcId>%s</vpcId><associationSet>%s</associationSet><routeSet>%s</routeSet>%s</item>",
+				t.id, cmp.Or(t.vpc, "vpc-1"), associations.String(), routes, tagSet(t.tags),
+			)
 		}
 		return "<DescribeRouteTablesResponse><routeTableSet>" + b.String() + "</routeTableSet></DescribeRouteTablesResponse>"
 	case "DescribeAvailabilityZones":
@@ -366,7 +441,9 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	case "DescribeSecurityGroups":
 		var b strings.Builder
 		for id, tags := range f.groups {
-			fmt.Fprintf(&b, "<item><groupId>%s</groupId><ipPermissions>%s</ipPermissions>%s</item>", id, f.rules, tagSet(tags))
+			fmt.Fprintf(
+				&b, "<item><groupId>%s</groupId><ipPermissions>%s</ipPermissions>%s</item>", id, f.rules, tagSet(tags),
+			)
 		}
 		return "<DescribeSecurityGroupsResponse><securityGroupInfo>" + b.String() + "</securityGroupInfo></DescribeSecurityGroupsResponse>"
 	case "iam:SimulatePrincipalPolicy":
@@ -376,8 +453,11 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		}
 		return f.simulatePolicy(r)
 	case "iam:GetRole":
-		return fmt.Sprintf("<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName><RoleId>AROAEXAMPLE</RoleId><Arn>arn:aws:iam::123456789012:role%skubernetes-control</Arn>"+
-			"<CreateDate>2026-01-02T03:04:05Z</CreateDate></Role></GetRoleResult></GetRoleResponse>", f.rolePath, f.rolePath)
+		return fmt.Sprintf(
+			"<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName><RoleId>AROAEXAMPLE</RoleId><Arn>arn:aws:iam::123456789012:role%skubernetes-control</Arn>"+
+				"<CreateDate>2026-01-02T03:04:05Z</CreateDate></Role></GetRoleResult></GetRoleResponse>",
+			f.rolePath, f.rolePath,
+		)
 	case "elasticloadbalancing:DescribeLoadBalancers":
 		return "<DescribeLoadBalancersResponse><DescribeLoadBalancersResult></DescribeLoadBalancersResult></DescribeLoadBalancersResponse>"
 	}
@@ -416,15 +496,20 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 		if kind := f.onlyFor[action]; kind != "" && !strings.Contains(arn, ":"+kind+"/") {
 			own = "implicitDeny"
 		}
-		specific += fmt.Sprintf("<member><EvalResourceName>%s</EvalResourceName><EvalResourceDecision>%s</EvalResourceDecision><MissingContextValues>%s</MissingContextValues></member>", arn, own, missingHere)
+		specific += fmt.Sprintf(
+			"<member><EvalResourceName>%s</EvalResourceName><EvalResourceDecision>%s</EvalResourceDecision><MissingContextValues>%s</MissingContextValues></member>",
+			arn, own, missingHere,
+		)
 	}
 	more := "<IsTruncated>false</IsTruncated>"
 	if r.Form.Get(fmt.Sprintf("ActionNames.member.%d", n+1)) != "" {
 		more = fmt.Sprintf("<IsTruncated>true</IsTruncated><Marker>from-%d</Marker>", n+1)
 	}
-	return fmt.Sprintf("<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member><EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
-		"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues><ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
-		more, action, decision, missing, specific)
+	return fmt.Sprintf(
+		"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member><EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
+			"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues><ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
+		more, action, decision, missing, specific,
+	)
 }
 
 // describeSubnets returns pages of at most MaxResults subnets.
@@ -444,7 +529,10 @@ func (f *fakeCloud) describeSubnets(r *http.Request) string {
 	end := min(start+size, len(all))
 	var b strings.Builder
 	for _, s := range all[start:end] {
-		fmt.Fprintf(&b, "<item><subnetId>%s</subnetId><vpcId>vpc-1</vpcId><availabilityZone>%s</availabilityZone>%s</item>", s.id, s.zone, tagSet(s.tags))
+		fmt.Fprintf(
+			&b, "<item><subnetId>%s</subnetId><vpcId>vpc-1</vpcId><availabilityZone>%s</availabilityZone>%s</item>",
+			s.id, s.zone, tagSet(s.tags),
+		)
 	}
 	next := ""
 	if end < len(all) {
@@ -490,24 +578,36 @@ func testProvider() *Provider {
 
 // testConfig is the configuration of a run for the cluster "prod" without a retry window.
 func testConfig(role preflight.Role) preflight.Config {
-	return preflight.Config{Provider: "aws", Cluster: "prod", Role: role, Mode: preflight.ModeEnforce, JoinRoles: []string{}}
+	return preflight.Config{
+		Provider:  "aws",
+		Cluster:   "prod",
+		Role:      role,
+		Mode:      preflight.ModeEnforce,
+		JoinRoles: []string{},
+	}
 }
 
 // runAgainst runs the preflight and returns its report and the identity passed to Identified.
-func runAgainst(t testing.TB, f *fakeCloud, c preflight.Config, change func(*cloud.Request)) (*preflight.Report, *node.Identity) {
+func runAgainst(
+	t testing.TB, f *fakeCloud, c preflight.Config, change func(*cloud.Request),
+) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	f.start(t)
 	return runStarted(t, c, change, 30*time.Second)
 }
 
-func runStarted(t testing.TB, c preflight.Config, change func(*cloud.Request), timeout time.Duration) (*preflight.Report, *node.Identity) {
+func runStarted(
+	t testing.TB, c preflight.Config, change func(*cloud.Request), timeout time.Duration,
+) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	return runWith(ctx, t, testProvider(), c, change)
 }
 
-func runWith(ctx context.Context, t testing.TB, p *Provider, c preflight.Config, change func(*cloud.Request)) (*preflight.Report, *node.Identity) {
+func runWith(
+	ctx context.Context, t testing.TB, p *Provider, c preflight.Config, change func(*cloud.Request),
+) (*preflight.Report, *node.Identity) {
 	t.Helper()
 	var announced *node.Identity
 	request := cloud.Request{Config: c, Identified: func(id node.Identity) error { announced = &id; return nil }}

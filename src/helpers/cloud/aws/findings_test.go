@@ -59,7 +59,9 @@ func allows(protocol, ports string, networks ...string) string {
 // profileIs gives the instance's role another instance profile.
 func profileIs(name string) func(*fakeCloud) {
 	return func(f *fakeCloud) {
-		f.metadata["meta-data/iam/info"] = strings.Replace(f.metadata["meta-data/iam/info"], "instance-profile/kubernetes-control", "instance-profile/"+name, 1)
+		f.metadata["meta-data/iam/info"] = strings.Replace(
+			f.metadata["meta-data/iam/info"], "instance-profile/kubernetes-control", "instance-profile/"+name, 1,
+		)
 	}
 }
 
@@ -91,85 +93,247 @@ func beside(tags map[string]string) func(*fakeCloud) {
 }
 
 var tagCases = map[string]mistake{
-	"the deployment's own instances": {change: beside(map[string]string{"director": "bosh", "deployment": "prod-1"}), check: "other-deployment", status: preflight.Passed},
+	"the deployment's own instances": {
+		change: beside(map[string]string{"director": "bosh", "deployment": "prod-1"}),
+		check:  "other-deployment",
+		status: preflight.Passed,
+	},
 	"another deployment": {
-		change: beside(map[string]string{"director": "bosh", "deployment": "prod-2"}),
-		check:  "other-deployment", status: preflight.Failed, resource: "i-rival", found: []string{"deployment prod-2 of Director bosh"}, fix: []string{"another cluster_name"},
+		change:   beside(map[string]string{"director": "bosh", "deployment": "prod-2"}),
+		check:    "other-deployment",
+		status:   preflight.Failed,
+		resource: "i-rival",
+		found:    []string{"deployment prod-2 of Director bosh"},
+		fix:      []string{"another cluster_name"},
 	},
 	"another Director": {
-		change: beside(map[string]string{"director": "other", "deployment": "prod-1"}),
-		check:  "other-deployment", status: preflight.Failed, resource: "i-rival", found: []string{"deployment prod-1 of Director other"},
+		change:   beside(map[string]string{"director": "other", "deployment": "prod-1"}),
+		check:    "other-deployment",
+		status:   preflight.Failed,
+		resource: "i-rival",
+		found:    []string{"deployment prod-1 of Director other"},
 	},
 	"another deployment in another VPC": {
-		change: func(f *fakeCloud) { f.rival, f.rivalVPC = map[string]string{"deployment": "prod-2"}, "vpc-2" }, check: "other-deployment", status: preflight.Passed,
+		change: func(f *fakeCloud) { f.rival, f.rivalVPC = map[string]string{"deployment": "prod-2"}, "vpc-2" },
+		check:  "other-deployment",
+		status: preflight.Passed,
 	},
-	"an instance of no deployment":    {change: beside(map[string]string{"Name": "bastion"}), check: "other-deployment", status: preflight.Passed},
-	"an instance without BOSH's tags": {change: func(f *fakeCloud) { delete(f.tags, "deployment") }, check: "other-deployment", status: preflight.Skipped},
-	"no tag on the instance": {worker: true, change: func(f *fakeCloud) { delete(f.tags, testKey) },
-		check: "instance-cluster-tag", status: preflight.Failed, resource: testInstance, found: []string{testKey, "Name"},
-		fix: []string{"aws ec2 create-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + testKey + ",Value=shared", "tags: {" + testKey + ": shared}"}},
-	"instance of another cluster": {worker: true, change: func(f *fakeCloud) { f.tags = map[string]string{TagPrefix + "other": "owned"} },
-		check: "instance-cluster-tag", status: preflight.Failed, resource: testInstance, found: []string{`"other"`}},
-	"mode warn": {worker: true, change: func(f *fakeCloud) { delete(f.tags, testKey) }, config: func(c *preflight.Config) { c.Mode = preflight.ModeWarn },
-		check: "instance-cluster-tag", status: preflight.Warned, resource: testInstance},
-	"two cluster ids": {change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
-		check: "instance-cluster-ids", status: preflight.Failed, resource: testInstance, found: []string{`"old"`, `"prod"`},
-		fix: []string{"aws ec2 delete-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + TagPrefix + "old"}},
-	"two cluster ids on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
-		check: "instance-cluster-ids", status: preflight.Warned, resource: testInstance},
-	"two cluster ids with a configured id": {change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") }, conf: "[Global]\nKubernetesClusterID = prod\n",
-		check: "instance-cluster-ids", status: preflight.Warned, resource: testInstance},
-	"two cluster ids, severity overridden": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") }, config: withCheck("instance-cluster-ids", preflight.Fail),
-		check: "instance-cluster-ids", status: preflight.Failed, resource: testInstance},
-	"legacy tag": {change: func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
-		check: "instance-legacy-tag", status: preflight.Failed, resource: testInstance, found: []string{"KubernetesCluster=old"}, fix: []string{"--tags Key=" + legacyTag}},
+	"an instance of no deployment": {
+		change: beside(map[string]string{"Name": "bastion"}),
+		check:  "other-deployment",
+		status: preflight.Passed,
+	},
+	"an instance without BOSH's tags": {
+		change: func(f *fakeCloud) { delete(f.tags, "deployment") },
+		check:  "other-deployment",
+		status: preflight.Skipped,
+	},
+	"no tag on the instance": {
+		worker:   true,
+		change:   func(f *fakeCloud) { delete(f.tags, testKey) },
+		check:    "instance-cluster-tag",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{testKey, "Name"},
+		fix: []string{
+			"aws ec2 create-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + testKey + ",Value=shared",
+			"tags: {" + testKey + ": shared}",
+		},
+	},
+	"instance of another cluster": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.tags = map[string]string{TagPrefix + "other": "owned"} },
+		check:    "instance-cluster-tag",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{`"other"`},
+	},
+	"mode warn": {
+		worker:   true,
+		change:   func(f *fakeCloud) { delete(f.tags, testKey) },
+		config:   func(c *preflight.Config) { c.Mode = preflight.ModeWarn },
+		check:    "instance-cluster-tag",
+		status:   preflight.Warned,
+		resource: testInstance,
+	},
+	"two cluster ids": {
+		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		check:    "instance-cluster-ids",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{`"old"`, `"prod"`},
+		fix: []string{
+			"aws ec2 delete-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + TagPrefix + "old",
+		},
+	},
+	"two cluster ids on a worker": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		check:    "instance-cluster-ids",
+		status:   preflight.Warned,
+		resource: testInstance,
+	},
+	"two cluster ids with a configured id": {
+		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		conf:     "[Global]\nKubernetesClusterID = prod\n",
+		check:    "instance-cluster-ids",
+		status:   preflight.Warned,
+		resource: testInstance,
+	},
+	"two cluster ids, severity overridden": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		config:   withCheck("instance-cluster-ids", preflight.Fail),
+		check:    "instance-cluster-ids",
+		status:   preflight.Failed,
+		resource: testInstance,
+	},
+	"legacy tag": {
+		change:   func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
+		check:    "instance-legacy-tag",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"KubernetesCluster=old"},
+		fix:      []string{"--tags Key=" + legacyTag},
+	},
 	"legacy tag on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
 		check: "instance-legacy-tag", status: preflight.Warned, resource: testInstance},
-	"value": {worker: true, change: func(f *fakeCloud) { f.tagInstance(testKey, "true") },
-		check: "cluster-tag-value", status: preflight.Warned, resource: testInstance, found: []string{`"true"`}, fix: []string{"Value=shared"}},
+	"value": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.tagInstance(testKey, "true") },
+		check:    "cluster-tag-value",
+		status:   preflight.Warned,
+		resource: testInstance,
+		found:    []string{`"true"`},
+		fix:      []string{"Value=shared"},
+	},
 	"62 tags": {worker: true, change: func(f *fakeCloud) {
 		for i := range 58 {
 			f.tagInstance(fmt.Sprintf("tag-%d é\n", i), "<&>")
 		}
 	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"62"}},
-	"long cluster name": {worker: true, change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") }, config: func(c *preflight.Config) { c.Cluster = longName },
-		check: "cluster-name", status: preflight.Failed, found: []string{"106", "105"}, fix: []string{"cluster.name"}},
-	"unknown key in cloud.conf": {conf: "[Global]\nKubernetesClusterId2 = x\n",
-		check: "cloud-config", status: preflight.Failed, resource: "cloud.conf", found: []string{"line 2", `"KubernetesClusterID"`}},
-	"other cluster id in cloud.conf": {conf: "[Global]\nKubernetesClusterID = x\n",
-		check: "cloud-config", status: preflight.Failed, resource: "cloud.conf", found: []string{"KubernetesClusterID = prod", "KubernetesClusterID = x"}},
+	"long cluster name": {
+		worker: true,
+		change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") },
+		config: func(c *preflight.Config) { c.Cluster = longName },
+		check:  "cluster-name",
+		status: preflight.Failed,
+		found:  []string{"106", "105"},
+		fix:    []string{"cluster.name"},
+	},
+	"unknown key in cloud.conf": {
+		conf:     "[Global]\nKubernetesClusterId2 = x\n",
+		check:    "cloud-config",
+		status:   preflight.Failed,
+		resource: "cloud.conf",
+		found:    []string{"line 2", `"KubernetesClusterID"`},
+	},
+	"other cluster id in cloud.conf": {
+		conf:     "[Global]\nKubernetesClusterID = x\n",
+		check:    "cloud-config",
+		status:   preflight.Failed,
+		resource: "cloud.conf",
+		found:    []string{"KubernetesClusterID = prod", "KubernetesClusterID = x"},
+	},
 }
 
 var subnetCases = map[string]mistake{
-	"node subnet": {worker: true, change: func(f *fakeCloud) { f.subnets[0].tags = nil },
-		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", fix: []string{"--resources subnet-node-a --tags Key=" + testKey}},
-	"node subnet of another cluster": {worker: true, change: func(f *fakeCloud) { f.subnets[0].tags = map[string]string{TagPrefix + "other": "1"} },
-		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", found: []string{`"other"`}},
-	"node subnet does not exist": {worker: true, change: func(f *fakeCloud) { f.subnets = f.subnets[1:] },
-		check: "node-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-node-a", fix: []string{"--subnet-ids subnet-node-a"}},
-	"public subnet": {change: func(f *fakeCloud) { f.subnets[3].tags = nil },
-		check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-b", fix: []string{"--resources subnet-public-b --tags"}},
+	"node subnet": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.subnets[0].tags = nil },
+		check:    "node-subnet-cluster-tag",
+		status:   preflight.Failed,
+		resource: "subnet-node-a",
+		fix:      []string{"--resources subnet-node-a --tags Key=" + testKey},
+	},
+	"node subnet of another cluster": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.subnets[0].tags = map[string]string{TagPrefix + "other": "1"} },
+		check:    "node-subnet-cluster-tag",
+		status:   preflight.Failed,
+		resource: "subnet-node-a",
+		found:    []string{`"other"`},
+	},
+	"node subnet does not exist": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.subnets = f.subnets[1:] },
+		check:    "node-subnet-cluster-tag",
+		status:   preflight.Failed,
+		resource: "subnet-node-a",
+		fix:      []string{"--subnet-ids subnet-node-a"},
+	},
+	"public subnet": {
+		change:   func(f *fakeCloud) { f.subnets[3].tags = nil },
+		check:    "public-subnet-cluster-tag",
+		status:   preflight.Failed,
+		resource: "subnet-public-b",
+		fix:      []string{"--resources subnet-public-b --tags"},
+	},
 	"public subnets of others only": {change: func(f *fakeCloud) {
-		f.subnets[2].tags, f.subnets[3].tags = map[string]string{TagPrefix + "x": "1"}, map[string]string{TagPrefix + "x": "1"}
+		f.subnets[2].tags, f.subnets[3].tags = map[string]string{
+			TagPrefix + "x": "1",
+		}, map[string]string{
+			TagPrefix + "x": "1",
+		}
 	}, check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-a, subnet-public-b", found: []string{`"x"`}},
-	"one zone of others only": {change: func(f *fakeCloud) { f.subnets[2].tags = map[string]string{TagPrefix + "x": "1"} },
-		check: "foreign-public-subnets", status: preflight.Warned, resource: "subnet-public-a", fix: []string{"--resources subnet-public-a"}},
-	"no public route": {change: func(f *fakeCloud) { f.tables[1].gateway = "nat-1" },
-		check: "public-subnet-route", status: preflight.Failed, resource: "vpc-1", fix: []string{"public-subnet-route: off"}},
-	"no route table": {change: func(f *fakeCloud) { f.tables = f.tables[1:] },
-		check: "public-subnet-route", status: preflight.Failed, resource: "subnet-node-a, subnet-node-b", fix: []string{"aws ec2 associate-route-table --region us-east-1 --subnet-id subnet-node-a"}},
-	"public by its tag only": {change: func(f *fakeCloud) { f.subnets[0].tags[publicRoleTag] = "" },
-		check: "public-subnet-route", status: preflight.Warned, resource: "subnet-node-a", fix: []string{"delete-tags --region us-east-1 --resources subnet-node-a --tags Key=" + publicRoleTag}},
-	"several public subnets, one tagged": {change: func(f *fakeCloud) { f.addPublic("subnet-public-0", nil) }, check: "public-subnet-choice", status: preflight.Passed},
-	"several public subnets, all tagged": {change: func(f *fakeCloud) { f.addPublic("subnet-public-0", map[string]string{testKey: "shared"}) },
-		check: "public-subnet-choice", status: preflight.Warned, resource: "us-east-1a", found: []string{"subnet-public-0"}, fix: []string{"--resources subnet-public-0 --tags Key=" + publicRoleTag}},
-	"several internal subnets": {change: func(f *fakeCloud) { delete(f.subnets[0].tags, internalRoleTag) },
-		check: "internal-subnet-choice", status: preflight.Warned, resource: "us-east-1a", fix: []string{"Key=" + internalRoleTag + ",Value=1"}},
+	"one zone of others only": {
+		change:   func(f *fakeCloud) { f.subnets[2].tags = map[string]string{TagPrefix + "x": "1"} },
+		check:    "foreign-public-subnets",
+		status:   preflight.Warned,
+		resource: "subnet-public-a",
+		fix:      []string{"--resources subnet-public-a"},
+	},
+	"no public route": {
+		change:   func(f *fakeCloud) { f.tables[1].gateway = "nat-1" },
+		check:    "public-subnet-route",
+		status:   preflight.Failed,
+		resource: "vpc-1",
+		fix:      []string{"public-subnet-route: off"},
+	},
+	"no route table": {
+		change:   func(f *fakeCloud) { f.tables = f.tables[1:] },
+		check:    "public-subnet-route",
+		status:   preflight.Failed,
+		resource: "subnet-node-a, subnet-node-b",
+		fix:      []string{"aws ec2 associate-route-table --region us-east-1 --subnet-id subnet-node-a"},
+	},
+	"public by its tag only": {
+		change:   func(f *fakeCloud) { f.subnets[0].tags[publicRoleTag] = "" },
+		check:    "public-subnet-route",
+		status:   preflight.Warned,
+		resource: "subnet-node-a",
+		fix:      []string{"delete-tags --region us-east-1 --resources subnet-node-a --tags Key=" + publicRoleTag},
+	},
+	"several public subnets, one tagged": {
+		change: func(f *fakeCloud) { f.addPublic("subnet-public-0", nil) },
+		check:  "public-subnet-choice",
+		status: preflight.Passed,
+	},
+	"several public subnets, all tagged": {
+		change:   func(f *fakeCloud) { f.addPublic("subnet-public-0", map[string]string{testKey: "shared"}) },
+		check:    "public-subnet-choice",
+		status:   preflight.Warned,
+		resource: "us-east-1a",
+		found:    []string{"subnet-public-0"},
+		fix:      []string{"--resources subnet-public-0 --tags Key=" + publicRoleTag},
+	},
+	"several internal subnets": {
+		change:   func(f *fakeCloud) { delete(f.subnets[0].tags, internalRoleTag) },
+		check:    "internal-subnet-choice",
+		status:   preflight.Warned,
+		resource: "us-east-1a",
+		fix:      []string{"Key=" + internalRoleTag + ",Value=1"},
+	},
 	"local zones only": {change: func(f *fakeCloud) {
 		f.zones = map[string]string{"us-east-1a": "local-zone", "us-east-1b": "local-zone"}
 	}, check: "internal-subnets", status: preflight.Failed, resource: "vpc-1", fix: []string{"create a subnet in a zone of the type"}},
-	"node zone without a public subnet": {change: func(f *fakeCloud) { f.subnets = f.subnets[:3] },
-		check: "node-zone-public-subnet", status: preflight.Warned, resource: "us-east-1b", fix: []string{"node-zone-public-subnet: off"}},
+	"node zone without a public subnet": {
+		change:   func(f *fakeCloud) { f.subnets = f.subnets[:3] },
+		check:    "node-zone-public-subnet",
+		status:   preflight.Warned,
+		resource: "us-east-1b",
+		fix:      []string{"node-zone-public-subnet: off"},
+	},
 	"local zone without a public subnet": {change: func(f *fakeCloud) {
 		f.subnets = f.subnets[:3]
 		f.zones["us-east-1b"] = "local-zone"
@@ -177,166 +341,637 @@ var subnetCases = map[string]mistake{
 	"two route tables": {change: func(f *fakeCloud) {
 		f.tables[0].tags, f.tables[1].tags = map[string]string{testKey: ""}, map[string]string{testKey: ""}
 	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
-	"a route table of two clusters": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: "", TagPrefix + "other": ""} },
-		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Warned, resource: "rtb-main", found: []string{`"other"`}},
-	"a route table of no node": {change: func(f *fakeCloud) { f.tables[1].tags = map[string]string{testKey: ""} },
-		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, resource: "rtb-public", fix: []string{"--resources rtb-main --tags Key=" + testKey, "delete-tags --region us-east-1 --resources rtb-public"}},
-	"a route table of another VPC": {change: func(f *fakeCloud) { f.tables[0].tags, f.tables[0].vpc = map[string]string{testKey: ""}, "vpc-2" },
-		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, resource: "rtb-main", found: []string{"vpc-2"}},
-	"another cluster's route table": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{TagPrefix + "other": ""} },
-		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, fix: []string{"a route table of their own"}},
+	"a route table of two clusters": {
+		change:   func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: "", TagPrefix + "other": ""} },
+		config:   cloudRoutes,
+		check:    "cloud-routes-table",
+		status:   preflight.Warned,
+		resource: "rtb-main",
+		found:    []string{`"other"`},
+	},
+	"a route table of no node": {
+		change:   func(f *fakeCloud) { f.tables[1].tags = map[string]string{testKey: ""} },
+		config:   cloudRoutes,
+		check:    "cloud-routes-table",
+		status:   preflight.Failed,
+		resource: "rtb-public",
+		fix: []string{
+			"--resources rtb-main --tags Key=" + testKey, "delete-tags --region us-east-1 --resources rtb-public",
+		},
+	},
+	"a route table of another VPC": {
+		change:   func(f *fakeCloud) { f.tables[0].tags, f.tables[0].vpc = map[string]string{testKey: ""}, "vpc-2" },
+		config:   cloudRoutes,
+		check:    "cloud-routes-table",
+		status:   preflight.Failed,
+		resource: "rtb-main",
+		found:    []string{"vpc-2"},
+	},
+	"another cluster's route table": {
+		change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{TagPrefix + "other": ""} },
+		config: cloudRoutes,
+		check:  "cloud-routes-table",
+		status: preflight.Failed,
+		fix:    []string{"a route table of their own"},
+	},
 	"one route table": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} },
 		config: cloudRoutes, check: "cloud-routes-table", status: preflight.Passed},
 }
 
 var groupCases = map[string]mistake{
-	"two tagged groups": {worker: true, change: func(f *fakeCloud) { f.addGroup("sg-2", map[string]string{testKey: "owned"}) },
-		check: "tagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 delete-tags --region us-east-1 --resources sg-2"}},
-	"two untagged groups": {worker: true, change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },
-		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1, sg-2", fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-1"}},
+	"two tagged groups": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.addGroup("sg-2", map[string]string{testKey: "owned"}) },
+		check:    "tagged-security-groups",
+		status:   preflight.Failed,
+		resource: "sg-1, sg-2",
+		fix:      []string{"aws ec2 delete-tags --region us-east-1 --resources sg-2"},
+	},
+	"two untagged groups": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },
+		check:    "untagged-security-groups",
+		status:   preflight.Failed,
+		resource: "sg-1, sg-2",
+		fix:      []string{"aws ec2 create-tags --region us-east-1 --resources sg-1"},
+	},
 	"another cluster's group, and an untagged one": {change: func(f *fakeCloud) {
 		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
 		f.addGroup("sg-2", nil)
-	}, check: "untagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-2"}},
+	}, check: "untagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region " +
+		"us-east-1 --resources sg-2"}},
 	"another cluster's group is not the one to tag for permissions": {change: func(f *fakeCloud) {
 		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
 		f.addGroup("sg-2", nil)
 		f.denied["ec2:AuthorizeSecurityGroupIngress"] = true
-	}, check: "security-group-permissions", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region us-east-1 --resources sg-2"}},
-	"only another cluster's group": {change: func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
-		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1", found: []string{`"other"`},
-		fix: []string{"aws ec2 create-security-group", "--groups \"$nodes\" sg-1"}},
-	"only another cluster's group, on a worker": {worker: true, config: thorough, change: func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
-		check: "untagged-security-groups", status: preflight.Failed, resource: "sg-1", fix: []string{"aws ec2 create-security-group"}},
-	"a group of two clusters": {change: func(f *fakeCloud) { f.groups["sg-1"][TagPrefix+"other"] = "shared" },
-		check: "tagged-security-groups", status: preflight.Warned, resource: "sg-1", found: []string{`"other"`}, fix: []string{"security_groups"}},
+	}, check: "security-group-permissions", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region " +
+		"us-east-1 --resources sg-2"}},
+	"only another cluster's group": {
+		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		check:    "untagged-security-groups",
+		status:   preflight.Failed,
+		resource: "sg-1",
+		found:    []string{`"other"`},
+		fix:      []string{"aws ec2 create-security-group", "--groups \"$nodes\" sg-1"},
+	},
+	"only another cluster's group, on a worker": {
+		worker:   true,
+		config:   thorough,
+		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		check:    "untagged-security-groups",
+		status:   preflight.Failed,
+		resource: "sg-1",
+		fix:      []string{"aws ec2 create-security-group"},
+	},
+	"a group of two clusters": {
+		change:   func(f *fakeCloud) { f.groups["sg-1"][TagPrefix+"other"] = "shared" },
+		check:    "tagged-security-groups",
+		status:   preflight.Warned,
+		resource: "sg-1",
+		found:    []string{`"other"`},
+		fix:      []string{"security_groups"},
+	},
 	"two tagged groups, the first of two clusters": {change: func(f *fakeCloud) {
 		f.groups["sg-1"][TagPrefix+"other"] = "shared"
 		f.addGroup("sg-2", map[string]string{testKey: "owned"})
-	}, check: "tagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 delete-tags --region us-east-1 --resources sg-1"}},
-	"one of two groups is tagged": {worker: true, change: func(f *fakeCloud) { f.addGroup("sg-2", nil) }, check: "untagged-security-groups", status: preflight.Passed},
-	"groups are not managed": {change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) }, conf: "[Global]\nDisableSecurityGroupIngress = true\n",
-		check: "untagged-security-groups", status: preflight.Passed},
+	}, check: "tagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 delete-tags --region " +
+		"us-east-1 --resources sg-1"}},
+	"one of two groups is tagged": {
+		worker: true,
+		change: func(f *fakeCloud) { f.addGroup("sg-2", nil) },
+		check:  "untagged-security-groups",
+		status: preflight.Passed,
+	},
+	"groups are not managed": {
+		change: func(f *fakeCloud) { f.groups["sg-1"] = nil; f.addGroup("sg-2", nil) },
+		conf:   "[Global]\nDisableSecurityGroupIngress = true\n",
+		check:  "untagged-security-groups",
+		status: preflight.Passed,
+	},
 }
 
 var permissionCases = map[string]mistake{
-	"no DescribeInstances": {worker: true, change: denies("ec2:DescribeInstances"),
-		check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeInstances", fix: []string{"replace-iam-instance-profile-association", "Name=kubernetes-worker"}},
-	"no DescribeAvailabilityZones":  {change: denies("ec2:DescribeAvailabilityZones"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeAvailabilityZones"},
-	"no CreateTags":                 {change: denies("ec2:CreateTags"), check: "security-group-permissions", status: preflight.Failed, resource: "ec2:CreateTags"},
-	"no Authorize":                  {change: denies("ec2:AuthorizeSecurityGroupIngress"), check: "security-group-permissions", status: preflight.Failed, resource: "ec2:AuthorizeSecurityGroupIngress"},
-	"no DescribeLoadBalancers":      {change: denies("elasticloadbalancing:DescribeLoadBalancers"), check: "load-balancer-permissions", status: preflight.Failed, resource: "elasticloadbalancing:DescribeLoadBalancers"},
-	"no RegisterTargets":            {change: denies("elasticloadbalancing:RegisterTargets"), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
-	"two load balancer permissions": {change: denies("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeleteTargetGroup"), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:DeleteTargetGroup, elasticloadbalancing:RegisterTargets"},
+	"no DescribeInstances": {
+		worker:   true,
+		change:   denies("ec2:DescribeInstances"),
+		check:    "ec2-read-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DescribeInstances",
+		fix:      []string{"replace-iam-instance-profile-association", "Name=kubernetes-worker"},
+	},
+	"no DescribeAvailabilityZones": {
+		change:   denies("ec2:DescribeAvailabilityZones"),
+		check:    "ec2-read-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DescribeAvailabilityZones",
+	},
+	"no CreateTags": {
+		change:   denies("ec2:CreateTags"),
+		check:    "security-group-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:CreateTags",
+	},
+	"no Authorize": {
+		change:   denies("ec2:AuthorizeSecurityGroupIngress"),
+		check:    "security-group-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:AuthorizeSecurityGroupIngress",
+	},
+	"no DescribeLoadBalancers": {
+		change:   denies("elasticloadbalancing:DescribeLoadBalancers"),
+		check:    "load-balancer-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:DescribeLoadBalancers",
+	},
+	"no RegisterTargets": {
+		change:   denies("elasticloadbalancing:RegisterTargets"),
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:RegisterTargets",
+	},
+	"two load balancer permissions": {
+		change:   denies("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeleteTargetGroup"),
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:DeleteTargetGroup, elasticloadbalancing:RegisterTargets",
+	},
 	"a condition on something else": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
 	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:RegisterTargets", found: []string{"aws:SourceVpc"}},
 	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
 	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
-	"a policy that is limited to the region": {change: func(f *fakeCloud) { f.regionOnly = true }, check: "load-balancer-write-permissions", status: preflight.Passed},
-	"AddTags on load balancers, not on target groups": {change: func(f *fakeCloud) { f.onlyFor = map[string]string{"elasticloadbalancing:AddTags": "loadbalancer"} },
-		check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:AddTags"},
-	"RegisterTargets on load balancers only": {change: func(f *fakeCloud) {
-		f.onlyFor = map[string]string{"elasticloadbalancing:RegisterTargets": "loadbalancer"}
+	"a policy that is limited to the region": {
+		change: func(f *fakeCloud) { f.regionOnly = true },
+		check:  "load-balancer-write-permissions",
+		status: preflight.Passed,
 	},
-		check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	"AddTags on load balancers, not on target groups": {
+		change:   func(f *fakeCloud) { f.onlyFor = map[string]string{"elasticloadbalancing:AddTags": "loadbalancer"} },
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:AddTags",
+	},
+	"RegisterTargets on load balancers only": {
+		change: func(f *fakeCloud) {
+			f.onlyFor = map[string]string{"elasticloadbalancing:RegisterTargets": "loadbalancer"}
+		},
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing:RegisterTargets",
+	},
 	"RegisterTargets on target groups only": {change: func(f *fakeCloud) {
 		f.onlyFor = map[string]string{"elasticloadbalancing:RegisterTargets": "targetgroup"}
 	},
 		check: "load-balancer-write-permissions", status: preflight.Passed},
-	"CreateVolume, not from a snapshot": {change: func(f *fakeCloud) { f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey} }, config: func(c *preflight.Config) { c.Storage = true },
-		check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateVolume"},
-	"CreateTags on security groups, not on volumes": {change: func(f *fakeCloud) { f.onlyFor = map[string]string{"ec2:CreateTags": "security-group"} }, config: func(c *preflight.Config) { c.Storage = true },
-		check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateTags"},
-	"IAM cannot be asked":                {change: denies(simulateAction), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{simulateAction}},
-	"role with a path":                   {change: func(f *fakeCloud) { f.rolePath = "/team/" }, check: "load-balancer-write-permissions", status: preflight.Passed},
-	"role with a path that is not found": {change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true }, check: "other-permissions", status: preflight.Warned, found: []string{findRoleAction}},
-	"IAM is throttled for a while":       {change: func(f *fakeCloud) { f.throttle[simulateAction] = 20 }, check: "load-balancer-write-permissions", status: preflight.Passed},
-	"IAM cannot be asked, must be known": {change: denies(simulateAction), config: withCheck("load-balancer-write-permissions", preflight.Fail), check: "load-balancer-write-permissions", status: preflight.Failed, resource: "role kubernetes-control"},
-	"IAM fails":                          {change: answers(simulateAction, 500, ""), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"HTTP 500"}},
-	"no DescribeInstanceTopology":        {change: denies("ec2:DescribeInstanceTopology"), check: "other-permissions", status: preflight.Warned, resource: "ec2:DescribeInstanceTopology"},
-	"no DeleteSecurityGroup":             {change: denies("ec2:DeleteSecurityGroup"), check: "other-permissions", status: preflight.Failed, resource: "ec2:DeleteSecurityGroup"},
+	"CreateVolume, not from a snapshot": {
+		change:   func(f *fakeCloud) { f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey} },
+		config:   func(c *preflight.Config) { c.Storage = true },
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:CreateVolume",
+	},
+	"CreateTags on security groups, not on volumes": {
+		change:   func(f *fakeCloud) { f.onlyFor = map[string]string{"ec2:CreateTags": "security-group"} },
+		config:   func(c *preflight.Config) { c.Storage = true },
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:CreateTags",
+	},
+	"IAM cannot be asked": {
+		change: denies(simulateAction),
+		check:  "load-balancer-write-permissions",
+		status: preflight.Warned,
+		found:  []string{simulateAction},
+	},
+	"role with a path": {
+		change: func(f *fakeCloud) { f.rolePath = "/team/" },
+		check:  "load-balancer-write-permissions",
+		status: preflight.Passed,
+	},
+	"role with a path that is not found": {
+		change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true },
+		check:  "other-permissions",
+		status: preflight.Warned,
+		found:  []string{findRoleAction},
+	},
+	"IAM is throttled for a while": {
+		change: func(f *fakeCloud) { f.throttle[simulateAction] = 20 },
+		check:  "load-balancer-write-permissions",
+		status: preflight.Passed,
+	},
+	"IAM cannot be asked, must be known": {
+		change:   denies(simulateAction),
+		config:   withCheck("load-balancer-write-permissions", preflight.Fail),
+		check:    "load-balancer-write-permissions",
+		status:   preflight.Failed,
+		resource: "role kubernetes-control",
+	},
+	"IAM fails": {
+		change: answers(simulateAction, 500, ""),
+		check:  "load-balancer-write-permissions",
+		status: preflight.Warned,
+		found:  []string{"HTTP 500"},
+	},
+	"no DescribeInstanceTopology": {
+		change:   denies("ec2:DescribeInstanceTopology"),
+		check:    "other-permissions",
+		status:   preflight.Warned,
+		resource: "ec2:DescribeInstanceTopology",
+	},
+	"no DeleteSecurityGroup": {
+		change:   denies("ec2:DeleteSecurityGroup"),
+		check:    "other-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DeleteSecurityGroup",
+	},
 	"no CreateRoute": {change: func(f *fakeCloud) {
 		f.denied["ec2:CreateRoute"] = true
 		f.tables[0].tags = map[string]string{testKey: ""}
 	}, config: cloudRoutes, check: "other-permissions", status: preflight.Failed, resource: "ec2:CreateRoute", fix: []string{"--policy-name kubernetes ", "ec2:CreateRoute"}},
-	"no BatchGetImage": {worker: true, change: denies("ecr:BatchGetImage"), config: thorough, check: "other-permissions", status: preflight.Warned, resource: "ecr:BatchGetImage"},
+	"no BatchGetImage": {
+		worker:   true,
+		change:   denies("ecr:BatchGetImage"),
+		config:   thorough,
+		check:    "other-permissions",
+		status:   preflight.Warned,
+		resource: "ecr:BatchGetImage",
+	},
 }
 
 var credentialCases = map[string]mistake{
-	"no profile": {worker: true, change: func(f *fakeCloud) { f.noProfile() },
-		check: "instance-profile", status: preflight.Failed, resource: testInstance, found: []string{"404"}, fix: []string{"aws ec2 associate-iam-instance-profile --region us-east-1 --instance-id " + testInstance, "iam_instance_profile"}},
-	"profile without a role": {worker: true, change: func(f *fakeCloud) { delete(f.metadata, "meta-data/iam/security-credentials/") },
-		check: "role-credentials", status: preflight.Failed, fix: []string{"aws iam add-role-to-instance-profile"}},
+	"no profile": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.noProfile() },
+		check:    "instance-profile",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"404"},
+		fix: []string{
+			"aws ec2 associate-iam-instance-profile --region us-east-1 --instance-id " + testInstance,
+			"iam_instance_profile",
+		},
+	},
+	"profile without a role": {
+		worker: true,
+		change: func(f *fakeCloud) { delete(f.metadata, "meta-data/iam/security-credentials/") },
+		check:  "role-credentials",
+		status: preflight.Failed,
+		fix:    []string{"aws iam add-role-to-instance-profile"},
+	},
 	"role cannot be assumed": {worker: true, change: credentialsAre(`{"Code": "AssumeRoleUnauthorizedAccess"}`),
 		check: "role-credentials", status: preflight.Failed, found: []string{"AssumeRoleUnauthorizedAccess"}},
-	"credentials expired": {worker: true, change: credentialsAre(credentialsDocument(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))),
-		check: "role-credentials", status: preflight.Failed, found: []string{"2026-01-02T03:04:05Z"}},
-	"credentials rejected": {worker: true, change: credentialsAre(strings.Replace(credentialsDocument(time.Now().Add(time.Hour)), testKeyID, "ASIASOMETHINGELSE123", 1)),
-		check: "role-credentials", status: preflight.Failed, resource: "role kubernetes-control", found: []string{"AuthFailure"}},
-	"wrong profile": {worker: true, config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-worker" },
-		check: "instance-role", status: preflight.Failed, resource: testInstance, found: []string{"kubernetes-worker", "kubernetes-control"}, fix: []string{"iam_instance_profile: kubernetes-worker"}},
-	"right profile":   {worker: true, config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-control" }, check: "instance-role", status: preflight.Passed},
-	"clock":           {worker: true, change: func(f *fakeCloud) { f.dateOffset = 10 * time.Minute }, check: "clock", status: preflight.Failed, resource: testInstance, found: []string{"behind"}},
-	"clock, 1 minute": {worker: true, change: func(f *fakeCloud) { f.dateOffset = -time.Minute }, check: "clock", status: preflight.Warned, resource: testInstance, found: []string{"1m", "ahead"}},
+	"credentials expired": {
+		worker: true,
+		change: credentialsAre(credentialsDocument(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))),
+		check:  "role-credentials",
+		status: preflight.Failed,
+		found:  []string{"2026-01-02T03:04:05Z"},
+	},
+	"credentials rejected": {
+		worker: true,
+		change: credentialsAre(
+			strings.Replace(credentialsDocument(time.Now().Add(time.Hour)), testKeyID, "ASIASOMETHINGELSE123", 1),
+		),
+		check:    "role-credentials",
+		status:   preflight.Failed,
+		resource: "role kubernetes-control",
+		found:    []string{"AuthFailure"},
+	},
+	"wrong profile": {
+		worker:   true,
+		config:   func(c *preflight.Config) { c.InstanceProfile = "kubernetes-worker" },
+		check:    "instance-role",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"kubernetes-worker", "kubernetes-control"},
+		fix:      []string{"iam_instance_profile: kubernetes-worker"},
+	},
+	"right profile": {
+		worker: true,
+		config: func(c *preflight.Config) { c.InstanceProfile = "kubernetes-control" },
+		check:  "instance-role",
+		status: preflight.Passed,
+	},
+	"clock": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.dateOffset = 10 * time.Minute },
+		check:    "clock",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"behind"},
+	},
+	"clock, 1 minute": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.dateOffset = -time.Minute },
+		check:    "clock",
+		status:   preflight.Warned,
+		resource: testInstance,
+		found:    []string{"1m", "ahead"},
+	},
 }
 
 var instanceCases = map[string]mistake{
-	"unknown instance":               {worker: true, change: func(f *fakeCloud) { f.unknown = true }, check: "instance-known", status: preflight.Failed, resource: testInstance, found: []string{"InvalidInstanceID.NotFound"}},
-	"empty answer":                   {worker: true, change: func(f *fakeCloud) { f.empty = true }, check: "instance-known", status: preflight.Failed, resource: testInstance},
-	"EC2 fails":                      {worker: true, change: answers("ec2:DescribeInstances", 500, "<html>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "HTTP 500"}},
-	"truncated XML":                  {worker: true, change: answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets", "HTTP 200"}},
-	"EC2 answers with text":          {change: answers("ec2:DescribeInstances", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeInstances", "hello"}},
-	"EC2 answers nothing":            {worker: true, change: answers("ec2:DescribeSubnets", 200, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSubnets"}},
-	"EC2 answers another question":   {change: answers("ec2:DescribeSecurityGroups", 200, "<DescribeVpcsResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:DescribeSecurityGroups", "DescribeVpcsResponse"}},
-	"EC2 answers a DryRun with text": {change: answers("ec2:CreateSecurityGroup", 200, "hello"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup", "hello"}},
-	"EC2 ignores DryRun":             {change: answers("ec2:CreateSecurityGroup", 200, "<CreateSecurityGroupResponse/>"), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:CreateSecurityGroup"}},
-	"EC2 fails on a DryRun":          {change: answers("ec2:AuthorizeSecurityGroupIngress", 500, ""), check: "ec2-endpoint", status: preflight.Failed, resource: "ec2.us-east-1", found: []string{"ec2:AuthorizeSecurityGroupIngress", "HTTP 500"}},
-	"EC2 rejects a DryRun":           {change: answers("ec2:CreateSecurityGroup", 400, "<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors></Response>"), check: "security-group-permissions", status: preflight.Warned, resource: "ec2:CreateSecurityGroup, ec2:CreateTags", found: []string{"InvalidParameterValue"}},
-	"load balancer API answers text": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 200, "hello"), check: "load-balancer-endpoint", status: preflight.Failed, resource: "elasticloadbalancing.us-east-1", found: []string{"hello"}},
-	"IAM answers text":               {change: answers(simulateAction, 200, "hello"), check: "load-balancer-write-permissions", status: preflight.Warned, found: []string{"hello"}},
-	"load balancer API fails": {change: answers("elasticloadbalancing:DescribeLoadBalancers", 500, ""), check: "load-balancer-endpoint", status: preflight.Failed,
-		resource: "elasticloadbalancing.us-east-1", found: []string{"HTTP 500"}},
-	"private DNS name":    {worker: true, change: func(f *fakeCloud) { f.dnsName = "other.internal" }, check: "node-name", status: preflight.Failed, resource: testInstance, found: []string{"other.internal", "ip-10-0-16-4.ec2.internal"}},
-	"no private DNS name": {worker: true, change: func(f *fakeCloud) { f.dnsName = "" }, check: "node-name", status: preflight.Failed, resource: testInstance, fix: []string{"--vpc-id vpc-1 --enable-dns-hostnames"}},
+	"unknown instance": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.unknown = true },
+		check:    "instance-known",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"InvalidInstanceID.NotFound"},
+	},
+	"empty answer": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.empty = true },
+		check:    "instance-known",
+		status:   preflight.Failed,
+		resource: testInstance,
+	},
+	"EC2 fails": {
+		worker:   true,
+		change:   answers("ec2:DescribeInstances", 500, "<html>"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeInstances", "HTTP 500"},
+	},
+	"truncated XML": {
+		worker:   true,
+		change:   answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeSubnets", "HTTP 200"},
+	},
+	"EC2 answers with text": {
+		change:   answers("ec2:DescribeInstances", 200, "hello"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeInstances", "hello"},
+	},
+	"EC2 answers nothing": {
+		worker:   true,
+		change:   answers("ec2:DescribeSubnets", 200, ""),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeSubnets"},
+	},
+	"EC2 answers another question": {
+		change:   answers("ec2:DescribeSecurityGroups", 200, "<DescribeVpcsResponse/>"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:DescribeSecurityGroups", "DescribeVpcsResponse"},
+	},
+	"EC2 answers a DryRun with text": {
+		change:   answers("ec2:CreateSecurityGroup", 200, "hello"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:CreateSecurityGroup", "hello"},
+	},
+	"EC2 ignores DryRun": {
+		change:   answers("ec2:CreateSecurityGroup", 200, "<CreateSecurityGroupResponse/>"),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:CreateSecurityGroup"},
+	},
+	"EC2 fails on a DryRun": {
+		change:   answers("ec2:AuthorizeSecurityGroupIngress", 500, ""),
+		check:    "ec2-endpoint",
+		status:   preflight.Failed,
+		resource: "ec2.us-east-1",
+		found:    []string{"ec2:AuthorizeSecurityGroupIngress", "HTTP 500"},
+	},
+	"EC2 rejects a DryRun": {
+		change: answers(
+			"ec2:CreateSecurityGroup", 400,
+			"<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors></Response>",
+		),
+		check:    "security-group-permissions",
+		status:   preflight.Warned,
+		resource: "ec2:CreateSecurityGroup, ec2:CreateTags",
+		found:    []string{"InvalidParameterValue"},
+	},
+	"load balancer API answers text": {
+		change:   answers("elasticloadbalancing:DescribeLoadBalancers", 200, "hello"),
+		check:    "load-balancer-endpoint",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing.us-east-1",
+		found:    []string{"hello"},
+	},
+	"IAM answers text": {
+		change: answers(simulateAction, 200, "hello"),
+		check:  "load-balancer-write-permissions",
+		status: preflight.Warned,
+		found:  []string{"hello"},
+	},
+	"load balancer API fails": {
+		change:   answers("elasticloadbalancing:DescribeLoadBalancers", 500, ""),
+		check:    "load-balancer-endpoint",
+		status:   preflight.Failed,
+		resource: "elasticloadbalancing.us-east-1",
+		found:    []string{"HTTP 500"},
+	},
+	"private DNS name": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.dnsName = "other.internal" },
+		check:    "node-name",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"other.internal", "ip-10-0-16-4.ec2.internal"},
+	},
+	"no private DNS name": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.dnsName = "" },
+		check:    "node-name",
+		status:   preflight.Failed,
+		resource: testInstance,
+		fix:      []string{"--vpc-id vpc-1 --enable-dns-hostnames"},
+	},
 	"address": {worker: true, change: func(f *fakeCloud) {
-		f.metadata["dynamic/instance-identity/document"] = strings.Replace(f.metadata["dynamic/instance-identity/document"], "10.0.16.4", "10.0.16.5", 1)
+		f.metadata["dynamic/instance-identity/document"] = strings.Replace(
+			f.metadata["dynamic/instance-identity/document"], "10.0.16.4", "10.0.16.5", 1,
+		)
 	}, check: "node-address", status: preflight.Failed, resource: testInstance, found: []string{"10.0.16.5", "10.0.16.4"}},
-	"source/destination check": {worker: true, config: func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true },
-		check: "source-dest-check", status: preflight.Failed, resource: testInstance, found: []string{"eni-1"}, fix: []string{"--no-source-dest-check", "source_dest_check: false"}},
-	"source/destination check with cloud routes": {change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} }, config: cloudRoutes,
-		check: "source-dest-check", status: preflight.Warned, resource: testInstance},
-	"a role with another name than its profile": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
-		check: "node-join-role", status: preflight.Failed, resource: "kubernetes-control", found: []string{"[team-a]", "other"}, fix: []string{"join: {roles: [team-a, kubernetes-control]}"}},
-	"a role that is listed": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = []string{"kubernetes-control"} },
-		check: "node-join-role", status: preflight.Passed},
-	"nodes that do not join": {worker: true, change: profileIs("other"), config: func(c *preflight.Config) { c.JoinRoles = nil },
-		check: "node-join-role", status: preflight.Skipped},
-	"no rule for the pod network": {worker: true, config: podNetwork,
-		check: "pod-network-ingress", status: preflight.Failed, resource: "sg-1", found: []string{"10.244.0.0/16", "none"},
-		fix: []string{"aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-1 --protocol all --cidr 10.244.0.0/16"}},
-	"a rule for the pod network":                {worker: true, change: rules(allows("-1", "", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
-	"a rule for a larger network":               {worker: true, change: rules(allows("-1", "", "10.0.0.0/8")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
-	"a rule for each half of the pod network":   {worker: true, change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/17")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
-	"a rule for a part of the pod network":      {worker: true, change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/18")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
-	"a rule for each protocol":                  {worker: true, change: rules(allows("tcp", "0-65535", "10.244.0.0/16") + allows("17", "1-65535", "0.0.0.0/0")), config: podNetwork, check: "pod-network-ingress", status: preflight.Passed},
-	"a rule for TCP only":                       {worker: true, change: rules(allows("tcp", "0-65535", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
-	"a rule for some ports":                     {worker: true, change: rules(allows("tcp", "443-65535", "10.244.0.0/16") + allows("udp", "0-65535", "10.244.0.0/16")), config: podNetwork, check: "pod-network-ingress", status: preflight.Failed},
-	"a prefix list":                             {worker: true, change: rules(`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item></prefixListIds></item>`), config: podNetwork, check: "pod-network-ingress", status: preflight.Skipped, found: []string{"pl-1", "10.244.0.0/16"}},
-	"no rule for the pod network of an own CNI": {worker: true, change: func(f *fakeCloud) { f.sourceDest = false }, config: ownCNI, check: "pod-network-ingress", status: preflight.Warned, resource: "sg-1"},
-	"hop limit": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, check: "metadata-hop-limit", status: preflight.Passed},
-	"hop limit, pods require more": {worker: true, change: func(f *fakeCloud) { f.hopLimit = 1 }, config: withCheck("metadata-hop-limit", preflight.Warn),
-		check: "metadata-hop-limit", status: preflight.Warned, resource: testInstance, found: []string{"1"}, fix: []string{"--http-put-response-hop-limit 2", "http_put_response_hop_limit: 2"}},
+	"source/destination check": {
+		worker:   true,
+		config:   func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true },
+		check:    "source-dest-check",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"eni-1"},
+		fix:      []string{"--no-source-dest-check", "source_dest_check: false"},
+	},
+	"source/destination check with cloud routes": {
+		change:   func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: ""} },
+		config:   cloudRoutes,
+		check:    "source-dest-check",
+		status:   preflight.Warned,
+		resource: testInstance,
+	},
+	"a role with another name than its profile": {
+		worker:   true,
+		change:   profileIs("other"),
+		config:   func(c *preflight.Config) { c.JoinRoles = []string{"team-a"} },
+		check:    "node-join-role",
+		status:   preflight.Failed,
+		resource: "kubernetes-control",
+		found:    []string{"[team-a]", "other"},
+		fix:      []string{"join: {roles: [team-a, kubernetes-control]}"},
+	},
+	"a role that is listed": {
+		worker: true,
+		change: profileIs("other"),
+		config: func(c *preflight.Config) { c.JoinRoles = []string{"kubernetes-control"} },
+		check:  "node-join-role",
+		status: preflight.Passed,
+	},
+	"nodes that do not join": {
+		worker: true,
+		change: profileIs("other"),
+		config: func(c *preflight.Config) { c.JoinRoles = nil },
+		check:  "node-join-role",
+		status: preflight.Skipped,
+	},
+	"no rule for the pod network": {
+		worker:   true,
+		config:   podNetwork,
+		check:    "pod-network-ingress",
+		status:   preflight.Failed,
+		resource: "sg-1",
+		found:    []string{"10.244.0.0/16", "none"},
+		fix: []string{
+			"aws ec2 authorize-security-group-ingress --region us-east-1 --group-id sg-1 --protocol all --cidr " +
+				"10.244.0.0/16",
+		},
+	},
+	"a rule for the pod network": {
+		worker: true,
+		change: rules(allows("-1", "", "10.244.0.0/16")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Passed,
+	},
+	"a rule for a larger network": {
+		worker: true,
+		change: rules(allows("-1", "", "10.0.0.0/8")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Passed,
+	},
+	"a rule for each half of the pod network": {
+		worker: true,
+		change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/17")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Passed,
+	},
+	"a rule for a part of the pod network": {
+		worker: true,
+		change: rules(allows("-1", "", "10.244.0.0/17", "10.244.128.0/18")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Failed,
+	},
+	"a rule for each protocol": {
+		worker: true,
+		change: rules(allows("tcp", "0-65535", "10.244.0.0/16") + allows("17", "1-65535", "0.0.0.0/0")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Passed,
+	},
+	"a rule for TCP only": {
+		worker: true,
+		change: rules(allows("tcp", "0-65535", "10.244.0.0/16")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Failed,
+	},
+	"a rule for some ports": {
+		worker: true,
+		change: rules(allows("tcp", "443-65535", "10.244.0.0/16") + allows("udp", "0-65535", "10.244.0.0/16")),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Failed,
+	},
+	"a prefix list": {
+		worker: true,
+		change: rules(
+			`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item></prefixListIds></item>`,
+		),
+		config: podNetwork,
+		check:  "pod-network-ingress",
+		status: preflight.Skipped,
+		found:  []string{"pl-1", "10.244.0.0/16"},
+	},
+	"no rule for the pod network of an own CNI": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.sourceDest = false },
+		config:   ownCNI,
+		check:    "pod-network-ingress",
+		status:   preflight.Warned,
+		resource: "sg-1",
+	},
+	"hop limit": {
+		worker: true,
+		change: func(f *fakeCloud) { f.hopLimit = 1 },
+		check:  "metadata-hop-limit",
+		status: preflight.Passed,
+	},
+	"hop limit, pods require more": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.hopLimit = 1 },
+		config:   withCheck("metadata-hop-limit", preflight.Warn),
+		check:    "metadata-hop-limit",
+		status:   preflight.Warned,
+		resource: testInstance,
+		found:    []string{"1"},
+		fix:      []string{"--http-put-response-hop-limit 2", "http_put_response_hop_limit: 2"},
+	},
 }
 
 var metadataCases = map[string]mistake{
-	"malformed identity": {worker: true, change: func(f *fakeCloud) { f.metadata["dynamic/instance-identity/document"] = "{" }, check: "metadata-service", status: preflight.Failed, found: []string{"JSON"}},
-	"metadata disabled": {worker: true, change: func(f *fakeCloud) { f.tokenStatus = 403 }, check: "metadata-service", status: preflight.Failed, found: []string{"HTTP 403"},
-		fix: []string{"--http-endpoint enabled", "http_endpoint: enabled"}},
-	"no IMDSv2":              {worker: true, change: func(f *fakeCloud) { f.tokenStatus = 404 }, check: "metadata-service", status: preflight.Failed, found: []string{"IMDSv2", "HTTP 404"}, fix: []string{"AWS_EC2_METADATA_SERVICE_ENDPOINT"}},
-	"metadata fails halfway": {worker: true, change: func(f *fakeCloud) { f.statuses["meta-data/iam/info"] = 500 }, check: "metadata-service", status: preflight.Failed, found: []string{"meta-data/iam/info", "HTTP 500"}},
-	"metadata fails":         {worker: true, change: func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 }, check: "metadata-service", status: preflight.Failed, found: []string{"meta-data/local-hostname", "HTTP 500"}},
+	"malformed identity": {
+		worker: true,
+		change: func(f *fakeCloud) { f.metadata["dynamic/instance-identity/document"] = "{" },
+		check:  "metadata-service",
+		status: preflight.Failed,
+		found:  []string{"JSON"},
+	},
+	"metadata disabled": {
+		worker: true,
+		change: func(f *fakeCloud) { f.tokenStatus = 403 },
+		check:  "metadata-service",
+		status: preflight.Failed,
+		found:  []string{"HTTP 403"},
+		fix:    []string{"--http-endpoint enabled", "http_endpoint: enabled"},
+	},
+	"no IMDSv2": {
+		worker: true,
+		change: func(f *fakeCloud) { f.tokenStatus = 404 },
+		check:  "metadata-service",
+		status: preflight.Failed,
+		found:  []string{"IMDSv2", "HTTP 404"},
+		fix:    []string{"AWS_EC2_METADATA_SERVICE_ENDPOINT"},
+	},
+	"metadata fails halfway": {
+		worker: true,
+		change: func(f *fakeCloud) { f.statuses["meta-data/iam/info"] = 500 },
+		check:  "metadata-service",
+		status: preflight.Failed,
+		found:  []string{"meta-data/iam/info", "HTTP 500"},
+	},
+	"metadata fails": {
+		worker: true,
+		change: func(f *fakeCloud) { f.statuses["meta-data/local-hostname"] = 500 },
+		check:  "metadata-service",
+		status: preflight.Failed,
+		found:  []string{"meta-data/local-hostname", "HTTP 500"},
+	},
 }
 
 const testStorageKey = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
@@ -359,35 +994,154 @@ func encryptsWith(key string, denied ...string) func(*fakeCloud) {
 }
 
 var storageCases = map[string]mistake{
-	"storage":                      {config: storage, check: "storage-permissions", status: preflight.Passed},
-	"no storage":                   {change: denies("ec2:CreateVolume", "ec2:AttachVolume"), check: "storage-permissions", status: preflight.Skipped, found: nil},
-	"no CreateVolume":              {config: storage, change: denies("ec2:CreateVolume"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:CreateVolume", fix: []string{"--policy-name kubernetes ", "ec2:CreateVolume"}},
-	"no AttachVolume":              {config: storage, change: denies("ec2:AttachVolume"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:AttachVolume"},
-	"no DeleteSnapshot":            {config: storage, change: denies("ec2:DeleteSnapshot"), check: "storage-permissions", status: preflight.Failed, resource: "ec2:DeleteSnapshot"},
-	"storage, IAM cannot be asked": {config: storage, change: denies(simulateAction), check: "storage-permissions", status: preflight.Warned, found: []string{simulateAction}},
-	"no GetEbsEncryptionByDefault": {config: storage, change: denies("ec2:GetEbsEncryptionByDefault"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:GetEbsEncryptionByDefault"},
-	"no DescribeInstanceTypes":     {config: storage, change: denies("ec2:DescribeInstanceTypes"), check: "ec2-read-permissions", status: preflight.Failed, resource: "ec2:DescribeInstanceTypes"},
+	"storage": {config: storage, check: "storage-permissions", status: preflight.Passed},
+	"no storage": {
+		change: denies("ec2:CreateVolume", "ec2:AttachVolume"),
+		check:  "storage-permissions",
+		status: preflight.Skipped,
+		found:  nil,
+	},
+	"no CreateVolume": {
+		config:   storage,
+		change:   denies("ec2:CreateVolume"),
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:CreateVolume",
+		fix:      []string{"--policy-name kubernetes ", "ec2:CreateVolume"},
+	},
+	"no AttachVolume": {
+		config:   storage,
+		change:   denies("ec2:AttachVolume"),
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:AttachVolume",
+	},
+	"no DeleteSnapshot": {
+		config:   storage,
+		change:   denies("ec2:DeleteSnapshot"),
+		check:    "storage-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DeleteSnapshot",
+	},
+	"storage, IAM cannot be asked": {
+		config: storage,
+		change: denies(simulateAction),
+		check:  "storage-permissions",
+		status: preflight.Warned,
+		found:  []string{simulateAction},
+	},
+	"no GetEbsEncryptionByDefault": {
+		config:   storage,
+		change:   denies("ec2:GetEbsEncryptionByDefault"),
+		check:    "ec2-read-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:GetEbsEncryptionByDefault",
+	},
+	"no DescribeInstanceTypes": {
+		config:   storage,
+		change:   denies("ec2:DescribeInstanceTypes"),
+		check:    "ec2-read-permissions",
+		status:   preflight.Failed,
+		resource: "ec2:DescribeInstanceTypes",
+	},
 
-	"no key":                        {config: storage, check: "storage-keys", status: preflight.Passed},
-	"the key of AWS":                {config: storage, change: encryptsWith("arn:aws:kms:us-east-1:123456789012:alias/aws/ebs", "kms:CreateGrant"), check: "storage-keys", status: preflight.Passed},
-	"default key":                   {config: storage, change: encryptsWith(testStorageKey), check: "storage-keys", status: preflight.Passed},
-	"default key, not permitted":    {config: storage, change: encryptsWith(testStorageKey, "kms:CreateGrant"), check: "storage-keys", status: preflight.Failed, resource: "kms:CreateGrant", found: []string{testStorageKey, "all new volumes"}, fix: []string{"kms:GrantIsForAWSResource", testStorageKey}},
-	"configured key, no permission": {config: storageWith("11111111-2222-3333-4444-555555555555"), change: denies("kms:Decrypt"), check: "storage-keys", status: preflight.Failed, resource: "kms:Decrypt", fix: []string{testStorageKey}},
-	"alias":                         {config: storageWith("alias/storage"), check: "storage-keys", status: preflight.Warned, resource: "alias/storage", fix: []string{"aws kms describe-key --region us-east-1 --key-id alias/storage"}},
-	"a key of AWS is configured":    {config: storageWith("alias/aws/ebs"), change: denies("kms:Decrypt"), check: "storage-keys", status: preflight.Passed},
+	"no key": {config: storage, check: "storage-keys", status: preflight.Passed},
+	"the key of AWS": {
+		config: storage,
+		change: encryptsWith("arn:aws:kms:us-east-1:123456789012:alias/aws/ebs", "kms:CreateGrant"),
+		check:  "storage-keys",
+		status: preflight.Passed,
+	},
+	"default key": {
+		config: storage,
+		change: encryptsWith(testStorageKey),
+		check:  "storage-keys",
+		status: preflight.Passed,
+	},
+	"default key, not permitted": {
+		config:   storage,
+		change:   encryptsWith(testStorageKey, "kms:CreateGrant"),
+		check:    "storage-keys",
+		status:   preflight.Failed,
+		resource: "kms:CreateGrant",
+		found:    []string{testStorageKey, "all new volumes"},
+		fix:      []string{"kms:GrantIsForAWSResource", testStorageKey},
+	},
+	"configured key, no permission": {
+		config:   storageWith("11111111-2222-3333-4444-555555555555"),
+		change:   denies("kms:Decrypt"),
+		check:    "storage-keys",
+		status:   preflight.Failed,
+		resource: "kms:Decrypt",
+		fix:      []string{testStorageKey},
+	},
+	"alias": {
+		config:   storageWith("alias/storage"),
+		check:    "storage-keys",
+		status:   preflight.Warned,
+		resource: "alias/storage",
+		fix:      []string{"aws kms describe-key --region us-east-1 --key-id alias/storage"},
+	},
+	"a key of AWS is configured": {
+		config: storageWith("alias/aws/ebs"),
+		change: denies("kms:Decrypt"),
+		check:  "storage-keys",
+		status: preflight.Passed,
+	},
 
-	"zones":              {config: storageIn("us-east-1a", "us-east-1b"), check: "storage-zones", status: preflight.Passed},
-	"no such zone":       {config: storageIn("us-east-1a", "us-east-1z"), check: "storage-zones", status: preflight.Failed, resource: "us-east-1z", found: []string{"us-east-1a, us-east-1b"}},
-	"zone without nodes": {config: storageIn("us-east-1c"), change: func(f *fakeCloud) { f.zones["us-east-1c"] = "availability-zone" }, check: "storage-zones", status: preflight.Warned, resource: "us-east-1c", found: []string{testKey}},
+	"zones": {
+		config: storageIn("us-east-1a", "us-east-1b"),
+		check:  "storage-zones",
+		status: preflight.Passed,
+	},
+	"no such zone": {
+		config:   storageIn("us-east-1a", "us-east-1z"),
+		check:    "storage-zones",
+		status:   preflight.Failed,
+		resource: "us-east-1z",
+		found:    []string{"us-east-1a, us-east-1b"},
+	},
+	"zone without nodes": {
+		config:   storageIn("us-east-1c"),
+		change:   func(f *fakeCloud) { f.zones["us-east-1c"] = "availability-zone" },
+		check:    "storage-zones",
+		status:   preflight.Warned,
+		resource: "us-east-1c",
+		found:    []string{testKey},
+	},
 
-	"26 volumes of 27":              {config: storage, change: func(f *fakeCloud) { f.volumes = 26 }, check: "storage-attachments", status: preflight.Passed},
-	"27 volumes of 27":              {config: storage, change: func(f *fakeCloud) { f.volumes = 27 }, check: "storage-attachments", status: preflight.Warned, resource: testInstance, found: []string{"m5.large can have 27", "27 volumes"}, fix: []string{"Values=" + testInstance, "instance_type"}},
-	"26 volumes and two interfaces": {config: storage, change: func(f *fakeCloud) { f.volumes, f.interfaces = 26, 2 }, check: "storage-attachments", status: preflight.Warned, resource: testInstance, found: []string{"2 network interfaces"}},
+	"26 volumes of 27": {
+		config: storage,
+		change: func(f *fakeCloud) { f.volumes = 26 },
+		check:  "storage-attachments",
+		status: preflight.Passed,
+	},
+	"27 volumes of 27": {
+		config:   storage,
+		change:   func(f *fakeCloud) { f.volumes = 27 },
+		check:    "storage-attachments",
+		status:   preflight.Warned,
+		resource: testInstance,
+		found:    []string{"m5.large can have 27", "27 volumes"},
+		fix:      []string{"Values=" + testInstance, "instance_type"},
+	},
+	"26 volumes and two interfaces": {
+		config:   storage,
+		change:   func(f *fakeCloud) { f.volumes, f.interfaces = 26, 2 },
+		check:    "storage-attachments",
+		status:   preflight.Warned,
+		resource: testInstance,
+		found:    []string{"2 network interfaces"},
+	},
 }
 
 // TestFindings makes one change at a time. Every check must report a finding for at least one of them.
 func TestFindings(t *testing.T) {
-	withFinding := map[string]bool{"stale-node": true, "registry-endpoint": true, "sts-endpoint": true} // which have tests of their own
+	withFinding := map[string]bool{
+		"stale-node":        true,
+		"registry-endpoint": true,
+		"sts-endpoint":      true,
+	} // which have tests of their own
 	ran, total := 0, 0
 	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases, configCases, storageCases} {
 		total += len(cases)
@@ -453,7 +1207,8 @@ func (m mistake) run(t *testing.T) preflight.Result {
 			t.Errorf("the fixes of %s lack %q: %s", m.check, part, fixes)
 		}
 	}
-	if m.check == "metadata-service" && (r.Count(preflight.Failed) != 1 || result(r, "instance-profile").Status != preflight.Skipped) {
+	if m.check == "metadata-service" &&
+		(r.Count(preflight.Failed) != 1 || result(r, "instance-profile").Status != preflight.Skipped) {
 		t.Error("without metadata other checks must be skipped")
 	}
 	if (r.Verdict == preflight.VerdictFailed) != (m.status == preflight.Failed) {
@@ -484,21 +1239,30 @@ var operatorMistakes = map[string][]string{
 	"old and new tag disagree":                        {"instance-legacy-tag"},
 	"a value that is neither owned nor shared":        {"cluster-tag-value"},
 	"a name that is too long, too many tags":          {"cluster-name", "instance-tag-limit"},
-	"a subnet tagged only for another cluster":        {"node-subnet-cluster-tag", "public-subnet-cluster-tag", "foreign-public-subnets"},
-	"no role tag, and several subnets in a zone":      {"public-subnet-choice", "internal-subnet-choice"},
-	"a public subnet without a public route":          {"public-subnet-route", "internal-subnets"},
-	"two tagged security groups":                      {"tagged-security-groups"},
-	"several untagged security groups":                {"untagged-security-groups"},
-	"a host name that is not the private DNS name":    {"node-name"},
-	"a node address that is not the instance's":       {"node-address"},
-	"a hop limit of 1":                                {"metadata-hop-limit"},
-	"instance metadata is off":                        {"metadata-service"},
-	"clock skew":                                      {"clock"},
-	"EC2, ELB, ECR or STS is not reachable":           {"ec2-endpoint", "load-balancer-endpoint", "registry-endpoint", "sts-endpoint"},
-	"the source/destination check is on":              {"source-dest-check"},
-	"two tagged route tables":                         {"cloud-routes-table"},
-	"no rule for the pod network":                     {"pod-network-ingress"},
-	"a Node of a previous VM":                         {"stale-node"},
+	"a subnet tagged only for another cluster": {
+		"node-subnet-cluster-tag",
+		"public-subnet-cluster-tag",
+		"foreign-public-subnets",
+	},
+	"no role tag, and several subnets in a zone":   {"public-subnet-choice", "internal-subnet-choice"},
+	"a public subnet without a public route":       {"public-subnet-route", "internal-subnets"},
+	"two tagged security groups":                   {"tagged-security-groups"},
+	"several untagged security groups":             {"untagged-security-groups"},
+	"a host name that is not the private DNS name": {"node-name"},
+	"a node address that is not the instance's":    {"node-address"},
+	"a hop limit of 1":                             {"metadata-hop-limit"},
+	"instance metadata is off":                     {"metadata-service"},
+	"clock skew":                                   {"clock"},
+	"EC2, ELB, ECR or STS is not reachable": {
+		"ec2-endpoint",
+		"load-balancer-endpoint",
+		"registry-endpoint",
+		"sts-endpoint",
+	},
+	"the source/destination check is on": {"source-dest-check"},
+	"two tagged route tables":            {"cloud-routes-table"},
+	"no rule for the pod network":        {"pod-network-ingress"},
+	"a Node of a previous VM":            {"stale-node"},
 }
 
 func TestOperatorMistakesHaveChecks(t *testing.T) {
@@ -514,7 +1278,10 @@ func TestOperatorMistakesHaveChecks(t *testing.T) {
 // TestWrongAnswersPassNoCheck has AWS answer every call with status 200 and no answer of its API.
 func TestWrongAnswersPassNoCheck(t *testing.T) {
 	// These pass by the configuration alone, or by the time in the answer.
-	independent := []string{"clock", "source-dest-check", "load-balancer-security-group", "node-ports", "assumed-role", "node-ip-families", "pod-network-ingress"}
+	independent := []string{
+		"clock", "source-dest-check", "load-balancer-security-group", "node-ports", "assumed-role", "node-ip-families",
+		"pod-network-ingress",
+	}
 	independent = append(independent, "storage-zones") // no zones are configured
 	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
 		f := newFake()
@@ -525,7 +1292,10 @@ func TestWrongAnswersPassNoCheck(t *testing.T) {
 		config.Storage = true
 		r, _ := runAgainst(t, f, config, nil)
 		for _, c := range checks {
-			if got := result(r, c.id); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && got.Status == preflight.Passed && !slices.Contains(independent, c.id) {
+			if got := result(
+				r, c.id,
+			); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && got.Status == preflight.Passed &&
+				!slices.Contains(independent, c.id) {
 				t.Errorf("%q passes %s: %s", body, c.id, got.Note)
 			}
 		}
@@ -535,8 +1305,8 @@ func TestWrongAnswersPassNoCheck(t *testing.T) {
 	}
 }
 
-// TestReasonsMatchTheCloudController: which cluster the pinned cloud controller would manage with an instance's tags; see init,
-// initFromTags and findClusterIDs in tags.go of k8s.io/cloud-provider-aws.
+// TestReasonsMatchTheCloudController: which cluster the pinned cloud controller would manage with an instance's tags;
+// see init, initFromTags and findClusterIDs in tags.go of k8s.io/cloud-provider-aws.
 func TestReasonsMatchTheCloudController(t *testing.T) {
 	const starts, runsAs, omitted = "does not start", "would run as cluster", "omits"
 	for name, test := range map[string]struct {
@@ -552,7 +1322,8 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 		"another cluster's, old, 2": {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", runsAs + ` "other"`},
 		"old and new disagree":      {map[string]string{testKey: "", legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", starts},
 		"two other clusters'":       {map[string]string{TagPrefix + "a": "", TagPrefix + "b": ""}, "", preflight.Control, "instance-cluster-tag", starts},
-		"configured id":             {map[string]string{TagPrefix + "other": ""}, "[Global]\nKubernetesClusterID = prod\n", preflight.Control, "instance-cluster-tag", omitted},
+		"configured id": {map[string]string{TagPrefix + "other": ""}, "[Global]\nKubernetesClusterID = " +
+			"prod\n", preflight.Control, "instance-cluster-tag", omitted},
 		"another cluster's, worker": {map[string]string{TagPrefix + "other": ""}, "", preflight.Worker, "instance-cluster-tag", omitted},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -571,12 +1342,17 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 	}
 }
 
-// TestPolicyOfTheProfileHasStorage: a fix of the instance profile's role must not take the EBS CSI driver's permissions away, which stays
-// with that role when the cloud controller assumes another one.
+// TestPolicyOfTheProfileHasStorage: a fix of the instance profile's role must not take the EBS CSI driver's permissions
+// away, which stays with that role when the cloud controller assumes another one.
 func TestPolicyOfTheProfileHasStorage(t *testing.T) {
 	f := &facts{
-		request: testConfig(preflight.Control), conf: &cloudConfig{}, profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
-		credentials: roleCredentials{Role: "kubernetes-control"}, metadata: instanceMetadata{Region: "us-east-1", VPC: "vpc-1"},
+		request: testConfig(preflight.Control),
+		conf:    &cloudConfig{},
+		profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
+		credentials: roleCredentials{
+			Role: "kubernetes-control",
+		},
+		metadata: instanceMetadata{Region: "us-east-1", VPC: "vpc-1"},
 	}
 	f.request.Storage, f.request.StorageKeys = true, []string{testStorageKey}
 	f.confText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
@@ -587,7 +1363,9 @@ func TestPolicyOfTheProfileHasStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, action := range []string{"ec2:CreateVolume", "kms:CreateGrant"} {
-			has := slices.ContainsFunc(policy.Statement, func(s Statement) bool { return slices.Contains(s.Action, action) })
+			has := slices.ContainsFunc(
+				policy.Statement, func(s Statement) bool { return slices.Contains(s.Action, action) },
+			)
 			if has != want {
 				t.Errorf("assumed %v: the policy has %s: %v", assumed, action, has)
 			}

@@ -15,8 +15,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// The fixes of findings are complete command lines: a test parses each with bash and with the AWS CLI, and runs it. A value that
-// an earlier line determines, or that only the operator knows, is a shell variable.
+// The fixes of findings are complete command lines: a test parses each with bash and with the AWS CLI, and runs it. A
+// value that an earlier line determines, or that only the operator knows, is a shell variable.
 
 // anyAddress is the destination of a default route.
 const anyAddress = "0.0.0.0/0"
@@ -61,7 +61,14 @@ func (f *facts) query(path, service, operation string, words ...string) string {
 
 // placeholders are the values of shell variables that only the operator knows.
 var placeholders = map[string]string{
-	"region": "REGION", "cidr": "CIDR_BLOCK", "vpc": "VPC_ID", "subnet": "SUBNET_ID", "table": "ROUTE_TABLE_ID", "group": "SECURITY_GROUP_ID", "key": "TAG_KEY", "instance": "INSTANCE_ID",
+	"region":   "REGION",
+	"cidr":     "CIDR_BLOCK",
+	"vpc":      "VPC_ID",
+	"subnet":   "SUBNET_ID",
+	"table":    "ROUTE_TABLE_ID",
+	"group":    "SECURITY_GROUP_ID",
+	"key":      "TAG_KEY",
+	"instance": "INSTANCE_ID",
 }
 
 var (
@@ -106,15 +113,21 @@ const (
 	managedLimit = 6144  // of one managed policy
 )
 
-// InlinePolicyName is the name of the generated inline policy of a role, in docs/aws.md and in fixes, so that applying a fix
-// replaces the policy instead of adding a second one.
+// InlinePolicyName is the name of the generated inline policy of a role, in docs/aws.md and in fixes, so that applying
+// a fix replaces the policy instead of adding a second one.
 const InlinePolicyName = "kubernetes"
 
-// policyOptions select the policy that a role of this machine requires: that of its instance profile, or the one that the cloud
-// controller assumes.
+// policyOptions select the policy that a role of this machine requires: that of its instance profile, or the one that
+// the cloud controller assumes.
 func (f *facts) policyOptions(assumed bool) PolicyOptions {
 	o := PolicyOptions{
-		Role: f.request.Role, Cluster: f.cluster(), Partition: partitionOf(f.region()).name, CloudRoutes: f.request.ConfigureCloudRoutes, Storage: f.request.Storage && f.isControl() && !assumed, Keys: f.keyARNs(), RoleName: f.machineRole(),
+		Role:        f.request.Role,
+		Cluster:     f.cluster(),
+		Partition:   partitionOf(f.region()).name,
+		CloudRoutes: f.request.ConfigureCloudRoutes,
+		Storage:     f.request.Storage && f.isControl() && !assumed,
+		Keys:        f.keyARNs(),
+		RoleName:    f.machineRole(),
 	}
 	if own, known := f.machineIdentity(); known {
 		o.Partition = own.partition
@@ -141,7 +154,8 @@ func (f *facts) roleName() string {
 	return f.machineRole()
 }
 
-// wantedProfile is the name of the instance profile that this machine should have. docs/aws.md gives roles the same names.
+// wantedProfile is the name of the instance profile that this machine should have. docs/aws.md gives roles the same
+// names.
 func (f *facts) wantedProfile() string {
 	name := cmp.Or(f.request.InstanceProfile, f.profile, DefaultRoleName(f.request.Role))
 	return name[strings.LastIndex(name, "/")+1:]
@@ -160,8 +174,16 @@ func (f *facts) fixMachinePolicy() []preflight.Fix {
 	role := f.machineRole()
 	for _, other := range both {
 		if other != f.request.Role && role == DefaultRoleName(other) {
-			return []preflight.Fix{f.replaceProfile(fmt.Sprintf("the role %s is that of %s VMs; give this instance the profile of %s VMs", role, other, f.request.Role), DefaultRoleName(f.request.Role)),
-				f.inExtension("iam_instance_profile: " + DefaultRoleName(f.request.Role))}
+			return []preflight.Fix{
+				f.replaceProfile(
+					fmt.Sprintf(
+						"the role %s is that of %s VMs; give this instance the profile of %s VMs", role, other,
+						f.request.Role,
+					),
+					DefaultRoleName(f.request.Role),
+				),
+				f.inExtension("iam_instance_profile: " + DefaultRoleName(f.request.Role)),
+			}
 		}
 	}
 	return f.setPolicy(f.policyOptions(false))
@@ -176,16 +198,45 @@ func (f *facts) setPolicy(o PolicyOptions) []preflight.Fix {
 	document := policy.compact()
 	size := utf8.RuneCountInString(document)
 	if size > inlineLimit {
-		return []preflight.Fix{byCommand(fmt.Sprintf("add the generated policy to the role as managed policies: it has %d characters, and the inline policies of a role can have %d", size, inlineLimit), f.attachPolicies(role, policy)...)}
+		return []preflight.Fix{
+			byCommand(
+				fmt.Sprintf(
+					"add the generated policy to the role as managed policies: it has %d characters, and the inline "+
+						"policies of a role can have %d",
+					size, inlineLimit,
+				),
+				f.attachPolicies(role, policy)...),
+		}
 	}
-	inline := byCommand(fmt.Sprintf("set the role's inline policy %s to the generated one, which replaces an existing policy of that name; it has %d of the %d characters that the inline policies of a role can have together", InlinePolicyName, size, inlineLimit),
+	inline := byCommand(
+		fmt.Sprintf(
+			"set the role's inline policy %s to the generated one, which replaces an existing policy of that name; "+
+				"it has %d of the %d characters that the inline policies of a role can have together",
+			InlinePolicyName, size, inlineLimit,
+		),
 		"policy="+shellescape.Quote(document),
-		f.aws("iam", "put-role-policy", "--role-name", role, "--policy-name", InlinePolicyName, "--policy-document", expand("policy")))
+		f.aws(
+			"iam", "put-role-policy", "--role-name", role, "--policy-name", InlinePolicyName, "--policy-document",
+			expand("policy"),
+		),
+	)
 	const crowded = "or, if IAM answers LimitExceeded because the role has other inline policies, "
 	if size > managedLimit {
-		return []preflight.Fix{inline, byCommand(fmt.Sprintf("%sadd it as managed policies, each of which can have %d characters", crowded, managedLimit), f.attachPolicies(role, policy)...)}
+		return []preflight.Fix{
+			inline,
+			byCommand(
+				fmt.Sprintf(
+					"%sadd it as managed policies, each of which can have %d characters", crowded, managedLimit,
+				),
+				f.attachPolicies(role, policy)...),
+		}
 	}
-	return []preflight.Fix{inline, byCommand(crowded+"add it as a managed policy, in the same shell", f.attachPolicy(role, role, expand("policy"))...)}
+	return []preflight.Fix{
+		inline,
+		byCommand(
+			crowded+"add it as a managed policy, in the same shell",
+			f.attachPolicy(role, role, expand("policy"))...),
+	}
 }
 
 // compact is the document without whitespace.
@@ -209,8 +260,11 @@ func (f *facts) attachPolicies(role string, policy Policy) []string {
 // attachPolicy are the commands that create a managed policy and give it to a role.
 func (f *facts) attachPolicy(role, name, document string) []string {
 	return []string{
-		assign("arn", f.query("Policy.Arn", "iam", "create-policy", "--policy-name", name, "--policy-document", document)),
-		f.aws("iam", "attach-role-policy", "--role-name", role, "--policy-arn", expand("arn"))}
+		assign(
+			"arn", f.query("Policy.Arn", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
+		),
+		f.aws("iam", "attach-role-policy", "--role-name", role, "--policy-arn", expand("arn")),
+	}
 }
 
 // split distributes the statements over policies of at most limit characters.
@@ -230,9 +284,13 @@ func (p Policy) split(limit int) []Policy {
 
 // fixDeny is the fix for an action that a policy denies explicitly, which no other policy can allow.
 func (f *facts) fixDeny() preflight.Fix {
-	return byCommand("change the statement with the effect Deny, which is in one of the role's policies, its permissions boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the action. To list the role's policies:",
+	return byCommand(
+		"change the statement with the effect Deny, which is in one of the role's policies, its permissions "+
+			"boundary, or a policy of the organization or VPC endpoint; an additional policy cannot allow the "+
+			"action. To list the role's policies:",
 		f.aws("iam", "list-role-policies", "--role-name", f.roleName()),
-		f.aws("iam", "list-attached-role-policies", "--role-name", f.roleName()))
+		f.aws("iam", "list-attached-role-policies", "--role-name", f.roleName()),
+	)
 }
 
 // profileArgument names an instance profile for the AWS CLI.
@@ -251,30 +309,56 @@ func (f *facts) association(property string) string {
 
 // replaceProfile associates another instance profile, or the same again, with the instance.
 func (f *facts) replaceProfile(text, profile string) preflight.Fix {
-	return byCommand(text, assign("association", f.association("AssociationId")),
-		f.aws("ec2", "replace-iam-instance-profile-association", "--association-id", expand("association"), "--iam-instance-profile", profileArgument(profile)))
+	return byCommand(
+		text,
+		assign("association", f.association("AssociationId")),
+		f.aws(
+			"ec2", "replace-iam-instance-profile-association", "--association-id", expand("association"),
+			"--iam-instance-profile", profileArgument(profile),
+		),
+	)
 }
 
 // addRole gives the role of the same name to the instance profile of this instance, which has none.
 func (f *facts) addRole() preflight.Fix {
 	const text = "add a role to the instance profile, by convention the one with the same name"
 	if f.profile != "" {
-		return byCommand(text, f.aws("iam", "add-role-to-instance-profile", "--instance-profile-name", f.profileName(), "--role-name", f.profileName()))
+		return byCommand(
+			text,
+			f.aws(
+				"iam", "add-role-to-instance-profile", "--instance-profile-name", f.profileName(), "--role-name",
+				f.profileName(),
+			),
+		)
 	}
 	// The profile's name is not in instance metadata.
-	return byCommand(text, assign("profile", f.association("IamInstanceProfile.Arn")), `profile=${profile##*/}`,
-		f.aws("iam", "add-role-to-instance-profile", "--instance-profile-name", expand("profile"), "--role-name", expand("profile")))
+	return byCommand(
+		text,
+		assign("profile", f.association("IamInstanceProfile.Arn")),
+		`profile=${profile##*/}`,
+		f.aws(
+			"iam", "add-role-to-instance-profile", "--instance-profile-name", expand("profile"), "--role-name",
+			expand("profile"),
+		),
+	)
 }
 
 // trustEC2 lets EC2 assume the instance's role.
 func (f *facts) trustEC2() preflight.Fix {
-	trust := fmt.Sprintf(`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},"Action":"sts:AssumeRole"}]}`, partitionOf(f.region()).domain)
-	return byCommand("let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add other principals that the role requires",
+	trust := fmt.Sprintf(
+		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},"Action":"sts:AssumeRole"}]}`,
+		partitionOf(f.region()).domain,
+	)
+	return byCommand(
+		"let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add "+
+			"other principals that the role requires",
 		f.aws("iam", "get-role", "--role-name", f.machineRole(), "--query", "Role.AssumeRolePolicyDocument"),
-		f.aws("iam", "update-assume-role-policy", "--role-name", f.machineRole(), "--policy-document", trust))
+		f.aws("iam", "update-assume-role-policy", "--role-name", f.machineRole(), "--policy-document", trust),
+	)
 }
 
-// tagArguments are tags for the AWS CLI: in its shorthand syntax, which cannot quote, or in JSON if one of them requires that.
+// tagArguments are tags for the AWS CLI: in its shorthand syntax, which cannot quote, or in JSON if one of them
+// requires that.
 func tagArguments(list []map[string]string) []string {
 	var words []string
 	for _, t := range list {
@@ -308,7 +392,10 @@ func (f *facts) tagCommand(resources ...string) string {
 
 func (f *facts) addTag(key, value string, resources ...string) string {
 	words := append([]string{"--resources"}, resources...)
-	return f.aws("ec2", "create-tags", append(append(words, "--tags"), tagArguments([]map[string]string{{"Key": key, "Value": value}})...)...)
+	return f.aws(
+		"ec2",
+		"create-tags",
+		append(append(words, "--tags"), tagArguments([]map[string]string{{"Key": key, "Value": value}})...)...)
 }
 
 // untagCommand removes tags from resources.
@@ -361,63 +448,96 @@ func sortedIDs(all map[string]tags) []string {
 	return ids
 }
 
-// endpointService names an AWS service in create-vpc-endpoint, and is a line that determines it where the name's form is not fixed:
-// in China some names start with cn.com.amazonaws, others do not.
+// endpointService names an AWS service in create-vpc-endpoint, and is a line that determines it where the name's form
+// is not fixed: in China some names start with cn.com.amazonaws, others do not.
 func (f *facts) endpointService(service string) (name string, lines []string) {
 	if partitionOf(f.region()).name != "aws-cn" {
 		return fmt.Sprintf("com.amazonaws.%s.%s", f.region(), service), nil
 	}
-	find := f.query(fmt.Sprintf("ServiceNames[?ends_with(@, '.%s.%s')] | [0]", f.region(), service), "ec2", "describe-vpc-endpoint-services")
+	find := f.query(
+		fmt.Sprintf("ServiceNames[?ends_with(@, '.%s.%s')] | [0]", f.region(), service), "ec2",
+		"describe-vpc-endpoint-services",
+	)
 	return expand("service"), []string{assign("service", find)}
 }
 
-// endpoint are the commands that create interface endpoints for AWS services in the instance's subnet. Without a security group
-// of their own they would have the VPC's default one, which does not let the nodes connect.
+// endpoint are the commands that create interface endpoints for AWS services in the instance's subnet. Without a
+// security group of their own they would have the VPC's default one, which does not let the nodes connect.
 func (f *facts) endpoint(services ...string) []string {
 	vpc := word(f.vpcID(), "vpc")
-	lines := []string{assign("endpoints", f.query("GroupId", "ec2", "create-security-group", "--vpc-id", vpc,
-		"--group-name", "vpc-endpoint-"+strings.ReplaceAll(services[0], ".", "-"), "--description", "VPC endpoints of AWS services, for Kubernetes nodes"))}
+	lines := []string{assign("endpoints", f.query(
+		"GroupId", "ec2", "create-security-group", "--vpc-id", vpc, "--group-name",
+		"vpc-endpoint-"+strings.ReplaceAll(services[0], ".", "-"), "--description",
+		"VPC endpoints of AWS services, for Kubernetes nodes",
+	))}
 	groups := f.groupIDs()
 	if len(groups) == 0 {
 		groups = []string{expand("group")}
 	}
 	for _, group := range groups {
-		lines = append(lines, f.aws("ec2", "authorize-security-group-ingress", "--group-id", expand("endpoints"), "--protocol", "tcp", "--port", "443", "--source-group", group))
+		lines = append(
+			lines,
+			f.aws(
+				"ec2", "authorize-security-group-ingress", "--group-id", expand("endpoints"), "--protocol", "tcp",
+				"--port", "443", "--source-group", group,
+			),
+		)
 	}
 	for _, service := range services {
 		name, find := f.endpointService(service)
-		lines = append(append(lines, find...), f.aws("ec2", "create-vpc-endpoint", "--vpc-id", vpc, "--vpc-endpoint-type", "Interface", "--service-name", name,
-			"--subnet-ids", word(f.subnetID(), "subnet"), "--security-group-ids", expand("endpoints"), "--private-dns-enabled"))
+		lines = append(
+			append(lines, find...),
+			f.aws(
+				"ec2", "create-vpc-endpoint", "--vpc-id", vpc, "--vpc-endpoint-type", "Interface", "--service-name",
+				name, "--subnet-ids", word(f.subnetID(), "subnet"), "--security-group-ids", expand("endpoints"),
+				"--private-dns-enabled",
+			),
+		)
 	}
 	return lines
 }
 
-const endpointText = "create a VPC endpoint with a security group that lets this instance's groups connect, if the VPC has no route to the internet and no such endpoint yet"
+const endpointText = "create a VPC endpoint with a security group that lets this instance's groups connect, if the " +
+	"VPC has no route to the internet and no such endpoint yet"
 
 // fixEndpoint is the fix if an AWS service does not answer.
 func (f *facts) fixEndpoint(service string) []preflight.Fix {
 	return []preflight.Fix{
 		byCommand(endpointText, f.endpoint(service)...),
-		byHand("or, for errors of the service or throttling, see the AWS Health Dashboard, then deploy again, with a longer preflight.retry_window if calls were throttled")}
+		byHand(
+			"or, for errors of the service or throttling, see the AWS Health Dashboard, then deploy again, with a " +
+				"longer preflight.retry_window if calls were throttled",
+		),
+	}
 }
 
-// ownGroup gives the instance a security group of this cluster in addition to those that it has, which admits the traffic between the
-// cluster's nodes.
+// ownGroup gives the instance a security group of this cluster in addition to those that it has, which admits the
+// traffic between the cluster's nodes.
 func (f *facts) ownGroup(attached []string) preflight.Fix {
 	group := expand("nodes")
 	name := "kubernetes-nodes-" + groupNameForm.ReplaceAllString(f.cluster(), "-")
 	create := assign("nodes", f.query("GroupId", "ec2", "create-security-group", "--vpc-id", word(f.ownVPC(), "vpc"),
 		"--group-name", name, "--description", "Nodes of a Kubernetes cluster"))
-	return byCommand("give the instance a security group of this cluster too, which changes no group of another cluster",
-		create, f.tagCommand(group),
-		f.aws("ec2", "authorize-security-group-ingress", "--group-id", group, "--protocol", "all", "--source-group", group),
-		f.aws("ec2", "modify-instance-attribute", append([]string{"--instance-id", f.instanceID(), "--groups", group}, attached...)...))
+	return byCommand(
+		"give the instance a security group of this cluster too, which changes no group of another cluster",
+		create,
+		f.tagCommand(group),
+		f.aws(
+			"ec2", "authorize-security-group-ingress", "--group-id", group, "--protocol", "all", "--source-group",
+			group,
+		),
+		f.aws(
+			"ec2",
+			"modify-instance-attribute",
+			append([]string{"--instance-id", f.instanceID(), "--groups", group}, attached...)...),
+	)
 }
 
 // groupNameForm matches what is safe neither in a security group's name nor in a shell.
 var groupNameForm = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// tagFirst adds the tag to a security group before other commands: the generated policy applies only to resources that have it.
+// tagFirst adds the tag to a security group before other commands: the generated policy applies only to resources that
+// have it.
 func (f *facts) tagFirst(group string, fixes []preflight.Fix) []preflight.Fix {
 	first := fixes[0]
 	first.Text = "add the cluster's tag to the security group, and " + first.Text
@@ -436,8 +556,10 @@ func (f *facts) findInstance() string {
 	if len(addresses) == 0 {
 		return "instance=" + placeholders["instance"]
 	}
-	return assign("instance", f.query("Reservations[].Instances[].InstanceId", "ec2", "describe-instances",
-		"--filters", "Name=private-ip-address,Values="+strings.Join(addresses, ","), "Name=instance-state-name,Values=running"))
+	return assign("instance", f.query(
+		"Reservations[].Instances[].InstanceId", "ec2", "describe-instances", "--filters",
+		"Name=private-ip-address,Values="+strings.Join(addresses, ","), "Name=instance-state-name,Values=running",
+	))
 }
 
 // fixCredentials is the fix if instance metadata has no usable credentials.
@@ -448,7 +570,9 @@ func (f *facts) fixCredentials() preflight.Fix {
 	case strings.Contains(f.credentialsErr.Error(), "AssumeRole"): // the code AssumeRoleUnauthorizedAccess
 		return f.trustEC2()
 	}
-	return f.replaceProfile("associate the instance profile again, so that EC2 gets new credentials", cmp.Or(f.profile, f.wantedProfile()))
+	return f.replaceProfile(
+		"associate the instance profile again, so that EC2 gets new credentials", cmp.Or(f.profile, f.wantedProfile()),
+	)
 }
 
 // storageEndpoint are the commands that create the gateway endpoint for S3, where ECR keeps image layers.
@@ -460,20 +584,36 @@ func (f *facts) storageEndpoint() []string {
 	var lines []string
 	if table == "" {
 		find := func(filters ...string) string {
-			return assign("table", f.query("RouteTables[0].RouteTableId", "ec2", "describe-route-tables", append([]string{"--filters"}, filters...)...))
+			return assign(
+				"table",
+				f.query(
+					"RouteTables[0].RouteTableId",
+					"ec2",
+					"describe-route-tables",
+					append([]string{"--filters"}, filters...)...),
+			)
 		}
 		lines = []string{
 			find("Name=association.subnet-id,Values=" + word(f.subnetID(), "subnet")),
-			`test "$table" != None || ` + find("Name=vpc-id,Values="+word(f.vpcID(), "vpc"), "Name=association.main,Values=true")}
+			`test "$table" != None || ` + find(
+				"Name=vpc-id,Values="+word(f.vpcID(), "vpc"), "Name=association.main,Values=true",
+			),
+		}
 	}
 	name, find := f.endpointService("s3")
-	return append(append(lines, find...), f.aws("ec2", "create-vpc-endpoint", "--vpc-id", word(f.vpcID(), "vpc"), "--vpc-endpoint-type", "Gateway",
-		"--service-name", name, "--route-table-ids", word(table, "table")))
+	return append(
+		append(lines, find...),
+		f.aws("ec2", "create-vpc-endpoint", "--vpc-id", word(f.vpcID(), "vpc"), "--vpc-endpoint-type", "Gateway",
+			"--service-name", name, "--route-table-ids", word(table, "table")),
+	)
 }
 
 // inExtension is the setting in the cloud config's VM extension for machines of this role.
 func (f *facts) inExtension(properties string) preflight.Fix {
-	return byHand("also, so that recreated VMs have it, in the cloud config's vm_extension kubernetes-%s: cloud_properties: {%s}", f.request.Role, properties)
+	return byHand(
+		"also, so that recreated VMs have it, in the cloud config's vm_extension kubernetes-%s: cloud_properties: {%s}",
+		f.request.Role, properties,
+	)
 }
 
 // checkOff is the way to accept what a check reports.

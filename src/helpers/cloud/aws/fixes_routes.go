@@ -7,10 +7,11 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Fixes that make subnets public. None of them changes a route table that other subnets use, in particular not a VPC's main one: those
-// subnets would be open to the internet too.
+// Fixes that make subnets public. None of them changes a route table that other subnets use, in particular not a VPC's
+// main one: those subnets would be open to the internet too.
 
-// hasNodes reports whether a subnet is meant to be private: it is this instance's own or reserved for internal load balancers.
+// hasNodes reports whether a subnet is meant to be private: it is this instance's own or reserved for internal load
+// balancers.
 func (f *facts) hasNodes(id string) bool {
 	s := f.subnet(id)
 	return id == f.subnetID() || s != nil && s.Tags.has(internalRoleTag)
@@ -21,7 +22,8 @@ func (f *facts) isOwnSubnet(id string) bool {
 	return s != nil && s.Tags.belongTo(f.cluster())
 }
 
-// fixPublicRoute is the fix if subnets with the tag for public load balancers have no public route, or if there is no public subnet.
+// fixPublicRoute is the fix if subnets with the tag for public load balancers have no public route, or if there is no
+// public subnet.
 func (f *facts) fixPublicRoute(intended []string, otherwise bool) []preflight.Fix {
 	var private, public []string
 	for _, id := range intended {
@@ -37,7 +39,9 @@ func (f *facts) fixPublicRoute(intended []string, otherwise bool) []preflight.Fi
 		if untagged := slices.DeleteFunc(slices.Clone(public), f.isOwnSubnet); len(untagged) > 0 {
 			lines = append(lines, f.tagCommand(untagged...)) // else the next report would ask for it
 		}
-		fixes = append(fixes, byCommand("route these subnets to the internet gateway; no other subnet gets a new route", lines...))
+		fixes = append(
+			fixes, byCommand("route these subnets to the internet gateway; no other subnet gets a new route", lines...),
+		)
 	}
 	if len(public) == 0 && !otherwise {
 		fixes = append(fixes, f.newPublicSubnets(f.metadata.Zone))
@@ -59,14 +63,25 @@ func (f *facts) gateway() (id string, lines []string) {
 			return id, nil
 		}
 	}
-	find := f.query("InternetGateways[0].InternetGatewayId", "ec2", "describe-internet-gateways", "--filters", "Name=attachment.vpc-id,Values="+word(f.vpcID(), "vpc"))
+	find := f.query(
+		"InternetGateways[0].InternetGatewayId", "ec2", "describe-internet-gateways", "--filters",
+		"Name=attachment.vpc-id,Values="+word(f.vpcID(), "vpc"),
+	)
 	create := f.query("InternetGateway.InternetGatewayId", "ec2", "create-internet-gateway")
-	attach := f.aws("ec2", "attach-internet-gateway", "--internet-gateway-id", expand("gateway"), "--vpc-id", word(f.vpcID(), "vpc"))
-	return expand("gateway"), []string{assign("gateway", find), `test "$gateway" != None || { ` + assign("gateway", create) + " && " + attach + "; }"}
+	attach := f.aws(
+		"ec2", "attach-internet-gateway", "--internet-gateway-id", expand("gateway"), "--vpc-id",
+		word(f.vpcID(), "vpc"),
+	)
+	return expand(
+			"gateway",
+		), []string{
+			assign("gateway", find),
+			`test "$gateway" != None || { ` + assign("gateway", create) + " && " + attach + "; }",
+		}
 }
 
-// routeToInternet are the commands that give exactly these subnets a default route to the internet gateway: in their own route
-// table if no other subnet uses it, or else in another public table or a new one.
+// routeToInternet are the commands that give exactly these subnets a default route to the internet gateway: in their
+// own route table if no other subnet uses it, or else in another public table or a new one.
 func (f *facts) routeToInternet(subnets []string) []string {
 	gateway, lines := f.gateway()
 	var changed, moved []string
@@ -81,7 +96,13 @@ func (f *facts) routeToInternet(subnets []string) []string {
 			if table.HasDefault { // such as one to a NAT gateway
 				operation = "replace-route"
 			}
-			lines = append(lines, f.aws("ec2", operation, "--route-table-id", table.ID, "--destination-cidr-block", anyAddress, "--gateway-id", gateway))
+			lines = append(
+				lines,
+				f.aws(
+					"ec2", operation, "--route-table-id", table.ID, "--destination-cidr-block", anyAddress,
+					"--gateway-id", gateway,
+				),
+			)
 		}
 	}
 	if len(moved) == 0 {
@@ -100,7 +121,8 @@ func (t routeTable) only(subnets []string) bool {
 	return !t.Main && !slices.ContainsFunc(t.Subnets, func(id string) bool { return !slices.Contains(subnets, id) })
 }
 
-// publicTable is a route table with a route to the internet gateway, and the lines that create one if there is none but the main one.
+// publicTable is a route table with a route to the internet gateway, and the lines that create one if there is none but
+// the main one.
 func (f *facts) publicTable(gateway string) (id string, lines []string) {
 	for _, t := range f.tables {
 		if t.isPublic() && t.HasDefault && !t.Main {
@@ -110,12 +132,18 @@ func (f *facts) publicTable(gateway string) (id string, lines []string) {
 	table := expand("table")
 	return table, []string{
 		f.newTable(),
-		f.aws("ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", anyAddress, "--gateway-id", gateway)}
+		f.aws(
+			"ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", anyAddress, "--gateway-id",
+			gateway,
+		),
+	}
 }
 
 // newTable creates a route table, which routes only within the VPC.
 func (f *facts) newTable() string {
-	return assign("table", f.query("RouteTable.RouteTableId", "ec2", "create-route-table", "--vpc-id", word(f.vpcID(), "vpc")))
+	return assign(
+		"table", f.query("RouteTable.RouteTableId", "ec2", "create-route-table", "--vpc-id", word(f.vpcID(), "vpc")),
+	)
 }
 
 // associate gives a subnet another route table.
@@ -133,7 +161,9 @@ func (f *facts) newPublicSubnets(zones ...string) preflight.Fix {
 	gateway, lines := f.gateway()
 	table, more := f.publicTable(gateway)
 	lines = append(lines, more...)
-	tags := tagArguments([]map[string]string{{"Key": f.tagKey(), "Value": "shared"}, {"Key": publicRoleTag, "Value": "1"}})
+	tags := tagArguments(
+		[]map[string]string{{"Key": f.tagKey(), "Value": "shared"}, {"Key": publicRoleTag, "Value": "1"}},
+	)
 	specification := "ResourceType=subnet,Tags=[{" + strings.Join(tags, "},{") + "}]"
 	if strings.HasPrefix(tags[0], "[") {
 		specification = `[{"ResourceType":"subnet","Tags":` + tags[0] + "}]"
@@ -143,10 +173,21 @@ func (f *facts) newPublicSubnets(zones ...string) preflight.Fix {
 		if len(zones) > 1 {
 			suffix = "_" + strings.ReplaceAll(zone, "-", "_")
 		}
-		lines = append(lines,
-			assign("subnet"+suffix, f.query("Subnet.SubnetId", "ec2", "create-subnet", "--vpc-id", word(f.vpcID(), "vpc"), "--availability-zone", zone,
-				"--cidr-block", expand("cidr"+suffix), "--tag-specifications", specification)),
-			f.associate(expand("subnet"+suffix), table))
+		lines = append(
+			lines,
+			assign(
+				"subnet"+suffix,
+				f.query(
+					"Subnet.SubnetId", "ec2", "create-subnet", "--vpc-id", word(f.vpcID(), "vpc"),
+					"--availability-zone", zone, "--cidr-block", expand("cidr"+suffix), "--tag-specifications",
+					specification,
+				),
+			),
+			f.associate(expand("subnet"+suffix), table),
+		)
 	}
-	return byCommand("create a subnet for load balancers whose route table leads to the internet gateway, which changes no existing subnet", lines...)
+	return byCommand(
+		"create a subnet for load balancers whose route table leads to the internet gateway, which changes no "+
+			"existing subnet",
+		lines...)
 }

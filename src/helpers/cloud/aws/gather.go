@@ -23,8 +23,8 @@ type gatherer struct {
 	mu      sync.Mutex // guards the credentials
 }
 
-// gather asks the given sources again and leaves the values of the others unchanged. Instance metadata that does not reply is
-// asked again until the deadline, because nothing else can be asked without it.
+// gather asks the given sources again and leaves the values of the others unchanged. Instance metadata that does not
+// reply is asked again until the deadline, because nothing else can be asked without it.
 func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time) {
 	f := g.facts
 	g.gatherRole(ctx, wanted)
@@ -74,7 +74,8 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 	f.local, f.localErr = g.provider.localAddresses()
 }
 
-// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK chooses.
+// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK
+// chooses.
 func (g *gatherer) gatherTokenService(ctx context.Context) {
 	f := g.facts
 	if f.credentialsErr != nil {
@@ -108,8 +109,8 @@ func (g *gatherer) gatherMetadata(ctx context.Context, role bool) {
 		})
 }
 
-// gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are about
-// to expire.
+// gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are
+// about to expire.
 func (g *gatherer) gatherRole(ctx context.Context, wanted source) {
 	f := g.facts
 	f.now = g.provider.now()
@@ -144,8 +145,8 @@ func (g *gatherer) currentCredentials() roleCredentials {
 	return g.facts.credentials
 }
 
-// gatherEC2 makes all calls in parallel that do not depend on each other. Calls that depend on the instance's description wait for
-// it only if instance metadata does not have what they need.
+// gatherEC2 makes all calls in parallel that do not depend on each other. Calls that depend on the instance's
+// description wait for it only if instance metadata does not have what they need.
 func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	f := g.facts
 	if f.credentialsErr != nil {
@@ -191,12 +192,26 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	vpcID, subnetID, groupIDs := f.vpcID(), f.subnetID(), f.groupIDs()
 	add(ask(fromInstance), func() { f.instance, f.instanceErr = g.api.describeInstance(ctx, f.instanceID()) })
 	add(ask(fromSubnets), func() { f.subnets, f.subnetsErr = g.describeSubnets(ctx, vpcID, subnetID) })
-	add(ask(fromRouteTables, preflight.Control), func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) })
-	add(ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "", func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) })
+	add(
+		ask(fromRouteTables, preflight.Control),
+		func() { f.tables, f.tablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) },
+	)
+	add(
+		ask(fromGroups, preflight.Control) && f.conf.ElbSecurityGroup != "",
+		func() { f.balancers, f.balancersErr = g.describeBalancersGroup(ctx) },
+	)
 	add(ask(fromZones, preflight.Control), func() { f.zones, f.zonesErr = g.api.describeZones(ctx) })
-	add(ask(fromCluster, preflight.Control), func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey(), f.storage()) })
-	// A worker with one group needs no call, unless its rules matter: the cloud controller uses that group, tagged or not.
-	add(ask(fromGroups) && (f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement || f.podsRouted()), func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) })
+	add(
+		ask(fromCluster, preflight.Control),
+		func() { f.machines, f.machinesErr = g.api.describeMachines(ctx, f.tagKey(), f.storage()) },
+	)
+	// A worker with one group needs no call, unless its rules matter: the cloud controller uses that group, tagged or
+	// not.
+	add(
+		ask(fromGroups) &&
+			(f.isControl() || len(groupIDs) > 1 || f.request.Thorough || f.conf.NoIngressManagement || f.podsRouted()),
+		func() { f.groups, f.groupsErr = g.describeGroups(ctx, groupIDs) },
+	)
 	if ask(fromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
 		f.probes = make([]probe, len(probes))
@@ -204,7 +219,10 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 			add(true, func() { f.probes[i] = p.run(ctx) })
 		}
 	}
-	add(ask(fromPolicies) && (f.isControl() || f.request.Thorough), func() { f.policies, f.policiesErr = g.askPolicies(ctx) })
+	add(
+		ask(fromPolicies) && (f.isControl() || f.request.Thorough),
+		func() { f.policies, f.policiesErr = g.askPolicies(ctx) },
+	)
 	_ = inParallel(tasks...)
 }
 

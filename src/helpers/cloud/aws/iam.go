@@ -11,8 +11,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// scope is what a permission is restricted to. The condition keys are those that AWS' service authorization reference lists for the
-// actions.
+// scope is what a permission is restricted to. The condition keys are those that AWS' service authorization reference
+// lists for the actions.
 type scope int
 
 const (
@@ -34,7 +34,8 @@ const (
 	inVPC
 	// writesRoutes is the configured route table, or the ones with the cluster's tag.
 	writesRoutes
-	// sourceDestOff turns the source/destination check of the cluster's instances off, and changes no other attribute (ec2:Attribute).
+	// sourceDestOff turns the source/destination check of the cluster's instances off, and changes no other attribute
+	// (ec2:Attribute).
 	sourceDestOff
 	// publicRegistry gets tokens for Amazon ECR Public, and for no other service (sts:AWSServiceName).
 	publicRegistry
@@ -77,7 +78,8 @@ type policyNeeds struct {
 	conf    cloudConfig
 }
 
-// includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud controller assumes.
+// includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud
+// controller assumes.
 func (n policyNeeds) includes(p permission) (own, assumed bool) {
 	if !slices.Contains(p.roles, n.role) || p.storage && !n.storage || p.when != nil && !p.when(n) {
 		return false, false
@@ -99,12 +101,13 @@ func withRoutes(n policyNeeds) bool { return n.routes }
 
 func withKeys(n policyNeeds) bool { return len(n.keys) > 0 }
 
-// createsGroups: with ElbSecurityGroup the cloud controller neither creates nor deletes a group (buildELBSecurityGroupList and
-// buildSecurityGroupsToDelete in cloud-provider-aws), and does not change that group's rules (addSecurityGroupIngress).
+// createsGroups: with ElbSecurityGroup the cloud controller neither creates nor deletes a group
+// (buildELBSecurityGroupList and buildSecurityGroupsToDelete in cloud-provider-aws), and does not change that group's
+// rules (addSecurityGroupIngress).
 func createsGroups(n policyNeeds) bool { return n.conf.ElbSecurityGroup == "" }
 
-// opensNodes: with DisableSecurityGroupIngress the groups of nodes keep their rules (updateInstanceSecurityGroupsForLoadBalancer and
-// updateInstanceSecurityGroupsForNLB).
+// opensNodes: with DisableSecurityGroupIngress the groups of nodes keep their rules
+// (updateInstanceSecurityGroupsForLoadBalancer and updateInstanceSecurityGroupsForNLB).
 func opensNodes(n policyNeeds) bool { return !n.conf.NoIngressManagement }
 
 // permissions is the table of all calls of the cloud controller manager 1.37, kubelet's credential provider and these
@@ -126,13 +129,42 @@ func buildPermissions() []permission {
 	target := []string{"elasticloadbalancing:*:*:targetgroup/*"}
 	listener := []string{"elasticloadbalancing:*:*:loadbalancer/*", "elasticloadbalancing:*:*:listener/*"}
 
-	row(permission{roles: both, holder: eachRole, why: "The cloud controller does not start without it, and the checks read the cluster's tag with it."}, "ec2:DescribeInstances")
-	row(permission{roles: both, why: "The cloud controller finds the subnets of load balancers with it."}, "ec2:DescribeSubnets")
-	row(permission{roles: both, why: "The cloud controller finds the security group that it opens for load balancers with it."}, "ec2:DescribeSecurityGroups")
-	control(anything, nil, "The cloud controller distinguishes public from private subnets with it.", "ec2:DescribeRouteTables")
-	control(anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is created.", "ec2:DescribeAvailabilityZones")
-	control(anything, nil, "Nodes of some instance types get topology labels from it; if it is denied they have no such labels.", "ec2:DescribeInstanceTopology")
-	control(anything, nil, "AWS requires it of whoever creates the first load balancer of an account.", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways")
+	row(
+		permission{
+			roles:  both,
+			holder: eachRole,
+			why:    "The cloud controller does not start without it, and the checks read the cluster's tag with it.",
+		},
+		"ec2:DescribeInstances",
+	)
+	row(
+		permission{roles: both, why: "The cloud controller finds the subnets of load balancers with it."},
+		"ec2:DescribeSubnets",
+	)
+	row(
+		permission{
+			roles: both,
+			why:   "The cloud controller finds the security group that it opens for load balancers with it.",
+		},
+		"ec2:DescribeSecurityGroups",
+	)
+	control(
+		anything, nil, "The cloud controller distinguishes public from private subnets with it.",
+		"ec2:DescribeRouteTables",
+	)
+	control(
+		anything, nil, "Without it nodes keep the taint uninitialized, and no load balancer is created.",
+		"ec2:DescribeAvailabilityZones",
+	)
+	control(
+		anything, nil,
+		"Nodes of some instance types get topology labels from it; if it is denied they have no such labels.",
+		"ec2:DescribeInstanceTopology",
+	)
+	control(
+		anything, nil, "AWS requires it of whoever creates the first load balancer of an account.",
+		"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways",
+	)
 
 	const createGroup = "The cloud controller creates the security groups of load balancers with it."
 	groups := func(s scope, resources []string, why string, when func(policyNeeds) bool, actions ...string) {
@@ -140,45 +172,125 @@ func buildPermissions() []permission {
 	}
 	groups(creates, group, createGroup, createsGroups, "ec2:CreateSecurityGroup")
 	groups(inVPC, []string{"ec2:*:*:vpc/*"}, createGroup, createsGroups, "ec2:CreateSecurityGroup")
-	groups(tagsNew, group, "The cloud controller tags the security groups of load balancers with it.", createsGroups, "ec2:CreateTags")
-	groups(changesOwn, group, "The cloud controller deletes the security groups of load balancers with it.", createsGroups, "ec2:DeleteSecurityGroup")
+	groups(
+		tagsNew, group, "The cloud controller tags the security groups of load balancers with it.", createsGroups,
+		"ec2:CreateTags",
+	)
+	groups(
+		changesOwn, group, "The cloud controller deletes the security groups of load balancers with it.", createsGroups,
+		"ec2:DeleteSecurityGroup",
+	)
 	const openGroup = "The cloud controller allows traffic to nodes and load balancers, and revokes that, with it."
 	groups(changes, group, openGroup, opensNodes, "ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
-	groups(changesOwn, group, openGroup, func(n policyNeeds) bool { return !opensNodes(n) && createsGroups(n) }, "ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress")
+	groups(
+		changesOwn, group, openGroup, func(n policyNeeds) bool { return !opensNodes(n) && createsGroups(n) },
+		"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress",
+	)
 
-	groups(writesRoutes, []string{"ec2:*:*:route-table/*"}, "The cloud controller writes pod routes with it.", withRoutes, "ec2:CreateRoute", "ec2:DeleteRoute")
-	groups(sourceDestOff, []string{"ec2:*:*:instance/*"}, "The cloud controller turns the source/destination check off with it, for pod routes.", withRoutes, "ec2:ModifyInstanceAttribute")
+	groups(
+		writesRoutes, []string{"ec2:*:*:route-table/*"}, "The cloud controller writes pod routes with it.", withRoutes,
+		"ec2:CreateRoute", "ec2:DeleteRoute",
+	)
+	groups(
+		sourceDestOff, []string{"ec2:*:*:instance/*"},
+		"The cloud controller turns the source/destination check off with it, for pod routes.", withRoutes,
+		"ec2:ModifyInstanceAttribute",
+	)
 
 	const balance = "elasticloadbalancing:"
 	describe := "The cloud controller finds load balancers with it."
 	for _, a := range []string{"LoadBalancers", "LoadBalancerAttributes", "LoadBalancerPolicies", "Listeners", "TargetGroups", "TargetGroupAttributes", "TargetHealth"} {
 		control(anything, nil, describe, balance+"Describe"+a)
 	}
-	control(creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.", balance+"CreateLoadBalancer", balance+"CreateTargetGroup")
+	control(
+		creates, append(slices.Clone(loadBalancer), target...), "The cloud controller creates load balancers with it.",
+		balance+"CreateLoadBalancer", balance+"CreateTargetGroup",
+	)
 	// The resource of this action is the load balancer, which exists already.
-	control(changesOwn, loadBalancer, "The cloud controller adds ports to network load balancers with it.", balance+"CreateListener")
-	control(tagsNew, append(slices.Clone(listener), target...), "The cloud controller tags load balancers with it.", balance+"AddTags")
-	control(changesOwn, loadBalancer, "The cloud controller updates classic load balancers with it.",
-		balance+"AddTags", balance+"ApplySecurityGroupsToLoadBalancer", balance+"AttachLoadBalancerToSubnets", balance+"ConfigureHealthCheck",
-		balance+"CreateLoadBalancerListeners", balance+"CreateLoadBalancerPolicy", balance+"DeleteLoadBalancer", balance+"DeleteLoadBalancerListeners",
-		balance+"DeregisterInstancesFromLoadBalancer", balance+"DetachLoadBalancerFromSubnets", balance+"ModifyLoadBalancerAttributes",
-		balance+"RegisterInstancesWithLoadBalancer", balance+"SetLoadBalancerPoliciesForBackendServer", balance+"SetLoadBalancerPoliciesOfListener", balance+"SetSecurityGroups")
-	control(changesOwn, append(slices.Clone(listener), target...), "The cloud controller updates network load balancers with it.",
-		balance+"DeleteListener", balance+"DeleteTargetGroup", balance+"DeregisterTargets", balance+"ModifyListener", balance+"ModifyTargetGroup",
-		balance+"ModifyTargetGroupAttributes", balance+"RegisterTargets")
-	control(serviceLinked, []string{"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing"},
-		"The first load balancer of an account requires it.", "iam:CreateServiceLinkedRole")
+	control(
+		changesOwn, loadBalancer, "The cloud controller adds ports to network load balancers with it.",
+		balance+"CreateListener",
+	)
+	control(
+		tagsNew, append(slices.Clone(listener), target...), "The cloud controller tags load balancers with it.",
+		balance+"AddTags",
+	)
+	control(
+		changesOwn, loadBalancer, "The cloud controller updates classic load balancers with it.", balance+"AddTags",
+		balance+"ApplySecurityGroupsToLoadBalancer", balance+"AttachLoadBalancerToSubnets",
+		balance+"ConfigureHealthCheck", balance+"CreateLoadBalancerListeners", balance+"CreateLoadBalancerPolicy",
+		balance+"DeleteLoadBalancer", balance+"DeleteLoadBalancerListeners",
+		balance+"DeregisterInstancesFromLoadBalancer", balance+"DetachLoadBalancerFromSubnets",
+		balance+"ModifyLoadBalancerAttributes", balance+"RegisterInstancesWithLoadBalancer",
+		balance+"SetLoadBalancerPoliciesForBackendServer", balance+"SetLoadBalancerPoliciesOfListener",
+		balance+"SetSecurityGroups",
+	)
+	control(
+		changesOwn, append(slices.Clone(listener), target...),
+		"The cloud controller updates network load balancers with it.", balance+"DeleteListener",
+		balance+"DeleteTargetGroup", balance+"DeregisterTargets", balance+"ModifyListener", balance+"ModifyTargetGroup",
+		balance+"ModifyTargetGroupAttributes", balance+"RegisterTargets",
+	)
+	control(
+		serviceLinked,
+		[]string{
+			"iam::*:role/aws-service-role/elasticloadbalancing.amazonaws.com/AWSServiceRoleForElasticLoadBalancing",
+		},
+		"The first load balancer of an account requires it.",
+		"iam:CreateServiceLinkedRole",
+	)
 
 	table = append(table, storagePermissions()...)
 
 	const pull = "kubelet pulls images from ECR with it."
-	row(permission{roles: both, holder: machines, why: pull}, "ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer")
-	row(permission{roles: both, holder: machines, why: "kubelet pulls images from public.ecr.aws with it, instead of anonymously."}, "ecr-public:GetAuthorizationToken")
-	row(permission{roles: both, holder: machines, scope: publicRegistry, why: "kubelet pulls images from public.ecr.aws with it, instead of anonymously."}, "sts:GetServiceBearerToken")
+	row(
+		permission{roles: both, holder: machines, why: pull}, "ecr:GetAuthorizationToken", "ecr:BatchGetImage",
+		"ecr:GetDownloadUrlForLayer",
+	)
+	row(
+		permission{
+			roles:  both,
+			holder: machines,
+			why:    "kubelet pulls images from public.ecr.aws with it, instead of anonymously.",
+		},
+		"ecr-public:GetAuthorizationToken",
+	)
+	row(
+		permission{
+			roles:  both,
+			holder: machines,
+			scope:  publicRegistry,
+			why:    "kubelet pulls images from public.ecr.aws with it, instead of anonymously.",
+		},
+		"sts:GetServiceBearerToken",
+	)
 
-	row(permission{roles: controlOnly, holder: machines, scope: otherRole, why: "The cloud controller makes all its calls as the role in RoleARN."}, assumeAction)
-	row(permission{roles: both, scope: itself, why: "The checks ask IAM with it about permissions that cannot be tested without using them, such as creating a load balancer."}, simulateAction)
-	row(permission{roles: both, scope: itself, why: "The checks find the path of the role's name with it, if it has one."}, findRoleAction)
+	row(
+		permission{
+			roles:  controlOnly,
+			holder: machines,
+			scope:  otherRole,
+			why:    "The cloud controller makes all its calls as the role in RoleARN.",
+		},
+		assumeAction,
+	)
+	row(
+		permission{
+			roles: both,
+			scope: itself,
+			why: "The checks ask IAM with it about permissions that cannot be tested without using them, such as " +
+				"creating a load balancer.",
+		},
+		simulateAction,
+	)
+	row(
+		permission{
+			roles: both,
+			scope: itself,
+			why:   "The checks find the path of the role's name with it, if it has one.",
+		},
+		findRoleAction,
+	)
 	for i := range table {
 		service, _, _ := strings.Cut(table[i].action, ":")
 		table[i].rare = slices.Contains(rarelyUsed, table[i].action) || strings.HasPrefix(service, "ecr")
@@ -186,10 +298,15 @@ func buildPermissions() []permission {
 	return table
 }
 
-// rarelyUsed are the actions that only some clusters call: topology labels of some instance types, the first load balancer
-// of an account, the proxy protocol.
-var rarelyUsed = []string{"ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", simulateAction, findRoleAction, "elasticloadbalancing:DescribeLoadBalancerPolicies",
-	"elasticloadbalancing:CreateLoadBalancerPolicy", "elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer", "elasticloadbalancing:SetLoadBalancerPoliciesOfListener"}
+// rarelyUsed are the actions that only some clusters call: topology labels of some instance types, the first load
+// balancer of an account, the proxy protocol.
+var rarelyUsed = []string{
+	"ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways",
+	"iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", simulateAction, findRoleAction,
+	"elasticloadbalancing:DescribeLoadBalancerPolicies", "elasticloadbalancing:CreateLoadBalancerPolicy",
+	"elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer",
+	"elasticloadbalancing:SetLoadBalancerPoliciesOfListener",
+}
 
 // whyPermission explains what an action is required for.
 func whyPermission(action string) string {
@@ -249,10 +366,12 @@ type PolicyOptions struct {
 	CloudRoutes bool     // with the permissions of the route controller
 	Storage     bool     // with the permissions of the EBS CSI driver
 	Keys        []string // ARNs of the customer managed keys that volumes are encrypted with
-	RoleName    string   // of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
-	WideOpen    bool     // ec2:* and elasticloadbalancing:*, for experiments only
-	CloudConfig []byte   // the cloud controller's configuration file, which adds and removes permissions
-	AssumedRole bool     // the policy of the role in the configuration's RoleARN, in place of the one of the instance profile
+	// of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
+	RoleName    string
+	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
+	CloudConfig []byte // the cloud controller's configuration file, which adds and removes permissions
+	// the policy of the role in the configuration's RoleARN, in place of the one of the instance profile
+	AssumedRole bool
 }
 
 // Policy is an IAM policy document.
@@ -279,9 +398,9 @@ func (p Policy) JSON() ([]byte, error) {
 	return append(content, '\n'), nil
 }
 
-// NewPolicy derives the policy for the machines of a role from the table of permissions. It allows creating resources with
-// the cluster's tag, changing resources that have the tag, and tagging only while creating. The error names the invalid
-// option.
+// NewPolicy derives the policy for the machines of a role from the table of permissions. It allows creating resources
+// with the cluster's tag, changing resources that have the tag, and tagging only while creating. The error names the
+// invalid option.
 func NewPolicy(o PolicyOptions) (Policy, error) {
 	if o.Partition == "" {
 		o.Partition = "aws"
@@ -297,9 +416,14 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 		return Policy{}, fmt.Errorf("role %q is not one of control, worker", o.Role)
 	}
 	if o.WideOpen {
-		return Policy{Version: policyVersion, Statement: []Statement{{
-			Sid: "WideOpenNotForProduction", Effect: "Allow", Action: []string{"ec2:*", "elasticloadbalancing:*", "ecr:*"}, Resource: []string{"*"},
-		}}}, nil
+		return Policy{Version: policyVersion, Statement: []Statement{
+			{
+				Sid:      "WideOpenNotForProduction",
+				Effect:   "Allow",
+				Action:   []string{"ec2:*", "elasticloadbalancing:*", "ecr:*"},
+				Resource: []string{"*"},
+			},
+		}}, nil
 	}
 	if err := ValidateClusterName(o.Cluster); err != nil {
 		return Policy{}, err
@@ -309,7 +433,9 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 		return Policy{}, fmt.Errorf("cloud controller's configuration: %w", err)
 	}
 	if o.AssumedRole && (conf.RoleARN == "" || o.Role != preflight.Control) {
-		return Policy{}, errors.New("only a cloud controller with RoleARN in its configuration, on control machines, assumes a role")
+		return Policy{}, errors.New(
+			"only a cloud controller with RoleARN in its configuration, on control machines, assumes a role",
+		)
 	}
 	if o.RoleName == "" {
 		o.RoleName = DefaultRoleName(o.Role)
@@ -328,7 +454,11 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	}
 	for _, key := range o.Keys {
 		if !keyForm.MatchString(key) {
-			return Policy{}, fmt.Errorf("key %q is not the ARN of a KMS key, such as arn:aws:kms:us-east-1:123456789012:key/ID; IAM policies do not accept aliases", key)
+			return Policy{}, fmt.Errorf(
+				"key %q is not the ARN of a KMS key, such as arn:aws:kms:us-east-1:123456789012:key/ID; IAM policies "+
+					"do not accept aliases",
+				key,
+			)
 		}
 	}
 	needs := policyNeeds{role: o.Role, routes: o.CloudRoutes, storage: o.Storage, keys: o.Keys, conf: *conf}
@@ -380,7 +510,15 @@ func DefaultRoleName(role preflight.Role) string { return "kubernetes-" + string
 
 const policyVersion = "2012-10-17"
 
-var serviceNames = map[string]string{"ec2": "Ec2", "elasticloadbalancing": "LoadBalancers", "ecr": "Ecr", "ecr-public": "EcrPublic", "iam": "Iam", "kms": "Kms", "sts": "Sts"}
+var serviceNames = map[string]string{
+	"ec2":                  "Ec2",
+	"elasticloadbalancing": "LoadBalancers",
+	"ecr":                  "Ecr",
+	"ecr-public":           "EcrPublic",
+	"iam":                  "Iam",
+	"kms":                  "Kms",
+	"sts":                  "Sts",
+}
 
 // createActions are the actions that tag new resources of a row.
 func (p permission) createActions() []string {
@@ -431,7 +569,9 @@ func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig
 	case itself:
 		s.Sid = name + "AskAboutItself"
 		// The name of a role is unique in an account, whatever its path.
-		s.Resource = []string{"arn:" + o.Partition + ":iam::*:role/" + o.RoleName, "arn:" + o.Partition + ":iam::*:role/*/" + o.RoleName}
+		s.Resource = []string{
+			"arn:" + o.Partition + ":iam::*:role/" + o.RoleName, "arn:" + o.Partition + ":iam::*:role/*/" + o.RoleName,
+		}
 	case inVPC:
 		s.Sid = name + "CreateInVpc"
 		if o.VPC != "" {

@@ -64,7 +64,12 @@ type roleCredentials struct {
 
 // sdk converts the credentials to the SDK's type.
 func (c roleCredentials) sdk() awssdk.Credentials {
-	return awssdk.Credentials{AccessKeyID: c.AccessKeyID, SecretAccessKey: c.SecretAccessKey, SessionToken: c.Token, Source: "instance metadata"}
+	return awssdk.Credentials{
+		AccessKeyID:     c.AccessKeyID,
+		SecretAccessKey: c.SecretAccessKey,
+		SessionToken:    c.Token,
+		Source:          "instance metadata",
+	}
 }
 
 // String hides the secrets from anything that formats the value.
@@ -83,13 +88,14 @@ type faultKind int
 
 const (
 	faultUnreachable faultKind = iota // nothing answers
-	faultNoReply                      // connections are accepted but replies are lost, for example because the hop limit is too low
-	faultDisabled                     // 403
-	faultNoTokens                     // the endpoint does not support IMDSv2
-	faultSwitchedOff                  // by the environment of this process
-	faultNotFound                     // 404
-	faultServer                       // any other status
-	faultMalformed                    // an answer that cannot be decoded
+	// connections are accepted but replies are lost, for example because the hop limit is too low
+	faultNoReply
+	faultDisabled    // 403
+	faultNoTokens    // the endpoint does not support IMDSv2
+	faultSwitchedOff // by the environment of this process
+	faultNotFound    // 404
+	faultServer      // any other status
+	faultMalformed   // an answer that cannot be decoded
 )
 
 func (f *metadataFault) Error() string { return f.found }
@@ -101,8 +107,8 @@ type metadataClient struct {
 	http    *http.Client
 }
 
-// ownClient builds a client whose idle connections can be closed, which is not possible with the clients that the SDK builds.
-// AWS does not redirect.
+// ownClient builds a client whose idle connections can be closed, which is not possible with the clients that the SDK
+// builds. AWS does not redirect.
 func ownClient(b *awshttp.BuildableClient) *http.Client {
 	return &http.Client{
 		Transport: b.GetTransport(), Timeout: b.GetTimeout(),
@@ -110,18 +116,19 @@ func ownClient(b *awshttp.BuildableClient) *http.Client {
 	}
 }
 
-// Timeouts of instance metadata, which is close to the machine. They are longer than the SDK's own, to tell slow answers from
-// missing ones.
+// Timeouts of instance metadata, which is close to the machine. They are longer than the SDK's own, to tell slow
+// answers from missing ones.
 const (
 	metadataDialTimeout  = time.Second
 	metadataReplyTimeout = 3 * time.Second
 )
 
-// sdkReplyTimeout is how long the AWS SDK in the cloud controller and in kubelet's credential provider waits for an answer.
+// sdkReplyTimeout is how long the AWS SDK in the cloud controller and in kubelet's credential provider waits for an
+// answer.
 const sdkReplyTimeout = 500 * time.Millisecond
 
-// newMetadataClient returns a client for the endpoint, which defaults to the one in the SDK's own environment variables and
-// then to 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
+// newMetadataClient returns a client for the endpoint, which defaults to the one in the SDK's own environment variables
+// and then to 169.254.169.254. The timeout is that of one answer; 0: metadataReplyTimeout.
 func newMetadataClient(ctx context.Context, endpoint string, timeout time.Duration) (*metadataClient, error) {
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
@@ -142,17 +149,19 @@ func newMetadataClient(ctx context.Context, endpoint string, timeout time.Durati
 			o.Endpoint = endpoint
 		}
 		o.HTTPClient = httpClient
-		o.Retryer = retry.NewStandard(func(o *retry.StandardOptions) { // the second attempt is for a token that has expired
-			o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
-		})
+		o.Retryer = retry.NewStandard(
+			func(o *retry.StandardOptions) { // the second attempt is for a token that has expired
+				o.MaxAttempts, o.MaxBackoff = 2, 100*time.Millisecond
+			},
+		)
 		o.DisableDefaultMaxBackoff = true // one second, which would replace the above
 		o.APIOptions = append(o.APIOptions, recorded.record)
 	})
 	return &metadataClient{client: client, replies: recorded, http: httpClient}, nil
 }
 
-// replies records how long answers took, and the result of the last request for a session token, which the SDK's error does
-// not show.
+// replies records how long answers took, and the result of the last request for a session token, which the SDK's error
+// does not show.
 type replies struct {
 	mu     sync.Mutex
 	status int
@@ -161,7 +170,8 @@ type replies struct {
 }
 
 func (l *replies) record(stack *middleware.Stack) error {
-	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc("Replies",
+	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(
+		"Replies",
 		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 			started := time.Now()
 			out, metadata, err := next.HandleDeserialize(ctx, in)
@@ -178,7 +188,8 @@ func (l *replies) record(stack *middleware.Stack) error {
 				}
 			}
 			return out, metadata, err
-		}), middleware.After)
+		},
+	), middleware.After)
 }
 
 func (l *replies) add(took time.Duration) {
@@ -218,7 +229,9 @@ func (c *metadataClient) get(ctx context.Context, path string) (string, error) {
 		}
 	} else {
 		var out *imds.GetMetadataOutput
-		if out, err = c.client.GetMetadata(ctx, &imds.GetMetadataInput{Path: strings.TrimPrefix(path, "meta-data/")}); err == nil {
+		if out, err = c.client.GetMetadata(
+			ctx, &imds.GetMetadataInput{Path: strings.TrimPrefix(path, "meta-data/")},
+		); err == nil {
 			body = out.Content
 		}
 	}
@@ -236,7 +249,10 @@ func (c *metadataClient) get(ctx context.Context, path string) (string, error) {
 // fault interprets an error of the SDK.
 func (c *metadataClient) fault(path string, err error) *metadataFault {
 	if strings.Contains(err.Error(), "access disabled to EC2 IMDS") {
-		return &metadataFault{faultSwitchedOff, "AWS_EC2_METADATA_DISABLED=true is set in the environment of this process"}
+		return &metadataFault{
+			faultSwitchedOff,
+			"AWS_EC2_METADATA_DISABLED=true is set in the environment of this process",
+		}
 	}
 	var response *smithyhttp.ResponseError
 	if errors.As(err, &response) {
@@ -253,11 +269,23 @@ func (c *metadataClient) fault(path string, err error) *metadataFault {
 	status, tokenErr := c.replies.token()
 	switch {
 	case status == http.StatusForbidden:
-		return &metadataFault{faultDisabled, "the request for a session token was answered HTTP 403 Forbidden: instance metadata is disabled for this instance"}
+		return &metadataFault{
+			faultDisabled,
+			"the request for a session token was answered HTTP 403 Forbidden: instance metadata is disabled for this " +
+				"instance",
+		}
 	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
-		return &metadataFault{faultNoTokens, fmt.Sprintf("the request for a session token was answered HTTP %d: the endpoint does not support IMDSv2", status)}
+		return &metadataFault{
+			faultNoTokens,
+			fmt.Sprintf(
+				"the request for a session token was answered HTTP %d: the endpoint does not support IMDSv2", status,
+			),
+		}
 	case status >= 400:
-		return &metadataFault{faultServer, fmt.Sprintf("the request for a session token was answered HTTP %d %s", status, http.StatusText(status))}
+		return &metadataFault{
+			faultServer,
+			fmt.Sprintf("the request for a session token was answered HTTP %d %s", status, http.StatusText(status)),
+		}
 	}
 	if tokenErr != nil {
 		err = tokenErr
@@ -283,16 +311,27 @@ func parseIdentityDocument(content string) (instanceMetadata, error) {
 	}
 	switch {
 	case !instanceIDForm.MatchString(document.InstanceID):
-		return instanceMetadata{}, fmt.Errorf("the instance identity document has the instance id %q", clip(document.InstanceID))
+		return instanceMetadata{}, fmt.Errorf(
+			"the instance identity document has the instance id %q", clip(document.InstanceID),
+		)
 	case !zoneForm.MatchString(document.Region):
 		return instanceMetadata{}, fmt.Errorf("the instance identity document has the region %q", clip(document.Region))
 	case !zoneForm.MatchString(document.AvailabilityZone):
-		return instanceMetadata{}, fmt.Errorf("the instance identity document has the zone %q", clip(document.AvailabilityZone))
+		return instanceMetadata{}, fmt.Errorf(
+			"the instance identity document has the zone %q", clip(document.AvailabilityZone),
+		)
 	}
 	if a, err := netip.ParseAddr(document.PrivateIP); err != nil || !a.Is4() {
-		return instanceMetadata{}, fmt.Errorf("the instance identity document has the private address %q", clip(document.PrivateIP))
+		return instanceMetadata{}, fmt.Errorf(
+			"the instance identity document has the private address %q", clip(document.PrivateIP),
+		)
 	}
-	return instanceMetadata{InstanceID: document.InstanceID, Region: document.Region, Zone: document.AvailabilityZone, Address: document.PrivateIP}, nil
+	return instanceMetadata{
+		InstanceID: document.InstanceID,
+		Region:     document.Region,
+		Zone:       document.AvailabilityZone,
+		Address:    document.PrivateIP,
+	}, nil
 }
 
 // parseProfile reads iam/info and returns the ARN of the instance profile.
@@ -321,19 +360,32 @@ func parseCredentials(role, content string, now time.Time) (roleCredentials, err
 		return roleCredentials{}, fmt.Errorf("the credentials of role %s are not JSON", role)
 	}
 	if !strings.EqualFold(document.Code, "Success") {
-		return roleCredentials{}, fmt.Errorf("the credentials of role %s have the code %q instead of Success", role, clip(document.Code))
+		return roleCredentials{}, fmt.Errorf(
+			"the credentials of role %s have the code %q instead of Success", role, clip(document.Code),
+		)
 	}
 	if document.AccessKeyID == "" || document.SecretAccessKey == "" || document.Token == "" {
 		return roleCredentials{}, fmt.Errorf("the credentials of role %s lack the key, the secret or the token", role)
 	}
 	expires, err := time.Parse(time.RFC3339, document.Expiration)
 	if err != nil {
-		return roleCredentials{}, fmt.Errorf("the credentials of role %s expire at %q, which is not a time", role, clip(document.Expiration))
+		return roleCredentials{}, fmt.Errorf(
+			"the credentials of role %s expire at %q, which is not a time", role, clip(document.Expiration),
+		)
 	}
 	if !expires.After(now) {
-		return roleCredentials{}, fmt.Errorf("the credentials of role %s expired at %s; it is %s here", role, expires.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+		return roleCredentials{}, fmt.Errorf(
+			"the credentials of role %s expired at %s; it is %s here", role, expires.UTC().Format(time.RFC3339),
+			now.UTC().Format(time.RFC3339),
+		)
 	}
-	return roleCredentials{Role: role, AccessKeyID: document.AccessKeyID, SecretAccessKey: document.SecretAccessKey, Token: document.Token, Expires: expires}, nil
+	return roleCredentials{
+		Role:            role,
+		AccessKeyID:     document.AccessKeyID,
+		SecretAccessKey: document.SecretAccessKey,
+		Token:           document.Token,
+		Expires:         expires,
+	}, nil
 }
 
 // parseHostname takes the first of the names in local-hostname (a VPC with several domain names lists one for each).
@@ -373,7 +425,10 @@ func (c *metadataClient) network(ctx context.Context, m instanceMetadata) (insta
 		return instanceMetadata{}, &metadataFault{faultMalformed, err.Error()}
 	}
 	if err := m.identity().Validate(); err != nil {
-		return instanceMetadata{}, &metadataFault{faultMalformed, "instance metadata contains no usable node identity: " + err.Error()}
+		return instanceMetadata{}, &metadataFault{
+			faultMalformed,
+			"instance metadata contains no usable node identity: " + err.Error(),
+		}
 	}
 	if mac = strings.TrimSpace(mac); mac == "" || strings.ContainsAny(mac, "/ \n") {
 		return m, nil
@@ -412,7 +467,8 @@ func (c *metadataClient) profile(ctx context.Context) (string, error) {
 	return arn, nil
 }
 
-// credentials returns those of the instance's role, or only its name if they cannot be used. The error is a *metadataFault.
+// credentials returns those of the instance's role, or only its name if they cannot be used. The error is a
+// *metadataFault.
 func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCredentials, error) {
 	list, err := c.get(ctx, "meta-data/iam/security-credentials/")
 	if err != nil {
@@ -421,7 +477,10 @@ func (c *metadataClient) credentials(ctx context.Context, now time.Time) (roleCr
 	role, _, _ := strings.Cut(strings.TrimSpace(list), "\n") // as every SDK does: the first line
 	role = strings.TrimSpace(role)
 	if role == "" || strings.ContainsAny(role, "/<> ") {
-		return roleCredentials{}, &metadataFault{faultMalformed, fmt.Sprintf("the list of roles in iam/security-credentials/ starts with %q", clip(role))}
+		return roleCredentials{}, &metadataFault{
+			faultMalformed,
+			fmt.Sprintf("the list of roles in iam/security-credentials/ starts with %q", clip(role)),
+		}
 	}
 	content, err := c.get(ctx, "meta-data/iam/security-credentials/"+role)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// The load balancer APIs do not support DryRun, and testing every permission would take too many calls for a deployment.
-// But IAM can be asked what a role's policies allow (SimulatePrincipalPolicy), which changes nothing. The questions are
-// derived from the table of permissions: each row's actions, on a resource of the row's kind, with the tags that the row is
-// restricted to.
+// The load balancer APIs do not support DryRun, and testing every permission would take too many calls for a
+// deployment. But IAM can be asked what a role's policies allow (SimulatePrincipalPolicy), which changes nothing. The
+// questions are derived from the table of permissions: each row's actions, on a resource of the row's kind, with the
+// tags that the row is restricted to.
 
 // simulateAction is the permission to ask IAM. findRoleAction is the one to find the ARN of the role, because instance
 // metadata returns the role's name without its path.
@@ -35,11 +35,13 @@ type policyAnswers struct {
 	unknown map[string]string // action to the reason
 	allowed map[string]bool
 
-	// ownKeys are the condition keys of the generated policy. Each question has values for those that matter to its actions.
+	// ownKeys are the condition keys of the generated policy. Each question has values for those that matter to its
+	// actions.
 	ownKeys []string
 }
 
-// identity is a role that makes calls from this machine: the instance profile's, or the one that the cloud controller assumes.
+// identity is a role that makes calls from this machine: the instance profile's, or the one that the cloud controller
+// assumes.
 type identity struct {
 	api                *api
 	partition, account string
@@ -76,7 +78,13 @@ func (f *facts) assumesRole() bool { return f.isControl() && f.conf.RoleARN != "
 
 // needs is what the machine's permissions depend on.
 func (f *facts) needs() policyNeeds {
-	return policyNeeds{role: f.request.Role, routes: f.request.ConfigureCloudRoutes, storage: f.storage(), keys: f.keyARNs(), conf: *f.conf}
+	return policyNeeds{
+		role:    f.request.Role,
+		routes:  f.request.ConfigureCloudRoutes,
+		storage: f.storage(),
+		keys:    f.keyARNs(),
+		conf:    *f.conf,
+	}
 }
 
 // policyQuestions derives the questions about a role from the table of permissions.
@@ -85,7 +93,8 @@ func (f *facts) policyQuestions(asked identity) []question {
 	index := map[string]int{}
 	for _, p := range permissions {
 		own, assumed := f.needs().includes(p)
-		if asked.assumed && !assumed || !asked.assumed && !own || p.action == simulateAction || p.isPublicRegistry() && asked.partition != "aws" {
+		if asked.assumed && !assumed || !asked.assumed && !own || p.action == simulateAction ||
+			p.isPublicRegistry() && asked.partition != "aws" {
 			continue
 		}
 		service, _, _ := strings.Cut(p.action, ":")
@@ -98,9 +107,13 @@ func (f *facts) policyQuestions(asked identity) []question {
 		if !ok {
 			at = len(questions)
 			index[key] = at
-			questions = append(questions, question{context: p.context(service, f.tagKey(), f.regionOf(service, asked.partition))})
+			questions = append(
+				questions, question{context: p.context(service, f.tagKey(), f.regionOf(service, asked.partition))},
+			)
 			for _, r := range p.resources {
-				questions[at].resources = append(questions[at].resources, f.exampleARNs(asked.partition, asked.account, r)...)
+				questions[at].resources = append(
+					questions[at].resources,
+					f.exampleARNs(asked.partition, asked.account, r)...)
 			}
 			switch p.scope {
 			case itself:
@@ -123,7 +136,8 @@ func (f *facts) policyQuestions(asked identity) []question {
 // regionKey is the condition key with which policies of an organization often limit the regions.
 const regionKey = "aws:RequestedRegion"
 
-// globalRegions are the regions that requests to services with one endpoint in a partition are for, such as those to IAM.
+// globalRegions are the regions that requests to services with one endpoint in a partition are for, such as those to
+// IAM.
 var globalRegions = map[string]string{"aws": "us-east-1", "aws-cn": "cn-north-1", "aws-us-gov": "us-gov-west-1"}
 
 // regionOf is the region that requests to a service are for.
@@ -161,8 +175,8 @@ func (p permission) context(service, tagKey, region string) map[string]string {
 	return context
 }
 
-// tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which decide whether a
-// policy allows that.
+// tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which
+// decide whether a policy allows that.
 func (f *facts) tableContext() map[string]string {
 	t := tags{f.tagKey(): "shared"} // until it is known
 	if table := f.clusterTable(); table != nil {
@@ -183,8 +197,8 @@ func (f *facts) clusterTable() *routeTable {
 	return &f.routeTables[0]
 }
 
-// exampleARNs returns resources that match a row of the table. They need not exist: their names have the form of those that
-// the cloud controller creates.
+// exampleARNs returns resources that match a row of the table. They need not exist: their names have the form of those
+// that the cloud controller creates.
 func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	const name = "a0123456789abcdef0123456789abcdef"
 	table := "rtb-0123456789abcdef0"
@@ -192,9 +206,21 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 		table = t.ID
 	}
 	examples := map[string][]string{
-		"security-group": {"sg-0123456789abcdef0"}, "vpc": {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")}, "route-table": {table},
-		"instance": {cmp.Or(f.instanceID(), "i-0123456789abcdef0")}, "volume": {"vol-0123456789abcdef0"}, "snapshot": {"snap-0123456789abcdef0"}, "loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
-		"targetgroup": {"k8s-default-web-0123456789/0123456789abcdef"}, "listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
+		"security-group": {
+			"sg-0123456789abcdef0",
+		},
+		"vpc":         {cmp.Or(f.vpcID(), "vpc-0123456789abcdef0")},
+		"route-table": {table},
+		"instance": {
+			cmp.Or(f.instanceID(), "i-0123456789abcdef0"),
+		},
+		"volume":       {"vol-0123456789abcdef0"},
+		"snapshot":     {"snap-0123456789abcdef0"},
+		"loadbalancer": {name, "net/" + name + "/0123456789abcdef"},
+		"targetgroup": {
+			"k8s-default-web-0123456789/0123456789abcdef",
+		},
+		"listener": {"net/" + name + "/0123456789abcdef/0123456789abcdef"},
 	}
 	parts := strings.SplitN(pattern, ":", 4) // service, region, account, resource
 	if parts[1] == "*" {
@@ -215,7 +241,8 @@ func (f *facts) exampleARNs(partition, account, pattern string) []string {
 	return arns
 }
 
-// askPolicies asks IAM about the permissions of the instance profile's role, or of the one that the cloud controller assumes.
+// askPolicies asks IAM about the permissions of the instance profile's role, or of the one that the cloud controller
+// assumes.
 func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	asked, known := g.facts.machineIdentity()
 	if g.facts.assumesRole() {
@@ -232,8 +259,9 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 	return answers, nil
 }
 
-// askAbout asks all questions about a role: the first one alone, because the others are pointless if IAM rejects it. Most roles have
-// no path; only if IAM does not find the role without one, or denies the question, the path is looked up.
+// askAbout asks all questions about a role: the first one alone, because the others are pointless if IAM rejects it.
+// Most roles have no path; only if IAM does not find the role without one, or denies the question, the path is looked
+// up.
 func (g *gatherer) askAbout(ctx context.Context, asked identity, answers *policyAnswers) error {
 	questions := g.facts.policyQuestions(asked)
 	first, err := asked.api.simulatePolicy(ctx, asked.arn(), questions[0])
@@ -277,9 +305,9 @@ func conditionKeys(questions []question) []string {
 	return keys
 }
 
-// add adds the results of one question. An action must be allowed on every kind of resource that it is called for. IAM lists
-// missing condition keys of all statements: those of the generated policy that the question lacks belong to other actions. Only with
-// other keys the result remains unknown.
+// add adds the results of one question. An action must be allowed on every kind of resource that it is called for. IAM
+// lists missing condition keys of all statements: those of the generated policy that the question lacks belong to other
+// actions. Only with other keys the result remains unknown.
 func (a *policyAnswers) add(actions []string, results []evaluation) {
 	for _, action := range actions {
 		answered, denied, explicit := false, false, false
@@ -354,9 +382,14 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 		return skipped("IAM was not asked"), true
 	}
 	return found(preflight.Finding{
-		Resource: "role " + f.roleName(), Wanted: "an answer from IAM about the role's policies", Found: f.whyNoPolicies(),
-		Why:      "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(f.untested(selected), ", ") + ".",
-		Fix:      append(f.fixPolicy(), byHand("or make sure that the role has these permissions, and turn the check off")),
+		Resource: "role " + f.roleName(),
+		Wanted:   "an answer from IAM about the role's policies",
+		Found:    f.whyNoPolicies(),
+		Why: "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(
+			f.untested(selected), ", ",
+		) + ".",
+		Fix: append(f.fixPolicy(), byHand("or make sure that the role has these permissions, and turn the check "+
+			"off")),
 		Advisory: true,
 	}), true
 }
@@ -365,9 +398,16 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 func (f *facts) whyNoPolicies() string {
 	switch {
 	case isNoRole(f.policiesErr):
-		return fmt.Sprintf("IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy does)", f.roleName(), findRoleAction)
+		return fmt.Sprintf(
+			"IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy "+
+				"does)",
+			f.roleName(), findRoleAction,
+		)
 	case classify(f.policiesErr) == classDenied:
-		return fmt.Sprintf("the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)", simulateAction)
+		return fmt.Sprintf(
+			"the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)",
+			simulateAction,
+		)
 	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
 		return "IAM is not reachable from here, as is usual in a private subnet: " + describe(f.policiesErr)
 	}
@@ -380,8 +420,10 @@ func (f *facts) untested(selected func(permission) bool) []string {
 	tested := f.tested()
 	for _, p := range permissions {
 		own, assumed := f.needs().includes(p)
-		asked := own && !f.assumesRole() || assumed // of the role of the instance profile only AssumeRole matters then, which is tested
-		if asked && !(tested[p.action] && !p.onlyInPart()) && selected(p) && !(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
+		asked := own && !f.assumesRole() ||
+			assumed // of the role of the instance profile only AssumeRole matters then, which is tested
+		if asked && !(tested[p.action] && !p.onlyInPart()) && selected(p) &&
+			!(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
 			actions = append(actions, p.action)
 		}
 	}
@@ -389,8 +431,8 @@ func (f *facts) untested(selected func(permission) bool) []string {
 	return slices.Compact(actions)
 }
 
-// onlyInPart reports whether calls test an action of a row for another kind of resource than the row's: no call restores a volume from a
-// snapshot, and tags are tested on security groups.
+// onlyInPart reports whether calls test an action of a row for another kind of resource than the row's: no call
+// restores a volume from a snapshot, and tags are tested on security groups.
 func (p permission) onlyInPart() bool {
 	return p.storage && (p.action == "ec2:CreateVolume" && p.scope == changes || p.action == "ec2:CreateTags")
 }
@@ -420,8 +462,13 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 	for _, action := range f.untested(selected) {
 		p := permissionFor(action, f.request.Role)
 		finding := preflight.Finding{
-			Resource: action, Wanted: "allowed for role " + f.roleName() + p.inWords(f.tagKey()), Found: f.policies.denied[action],
-			Why: p.why, Advisory: p.rare, Eventual: true, Fix: f.fixPolicy(),
+			Resource: action,
+			Wanted:   "allowed for role " + f.roleName() + p.inWords(f.tagKey()),
+			Found:    f.policies.denied[action],
+			Why:      p.why,
+			Advisory: p.rare,
+			Eventual: true,
+			Fix:      f.fixPolicy(),
 		}
 		switch {
 		case f.policies.denied[action] != "":
@@ -432,7 +479,9 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 		case f.policies.allowed[action] && f.policies.unknown[action] == "":
 			allowed++
 		default:
-			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(f.policies.unknown[action], "IAM was not asked"), true, false
+			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(
+				f.policies.unknown[action], "IAM was not asked",
+			), true, false
 			findings = join(findings, finding)
 		}
 	}
@@ -444,14 +493,17 @@ func (f *facts) byPolicy(selected func(permission) bool) preflight.Outcome {
 
 // permissionFor returns the first row of the table for an action and a role.
 func permissionFor(action string, role preflight.Role) permission {
-	at := slices.IndexFunc(permissions, func(p permission) bool { return p.action == action && slices.Contains(p.roles, role) })
+	at := slices.IndexFunc(
+		permissions, func(p permission) bool { return p.action == action && slices.Contains(p.roles, role) },
+	)
 	return permissions[at]
 }
 
 // join merges a finding into one that differs only in the resource, or adds it.
 func join(findings []preflight.Finding, f preflight.Finding) []preflight.Finding {
 	for i := range findings {
-		if other := &findings[i]; other.Wanted == f.Wanted && other.Found == f.Found && other.Why == f.Why && other.Advisory == f.Advisory {
+		if other := &findings[i]; other.Wanted == f.Wanted && other.Found == f.Found && other.Why == f.Why &&
+			other.Advisory == f.Advisory {
 			other.Resource += ", " + f.Resource
 			return findings
 		}
@@ -481,7 +533,10 @@ func checkLoadBalancerWrites(f *facts) preflight.Outcome {
 
 func checkOtherPermissions(f *facts) preflight.Outcome {
 	if !f.isControl() && !f.request.Thorough {
-		return skipped("on workers only the errand cloud-preflight checks it, so that a deployment of many workers does not ask IAM for each")
+		return skipped(
+			"on workers only the errand cloud-preflight checks it, so that a deployment of many workers does not ask " +
+				"IAM for each",
+		)
 	}
 	tested := f.testedBy("other-permissions")
 	if len(tested.Findings) > 0 {

@@ -20,10 +20,10 @@ import (
 	"kubernetes-release/node"
 )
 
-// An instance proves which one it is by a request to STS that it signs with its role's credentials and does not send. Whoever has the
-// signature can send that request, once the rest of it is known, and learns from STS who signed it: the session name of credentials
-// from instance metadata is the instance ID. The signature covers the certificate request and the cluster, so that it is good for
-// nothing else. kops' nodes prove their identity in the same way.
+// An instance proves which one it is by a request to STS that it signs with its role's credentials and does not send.
+// Whoever has the signature can send that request, once the rest of it is known, and learns from STS who signed it: the
+// session name of credentials from instance metadata is the instance ID. The signature covers the certificate request
+// and the cluster, so that it is good for nothing else. kops' nodes prove their identity in the same way.
 
 // proof is what a verifier does not know of the signed request.
 type proof struct {
@@ -42,8 +42,11 @@ const (
 	proofSignedWith = "content-length;content-type;host;x-amz-date;x-amz-security-token;x-kubernetes-certificate-request-sha256;x-kubernetes-cluster"
 )
 
-// identityRequest returns the request that is signed, without what the signature adds. Instance and verifier build the same.
-func identityRequest(ctx context.Context, endpoint *url.URL, cluster string, certificateRequest []byte) (*http.Request, error) {
+// identityRequest returns the request that is signed, without what the signature adds. Instance and verifier build the
+// same.
+func identityRequest(
+	ctx context.Context, endpoint *url.URL, cluster string, certificateRequest []byte,
+) (*http.Request, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, endpoint.String(), strings.NewReader(identityBody))
 	if err != nil {
 		return nil, err
@@ -55,7 +58,8 @@ func identityRequest(ctx context.Context, endpoint *url.URL, cluster string, cer
 	return request, nil
 }
 
-// stsEndpoint is the root of the endpoint to which the SDK would send requests, from its environment variables or for the region.
+// stsEndpoint is the root of the endpoint to which the SDK would send requests, from its environment variables or for
+// the region.
 func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
 	presigned, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err != nil {
@@ -68,11 +72,20 @@ func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
 	return &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, Path: "/"}, nil
 }
 
-// tokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that the cloud
-// controller's configuration file can name.
+// tokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that
+// the cloud controller's configuration file can name.
 func tokenServiceEndpoint(ctx context.Context, region string, credentials func() roleCredentials) (*url.URL, error) {
-	cfg, err := config.LoadDefaultConfig(ctx, config.WithRegion(region), config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) { return credentials().sdk(), nil })))
+	cfg, err := config.LoadDefaultConfig(
+		ctx,
+		config.WithRegion(region),
+		config.WithSharedConfigFiles([]string{}),
+		config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(
+			awssdk.CredentialsProviderFunc(
+				func(context.Context) (awssdk.Credentials, error) { return credentials().sdk(), nil },
+			),
+		),
+	)
 	if err != nil {
 		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
 	}
@@ -101,19 +114,28 @@ func (p *prover) Prove(ctx context.Context, certificateRequest []byte) (json.Raw
 	}
 	digest := sha256.Sum256([]byte(identityBody))
 	credentials := s.current()
-	err = v4.NewSigner().SignHTTP(ctx, awssdk.Credentials{AccessKeyID: credentials.AccessKeyID, SecretAccessKey: credentials.SecretAccessKey, SessionToken: credentials.Token},
-		request, hex.EncodeToString(digest[:]), "sts", s.metadata.Region, p.provider.now())
+	err = v4.NewSigner().
+		SignHTTP(ctx, awssdk.Credentials{AccessKeyID: credentials.AccessKeyID, SecretAccessKey: credentials.SecretAccessKey, SessionToken: credentials.Token},
+			request, hex.EncodeToString(digest[:]), "sts", s.metadata.Region, p.provider.now())
 	if err != nil {
 		return nil, fmt.Errorf("sign the request to STS: %w", err)
 	}
-	return json.Marshal(proof{Authorization: request.Header.Get("Authorization"), Date: request.Header.Get(dateHeader), Token: request.Header.Get(tokenHeader)})
+	return json.Marshal(
+		proof{
+			Authorization: request.Header.Get("Authorization"),
+			Date:          request.Header.Get(dateHeader),
+			Token:         request.Header.Get(tokenHeader),
+		},
+	)
 }
 
-// maxProofAge is how long a proof is valid; STS itself would accept it for 15 minutes. It also limits how far the clocks of two
-// VMs can be apart.
+// maxProofAge is how long a proof is valid; STS itself would accept it for 15 minutes. It also limits how far the
+// clocks of two VMs can be apart.
 const maxProofAge = 5 * time.Minute
 
-var authorizationForm = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=[A-Z0-9]{16,128}/([0-9]{8})/([a-z0-9-]+)/sts/aws4_request, SignedHeaders=([a-z0-9;-]+), Signature=[0-9a-f]{64}$`)
+var authorizationForm = regexp.MustCompile(
+	`^AWS4-HMAC-SHA256 Credential=[A-Z0-9]{16,128}/([0-9]{8})/([a-z0-9-]+)/sts/aws4_request, SignedHeaders=([a-z0-9;-]+), Signature=[0-9a-f]{64}$`,
+)
 
 // check refuses a proof that STS could accept although it does not prove what it must.
 func (p proof) check(region string, now time.Time) *node.Refusal {
@@ -123,13 +145,22 @@ func (p proof) check(region string, now time.Time) *node.Refusal {
 	case parts == nil:
 		return &node.Refusal{Reason: "the proof is not a signature of a request to STS"}
 	case parts[2] != region:
-		return &node.Refusal{Reason: fmt.Sprintf("the proof is for the region %s, and this cluster is in %s", parts[2], region)}
+		return &node.Refusal{
+			Reason: fmt.Sprintf("the proof is for the region %s, and this cluster is in %s", parts[2], region),
+		}
 	case parts[3] != proofSignedWith:
-		return &node.Refusal{Reason: fmt.Sprintf("the proof signs the headers %s; it must sign %s", parts[3], proofSignedWith)}
+		return &node.Refusal{
+			Reason: fmt.Sprintf("the proof signs the headers %s; it must sign %s", parts[3], proofSignedWith),
+		}
 	case err != nil || date.Format("20060102") != parts[1]:
 		return &node.Refusal{Reason: fmt.Sprintf("the proof has the date %q", clip(p.Date))}
 	case now.Sub(date) > maxProofAge || date.Sub(now) > maxProofAge:
-		return &node.Refusal{Reason: fmt.Sprintf("the proof is of %s, and it is %s here: a proof is valid for %s, and clocks must agree", date.Format(time.RFC3339), now.UTC().Format(time.RFC3339), maxProofAge)}
+		return &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the proof is of %s, and it is %s here: a proof is valid for %s, and clocks must agree",
+				date.Format(time.RFC3339), now.UTC().Format(time.RFC3339), maxProofAge,
+			),
+		}
 	case p.Token == "" || strings.ContainsFunc(p.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return &node.Refusal{Reason: "the proof has no valid session token, which credentials of an instance have"}
 	}

@@ -70,9 +70,9 @@ func (*Provider) Checks() []preflight.Check {
 	return list
 }
 
-// Preflight implements cloud.Provider. It asks everything once, and repeats what may still change by itself until no check
-// fails, a check fails that waiting cannot fix, or the retry window ends. Throttled calls are retried until the context is
-// done. Without instance metadata the outcome's identity is nil.
+// Preflight implements cloud.Provider. It asks everything once, and repeats what may still change by itself until no
+// check fails, a check fails that waiting cannot fix, or the retry window ends. Throttled calls are retried until the
+// context is done. Without instance metadata the outcome's identity is nil.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {
 	log := request.Log
 	if log == nil {
@@ -86,7 +86,15 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	}
 	defer metadata.http.CloseIdleConnections()
 	g := &gatherer{
-		provider: p, metadata: metadata, log: log.Info, secrets: secrets, facts: &facts{request: request.Config, conf: &cloudConfig{}, slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout)},
+		provider: p,
+		metadata: metadata,
+		log:      log.Info,
+		secrets:  secrets,
+		facts: &facts{
+			request:   request.Config,
+			conf:      &cloudConfig{},
+			slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout),
+		},
 		recorder: &recorder{now: p.now, secrets: secrets, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {
@@ -98,7 +106,13 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 			g.api.http.CloseIdleConnections()
 		}
 	}()
-	r := &run{provider: p, gatherer: g, request: request, log: log, deadline: p.now().Add(time.Duration(request.Config.RetryWindow))}
+	r := &run{
+		provider: p,
+		gatherer: g,
+		request:  request,
+		log:      log,
+		deadline: p.now().Add(time.Duration(request.Config.RetryWindow)),
+	}
 	if err := r.identify(ctx); err != nil {
 		return nil, err
 	}
@@ -119,8 +133,8 @@ type run struct {
 	results  []preflight.Result
 }
 
-// identify determines the identity of the machine and its role, and retries temporary faults of metadata until the retry window
-// ends.
+// identify determines the identity of the machine and its role, and retries temporary faults of metadata until the
+// retry window ends.
 func (r *run) identify(ctx context.Context) error {
 	backoff := r.provider.roundPause()
 	for {
@@ -152,7 +166,10 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 		return false
 	}
 	pause := min(backoff.Next(), left)
-	r.log.Info("waiting", "for", waitingFor, "last", last, "next_attempt_in", pause.Round(time.Millisecond), "window_left", left.Round(time.Second))
+	r.log.Info(
+		"waiting", "for", waitingFor, "last", last, "next_attempt_in", pause.Round(time.Millisecond), "window_left",
+		left.Round(time.Second),
+	)
 	return poll.Sleep(ctx, pause) == nil
 }
 
@@ -185,8 +202,8 @@ func (r *run) rounds(ctx context.Context) {
 	}
 }
 
-// check runs every check on the current facts. It returns the sources to ask again, which is none if no check fails or if
-// one fails that will not change by itself, and the first failure that may disappear.
+// check runs every check on the current facts. It returns the sources to ask again, which is none if no check fails or
+// if one fails that will not change by itself, and the first failure that may disappear.
 func (r *run) check() (again source, waitingFor, last string) {
 	r.results = r.results[:0]
 	final := false
@@ -224,7 +241,12 @@ func (r *run) check() (again source, waitingFor, last string) {
 
 func (r *run) outcome() *cloud.Outcome {
 	f := r.gatherer.facts
-	out := &cloud.Outcome{Machine: f.instanceID(), Results: r.results, Calls: r.gatherer.recorder.list(), Secrets: r.gatherer.secrets.List()}
+	out := &cloud.Outcome{
+		Machine: f.instanceID(),
+		Results: r.results,
+		Calls:   r.gatherer.recorder.list(),
+		Secrets: r.gatherer.secrets.List(),
+	}
 	if r.known {
 		id := f.metadata.identity()
 		out.Identity = &id

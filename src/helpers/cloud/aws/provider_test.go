@@ -68,7 +68,13 @@ func TestCorrectAccountPasses(t *testing.T) {
 			if n := f.called("ec2"); n > test.budget || n != r.CallCount("EC2") {
 				t.Errorf("%d EC2 calls, %d reported, budget %d: %v", n, r.CallCount("EC2"), test.budget, f.calls)
 			}
-			want := node.Identity{Name: "ip-10-0-16-4.ec2.internal", ProviderID: "aws:///us-east-1a/" + testInstance, Address: "10.0.16.4", Region: "us-east-1", Zone: "us-east-1a"}
+			want := node.Identity{
+				Name:       "ip-10-0-16-4.ec2.internal",
+				ProviderID: "aws:///us-east-1a/" + testInstance,
+				Address:    "10.0.16.4",
+				Region:     "us-east-1",
+				Zone:       "us-east-1a",
+			}
 			if id == nil || *id != want {
 				t.Errorf("identity = %+v", id)
 			}
@@ -76,13 +82,19 @@ func TestCorrectAccountPasses(t *testing.T) {
 	}
 }
 
-// TestIndependentCallsAreParallel answers each call only after the others of its group have arrived. The order is session token,
-// identity document, these two groups of metadata, EC2. A call that waited for another one of its group would block forever.
+// TestIndependentCallsAreParallel answers each call only after the others of its group have arrived. The order is
+// session token, identity document, these two groups of metadata, EC2. A call that waited for another one of its group
+// would block forever.
 func TestIndependentCallsAreParallel(t *testing.T) {
 	const interfaces = "meta-data/network/interfaces/macs/0a:00:00:00:00:01/"
 	metadata := [][]string{
 		{"meta-data/local-hostname", "meta-data/mac", "meta-data/iam/info", "meta-data/iam/security-credentials/"},
-		{interfaces + "vpc-id", interfaces + "subnet-id", interfaces + "security-group-ids", "meta-data/iam/security-credentials/kubernetes-control"},
+		{
+			interfaces + "vpc-id",
+			interfaces + "subnet-id",
+			interfaces + "security-group-ids",
+			"meta-data/iam/security-credentials/kubernetes-control",
+		},
 	}
 	for role, actions := range map[preflight.Role][]string{
 		preflight.Worker: {"DescribeInstances", "DescribeSubnets"},
@@ -141,7 +153,10 @@ func TestNothingIsChanged(t *testing.T) {
 	f.defaultKey = testStorageKey
 	runAgainst(t, f, c, nil)
 	for _, call := range f.calls {
-		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") && !strings.HasPrefix(name, "GetEbs") && !call.dryRun && call.action != simulateAction {
+		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") &&
+			!strings.HasPrefix(name, "GetEbs") &&
+			!call.dryRun &&
+			call.action != simulateAction {
 			t.Errorf("%s was called without DryRun", call.action)
 		}
 	}
@@ -153,7 +168,10 @@ func TestRegistryUnreachable(t *testing.T) {
 	p := testProvider()
 	p.Reachable = func(string) error { return errors.New("no route to host") }
 	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
-	if got := result(r, "registry-endpoint"); got.Status != preflight.Warned || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".ecr.api --subnet-ids subnet-node-a") || r.Verdict != preflight.VerdictPassed {
+	if got := result(
+		r, "registry-endpoint",
+	); got.Status != preflight.Warned || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".ecr.api --subnet-ids subnet-node-a") ||
+		r.Verdict != preflight.VerdictPassed {
 		t.Errorf("%s", text(r))
 	}
 }
@@ -173,7 +191,9 @@ func TestTokenServiceUnreachable(t *testing.T) {
 	}
 	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Control), nil)
 	got := result(r, "sts-endpoint")
-	if got.Status != preflight.Failed || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".sts --subnet-ids subnet-node-a") || r.Verdict != preflight.VerdictFailed {
+	if got.Status != preflight.Failed ||
+		!strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".sts --subnet-ids subnet-node-a") ||
+		r.Verdict != preflight.VerdictFailed {
 		t.Errorf("%s", text(r))
 	}
 	if len(got.Findings) == 1 && !slices.Contains(asked, got.Findings[0].Resource) {
@@ -221,7 +241,8 @@ func TestAllFindingsInOneRun(t *testing.T) {
 	var b bytes.Buffer
 	preflight.Printer{}.Findings(&b, r)
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-	if last := lines[len(lines)-1]; !strings.Contains(last, "aws ec2 create-tags") || !strings.Contains(last, "subnet-public-b") {
+	if last := lines[len(lines)-1]; !strings.Contains(last, "aws ec2 create-tags") ||
+		!strings.Contains(last, "subnet-public-b") {
 		t.Errorf("the last line is not a fix: %s", last)
 	}
 }
@@ -230,10 +251,19 @@ func TestEventualConsistency(t *testing.T) {
 	tests := map[string]struct {
 		before, after func(*fakeCloud)
 	}{
-		"tag":     {func(f *fakeCloud) { delete(f.tags, "kubernetes.io/cluster/prod") }, func(f *fakeCloud) { f.tags["kubernetes.io/cluster/prod"] = "shared" }},
+		"tag": {
+			func(f *fakeCloud) { delete(f.tags, "kubernetes.io/cluster/prod") },
+			func(f *fakeCloud) { f.tags["kubernetes.io/cluster/prod"] = "shared" },
+		},
 		"unknown": {func(f *fakeCloud) { f.unknown = true }, func(f *fakeCloud) { f.unknown = false }},
-		"500":     {func(f *fakeCloud) { f.answers["ec2:DescribeInstances"] = fakeAnswer{500, ""} }, func(f *fakeCloud) { delete(f.answers, "ec2:DescribeInstances") }},
-		"denied":  {func(f *fakeCloud) { f.denied["ec2:DescribeSubnets"] = true }, func(f *fakeCloud) { f.denied = map[string]bool{} }},
+		"500": {
+			func(f *fakeCloud) { f.answers["ec2:DescribeInstances"] = fakeAnswer{500, ""} },
+			func(f *fakeCloud) { delete(f.answers, "ec2:DescribeInstances") },
+		},
+		"denied": {
+			func(f *fakeCloud) { f.denied["ec2:DescribeSubnets"] = true },
+			func(f *fakeCloud) { f.denied = map[string]bool{} },
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -320,7 +350,8 @@ func TestRetriesThrottledCalls(t *testing.T) {
 	}
 	f.start(t)
 	r, _ = runWith(ctx, t, testProvider(), testConfig(preflight.Worker), nil)
-	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed || !strings.Contains(got.Findings[0].Found, "RequestLimitExceeded") {
+	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed ||
+		!strings.Contains(got.Findings[0].Found, "RequestLimitExceeded") {
 		t.Errorf("%s", text(r))
 	}
 }
@@ -342,7 +373,10 @@ func TestMetadataUnreachable(t *testing.T) {
 	f.start(t)
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
 	r, id := runStarted(t, testConfig(preflight.Worker), nil, 30*time.Second)
-	if got := result(r, "metadata-service"); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") || id != nil || r.Node != nil {
+	if got := result(
+		r, "metadata-service",
+	); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") || id != nil ||
+		r.Node != nil {
 		t.Errorf("%s", text(r))
 	}
 	if f.called("ec2") != 0 {
@@ -355,7 +389,8 @@ func TestMetadataUnreachable(t *testing.T) {
 	}
 }
 
-// TestMetadataReplyLost simulates a hop limit that is too low for a container: connections are accepted, but replies are lost.
+// TestMetadataReplyLost simulates a hop limit that is too low for a container: connections are accepted, but replies
+// are lost.
 func TestMetadataReplyLost(t *testing.T) {
 	f := newFake()
 	f.start(t)
@@ -368,13 +403,16 @@ func TestMetadataReplyLost(t *testing.T) {
 	p := testProvider()
 	p.metadataTimeout = 20 * time.Millisecond
 	r, id := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
-	if got := result(r, "metadata-service"); got.Status != preflight.Failed || !strings.Contains(text(r), "hop limit of 1") || id != nil {
+	if got := result(
+		r, "metadata-service",
+	); got.Status != preflight.Failed || !strings.Contains(text(r), "hop limit of 1") ||
+		id != nil {
 		t.Errorf("%s", text(r))
 	}
 }
 
-// TestSlowMetadata: an answer that takes longer than the SDK of the cloud controller waits is not treated as missing, and if
-// many do, there is a warning.
+// TestSlowMetadata: an answer that takes longer than the SDK of the cloud controller waits is not treated as missing,
+// and if many do, there is a warning.
 func TestSlowMetadata(t *testing.T) {
 	f := newFake()
 	f.delays = map[string]time.Duration{"meta-data/mac": sdkReplyTimeout + 100*time.Millisecond}
@@ -399,7 +437,10 @@ func TestEndpointUnreachable(t *testing.T) {
 	f.start(t)
 	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
 	r, id := runStarted(t, testConfig(preflight.Control), nil, 30*time.Second)
-	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") || id == nil {
+	if got := result(
+		r, "ec2-endpoint",
+	); got.Status != preflight.Failed || !strings.Contains(text(r), "connection refused") ||
+		id == nil {
 		t.Errorf("%s", text(r))
 	}
 }
@@ -422,7 +463,8 @@ func TestStaleNode(t *testing.T) {
 		want   string
 	}{
 		{"aws:///us-east-1a/" + testInstance, nil, preflight.Passed, ""},
-		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "kubectl delete node ip-10-0-16-4.ec2.internal"},
+		{"aws:///us-east-1a/i-00000000000000000", nil, preflight.Failed, "kubectl delete node " +
+			"ip-10-0-16-4.ec2.internal"},
 		{"", nil, preflight.Passed, "no provider id"},
 		{"", apiclient.ErrNoNode, preflight.Passed, "no Node"},
 		{"", fs.ErrNotExist, preflight.Skipped, "has not joined"},
@@ -462,7 +504,10 @@ func TestSparseMetadata(t *testing.T) {
 func TestThousandsOfSubnets(t *testing.T) {
 	f := newFake()
 	for i := range 3000 {
-		f.subnets = append(f.subnets, fakeSubnet{fmt.Sprintf("subnet-%05d", i), "us-east-1a", map[string]string{"kubernetes.io/cluster/x": "1"}})
+		f.subnets = append(
+			f.subnets,
+			fakeSubnet{fmt.Sprintf("subnet-%05d", i), "us-east-1a", map[string]string{"kubernetes.io/cluster/x": "1"}},
+		)
 	}
 	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
 	if r.Verdict != preflight.VerdictPassed {
@@ -475,8 +520,8 @@ func TestThousandsOfSubnets(t *testing.T) {
 	}
 }
 
-// TestEchoedSecretsAreRemoved: an API, or what stands between, answers with what was sent to it, and messages are shortened in the middle of
-// the session token.
+// TestEchoedSecretsAreRemoved: an API, or what stands between, answers with what was sent to it, and messages are
+// shortened in the middle of the session token.
 func TestEchoedSecretsAreRemoved(t *testing.T) {
 	for name, fault := range map[string]fakeAnswer{
 		"an error":    {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error></Errors></Response>"},
@@ -491,7 +536,10 @@ func TestEchoedSecretsAreRemoved(t *testing.T) {
 			c := testConfig(preflight.Worker)
 			c.RetryWindow = duration.Duration(20 * time.Millisecond)
 			f.start(t)
-			r, _ := runStarted(t, c, func(request *cloud.Request) { request.Log = slog.New(slog.NewJSONHandler(&log, nil)) }, 2*time.Second)
+			r, _ := runStarted(
+				t, c, func(request *cloud.Request) { request.Log = slog.New(slog.NewJSONHandler(&log, nil)) },
+				2*time.Second,
+			)
 			var report bytes.Buffer
 			if err := r.WriteJSON(&report); err != nil {
 				t.Fatal(err)
@@ -521,7 +569,14 @@ func TestReportsContainNoSecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	everything := string(content) + text(r) + fmt.Sprintf("%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken}, roleCredentials{AccessKeyID: testKeyID})
+	everything := string(
+		content,
+	) + text(
+		r,
+	) + fmt.Sprintf(
+		"%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken},
+		roleCredentials{AccessKeyID: testKeyID},
+	)
 	for _, secret := range []string{testSecret, testToken, testKeyID} {
 		if strings.Contains(everything, secret) {
 			t.Errorf("a secret is in the output")

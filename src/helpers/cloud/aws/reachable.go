@@ -11,7 +11,8 @@ import (
 	"golang.org/x/net/http/httpproxy"
 )
 
-// registryEndpoint is the URL of the region's container registry API, or of its replacement in the SDK's environment variables.
+// registryEndpoint is the URL of the region's container registry API, or of its replacement in the SDK's environment
+// variables.
 func registryEndpoint(region string) *url.URL {
 	for _, name := range []string{"AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL"} {
 		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {

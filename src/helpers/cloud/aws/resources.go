@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so that
-// no check has to deal with the SDK's pointers. A value that AWS left out is the zero value.
+// The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so
+// that no check has to deal with the SDK's pointers. A value that AWS left out is the zero value.
 
 // instance is this machine as EC2 describes it.
 type instance struct {

@@ -8,29 +8,63 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines' instance profile
-// (pkg/cloud/cloud.go in its source). What the driver tags as the cluster's it may delete; what an operator tags as shared it may attach,
-// resize, copy and restore.
+// storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines'
+// instance profile (pkg/cloud/cloud.go in its source). What the driver tags as the cluster's it may delete; what an
+// operator tags as shared it may attach, resize, copy and restore.
 func storagePermissions() []permission {
 	var table []permission
 	row := func(s scope, resources []string, why string, actions ...string) {
 		for _, a := range actions {
-			table = append(table, permission{action: a, roles: controlOnly, holder: machines, storage: true, scope: s, resources: resources, why: why})
+			table = append(
+				table,
+				permission{
+					action:    a,
+					roles:     controlOnly,
+					holder:    machines,
+					storage:   true,
+					scope:     s,
+					resources: resources,
+					why:       why,
+				},
+			)
 		}
 	}
 	volume, snapshot := []string{"ec2:*:*:volume/*"}, []string{"ec2:*::snapshot/*"}
-	row(anything, nil, "The EBS CSI driver finds volumes, snapshots and what they are attached to with it.", "ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypes",
-		"ec2:DescribeSnapshots", "ec2:DescribeVolumeStatus", "ec2:DescribeVolumes", "ec2:DescribeVolumesModifications")
-	row(anything, nil, "The checks find the key that volumes are encrypted with by default with it.", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault")
+	row(
+		anything, nil, "The EBS CSI driver finds volumes, snapshots and what they are attached to with it.",
+		"ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypes", "ec2:DescribeSnapshots",
+		"ec2:DescribeVolumeStatus", "ec2:DescribeVolumes", "ec2:DescribeVolumesModifications",
+	)
+	row(
+		anything, nil, "The checks find the key that volumes are encrypted with by default with it.",
+		"ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault",
+	)
 	row(creates, volume, "The EBS CSI driver creates volumes with it.", "ec2:CreateVolume")
 	row(creates, snapshot, "The EBS CSI driver creates snapshots with it.", "ec2:CreateSnapshot")
-	row(tagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.", "ec2:CreateTags")
-	row(changes, volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume", "ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume")
+	row(
+		tagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.",
+		"ec2:CreateTags",
+	)
+	row(
+		changes, volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
+		"ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume",
+	)
 	row(changes, snapshot, "The EBS CSI driver restores volumes from snapshots with it.", "ec2:CreateVolume")
-	row(onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.", "ec2:AttachVolume", "ec2:DetachVolume")
-	row(changesOwn, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.", "ec2:DeleteSnapshot", "ec2:DeleteVolume")
-	// What EBS does with a customer managed key it does with the caller's permissions ("How Amazon EBS encryption works" in its user guide).
-	row(usesKeys, nil, "Without it encrypted volumes disappear while they are created, or cannot be attached.", keyActions...)
+	row(
+		onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.",
+		"ec2:AttachVolume", "ec2:DetachVolume",
+	)
+	row(
+		changesOwn, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.",
+		"ec2:DeleteSnapshot", "ec2:DeleteVolume",
+	)
+	// What EBS does with a customer managed key it does with the caller's permissions ("How Amazon EBS encryption
+	// works" in its user guide).
+	row(
+		usesKeys,
+		nil,
+		"Without it encrypted volumes disappear while they are created, or cannot be attached.",
+		keyActions...)
 	for i := range table {
 		if table[i].scope == usesKeys {
 			table[i].when = withKeys
@@ -48,15 +82,17 @@ func isForKeys(p permission) bool { return p.scope == usesKeys }
 // storage reports whether the EBS CSI driver runs on this machine, with permissions that can be checked.
 func (f *facts) storage() bool { return f.request.Storage && f.isControl() && !f.assumesRole() }
 
-// onStorage skips a check where there is no storage. With RoleARN all questions are asked as the role that the cloud controller assumes,
-// which is not the EBS CSI driver's.
+// onStorage skips a check where there is no storage. With RoleARN all questions are asked as the role that the cloud
+// controller assumes, which is not the EBS CSI driver's.
 func onStorage(run func(*facts) preflight.Outcome) func(*facts) preflight.Outcome {
 	return func(f *facts) preflight.Outcome {
 		switch {
 		case !f.request.Storage:
 			return skipped("there is no storage")
 		case f.assumesRole():
-			return skipped("the cloud controller assumes another role, and the EBS CSI driver does not; it is not checked")
+			return skipped(
+				"the cloud controller assumes another role, and the EBS CSI driver does not; it is not checked",
+			)
 		}
 		return run(f)
 	}
@@ -139,9 +175,18 @@ func checkStorageKeys(f *facts) preflight.Outcome {
 	for _, k := range keys {
 		if strings.Contains(k, "alias/") {
 			findings = append(findings, preflight.Finding{
-				Resource: k, Wanted: "the ARN of the key", Found: "an alias", Advisory: true,
-				Why: "IAM policies do not accept aliases of keys, so it is unknown whether the role can use the key.",
-				Fix: []preflight.Fix{byCommand("find the key, and use its ARN in the StorageClass", f.query("KeyMetadata.Arn", "kms", "describe-key", "--key-id", k))},
+				Resource: k,
+				Wanted:   "the ARN of the key",
+				Found:    "an alias",
+				Advisory: true,
+				Why: "IAM policies do not accept aliases of keys, so it is unknown whether the role can use the " +
+					"key.",
+				Fix: []preflight.Fix{
+					byCommand(
+						"find the key, and use its ARN in the StorageClass",
+						f.query("KeyMetadata.Arn", "kms", "describe-key", "--key-id", k),
+					),
+				},
 			})
 		}
 	}
@@ -179,15 +224,23 @@ func checkStorageZones(f *facts) preflight.Outcome {
 		switch {
 		case !slices.Contains(known, name):
 			findings = append(findings, preflight.Finding{
-				Resource: name, Wanted: "a zone of " + f.region() + ": " + strings.Join(known, ", "), Found: "no such zone",
-				Why: "EC2 refuses to create volumes in it, and claims stay Pending.",
-				Fix: []preflight.Fix{byHand("correct the zones of the StorageClass in the manifest")},
+				Resource: name,
+				Wanted:   "a zone of " + f.region() + ": " + strings.Join(known, ", "),
+				Found:    "no such zone",
+				Why:      "EC2 refuses to create volumes in it, and claims stay Pending.",
+				Fix:      []preflight.Fix{byHand("correct the zones of the StorageClass in the manifest")},
 			})
 		case f.subnetsErr == nil && !slices.ContainsFunc(f.subnets, func(s subnet) bool { return s.Zone == name && s.Tags.belongTo(f.cluster()) }):
 			findings = append(findings, preflight.Finding{
-				Resource: name, Wanted: "a subnet with the tag " + f.tagKey(), Found: "none in this zone", Advisory: true,
-				Why: "A volume can only be attached in its own zone, and no node of the cluster seems to be there.",
-				Fix: []preflight.Fix{byHand("remove the zone from the StorageClass in the manifest, or create nodes there")},
+				Resource: name,
+				Wanted:   "a subnet with the tag " + f.tagKey(),
+				Found:    "none in this zone",
+				Advisory: true,
+				Why: "A volume can only be attached in its own zone, and no node of the cluster seems to be " +
+					"there.",
+				Fix: []preflight.Fix{
+					byHand("remove the zone from the StorageClass in the manifest, or create nodes there"),
+				},
 			})
 		}
 	}
@@ -211,11 +264,20 @@ func checkStorageAttachments(f *facts) preflight.Outcome {
 			counts = "volumes and network interfaces"
 		}
 		findings = append(findings, preflight.Finding{
-			Resource: m.id, Wanted: "room for another volume", Found: fmt.Sprintf("%s can have %d attachments (%s); it has %d volumes and %d network interfaces", m.kind, m.limit, counts, m.volumes, m.interfaces),
+			Resource: m.id,
+			Wanted:   "room for another volume",
+			Found: fmt.Sprintf(
+				"%s can have %d attachments (%s); it has %d volumes and %d network interfaces", m.kind, m.limit, counts,
+				m.volumes, m.interfaces,
+			),
 			Why: "Pods with claims stay Pending if no other node has room.",
 			Fix: []preflight.Fix{
-				byCommand("see what is attached, and detach what the cluster does not use", f.aws("ec2", "describe-volumes", "--filters", "Name=attachment.instance-id,Values="+m.id)),
-				byHand("or use an instance_type with more attachments, or more VMs")},
+				byCommand(
+					"see what is attached, and detach what the cluster does not use",
+					f.aws("ec2", "describe-volumes", "--filters", "Name=attachment.instance-id,Values="+m.id),
+				),
+				byHand("or use an instance_type with more attachments, or more VMs"),
+			},
 		})
 	}
 	if len(findings) > 0 {

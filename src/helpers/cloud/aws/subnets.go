@@ -61,8 +61,8 @@ type vpc struct {
 
 // choose predicts which subnets the cloud controller manager would attach a load balancer to. In every zone it chooses
 // one of the subnets that have the cluster's tag or no cluster's tag: preferably one with the tag for this kind of load
-// balancer, then one with the cluster's tag, then the one with the lowest id. An internet-facing load balancer requires a
-// route to an internet gateway. If all subnets belong to other clusters, the cloud controller falls back to the
+// balancer, then one with the cluster's tag, then the one with the lowest id. An internet-facing load balancer requires
+// a route to an internet gateway. If all subnets belong to other clusters, the cloud controller falls back to the
 // instance's own. The rules are those of findELBSubnets in cloud-provider-aws.
 func (v vpc) choose(internal bool) subnetChoice {
 	choice := subnetChoice{Internal: internal}
@@ -78,7 +78,9 @@ func (v vpc) choose(internal bool) subnetChoice {
 		case !internal && !table.isPublic():
 			choice.Rejected = append(choice.Rejected, rejected{s, noPublicRoute})
 		case !v.isRegular(s.Zone):
-			choice.Rejected = append(choice.Rejected, rejected{s, "zone " + s.Zone + " is not of the type " + regularZone})
+			choice.Rejected = append(
+				choice.Rejected, rejected{s, "zone " + s.Zone + " is not of the type " + regularZone},
+			)
 		default:
 			candidates[s.Zone] = append(candidates[s.Zone], s)
 		}
@@ -98,7 +100,9 @@ func (v vpc) eligible(choice *subnetChoice) []subnet {
 	var eligible []subnet
 	for _, s := range v.subnets {
 		if s.Tags.onlyForeign(v.cluster) {
-			choice.Rejected = append(choice.Rejected, rejected{s, "tagged only for " + quoteClusters(s.Tags.clusters())})
+			choice.Rejected = append(
+				choice.Rejected, rejected{s, "tagged only for " + quoteClusters(s.Tags.clusters())},
+			)
 			continue
 		}
 		eligible = append(eligible, s)
@@ -140,7 +144,9 @@ func (v vpc) best(zone string, subnets []subnet, internal bool) zoneChoice {
 		}
 		return n
 	}
-	slices.SortFunc(subnets, func(a, b subnet) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(
+		subnets, func(a, b subnet) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID)) },
+	)
 	chosen := zoneChoice{Zone: zone, Subnet: subnets[0], By: "the only one"}
 	if subnets[0].Tags.onlyForeign(v.cluster) {
 		chosen.By = "this instance's own, because all others belong to other clusters"

@@ -36,30 +36,86 @@ func TestChoose(t *testing.T) {
 		public, private string // chosen ids
 		explained       string // somewhere in the explanation of the public choice
 	}{
-		"role tag beats cluster tag": {[]subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", publicRoleTag)},
-			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-1", "a  subnet-2 (tag kubernetes.io/role/elb); not subnet-1: no tag kubernetes.io/role/elb"},
+		"role tag beats cluster tag": {
+			[]subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", publicRoleTag)},
+			[]routeTable{
+				mainTable("igw-1"),
+			},
+			nil,
+			"subnet-2",
+			"subnet-1",
+			"a  subnet-2 (tag kubernetes.io/role/elb); not subnet-1: no tag kubernetes.io/role/elb",
+		},
 		"cluster tag beats a lower id": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", own)},
 			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", "a  subnet-2 (the cluster's tag)"},
 		"lowest id": {[]subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a"), subnetOf("subnet-3", "a")},
 			[]routeTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", "not subnet-2: its id is higher"},
-		"old tag counts as the cluster's": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", legacyTag+"=prod")},
-			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", ""},
-		"others' subnets are left out": {[]subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-2", "a")},
-			[]routeTable{mainTable("igw-1")}, nil, "subnet-2", "subnet-2", `not subnet-1 in a: tagged only for cluster "other"`},
-		"shared with another cluster": {[]subnet{subnetOf("subnet-1", "a", other, own)}, []routeTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", ""},
+		"old tag counts as the cluster's": {
+			[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", legacyTag+"=prod")},
+			[]routeTable{mainTable("igw-1")},
+			nil,
+			"subnet-2",
+			"subnet-2",
+			"",
+		},
+		"others' subnets are left out": {
+			[]subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-2", "a")},
+			[]routeTable{
+				mainTable("igw-1"),
+			},
+			nil,
+			"subnet-2",
+			"subnet-2",
+			`not subnet-1 in a: tagged only for cluster "other"`,
+		},
+		"shared with another cluster": {
+			[]subnet{subnetOf("subnet-1", "a", other, own)},
+			[]routeTable{mainTable("igw-1")},
+			nil,
+			"subnet-1",
+			"subnet-1",
+			"",
+		},
 		"all are others': its own": {[]subnet{subnetOf("subnet-1", "a", other), subnetOf("subnet-own", "b", other)},
 			[]routeTable{mainTable("igw-1")}, nil, "subnet-own", "subnet-own", "this instance's own"},
-		"its own table counts before the main one": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "b")},
-			[]routeTable{mainTable("igw-1"), tableOf("nat-1", "subnet-1")}, nil, "subnet-2", "subnet-1 subnet-2", "not subnet-1 in a: no route to an internet gateway"},
-		"local zones": {[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "l")}, []routeTable{mainTable("igw-1")},
-			[]zone{{"l", "local-zone"}}, "subnet-1", "subnet-1", "zone l is not of the type availability-zone"},
-		"zones in order": {[]subnet{subnetOf("subnet-1", "c"), subnetOf("subnet-2", "a"), subnetOf("subnet-3", "b")}, []routeTable{mainTable("igw-1")}, nil,
-			"subnet-2 subnet-3 subnet-1", "subnet-2 subnet-3 subnet-1", ""},
+		"its own table counts before the main one": {
+			[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "b")},
+			[]routeTable{
+				mainTable("igw-1"),
+				tableOf("nat-1", "subnet-1"),
+			},
+			nil,
+			"subnet-2",
+			"subnet-1 subnet-2",
+			"not subnet-1 in a: no route to an internet gateway",
+		},
+		"local zones": {
+			[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "l")},
+			[]routeTable{mainTable("igw-1")},
+			[]zone{{"l", "local-zone"}},
+			"subnet-1",
+			"subnet-1",
+			"zone l is not of the type availability-zone",
+		},
+		"zones in order": {
+			[]subnet{subnetOf("subnet-1", "c"), subnetOf("subnet-2", "a"), subnetOf("subnet-3", "b")},
+			[]routeTable{mainTable("igw-1")},
+			nil,
+			"subnet-2 subnet-3 subnet-1",
+			"subnet-2 subnet-3 subnet-1",
+			"",
+		},
 		"nothing": {nil, nil, nil, "", "", "no subnet"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := vpc{cluster: "prod", ownSubnet: "subnet-own", subnets: test.subnets, tables: test.tables, zones: test.zones}
+			v := vpc{
+				cluster:   "prod",
+				ownSubnet: "subnet-own",
+				subnets:   test.subnets,
+				tables:    test.tables,
+				zones:     test.zones,
+			}
 			public := v.choose(false)
 			if got := strings.Join(public.ids(), " "); got != test.public {
 				t.Errorf("public: %s, want %s", got, test.public)

@@ -13,7 +13,8 @@ import (
 // TagPrefix starts the key of the tag that assigns a resource to a cluster; the cluster's name follows.
 const TagPrefix = "kubernetes.io/cluster/"
 
-// legacyTag is the key used for that before Kubernetes 1.6, with the name as its value. The cloud controller still reads it.
+// legacyTag is the key used for that before Kubernetes 1.6, with the name as its value. The cloud controller still
+// reads it.
 const legacyTag = "KubernetesCluster"
 
 // Keys of the tags that reserve a subnet for a kind of load balancer; the value does not matter.
@@ -34,14 +35,22 @@ func ValidateClusterName(name string) error {
 		return errors.New("the cluster's name is empty")
 	}
 	if n := utf8.RuneCountInString(name); n > maxClusterName {
-		return fmt.Errorf("the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 characters and the key starts with %s", n, maxClusterName, TagPrefix)
+		return fmt.Errorf(
+			"the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 "+
+				"characters and the key starts with %s",
+			n, maxClusterName, TagPrefix,
+		)
 	}
 	if strings.TrimSpace(name) != name {
 		return fmt.Errorf("the cluster's name %q starts or ends with a space", name)
 	}
 	for _, c := range name {
 		if c == utf8.RuneError || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune(" +-=._:/@", c) {
-			return fmt.Errorf("the cluster's name %q contains the character %q; AWS allows letters, digits, spaces and + - = . _ : / @ in tags", clip(name), c)
+			return fmt.Errorf(
+				"the cluster's name %q contains the character %q; AWS allows letters, digits, spaces and + - = . _ : "+
+					"/ @ in tags",
+				clip(name), c,
+			)
 		}
 	}
 	return nil

@@ -21,11 +21,21 @@ type accountFlags struct {
 
 func (f *accountFlags) register(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&f.file, "vars", "", "variables `FILE` of the cloud config, a copy of manifests/cloud-config/aws-vars.yml")
+	flags.StringVar(
+		&f.file,
+		"vars",
+		"",
+		"variables `FILE` of the cloud config, a copy of manifests/cloud-config/aws-vars.yml",
+	)
 	flags.StringVar(&f.cluster, "cluster", "", "`NAME` of the cluster")
 	flags.BoolVar(&f.policy.CloudRoutes, "cloud-routes", false, "include the permissions to write pod routes")
 	flags.BoolVar(&f.noStorage, "no-storage", false, "leave out the permissions of the EBS CSI driver")
-	flags.StringSliceVar(&f.policy.Keys, "key", nil, "`ARN` of a customer managed key that volumes are encrypted with; can be repeated")
+	flags.StringSliceVar(
+		&f.policy.Keys,
+		"key",
+		nil,
+		"`ARN` of a customer managed key that volumes are encrypted with; can be repeated",
+	)
 }
 
 func (f *accountFlags) account(command *cobra.Command) (*account.Account, error) {

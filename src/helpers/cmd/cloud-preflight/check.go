@@ -65,7 +65,10 @@ Exit codes: 0 if no check failed (warnings are allowed), 1 if a check failed, 2 
 	flags.StringVar(&o.output, "output", "text", "format of the report on standard output: text or json")
 	flags.StringVar(&o.report, "report", "", "`FILE` to write the report to as JSON, regardless of --output")
 	flags.StringVar(&o.log, "log", "", "`FILE` to append a structured log to")
-	flags.BoolVar(&o.thorough, "thorough", false, "also make the calls that a deployment must avoid: test every permission, on every machine")
+	flags.BoolVar(
+		&o.thorough, "thorough", false,
+		"also make the calls that a deployment must avoid: test every permission, on every machine",
+	)
 	flags.DurationVar(&o.timeout, "timeout", preflight.DefaultTimeout, "maximum duration of the run")
 	return command
 }
@@ -73,7 +76,9 @@ Exit codes: 0 if no check failed (warnings are allowed), 1 if a check failed, 2 
 func (o options) validate() error {
 	switch {
 	case o.config == "":
-		return cli.Usagef("--config is missing; on a VM it is %s", bosh.DefaultRoot.Job("cloud-provider", "config", "preflight.json"))
+		return cli.Usagef(
+			"--config is missing; on a VM it is %s", bosh.DefaultRoot.Job("cloud-provider", "config", "preflight.json"),
+		)
 	case o.output != "text" && o.output != "json":
 		return cli.Usagef("--output %q is not one of text, json", o.output)
 	case o.timeout <= 0:
@@ -129,7 +134,11 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	}
 	logResults(log, report)
 	if unidentified {
-		return report, fmt.Errorf("the node identity %s could not be written, which no mode allows: instance metadata does not identify this machine. Run again with mode enforce for the reason, or see the warnings above", o.nodeIdentity)
+		return report, fmt.Errorf(
+			"the node identity %s could not be written, which no mode allows: instance metadata does not identify "+
+				"this machine. Run again with mode enforce for the reason, or see the warnings above",
+			o.nodeIdentity,
+		)
 	}
 	return report, nil
 }
@@ -149,7 +158,8 @@ func newReport(config preflight.Config, outcome *cloud.Outcome, started time.Tim
 	return report
 }
 
-// publish writes the report: in the requested format to standard output, and the findings in full to the end of standard error.
+// publish writes the report: in the requested format to standard output, and the findings in full to the end of
+// standard error.
 func (o options) publish(report *preflight.Report, stdout, stderr io.Writer) error {
 	if o.report != "" {
 		if err := report.WriteFile(o.report); err != nil {
@@ -197,8 +207,9 @@ func openLog(path string, stderr io.Writer) (*slog.Logger, func(), error) {
 	return slog.New(slog.NewMultiHandler(logging.New(stderr).Handler(), file)), func() { _ = f.Close() }, nil
 }
 
-// protectLogs takes from the group vcap the permission to write to the directory of a job's logs. The agent opens the logs of lifecycle
-// scripts in it as root, and follows links (bosh-agent, agent/script/generic_script.go). Other directories are left alone.
+// protectLogs takes from the group vcap the permission to write to the directory of a job's logs. The agent opens the
+// logs of lifecycle scripts in it as root, and follows links (bosh-agent, agent/script/generic_script.go). Other
+// directories are left alone.
 func protectLogs(path string, root bosh.Root) error {
 	dir := filepath.Dir(path)
 	if filepath.Dir(dir) != root.Path("sys/log") {
@@ -212,11 +223,16 @@ func logResults(log *slog.Logger, r *preflight.Report) {
 	for _, result := range r.Results {
 		args := []any{"check", result.Check, "status", result.Status, "note", result.Note}
 		for _, f := range result.Findings {
-			args = append(args, slog.Group("finding", "resource", f.Resource, "wanted", f.Wanted, "found", f.Found, "fix", f.Fix))
+			args = append(
+				args, slog.Group("finding", "resource", f.Resource, "wanted", f.Wanted, "found", f.Found, "fix", f.Fix),
+			)
 		}
 		log.Debug("result", args...)
 	}
-	log.Debug("verdict", "verdict", r.Verdict, "failed", r.Count(preflight.Failed), "warned", r.Count(preflight.Warned), "duration_ms", r.Milliseconds)
+	log.Debug(
+		"verdict", "verdict", r.Verdict, "failed", r.Count(preflight.Failed), "warned", r.Count(preflight.Warned),
+		"duration_ms", r.Milliseconds,
+	)
 }
 
 func isTerminal(w io.Writer) bool {

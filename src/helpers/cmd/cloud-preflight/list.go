@@ -26,7 +26,8 @@ func newListCommand(providers []cloud.Provider) *cobra.Command {
 			}
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "print a table for the documentation, with the fix of each finding")
+	command.Flags().
+		BoolVar(&markdown, "markdown", false, "print a table for the documentation, with the fix of each finding")
 	return command
 }
 
@@ -37,7 +38,10 @@ func printChecks(w io.Writer, p cloud.Provider) {
 }
 
 func printMarkdown(w io.Writer, checks []preflight.Check) {
-	fmt.Fprintf(w, "There are %d checks:\n\n| id | passes if | a finding | on | uses | fix |\n|---|---|---|---|---|---|\n", len(checks))
+	fmt.Fprintf(
+		w, "There are %d checks:\n\n| id | passes if | a finding | on | uses | fix |\n|---|---|---|---|---|---|\n",
+		len(checks),
+	)
 	for _, c := range checks {
 		effect := map[preflight.Severity]string{preflight.Fail: "fails", preflight.Warn: "warns"}[c.Severity]
 		if c.WarnsIf != "" {
@@ -47,7 +51,17 @@ func printMarkdown(w io.Writer, checks []preflight.Check) {
 		for _, action := range c.Permissions {
 			uses = append(uses, "`"+action+"`")
 		}
-		fmt.Fprintf(w, "| [`%s`](#%s) | %s | %s | %s | %s | %s |\n", c.ID, c.Section, c.Title, effect, roles(c), strings.Join(uses, ", "), c.Fix)
+		fmt.Fprintf(
+			w,
+			"| [`%s`](#%s) | %s | %s | %s | %s | %s |\n",
+			c.ID,
+			c.Section,
+			c.Title,
+			effect,
+			roles(c),
+			strings.Join(uses, ", "),
+			c.Fix,
+		)
 	}
 }
 

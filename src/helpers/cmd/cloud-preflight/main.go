@@ -1,6 +1,6 @@
-// Cloud-preflight runs on a machine before anything of the cluster starts: it determines the identity of the machine in its
-// cloud, and checks what the cluster requires there, which changes nothing in the cloud. Where an operator works, its command account
-// prepares the cloud.
+// Cloud-preflight runs on a machine before anything of the cluster starts: it determines the identity of the machine in
+// its cloud, and checks what the cluster requires there, which changes nothing in the cloud. Where an operator works,
+// its command account prepares the cloud.
 package main
 
 import (

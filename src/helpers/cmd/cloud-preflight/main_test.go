@@ -42,7 +42,9 @@ func TestMissingIdentityIsAnError(t *testing.T) {
 	for _, mode := range []string{"warn", "off"} {
 		dir := t.TempDir()
 		identity, path := filepath.Join(dir, "node.json"), filepath.Join(dir, "report.json")
-		code, stdout, stderr := invoke(t, strings.Replace(good, "enforce", mode, 1), "--node-identity", identity, "--report", path)
+		code, stdout, stderr := invoke(
+			t, strings.Replace(good, "enforce", mode, 1), "--node-identity", identity, "--report", path,
+		)
 		if code != exitCouldNotRun || !strings.Contains(stderr, identity) {
 			t.Errorf("mode %s: exit code %d\n%s", mode, code, stderr)
 		}
@@ -51,7 +53,8 @@ func TestMissingIdentityIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 		var report struct{ Verdict preflight.Verdict }
-		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError || strings.Contains(stdout, "PASSED") {
+		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError ||
+			strings.Contains(stdout, "PASSED") {
 			t.Errorf("mode %s: verdict %q, %v\n%s", mode, report.Verdict, err, stdout)
 		}
 	}
@@ -95,7 +98,8 @@ func TestCouldNotRun(t *testing.T) {
 }
 
 func TestOtherProviders(t *testing.T) {
-	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the built-in provider in 1.26", "azure": "successor cloud-provider-azure"} {
+	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the " +
+		"built-in provider in 1.26", "azure": "successor cloud-provider-azure"} {
 		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
@@ -104,10 +108,16 @@ func TestOtherProviders(t *testing.T) {
 }
 
 func TestPolicyCommand(t *testing.T) {
-	if code, stdout, stderr := run("iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn"); code != 0 || !json.Valid([]byte(stdout)) {
+	if code, stdout, stderr := run(
+		"iam-policy", "--role", "worker", "--cluster", "prod", "--partition", "aws-cn",
+	); code != 0 ||
+		!json.Valid([]byte(stdout)) {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
-	if code, stdout, stderr := run("iam-policy", "--role", "boss", "--cluster", "prod"); code != exitCouldNotRun || !strings.Contains(stderr, `role "boss"`) || stdout != "" {
+	if code, stdout, stderr := run(
+		"iam-policy", "--role", "boss", "--cluster", "prod",
+	); code != exitCouldNotRun || !strings.Contains(stderr, `role "boss"`) ||
+		stdout != "" {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	// ops-files/aws.yml always deploys the EBS CSI driver, so the documented command must include its permissions.
@@ -115,10 +125,16 @@ func TestPolicyCommand(t *testing.T) {
 	if code, stdout, stderr := run(control...); code != 0 || !strings.Contains(stdout, "ec2:CreateVolume") {
 		t.Errorf("exit code %d: no permission for volumes: %s", code, stderr)
 	}
-	if code, stdout, stderr := run(append(control, "--no-storage")...); code != 0 || strings.Contains(stdout, "ec2:CreateVolume") {
+	if code, stdout, stderr := run(
+		append(control, "--no-storage")...); code != 0 ||
+		strings.Contains(stdout, "ec2:CreateVolume") {
 		t.Errorf("exit code %d: --no-storage leaves volumes in: %s", code, stderr)
 	}
-	if code, _, stderr := run(append(control, "--no-storage", "--key", "arn:aws:kms:us-east-1:123456789012:key/x")...); code != exitCouldNotRun || !strings.Contains(stderr, "--no-storage") {
+	if code, _, stderr := run(
+		append(
+			control, "--no-storage", "--key", "arn:aws:kms:us-east-1:123456789012:key/x",
+		)...); code != exitCouldNotRun ||
+		!strings.Contains(stderr, "--no-storage") {
 		t.Errorf("exit code %d: %s", code, stderr)
 	}
 	if code, stdout, _ := run("checks"); code != 0 || !strings.Contains(stdout, "instance-cluster-tag") {
@@ -128,13 +144,16 @@ func TestPolicyCommand(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"", "iam-policy", "checks"} {
-		if code, stdout, stderr := run(append(strings.Fields(command), "--help")...); code != 0 || !strings.Contains(stdout, "Usage:") || stderr != "" {
+		if code, stdout, stderr := run(
+			append(strings.Fields(command), "--help")...); code != 0 || !strings.Contains(stdout, "Usage:") ||
+			stderr != "" {
 			t.Errorf("%s --help: exit code %d, %q, %q", command, code, stdout, stderr)
 		}
 	}
 }
 
-// compareGenerated compares the text between two markers in a file with what the code generates. UPDATE_DOCS=1 updates the file.
+// compareGenerated compares the text between two markers in a file with what the code generates. UPDATE_DOCS=1 updates
+// the file.
 func compareGenerated(t *testing.T, path, begin, end, want string) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -179,7 +198,10 @@ func TestTemplateListsTheChecks(t *testing.T) {
 func TestDocumentedChecks(t *testing.T) {
 	const path = "../../../../docs/aws.md"
 	_, table, _ := run("checks", "--markdown")
-	compareGenerated(t, path, "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n", "<!-- end of checks -->\n", table)
+	compareGenerated(
+		t, path, "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n",
+		"<!-- end of checks -->\n", table,
+	)
 	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -16,12 +16,20 @@ func main() {
 	root := &cobra.Command{
 		Use:   "kube-launcher",
 		Short: "Check, start and stop the process of a job",
-		Long:  "Check, start and stop the process of a job. CONFIG is the job's flags file, /var/vcap/jobs/JOB/config/flags.json.",
+		Long: "Check, start and stop the process of a job. CONFIG is the job's flags file, " +
+			"/var/vcap/jobs/JOB/config/flags.json.",
 	}
 	add := func(name, short string, run func(context.Context, string) error) {
-		root.AddCommand(&cobra.Command{Use: name + " CONFIG", Short: short, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, arguments []string) error {
-			return run(c.Context(), arguments[0])
-		}})
+		root.AddCommand(
+			&cobra.Command{
+				Use:   name + " CONFIG",
+				Short: short,
+				Args:  cobra.ExactArgs(1),
+				RunE: func(c *cobra.Command, arguments []string) error {
+					return run(c.Context(), arguments[0])
+				},
+			},
+		)
 	}
 	add("check", "Check configuration, certificates and flags, without starting or stopping anything", l.Check)
 	add("exec", "Wait for what the process needs, then become the process", l.Exec)

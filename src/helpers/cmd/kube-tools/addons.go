@@ -23,9 +23,13 @@ func applyAddons() *cobra.Command {
 	if err := command.MarkFlagRequired("dir"); err != nil {
 		panic(err) // the flag has just been added
 	}
-	images := command.Flags().String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
-	keepObsolete := command.Flags().Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
-	certificate := command.Flags().String("bootstrap-certificate", "", "client certificate of a member of system:masters, which applies what the identity of --kubeconfig may not")
+	images := command.Flags().
+		String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	keepObsolete := command.Flags().
+		Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
+	certificate := command.Flags().
+		String("bootstrap-certificate", "", "client certificate of a member of system:masters, which applies what "+
+			"the identity of --kubeconfig may not")
 	key := command.Flags().String("bootstrap-key", "", "private key of --bootstrap-certificate")
 	command.MarkFlagsRequiredTogether("bootstrap-certificate", "bootstrap-key")
 	members := etcdMembersFlag(command)

@@ -10,19 +10,27 @@ import (
 )
 
 func checkRotation() *cobra.Command {
-	return deployedCommand("check-rotation", "Fail if VMs with these certificates and VMs with those of the last deploy would not trust each other",
-		func(deployed pki.Deployed, record string) error { return deployed.CheckRotation(record, time.Now()) })
+	return deployedCommand(
+		"check-rotation",
+		"Fail if VMs with these certificates and VMs with those of the last deploy would not trust each other",
+		func(deployed pki.Deployed, record string) error { return deployed.CheckRotation(record, time.Now()) },
+	)
 }
 
 func keepCertificates() *cobra.Command {
-	return deployedCommand("keep-certificates", "Record the certificates that the cluster is deployed with", pki.Deployed.Keep)
+	return deployedCommand(
+		"keep-certificates", "Record the certificates that the cluster is deployed with", pki.Deployed.Keep,
+	)
 }
 
 func deployedCommand(name, short string, run func(deployed pki.Deployed, record string) error) *cobra.Command {
 	command := &cobra.Command{Use: name, Short: short}
-	path := requirePath(command, "config", "configuration of the job's process, config/flags.json, which names its certificates")
+	path := requirePath(
+		command, "config", "configuration of the job's process, config/flags.json, which names its certificates",
+	)
 	record := requirePath(command, "record", "file with those of the last successful deploy")
-	private := command.Flags().String("service-account-key", "", "`file` with the key that signs tokens of service accounts")
+	private := command.Flags().
+		String("service-account-key", "", "`file` with the key that signs tokens of service accounts")
 	public := command.Flags().String("service-account-public-keys", "", "`file` with the keys that verify them")
 	command.MarkFlagsRequiredTogether("service-account-key", "service-account-public-keys")
 	command.RunE = func(*cobra.Command, []string) error {

@@ -23,7 +23,10 @@ func approveKubeletCSRs() *cobra.Command {
 		Short: "Let VMs join as nodes, label Nodes, and approve the certificates of kubelets until stopped",
 	}
 	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that approves")
-	configPath := requirePath(command, "config", "JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver")
+	configPath := requirePath(
+		command, "config",
+		"JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver",
+	)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		hostname, err := os.Hostname()
 		if err != nil {
@@ -56,7 +59,11 @@ func approveKubeletCSRs() *cobra.Command {
 		group.Go(func() error {
 			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate, settings.TLS)
 		})
-		instances := &nodelabels.Instances{Records: settings.Deployment.Records, Deployment: settings.Deployment.Name, Domain: settings.Deployment.Domain}
+		instances := &nodelabels.Instances{
+			Records:    settings.Deployment.Records,
+			Deployment: settings.Deployment.Name,
+			Domain:     settings.Deployment.Domain,
+		}
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
 		}

@@ -30,10 +30,13 @@ func drainNode() *cobra.Command {
 		Long: `Take this VM's node out of service and evict its pods, as their budgets permit. The exit status is 1 only if the policy is fail and
 pods or volumes are left at the deadline: an API that does not answer must not keep BOSH from stopping the VM.`,
 	}
-	config := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain")
+	config := requirePath(
+		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain",
+	)
 	path := requirePath(command, "node", nodeUsage)
 	timeout := timeoutFlag(command, 10*time.Minute, "how long pods and volumes can take")
-	policy := command.Flags().String("policy", "force", "force deletes the pods that are left at the deadline, fail fails")
+	policy := command.Flags().
+		String("policy", "force", "force deletes the pods that are left at the deadline, fail fails")
 	delay := command.Flags().Duration("load-balancer-delay", 0, "how long load balancers need to send no more requests")
 	deleted := command.Flags().Bool("vm-deleted", false, "the VM is about to be deleted, and not only stopped")
 	logged(command, "the node is not drained", func(ctx context.Context, log *slog.Logger) error {
@@ -71,7 +74,9 @@ func restoreNode() *cobra.Command {
 			return err
 		}
 		restore := func(ctx context.Context) error { return nodedrain.Restore(ctx, client, name, slog.Default()) }
-		return noQuorumIsNoError(poll.Within(command.Context(), *timeout, time.Second, readywait.UnlessNoQuorum(members(), restore)))
+		return noQuorumIsNoError(
+			poll.Within(command.Context(), *timeout, time.Second, readywait.UnlessNoQuorum(members(), restore)),
+		)
 	}
 	return command
 }

@@ -11,7 +11,10 @@ import (
 )
 
 func prepareEtcd() *cobra.Command {
-	return etcdStep("prepare-etcd", "Make this VM a member of the etcd cluster, or fail if etcd must not start on it", (*etcdmembers.Config).Prepare)
+	return etcdStep(
+		"prepare-etcd", "Make this VM a member of the etcd cluster, or fail if etcd must not start on it",
+		(*etcdmembers.Config).Prepare,
+	)
 }
 
 func settleEtcd() *cobra.Command {
@@ -19,21 +22,32 @@ func settleEtcd() *cobra.Command {
 }
 
 func leaveEtcd() *cobra.Command {
-	return etcdStep("leave-etcd", "Remove this VM from the etcd cluster, or fail if the cluster needs it", (*etcdmembers.Config).Leave)
+	return etcdStep(
+		"leave-etcd", "Remove this VM from the etcd cluster, or fail if the cluster needs it",
+		(*etcdmembers.Config).Leave,
+	)
 }
 
 func joinEtcd() *cobra.Command {
 	var flags *string
-	command := etcdStep("join-etcd", "Run etcd without clients until this VM has a vote in the cluster", func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
-		return c.Join(ctx, func(values map[string]string) ([]string, error) { return launcher.CommandLine(*flags, values) }, log)
-	})
+	command := etcdStep(
+		"join-etcd", "Run etcd without clients until this VM has a vote in the cluster",
+		func(c *etcdmembers.Config, ctx context.Context, log *slog.Logger) error {
+			return c.Join(
+				ctx, func(values map[string]string) ([]string, error) { return launcher.CommandLine(*flags, values) },
+				log,
+			)
+		},
+	)
 	flags = requirePath(command, "flags", "etcd's flags, config/flags.json of the job etcd")
 	return command
 }
 
 func etcdStep(name, short string, step func(*etcdmembers.Config, context.Context, *slog.Logger) error) *cobra.Command {
 	command := &cobra.Command{Use: name, Short: short}
-	path := requirePath(command, "config", "JSON file with this instance and all instances of the deployment that run etcd")
+	path := requirePath(
+		command, "config", "JSON file with this instance and all instances of the deployment that run etcd",
+	)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		config, err := etcdmembers.Load(*path)
 		if err != nil {

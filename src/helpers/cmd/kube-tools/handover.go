@@ -24,13 +24,26 @@ func stopProcess() *cobra.Command {
 		Short: "Stop a process of bpm before monit does, and release its lease",
 	}
 	job := requirePath(command, "job", "job whose process to stop")
-	lease := command.Flags().String("lease", "", "`NAME` of the lease in kube-system that the process holds if it leads; requires --kubeconfig")
+	lease := command.Flags().
+		String("lease", "", "`NAME` of the lease in kube-system that the process holds if it leads; requires "+
+			"--kubeconfig")
 	config := command.Flags().String("kubeconfig", "", "kubeconfig of the identity that holds the lease")
 	command.MarkFlagsRequiredTogether("lease", "kubeconfig")
 	timeout := timeoutFlag(command, time.Minute, "how long the process can take to exit")
-	again := command.Flags().Duration("again-after", 0, "when to send a second SIGTERM, at which Kubernetes' servers exit at once; 0 means never")
+	again := command.Flags().
+		Duration("again-after", 0, "when to send a second SIGTERM, at which Kubernetes' servers exit at once; 0 "+
+			"means never")
 	logged(command, "the process is not stopped", func(ctx context.Context, log *slog.Logger) error {
-		err := handover.Stop(ctx, handover.Options{BPM: bosh.DefaultRoot.Job("bpm", "bin/bpm"), Job: *job, Timeout: *timeout, AgainAfter: *again}, log)
+		err := handover.Stop(
+			ctx,
+			handover.Options{
+				BPM:        bosh.DefaultRoot.Job("bpm", "bin/bpm"),
+				Job:        *job,
+				Timeout:    *timeout,
+				AgainAfter: *again,
+			},
+			log,
+		)
 		if err != nil || *lease == "" {
 			return err
 		}
@@ -61,7 +74,10 @@ func moveEtcdLeader() *cobra.Command {
 	logged(command, "the leadership is not moved", func(ctx context.Context, log *slog.Logger) error {
 		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
 		defer cancel()
-		etcd := handover.Etcd{URL: "https://127.0.0.1:2379", Credentials: apiclient.Credentials{CA: *ca, Certificate: *certificate, PrivateKey: *key}}
+		etcd := handover.Etcd{
+			URL:         "https://127.0.0.1:2379",
+			Credentials: apiclient.Credentials{CA: *ca, Certificate: *certificate, PrivateKey: *key},
+		}
 		return handover.MoveLeader(ctx, etcd, log)
 	})
 	return command

@@ -62,9 +62,19 @@ func newJoinClient(path string) (*join.Client, error) {
 		return nil, err
 	}
 	client := &join.Client{
-		URL: config.URL, CA: config.CA, APIServer: config.APIServer, Node: identity.Name, SecretFile: config.SecretFile,
-		CertificateDir: config.CertificateDir, Kubeconfig: config.Kubeconfig, TrustedCAs: config.TrustedCAs, SigningCA: config.SigningCA,
-		Timeout: config.Timeout.Std(), Interval: joinInterval, Log: slog.Default(), Now: time.Now,
+		URL:            config.URL,
+		CA:             config.CA,
+		APIServer:      config.APIServer,
+		Node:           identity.Name,
+		SecretFile:     config.SecretFile,
+		CertificateDir: config.CertificateDir,
+		Kubeconfig:     config.Kubeconfig,
+		TrustedCAs:     config.TrustedCAs,
+		SigningCA:      config.SigningCA,
+		Timeout:        config.Timeout.Std(),
+		Interval:       joinInterval,
+		Log:            slog.Default(),
+		Now:            time.Now,
 	}
 	if a := attester(config.Provider); a != nil {
 		client.Prover = join.SecretProver{Prover: a.NewProver(config.Cluster), SecretFile: config.SecretFile}
@@ -93,7 +103,8 @@ func renewKubeletCertificates() *cobra.Command {
 		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
 		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
 			for _, action := range []string{"stop", "start"} {
-				if output, err := exec.CommandContext(ctx, *ctl, action).CombinedOutput(); err != nil { //nolint:gosec // the job's own script
+				if output, err := exec.CommandContext(ctx, *ctl, action).
+					CombinedOutput(); err != nil { //nolint:gosec // the job's own script
 					return fmt.Errorf("%s %s: %w: %s", *ctl, action, err, output)
 				}
 			}
@@ -106,7 +117,9 @@ func renewKubeletCertificates() *cobra.Command {
 // newAuthority returns what knows the machines of a cluster.
 func newAuthority(config join.ServerConfig) (node.Authority, error) {
 	if config.Deployment.SecretFile == "" {
-		return nil, errors.New("deployment.secret_file is empty: no machine can join without the secret of the deployment")
+		return nil, errors.New(
+			"deployment.secret_file is empty: no machine can join without the secret of the deployment",
+		)
 	}
 	if a := attester(config.Provider); a != nil {
 		return &join.Instances{Cloud: a.NewAuthority(config.Cluster, config.Roles), Deployment: &config.Deployment}, nil

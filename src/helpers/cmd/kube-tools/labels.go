@@ -17,7 +17,8 @@ func keepNodeLabels() *cobra.Command {
 	}
 	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that labels")
 	file := requirePath(command, "node", nodeUsage)
-	labels := command.Flags().StringToString("label", nil, "NAME=VALUE of a label; repeat it or separate them with commas")
+	labels := command.Flags().
+		StringToString("label", nil, "NAME=VALUE of a label; repeat it or separate them with commas")
 	if err := command.MarkFlagRequired("label"); err != nil {
 		panic(err) // the flag has just been added
 	}

@@ -30,7 +30,15 @@ func TestRefusesWrongArguments(t *testing.T) {
 		arguments []string
 		want      string
 	}{
-		"no command":           {nil, "apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, renew-kubelet-certificates, restore-node, settle-etcd, smoke-test, stop-process, wait-node, wait-ready"},
+		"no command": {
+			nil,
+			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, " +
+				"check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, " +
+				"etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, " +
+				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, " +
+				"renew-kubelet-certificates, restore-node, settle-etcd, smoke-test, stop-process, wait-node, " +
+				"wait-ready",
+		},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
 		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
@@ -92,7 +100,8 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 // TestIPSetTakesItsArgumentsFromTheJobsScript: the job's script runs ipset with whatever the controller calls it with.
 func TestIPSetTakesItsArgumentsFromTheJobsScript(t *testing.T) {
 	code, _, stderr := run(t, "ipset", "--", "frobnicate", "-exist")
-	if code != 1 || !strings.Contains(stderr, `Error: unknown command "frobnicate"`) || strings.Contains(stderr, "kube-tools ipset") {
+	if code != 1 || !strings.Contains(stderr, `Error: unknown command "frobnicate"`) ||
+		strings.Contains(stderr, "kube-tools ipset") {
 		t.Errorf("got %d, %s", code, stderr)
 	}
 }
@@ -106,8 +115,8 @@ func TestPrintsHelp(t *testing.T) {
 	}
 }
 
-// listenAtPeerPort listens at etcd's peer port, which is fixed, and returns the address, and two at which nobody listens. Each run of
-// the tests has a network of loopback's own.
+// listenAtPeerPort listens at etcd's peer port, which is fixed, and returns the address, and two at which nobody
+// listens. Each run of the tests has a network of loopback's own.
 func listenAtPeerPort(t *testing.T) (listens string, others [2]string) {
 	t.Helper()
 	for {
@@ -130,7 +139,10 @@ func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
 	if err := os.WriteFile(check, []byte("#!/bin/sh\necho starting; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := run(t, "wait-ready", "--check", check, "--etcd-member", member, "--etcd-member="+others[0], "--etcd-member="+others[1])
+	code, stdout, stderr := run(
+		t, "wait-ready", "--check", check, "--etcd-member", member, "--etcd-member="+others[0],
+		"--etcd-member="+others[1],
+	)
 	if code != 0 || !strings.Contains(stdout, "Not waiting: 1 of 3 etcd members answer") {
 		t.Errorf("got exit code %d, %q and %q", code, stdout, stderr)
 	}
@@ -152,8 +164,19 @@ func TestVersionSkew(t *testing.T) {
 		return path
 	}
 	check := func(version string) (int, string) {
-		code, _, stderr := run(t, "check-apiserver-version", "--program", program(version), "--record", record, "--server=https://127.0.0.1:1",
-			"--ca", filepath.Join(dir, "ca"), "--certificate=x", "--private-key=x")
+		code, _, stderr := run(
+			t,
+			"check-apiserver-version",
+			"--program",
+			program(version),
+			"--record",
+			record,
+			"--server=https://127.0.0.1:1",
+			"--ca",
+			filepath.Join(dir, "ca"),
+			"--certificate=x",
+			"--private-key=x",
+		)
 		return code, stderr
 	}
 	for _, step := range []struct {
@@ -167,13 +190,17 @@ func TestVersionSkew(t *testing.T) {
 		{"v1.36.0", "v1.38.0", 1},
 		{"v1.39.0", "v1.38.0", 0},
 	} {
-		if code, stderr := check(step.version); code != step.want || code != 0 && !strings.Contains(stderr, step.version+" cannot follow "+step.before) {
-			t.Errorf("%s after %q: got exit code %d and %q, want %d", step.version, step.before, code, stderr, step.want)
+		if code, stderr := check(step.version); code != step.want ||
+			code != 0 && !strings.Contains(stderr, step.version+" cannot follow "+step.before) {
+			t.Errorf(
+				"%s after %q: got exit code %d and %q, want %d", step.version, step.before, code, stderr, step.want,
+			)
 		}
 	}
 }
 
-// A setting that changes after a successful deploy is refused, as in pre-start and post-deploy of the job kube-apiserver.
+// A setting that changes after a successful deploy is refused, as in pre-start and post-deploy of the job
+// kube-apiserver.
 func TestKeptSettingsAreChecked(t *testing.T) {
 	dir := t.TempDir()
 	settings, record := filepath.Join(dir, "settings.json"), filepath.Join(dir, "store", "settings.json")

@@ -24,7 +24,9 @@ func maintainEtcd() *cobra.Command {
 		Use: "run", Args: cobra.NoArgs,
 		Short: "Take snapshots on a schedule, and defragment members whenever that is worth it, until stopped",
 	}
-	path := requirePath(command, "config", "JSON file that says where snapshots are, config/snapshots.json of the job etcd")
+	path := requirePath(
+		command, "config", "JSON file that says where snapshots are, config/snapshots.json of the job etcd",
+	)
 	defragment := command.Flags().Bool("defragment", true, "defragment members")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		config, err := etcdsnapshot.Load(*path)
@@ -44,6 +46,9 @@ func maintainEtcd() *cobra.Command {
 }
 
 func makeEtcdSpace() *cobra.Command {
-	return etcdStep("make-space", "Remove old revisions, defragment all members, and clear the alarm with which etcd refuses writes",
-		(*etcdmembers.Config).MakeSpace)
+	return etcdStep(
+		"make-space",
+		"Remove old revisions, defragment all members, and clear the alarm with which etcd refuses writes",
+		(*etcdmembers.Config).MakeSpace,
+	)
 }

@@ -30,7 +30,12 @@ func waitNode() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		options := nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, EtcdMembers: members(), Timeout: *timeout}
+		options := nodeobject.Options{
+			Kubeconfig:  *kubeconfig,
+			Name:        identity.Name,
+			EtcdMembers: members(),
+			Timeout:     *timeout,
+		}
 		return noQuorumIsNoError(nodeobject.Wait(command.Context(), options, slog.Default()))
 	}
 	return command
@@ -41,7 +46,9 @@ func deleteNode() *cobra.Command {
 		Use:   "delete-node",
 		Short: "Delete this VM's Node",
 	}
-	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete")
+	kubeconfig := requirePath(
+		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete",
+	)
 	path := requirePath(command, "node", nodeUsage)
 	timeout := timeoutFlag(command, 10*time.Second, "how long to try")
 	logged(command, "the Node is not deleted", func(ctx context.Context, log *slog.Logger) error {
@@ -49,7 +56,9 @@ func deleteNode() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return nodeobject.Delete(ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log)
+		return nodeobject.Delete(
+			ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log,
+		)
 	})
 	return command
 }

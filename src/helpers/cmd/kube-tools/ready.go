@@ -26,14 +26,19 @@ a deploy creates the other VMs.`,
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 10*time.Minute, "how long to wait")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		return readywait.Wait(command.Context(), readywait.Options{Check: *check, Members: members(), Timeout: *timeout}, command.OutOrStdout())
+		return readywait.Wait(
+			command.Context(), readywait.Options{Check: *check, Members: members(), Timeout: *timeout},
+			command.OutOrStdout(),
+		)
 	}
 	return command
 }
 
 // etcdMembersFlag adds a flag for the hosts of etcd's members and returns a function that returns their addresses.
 func etcdMembersFlag(command *cobra.Command) func() []string {
-	hosts := command.Flags().StringArray("etcd-member", nil, "host name or address of an etcd member; repeat it for each member. Without a quorum of them the command does not wait")
+	hosts := command.Flags().
+		StringArray("etcd-member", nil, "host name or address of an etcd member; repeat it for each member. Without "+
+			"a quorum of them the command does not wait")
 	return func() []string {
 		var addresses []string
 		for _, host := range *hosts {

@@ -7,11 +7,15 @@ import (
 )
 
 func checkSettings() *cobra.Command {
-	return settingsCommand("check-settings", "Fail if a setting differs from what the cluster was deployed with", settings.Settings.Check)
+	return settingsCommand(
+		"check-settings", "Fail if a setting differs from what the cluster was deployed with", settings.Settings.Check,
+	)
 }
 
 func keepSettings() *cobra.Command {
-	return settingsCommand("keep-settings", "Record the settings that the cluster is deployed with", settings.Settings.Keep)
+	return settingsCommand(
+		"keep-settings", "Record the settings that the cluster is deployed with", settings.Settings.Keep,
+	)
 }
 
 func settingsCommand(name, short string, run func(settings.Settings, string) error) *cobra.Command {

@@ -21,7 +21,9 @@ func etcdSnapshot() *cobra.Command {
 	}
 	add := func(name, short string, run func(*cobra.Command, *etcdsnapshot.Config) error) *cobra.Command {
 		step := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}
-		path := requirePath(step, "config", "JSON file that says where snapshots are, config/snapshots.json of the job etcd")
+		path := requirePath(
+			step, "config", "JSON file that says where snapshots are, config/snapshots.json of the job etcd",
+		)
 		step.RunE = func(step *cobra.Command, _ []string) error {
 			config, err := etcdsnapshot.Load(*path)
 			if err != nil {
@@ -32,16 +34,19 @@ func etcdSnapshot() *cobra.Command {
 		command.AddCommand(step)
 		return step
 	}
-	add("take", "Take a snapshot, remove old ones that are too many, print the path of the new one, and upload it", func(step *cobra.Command, c *etcdsnapshot.Config) error {
-		path, err := c.Take(step.Context(), time.Now(), slog.Default())
-		if err != nil {
-			return err
-		}
-		if _, err := fmt.Fprintln(step.OutOrStdout(), path); err != nil {
-			return err
-		}
-		return c.UploadNewest(step.Context(), slog.Default())
-	})
+	add(
+		"take", "Take a snapshot, remove old ones that are too many, print the path of the new one, and upload it",
+		func(step *cobra.Command, c *etcdsnapshot.Config) error {
+			path, err := c.Take(step.Context(), time.Now(), slog.Default())
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintln(step.OutOrStdout(), path); err != nil {
+				return err
+			}
+			return c.UploadNewest(step.Context(), slog.Default())
+		},
+	)
 	var to, from *string
 	to = requirePath(add("save", "Write a snapshot to a file", func(step *cobra.Command, c *etcdsnapshot.Config) error {
 		info, err := c.Save(step.Context(), *to)
@@ -50,8 +55,15 @@ func etcdSnapshot() *cobra.Command {
 		}
 		return err
 	}), "to", "path of the new file")
-	from = requirePath(add("restore", "Replace the data of etcd, which must be stopped on all VMs, by that of a snapshot", func(step *cobra.Command, c *etcdsnapshot.Config) error {
-		return c.Restore(step.Context(), *from, slog.Default())
-	}), "from", "path of the snapshot")
+	from = requirePath(
+		add(
+			"restore", "Replace the data of etcd, which must be stopped on all VMs, by that of a snapshot",
+			func(step *cobra.Command, c *etcdsnapshot.Config) error {
+				return c.Restore(step.Context(), *from, slog.Default())
+			},
+		),
+		"from",
+		"path of the snapshot",
+	)
 	return command
 }

@@ -50,7 +50,9 @@ is not known is not compared: there is nothing to compare with in a new cluster,
 				return err
 			}
 		}
-		running, err := apiVersion(command.Context(), *server, apiclient.Credentials{CA: *ca, Certificate: *certificate, PrivateKey: *key})
+		running, err := apiVersion(
+			command.Context(), *server, apiclient.Credentials{CA: *ca, Certificate: *certificate, PrivateKey: *key},
+		)
 		if err != nil {
 			slog.Info("not compared with other API servers", "reason", err)
 		} else if err := versionskew.CheckAPIServer(installed, running); err != nil {
@@ -67,7 +69,10 @@ func checkKubeletVersion() *cobra.Command {
 		Short: "Refuse a kubelet that is newer than the API server, or much older",
 	}
 	program := requirePath(command, "program", "the kubelet")
-	config := requirePath(command, "kubeconfig", "kubelet's kubeconfig; if the file is missing or the API does not answer, nothing is compared")
+	config := requirePath(
+		command, "kubeconfig",
+		"kubelet's kubeconfig; if the file is missing or the API does not answer, nothing is compared",
+	)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		installed, err := programVersion(command.Context(), *program)
 		if err != nil {

@@ -1,8 +1,8 @@
-// Command smoke-server runs in the pods of the smoke tests: without arguments as a web server, and with a command by exec, so
-// that the tests can resolve names and fetch URLs inside the cluster without a proxy that others could reach.
+// Command smoke-server runs in the pods of the smoke tests: without arguments as a web server, and with a command by
+// exec, so that the tests can resolve names and fetch URLs inside the cluster without a proxy that others could reach.
 //
-// Its image must hold the statically linked binary as /smoke-server and run it as its entry point. It requires no other file
-// and no privilege.
+// Its image must hold the statically linked binary as /smoke-server and run it as its entry point. It requires no other
+// file and no privilege.
 package main
 
 import (

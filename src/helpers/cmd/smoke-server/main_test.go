@@ -67,10 +67,14 @@ func TestCommands(t *testing.T) {
 		stdout    string
 		stderr    string
 	}{
-		"address":            {arguments: []string{"resolve", "127.0.0.1"}, stdout: "127.0.0.1\n"},
-		"name":               {arguments: []string{"resolve", "localhost"}, stdout: "127.0.0.1\n"},
-		"unknown name":       {arguments: []string{"resolve", "nowhere.invalid"}, code: 1, stderr: "nowhere.invalid"},
-		"bad status":         {arguments: []string{"fetch", failing.URL}, code: 1, stderr: "503 Service Unavailable: out of order"},
+		"address":      {arguments: []string{"resolve", "127.0.0.1"}, stdout: "127.0.0.1\n"},
+		"name":         {arguments: []string{"resolve", "localhost"}, stdout: "127.0.0.1\n"},
+		"unknown name": {arguments: []string{"resolve", "nowhere.invalid"}, code: 1, stderr: "nowhere.invalid"},
+		"bad status": {
+			arguments: []string{"fetch", failing.URL},
+			code:      1,
+			stderr:    "503 Service Unavailable: out of order",
+		},
 		"bad URL":            {arguments: []string{"fetch", "http://127.0.0.1:x"}, code: 1, stderr: "invalid port"},
 		"unknown command":    {arguments: []string{"serve"}, code: 2, stderr: `"serve"`},
 		"missing name":       {arguments: []string{"resolve"}, code: 2, stderr: "1 arg"},
@@ -80,7 +84,10 @@ func TestCommands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := run(t, test.arguments...)
 			if code != test.code || !strings.Contains(stdout, test.stdout) || !strings.Contains(stderr, test.stderr) {
-				t.Errorf("got exit code %d, %q and %q; want %d, %q and %q", code, stdout, stderr, test.code, test.stdout, test.stderr)
+				t.Errorf(
+					"got exit code %d, %q and %q; want %d, %q and %q", code, stdout, stderr, test.code, test.stdout,
+					test.stderr,
+				)
 			}
 		})
 	}

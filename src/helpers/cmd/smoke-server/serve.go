@@ -12,7 +12,8 @@ import (
 
 const (
 	address = ":8080"
-	// lingerTime is how long requests are still answered after SIGTERM. Nodes may need that long to learn that the pod stops.
+	// lingerTime is how long requests are still answered after SIGTERM. Nodes may need that long to learn that the pod
+	// stops.
 	lingerTime = 2 * time.Second
 	// shutdownTimeout limits requests that are in progress after that.
 	shutdownTimeout = 5 * time.Second

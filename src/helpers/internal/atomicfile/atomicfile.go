@@ -1,4 +1,5 @@
-// Package atomicfile replaces files as a whole: a reader, a crash or a full disk sees the old content or the new, never a part.
+// Package atomicfile replaces files as a whole: a reader, a crash or a full disk sees the old content or the new, never
+// a part.
 package atomicfile
 
 import (
@@ -20,8 +21,8 @@ func Write(path string, content []byte, mode fs.FileMode) error {
 	})
 }
 
-// WriteFrom is Write for content that is produced by a function. An error of write is returned as it is, wrapped, and the
-// old file stays.
+// WriteFrom is Write for content that is produced by a function. An error of write is returned as it is, wrapped, and
+// the old file stays.
 func WriteFrom(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {

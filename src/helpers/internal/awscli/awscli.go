@@ -1,4 +1,5 @@
-// Package awscli lets tests run commands of the AWS CLI as an operator would: bash reads the lines, and the CLI of Debian runs the commands.
+// Package awscli lets tests run commands of the AWS CLI as an operator would: bash reads the lines, and the CLI of
+// Debian runs the commands.
 package awscli
 
 import (
@@ -67,8 +68,11 @@ func newCLI(credentials Credentials) (*CLI, func(), error) {
 	}
 	c := &CLI{}
 	command := exec.Command(strings.TrimSpace(interpreter), "-c", server)
-	command.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "AWS_ACCESS_KEY_ID=" + credentials.AccessKeyID, "AWS_SECRET_ACCESS_KEY=" + credentials.SecretAccessKey,
-		"AWS_PAGER=", "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_MAX_ATTEMPTS=1"}
+	command.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "AWS_ACCESS_KEY_ID=" + credentials.AccessKeyID,
+		"AWS_SECRET_ACCESS_KEY=" + credentials.SecretAccessKey, "AWS_PAGER=", "AWS_EC2_METADATA_DISABLED=true",
+		"AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "AWS_MAX_ATTEMPTS=1",
+	}
 	command.Stderr = c
 	output, err := command.StdoutPipe()
 	if err != nil {
@@ -104,7 +108,8 @@ func (c *CLI) takeErrors() string {
 	return c.errors.String()
 }
 
-// pasteInto is what bash runs before the commands. A function replaces the program aws; a connection passes its words on.
+// pasteInto is what bash runs before the commands. A function replaces the program aws; a connection passes its words
+// on.
 const pasteInto = `set -eu -o pipefail
 aws() {
   local connection code output

@@ -1,5 +1,5 @@
-// Package cli gives the command lines of all our programs one shape: cobra's help and completion, one sentence of error on
-// standard error, and the same exit codes.
+// Package cli gives the command lines of all our programs one shape: cobra's help and completion, one sentence of error
+// on standard error, and the same exit codes.
 //
 //	0  done
 //	1  what was asked for did not succeed
@@ -56,7 +56,8 @@ func Usagef(format string, arguments ...any) error {
 	return &UsageError{Err: fmt.Errorf(format, arguments...)}
 }
 
-// Main runs a program and ends the process. SIGINT and SIGTERM end the command's context; a second one ends the process at once.
+// Main runs a program and ends the process. SIGINT and SIGTERM end the command's context; a second one ends the process
+// at once.
 func Main(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -67,7 +68,9 @@ func Main(root *cobra.Command) {
 func MainUninterrupted(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	os.Exit(Run(ctx, root, os.Args[1:], os.Stderr)) //nolint:gocritic // exitAfterDefer: the process ends, and its signal handlers with it
+	os.Exit(
+		Run(ctx, root, os.Args[1:], os.Stderr),
+	) //nolint:gocritic // exitAfterDefer: the process ends, and its signal handlers with it
 }
 
 // Run runs a program, prints its error and returns its exit code. Commands must return errors and print none.
@@ -125,7 +128,10 @@ func prepare(command *cobra.Command) {
 func KnownArgs(command *cobra.Command, arguments []string) error {
 	for _, argument := range arguments {
 		if !slices.Contains(command.ValidArgs, argument) {
-			return Usagef("unknown argument %q%s; there are %s", argument, spelling.Hint(argument, command.ValidArgs), strings.Join(command.ValidArgs, ", "))
+			return Usagef(
+				"unknown argument %q%s; there are %s", argument, spelling.Hint(argument, command.ValidArgs),
+				strings.Join(command.ValidArgs, ", "),
+			)
 		}
 	}
 	return nil
@@ -142,5 +148,8 @@ func chooseCommand(command *cobra.Command, arguments []string) error {
 	if len(arguments) == 0 {
 		return Usagef("no command given; there are %s", strings.Join(names, ", "))
 	}
-	return Usagef("unknown command %q%s; there are %s", arguments[0], spelling.Hint(arguments[0], names), strings.Join(names, ", "))
+	return Usagef(
+		"unknown command %q%s; there are %s", arguments[0], spelling.Hint(arguments[0], names),
+		strings.Join(names, ", "),
+	)
 }

@@ -16,7 +16,9 @@ func program(run func(*cobra.Command, []string) error) *cobra.Command {
 	child.Flags().String("name", "", "a name")
 	_ = child.MarkFlagRequired("name")
 	root.AddCommand(child)
-	root.AddCommand(&cobra.Command{Use: "build [NAME...]", Args: KnownArgs, ValidArgs: []string{"etcd", "runc"}, RunE: run})
+	root.AddCommand(
+		&cobra.Command{Use: "build [NAME...]", Args: KnownArgs, ValidArgs: []string{"etcd", "runc"}, RunE: run},
+	)
 	root.SetOut(new(bytes.Buffer))
 	return root
 }
@@ -29,25 +31,43 @@ func TestRun(t *testing.T) {
 		code      int
 		printed   []string
 	}{
-		"success":            {[]string{"apply", "x", "--name", "n"}, nil, 0, nil},
-		"failure":            {[]string{"apply", "x", "--name", "n"}, failed, 1, []string{"Error: the disk is full\n"}},
-		"own code":           {[]string{"apply", "x", "--name", "n"}, &ExitError{Code: 7}, 7, nil},
-		"own code and words": {[]string{"apply", "x", "--name", "n"}, &ExitError{Code: 7, Err: failed}, 7, []string{"Error: the disk is full\n"}},
-		"own usage error":    {[]string{"apply", "x", "--name", "n"}, Usagef("name %q is taken", "n"), 2, []string{`name "n" is taken`, "program apply --help"}},
+		"success":  {[]string{"apply", "x", "--name", "n"}, nil, 0, nil},
+		"failure":  {[]string{"apply", "x", "--name", "n"}, failed, 1, []string{"Error: the disk is full\n"}},
+		"own code": {[]string{"apply", "x", "--name", "n"}, &ExitError{Code: 7}, 7, nil},
+		"own code and words": {
+			[]string{"apply", "x", "--name", "n"},
+			&ExitError{Code: 7, Err: failed},
+			7,
+			[]string{"Error: the disk is full\n"},
+		},
+		"own usage error": {
+			[]string{"apply", "x", "--name", "n"},
+			Usagef("name %q is taken", "n"),
+			2,
+			[]string{`name "n" is taken`, "program apply --help"},
+		},
 		"no command":         {nil, nil, 2, []string{"no command given", "apply"}},
 		"misspelled command": {[]string{"aply"}, nil, 2, []string{`"aply"`, "did you mean apply?", "program --help"}},
 		"unknown flag":       {[]string{"apply", "--nope"}, nil, 2, []string{"--nope", "program apply --help"}},
 		"known arguments":    {[]string{"build", "runc", "etcd"}, nil, 0, nil},
-		"unknown argument":   {[]string{"build", "etdc"}, nil, 2, []string{`"etdc"`, "did you mean etcd?", "etcd, runc", "program build --help"}},
-		"missing argument":   {[]string{"apply", "--name", "n"}, nil, 2, []string{"1 arg"}},
-		"missing flag":       {[]string{"apply", "x"}, nil, 2, []string{`"name" not set`}},
-		"help":               {[]string{"--help"}, nil, 0, nil},
-		"help of a command":  {[]string{"apply", "--help"}, nil, 0, nil},
+		"unknown argument": {
+			[]string{"build", "etdc"},
+			nil,
+			2,
+			[]string{`"etdc"`, "did you mean etcd?", "etcd, runc", "program build --help"},
+		},
+		"missing argument":  {[]string{"apply", "--name", "n"}, nil, 2, []string{"1 arg"}},
+		"missing flag":      {[]string{"apply", "x"}, nil, 2, []string{`"name" not set`}},
+		"help":              {[]string{"--help"}, nil, 0, nil},
+		"help of a command": {[]string{"apply", "--help"}, nil, 0, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var stderr bytes.Buffer
-			code := Run(context.Background(), program(func(*cobra.Command, []string) error { return test.err }), test.arguments, &stderr)
+			code := Run(
+				context.Background(), program(func(*cobra.Command, []string) error { return test.err }), test.arguments,
+				&stderr,
+			)
 			if code != test.code {
 				t.Errorf("got exit code %d, want %d", code, test.code)
 			}

@@ -12,7 +12,8 @@ import (
 // interval is how often a check is repeated.
 const interval = 50 * time.Millisecond
 
-// Succeeds repeats check until it returns nil, and fails the test with the last error when it has not within the timeout.
+// Succeeds repeats check until it returns nil, and fails the test with the last error when it has not within the
+// timeout.
 func Succeeds(t testing.TB, timeout time.Duration, what string, check func() error) {
 	t.Helper()
 	SucceedsEvery(t, timeout, interval, what, check)

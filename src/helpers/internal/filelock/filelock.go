@@ -1,4 +1,5 @@
-// Package filelock lets one process at a time do something. The kernel releases a lock when its holder ends, however it ends.
+// Package filelock lets one process at a time do something. The kernel releases a lock when its holder ends, however it
+// ends.
 package filelock
 
 import (
@@ -33,9 +34,9 @@ func (e *HeldError) Error() string {
 
 func (e *HeldError) Unwrap() error { return e.Err }
 
-// Acquire waits for the lock on a file, which it creates with mode 0644 if it is missing, until ctx ends; then the error is a
-// *HeldError. It writes holder into the file, for the errors of others; that this fails, as on a full disk, is no error.
-// waiting, if not nil, is called once with the present holder when the lock cannot be had at once.
+// Acquire waits for the lock on a file, which it creates with mode 0644 if it is missing, until ctx ends; then the
+// error is a *HeldError. It writes holder into the file, for the errors of others; that this fails, as on a full disk,
+// is no error. waiting, if not nil, is called once with the present holder when the lock cannot be had at once.
 func Acquire(ctx context.Context, path, holder string, waiting func(holder string)) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -17,7 +17,8 @@ func TestSecondWaitsForTheFirst(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	var held *HeldError
-	if _, err := Acquire(short, path, "the second", nil); !errors.As(err, &held) || held.Holder != "the first" || !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := Acquire(short, path, "the second", nil); !errors.As(err, &held) || held.Holder != "the first" ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("got %v, want the holder and the deadline", err)
 	}
 	var told string

@@ -1,7 +1,7 @@
 // Package kubetest starts a real etcd and a real kube-apiserver on the loopback interface for one test.
 //
-// Only a real API server shows whether code uses server-side apply, admission and certificate signing requests correctly. Tests
-// that require one need two environment variables, and are skipped without them:
+// Only a real API server shows whether code uses server-side apply, admission and certificate signing requests
+// correctly. Tests that require one need two environment variables, and are skipped without them:
 //
 //	KUBERNETES_BIN_DIR  directory with kube-apiserver (and kube-controller-manager if the test needs it)
 //	ETCD_BIN            the etcd server binary
@@ -41,8 +41,8 @@ const (
 
 // Options selects what a Cluster runs in addition to etcd and kube-apiserver.
 type Options struct {
-	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments, and signs
-	// approved certificate signing requests of kubelets.
+	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments,
+	// and signs approved certificate signing requests of kubelets.
 	ControllerManager bool
 }
 
@@ -54,8 +54,8 @@ type Cluster struct {
 	ca      *authority
 }
 
-// Start runs etcd and kube-apiserver until the test ends. It skips the test if the environment does not name the binaries, and
-// fails it if they are not ready within 90 seconds.
+// Start runs etcd and kube-apiserver until the test ends. It skips the test if the environment does not name the
+// binaries, and fails it if they are not ready within 90 seconds.
 func Start(t testing.TB, options Options) *Cluster {
 	t.Helper()
 	binaries := findBinaries(t, options)
@@ -134,7 +134,10 @@ func findBinaries(t testing.TB, options Options) binaries {
 	t.Helper()
 	dir, etcd := os.Getenv("KUBERNETES_BIN_DIR"), os.Getenv("ETCD_BIN")
 	if dir == "" || etcd == "" {
-		t.Skip("requires a real API server: set KUBERNETES_BIN_DIR (directory with kube-apiserver) and ETCD_BIN (etcd server binary)")
+		t.Skip(
+			"requires a real API server: set KUBERNETES_BIN_DIR (directory with kube-apiserver) and ETCD_BIN (etcd " +
+				"server binary)",
+		)
 	}
 	found := binaries{etcd: etcd, apiserver: filepath.Join(dir, "kube-apiserver")}
 	needed := []string{found.etcd, found.apiserver}
@@ -201,7 +204,14 @@ func (c *Cluster) writeKeys() error {
 	if err != nil {
 		return err
 	}
-	certificate, key, err := ca.issue(subject{name: "kube-apiserver", server: true, addresses: []net.IP{net.ParseIP(loopback)}, dnsNames: []string{"localhost"}})
+	certificate, key, err := ca.issue(
+		subject{
+			name:      "kube-apiserver",
+			server:    true,
+			addresses: []net.IP{net.ParseIP(loopback)},
+			dnsNames:  []string{"localhost"},
+		},
+	)
 	if err != nil {
 		return err
 	}
@@ -235,12 +245,20 @@ func etcdFlags(dir, client, peer string) []string {
 func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
 	return []string{
 		"--etcd-servers=" + etcdURL,
-		"--bind-address=" + loopback, "--advertise-address=" + loopback, "--secure-port=" + port,
-		"--tls-cert-file=" + c.path("apiserver.crt"), "--tls-private-key-file=" + c.path("apiserver.key"),
-		"--client-ca-file=" + c.path("ca.crt"), "--cert-dir=" + c.path("certificates"),
-		"--anonymous-auth=false", "--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + c.path("account.pub"),
-		"--service-account-signing-key-file=" + c.path("account.key"), "--service-cluster-ip-range=10.96.0.0/16",
+		"--bind-address=" + loopback,
+		"--advertise-address=" + loopback,
+		"--secure-port=" + port,
+		"--tls-cert-file=" + c.path("apiserver.crt"),
+		"--tls-private-key-file=" + c.path("apiserver.key"),
+		"--client-ca-file=" + c.path("ca.crt"),
+		"--cert-dir=" + c.path("certificates"),
+		"--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.path("account.pub"),
+		"--service-account-signing-key-file=" + c.path("account.key"),
+		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none",
 	}
 }
@@ -251,10 +269,11 @@ func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
 		return nil, err
 	}
 	return []string{
-		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig,
-		"--bind-address=" + loopback, "--secure-port=" + port, "--cert-dir=" + c.path("certificates"), "--leader-elect=false",
-		"--use-service-account-credentials", "--service-account-private-key-file=" + c.path("account.key"),
-		"--root-ca-file=" + c.path("ca.crt"), "--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig, "--bind-address=" + loopback, "--secure-port=" + port,
+		"--cert-dir=" + c.path("certificates"), "--leader-elect=false", "--use-service-account-credentials",
+		"--service-account-private-key-file=" + c.path("account.key"), "--root-ca-file=" + c.path("ca.crt"),
+		"--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
 	}, nil
 }
 

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// Until calls check at once and then at every interval until it returns nil or a Permanent error, or ctx ends. In the last
-// case the error is an *Error. A check that fails because ctx has ended does not replace the reason of the one before it.
+// Until calls check at once and then at every interval until it returns nil or a Permanent error, or ctx ends. In the
+// last case the error is an *Error. A check that fails because ctx has ended does not replace the reason of the one
+// before it.
 func Until(ctx context.Context, interval time.Duration, check func(context.Context) error) error {
 	started := time.Now()
 	var last error
@@ -35,8 +36,8 @@ func Until(ctx context.Context, interval time.Duration, check func(context.Conte
 	}
 }
 
-// Within is Until with a deadline that far from now. The error of a deadline has the timeout as Elapsed, however long the last check
-// took.
+// Within is Until with a deadline that far from now. The error of a deadline has the timeout as Elapsed, however long
+// the last check took.
 func Within(ctx context.Context, timeout, interval time.Duration, check func(context.Context) error) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -48,9 +49,11 @@ func Within(ctx context.Context, timeout, interval time.Duration, check func(con
 	return err
 }
 
-// Reported wraps a check of a long wait: report is called with the error of a check that fails, first when the time after has
-// passed since the first check, then at most once in every interval.
-func Reported(after, every time.Duration, report func(elapsed time.Duration, err error), check func(context.Context) error) func(context.Context) error {
+// Reported wraps a check of a long wait: report is called with the error of a check that fails, first when the time
+// after has passed since the first check, then at most once in every interval.
+func Reported(
+	after, every time.Duration, report func(elapsed time.Duration, err error), check func(context.Context) error,
+) func(context.Context) error {
 	var started, next time.Time
 	return func(ctx context.Context) error {
 		if started.IsZero() {

@@ -80,12 +80,16 @@ func TestReported(t *testing.T) {
 	} {
 		var reported []string
 		calls := 0
-		check := Reported(test.after, 35*time.Millisecond, func(_ time.Duration, err error) { reported = append(reported, err.Error()) }, func(context.Context) error {
-			if calls++; calls == 6 {
-				return nil
-			}
-			return errors.New(strconv.Itoa(calls))
-		})
+		check := Reported(
+			test.after, 35*time.Millisecond,
+			func(_ time.Duration, err error) { reported = append(reported, err.Error()) },
+			func(context.Context) error {
+				if calls++; calls == 6 {
+					return nil
+				}
+				return errors.New(strconv.Itoa(calls))
+			},
+		)
 		synctest.Test(t, func(t *testing.T) {
 			if err := Until(t.Context(), 15*time.Millisecond, check); err != nil {
 				t.Fatal(err)

@@ -40,7 +40,8 @@ func Read(pid int) (Stat, error) {
 // Ended tells whether a process has ended and only waits to be reaped.
 func (s Stat) Ended() bool { return strings.ContainsRune("ZX", rune(s.State)) }
 
-// maxLivingReads limits how often Living reads the status of a process that seems to have ended but may be in the middle of an exec.
+// maxLivingReads limits how often Living reads the status of a process that seems to have ended but may be in the
+// middle of an exec.
 const maxLivingReads = 10
 
 // Living reads the status of a process that has not ended; if there is none with this id, that is an error.
@@ -58,10 +59,10 @@ func Living(pid int) (Stat, error) {
 	return stat, nil
 }
 
-// vanishing tells whether the status is that of a thread while the kernel removes it, when no thread is left to count. It was
-// either the last thread of a process, and the next read finds no process; or the first thread of a process in which another
-// thread has just taken its place by an exec, and the next read finds that one. Before the exec the first thread is a zombie
-// with other threads, whereas a process that has ended is a zombie with one thread.
+// vanishing tells whether the status is that of a thread while the kernel removes it, when no thread is left to count.
+// It was either the last thread of a process, and the next read finds no process; or the first thread of a process in
+// which another thread has just taken its place by an exec, and the next read finds that one. Before the exec the first
+// thread is a zombie with other threads, whereas a process that has ended is a zombie with one thread.
 func (s Stat) vanishing() bool { return s.State == 'X' || s.State == 'Z' && s.Threads == 0 }
 
 // Runs tells whether the process with this id that was started then still runs.

@@ -1,11 +1,12 @@
 // Package rootfile opens files for root in directories to which another user may write, without being led elsewhere.
 //
-// The directories of a job below /var/vcap/sys/log, /var/vcap/sys/run and /var/vcap/data have mode 0770 and group vcap when the agent
-// creates them (bosh-agent, agent/applier/models/job.go). vcap can put a symbolic link, a hard link or a pipe in the place of a file
-// that root is about to write.
+// The directories of a job below /var/vcap/sys/log, /var/vcap/sys/run and /var/vcap/data have mode 0770 and group vcap
+// when the agent creates them (bosh-agent, agent/applier/models/job.go). vcap can put a symbolic link, a hard link or a
+// pipe in the place of a file that root is about to write.
 //
-// A path is walked one directory at a time, each opened relative to the one before. A symbolic link is followed only where nobody
-// but root can have made it: /var/vcap/sys is a link of the stemcell's. What is opened must be a regular file with a single name.
+// A path is walked one directory at a time, each opened relative to the one before. A symbolic link is followed only
+// where nobody but root can have made it: /var/vcap/sys is a link of the stemcell's. What is opened must be a regular
+// file with a single name.
 package rootfile
 
 import (
@@ -24,8 +25,8 @@ import (
 // maxLinks is how many links one path can have, as in the kernel (path_resolution(7)).
 const maxLinks = 40
 
-// Append opens a file for appending. It creates a missing file with this mode, and missing directories with mode 0755. A file of
-// another user is taken from that user. The error says what is wrong with a file that is refused.
+// Append opens a file for appending. It creates a missing file with this mode, and missing directories with mode 0755.
+// A file of another user is taken from that user. The error says what is wrong with a file that is refused.
 func Append(path string, mode fs.FileMode) (*os.File, error) {
 	dir, err := makeDir(filepath.Dir(path))
 	if err != nil {
@@ -44,8 +45,9 @@ func Append(path string, mode fs.FileMode) (*os.File, error) {
 	return file, nil
 }
 
-// Write replaces a file as a whole, synced to the disk, with exactly this mode whatever the umask is. It creates missing directories
-// with mode 0755. On an error the old file stays and nothing is left behind. A link at path is replaced, not followed.
+// Write replaces a file as a whole, synced to the disk, with exactly this mode whatever the umask is. It creates
+// missing directories with mode 0755. On an error the old file stays and nothing is left behind. A link at path is
+// replaced, not followed.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	return WriteFrom(path, mode, func(w io.Writer) error {
 		_, err := w.Write(content)
@@ -62,7 +64,9 @@ func WriteFrom(path string, mode fs.FileMode, write func(io.Writer) error) error
 	defer func() { _ = dir.Close() }()
 	name := filepath.Base(path)
 	temporary := "." + name + "." + rand.Text()
-	fd, err := unix.Openat(int(dir.Fd()), temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	fd, err := unix.Openat(
+		int(dir.Fd()), temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600,
+	)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -87,8 +91,9 @@ func WriteFrom(path string, mode fs.FileMode, write func(io.Writer) error) error
 	return nil
 }
 
-// Read reads a file that root can trust: neither the file nor its directory can be written by anybody but root. Errors name the
-// file, and wrap fs.ErrNotExist where there is none, and ErrUntrusted where another user could have written it.
+// Read reads a file that root can trust: neither the file nor its directory can be written by anybody but root. Errors
+// name the file, and wrap fs.ErrNotExist where there is none, and ErrUntrusted where another user could have written
+// it.
 func Read(path string) ([]byte, error) {
 	dir, err := openMode(filepath.Dir(path), 0)
 	if err != nil {
@@ -116,8 +121,9 @@ func Read(path string) ([]byte, error) {
 // ErrUntrusted means that a user other than root could have written what root would believe.
 var ErrUntrusted = errors.New("another user can write to it")
 
-// Claim creates a directory, or takes it from the user or group that it belongs to, with exactly this mode. It refuses a link, whoever
-// made it, and a directory that holds anything of another user: that was put there before the claim, and root would use it.
+// Claim creates a directory, or takes it from the user or group that it belongs to, with exactly this mode. It refuses
+// a link, whoever made it, and a directory that holds anything of another user: that was put there before the claim,
+// and root would use it.
 func Claim(path string, mode fs.FileMode) error {
 	dir, err := openItself(path, mode)
 	if err != nil {
@@ -146,16 +152,19 @@ func refuseForeign(dir *os.File, path string) error {
 			return fmt.Errorf("directory %s: %w", path, err)
 		}
 		if !ours(stat.Uid) {
-			return fmt.Errorf("%s belongs to the user with ID %d, but only root has anything to write there: find out where it comes from, and remove it",
-				filepath.Join(path, name), stat.Uid)
+			return fmt.Errorf(
+				"%s belongs to the user with ID %d, but only root has anything to write there: find out where it "+
+					"comes from, and remove it",
+				filepath.Join(path, name), stat.Uid,
+			)
 		}
 	}
 	return nil
 }
 
-// Protect creates a directory with mode 0750, or takes from its group and from other users the permission to write to it; those who
-// can read it still can. It refuses a link, whoever made it, and a directory to which all users can write: such a one is shared on
-// purpose.
+// Protect creates a directory with mode 0750, or takes from its group and from other users the permission to write to
+// it; those who can read it still can. It refuses a link, whoever made it, and a directory to which all users can
+// write: such a one is shared on purpose.
 func Protect(path string) error {
 	dir, err := openItself(path, 0o750)
 	if err != nil {
@@ -167,13 +176,15 @@ func Protect(path string) error {
 		return err
 	}
 	if info.Mode()&0o002 != 0 {
-		return fmt.Errorf("directory %s: %w: all users can (mode %s); use a directory of root's", path, ErrUntrusted, info.Mode())
+		return fmt.Errorf(
+			"directory %s: %w: all users can (mode %s); use a directory of root's", path, ErrUntrusted, info.Mode(),
+		)
 	}
 	return errors.Join(dir.Chown(os.Geteuid(), -1), dir.Chmod(info.Mode().Perm()&^0o022))
 }
 
-// Seal takes a directory and everything below it from all users but root: those who could read it no longer can. It is for the
-// directories of jobs in /var/vcap/jobs, where only root can write. Links below it are left alone.
+// Seal takes a directory and everything below it from all users but root: those who could read it no longer can. It is
+// for the directories of jobs in /var/vcap/jobs, where only root can write. Links below it are left alone.
 func Seal(path string) error {
 	dir, err := openMode(path, 0)
 	if err != nil {
@@ -201,7 +212,9 @@ func Seal(path string) error {
 
 // openRegular opens a file of a directory, which must be a regular file with one name.
 func openRegular(dir *os.File, path string, flags int, mode fs.FileMode) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), filepath.Base(path), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, uint32(mode.Perm()))
+	fd, err := unix.Openat(
+		int(dir.Fd()), filepath.Base(path), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, uint32(mode.Perm()),
+	)
 	switch {
 	case errors.Is(err, unix.ELOOP):
 		return nil, refusal(path, "it is a symbolic link")
@@ -234,7 +247,9 @@ func openRegular(dir *os.File, path string, flags int, mode fs.FileMode) (*os.Fi
 }
 
 func refusal(path, problem string) error {
-	return fmt.Errorf("open %s: %s, which root does not use here: find out where it comes from, and remove it", path, problem)
+	return fmt.Errorf(
+		"open %s: %s, which root does not use here: find out where it comes from, and remove it", path, problem,
+	)
 }
 
 // takeFile makes a file root's own if it is another user's.
@@ -259,7 +274,9 @@ func trusted(fd int, path string) error {
 		return err
 	}
 	if !ours(stat.Uid) || stat.Mode&0o022 != 0 {
-		return fmt.Errorf("%s has mode %04o and belongs to %d:%d: %w", path, stat.Mode&0o7777, stat.Uid, stat.Gid, ErrUntrusted)
+		return fmt.Errorf(
+			"%s has mode %04o and belongs to %d:%d: %w", path, stat.Mode&0o7777, stat.Uid, stat.Gid, ErrUntrusted,
+		)
 	}
 	return nil
 }
@@ -267,8 +284,8 @@ func trusted(fd int, path string) error {
 // makeDir opens a directory, and creates it with mode 0755 if it is missing.
 func makeDir(path string) (*os.File, error) { return openMode(path, 0o755) }
 
-// openItself is openMode for a directory whose owner or mode will be changed: the last part of its path must not be a link. This
-// finds links of root's; the walk finds those of others, and no other can be made between the two.
+// openItself is openMode for a directory whose owner or mode will be changed: the last part of its path must not be a
+// link. This finds links of root's; the walk finds those of others, and no other can be made between the two.
 func openItself(path string, mode fs.FileMode) (*os.File, error) {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return nil, refusal(path, "it is a symbolic link")
@@ -276,7 +293,8 @@ func openItself(path string, mode fs.FileMode) (*os.File, error) {
 	return openMode(path, mode)
 }
 
-// openMode opens a directory. It creates what is missing if mode is not 0: the directory itself with this mode, those above with 0755.
+// openMode opens a directory. It creates what is missing if mode is not 0: the directory itself with this mode, those
+// above with 0755.
 func openMode(path string, mode fs.FileMode) (*os.File, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -390,7 +408,11 @@ func (w *walker) step(fd int, name string) error {
 // follow goes on with the target of a link, if the link is root's.
 func (w *walker) follow(fd int, path string) error {
 	if err := trusted(w.fd, w.at); err != nil {
-		return fmt.Errorf("%s is a symbolic link, which root does not follow where other users can write (%w): find out where it comes from, and remove it", path, err)
+		return fmt.Errorf(
+			"%s is a symbolic link, which root does not follow where other users can write (%w): find out where it "+
+				"comes from, and remove it",
+			path, err,
+		)
 	}
 	if w.links++; w.links > maxLinks {
 		return &fs.PathError{Op: "open", Path: path, Err: unix.ELOOP}

@@ -81,15 +81,43 @@ var attacks = map[string]struct {
 	path string
 	want string
 }{
-	"link to a file":             {func(s *scene) error { return os.Symlink(s.file, s.path("log")) }, "log", "symbolic link"},
-	"link to a new file":         {func(s *scene) error { return os.Symlink(s.outside+"/evil", s.path("log")) }, "log", "symbolic link"},
-	"link within the directory":  {func(s *scene) error { return os.Symlink("other", s.path("log")) }, "log", "symbolic link"},
-	"hard link":                  {func(s *scene) error { return os.Link(s.file, s.path("log")) }, "log", "hard link"},
-	"pipe":                       {func(s *scene) error { return unix.Mkfifo(s.path("log"), 0o666) }, "log", "pipe"},
-	"directory":                  {func(s *scene) error { return os.Mkdir(s.path("log"), 0o755) }, "log", "is a directory"},
-	"link instead of the parent": {func(s *scene) error { return os.Symlink(s.outside, s.path("dir")) }, "dir/log", "symbolic link"},
-	"link above the parent":      {func(s *scene) error { return os.Symlink(s.outside, s.path("dir")) }, "dir/new/log", "symbolic link"},
-	"file instead of the parent": {func(s *scene) error { return os.WriteFile(s.path("dir"), nil, 0o600) }, "dir/log", "not a directory"},
+	"link to a file": {
+		func(s *scene) error { return os.Symlink(s.file, s.path("log")) },
+		"log",
+		"symbolic link",
+	},
+	"link to a new file": {
+		func(s *scene) error { return os.Symlink(s.outside+"/evil", s.path("log")) },
+		"log",
+		"symbolic link",
+	},
+	"link within the directory": {
+		func(s *scene) error { return os.Symlink("other", s.path("log")) },
+		"log",
+		"symbolic link",
+	},
+	"hard link": {func(s *scene) error { return os.Link(s.file, s.path("log")) }, "log", "hard link"},
+	"pipe":      {func(s *scene) error { return unix.Mkfifo(s.path("log"), 0o666) }, "log", "pipe"},
+	"directory": {
+		func(s *scene) error { return os.Mkdir(s.path("log"), 0o755) },
+		"log",
+		"is a directory",
+	},
+	"link instead of the parent": {
+		func(s *scene) error { return os.Symlink(s.outside, s.path("dir")) },
+		"dir/log",
+		"symbolic link",
+	},
+	"link above the parent": {
+		func(s *scene) error { return os.Symlink(s.outside, s.path("dir")) },
+		"dir/new/log",
+		"symbolic link",
+	},
+	"file instead of the parent": {
+		func(s *scene) error { return os.WriteFile(s.path("dir"), nil, 0o600) },
+		"dir/log",
+		"not a directory",
+	},
 }
 
 // within fails the test if f hangs, as opening a pipe does.
@@ -150,7 +178,8 @@ func TestWriteIsNotLedElsewhere(t *testing.T) {
 				s.must(err)
 				info, err := os.Lstat(s.path("log"))
 				s.must(err)
-				if content, _ := os.ReadFile(s.path("log")); !info.Mode().IsRegular() || string(content) != "from root\n" {
+				if content, _ := os.ReadFile(s.path("log")); !info.Mode().IsRegular() ||
+					string(content) != "from root\n" {
 					t.Errorf("%s: %q", info.Mode(), content)
 				}
 			} else if err == nil {
@@ -201,7 +230,8 @@ func TestClaimTakesTheDirectory(t *testing.T) {
 		planted := s.path(name)
 		s.must(plant(planted))
 		s.must(os.Lchown(planted, vcap, vcap))
-		if err := Claim(s.job, 0o755); err == nil || !strings.Contains(err.Error(), planted+" belongs to the user with ID 1000") {
+		if err := Claim(s.job, 0o755); err == nil ||
+			!strings.Contains(err.Error(), planted+" belongs to the user with ID 1000") {
 			t.Errorf("error = %v", err)
 		}
 		s.must(os.Remove(planted))
@@ -321,7 +351,9 @@ func TestWriteReplacesContentAndMode(t *testing.T) {
 		}
 	}
 	broken := errors.New("the disk is full")
-	if err := WriteFrom(path, 0o644, func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return broken }); !errors.Is(err, broken) {
+	if err := WriteFrom(
+		path, 0o644, func(w io.Writer) error { _, _ = io.WriteString(w, "half"); return broken },
+	); !errors.Is(err, broken) {
 		t.Errorf("got error %v, want %v", err, broken)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "second" {

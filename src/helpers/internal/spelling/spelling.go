@@ -3,8 +3,8 @@ package spelling
 
 import "strings"
 
-// Nearest returns the known word that was probably meant, or "" if none is close, that is, if more than a third of the letters,
-// or all of them, would have to change. It ignores case and the kind of separator (-, _, .).
+// Nearest returns the known word that was probably meant, or "" if none is close, that is, if more than a third of the
+// letters, or all of them, would have to change. It ignores case and the kind of separator (-, _, .).
 func Nearest(word string, known []string) string {
 	wanted := plain(word)
 	best, bestDistance := "", min(len(wanted)/3+2, len(wanted))
@@ -29,8 +29,8 @@ func plain(word string) string {
 	return strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(word))
 }
 
-// distance returns how many bytes must be inserted, deleted, replaced, or swapped with the next one to turn a into b. This is the
-// restricted Damerau-Levenshtein distance; swapped letters are the most common typing error.
+// distance returns how many bytes must be inserted, deleted, replaced, or swapped with the next one to turn a into b.
+// This is the restricted Damerau-Levenshtein distance; swapped letters are the most common typing error.
 func distance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

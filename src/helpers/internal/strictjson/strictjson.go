@@ -1,6 +1,6 @@
-// Package strictjson decodes the release's configuration files, which are rendered by the release itself and so must hold
-// exactly what the program knows: unknown keys, keys in another case and keys given twice are errors, as in Kubernetes' own
-// strict decoding (sigs.k8s.io/json).
+// Package strictjson decodes the release's configuration files, which are rendered by the release itself and so must
+// hold exactly what the program knows: unknown keys, keys in another case and keys given twice are errors, as in
+// Kubernetes' own strict decoding (sigs.k8s.io/json).
 package strictjson
 
 import (
@@ -22,7 +22,8 @@ import (
 // MaxSize bounds a configuration file, in bytes; the largest rendered ones have a few kilobytes.
 const MaxSize = 1 << 20
 
-// ReadFile decodes the file at path into the value that target points to. Errors name the file and list all unknown keys.
+// ReadFile decodes the file at path into the value that target points to. Errors name the file and list all unknown
+// keys.
 func ReadFile(path string, target any) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -39,8 +40,9 @@ func ReadFile(path string, target any) error {
 	return nil
 }
 
-// Unmarshal decodes one JSON value into the value that target points to. The error lists all unknown keys and keys given
-// twice, each with its place in the document and the known key that was probably meant. null leaves a field as it is.
+// Unmarshal decodes one JSON value into the value that target points to. The error lists all unknown keys and keys
+// given twice, each with its place in the document and the known key that was probably meant. null leaves a field as it
+// is.
 func Unmarshal(content []byte, target any) error {
 	if len(content) > MaxSize {
 		return fmt.Errorf("larger than %d bytes", MaxSize)
@@ -93,7 +95,8 @@ func kind(t reflect.Type) string {
 	}
 }
 
-// unknownField is the wording of sigs.k8s.io/json for a key that no field has; index expressions are those of lists and maps.
+// unknownField is the wording of sigs.k8s.io/json for a key that no field has; index expressions are those of lists and
+// maps.
 var unknownField = regexp.MustCompile(`^unknown field "(.*)"$`)
 
 // withHint adds to an error about an unknown key the known one that is nearest, or all that there are.

@@ -14,8 +14,8 @@ func Lines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// File returns the last n lines of what a file holds after the offset from, which must fit into its last maxBytes bytes. An offset
-// behind the end counts as 0: the file was truncated since.
+// File returns the last n lines of what a file holds after the offset from, which must fit into its last maxBytes
+// bytes. An offset behind the end counts as 0: the file was truncated since.
 func File(path string, from, maxBytes int64, n int) (string, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -16,8 +16,8 @@ const (
 	maxBody = 64 << 10
 )
 
-// Get returns the body of the response. Any status but 200 is an error. Each call opens a new connection, so that a Service or
-// a load balancer can choose another backend.
+// Get returns the body of the response. Any status but 200 is an error. Each call opens a new connection, so that a
+// Service or a load balancer can choose another backend.
 func Get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -12,11 +12,18 @@ import (
 
 func main() {
 	cli.Main(&cobra.Command{
-		Use: "gobuild STEP OUTPUT PACKAGE...", Short: "Build programs of this module for this machine",
-		Long: "Build programs of the module in the working directory. STEP names what is done in progress lines, OUTPUT is the folder for the programs.",
+		Use:   "gobuild STEP OUTPUT PACKAGE...",
+		Short: "Build programs of this module for this machine",
+		Long: "Build programs of the module in the working directory. STEP names what is done in progress lines, " +
+			"OUTPUT is the folder for the programs.",
 		Args: cobra.MinimumNArgs(3),
 		RunE: func(command *cobra.Command, arguments []string) error {
-			return components.Programs{Step: arguments[0], Output: arguments[1], Packages: arguments[2:], Source: "."}.Build(command.Context(), os.Stdout)
+			return components.Programs{
+				Step:     arguments[0],
+				Output:   arguments[1],
+				Packages: arguments[2:],
+				Source:   ".",
+			}.Build(command.Context(), os.Stdout)
 		},
 	})
 }

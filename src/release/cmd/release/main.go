@@ -15,8 +15,10 @@ import (
 func main() {
 	var root workspace.Root
 	command := &cobra.Command{
-		Use: "release", Short: "Build the BOSH release and what it is made of",
-		Long: "Build the BOSH release and what it is made of. The command components builds the upstream projects first.\nWhat is up to date is skipped.",
+		Use:   "release",
+		Short: "Build the BOSH release and what it is made of",
+		Long: "Build the BOSH release and what it is made of. The command components builds the upstream projects " +
+			"first.\nWhat is up to date is skipped.",
 	}
 	root.AddFlag(command)
 	var version string

@@ -32,8 +32,9 @@ var (
 	realFirst    = flag.Uint64("real-first", 24, "seed of the first of them; 24 is a right account")
 )
 
-// TestRealCloudController compares verdicts, and the problems that they are compared with, with what becomes of a real cloud controller
-// manager in the same account. In addition to kubetest's requirements it needs AWS_CLOUD_CONTROLLER_MANAGER_BIN.
+// TestRealCloudController compares verdicts, and the problems that they are compared with, with what becomes of a real
+// cloud controller manager in the same account. In addition to kubetest's requirements it needs
+// AWS_CLOUD_CONTROLLER_MANAGER_BIN.
 func TestRealCloudController(t *testing.T) {
 	binary := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	if binary == "" {
@@ -58,7 +59,9 @@ func TestRealCloudController(t *testing.T) {
 	if *realFirst == 24 && works == 0 {
 		t.Error("the cloud controller does not work in a right account")
 	}
-	t.Logf("the cloud controller works in %d of %d random accounts; the preflight's verdicts agree", works, *realAccounts)
+	t.Logf(
+		"the cloud controller works in %d of %d random accounts; the preflight's verdicts agree", works, *realAccounts,
+	)
 }
 
 // compareWithReal reports whether the cloud controller works.
@@ -74,11 +77,14 @@ func compareWithReal(t *testing.T, binary string, a *accounts.Account) bool {
 		t.Fatal(err)
 	}
 	fault := runReal(t, binary, j, a)
-	details := fmt.Sprintf("%v\nin the calls of the cloud controller: %v\nthe real one: %v\n%s", a, problems, fault, text(report))
+	details := fmt.Sprintf(
+		"%v\nin the calls of the cloud controller: %v\nthe real one: %v\n%s", a, problems, fault, text(report),
+	)
 	if why := Wrong(report, problems); why != "" {
 		t.Errorf("%s: %s", why, details)
 	}
-	doesWithout := func(p accounts.Problem) bool { return p.Required || p.Action != "" } // an update may need what creation does not
+	// an update may need what creation does not
+	doesWithout := func(p accounts.Problem) bool { return p.Required || p.Action != "" }
 	switch {
 	case fault != nil && len(problems) == 0:
 		t.Errorf("the real cloud controller fails: %s", details)
@@ -97,8 +103,8 @@ type realRun struct {
 	log     string
 }
 
-// runReal has the real cloud controller initialize a Node, create a load balancer of each kind, and write the pod route if that is
-// configured. The error is why it does not.
+// runReal has the real cloud controller initialize a Node, create a load balancer of each kind, and write the pod route
+// if that is configured. The error is why it does not.
 func runReal(t *testing.T, binary string, j *Judge, a *accounts.Account) error {
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {
@@ -107,17 +113,28 @@ func runReal(t *testing.T, binary string, j *Judge, a *accounts.Account) error {
 	t.Cleanup(func() { _ = sim.Close() })
 	j.use(sim, a)
 	cluster := kubetest.Start(t, kubetest.Options{})
-	r := &realRun{account: a, sim: sim, client: cluster.Admin(), exited: make(chan error, 1), log: filepath.Join(t.TempDir(), "ccm.log")}
+	r := &realRun{
+		account: a,
+		sim:     sim,
+		client:  cluster.Admin(),
+		exited:  make(chan error, 1),
+		log:     filepath.Join(t.TempDir(), "ccm.log"),
+	}
 	r.objects(t)
 	output, err := os.Create(r.log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig := cluster.Kubeconfig("ccm", "system:masters")
-	command := exec.Command(binary, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig, "--authorization-kubeconfig="+kubeconfig,
-		"--leader-elect=false", "--cluster-name="+a.Config.Cluster, "--secure-port=0", "--v=2", "--cluster-cidr=10.200.0.0/16", "--allocate-node-cidrs=true",
-		"--route-reconciliation-period=1s", fmt.Sprintf("--configure-cloud-routes=%v", a.Config.ConfigureCloudRoutes))
-	command.Env = []string{"AWS_ENDPOINT_URL=" + j.api.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + j.metadata.URL, "HOME=" + t.TempDir()}
+	command := exec.Command(
+		binary, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
+		"--authorization-kubeconfig="+kubeconfig, "--leader-elect=false", "--cluster-name="+a.Config.Cluster,
+		"--secure-port=0", "--v=2", "--cluster-cidr=10.200.0.0/16", "--allocate-node-cidrs=true",
+		"--route-reconciliation-period=1s", fmt.Sprintf("--configure-cloud-routes=%v", a.Config.ConfigureCloudRoutes),
+	)
+	command.Env = []string{
+		"AWS_ENDPOINT_URL=" + j.api.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + j.metadata.URL, "HOME=" + t.TempDir(),
+	}
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := command.Start(); err != nil {
@@ -153,14 +170,24 @@ func (r *realRun) objects(t *testing.T) {
 	node, err := r.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node"},
 		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///" + r.account.World.Subnets[0].AvailabilityZone + "/" + instance.ID, PodCIDR: "10.200.0.0/24", PodCIDRs: []string{"10.200.0.0/24"},
-			Taints: []corev1.Taint{{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule}},
+			ProviderID: "aws:///" + r.account.World.Subnets[0].AvailabilityZone + "/" + instance.ID,
+			PodCIDR:    "10.200.0.0/24",
+			PodCIDRs:   []string{"10.200.0.0/24"},
+			Taints: []corev1.Taint{
+				{
+					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+					Value:  "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
+			},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()}}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	}
 	if _, err := r.client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -169,19 +196,26 @@ func (r *realRun) objects(t *testing.T) {
 	} {
 		if _, err := r.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
-			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 8080}}},
+			Spec: corev1.ServiceSpec{
+				Type:     corev1.ServiceTypeLoadBalancer,
+				Selector: map[string]string{"app": "web"},
+				Ports:    []corev1.ServicePort{{Port: 8080}},
+			},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// outcome reports whether the cloud controller has done everything, or has failed; otherwise the error is what is not done yet.
+// outcome reports whether the cloud controller has done everything, or has failed; otherwise the error is what is not
+// done yet.
 func (r *realRun) outcome(t *testing.T) (done bool, err error) {
 	select {
 	case err := <-r.exited:
 		end, _ := tail.File(r.log, 0, 1<<20, 2000)
-		return true, fmt.Errorf("the cloud controller has exited: %w: %s", cmp.Or(err, errors.New("exit status 0")), end)
+		return true, fmt.Errorf(
+			"the cloud controller has exited: %w: %s", cmp.Or(err, errors.New("exit status 0")), end,
+		)
 	default:
 	}
 	for _, c := range r.sim.Calls("") {
@@ -202,7 +236,9 @@ func (r *realRun) outcome(t *testing.T) (done bool, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return strings.HasPrefix(taint.Key, "node.cloudprovider") }) {
+	if slices.ContainsFunc(
+		node.Spec.Taints, func(taint corev1.Taint) bool { return strings.HasPrefix(taint.Key, "node.cloudprovider") },
+	) {
 		return false, errors.New("the node is not initialized")
 	}
 	services, err := r.client.CoreV1().Services("default").List(t.Context(), metav1.ListOptions{})
@@ -214,9 +250,12 @@ func (r *realRun) outcome(t *testing.T) (done bool, err error) {
 			return false, fmt.Errorf("the service %s has no load balancer", s.Name)
 		}
 	}
-	if r.account.Config.ConfigureCloudRoutes && !slices.ContainsFunc(r.sim.World().RouteTables, func(table store.RouteTable) bool {
-		return slices.ContainsFunc(table.Routes, func(route store.Route) bool { return strings.HasPrefix(route.Destination, "10.200.") })
-	}) {
+	if r.account.Config.ConfigureCloudRoutes &&
+		!slices.ContainsFunc(r.sim.World().RouteTables, func(table store.RouteTable) bool {
+			return slices.ContainsFunc(
+				table.Routes, func(route store.Route) bool { return strings.HasPrefix(route.Destination, "10.200.") },
+			)
+		}) {
 		return false, errors.New("there is no pod route")
 	}
 	return true, nil

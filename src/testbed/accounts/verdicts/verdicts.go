@@ -35,7 +35,9 @@ func Account(seed uint64) (*accounts.Account, error) {
 
 // policy is what cloud-preflight iam-policy prints.
 func policy(role preflight.Role, cluster, partition string) ([]byte, error) {
-	p, err := aws.NewPolicy(aws.PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true})
+	p, err := aws.NewPolicy(
+		aws.PolicyOptions{Role: role, Cluster: cluster, Partition: partition, VPC: awssim.LabVPC, CloudRoutes: true},
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +55,9 @@ type Judge struct {
 func NewJudge() *Judge {
 	j := &Judge{}
 	serve := func(current *atomic.Pointer[http.Handler]) *httptest.Server {
-		return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*current.Load()).ServeHTTP(w, r) }))
+		return httptest.NewServer(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*current.Load()).ServeHTTP(w, r) }),
+		)
 	}
 	j.api, j.metadata = serve(&j.apiNow), serve(&j.metadataNow)
 	for name, value := range map[string]string{"AWS_ENDPOINT_URL": j.api.URL, "AWS_CA_BUNDLE": ""} {
@@ -113,8 +117,9 @@ func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.
 	return preflight.NewReport(a.Config, out.Results, started, time.Since(started)), nil
 }
 
-// Wrong compares a report with what is wrong in the account, and returns how the verdict is wrong, or "". A verdict is right if it is
-// that of the account, or if it passes an account in which the only problem is a permission that the report warns of by name.
+// Wrong compares a report with what is wrong in the account, and returns how the verdict is wrong, or "". A verdict is
+// right if it is that of the account, or if it passes an account in which the only problem is a permission that the
+// report warns of by name.
 func Wrong(r *preflight.Report, problems []accounts.Problem) string {
 	failed := r.Verdict == preflight.VerdictFailed
 	switch {
@@ -149,8 +154,11 @@ type Score struct {
 
 // String is the share that was judged right.
 func (s Score) String() string {
-	return fmt.Sprintf("%d of %d random accounts judged right (%.2f %%); %d of them failed; %.1f ms each", s.Right, s.Accounts,
-		100*float64(s.Right)/float64(max(1, s.Accounts)), s.Failed, float64(s.Took.Milliseconds())/float64(max(1, s.Accounts)))
+	return fmt.Sprintf(
+		"%d of %d random accounts judged right (%.2f %%); %d of them failed; %.1f ms each", s.Right, s.Accounts,
+		100*float64(s.Right)/float64(max(1, s.Accounts)), s.Failed,
+		float64(s.Took.Milliseconds())/float64(max(1, s.Accounts)),
+	)
 }
 
 // Try judges the accounts with the seeds first, first+1 and so on, and calls wrong for each wrong verdict.

@@ -76,7 +76,8 @@ func TestBreaksCombine(t *testing.T) {
 // TestWrongVerdictsOfBefore repeats accounts that were judged wrong once.
 func TestWrongVerdictsOfBefore(t *testing.T) {
 	for _, seed := range []uint64{
-		8163,                               // a worker with one security group may not list groups, and does not have to
+		// a worker with one security group may not list groups, and does not have to
+		8163,
 		2716, 3175, 4086, 4611, 4652, 5849, // pod routes, and an instance whose cluster tag has another value
 	} {
 		_, err := Try(t.Context(), seed, 1, func(_ uint64, why string) { t.Errorf("seed %d: %s", seed, why) })

@@ -1,4 +1,5 @@
-// Package api is what the services of AWS share: their tables of actions, and the call that runs one, with its checks of permissions.
+// Package api is what the services of AWS share: their tables of actions, and the call that runs one, with its checks
+// of permissions.
 package api
 
 import (
@@ -30,12 +31,37 @@ type Service struct {
 
 // QueryAuthErrors are the responses of services with the query protocol to failed authentication.
 var QueryAuthErrors = map[error]*wire.Error{
-	ErrNoAuthentication: {Code: "MissingAuthenticationToken", Message: "Request is missing Authentication Token", Status: 403},
-	ErrUnknownKey:       {Code: "InvalidClientTokenId", Message: "The security token included in the request is invalid.", Status: 403},
-	ErrExpired:          {Code: "ExpiredToken", Message: "The security token included in the request is expired", Status: 403},
-	ErrSignature:        {Code: "SignatureDoesNotMatch", Message: "The request signature we calculated does not match the signature you provided. Check your AWS Secret Access Key and signing method. Consult the service documentation for details.", Status: 403},
-	ErrPast:             {Code: "SignatureDoesNotMatch", Message: "Signature expired: the date of the request lies more than 5 min. in the past.", Status: 403},
-	ErrFuture:           {Code: "SignatureDoesNotMatch", Message: "Signature not yet current: the date of the request lies more than 5 min. in the future.", Status: 403},
+	ErrNoAuthentication: {
+		Code:    "MissingAuthenticationToken",
+		Message: "Request is missing Authentication Token",
+		Status:  403,
+	},
+	ErrUnknownKey: {
+		Code:    "InvalidClientTokenId",
+		Message: "The security token included in the request is invalid.",
+		Status:  403,
+	},
+	ErrExpired: {
+		Code:    "ExpiredToken",
+		Message: "The security token included in the request is expired",
+		Status:  403,
+	},
+	ErrSignature: {
+		Code: "SignatureDoesNotMatch",
+		Message: "The request signature we calculated does not match the signature you provided. Check your AWS " +
+			"Secret Access Key and signing method. Consult the service documentation for details.",
+		Status: 403,
+	},
+	ErrPast: {
+		Code:    "SignatureDoesNotMatch",
+		Message: "Signature expired: the date of the request lies more than 5 min. in the past.",
+		Status:  403,
+	},
+	ErrFuture: {
+		Code:    "SignatureDoesNotMatch",
+		Message: "Signature not yet current: the date of the request lies more than 5 min. in the future.",
+		Status:  403,
+	},
 }
 
 // QueryThrottled is their response to a call that is throttled.
@@ -65,8 +91,8 @@ func Reading[In, Out any](fn func(*Call, In) (Out, error)) Operation {
 	}}
 }
 
-// Changing is an action that changes the world. It must call Allow with its targets, validate the request, call Begin (EC2, for dry
-// runs), and only then change anything.
+// Changing is an action that changes the world. It must call Allow with its targets, validate the request, call Begin
+// (EC2, for dry runs), and only then change anything.
 func Changing[In, Out any](fn func(*Call, In) (Out, error)) Operation {
 	return Operation{Changes: true, Run: func(c *Call, form url.Values) (any, error) {
 		var in In
@@ -116,7 +142,9 @@ func (c *Call) AllowAction(action string, targets ...Target) error {
 		c.Required = append(c.Required, action)
 	}
 	for _, t := range targets {
-		decision := iam.Evaluate(c.Principal.Policies, iam.Request{Action: action, Resource: t.ARN, Context: c.conditionContext(t)})
+		decision := iam.Evaluate(
+			c.Principal.Policies, iam.Request{Action: action, Resource: t.ARN, Context: c.conditionContext(t)},
+		)
 		if decision != iam.Allowed {
 			return c.DeniedError(action, t.ARN, decision)
 		}
@@ -171,7 +199,11 @@ func (c *Call) DeniedError(action, arn string, decision iam.Decision) error {
 // Begin separates checks from changes: a dry run returns here.
 func (c *Call) Begin() error {
 	if c.DryRun {
-		return &wire.Error{Code: "DryRunOperation", Message: "Request would have succeeded, but DryRun flag is set.", Status: http.StatusPreconditionFailed}
+		return &wire.Error{
+			Code:    "DryRunOperation",
+			Message: "Request would have succeeded, but DryRun flag is set.",
+			Status:  http.StatusPreconditionFailed,
+		}
 	}
 	return nil
 }

@@ -36,9 +36,9 @@ func IsCode(err error, code string) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
-// AllowFirst checks, for the first load balancer of an account, the permissions that creating the service-linked role takes. AWS
-// names them one at a time in AccessDenied errors of CreateLoadBalancer (kubernetes/cloud-provider-aws pull request 59 and
-// eksctl-io/eksctl issue 2570).
+// AllowFirst checks, for the first load balancer of an account, the permissions that creating the service-linked role
+// takes. AWS names them one at a time in AccessDenied errors of CreateLoadBalancer (kubernetes/cloud-provider-aws pull
+// request 59 and eksctl-io/eksctl issue 2570).
 func (c *Call) AllowFirst() error {
 	if !c.Settings.NoServiceLinkedRole {
 		return nil

@@ -37,7 +37,9 @@ func MergeTags(old store.Tags, added []store.Pair) (store.Tags, error) {
 		merged[t.Key] = t.Value
 	}
 	if len(merged) > ec2api.MaxTags {
-		return nil, api.Errorf("TooManyTags", "The quota for the number of tags that can be assigned to a load balancer has been reached")
+		return nil, api.Errorf(
+			"TooManyTags", "The quota for the number of tags that can be assigned to a load balancer has been reached",
+		)
 	}
 	return merged, nil
 }
@@ -47,7 +49,12 @@ var loadBalancerName = regexp.MustCompile(`^[a-zA-Z0-9]([a-zA-Z0-9-]{0,30}[a-zA-
 // CheckLoadBalancerName refuses what cannot be the name of a load balancer.
 func CheckLoadBalancerName(name string) error {
 	if !loadBalancerName.MatchString(name) {
-		return api.Errorf("ValidationError", "Load balancer name '%s' is not valid: it can have up to 32 characters of a-z, A-Z, 0-9 and '-', and must not begin or end with '-'", name)
+		return api.Errorf(
+			"ValidationError",
+			"Load balancer name '%s' is not valid: it can have up to 32 characters of a-z, A-Z, 0-9 and '-', and "+
+				"must not begin or end with '-'",
+			name,
+		)
 	}
 	if strings.HasPrefix(name, "internal-") {
 		return api.Errorf("ValidationError", "Load balancer name '%s' cannot begin with 'internal-'", name)
@@ -55,8 +62,8 @@ func CheckLoadBalancerName(name string) error {
 	return nil
 }
 
-// Subnets validates the subnets of a load balancer: they must exist in one VPC, one per zone, and for an internet-facing load
-// balancer with a route to an internet gateway.
+// Subnets validates the subnets of a load balancer: they must exist in one VPC, one per zone, and for an
+// internet-facing load balancer with a route to an internet gateway.
 func Subnets(w *store.World, ids []string, internetFacing bool) ([]*store.Subnet, error) {
 	var subnets []*store.Subnet
 	for _, id := range ids {
@@ -66,14 +73,21 @@ func Subnets(w *store.World, ids []string, internetFacing bool) ([]*store.Subnet
 		}
 		for _, other := range subnets {
 			if other.VPC != s.VPC {
-				return nil, api.Errorf("InvalidSubnet", "The subnets '%s' and '%s' are in different VPCs", other.ID, s.ID)
+				return nil, api.Errorf(
+					"InvalidSubnet", "The subnets '%s' and '%s' are in different VPCs", other.ID, s.ID,
+				)
 			}
 			if other.AvailabilityZone == s.AvailabilityZone {
-				return nil, api.Errorf("InvalidConfigurationRequest", "A load balancer cannot be attached to multiple subnets in the same Availability Zone")
+				return nil, api.Errorf(
+					"InvalidConfigurationRequest",
+					"A load balancer cannot be attached to multiple subnets in the same Availability Zone",
+				)
 			}
 		}
 		if internetFacing && !w.HasInternetGateway(s) {
-			return nil, api.Errorf("InvalidSubnet", "VPC %s has no route to an internet gateway from subnet %s", s.VPC, s.ID)
+			return nil, api.Errorf(
+				"InvalidSubnet", "VPC %s has no route to an internet gateway from subnet %s", s.VPC, s.ID,
+			)
 		}
 		subnets = append(subnets, s)
 	}
@@ -110,8 +124,8 @@ func CheckGroups(w *store.World, ids []string, vpc string) error {
 	return nil
 }
 
-// DNSName is the DNS name of a load balancer: NAME-NUMBER.REGION.elb… for classic load balancers (with the prefix internal-
-// for internal ones), NAME-HEX.elb.REGION… for network load balancers.
+// DNSName is the DNS name of a load balancer: NAME-NUMBER.REGION.elb… for classic load balancers (with the prefix
+// internal- for internal ones), NAME-HEX.elb.REGION… for network load balancers.
 func DNSName(w *store.World, name, scheme string, classic bool) string {
 	w.Serial++
 	digest := w.MAC("dns", name, fmt.Sprint(w.Serial))

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Addresses adds addresses as /32 to an interface of the process's network namespace. It implements forward.Plumbing and requires
-// CAP_NET_ADMIN.
+// Addresses adds addresses as /32 to an interface of the process's network namespace. It implements forward.Plumbing
+// and requires CAP_NET_ADMIN.
 type Addresses struct {
 	link netlink.Link
 }

@@ -9,12 +9,12 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// kmsActions are what EBS does with a customer managed key, with the caller's permissions ("How Amazon EBS encryption works" in EBS's
-// user guide).
+// kmsActions are what EBS does with a customer managed key, with the caller's permissions ("How Amazon EBS encryption
+// works" in EBS's user guide).
 var kmsActions = []string{"kms:DescribeKey", "kms:CreateGrant", "kms:GenerateDataKeyWithoutPlaintext", "kms:Decrypt"}
 
-// encrypt sets a new volume's key. If the caller may not use it the volume disappears instead of becoming available: EC2 checks the key
-// only while it creates the volume (KmsKeyId in the reference of CreateVolume).
+// encrypt sets a new volume's key. If the caller may not use it the volume disappears instead of becoming available:
+// EC2 checks the key only while it creates the volume (KmsKeyId in the reference of CreateVolume).
 func encrypt(c *api.Call, v *store.Volume) {
 	v.Encrypted = v.Encrypted || c.Encryption.ByDefault
 	if !v.Encrypted {
@@ -32,7 +32,16 @@ func encrypt(c *api.Call, v *store.Volume) {
 	}
 	v.KMSKey = k.ARN
 	for _, action := range kmsActions {
-		err := c.AllowAction(action, api.Target{ARN: k.ARN, Context: map[string][]string{"kms:GrantIsForAWSResource": {"true"}, "kms:ViaService": {"ec2." + c.Region + ".amazonaws.com"}}})
+		err := c.AllowAction(
+			action,
+			api.Target{
+				ARN: k.ARN,
+				Context: map[string][]string{
+					"kms:GrantIsForAWSResource": {"true"},
+					"kms:ViaService":            {"ec2." + c.Region + ".amazonaws.com"},
+				},
+			},
+		)
 		v.Doomed = v.Doomed || err != nil
 	}
 }
@@ -58,8 +67,9 @@ func getDefaultKey(c *api.Call, _ struct{}) (*defaultKeyOutput, error) {
 	return &defaultKeyOutput{c.DefaultKey()}, nil
 }
 
-// instanceType has what EC2 says about a type's attachments (DescribeInstanceTypes; the table in pkg/cloud/limits of the EBS CSI driver,
-// whose getVolumesLimit in pkg/driver/node.go counts the root volume, and does not count the first network interface).
+// instanceType has what EC2 says about a type's attachments (DescribeInstanceTypes; the table in pkg/cloud/limits of
+// the EBS CSI driver, whose getVolumesLimit in pkg/driver/node.go counts the root volume, and does not count the first
+// network interface).
 type instanceType struct {
 	name    string
 	volumes int
@@ -67,7 +77,19 @@ type instanceType struct {
 }
 
 var instanceTypes = []instanceType{
-	{"m5.large", 27, true}, {"m5.xlarge", 27, true}, {"m5.2xlarge", 27, true}, {"m5d.large", 26, true}, {"m6i.large", 27, true}, {"m7i.large", 32, false}, {"m7i.48xlarge", 128, false}, {"t3.large", 27, true}, {"m4.large", 39, false},
+	{
+		"m5.large",
+		27,
+		true,
+	},
+	{"m5.xlarge", 27, true},
+	{"m5.2xlarge", 27, true},
+	{"m5d.large", 26, true},
+	{"m6i.large", 27, true},
+	{"m7i.large", 32, false},
+	{"m7i.48xlarge", 128, false},
+	{"t3.large", 27, true},
+	{"m4.large", 39, false},
 }
 
 // typeLimits returns the limit of a type; those that tests do not use are like m5.large.
@@ -107,7 +129,9 @@ func describeInstanceTypes(_ *api.Call, in describeInstanceTypesInput) (*describ
 	out := &describeInstanceTypesOutput{}
 	for _, name := range names {
 		if !strings.Contains(name, ".") {
-			return nil, api.Errorf("InvalidInstanceType", "The following supplied instance types do not exist: [%s]", name)
+			return nil, api.Errorf(
+				"InvalidInstanceType", "The following supplied instance types do not exist: [%s]", name,
+			)
 		}
 		t := typeLimits(name)
 		view := instanceTypeView{Name: name, Volumes: t.volumes, LimitType: "dedicated", Cards: 1, Hypervisor: "nitro"}

@@ -32,8 +32,21 @@ func viewModification(v *store.Volume) modificationView {
 	m, from, to := v.Modification, v.Modification.Original, v.Modification.Target
 	progress := map[string]int{store.ModificationOptimizing: 50, store.ModificationCompleted: 100}[m.State]
 	return modificationView{
-		v.ID, m.State, progress, ec2api.FormatTime(m.Start), ec2api.FormatTime(m.End),
-		to.Size, to.Type, to.IOPS, to.Throughput, to.MultiAttach, from.Size, from.Type, from.IOPS, from.Throughput, from.MultiAttach,
+		v.ID,
+		m.State,
+		progress,
+		ec2api.FormatTime(m.Start),
+		ec2api.FormatTime(m.End),
+		to.Size,
+		to.Type,
+		to.IOPS,
+		to.Throughput,
+		to.MultiAttach,
+		from.Size,
+		from.Type,
+		from.IOPS,
+		from.Throughput,
+		from.MultiAttach,
 	}
 }
 
@@ -66,15 +79,24 @@ func modifyVolume(c *api.Call, in modifyVolumeInput) (*modifyVolumeOutput, error
 		return nil, err
 	}
 	v.Modification = &store.Modification{
-		State: store.ModificationModifying, Start: c.Now, Due: c.Now.Add(time.Duration(c.Settings.Volumes.Modify)), Original: v.Shape(), Target: target,
+		State:    store.ModificationModifying,
+		Start:    c.Now,
+		Due:      c.Now.Add(time.Duration(c.Settings.Volumes.Modify)),
+		Original: v.Shape(),
+		Target:   target,
 	}
 	return &modifyVolumeOutput{viewModification(v)}, nil
 }
 
-// over merges the request into a volume's shape. What a new type does not support, or derives from the size, is not kept.
+// over merges the request into a volume's shape. What a new type does not support, or derives from the size, is not
+// kept.
 func (in modifyVolumeInput) over(old store.VolumeShape) (store.VolumeShape, error) {
 	s := store.VolumeShape{
-		Type: cmp.Or(in.VolumeType, old.Type), Size: cmp.Or(in.Size, old.Size), IOPS: in.Iops, Throughput: in.Throughput, MultiAttach: old.MultiAttach,
+		Type:        cmp.Or(in.VolumeType, old.Type),
+		Size:        cmp.Or(in.Size, old.Size),
+		IOPS:        in.Iops,
+		Throughput:  in.Throughput,
+		MultiAttach: old.MultiAttach,
 	}
 	if s.Type == old.Type && s.Type != "gp2" {
 		s.IOPS, s.Throughput = cmp.Or(s.IOPS, old.IOPS), cmp.Or(s.Throughput, old.Throughput)
@@ -100,7 +122,11 @@ func checkModify(c *api.Call, v *store.Volume) error {
 	case m.State == store.ModificationOptimizing:
 		return api.Errorf("IncorrectModificationState", "Cannot modify volume in modification state: OPTIMIZING")
 	case c.Now.Before(m.Start.Add(time.Duration(c.Settings.Volumes.Modifications))):
-		return api.Errorf("VolumeModificationRateExceeded", "You've reached the maximum modification rate per volume limit. Wait at least 6 hours between modifications per EBS volume.")
+		return api.Errorf(
+			"VolumeModificationRateExceeded",
+			"You've reached the maximum modification rate per volume limit. Wait at least 6 hours between "+
+				"modifications per EBS volume.",
+		)
 	}
 	return nil
 }
@@ -115,7 +141,9 @@ type describeVolumesModificationsOutput struct {
 	NextToken     string             `xml:"nextToken,omitempty"`
 }
 
-func describeVolumesModifications(c *api.Call, in describeVolumesModificationsInput) (*describeVolumesModificationsOutput, error) {
+func describeVolumesModifications(
+	c *api.Call, in describeVolumesModificationsInput,
+) (*describeVolumesModificationsOutput, error) {
 	list, err := volumesWithIDs(c, in.VolumeId)
 	if err != nil {
 		return nil, err
@@ -125,10 +153,15 @@ func describeVolumesModifications(c *api.Call, in describeVolumesModificationsIn
 		if v.Modification != nil {
 			modified = append(modified, v)
 		} else if len(in.VolumeId) > 0 {
-			return nil, api.Errorf("InvalidVolumeModification.NotFound", "Modification for volume '%s' does not exist.", v.ID)
+			return nil, api.Errorf(
+				"InvalidVolumeModification.NotFound", "Modification for volume '%s' does not exist.", v.ID,
+			)
 		}
 	}
-	views, next, err := ec2api.Described(c, modified, in.Page, 500, modificationAttributes, func(_ *api.Call, v *store.Volume) modificationView { return viewModification(v) })
+	views, next, err := ec2api.Described(
+		c, modified, in.Page, 500, modificationAttributes,
+		func(_ *api.Call, v *store.Volume) modificationView { return viewModification(v) },
+	)
 	return &describeVolumesModificationsOutput{views, next}, err
 }
 
@@ -163,10 +196,13 @@ func describeVolumeStatus(c *api.Call, in describeVolumesInput) (*describeVolume
 	if err != nil {
 		return nil, err
 	}
-	views, next, err := ec2api.Described(c, list, in.Page, 1000, volumeAttributes, func(_ *api.Call, v *store.Volume) volumeStatusView {
-		return volumeStatusView{v.ID, v.AvailabilityZone, "ok", []statusDetailView{
-			{"io-enabled", "passed"}, {"io-performance", "not-applicable"}, {"initialization-state", "completed"},
-		}}
-	})
+	views, next, err := ec2api.Described(
+		c, list, in.Page, 1000, volumeAttributes,
+		func(_ *api.Call, v *store.Volume) volumeStatusView {
+			return volumeStatusView{v.ID, v.AvailabilityZone, "ok", []statusDetailView{
+				{"io-enabled", "passed"}, {"io-performance", "not-applicable"}, {"initialization-state", "completed"},
+			}}
+		},
+	)
 	return &describeVolumeStatusOutput{views, next}, err
 }

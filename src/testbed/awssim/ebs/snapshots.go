@@ -31,7 +31,20 @@ func viewSnapshot(c *api.Call, s *store.Snapshot) snapshotView {
 	if s.State == store.SnapshotCompleted {
 		progress = "100%"
 	}
-	return snapshotView{s.ID, s.Volume, s.State, ec2api.FormatTime(s.Started), progress, c.Account, s.Size, s.Description, s.Encrypted, s.KMSKey, "standard", s.Tags.List()}
+	return snapshotView{
+		s.ID,
+		s.Volume,
+		s.State,
+		ec2api.FormatTime(s.Started),
+		progress,
+		c.Account,
+		s.Size,
+		s.Description,
+		s.Encrypted,
+		s.KMSKey,
+		"standard",
+		s.Tags.List(),
+	}
 }
 
 type createSnapshotInput struct {
@@ -49,7 +62,13 @@ func createSnapshot(c *api.Call, in createSnapshotInput) (*snapshotView, error) 
 		return nil, err
 	}
 	created := ec2api.ARN(c, "snapshot", "*")
-	if err := c.Allow(api.Target{ARN: created, RequestTags: tags, Context: map[string][]string{"ec2:ParentVolume": {ec2api.ARN(c, "volume", v.ID)}}}); err != nil {
+	if err := c.Allow(
+		api.Target{
+			ARN:         created,
+			RequestTags: tags,
+			Context:     map[string][]string{"ec2:ParentVolume": {ec2api.ARN(c, "volume", v.ID)}},
+		},
+	); err != nil {
 		return nil, err
 	}
 	if err := ec2api.AllowTagsOnCreate(c, "ec2:CreateTags", "ec2:CreateAction", created, tags); err != nil {
@@ -59,15 +78,29 @@ func createSnapshot(c *api.Call, in createSnapshotInput) (*snapshotView, error) 
 		return nil, api.Errorf("IncorrectState", "Volume '%s' is in the '%s' state.", v.ID, v.State)
 	}
 	early := c.Now.Add(-time.Duration(c.Settings.Volumes.Snapshots))
-	if slices.ContainsFunc(c.Snapshots, func(s store.Snapshot) bool { return s.Volume == v.ID && s.Started.After(early) }) {
-		return nil, api.Errorf("SnapshotCreationPerVolumeRateExceeded", "The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable sleep interval between requests.")
+	if slices.ContainsFunc(
+		c.Snapshots, func(s store.Snapshot) bool { return s.Volume == v.ID && s.Started.After(early) },
+	) {
+		return nil, api.Errorf(
+			"SnapshotCreationPerVolumeRateExceeded",
+			"The maximum per volume CreateSnapshot request rate has been exceeded. Use an increasing or variable "+
+				"sleep interval between requests.",
+		)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
 	}
 	s := store.Snapshot{
-		ID: c.NewID("snap"), Volume: v.ID, Size: v.Size, Description: in.Description, Encrypted: v.Encrypted, KMSKey: v.KMSKey, Tags: tags,
-		State: store.SnapshotPending, Started: c.Now, Due: c.Now.Add(time.Duration(c.Settings.Volumes.Snapshot)),
+		ID:          c.NewID("snap"),
+		Volume:      v.ID,
+		Size:        v.Size,
+		Description: in.Description,
+		Encrypted:   v.Encrypted,
+		KMSKey:      v.KMSKey,
+		Tags:        tags,
+		State:       store.SnapshotPending,
+		Started:     c.Now,
+		Due:         c.Now.Add(time.Duration(c.Settings.Volumes.Snapshot)),
 	}
 	// The content is that of the time of the call; only then the snapshot is completed in the background.
 	if err := c.Disks.Snapshot(v.ID, s.ID); err != nil {
@@ -111,7 +144,9 @@ func snapshotNotFound(id string) error {
 
 func checkSnapshotID(id string) error {
 	if !strings.HasPrefix(id, "snap-") {
-		return api.Errorf("InvalidParameterValue", "Value (%s) for parameter snapshotId is invalid. Expected: 'snap-...'.", id)
+		return api.Errorf(
+			"InvalidParameterValue", "Value (%s) for parameter snapshotId is invalid. Expected: 'snap-...'.", id,
+		)
 	}
 	return nil
 }
@@ -151,7 +186,12 @@ func describeSnapshots(c *api.Call, in describeSnapshotsInput) (*describeSnapsho
 
 func snapshotAttributes(c *api.Call, s *store.Snapshot) (ec2api.Attributes, store.Tags) {
 	return ec2api.Attributes{
-		"snapshot-id": ec2api.One(s.ID), "volume-id": ec2api.One(s.Volume), "status": ec2api.One(s.State), "owner-id": ec2api.One(c.Account), "encrypted": ec2api.One(strconv.FormatBool(s.Encrypted)),
-		"description": ec2api.One(s.Description), "volume-size": ec2api.One(strconv.Itoa(s.Size)),
+		"snapshot-id": ec2api.One(s.ID),
+		"volume-id":   ec2api.One(s.Volume),
+		"status":      ec2api.One(s.State),
+		"owner-id":    ec2api.One(c.Account),
+		"encrypted":   ec2api.One(strconv.FormatBool(s.Encrypted)),
+		"description": ec2api.One(s.Description),
+		"volume-size": ec2api.One(strconv.Itoa(s.Size)),
 	}, s.Tags
 }

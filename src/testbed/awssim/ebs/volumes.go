@@ -37,8 +37,8 @@ var Operations = map[string]api.Operation{
 	"ModifyVolume":                 api.Changing(modifyVolume),
 }
 
-// volumeType has the limits of a type of volume (the table in EBS's user guide, "Amazon EBS volume types"). A maximum of 0 means that the
-// parameter is not supported.
+// volumeType has the limits of a type of volume (the table in EBS's user guide, "Amazon EBS volume types"). A maximum
+// of 0 means that the parameter is not supported.
 type volumeType struct {
 	name                         string
 	minSize, maxSize             int // GiB
@@ -50,7 +50,16 @@ type volumeType struct {
 var volumeTypes = []volumeType{
 	{name: "standard", minSize: 1, maxSize: 1024},
 	{name: "gp2", minSize: 1, maxSize: 16384},
-	{name: "gp3", minSize: 1, maxSize: 65536, minIOPS: 3000, maxIOPS: 80000, ratio: 500, minThroughput: 125, maxThroughput: 2000},
+	{
+		name:          "gp3",
+		minSize:       1,
+		maxSize:       65536,
+		minIOPS:       3000,
+		maxIOPS:       80000,
+		ratio:         500,
+		minThroughput: 125,
+		maxThroughput: 2000,
+	},
 	{name: "io1", minSize: 4, maxSize: 16384, minIOPS: 100, maxIOPS: 64000, ratio: 50, needsIOPS: true},
 	{name: "io2", minSize: 4, maxSize: 65536, minIOPS: 100, maxIOPS: 256000, ratio: 1000, needsIOPS: true},
 	{name: "st1", minSize: 125, maxSize: 16384},
@@ -65,16 +74,24 @@ func check(s *store.VolumeShape) error {
 	}
 	t := volumeTypes[i]
 	if s.MultiAttach {
-		return api.Errorf("UnsupportedOperation", "awssim does not simulate volumes that are attached to several instances.")
+		return api.Errorf(
+			"UnsupportedOperation", "awssim does not simulate volumes that are attached to several instances.",
+		)
 	}
 	if err := t.checkIOPS(s); err != nil {
 		return err
 	}
 	if s.Size < t.minSize {
-		return api.Errorf("InvalidParameterValue", "Volume of %dGiB is too small for volume type %s; minimum is %dGiB.", s.Size, t.name, t.minSize)
+		return api.Errorf(
+			"InvalidParameterValue", "Volume of %dGiB is too small for volume type %s; minimum is %dGiB.", s.Size,
+			t.name, t.minSize,
+		)
 	}
 	if s.Size > t.maxSize {
-		return api.Errorf("InvalidParameterValue", "Volume of %dGiB is too large for volume type %s; maximum is %dGiB.", s.Size, t.name, t.maxSize)
+		return api.Errorf(
+			"InvalidParameterValue", "Volume of %dGiB is too large for volume type %s; maximum is %dGiB.", s.Size,
+			t.name, t.maxSize,
+		)
 	}
 	return t.checkThroughput(s)
 }
@@ -82,7 +99,9 @@ func check(s *store.VolumeShape) error {
 func (t volumeType) checkIOPS(s *store.VolumeShape) error {
 	if t.maxIOPS == 0 {
 		if s.IOPS != 0 {
-			return api.Errorf("InvalidParameterCombination", "The parameter iops is not supported for %s volumes.", t.name)
+			return api.Errorf(
+				"InvalidParameterCombination", "The parameter iops is not supported for %s volumes.", t.name,
+			)
 		}
 		if t.name == "gp2" {
 			s.IOPS = max(100, min(16000, 3*s.Size))
@@ -99,11 +118,17 @@ func (t volumeType) checkIOPS(s *store.VolumeShape) error {
 	case s.IOPS < t.minIOPS:
 		return api.Errorf("InvalidParameterValue", "Volume iops of %d is too low; minimum is %d.", s.IOPS, t.minIOPS)
 	case t.name == "io2" && (s.IOPS > t.maxIOPS || s.IOPS > t.ratio*s.Size):
-		return api.Errorf("InvalidParameterCombination", "io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported.")
+		return api.Errorf(
+			"InvalidParameterCombination",
+			"io2 volumes configured with greater than 64 TiB or 256K IOPS or 1000:1 IOPS:GB ratio are not supported.",
+		)
 	case s.IOPS > t.maxIOPS:
 		return api.Errorf("InvalidParameterValue", "Volume iops of %d is too high; maximum is %d.", s.IOPS, t.maxIOPS)
 	case s.IOPS > t.minIOPS && s.IOPS > t.ratio*s.Size:
-		return api.Errorf("InvalidParameterValue", "Iops to volume size ratio of %f is too high; maximum is %d", float64(s.IOPS)/float64(s.Size), t.ratio)
+		return api.Errorf(
+			"InvalidParameterValue", "Iops to volume size ratio of %f is too high; maximum is %d",
+			float64(s.IOPS)/float64(s.Size), t.ratio,
+		)
 	}
 	return nil
 }
@@ -111,18 +136,30 @@ func (t volumeType) checkIOPS(s *store.VolumeShape) error {
 func (t volumeType) checkThroughput(s *store.VolumeShape) error {
 	if t.maxThroughput == 0 {
 		if s.Throughput != 0 {
-			return api.Errorf("InvalidParameterCombination", "The parameter throughput is not supported for %s volumes.", t.name)
+			return api.Errorf(
+				"InvalidParameterCombination", "The parameter throughput is not supported for %s volumes.", t.name,
+			)
 		}
 		return nil
 	}
 	s.Throughput = cmp.Or(s.Throughput, t.minThroughput)
 	switch {
 	case s.Throughput < t.minThroughput:
-		return api.Errorf("InvalidParameterValue", "Volume throughput of %d MiB/s is too low; minimum is %d MiB/s.", s.Throughput, t.minThroughput)
+		return api.Errorf(
+			"InvalidParameterValue", "Volume throughput of %d MiB/s is too low; minimum is %d MiB/s.", s.Throughput,
+			t.minThroughput,
+		)
 	case s.Throughput > t.maxThroughput:
-		return api.Errorf("InvalidParameterValue", "Volume throughput of %d MiB/s is too high; maximum is %d MiB/s.", s.Throughput, t.maxThroughput)
+		return api.Errorf(
+			"InvalidParameterValue", "Volume throughput of %d MiB/s is too high; maximum is %d MiB/s.", s.Throughput,
+			t.maxThroughput,
+		)
 	case 4*s.Throughput > s.IOPS:
-		return api.Errorf("InvalidParameterValue", "Throughput (MiBps) to iops ratio of %f is too high; maximum is 0.250000 MiBps per iops.", float64(s.Throughput)/float64(s.IOPS))
+		return api.Errorf(
+			"InvalidParameterValue",
+			"Throughput (MiBps) to iops ratio of %f is too high; maximum is 0.250000 MiBps per iops.",
+			float64(s.Throughput)/float64(s.IOPS),
+		)
 	}
 	return nil
 }
@@ -156,9 +193,20 @@ type volumeView struct {
 
 func viewVolume(c *api.Call, v *store.Volume) volumeView {
 	view := volumeView{
-		ID: v.ID, Size: v.Size, Snapshot: v.Snapshot, AvailabilityZone: v.AvailabilityZone, AvailabilityZoneID: c.ZoneID(v.AvailabilityZone), State: v.State,
-		Created: ec2api.FormatTime(v.Created), Type: v.Type, IOPS: v.IOPS, Throughput: v.Throughput, Encrypted: v.Encrypted, KMSKey: v.KMSKey, MultiAttach: v.MultiAttach,
-		Tags: v.Tags.List(),
+		ID:                 v.ID,
+		Size:               v.Size,
+		Snapshot:           v.Snapshot,
+		AvailabilityZone:   v.AvailabilityZone,
+		AvailabilityZoneID: c.ZoneID(v.AvailabilityZone),
+		State:              v.State,
+		Created:            ec2api.FormatTime(v.Created),
+		Type:               v.Type,
+		IOPS:               v.IOPS,
+		Throughput:         v.Throughput,
+		Encrypted:          v.Encrypted,
+		KMSKey:             v.KMSKey,
+		MultiAttach:        v.MultiAttach,
+		Tags:               v.Tags.List(),
 	}
 	for i := range v.Attachments {
 		view.Attachments = append(view.Attachments, viewAttachment(v, &v.Attachments[i]))
@@ -184,7 +232,9 @@ type DeviceView struct {
 // DeviceViews are the root volume, which exists only here, and the attached volumes.
 func DeviceViews(c *api.Call, i *store.Instance) []DeviceView {
 	root := DeviceView{Name: RootDevice}
-	root.EBS.Volume, root.EBS.Status, root.EBS.Time, root.EBS.DeleteOnTermination = "vol-"+i.ID[len("i-"):], store.AttachmentAttached, ec2api.FormatTime(i.LaunchTime), true
+	root.EBS.Volume, root.EBS.Status, root.EBS.Time, root.EBS.DeleteOnTermination = "vol-"+i.ID[len("i-"):], store.AttachmentAttached, ec2api.FormatTime(
+		i.LaunchTime,
+	), true
 	views := []DeviceView{root}
 	for k := range c.Volumes {
 		for _, a := range c.Volumes[k].Attachments {
@@ -211,7 +261,9 @@ type describeVolumesOutput struct {
 
 func describeVolumes(c *api.Call, in describeVolumesInput) (*describeVolumesOutput, error) {
 	if len(in.VolumeId) > 0 && in.MaxResults != nil {
-		return nil, api.Errorf("InvalidParameterCombination", "The parameter volumeSet cannot be used with the parameter maxResults")
+		return nil, api.Errorf(
+			"InvalidParameterCombination", "The parameter volumeSet cannot be used with the parameter maxResults",
+		)
 	}
 	list, err := volumesWithIDs(c, in.VolumeId)
 	if err != nil {
@@ -253,7 +305,9 @@ func volumeNotFound(id string) error {
 
 func checkVolumeID(id, parameter string) error {
 	if !strings.HasPrefix(id, "vol-") {
-		return api.Errorf("InvalidParameterValue", "Value (%s) for parameter %s is invalid. Expected: 'vol-...'.", id, parameter)
+		return api.Errorf(
+			"InvalidParameterValue", "Value (%s) for parameter %s is invalid. Expected: 'vol-...'.", id, parameter,
+		)
 	}
 	return nil
 }
@@ -268,8 +322,14 @@ func volumeAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Ta
 		}
 	}
 	return ec2api.Attributes{
-		"volume-id": ec2api.One(v.ID), "status": ec2api.One(v.State), "volume-type": ec2api.One(v.Type), "size": ec2api.One(strconv.Itoa(v.Size)), "snapshot-id": ec2api.One(v.Snapshot),
-		"availability-zone": ec2api.One(v.AvailabilityZone), "encrypted": ec2api.One(strconv.FormatBool(v.Encrypted)), "create-time": ec2api.One(ec2api.FormatTime(v.Created)),
+		"volume-id":              ec2api.One(v.ID),
+		"status":                 ec2api.One(v.State),
+		"volume-type":            ec2api.One(v.Type),
+		"size":                   ec2api.One(strconv.Itoa(v.Size)),
+		"snapshot-id":            ec2api.One(v.Snapshot),
+		"availability-zone":      ec2api.One(v.AvailabilityZone),
+		"encrypted":              ec2api.One(strconv.FormatBool(v.Encrypted)),
+		"create-time":            ec2api.One(ec2api.FormatTime(v.Created)),
 		"multi-attach-enabled":   ec2api.One(strconv.FormatBool(v.MultiAttach)),
 		"attachment.instance-id": attachments(func(a store.Attachment) string { return a.Instance }),
 		"attachment.device":      attachments(func(a store.Attachment) string { return a.Device }),
@@ -301,13 +361,20 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 		return nil, err
 	}
 	request := in.digest(tags)
-	if i := slices.IndexFunc(c.ClientTokens, func(t store.ClientToken) bool { return t.Token == in.ClientToken }); i >= 0 && in.ClientToken != "" {
+	if i := slices.IndexFunc(
+		c.ClientTokens, func(t store.ClientToken) bool { return t.Token == in.ClientToken },
+	); i >= 0 &&
+		in.ClientToken != "" {
 		// A token whose volume is gone stays used up, see tokenLifetime.
 		if v := store.Find(c.Volumes, c.ClientTokens[i].Volume); v != nil && c.ClientTokens[i].Request == request {
 			view := viewVolume(c, v)
 			return &view, c.Begin()
 		}
-		return nil, api.Errorf("IdempotentParameterMismatch", "The client token you have provided is associated with a resource that has already been deleted, or with a request with other parameters. Please use a different client token.")
+		return nil, api.Errorf(
+			"IdempotentParameterMismatch",
+			"The client token you have provided is associated with a resource that has already been deleted, or with "+
+				"a request with other parameters. Please use a different client token.",
+		)
 	}
 	v, err := newVolume(c, in, tags)
 	if err != nil {
@@ -322,14 +389,17 @@ func createVolume(c *api.Call, in createVolumeInput) (*volumeView, error) {
 	}
 	c.Volumes = append(c.Volumes, v)
 	if in.ClientToken != "" {
-		c.ClientTokens = append(c.ClientTokens, store.ClientToken{Token: in.ClientToken, Request: request, Volume: v.ID, Used: c.Now})
+		c.ClientTokens = append(
+			c.ClientTokens, store.ClientToken{Token: in.ClientToken, Request: request, Volume: v.ID, Used: c.Now},
+		)
 	}
 	view := viewVolume(c, &v)
 	return &view, nil
 }
 
-// digest tells requests with one token apart. The order of tags does not matter: the EBS CSI driver repeats a request with its tags in
-// another order (CreateDisk in pkg/cloud/cloud.go ranges over a map), and relies on getting the same volume.
+// digest tells requests with one token apart. The order of tags does not matter: the EBS CSI driver repeats a request
+// with its tags in another order (CreateDisk in pkg/cloud/cloud.go ranges over a map), and relies on getting the same
+// volume.
 func (in createVolumeInput) digest(tags store.Tags) string {
 	in.TagSpecification = nil
 	digest := sha256.Sum256(fmt.Append(nil, in, tags)) // fmt sorts maps
@@ -340,7 +410,11 @@ func (in createVolumeInput) digest(tags store.Tags) string {
 func allowCreateVolume(c *api.Call, in createVolumeInput, tags store.Tags) error {
 	created := ec2api.ARN(c, "volume", "*")
 	targets := []api.Target{{ARN: created, RequestTags: tags, Context: map[string][]string{
-		"ec2:VolumeType": {cmp.Or(in.VolumeType, defaultVolumeType)}, "ec2:VolumeSize": {strconv.Itoa(in.Size)}, "ec2:Encrypted": {strconv.FormatBool(in.Encrypted)},
+		"ec2:VolumeType": {
+			cmp.Or(in.VolumeType, defaultVolumeType),
+		},
+		"ec2:VolumeSize":       {strconv.Itoa(in.Size)},
+		"ec2:Encrypted":        {strconv.FormatBool(in.Encrypted)},
 		"ec2:AvailabilityZone": {in.AvailabilityZone},
 	}}}
 	if in.SnapshotId != "" {
@@ -365,10 +439,22 @@ func newVolume(c *api.Call, in createVolumeInput, tags store.Tags) (v store.Volu
 	if err != nil {
 		return v, err
 	}
-	shape := store.VolumeShape{Type: cmp.Or(in.VolumeType, defaultVolumeType), Size: in.Size, IOPS: in.Iops, Throughput: in.Throughput, MultiAttach: in.MultiAttachEnabled}
+	shape := store.VolumeShape{
+		Type:        cmp.Or(in.VolumeType, defaultVolumeType),
+		Size:        in.Size,
+		IOPS:        in.Iops,
+		Throughput:  in.Throughput,
+		MultiAttach: in.MultiAttachEnabled,
+	}
 	v = store.Volume{
-		AvailabilityZone: zone, Encrypted: in.Encrypted, KMSKey: in.KmsKeyId, Snapshot: in.SnapshotId, Created: c.Now, Tags: tags,
-		State: store.VolumeCreating, Due: c.Now.Add(time.Duration(c.Settings.Volumes.Create)),
+		AvailabilityZone: zone,
+		Encrypted:        in.Encrypted,
+		KMSKey:           in.KmsKeyId,
+		Snapshot:         in.SnapshotId,
+		Created:          c.Now,
+		Tags:             tags,
+		State:            store.VolumeCreating,
+		Due:              c.Now.Add(time.Duration(c.Settings.Volumes.Create)),
 	}
 	if in.SnapshotId != "" {
 		s := store.Find(c.Snapshots, in.SnapshotId)
@@ -378,7 +464,10 @@ func newVolume(c *api.Call, in createVolumeInput, tags store.Tags) (v store.Volu
 		case s.State != store.SnapshotCompleted:
 			return v, api.Errorf("IncorrectState", "The snapshot '%s' is not 'completed'.", s.ID)
 		case in.Size != 0 && in.Size < s.Size:
-			return v, api.Errorf("InvalidParameterValue", "Volume of %dGiB is smaller than snapshot '%s', expect size >= %dGiB", in.Size, s.ID, s.Size)
+			return v, api.Errorf(
+				"InvalidParameterValue", "Volume of %dGiB is smaller than snapshot '%s', expect size >= %dGiB", in.Size,
+				s.ID, s.Size,
+			)
 		}
 		shape.Size = cmp.Or(in.Size, s.Size)
 		v.Encrypted, v.KMSKey = v.Encrypted || s.Encrypted, cmp.Or(v.KMSKey, s.KMSKey)
@@ -387,7 +476,9 @@ func newVolume(c *api.Call, in createVolumeInput, tags store.Tags) (v store.Volu
 		return v, api.Errorf("MissingParameter", "The request must contain the parameter size/snapshot")
 	}
 	if in.KmsKeyId != "" && !in.Encrypted {
-		return v, api.Errorf("InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set.")
+		return v, api.Errorf(
+			"InvalidParameterDependency", "The parameter KmsKeyId requires the parameter Encrypted to be set.",
+		)
 	}
 	err = check(&shape)
 	v.SetShape(shape)
@@ -397,17 +488,24 @@ func newVolume(c *api.Call, in createVolumeInput, tags store.Tags) (v store.Volu
 
 func volumeZone(c *api.Call, in createVolumeInput) (string, error) {
 	if in.AvailabilityZone != "" && in.AvailabilityZoneId != "" {
-		return "", api.Errorf("InvalidParameterCombination", "The parameters AvailabilityZone and AvailabilityZoneId cannot be used together")
+		return "", api.Errorf(
+			"InvalidParameterCombination",
+			"The parameters AvailabilityZone and AvailabilityZoneId cannot be used together",
+		)
 	}
 	if in.AvailabilityZone == "" && in.AvailabilityZoneId == "" {
-		return "", api.Errorf("MissingParameter", "The request must contain the parameter AvailabilityZone or AvailabilityZoneId")
+		return "", api.Errorf(
+			"MissingParameter", "The request must contain the parameter AvailabilityZone or AvailabilityZoneId",
+		)
 	}
 	for _, s := range c.Subnets {
 		if s.AvailabilityZone == in.AvailabilityZone || c.ZoneID(s.AvailabilityZone) == in.AvailabilityZoneId {
 			return s.AvailabilityZone, nil
 		}
 	}
-	return "", api.Errorf("InvalidZone.NotFound", "The zone '%s' does not exist.", cmp.Or(in.AvailabilityZone, in.AvailabilityZoneId))
+	return "", api.Errorf(
+		"InvalidZone.NotFound", "The zone '%s' does not exist.", cmp.Or(in.AvailabilityZone, in.AvailabilityZoneId),
+	)
 }
 
 // volume finds a volume for a changing action and checks the permission.
@@ -473,7 +571,13 @@ func attachVolume(c *api.Call, in attachVolumeInput) (*volumeAttachmentView, err
 	if err := c.Begin(); err != nil {
 		return nil, err
 	}
-	a := store.Attachment{Instance: i.ID, Device: in.Device, State: store.AttachmentAttaching, Time: c.Now, Due: c.Now.Add(time.Duration(c.Settings.Volumes.Attach))}
+	a := store.Attachment{
+		Instance: i.ID,
+		Device:   in.Device,
+		State:    store.AttachmentAttaching,
+		Time:     c.Now,
+		Due:      c.Now.Add(time.Duration(c.Settings.Volumes.Attach)),
+	}
 	v.State, v.Attachments = store.VolumeInUse, append(v.Attachments, a)
 	view := viewAttachment(v, &a)
 	return &view, nil
@@ -489,15 +593,28 @@ func checkAttach(c *api.Call, v *store.Volume, i *store.Instance, device string)
 	case i.State != store.Running && i.State != store.Stopped:
 		return api.Errorf("IncorrectState", "Instance '%s' is not 'running'.", i.ID)
 	case c.Place(i).AvailabilityZone != v.AvailabilityZone:
-		return api.Errorf("InvalidVolume.ZoneMismatch", "The volume '%s' is not in the same availability zone as instance '%s'", v.ID, i.ID)
+		return api.Errorf(
+			"InvalidVolume.ZoneMismatch", "The volume '%s' is not in the same availability zone as instance '%s'", v.ID,
+			i.ID,
+		)
 	case device == "":
 		return api.Errorf("MissingParameter", "The request must contain the parameter device")
 	case !strings.HasPrefix(device, "/dev/sd") && !strings.HasPrefix(device, "/dev/xvd"):
-		return api.Errorf("InvalidParameterValue", "Value (%s) for parameter device is invalid. %s is not a valid EBS device name.", device, device)
+		return api.Errorf(
+			"InvalidParameterValue", "Value (%s) for parameter device is invalid. %s is not a valid EBS device name.",
+			device, device,
+		)
 	case slices.ContainsFunc(devices, func(d DeviceView) bool { return d.Name == device }):
-		return api.Errorf("InvalidParameterValue", "Invalid value '%s' for unixDevice. Attachment point %s is already in use", device, device)
+		return api.Errorf(
+			"InvalidParameterValue", "Invalid value '%s' for unixDevice. Attachment point %s is already in use", device,
+			device,
+		)
 	case len(devices) >= limit:
-		return api.Errorf("AttachmentLimitExceeded", "Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type, len(devices), limit)
+		return api.Errorf(
+			"AttachmentLimitExceeded",
+			"Volume attachment limit exceeded: instance '%s' of type %s has %d of %d volumes.", i.ID, i.Type,
+			len(devices), limit,
+		)
 	}
 	return nil
 }
@@ -524,7 +641,10 @@ func detachVolume(c *api.Call, in detachVolumeInput) (*volumeAttachmentView, err
 		return (in.InstanceId == "" || a.Instance == in.InstanceId) && (in.Device == "" || a.Device == in.Device)
 	})
 	if k < 0 {
-		return nil, api.Errorf("InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s' as device '%s'.", v.ID, in.InstanceId, in.Device)
+		return nil, api.Errorf(
+			"InvalidAttachment.NotFound", "The volume '%s' is not attached to instance '%s' as device '%s'.", v.ID,
+			in.InstanceId, in.Device,
+		)
 	}
 	a := &v.Attachments[k]
 	if in.InstanceId == "" {

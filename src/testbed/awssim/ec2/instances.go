@@ -21,7 +21,14 @@ type stateView struct {
 	Name string `xml:"name"`
 }
 
-var stateCodes = map[string]int{"pending": 0, store.Running: 16, "shutting-down": 32, store.Terminated: 48, "stopping": 64, store.Stopped: 80}
+var stateCodes = map[string]int{
+	"pending":        0,
+	store.Running:    16,
+	"shutting-down":  32,
+	store.Terminated: 48,
+	"stopping":       64,
+	store.Stopped:    80,
+}
 
 func viewState(name string) stateView { return stateView{stateCodes[name], name} }
 
@@ -131,7 +138,9 @@ type describeInstancesOutput struct {
 
 func describeInstances(c *api.Call, in describeInstancesInput) (*describeInstancesOutput, error) {
 	if len(in.InstanceId) > 0 && in.MaxResults != nil {
-		return nil, api.Errorf("InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults")
+		return nil, api.Errorf(
+			"InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults",
+		)
 	}
 	selected, err := selectInstances(c, in.InstanceId, in.Filter)
 	if err != nil {
@@ -140,7 +149,9 @@ func describeInstances(c *api.Call, in describeInstancesInput) (*describeInstanc
 	part, next, err := ec2api.Paginate(selected, in.Page, 5, 1000)
 	out := &describeInstancesOutput{NextToken: next}
 	for _, i := range part {
-		out.Reservations = append(out.Reservations, reservationView{"r-" + i.ID[len("i-"):], c.Account, []instanceView{viewInstance(c, i)}})
+		out.Reservations = append(
+			out.Reservations, reservationView{"r-" + i.ID[len("i-"):], c.Account, []instanceView{viewInstance(c, i)}},
+		)
 	}
 	return out, err
 }
@@ -155,19 +166,28 @@ func selectInstances(c *api.Call, ids []string, filters []ec2api.Filter) ([]*sto
 	if err != nil {
 		return nil, err
 	}
-	return ec2api.SelectBy(list, filters, func(i *store.Instance) (ec2api.Attributes, store.Tags) { return instanceAttributes(c, i) })
+	return ec2api.SelectBy(
+		list, filters, func(i *store.Instance) (ec2api.Attributes, store.Tags) { return instanceAttributes(c, i) },
+	)
 }
 
 func instanceAttributes(c *api.Call, i *store.Instance) (ec2api.Attributes, store.Tags) {
 	subnet := c.Place(i)
 	return ec2api.Attributes{
-		"instance-id": ec2api.One(i.ID), "instance-state-name": ec2api.One(i.State), "instance-state-code": ec2api.One(strconv.Itoa(stateCodes[i.State])),
-		"instance-type": ec2api.One(i.Type), "image-id": ec2api.One(i.Image), "vpc-id": ec2api.One(subnet.VPC), "subnet-id": ec2api.One(i.Subnet),
-		"availability-zone": ec2api.One(subnet.AvailabilityZone), "private-ip-address": ec2api.One(i.Address.String()), "private-dns-name": ec2api.One(c.PrivateDNSName(i.Address)),
-		"iam-instance-profile.arn":                       ec2api.One(c.ProfileARN(i.InstanceProfile)),
-		"instance.group-id":                              func() []string { return i.SecurityGroups },
-		"network-interface.group-id":                     func() []string { return i.SecurityGroups },
-		"network-interface.private-dns-name":             ec2api.One(c.PrivateDNSName(i.Address)),
+		"instance-id":                        ec2api.One(i.ID),
+		"instance-state-name":                ec2api.One(i.State),
+		"instance-state-code":                ec2api.One(strconv.Itoa(stateCodes[i.State])),
+		"instance-type":                      ec2api.One(i.Type),
+		"image-id":                           ec2api.One(i.Image),
+		"vpc-id":                             ec2api.One(subnet.VPC),
+		"subnet-id":                          ec2api.One(i.Subnet),
+		"availability-zone":                  ec2api.One(subnet.AvailabilityZone),
+		"private-ip-address":                 ec2api.One(i.Address.String()),
+		"private-dns-name":                   ec2api.One(c.PrivateDNSName(i.Address)),
+		"iam-instance-profile.arn":           ec2api.One(c.ProfileARN(i.InstanceProfile)),
+		"instance.group-id":                  func() []string { return i.SecurityGroups },
+		"network-interface.group-id":         func() []string { return i.SecurityGroups },
+		"network-interface.private-dns-name": ec2api.One(c.PrivateDNSName(i.Address)),
 		"network-interface.addresses.private-ip-address": ec2api.One(i.Address.String()),
 		"network-interface.network-interface-id":         ec2api.One(InterfaceID(i.ID)),
 		"metadata-options.http-tokens":                   ec2api.One(i.Metadata.HTTPTokens),
@@ -205,10 +225,19 @@ func GroupViews(w *store.World, ids []string) []GroupView {
 func viewInstance(c *api.Call, i *store.Instance) instanceView {
 	subnet := c.Place(i)
 	v := instanceView{
-		ID: i.ID, Image: i.Image, State: viewState(i.State), Type: i.Type, LaunchTime: i.LaunchTime.UTC().Format("2006-01-02T15:04:05.000Z"),
-		Placement:    placementView{AvailabilityZone: subnet.AvailabilityZone, Tenancy: "default"},
-		Architecture: "x86_64", RootDeviceType: "ebs", RootDeviceName: ebs.RootDevice, Virtualization: "hvm", Hypervisor: "xen",
-		SourceDestCheck: *i.SourceDestCheck, Tags: i.Tags.List(),
+		ID:              i.ID,
+		Image:           i.Image,
+		State:           viewState(i.State),
+		Type:            i.Type,
+		LaunchTime:      i.LaunchTime.UTC().Format("2006-01-02T15:04:05.000Z"),
+		Placement:       placementView{AvailabilityZone: subnet.AvailabilityZone, Tenancy: "default"},
+		Architecture:    "x86_64",
+		RootDeviceType:  "ebs",
+		RootDeviceName:  ebs.RootDevice,
+		Virtualization:  "hvm",
+		Hypervisor:      "xen",
+		SourceDestCheck: *i.SourceDestCheck,
+		Tags:            i.Tags.List(),
 	}
 	if i.State == store.Terminated {
 		v.Reason = "User initiated"
@@ -223,7 +252,14 @@ func viewInstance(c *api.Call, i *store.Instance) instanceView {
 	if i.InstanceProfile != "" {
 		v.Profile = &profileView{c.ProfileARN(i.InstanceProfile), c.UniqueID("AIPA", i.InstanceProfile)}
 	}
-	v.Metadata = &metadataView{"applied", i.Metadata.HTTPTokens, i.Metadata.HopLimit, i.Metadata.HTTPEndpoint, "disabled", "disabled"}
+	v.Metadata = &metadataView{
+		"applied",
+		i.Metadata.HTTPTokens,
+		i.Metadata.HopLimit,
+		i.Metadata.HTTPEndpoint,
+		"disabled",
+		"disabled",
+	}
 	nic := viewInterface(c, i)
 	nic.AvailabilityZone, nic.Tags = "", nil
 	nic.Attachment.Instance = ""
@@ -236,10 +272,25 @@ func viewInterface(c *api.Call, i *store.Instance) interfaceView {
 	subnet := c.Place(i)
 	id, name := InterfaceID(i.ID), c.PrivateDNSName(i.Address)
 	return interfaceView{
-		ID: id, Subnet: i.Subnet, VPC: subnet.VPC, AvailabilityZone: subnet.AvailabilityZone, Owner: c.Account, Status: "in-use",
-		MAC: Mac(i.Address), Address: i.Address.String(), DNSName: name, SourceDestCheck: *i.SourceDestCheck, InterfaceType: "interface", Groups: GroupViews(c.World, i.SecurityGroups),
-		Attachment: &attachmentView{ID: "eni-attach-" + id[len("eni-"):], Instance: i.ID, Status: "attached", DeleteOnTermination: true},
-		Addresses:  []privateAddressView{{i.Address.String(), name, true}},
+		ID:               id,
+		Subnet:           i.Subnet,
+		VPC:              subnet.VPC,
+		AvailabilityZone: subnet.AvailabilityZone,
+		Owner:            c.Account,
+		Status:           "in-use",
+		MAC:              Mac(i.Address),
+		Address:          i.Address.String(),
+		DNSName:          name,
+		SourceDestCheck:  *i.SourceDestCheck,
+		InterfaceType:    "interface",
+		Groups:           GroupViews(c.World, i.SecurityGroups),
+		Attachment: &attachmentView{
+			ID:                  "eni-attach-" + id[len("eni-"):],
+			Instance:            i.ID,
+			Status:              "attached",
+			DeleteOnTermination: true,
+		},
+		Addresses: []privateAddressView{{i.Address.String(), name, true}},
 	}
 }
 
@@ -253,7 +304,9 @@ type describeNetworkInterfacesOutput struct {
 	NextToken  string          `xml:"nextToken,omitempty"`
 }
 
-func describeNetworkInterfaces(c *api.Call, in describeNetworkInterfacesInput) (*describeNetworkInterfacesOutput, error) {
+func describeNetworkInterfaces(
+	c *api.Call, in describeNetworkInterfacesInput,
+) (*describeNetworkInterfacesOutput, error) {
 	all := loadBalancerInterfaces(c)
 	for i := range c.Instances {
 		if c.Instances[i].State != store.Terminated {
@@ -263,12 +316,18 @@ func describeNetworkInterfaces(c *api.Call, in describeNetworkInterfacesInput) (
 	if len(in.NetworkInterfaceId) > 0 {
 		for _, id := range in.NetworkInterfaceId {
 			if !slices.ContainsFunc(all, func(v interfaceView) bool { return v.ID == id }) {
-				return nil, api.Errorf("InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '%s' does not exist", id)
+				return nil, api.Errorf(
+					"InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '%s' does not exist", id,
+				)
 			}
 		}
-		all = slices.DeleteFunc(all, func(v interfaceView) bool { return !slices.Contains(in.NetworkInterfaceId, v.ID) })
+		all = slices.DeleteFunc(
+			all, func(v interfaceView) bool { return !slices.Contains(in.NetworkInterfaceId, v.ID) },
+		)
 	}
-	views, next, err := ec2api.Described(c, all, in.Page, 1000, interfaceAttributes, func(_ *api.Call, v *interfaceView) interfaceView { return *v })
+	views, next, err := ec2api.Described(
+		c, all, in.Page, 1000, interfaceAttributes, func(_ *api.Call, v *interfaceView) interfaceView { return *v },
+	)
 	return &describeNetworkInterfacesOutput{views, next}, err
 }
 
@@ -278,9 +337,17 @@ func interfaceAttributes(_ *api.Call, v *interfaceView) (ec2api.Attributes, stor
 		instance = v.Attachment.Instance
 	}
 	return ec2api.Attributes{
-		"network-interface-id": ec2api.One(v.ID), "subnet-id": ec2api.One(v.Subnet), "vpc-id": ec2api.One(v.VPC), "private-ip-address": ec2api.One(v.Address), "addresses.private-ip-address": ec2api.One(v.Address),
-		"attachment.instance-id": ec2api.One(instance), "description": ec2api.One(v.Description), "status": ec2api.One(v.Status), "mac-address": ec2api.One(v.MAC),
-		"availability-zone": ec2api.One(v.AvailabilityZone), "private-dns-name": ec2api.One(v.DNSName),
+		"network-interface-id":         ec2api.One(v.ID),
+		"subnet-id":                    ec2api.One(v.Subnet),
+		"vpc-id":                       ec2api.One(v.VPC),
+		"private-ip-address":           ec2api.One(v.Address),
+		"addresses.private-ip-address": ec2api.One(v.Address),
+		"attachment.instance-id":       ec2api.One(instance),
+		"description":                  ec2api.One(v.Description),
+		"status":                       ec2api.One(v.Status),
+		"mac-address":                  ec2api.One(v.MAC),
+		"availability-zone":            ec2api.One(v.AvailabilityZone),
+		"private-dns-name":             ec2api.One(v.DNSName),
 		"group-id": func() (ids []string) {
 			for _, g := range v.Groups {
 				ids = append(ids, g.ID)
@@ -300,9 +367,20 @@ func loadBalancerInterfaces(c *api.Call) []interfaceView {
 				continue
 			}
 			views = append(views, interfaceView{
-				ID: fmt.Sprintf("eni-%x", c.MAC("eni", address.String()))[:21], Subnet: subnetID, VPC: subnet.VPC, AvailabilityZone: subnet.AvailabilityZone, Description: description,
-				Owner: c.Account, Status: "in-use", MAC: Mac(address), Address: address.String(), DNSName: c.PrivateDNSName(address), InterfaceType: kind, RequesterManaged: true,
-				Groups: GroupViews(c.World, groups), Addresses: []privateAddressView{{address.String(), c.PrivateDNSName(address), true}},
+				ID:               fmt.Sprintf("eni-%x", c.MAC("eni", address.String()))[:21],
+				Subnet:           subnetID,
+				VPC:              subnet.VPC,
+				AvailabilityZone: subnet.AvailabilityZone,
+				Description:      description,
+				Owner:            c.Account,
+				Status:           "in-use",
+				MAC:              Mac(address),
+				Address:          address.String(),
+				DNSName:          c.PrivateDNSName(address),
+				InterfaceType:    kind,
+				RequesterManaged: true,
+				Groups:           GroupViews(c.World, groups),
+				Addresses:        []privateAddressView{{address.String(), c.PrivateDNSName(address), true}},
 			})
 		}
 	}
@@ -340,7 +418,9 @@ var topologyFamilies = []string{"hpc", "p3dn", "p4", "p5", "p6", "trn", "g6", "g
 
 func describeInstanceTopology(c *api.Call, in describeInstanceTopologyInput) (*describeInstanceTopologyOutput, error) {
 	if len(in.InstanceId) > 0 && in.MaxResults != nil {
-		return nil, api.Errorf("InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults")
+		return nil, api.Errorf(
+			"InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults",
+		)
 	}
 	if len(in.GroupName) > 0 {
 		return nil, api.Errorf("InvalidPlacementGroup.Unknown", "The placement group '%s' is unknown", in.GroupName[0])
@@ -355,7 +435,8 @@ func describeInstanceTopology(c *api.Call, in describeInstanceTopologyInput) (*d
 		return nil, err
 	}
 	selected = slices.DeleteFunc(selected, func(i *store.Instance) bool {
-		return i.State != store.Running || !slices.ContainsFunc(topologyFamilies, func(f string) bool { return strings.HasPrefix(i.Type, f) })
+		return i.State != store.Running ||
+			!slices.ContainsFunc(topologyFamilies, func(f string) bool { return strings.HasPrefix(i.Type, f) })
 	})
 	part, next, err := ec2api.Paginate(selected, in.Page, 1, 100)
 	out := &describeInstanceTopologyOutput{NextToken: next}
@@ -363,7 +444,9 @@ func describeInstanceTopology(c *api.Call, in describeInstanceTopologyInput) (*d
 		subnet := c.Place(i)
 		zone := subnet.AvailabilityZone
 		node := func(level string) string { return fmt.Sprintf("nn-%x", c.MAC("topology", level, zone))[:20] }
-		out.Instances = append(out.Instances, topologyView{i.ID, i.Type, []string{node("1"), node("2"), node("3")}, zone, c.ZoneID(zone)})
+		out.Instances = append(
+			out.Instances, topologyView{i.ID, i.Type, []string{node("1"), node("2"), node("3")}, zone, c.ZoneID(zone)},
+		)
 	}
 	return out, err
 }
@@ -421,11 +504,21 @@ func (in metadataOptionsInput) over(old store.MetadataOptions) (store.MetadataOp
 	}
 	switch {
 	case m.HTTPEndpoint != "enabled" && m.HTTPEndpoint != "disabled":
-		return m, api.Errorf("InvalidParameterValue", "Value ( %s ) for parameter HttpEndpoint is invalid. Valid values are: enabled, disabled", m.HTTPEndpoint)
+		return m, api.Errorf(
+			"InvalidParameterValue",
+			"Value ( %s ) for parameter HttpEndpoint is invalid. Valid values are: enabled, disabled", m.HTTPEndpoint,
+		)
 	case m.HTTPTokens != "required" && m.HTTPTokens != "optional":
-		return m, api.Errorf("InvalidParameterValue", "Value ( %s ) for parameter HttpTokens is invalid. Valid values are: optional, required", m.HTTPTokens)
+		return m, api.Errorf(
+			"InvalidParameterValue",
+			"Value ( %s ) for parameter HttpTokens is invalid. Valid values are: optional, required", m.HTTPTokens,
+		)
 	case m.HopLimit < 1 || m.HopLimit > 64:
-		return m, api.Errorf("InvalidParameterValue", "Value ( %d ) for parameter HttpPutResponseHopLimit is invalid. Expecting a value between 1 and 64.", m.HopLimit)
+		return m, api.Errorf(
+			"InvalidParameterValue",
+			"Value ( %d ) for parameter HttpPutResponseHopLimit is invalid. Expecting a value between 1 and 64.",
+			m.HopLimit,
+		)
 	}
 	return m, nil
 }
@@ -475,7 +568,11 @@ func runInstances(c *api.Call, in runInstancesInput) (*runInstancesOutput, error
 // allowRun checks the permissions on everything that a launch uses.
 func allowRun(c *api.Call, in runInstancesInput, tags store.Tags) error {
 	created := ec2api.ARN(c, "instance", "*")
-	targets := []api.Target{{ARN: created, RequestTags: tags}, {ARN: ec2api.ARN(c, "network-interface", "*")}, {ARN: ec2api.ARN(c, "volume", "*")}}
+	targets := []api.Target{
+		{ARN: created, RequestTags: tags},
+		{ARN: ec2api.ARN(c, "network-interface", "*")},
+		{ARN: ec2api.ARN(c, "volume", "*")},
+	}
 	if s := store.Find(c.Subnets, in.SubnetId); s != nil {
 		targets = append(targets, api.Target{ARN: ec2api.ARN(c, "subnet", s.ID), Tags: s.Tags})
 	}
@@ -497,9 +594,13 @@ func allowRun(c *api.Call, in runInstancesInput, tags store.Tags) error {
 }
 
 // instanceTemplate validates a launch and returns the instance without id and address.
-func instanceTemplate(c *api.Call, in runInstancesInput, tags store.Tags) (i store.Instance, subnet *store.Subnet, err error) {
+func instanceTemplate(
+	c *api.Call, in runInstancesInput, tags store.Tags,
+) (i store.Instance, subnet *store.Subnet, err error) {
 	if in.MinCount < 1 || in.MaxCount < in.MinCount {
-		return i, nil, api.Errorf("InvalidParameterValue", "Value ( %d ) for parameter maxCount is invalid.", in.MaxCount)
+		return i, nil, api.Errorf(
+			"InvalidParameterValue", "Value ( %d ) for parameter maxCount is invalid.", in.MaxCount,
+		)
 	}
 	if in.PrivateIpAddress != "" && in.MaxCount > 1 {
 		return i, nil, api.Errorf("InvalidParameterCombination", "An address can be given to one instance only")
@@ -513,18 +614,32 @@ func instanceTemplate(c *api.Call, in runInstancesInput, tags store.Tags) (i sto
 		}
 	}
 	if name := in.IamInstanceProfile.Name; name != "" && store.Find(c.InstanceProfiles, name) == nil {
-		return i, nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", name)
+		return i, nil, api.Errorf(
+			"InvalidParameterValue",
+			"Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", name,
+		)
 	}
 	if in.MetadataOptions.InstanceMetadataTags == "enabled" {
 		for key := range tags {
 			if strings.ContainsAny(key, "/ ") {
-				return i, nil, api.Errorf("InvalidParameterValue", "'%s' is not a valid tag key. Tag keys must match pattern ([0-9a-zA-Z\\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index')", key)
+				return i, nil, api.Errorf(
+					"InvalidParameterValue",
+					"'%s' is not a valid tag key. Tag keys must match pattern ([0-9a-zA-Z\\-_+=,.@:]{1,255}), and "+
+						"must not be a reserved name ('.', '..', '_index')",
+					key,
+				)
 			}
 		}
 	}
 	i = store.Instance{
-		Type: in.InstanceType, Image: in.ImageId, Subnet: subnet.ID, SecurityGroups: in.SecurityGroupId, InstanceProfile: in.IamInstanceProfile.Name,
-		UserData: in.UserData, LaunchTime: c.Now.Truncate(time.Second), Tags: tags,
+		Type:            in.InstanceType,
+		Image:           in.ImageId,
+		Subnet:          subnet.ID,
+		SecurityGroups:  in.SecurityGroupId,
+		InstanceProfile: in.IamInstanceProfile.Name,
+		UserData:        in.UserData,
+		LaunchTime:      c.Now.Truncate(time.Second),
+		Tags:            tags,
 	}
 	i.SetDefaults()
 	i.Metadata, err = in.MetadataOptions.over(i.Metadata)
@@ -537,8 +652,11 @@ func launchAddress(c *api.Call, asked string, subnet *store.Subnet) (netip.Addr,
 		return ec2api.FreeAddress(c.World, subnet)
 	}
 	a, err := netip.ParseAddr(asked)
-	if err != nil || !subnet.CIDR.Contains(a) || store.Offset(subnet.CIDR, a) < ec2api.ReservedAddresses || a == ec2api.LastAddress(subnet.CIDR) {
-		return a, api.Errorf("InvalidParameterValue", "Address %s does not fall within the subnet's address range", asked)
+	if err != nil || !subnet.CIDR.Contains(a) || store.Offset(subnet.CIDR, a) < ec2api.ReservedAddresses ||
+		a == ec2api.LastAddress(subnet.CIDR) {
+		return a, api.Errorf(
+			"InvalidParameterValue", "Address %s does not fall within the subnet's address range", asked,
+		)
 	}
 	if user := c.AddressInUse(a); user != "" {
 		return a, api.Errorf("InvalidIPAddress.InUse", "Address %s is in use (by %s).", asked, user)
@@ -652,7 +770,9 @@ type modifyInstanceMetadataOptionsOutput struct {
 	Options  metadataView `xml:"instanceMetadataOptions"`
 }
 
-func modifyInstanceMetadataOptions(c *api.Call, in modifyInstanceMetadataOptionsInput) (*modifyInstanceMetadataOptionsOutput, error) {
+func modifyInstanceMetadataOptions(
+	c *api.Call, in modifyInstanceMetadataOptionsInput,
+) (*modifyInstanceMetadataOptionsOutput, error) {
 	i, err := ec2api.Instance(c, in.InstanceId, nil)
 	if err != nil {
 		return nil, err
@@ -665,5 +785,8 @@ func modifyInstanceMetadataOptions(c *api.Call, in modifyInstanceMetadataOptions
 		return nil, err
 	}
 	i.Metadata = options
-	return &modifyInstanceMetadataOptionsOutput{i.ID, metadataView{"pending", options.HTTPTokens, options.HopLimit, options.HTTPEndpoint, "disabled", "disabled"}}, nil
+	return &modifyInstanceMetadataOptionsOutput{
+		i.ID,
+		metadataView{"pending", options.HTTPTokens, options.HopLimit, options.HTTPEndpoint, "disabled", "disabled"},
+	}, nil
 }

@@ -32,10 +32,24 @@ type describeAvailabilityZonesOutput struct {
 	Zones []availabilityZone `xml:"availabilityZoneInfo>item"`
 }
 
-func describeAvailabilityZones(c *api.Call, in describeAvailabilityZonesInput) (*describeAvailabilityZonesOutput, error) {
+func describeAvailabilityZones(
+	c *api.Call, in describeAvailabilityZonesInput,
+) (*describeAvailabilityZonesOutput, error) {
 	var all []availabilityZone
 	for _, name := range c.Zones() {
-		all = append(all, availabilityZone{name, c.ZoneID(name), "available", c.Region, "availability-zone", c.Region + "-zg-1", c.Region, "opt-in-not-required"})
+		all = append(
+			all,
+			availabilityZone{
+				name,
+				c.ZoneID(name),
+				"available",
+				c.Region,
+				"availability-zone",
+				c.Region + "-zg-1",
+				c.Region,
+				"opt-in-not-required",
+			},
+		)
 	}
 	for _, name := range in.ZoneName {
 		if !slices.ContainsFunc(all, func(z availabilityZone) bool { return z.Name == name }) {
@@ -44,13 +58,19 @@ func describeAvailabilityZones(c *api.Call, in describeAvailabilityZonesInput) (
 	}
 	selected, err := ec2api.SelectBy(all, in.Filter, func(z *availabilityZone) (ec2api.Attributes, store.Tags) {
 		return ec2api.Attributes{
-			"zone-name": ec2api.One(z.Name), "zone-id": ec2api.One(z.ID), "state": ec2api.One(z.State), "region-name": ec2api.One(z.Region), "zone-type": ec2api.One(z.Type),
-			"group-name": ec2api.One(z.Group), "opt-in-status": ec2api.One(z.OptInStatus),
+			"zone-name":     ec2api.One(z.Name),
+			"zone-id":       ec2api.One(z.ID),
+			"state":         ec2api.One(z.State),
+			"region-name":   ec2api.One(z.Region),
+			"zone-type":     ec2api.One(z.Type),
+			"group-name":    ec2api.One(z.Group),
+			"opt-in-status": ec2api.One(z.OptInStatus),
 		}, nil
 	})
 	out := &describeAvailabilityZonesOutput{}
 	for _, z := range selected {
-		if (len(in.ZoneName) == 0 || slices.Contains(in.ZoneName, z.Name)) && (len(in.ZoneId) == 0 || slices.Contains(in.ZoneId, z.ID)) {
+		if (len(in.ZoneName) == 0 || slices.Contains(in.ZoneName, z.Name)) &&
+			(len(in.ZoneId) == 0 || slices.Contains(in.ZoneId, z.ID)) {
 			out.Zones = append(out.Zones, *z)
 		}
 	}
@@ -91,7 +111,13 @@ func describeVpcs(c *api.Call, in describeVpcsInput) (*describeVpcsOutput, error
 }
 
 func vpcAttributes(c *api.Call, v *store.VPC) (ec2api.Attributes, store.Tags) {
-	return ec2api.Attributes{"vpc-id": ec2api.One(v.ID), "cidr": ec2api.One(v.CIDR.String()), "state": ec2api.One("available"), "owner-id": ec2api.One(c.Account), "is-default": ec2api.One("false")}, v.Tags
+	return ec2api.Attributes{
+		"vpc-id":     ec2api.One(v.ID),
+		"cidr":       ec2api.One(v.CIDR.String()),
+		"state":      ec2api.One("available"),
+		"owner-id":   ec2api.One(c.Account),
+		"is-default": ec2api.One("false"),
+	}, v.Tags
 }
 
 func viewVpc(c *api.Call, v *store.VPC) vpcView {
@@ -134,15 +160,30 @@ func describeSubnets(c *api.Call, in describeSubnetsInput) (*describeSubnetsOutp
 
 func subnetAttributes(c *api.Call, s *store.Subnet) (ec2api.Attributes, store.Tags) {
 	return ec2api.Attributes{
-		"subnet-id": ec2api.One(s.ID), "vpc-id": ec2api.One(s.VPC), "availability-zone": ec2api.One(s.AvailabilityZone), "availabilityZone": ec2api.One(s.AvailabilityZone),
-		"cidr-block": ec2api.One(s.CIDR.String()), "cidr": ec2api.One(s.CIDR.String()), "state": ec2api.One("available"), "owner-id": ec2api.One(c.Account), "default-for-az": ec2api.One("false"),
+		"subnet-id":         ec2api.One(s.ID),
+		"vpc-id":            ec2api.One(s.VPC),
+		"availability-zone": ec2api.One(s.AvailabilityZone),
+		"availabilityZone":  ec2api.One(s.AvailabilityZone),
+		"cidr-block":        ec2api.One(s.CIDR.String()),
+		"cidr":              ec2api.One(s.CIDR.String()),
+		"state":             ec2api.One("available"),
+		"owner-id":          ec2api.One(c.Account),
+		"default-for-az":    ec2api.One("false"),
 	}, s.Tags
 }
 
 func viewSubnet(c *api.Call, s *store.Subnet) subnetView {
 	return subnetView{
-		ID: s.ID, ARN: ec2api.ARN(c, "subnet", s.ID), State: "available", Owner: c.Account, VPC: s.VPC, CIDR: s.CIDR.String(), FreeAddresses: freeAddresses(c.World, s),
-		AvailabilityZone: s.AvailabilityZone, AvailabilityZoneID: c.ZoneID(s.AvailabilityZone), Tags: s.Tags.List(),
+		ID:                 s.ID,
+		ARN:                ec2api.ARN(c, "subnet", s.ID),
+		State:              "available",
+		Owner:              c.Account,
+		VPC:                s.VPC,
+		CIDR:               s.CIDR.String(),
+		FreeAddresses:      freeAddresses(c.World, s),
+		AvailabilityZone:   s.AvailabilityZone,
+		AvailabilityZoneID: c.ZoneID(s.AvailabilityZone),
+		Tags:               s.Tags.List(),
 	}
 }
 
@@ -223,7 +264,10 @@ func routeTableAttributes(c *api.Call, t *store.RouteTable) (ec2api.Attributes, 
 		}
 	}
 	return ec2api.Attributes{
-		"route-table-id": ec2api.One(t.ID), "vpc-id": ec2api.One(t.VPC), "owner-id": ec2api.One(c.Account), "association.main": ec2api.One(strconv.FormatBool(t.Main)),
+		"route-table-id":                    ec2api.One(t.ID),
+		"vpc-id":                            ec2api.One(t.VPC),
+		"owner-id":                          ec2api.One(c.Account),
+		"association.main":                  ec2api.One(strconv.FormatBool(t.Main)),
 		"association.subnet-id":             func() []string { return t.Subnets },
 		"association.route-table-id":        ec2api.One(t.ID),
 		"route.gateway-id":                  routes(func(r store.Route) string { return r.Gateway }),
@@ -239,13 +283,24 @@ func viewRouteTable(c *api.Call, t *store.RouteTable) routeTableView {
 	v := routeTableView{ID: t.ID, VPC: t.VPC, Owner: c.Account, Tags: t.Tags.List()}
 	suffix := t.ID[len("rtb-"):]
 	if t.Main {
-		v.Associations = append(v.Associations, associationView{ID: "rtbassoc-" + suffix, Table: t.ID, Main: true, State: "associated"})
+		v.Associations = append(
+			v.Associations, associationView{ID: "rtbassoc-" + suffix, Table: t.ID, Main: true, State: "associated"},
+		)
 	}
 	for _, s := range t.Subnets {
-		v.Associations = append(v.Associations, associationView{ID: associationOf(s), Table: t.ID, Subnet: s, State: "associated"})
+		v.Associations = append(
+			v.Associations, associationView{ID: associationOf(s), Table: t.ID, Subnet: s, State: "associated"},
+		)
 	}
 	for _, r := range t.Routes {
-		view := routeView{Destination: r.Destination, Gateway: r.Gateway, NAT: r.NAT, Instance: r.Instance, State: "active", Origin: "CreateRoute"}
+		view := routeView{
+			Destination: r.Destination,
+			Gateway:     r.Gateway,
+			NAT:         r.NAT,
+			Instance:    r.Instance,
+			State:       "active",
+			Origin:      "CreateRoute",
+		}
 		if r.Gateway == "local" {
 			view.Origin = "CreateRouteTable"
 		}
@@ -295,7 +350,11 @@ func createRoute(c *api.Call, in routeInput) (*ec2api.Done, error) {
 	}
 	destination, err := netip.ParsePrefix(in.DestinationCidrBlock)
 	if err != nil {
-		return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block.", in.DestinationCidrBlock)
+		return nil, api.Errorf(
+			"InvalidParameterValue",
+			"Value (%s) for parameter destinationCidrBlock is invalid. This is not a valid CIDR block.",
+			in.DestinationCidrBlock,
+		)
 	}
 	if route(t, destination.String()) >= 0 {
 		return nil, api.Errorf("RouteAlreadyExists", "The route identified by %s already exists.", destination)
@@ -311,7 +370,12 @@ func createRoute(c *api.Call, in routeInput) (*ec2api.Done, error) {
 
 // beginRoute validates the target of a new route of the table, and begins the change.
 func beginRoute(c *api.Call, t *store.RouteTable, in routeInput) (store.Route, error) {
-	r := store.Route{Destination: in.DestinationCidrBlock, Gateway: in.GatewayId, NAT: in.NatGatewayId, Instance: in.InstanceId}
+	r := store.Route{
+		Destination: in.DestinationCidrBlock,
+		Gateway:     in.GatewayId,
+		NAT:         in.NatGatewayId,
+		Instance:    in.InstanceId,
+	}
 	if in.InstanceId != "" && store.Find(c.Instances, in.InstanceId) == nil {
 		return r, ec2api.NotFound("InvalidInstanceID", "instance", in.InstanceId)
 	}
@@ -336,10 +400,15 @@ func deleteRoute(c *api.Call, in deleteRouteInput) (*ec2api.Done, error) {
 	}
 	i := route(t, in.DestinationCidrBlock)
 	if i < 0 {
-		return nil, api.Errorf("InvalidRoute.NotFound", "no route with destination-cidr-block %s in route table %s", in.DestinationCidrBlock, t.ID)
+		return nil, api.Errorf(
+			"InvalidRoute.NotFound", "no route with destination-cidr-block %s in route table %s",
+			in.DestinationCidrBlock, t.ID,
+		)
 	}
 	if t.Routes[i].Gateway == "local" {
-		return nil, api.Errorf("InvalidParameterValue", "cannot remove local route %s in route table %s", in.DestinationCidrBlock, t.ID)
+		return nil, api.Errorf(
+			"InvalidParameterValue", "cannot remove local route %s in route table %s", in.DestinationCidrBlock, t.ID,
+		)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err

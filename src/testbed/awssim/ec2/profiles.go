@@ -22,7 +22,12 @@ type profileAssociationOutput struct {
 }
 
 func profileAssociation(c *api.Call, i *store.Instance) profileAssociationView {
-	return profileAssociationView{"iip-assoc-" + strings.TrimPrefix(i.ID, "i-"), i.ID, profileView{c.ProfileARN(i.InstanceProfile), c.UniqueID("AIPA", i.InstanceProfile)}, "associated"}
+	return profileAssociationView{
+		"iip-assoc-" + strings.TrimPrefix(i.ID, "i-"),
+		i.ID,
+		profileView{c.ProfileARN(i.InstanceProfile), c.UniqueID("AIPA", i.InstanceProfile)},
+		"associated",
+	}
 }
 
 type describeProfileAssociationsInput struct {
@@ -34,7 +39,9 @@ type describeProfileAssociationsOutput struct {
 	Associations []profileAssociationView `xml:"iamInstanceProfileAssociationSet>item"`
 }
 
-func describeProfileAssociations(c *api.Call, in describeProfileAssociationsInput) (*describeProfileAssociationsOutput, error) {
+func describeProfileAssociations(
+	c *api.Call, in describeProfileAssociationsInput,
+) (*describeProfileAssociationsOutput, error) {
 	var all []profileAssociationView
 	for n := range c.Instances {
 		if i := &c.Instances[n]; i.InstanceProfile != "" && i.State != store.Terminated {
@@ -61,9 +68,15 @@ func profile(c *api.Call, s profileSpecification) (*store.InstanceProfile, error
 		}
 	}
 	if s.Arn != "" {
-		return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter iamInstanceProfile.arn is invalid. Invalid IAM Instance Profile ARN", s.Arn)
+		return nil, api.Errorf(
+			"InvalidParameterValue",
+			"Value (%s) for parameter iamInstanceProfile.arn is invalid. Invalid IAM Instance Profile ARN", s.Arn,
+		)
 	}
-	return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", s.Name)
+	return nil, api.Errorf(
+		"InvalidParameterValue",
+		"Value (%s) for parameter iamInstanceProfile.name is invalid. Invalid IAM Instance Profile name", s.Name,
+	)
 }
 
 type associateInstanceProfileInput struct {
@@ -99,7 +112,9 @@ type replaceProfileAssociationInput struct {
 func replaceProfileAssociation(c *api.Call, in replaceProfileAssociationInput) (*profileAssociationOutput, error) {
 	i, err := ec2api.Instance(c, "i-"+strings.TrimPrefix(in.AssociationId, "iip-assoc-"), nil)
 	if err != nil || i.InstanceProfile == "" {
-		return nil, api.Errorf("InvalidAssociationID.NotFound", "An invalid association-id of '%s' was given", in.AssociationId)
+		return nil, api.Errorf(
+			"InvalidAssociationID.NotFound", "An invalid association-id of '%s' was given", in.AssociationId,
+		)
 	}
 	p, err := profile(c, in.IamInstanceProfile)
 	if err != nil {

@@ -46,7 +46,11 @@ func describeInternetGateways(c *api.Call, in describeInternetGatewaysInput) (*d
 		return nil, err
 	}
 	selected, err := ec2api.SelectBy(list, in.Filter, func(g *store.InternetGateway) (ec2api.Attributes, store.Tags) {
-		return ec2api.Attributes{"internet-gateway-id": ec2api.One(g.ID), "attachment.vpc-id": ec2api.One(g.VPC), "owner-id": ec2api.One(c.Account)}, nil
+		return ec2api.Attributes{
+			"internet-gateway-id": ec2api.One(g.ID),
+			"attachment.vpc-id":   ec2api.One(g.VPC),
+			"owner-id":            ec2api.One(c.Account),
+		}, nil
 	})
 	out := &describeInternetGatewaysOutput{}
 	for _, g := range selected {
@@ -74,7 +78,10 @@ func createInternetGateway(c *api.Call, _ struct{}) (*createInternetGatewayOutpu
 type attachInternetGatewayInput struct{ InternetGatewayId, VpcId string }
 
 func attachInternetGateway(c *api.Call, in attachInternetGatewayInput) (*ec2api.Done, error) {
-	if err := c.Allow(api.Target{ARN: ec2api.ARN(c, "internet-gateway", in.InternetGatewayId)}, api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)}); err != nil {
+	if err := c.Allow(
+		api.Target{ARN: ec2api.ARN(c, "internet-gateway", in.InternetGatewayId)},
+		api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
+	); err != nil {
 		return nil, err
 	}
 	g := store.Find(c.InternetGateways, in.InternetGatewayId)
@@ -84,7 +91,9 @@ func attachInternetGateway(c *api.Call, in attachInternetGatewayInput) (*ec2api.
 	case store.Find(c.VPCs, in.VpcId) == nil:
 		return nil, ec2api.NotFound("InvalidVpcID", "vpc", in.VpcId)
 	case g.VPC != "":
-		return nil, api.Errorf("Resource.AlreadyAssociated", "resource %s is already attached to network %s", g.ID, g.VPC)
+		return nil, api.Errorf(
+			"Resource.AlreadyAssociated", "resource %s is already attached to network %s", g.ID, g.VPC,
+		)
 	case slices.ContainsFunc(c.InternetGateways, func(other store.InternetGateway) bool { return other.VPC == in.VpcId }):
 		return nil, api.Errorf("InvalidParameterValue", "Network %s already has an internet gateway attached", in.VpcId)
 	}
@@ -105,7 +114,9 @@ func checkGateway(c *api.Call, t *store.RouteTable, id string) error {
 		return ec2api.NotFound("InvalidInternetGatewayID", "internetGateway", id)
 	}
 	if g.VPC != t.VPC {
-		return api.Errorf("InvalidParameterValue", "route table %s and network gateway %s belong to different networks", t.ID, id)
+		return api.Errorf(
+			"InvalidParameterValue", "route table %s and network gateway %s belong to different networks", t.ID, id,
+		)
 	}
 	return nil
 }
@@ -125,7 +136,10 @@ func createRouteTable(c *api.Call, in createRouteTableInput) (*createRouteTableO
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Allow(api.Target{ARN: ec2api.ARN(c, "route-table", "*"), RequestTags: tags}, api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)}); err != nil {
+	if err := c.Allow(
+		api.Target{ARN: ec2api.ARN(c, "route-table", "*"), RequestTags: tags},
+		api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
+	); err != nil {
 		return nil, err
 	}
 	vpc := store.Find(c.VPCs, in.VpcId)
@@ -135,7 +149,12 @@ func createRouteTable(c *api.Call, in createRouteTableInput) (*createRouteTableO
 	if err := c.Begin(); err != nil {
 		return nil, err
 	}
-	t := store.RouteTable{ID: c.NewID("rtb"), VPC: vpc.ID, Routes: []store.Route{{Destination: vpc.CIDR.String(), Gateway: "local"}}, Tags: tags}
+	t := store.RouteTable{
+		ID:     c.NewID("rtb"),
+		VPC:    vpc.ID,
+		Routes: []store.Route{{Destination: vpc.CIDR.String(), Gateway: "local"}},
+		Tags:   tags,
+	}
 	c.RouteTables = append(c.RouteTables, t)
 	return &createRouteTableOutput{viewRouteTable(c, &t)}, nil
 }
@@ -159,11 +178,16 @@ func associateRouteTable(c *api.Call, in associateRouteTableInput) (*association
 		return nil, ec2api.NotFound("InvalidSubnetID", "subnet", in.SubnetId)
 	}
 	if subnet.VPC != t.VPC {
-		return nil, api.Errorf("InvalidParameterValue", "Route table %s and subnet %s belong to different networks", t.ID, subnet.ID)
+		return nil, api.Errorf(
+			"InvalidParameterValue", "Route table %s and subnet %s belong to different networks", t.ID, subnet.ID,
+		)
 	}
 	for _, other := range c.RouteTables {
 		if slices.Contains(other.Subnets, subnet.ID) {
-			return nil, api.Errorf("Resource.AlreadyAssociated", "the specified association for route table %s conflicts with an existing association", t.ID)
+			return nil, api.Errorf(
+				"Resource.AlreadyAssociated",
+				"the specified association for route table %s conflicts with an existing association", t.ID,
+			)
 		}
 	}
 	if err := c.Begin(); err != nil {
@@ -179,7 +203,8 @@ type newAssociationOutput struct {
 	ID string `xml:"newAssociationId"`
 }
 
-// replaceRouteTableAssociation changes the table of a subnet. Other than EC2, it does not support making another table the main one.
+// replaceRouteTableAssociation changes the table of a subnet. Other than EC2, it does not support making another table
+// the main one.
 func replaceRouteTableAssociation(c *api.Call, in replaceRouteTableAssociationInput) (*newAssociationOutput, error) {
 	t, err := routeTable(c, in.RouteTableId)
 	if err != nil {
@@ -209,7 +234,10 @@ func replaceRoute(c *api.Call, in routeInput) (*ec2api.Done, error) {
 	}
 	i := route(t, in.DestinationCidrBlock)
 	if i < 0 {
-		return nil, api.Errorf("InvalidParameterValue", "There is no route defined for '%s' in the route table. Use CreateRoute instead.", in.DestinationCidrBlock)
+		return nil, api.Errorf(
+			"InvalidParameterValue", "There is no route defined for '%s' in the route table. Use CreateRoute instead.",
+			in.DestinationCidrBlock,
+		)
 	}
 	r, err := beginRoute(c, t, in)
 	if err != nil {
@@ -233,7 +261,10 @@ func createSubnet(c *api.Call, in createSubnetInput) (*createSubnetOutput, error
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Allow(api.Target{ARN: ec2api.ARN(c, "subnet", "*"), RequestTags: tags}, api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)}); err != nil {
+	if err := c.Allow(
+		api.Target{ARN: ec2api.ARN(c, "subnet", "*"), RequestTags: tags},
+		api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
+	); err != nil {
 		return nil, err
 	}
 	vpc := store.Find(c.VPCs, in.VpcId)
@@ -243,18 +274,29 @@ func createSubnet(c *api.Call, in createSubnetInput) (*createSubnetOutput, error
 	network, err := netip.ParsePrefix(in.CidrBlock)
 	switch {
 	case err != nil || network != network.Masked():
-		return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter cidrBlock is invalid. This is not a valid CIDR block.", in.CidrBlock)
+		return nil, api.Errorf(
+			"InvalidParameterValue", "Value (%s) for parameter cidrBlock is invalid. This is not a valid CIDR block.",
+			in.CidrBlock,
+		)
 	case network.Bits() < 16 || network.Bits() > 28 || network.Bits() < vpc.CIDR.Bits() || !vpc.CIDR.Contains(network.Addr()):
 		return nil, api.Errorf("InvalidSubnet.Range", "The CIDR '%s' is invalid.", in.CidrBlock)
 	case slices.ContainsFunc(c.Subnets, func(s store.Subnet) bool { return s.VPC == vpc.ID && s.CIDR.Overlaps(network) }):
 		return nil, api.Errorf("InvalidSubnet.Conflict", "The CIDR '%s' conflicts with another subnet", in.CidrBlock)
 	case !strings.HasPrefix(in.AvailabilityZone, c.Region):
-		return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter availabilityZone is invalid.", in.AvailabilityZone)
+		return nil, api.Errorf(
+			"InvalidParameterValue", "Value (%s) for parameter availabilityZone is invalid.", in.AvailabilityZone,
+		)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
 	}
-	s := store.Subnet{ID: c.NewID("subnet"), VPC: vpc.ID, AvailabilityZone: in.AvailabilityZone, CIDR: network, Tags: tags}
+	s := store.Subnet{
+		ID:               c.NewID("subnet"),
+		VPC:              vpc.ID,
+		AvailabilityZone: in.AvailabilityZone,
+		CIDR:             network,
+		Tags:             tags,
+	}
 	c.Subnets = append(c.Subnets, s)
 	return &createSubnetOutput{viewSubnet(c, &s)}, nil
 }
@@ -275,9 +317,14 @@ func modifyVPCAttribute(c *api.Call, in modifyVPCAttributeInput) (*ec2api.Done, 
 	case vpc == nil:
 		return nil, ec2api.NotFound("InvalidVpcID", "vpc", in.VpcId)
 	case names == nil && support == nil:
-		return nil, api.Errorf("MissingParameter", "The request must contain the parameter EnableDnsSupport or EnableDnsHostnames")
+		return nil, api.Errorf(
+			"MissingParameter", "The request must contain the parameter EnableDnsSupport or EnableDnsHostnames",
+		)
 	case names != nil && support != nil:
-		return nil, api.Errorf("InvalidParameterCombination", "Fields for multiple attribute types specified: enableDnsHostnames, enableDnsSupport")
+		return nil, api.Errorf(
+			"InvalidParameterCombination",
+			"Fields for multiple attribute types specified: enableDnsHostnames, enableDnsSupport",
+		)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
@@ -332,7 +379,9 @@ func modifyNetworkInterfaceAttribute(c *api.Call, in modifyNetworkInterfaceAttri
 	})
 	switch {
 	case at < 0:
-		return nil, api.Errorf("InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '%s' does not exist", in.NetworkInterfaceId)
+		return nil, api.Errorf(
+			"InvalidNetworkInterfaceID.NotFound", "The networkInterface ID '%s' does not exist", in.NetworkInterfaceId,
+		)
 	case in.SourceDestCheck.Value == nil:
 		return nil, api.Errorf("InvalidParameterCombination", "No attributes specified.")
 	}
@@ -375,11 +424,20 @@ func endpointService(w *store.World, name string) string {
 }
 
 func createVPCEndpoint(c *api.Call, in createVPCEndpointInput) (*createVPCEndpointOutput, error) {
-	if err := c.Allow(api.Target{ARN: ec2api.ARN(c, "vpc-endpoint", "*")}, api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)}); err != nil {
+	if err := c.Allow(
+		api.Target{ARN: ec2api.ARN(c, "vpc-endpoint", "*")}, api.Target{ARN: ec2api.ARN(c, "vpc", in.VpcId)},
+	); err != nil {
 		return nil, err
 	}
-	e := store.VPCEndpoint{VPC: in.VpcId, Type: in.VpcEndpointType, Service: in.ServiceName, Subnets: in.SubnetId, SecurityGroups: in.SecurityGroupId, RouteTables: in.RouteTableId,
-		PrivateDNS: in.PrivateDnsEnabled != nil && *in.PrivateDnsEnabled}
+	e := store.VPCEndpoint{
+		VPC:            in.VpcId,
+		Type:           in.VpcEndpointType,
+		Service:        in.ServiceName,
+		Subnets:        in.SubnetId,
+		SecurityGroups: in.SecurityGroupId,
+		RouteTables:    in.RouteTableId,
+		PrivateDNS:     in.PrivateDnsEnabled != nil && *in.PrivateDnsEnabled,
+	}
 	if err := checkEndpoint(c, e); err != nil {
 		return nil, err
 	}
@@ -395,7 +453,9 @@ func checkEndpoint(c *api.Call, e store.VPCEndpoint) error {
 	if store.Find(c.VPCs, e.VPC) == nil {
 		return ec2api.NotFound("InvalidVpcId", "Vpc", e.VPC)
 	}
-	if !slices.ContainsFunc(endpointServices, func(name string) bool { return endpointService(c.World, name) == e.Service }) {
+	if !slices.ContainsFunc(
+		endpointServices, func(name string) bool { return endpointService(c.World, name) == e.Service },
+	) {
 		return api.Errorf("InvalidServiceName", "The Vpc Endpoint Service '%s' does not exist", e.Service)
 	}
 	for _, id := range e.Subnets {
@@ -415,7 +475,12 @@ func checkEndpoint(c *api.Call, e store.VPCEndpoint) error {
 	}
 	for _, other := range c.VPCEndpoints {
 		if other.VPC == e.VPC && other.Service == e.Service && other.PrivateDNS && e.PrivateDNS {
-			return api.Errorf("InvalidParameter", "private-dns-enabled cannot be set because there is already a conflicting DNS domain for %s in the VPC %s", e.Service, e.VPC)
+			return api.Errorf(
+				"InvalidParameter",
+				"private-dns-enabled cannot be set because there is already a conflicting DNS domain for %s in the "+
+					"VPC %s",
+				e.Service, e.VPC,
+			)
 		}
 	}
 	return nil
@@ -430,7 +495,9 @@ type describeVPCEndpointServicesOutput struct {
 	Names []string `xml:"serviceNameSet>item"`
 }
 
-func describeVPCEndpointServices(c *api.Call, _ describeVPCEndpointServicesInput) (*describeVPCEndpointServicesOutput, error) {
+func describeVPCEndpointServices(
+	c *api.Call, _ describeVPCEndpointServicesInput,
+) (*describeVPCEndpointServicesOutput, error) {
 	out := &describeVPCEndpointServicesOutput{}
 	for _, name := range endpointServices {
 		out.Names = append(out.Names, endpointService(c.World, name))

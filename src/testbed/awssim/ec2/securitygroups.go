@@ -79,8 +79,15 @@ func describeSecurityGroups(c *api.Call, in describeSecurityGroupsInput) (*descr
 
 func viewSecurityGroup(c *api.Call, g *store.SecurityGroup) securityGroupView {
 	return securityGroupView{
-		Owner: c.Account, ID: g.ID, ARN: ec2api.ARN(c, "security-group", g.ID), Name: g.Name, Description: g.Description, VPC: g.VPC,
-		Ingress: permissions(c.World, g.Ingress), Egress: permissions(c.World, g.Egress), Tags: g.Tags.List(),
+		Owner:       c.Account,
+		ID:          g.ID,
+		ARN:         ec2api.ARN(c, "security-group", g.ID),
+		Name:        g.Name,
+		Description: g.Description,
+		VPC:         g.VPC,
+		Ingress:     permissions(c.World, g.Ingress),
+		Egress:      permissions(c.World, g.Egress),
+		Tags:        g.Tags.List(),
 	}
 }
 
@@ -94,7 +101,11 @@ func securityGroupAttributes(c *api.Call, g *store.SecurityGroup) (ec2api.Attrib
 		}
 	}
 	return ec2api.Attributes{
-		"group-id": ec2api.One(g.ID), "group-name": ec2api.One(g.Name), "description": ec2api.One(g.Description), "vpc-id": ec2api.One(g.VPC), "owner-id": ec2api.One(c.Account),
+		"group-id":                ec2api.One(g.ID),
+		"group-name":              ec2api.One(g.Name),
+		"description":             ec2api.One(g.Description),
+		"vpc-id":                  ec2api.One(g.VPC),
+		"owner-id":                ec2api.One(c.Account),
 		"ip-permission.group-id":  ingress(func(r store.Rule) string { return r.Group }),
 		"ip-permission.cidr":      ingress(func(r store.Rule) string { return r.CIDR }),
 		"ip-permission.protocol":  ingress(func(r store.Rule) string { return r.Protocol }),
@@ -108,7 +119,8 @@ func permissions(w *store.World, rules []store.Rule) []permission {
 	var list []permission
 	for _, r := range rules {
 		i := slices.IndexFunc(list, func(p permission) bool {
-			return p.IpProtocol == r.Protocol && (p.FromPort == nil || *p.FromPort == r.FromPort && *p.ToPort == r.ToPort)
+			return p.IpProtocol == r.Protocol &&
+				(p.FromPort == nil || *p.FromPort == r.FromPort && *p.ToPort == r.ToPort)
 		})
 		if i < 0 {
 			p := permission{IpProtocol: r.Protocol}
@@ -225,13 +237,20 @@ func createSecurityGroup(c *api.Call, in createSecurityGroupInput) (*createSecur
 	case vpc == nil:
 		return nil, api.Errorf("InvalidVpcID.NotFound", "The vpc ID '%s' does not exist", in.VpcId)
 	case in.GroupName == "" || in.GroupDescription == "":
-		return nil, api.Errorf("MissingParameter", "The request must contain the parameters GroupName and GroupDescription")
+		return nil, api.Errorf(
+			"MissingParameter", "The request must contain the parameters GroupName and GroupDescription",
+		)
 	case strings.HasPrefix(in.GroupName, "sg-"):
-		return nil, api.Errorf("InvalidParameterValue", "Value (%s) for parameter groupName is invalid. Group names may not be in the format sg-*.", in.GroupName)
+		return nil, api.Errorf(
+			"InvalidParameterValue",
+			"Value (%s) for parameter groupName is invalid. Group names may not be in the format sg-*.", in.GroupName,
+		)
 	case len(in.GroupName) > 255 || len(in.GroupDescription) > 255:
 		return nil, api.Errorf("InvalidParameterValue", "GroupName and GroupDescription may have up to 255 characters")
 	case slices.ContainsFunc(c.SecurityGroups, func(g store.SecurityGroup) bool { return g.VPC == in.VpcId && g.Name == in.GroupName }):
-		return nil, api.Errorf("InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", in.GroupName, in.VpcId)
+		return nil, api.Errorf(
+			"InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", in.GroupName, in.VpcId,
+		)
 	}
 	if err := c.Begin(); err != nil {
 		return nil, err
@@ -241,7 +260,12 @@ func createSecurityGroup(c *api.Call, in createSecurityGroupInput) (*createSecur
 		Egress: []store.Rule{{Protocol: "-1", CIDR: "0.0.0.0/0"}},
 	}
 	c.SecurityGroups = append(c.SecurityGroups, g)
-	return &createSecurityGroupOutput{ec2api.Done{Return: true}, g.ID, ec2api.ARN(c, "security-group", g.ID), tags.List()}, nil
+	return &createSecurityGroupOutput{
+		ec2api.Done{Return: true},
+		g.ID,
+		ec2api.ARN(c, "security-group", g.ID),
+		tags.List(),
+	}, nil
 }
 
 type deleteSecurityGroupInput struct{ GroupId string }
@@ -301,7 +325,15 @@ type permissionsInput struct {
 func (in permissionsInput) rules() ([]store.Rule, error) {
 	permissions := in.IpPermissions
 	if in.IpProtocol != "" {
-		permissions = append(permissions, permission{IpProtocol: in.IpProtocol, FromPort: in.FromPort, ToPort: in.ToPort, IpRanges: []ipRange{{CidrIp: in.CidrIp}}})
+		permissions = append(
+			permissions,
+			permission{
+				IpProtocol: in.IpProtocol,
+				FromPort:   in.FromPort,
+				ToPort:     in.ToPort,
+				IpRanges:   []ipRange{{CidrIp: in.CidrIp}},
+			},
+		)
 	}
 	var rules []store.Rule
 	for _, p := range permissions {
@@ -314,7 +346,10 @@ func (in permissionsInput) rules() ([]store.Rule, error) {
 }
 
 // changeRules runs an authorizing or revoking action: apply gets the existing rules and the requested rules.
-func changeRules(c *api.Call, in permissionsInput, side func(*store.SecurityGroup) *[]store.Rule, apply func(there, asked []store.Rule) ([]store.Rule, error)) (*ec2api.Done, error) {
+func changeRules(
+	c *api.Call, in permissionsInput, side func(*store.SecurityGroup) *[]store.Rule,
+	apply func(there, asked []store.Rule) ([]store.Rule, error),
+) (*ec2api.Done, error) {
 	g, err := securityGroup(c, in.GroupId)
 	if err != nil {
 		return nil, err
@@ -345,12 +380,18 @@ const maxRules = 60
 func addRules(there, asked []store.Rule) ([]store.Rule, error) {
 	for _, r := range asked {
 		if slices.ContainsFunc(there, func(other store.Rule) bool { return same(r, other) }) {
-			return nil, api.Errorf("InvalidPermission.Duplicate", "the specified rule \"peer: %s, %s, from port: %d, to port: %d, ALLOW\" already exists", r.CIDR+r.CIDRv6+r.Group+r.PrefixList, strings.ToUpper(r.Protocol), r.FromPort, r.ToPort)
+			return nil, api.Errorf(
+				"InvalidPermission.Duplicate",
+				"the specified rule \"peer: %s, %s, from port: %d, to port: %d, ALLOW\" already exists",
+				r.CIDR+r.CIDRv6+r.Group+r.PrefixList, strings.ToUpper(r.Protocol), r.FromPort, r.ToPort,
+			)
 		}
 		there = append(there, r)
 	}
 	if len(there) > maxRules {
-		return nil, api.Errorf("RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached.")
+		return nil, api.Errorf(
+			"RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached.",
+		)
 	}
 	return there, nil
 }
@@ -359,7 +400,9 @@ func removeRules(there, asked []store.Rule) ([]store.Rule, error) {
 	for _, r := range asked {
 		i := slices.IndexFunc(there, func(other store.Rule) bool { return same(r, other) })
 		if i < 0 {
-			return nil, api.Errorf("InvalidPermission.NotFound", "The specified rule does not exist in this security group.")
+			return nil, api.Errorf(
+				"InvalidPermission.NotFound", "The specified rule does not exist in this security group.",
+			)
 		}
 		there = slices.Delete(there, i, i+1)
 	}

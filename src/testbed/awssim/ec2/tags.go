@@ -239,12 +239,17 @@ func describeTags(c *api.Call, in ec2api.Page) (*describeTagsOutput, error) {
 	for _, s := range c.Snapshots {
 		add(s.ID)
 	}
-	views, next, err := ec2api.Described(c, all, in, 1000, tagAttributes, func(_ *api.Call, d *tagDescription) tagDescription { return *d })
+	views, next, err := ec2api.Described(
+		c, all, in, 1000, tagAttributes, func(_ *api.Call, d *tagDescription) tagDescription { return *d },
+	)
 	return &describeTagsOutput{views, next}, err
 }
 
 func tagAttributes(_ *api.Call, d *tagDescription) (ec2api.Attributes, store.Tags) {
 	return ec2api.Attributes{
-		"resource-id": ec2api.One(d.ResourceID), "resource-type": ec2api.One(d.ResourceType), "key": ec2api.One(d.Key), "value": ec2api.One(d.Value),
+		"resource-id":   ec2api.One(d.ResourceID),
+		"resource-type": ec2api.One(d.ResourceType),
+		"key":           ec2api.One(d.Key),
+		"value":         ec2api.One(d.Value),
 	}, store.Tags{d.Key: d.Value}
 }

@@ -68,15 +68,18 @@ func One(value string) func() []string { return func() []string { return []strin
 // maxFilterValues is EC2's limit for all filters of a call together.
 const maxFilterValues = 200
 
-// SelectBy returns the resources that match all filters, in the order of the list. describe returns a resource's attributes and tags;
-// the filters tag:KEY and tag-key work on all resources.
+// SelectBy returns the resources that match all filters, in the order of the list. describe returns a resource's
+// attributes and tags; the filters tag:KEY and tag-key work on all resources.
 func SelectBy[T any](list []T, filters []Filter, describe func(*T) (Attributes, store.Tags)) ([]*T, error) {
 	var zero T
 	known, _ := describe(&zero)
 	values := 0
 	for _, f := range filters {
 		if values += len(f.Value); values > maxFilterValues {
-			return nil, api.Errorf("FilterLimitExceeded", "The maximum number of filter values specified on a single call is %d", maxFilterValues)
+			return nil, api.Errorf(
+				"FilterLimitExceeded", "The maximum number of filter values specified on a single call is %d",
+				maxFilterValues,
+			)
 		}
 		if known[f.Name] == nil && f.Name != "tag-key" && !strings.HasPrefix(f.Name, "tag:") {
 			return nil, api.Errorf("InvalidParameterValue", "The filter '%s' is invalid", f.Name)
@@ -121,8 +124,8 @@ func (f Filter) matchesValue(value string) bool {
 	})
 }
 
-// Paginate returns a page. MaxResults must be between minimum and maximum, as documented for each action; without it EC2 returns
-// everything.
+// Paginate returns a page. MaxResults must be between minimum and maximum, as documented for each action; without it
+// EC2 returns everything.
 func Paginate[T any](list []T, p Page, minimum, maximum int) (part []T, next string, err error) {
 	start := 0
 	if p.NextToken != "" {
@@ -136,7 +139,11 @@ func Paginate[T any](list []T, p Page, minimum, maximum int) (part []T, next str
 		return list[start:], "", nil
 	}
 	if *p.MaxResults < minimum || *p.MaxResults > maximum {
-		return nil, "", api.Errorf("InvalidParameterValue", "Value ( %d ) for parameter maxResults is invalid. Expecting a value between %d and %d.", *p.MaxResults, minimum, maximum)
+		return nil, "", api.Errorf(
+			"InvalidParameterValue",
+			"Value ( %d ) for parameter maxResults is invalid. Expecting a value between %d and %d.", *p.MaxResults,
+			minimum, maximum,
+		)
 	}
 	end := min(start+*p.MaxResults, len(list))
 	if end < len(list) {
@@ -145,10 +152,11 @@ func Paginate[T any](list []T, p Page, minimum, maximum int) (part []T, next str
 	return list[start:end], next, nil
 }
 
-// Described returns the page of a Describe call: of the resources that match its filters, as the call's output shows them. MaxResults must
-// be between 5 and maximum.
+// Described returns the page of a Describe call: of the resources that match its filters, as the call's output shows
+// them. MaxResults must be between 5 and maximum.
 func Described[T, V any](
-	c *api.Call, list []T, in Page, maximum int, describe func(*api.Call, *T) (Attributes, store.Tags), view func(*api.Call, *T) V,
+	c *api.Call, list []T, in Page, maximum int, describe func(*api.Call, *T) (Attributes, store.Tags),
+	view func(*api.Call, *T) V,
 ) (views []V, next string, err error) {
 	selected, err := SelectBy(list, in.Filter, func(r *T) (Attributes, store.Tags) { return describe(c, r) })
 	if err != nil {
@@ -232,12 +240,15 @@ func CheckTags(old, added store.Tags) error {
 	return nil
 }
 
-// AllowTagsOnCreate checks the permission ec2:CreateTags (or elasticloadbalancing:AddTags) on a resource that the action creates with tags.
+// AllowTagsOnCreate checks the permission ec2:CreateTags (or elasticloadbalancing:AddTags) on a resource that the
+// action creates with tags.
 func AllowTagsOnCreate(c *api.Call, action, createActionKey, arn string, tags store.Tags) error {
 	if len(tags) == 0 {
 		return nil
 	}
-	return c.AllowAction(action, api.Target{ARN: arn, RequestTags: tags, Context: map[string][]string{createActionKey: {c.Action}}})
+	return c.AllowAction(
+		action, api.Target{ARN: arn, RequestTags: tags, Context: map[string][]string{createActionKey: {c.Action}}},
+	)
 }
 
 // ARN is the ARN of an EC2 resource.
@@ -259,7 +270,10 @@ func FreeAddress(w *store.World, s *store.Subnet) (netip.Addr, error) {
 			return a, nil
 		}
 	}
-	return netip.Addr{}, api.Errorf("InsufficientFreeAddressesInSubnet", "The specified subnet '%s' does not have enough free addresses to satisfy the request.", s.ID)
+	return netip.Addr{}, api.Errorf(
+		"InsufficientFreeAddressesInSubnet",
+		"The specified subnet '%s' does not have enough free addresses to satisfy the request.", s.ID,
+	)
 }
 
 // LastAddress is the broadcast address of a network.

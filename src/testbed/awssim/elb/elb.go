@@ -78,7 +78,12 @@ type elbListener struct {
 }
 
 func (in elbListener) listener() (store.ClassicListener, error) {
-	l := store.ClassicListener{Protocol: strings.ToUpper(in.Protocol), Port: in.LoadBalancerPort, InstanceProtocol: strings.ToUpper(in.InstanceProtocol), InstancePort: in.InstancePort}
+	l := store.ClassicListener{
+		Protocol:         strings.ToUpper(in.Protocol),
+		Port:             in.LoadBalancerPort,
+		InstanceProtocol: strings.ToUpper(in.InstanceProtocol),
+		InstancePort:     in.InstancePort,
+	}
 	if l.InstanceProtocol == "" {
 		l.InstanceProtocol = l.Protocol
 	}
@@ -117,7 +122,9 @@ func elbCreate(c *api.Call, in elbCreateInput) (*elbCreateOutput, error) {
 	if err := c.Allow(api.Target{ARN: arn, RequestTags: tags}); err != nil {
 		return nil, err
 	}
-	if err := ec2api.AllowTagsOnCreate(c, "elasticloadbalancing:AddTags", "elasticloadbalancing:CreateAction", arn, tags); err != nil {
+	if err := ec2api.AllowTagsOnCreate(
+		c, "elasticloadbalancing:AddTags", "elasticloadbalancing:CreateAction", arn, tags,
+	); err != nil {
 		return nil, err
 	}
 	if err := c.AllowFirst(); err != nil {
@@ -128,10 +135,16 @@ func elbCreate(c *api.Call, in elbCreateInput) (*elbCreateOutput, error) {
 		scheme = "internet-facing"
 	}
 	if scheme != "internet-facing" && scheme != "internal" {
-		return nil, api.Errorf("InvalidScheme", "Scheme '%s' is not valid; it must be internet-facing or internal", scheme)
+		return nil, api.Errorf(
+			"InvalidScheme", "Scheme '%s' is not valid; it must be internet-facing or internal", scheme,
+		)
 	}
 	if store.Find(c.ClassicLoadBalancers, in.LoadBalancerName) != nil {
-		return nil, api.Errorf("DuplicateLoadBalancerName", "Load Balancer named '%s' already exists and it is configured with different parameters", in.LoadBalancerName)
+		return nil, api.Errorf(
+			"DuplicateLoadBalancerName",
+			"Load Balancer named '%s' already exists and it is configured with different parameters",
+			in.LoadBalancerName,
+		)
 	}
 	if len(in.AvailabilityZones) > 0 {
 		return nil, api.Errorf("ValidationError", "EC2-Classic load balancers do not exist any more; specify Subnets")
@@ -144,14 +157,30 @@ func elbCreate(c *api.Call, in elbCreateInput) (*elbCreateOutput, error) {
 		return nil, err
 	}
 	l := store.ClassicLoadBalancer{
-		Name: in.LoadBalancerName, Scheme: scheme, VPC: subnets[0].VPC, SecurityGroups: in.SecurityGroups, Created: c.Now, Tags: tags,
-		Attributes: store.ClassicAttributes{CrossZoneLoadBalancing: &store.ClassicEnabled{}, AccessLog: &store.ClassicAccessLog{}, ConnectionDraining: &store.ClassicDraining{Timeout: new(300)}, ConnectionSettings: &store.ClassicConnection{IdleTimeout: 60}},
+		Name:           in.LoadBalancerName,
+		Scheme:         scheme,
+		VPC:            subnets[0].VPC,
+		SecurityGroups: in.SecurityGroups,
+		Created:        c.Now,
+		Tags:           tags,
+		Attributes: store.ClassicAttributes{
+			CrossZoneLoadBalancing: &store.ClassicEnabled{},
+			AccessLog:              &store.ClassicAccessLog{},
+			ConnectionDraining:     &store.ClassicDraining{Timeout: new(300)},
+			ConnectionSettings:     &store.ClassicConnection{IdleTimeout: 60},
+		},
 	}
 	if err := addListeners(&l, in.Listeners); err != nil {
 		return nil, err
 	}
 	// A new load balancer has a health check on the first listener.
-	l.HealthCheck = store.ClassicHealthCheck{Target: fmt.Sprintf("TCP:%d", l.Listeners[0].InstancePort), Interval: 30, Timeout: 5, UnhealthyThreshold: 2, HealthyThreshold: 10}
+	l.HealthCheck = store.ClassicHealthCheck{
+		Target:             fmt.Sprintf("TCP:%d", l.Listeners[0].InstancePort),
+		Interval:           30,
+		Timeout:            5,
+		UnhealthyThreshold: 2,
+		HealthyThreshold:   10,
+	}
 	if l.Addresses, err = balancing.Attach(c.World, nil, in.Subnets); err != nil {
 		return nil, err
 	}
@@ -174,11 +203,17 @@ func addListeners(l *store.ClassicLoadBalancer, add []elbListener) error {
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(listeners, func(o store.ClassicListener) bool { return o.Port == listener.Port }); i >= 0 {
+		if i := slices.IndexFunc(
+			listeners, func(o store.ClassicListener) bool { return o.Port == listener.Port },
+		); i >= 0 {
 			old := listeners[i]
 			old.Policies = nil
 			if fmt.Sprint(old) != fmt.Sprint(listener) {
-				return api.Errorf("DuplicateListener", "A listener already exists for %s with LoadBalancerPort %d, but with a different configuration", l.Name, listener.Port)
+				return api.Errorf(
+					"DuplicateListener",
+					"A listener already exists for %s with LoadBalancerPort %d, but with a different configuration",
+					l.Name, listener.Port,
+				)
 			}
 			continue
 		}
@@ -222,7 +257,9 @@ func elbDeleteListeners(c *api.Call, in elbDeleteListenersInput) (*api.Nothing, 
 	if err != nil {
 		return nil, err
 	}
-	l.Listeners = slices.DeleteFunc(l.Listeners, func(o store.ClassicListener) bool { return slices.Contains(in.LoadBalancerPorts, o.Port) })
+	l.Listeners = slices.DeleteFunc(
+		l.Listeners, func(o store.ClassicListener) bool { return slices.Contains(in.LoadBalancerPorts, o.Port) },
+	)
 	return nil, nil
 }
 
@@ -290,15 +327,27 @@ func elbDescribe(c *api.Call, in elbDescribeInput) (*elbDescribeOutput, error) {
 
 func classicView(c *api.Call, l store.ClassicLoadBalancer) elbDescription {
 	d := elbDescription{
-		LoadBalancerName: l.Name, DNSName: l.DNSName, CanonicalHostedZoneNameID: "Z35SXDOTRQ7X7K", VPCId: l.VPC,
-		HealthCheck: l.HealthCheck, SecurityGroups: l.SecurityGroups, CreatedTime: l.Created.Format(time.RFC3339), Scheme: l.Scheme,
+		LoadBalancerName:          l.Name,
+		DNSName:                   l.DNSName,
+		CanonicalHostedZoneNameID: "Z35SXDOTRQ7X7K",
+		VPCId:                     l.VPC,
+		HealthCheck:               l.HealthCheck,
+		SecurityGroups:            l.SecurityGroups,
+		CreatedTime:               l.Created.Format(time.RFC3339),
+		Scheme:                    l.Scheme,
 	}
 	if l.Scheme == "internet-facing" {
 		d.CanonicalHostedZoneName = l.DNSName
 	}
 	for _, listener := range l.Listeners {
 		d.ListenerDescriptions = append(d.ListenerDescriptions, elbListenerDescription{
-			Listener:    elbListener{listener.Protocol, listener.Port, listener.InstanceProtocol, listener.InstancePort, ""},
+			Listener: elbListener{
+				listener.Protocol,
+				listener.Port,
+				listener.InstanceProtocol,
+				listener.InstancePort,
+				"",
+			},
 			PolicyNames: listener.Policies,
 		})
 	}
@@ -376,10 +425,14 @@ func elbDeregister(c *api.Call, in elbInstancesInput) (*elbInstancesOutput, erro
 	}
 	for _, i := range in.Instances {
 		if !slices.Contains(l.Instances, i.InstanceId) {
-			return nil, api.Errorf("InvalidInstance", "Instance %s is not registered with load balancer %s", i.InstanceId, l.Name)
+			return nil, api.Errorf(
+				"InvalidInstance", "Instance %s is not registered with load balancer %s", i.InstanceId, l.Name,
+			)
 		}
 	}
-	l.Instances = slices.DeleteFunc(l.Instances, func(id string) bool { return slices.Contains(in.Instances, elbInstance{id}) })
+	l.Instances = slices.DeleteFunc(
+		l.Instances, func(id string) bool { return slices.Contains(in.Instances, elbInstance{id}) },
+	)
 	return instances(l), nil
 }
 
@@ -404,7 +457,9 @@ func elbDescribeInstanceHealth(c *api.Call, in elbInstancesInput) (*elbDescribeI
 		ids = nil
 		for _, i := range in.Instances {
 			if !slices.Contains(l.Instances, i.InstanceId) {
-				return nil, api.Errorf("InvalidInstance", "Instance %s is not registered with load balancer %s", i.InstanceId, l.Name)
+				return nil, api.Errorf(
+					"InvalidInstance", "Instance %s is not registered with load balancer %s", i.InstanceId, l.Name,
+				)
 			}
 			ids = append(ids, i.InstanceId)
 		}
@@ -427,7 +482,12 @@ func classicHealth(c *api.Call, l *store.ClassicLoadBalancer, id string) elbInst
 	case health.Initial:
 		return elbInstanceState{id, "OutOfService", "ELB", "Instance registration is still in progress."}
 	}
-	return elbInstanceState{id, "OutOfService", "Instance", "Instance has failed at least the UnhealthyThreshold number of health checks consecutively."}
+	return elbInstanceState{
+		id,
+		"OutOfService",
+		"Instance",
+		"Instance has failed at least the UnhealthyThreshold number of health checks consecutively.",
+	}
 }
 
 type elbHealthCheckInput struct {
@@ -460,7 +520,10 @@ func elbConfigureHealthCheck(c *api.Call, in elbHealthCheckInput) (*elbHealthChe
 
 // probe parses a target such as TCP:31000 or HTTP:10256/healthz. SSL and HTTPS probes only connect.
 func probe(h store.ClassicHealthCheck) (forward.Check, error) {
-	bad := api.Errorf("ValidationError", "HealthCheck target '%s' is not valid; it must be PROTOCOL:PORT, with /PATH for HTTP and HTTPS", h.Target)
+	bad := api.Errorf(
+		"ValidationError",
+		"HealthCheck target '%s' is not valid; it must be PROTOCOL:PORT, with /PATH for HTTP and HTTPS", h.Target,
+	)
 	protocol, rest, ok := strings.Cut(h.Target, ":")
 	protocol = strings.ToUpper(protocol)
 	if !ok || !slices.Contains([]string{"TCP", "SSL", "HTTP", "HTTPS"}, protocol) {
@@ -471,7 +534,13 @@ func probe(h store.ClassicHealthCheck) (forward.Check, error) {
 	if err != nil || port < 1 || port > 65535 || hasPath != strings.HasPrefix(protocol, "HTTP") {
 		return forward.Check{}, bad
 	}
-	check := forward.Check{Protocol: "TCP", Port: port, Timeout: time.Duration(h.Timeout) * time.Second, Healthy: h.HealthyThreshold, Unhealthy: h.UnhealthyThreshold}
+	check := forward.Check{
+		Protocol:  "TCP",
+		Port:      port,
+		Timeout:   time.Duration(h.Timeout) * time.Second,
+		Healthy:   h.HealthyThreshold,
+		Unhealthy: h.UnhealthyThreshold,
+	}
 	if protocol == "HTTP" {
 		check.Protocol, check.Path, check.Codes = "HTTP", "/"+path, "200"
 	}
@@ -493,7 +562,9 @@ func Forwarding(l *store.ClassicLoadBalancer, w *store.World, c *forward.Config)
 	}
 	b := forward.Balancer{ID: l.Name, Addresses: store.SortedAddresses(l.Addresses)}
 	for _, listener := range l.Listeners {
-		b.Listeners = append(b.Listeners, forward.Listener{Port: listener.Port, Group: g.ID, TargetPort: listener.InstancePort})
+		b.Listeners = append(
+			b.Listeners, forward.Listener{Port: listener.Port, Group: g.ID, TargetPort: listener.InstancePort},
+		)
 	}
 	c.Groups = append(c.Groups, g)
 	c.Balancers = append(c.Balancers, b)
@@ -534,7 +605,9 @@ func elbModifyAttributes(c *api.Call, in elbAttributesInput) (*elbAttributesOutp
 	}
 	if asked.ConnectionSettings != nil {
 		if asked.ConnectionSettings.IdleTimeout < 1 || asked.ConnectionSettings.IdleTimeout > 4000 {
-			return nil, api.Errorf("ValidationError", "ConnectionSettings.IdleTimeout must be between 1 and 4000 seconds")
+			return nil, api.Errorf(
+				"ValidationError", "ConnectionSettings.IdleTimeout must be between 1 and 4000 seconds",
+			)
 		}
 		a.ConnectionSettings = asked.ConnectionSettings
 	}
@@ -601,7 +674,9 @@ func elbAttachSubnets(c *api.Call, in elbSubnetsInput) (*elbSubnetsOutput, error
 	ids := slices.Clone(in.Subnets)
 	for _, id := range store.SortedKeys(l.Addresses) {
 		old := store.Find(c.Subnets, id)
-		if !slices.ContainsFunc(asked, func(s *store.Subnet) bool { return old == nil || s.AvailabilityZone == old.AvailabilityZone }) {
+		if !slices.ContainsFunc(
+			asked, func(s *store.Subnet) bool { return old == nil || s.AvailabilityZone == old.AvailabilityZone },
+		) {
 			ids = append(ids, id)
 		}
 	}
@@ -613,7 +688,9 @@ func elbDetachSubnets(c *api.Call, in elbSubnetsInput) (*elbSubnetsOutput, error
 	if err != nil {
 		return nil, err
 	}
-	ids := slices.DeleteFunc(store.SortedKeys(l.Addresses), func(id string) bool { return slices.Contains(in.Subnets, id) })
+	ids := slices.DeleteFunc(
+		store.SortedKeys(l.Addresses), func(id string) bool { return slices.Contains(in.Subnets, id) },
+	)
 	if len(ids) == 0 {
 		return nil, api.Errorf("InvalidConfigurationRequest", "A load balancer cannot be detached from its last subnet")
 	}
@@ -631,15 +708,25 @@ func elbCreatePolicy(c *api.Call, in elbCreatePolicyInput) (*api.Nothing, error)
 		return nil, err
 	}
 	policy := store.ClassicPolicy{Name: in.PolicyName, Type: in.PolicyTypeName, Attributes: in.PolicyAttributes}
-	if at := slices.IndexFunc(l.Policies, func(p store.ClassicPolicy) bool { return p.Name == in.PolicyName }); at >= 0 {
-		// The cloud controller creates the policy at each change of a Service, and relies on success if it has not changed
-		// (ensureLoadBalancer in aws_loadbalancer.go of cloud-provider-aws).
+	if at := slices.IndexFunc(
+		l.Policies, func(p store.ClassicPolicy) bool { return p.Name == in.PolicyName },
+	); at >= 0 {
+		// The cloud controller creates the policy at each change of a Service, and relies on success if it has not
+		// changed (ensureLoadBalancer in aws_loadbalancer.go of cloud-provider-aws).
 		if reflect.DeepEqual(l.Policies[at], policy) {
 			return nil, nil
 		}
-		return nil, api.Errorf("DuplicatePolicyName", "Policy %s already exists for load balancer %s", in.PolicyName, l.Name)
+		return nil, api.Errorf(
+			"DuplicatePolicyName", "Policy %s already exists for load balancer %s", in.PolicyName, l.Name,
+		)
 	}
-	if !slices.Contains([]string{"ProxyProtocolPolicyType", "SSLNegotiationPolicyType", "PublicKeyPolicyType", "BackendServerAuthenticationPolicyType"}, in.PolicyTypeName) {
+	if !slices.Contains(
+		[]string{
+			"ProxyProtocolPolicyType", "SSLNegotiationPolicyType", "PublicKeyPolicyType",
+			"BackendServerAuthenticationPolicyType",
+		},
+		in.PolicyTypeName,
+	) {
 		return nil, api.Errorf("PolicyTypeNotFound", "There is no policy type named %s", in.PolicyTypeName)
 	}
 	l.Policies = append(l.Policies, policy)
@@ -728,7 +815,9 @@ func elbSetListenerPolicies(c *api.Call, in elbListenerPoliciesInput) (*api.Noth
 	}
 	i := slices.IndexFunc(l.Listeners, func(o store.ClassicListener) bool { return o.Port == in.LoadBalancerPort })
 	if i < 0 {
-		return nil, api.Errorf("ListenerNotFound", "Load balancer %s has no listener on port %d", l.Name, in.LoadBalancerPort)
+		return nil, api.Errorf(
+			"ListenerNotFound", "Load balancer %s has no listener on port %d", l.Name, in.LoadBalancerPort,
+		)
 	}
 	l.Listeners[i].Policies = in.PolicyNames
 	return nil, nil

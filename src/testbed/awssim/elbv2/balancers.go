@@ -45,7 +45,9 @@ var Operations = map[string]api.Operation{
 // v2ARN returns an ARN such as …:loadbalancer/net/NAME/0123456789abcdef.
 func v2ARN(c *api.Call, path string) string {
 	c.Serial++
-	return c.ARN("elasticloadbalancing", c.Region, fmt.Sprintf("%s/%x", path, c.MAC("arn", path, fmt.Sprint(c.Serial))[:8]))
+	return c.ARN(
+		"elasticloadbalancing", c.Region, fmt.Sprintf("%s/%x", path, c.MAC("arn", path, fmt.Sprint(c.Serial))[:8]),
+	)
 }
 
 // allowCreate checks the permission to create a resource with tags.
@@ -109,8 +111,17 @@ type v2LoadBalancers struct {
 
 func v2View(c *api.Call, l store.LoadBalancer) v2LoadBalancer {
 	v := v2LoadBalancer{
-		LoadBalancerArn: l.ARN, DNSName: l.DNSName, CanonicalHostedZoneId: "Z26RNL4JYFTOTI", CreatedTime: l.Created.Format(time.RFC3339), LoadBalancerName: l.Name, Scheme: l.Scheme,
-		VpcId: l.VPC, State: v2State{"active"}, Type: "network", SecurityGroups: l.SecurityGroups, IpAddressType: l.IPAddressType,
+		LoadBalancerArn:       l.ARN,
+		DNSName:               l.DNSName,
+		CanonicalHostedZoneId: "Z26RNL4JYFTOTI",
+		CreatedTime:           l.Created.Format(time.RFC3339),
+		LoadBalancerName:      l.Name,
+		Scheme:                l.Scheme,
+		VpcId:                 l.VPC,
+		State:                 v2State{"active"},
+		Type:                  "network",
+		SecurityGroups:        l.SecurityGroups,
+		IpAddressType:         l.IPAddressType,
 	}
 	for _, id := range store.SortedKeys(l.Addresses) {
 		zone := v2Zone{SubnetId: id}
@@ -131,7 +142,10 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 		return nil, err
 	}
 	if in.Type != "network" {
-		return nil, api.Errorf("ValidationError", "Load balancers of type '%s' are not simulated; only 'network' is", cmp.Or(in.Type, "application"))
+		return nil, api.Errorf(
+			"ValidationError", "Load balancers of type '%s' are not simulated; only 'network' is",
+			cmp.Or(in.Type, "application"),
+		)
 	}
 	if err := allowCreate(c, "loadbalancer/net/"+in.Name, tags); err != nil {
 		return nil, err
@@ -144,10 +158,15 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 	}
 	scheme := cmp.Or(in.Scheme, "internet-facing")
 	if scheme != "internet-facing" && scheme != "internal" {
-		return nil, api.Errorf("InvalidScheme", "Scheme '%s' is not valid; it must be internet-facing or internal", scheme)
+		return nil, api.Errorf(
+			"InvalidScheme", "Scheme '%s' is not valid; it must be internet-facing or internal", scheme,
+		)
 	}
 	if slices.ContainsFunc(c.LoadBalancers, func(l store.LoadBalancer) bool { return l.Name == in.Name }) {
-		return nil, api.Errorf("DuplicateLoadBalancerName", "A load balancer with the same name '%s' exists, but with different settings", in.Name)
+		return nil, api.Errorf(
+			"DuplicateLoadBalancerName", "A load balancer with the same name '%s' exists, but with different settings",
+			in.Name,
+		)
 	}
 	ids, fixed, err := mappings(c, in.Subnets, in.SubnetMappings)
 	if err != nil {
@@ -161,10 +180,20 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 		return nil, err
 	}
 	l := store.LoadBalancer{
-		Name: in.Name, Scheme: scheme, VPC: subnets[0].VPC, SecurityGroups: in.SecurityGroups, IPAddressType: cmp.Or(in.IpAddressType, "ipv4"), Created: c.Now, Tags: tags,
+		Name:           in.Name,
+		Scheme:         scheme,
+		VPC:            subnets[0].VPC,
+		SecurityGroups: in.SecurityGroups,
+		IPAddressType:  cmp.Or(in.IpAddressType, "ipv4"),
+		Created:        c.Now,
+		Tags:           tags,
 		Attributes: map[string]string{
-			"access_logs.s3.enabled": "false", "access_logs.s3.bucket": "", "access_logs.s3.prefix": "", "deletion_protection.enabled": "false",
-			"load_balancing.cross_zone.enabled": "false", "dns_record.client_routing_policy": "any_availability_zone",
+			"access_logs.s3.enabled":            "false",
+			"access_logs.s3.bucket":             "",
+			"access_logs.s3.prefix":             "",
+			"deletion_protection.enabled":       "false",
+			"load_balancing.cross_zone.enabled": "false",
+			"dns_record.client_routing_policy":  "any_availability_zone",
 		},
 	}
 	if l.Addresses, err = balancing.Attach(c.World, fixed, ids); err != nil {
@@ -179,9 +208,13 @@ func v2Create(c *api.Call, in v2CreateInput) (*v2LoadBalancers, error) {
 }
 
 // mappings merges the two ways to specify subnets; fixed has the requested addresses.
-func mappings(c *api.Call, ids []string, mappings []v2SubnetMapping) (all []string, fixed map[string]netip.Addr, err error) {
+func mappings(
+	c *api.Call, ids []string, mappings []v2SubnetMapping,
+) (all []string, fixed map[string]netip.Addr, err error) {
 	if len(ids) > 0 && len(mappings) > 0 {
-		return nil, nil, api.Errorf("ValidationError", "You must specify either subnets or subnet mappings, but not both")
+		return nil, nil, api.Errorf(
+			"ValidationError", "You must specify either subnets or subnet mappings, but not both",
+		)
 	}
 	all, fixed = ids, map[string]netip.Addr{}
 	for _, m := range mappings {
@@ -192,7 +225,10 @@ func mappings(c *api.Call, ids []string, mappings []v2SubnetMapping) (all []stri
 		s := store.Find(c.Subnets, m.SubnetId)
 		a, err := netip.ParseAddr(m.PrivateIPv4Address)
 		if s == nil || err != nil || !s.CIDR.Contains(a) || c.AddressInUse(a) != "" {
-			return nil, nil, api.Errorf("ValidationError", "The private IPv4 address '%s' is not free in subnet '%s'", m.PrivateIPv4Address, m.SubnetId)
+			return nil, nil, api.Errorf(
+				"ValidationError", "The private IPv4 address '%s' is not free in subnet '%s'", m.PrivateIPv4Address,
+				m.SubnetId,
+			)
 		}
 		fixed[m.SubnetId] = a
 	}
@@ -235,10 +271,15 @@ func v2Delete(c *api.Call, in v2LoadBalancerArn) (*api.Nothing, error) {
 		return nil, err
 	}
 	if store.Find(c.LoadBalancers, in.LoadBalancerArn).Attributes["deletion_protection.enabled"] == "true" {
-		return nil, api.Errorf("OperationNotPermitted", "Load balancer '%s' cannot be deleted because deletion protection is enabled", in.LoadBalancerArn)
+		return nil, api.Errorf(
+			"OperationNotPermitted", "Load balancer '%s' cannot be deleted because deletion protection is enabled",
+			in.LoadBalancerArn,
+		)
 	}
 	c.LoadBalancers = store.Remove(c.LoadBalancers, in.LoadBalancerArn)
-	c.Listeners = slices.DeleteFunc(c.Listeners, func(l store.Listener) bool { return l.LoadBalancer == in.LoadBalancerArn })
+	c.Listeners = slices.DeleteFunc(
+		c.Listeners, func(l store.Listener) bool { return l.LoadBalancer == in.LoadBalancerArn },
+	)
 	return nil, nil
 }
 
@@ -311,7 +352,10 @@ func v2SetSecurityGroups(c *api.Call, in v2SecurityGroupsInput) (*v2SecurityGrou
 	}
 	l := store.Find(c.LoadBalancers, in.LoadBalancerArn)
 	if len(l.SecurityGroups) == 0 && len(in.SecurityGroups) > 0 {
-		return nil, api.Errorf("InvalidConfigurationRequest", "You cannot set security groups on a Network Load Balancer that was created without security groups")
+		return nil, api.Errorf(
+			"InvalidConfigurationRequest",
+			"You cannot set security groups on a Network Load Balancer that was created without security groups",
+		)
 	}
 	if err := balancing.CheckGroups(c.World, in.SecurityGroups, l.VPC); err != nil {
 		return nil, err

@@ -17,7 +17,9 @@ func checkProtocol(protocol string, port int) error {
 		return api.Errorf("CertificateNotFound", "Certificates are not simulated, so there can be no TLS")
 	}
 	if !slices.Contains(v2Protocols, protocol) {
-		return api.Errorf("UnsupportedProtocol", "Protocol '%s' must be one of 'TCP', 'TLS', 'UDP', 'TCP_UDP'", protocol)
+		return api.Errorf(
+			"UnsupportedProtocol", "Protocol '%s' must be one of 'TCP', 'TLS', 'UDP', 'TCP_UDP'", protocol,
+		)
 	}
 	if port < 1 || port > 65535 {
 		return api.Errorf("ValidationError", "Port '%d' must be between 1 and 65535", port)
@@ -52,7 +54,10 @@ type v2ListenerInput struct {
 // targetGroup is the only group that the actions forward to.
 func (in v2ListenerInput) targetGroup() (string, error) {
 	if len(in.DefaultActions) != 1 || in.DefaultActions[0].Type != "forward" {
-		return "", api.Errorf("ValidationError", "A listener of a network load balancer needs exactly one default action, of type forward")
+		return "", api.Errorf(
+			"ValidationError",
+			"A listener of a network load balancer needs exactly one default action, of type forward",
+		)
 	}
 	a := in.DefaultActions[0]
 	if a.TargetGroupArn == "" && len(a.ForwardConfig.TargetGroups) == 1 {
@@ -82,7 +87,13 @@ type v2Listeners struct {
 }
 
 func view(l store.Listener) v2Listener {
-	return v2Listener{l.ARN, l.LoadBalancer, l.Port, l.Protocol, []v2ListenerAction{{"forward", l.TargetGroup, 1, l.TargetGroup}}}
+	return v2Listener{
+		l.ARN,
+		l.LoadBalancer,
+		l.Port,
+		l.Protocol,
+		[]v2ListenerAction{{"forward", l.TargetGroup, 1, l.TargetGroup}},
+	}
 }
 
 // checkListener validates a listener.
@@ -95,11 +106,17 @@ func checkListener(c *api.Call, l store.Listener) error {
 		return api.Errorf("TargetGroupNotFound", "Target group '%s' not found", l.TargetGroup)
 	}
 	if g.Protocol != l.Protocol {
-		return api.Errorf("ValidationError", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN, g.Protocol, l.Protocol)
+		return api.Errorf(
+			"ValidationError", "Target group '%s' has protocol %s, which a listener with protocol %s cannot use", g.ARN,
+			g.Protocol, l.Protocol,
+		)
 	}
 	for _, other := range c.Listeners {
 		if other.ARN != l.ARN && other.LoadBalancer == l.LoadBalancer && other.Port == l.Port {
-			return api.Errorf("DuplicateListener", "A listener already exists on this port for this load balancer '%s'", l.LoadBalancer)
+			return api.Errorf(
+				"DuplicateListener", "A listener already exists on this port for this load balancer '%s'",
+				l.LoadBalancer,
+			)
 		}
 	}
 	return nil
@@ -115,7 +132,9 @@ func v2CreateListener(c *api.Call, in v2ListenerInput) (*v2Listeners, error) {
 	}
 	path := "listener/" + store.Find(c.LoadBalancers, in.LoadBalancerArn).ResourceName()
 	arn := c.ARN("elasticloadbalancing", c.Region, path+"/*")
-	if err := ec2api.AllowTagsOnCreate(c, "elasticloadbalancing:AddTags", "elasticloadbalancing:CreateAction", arn, tags); err != nil {
+	if err := ec2api.AllowTagsOnCreate(
+		c, "elasticloadbalancing:AddTags", "elasticloadbalancing:CreateAction", arn, tags,
+	); err != nil {
 		return nil, err
 	}
 	l := store.Listener{LoadBalancer: in.LoadBalancerArn, Protocol: in.Protocol, Port: in.Port, Tags: tags}

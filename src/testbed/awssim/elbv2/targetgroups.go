@@ -55,7 +55,10 @@ func (in v2HealthCheck) over(h store.GroupHealthCheck) (store.GroupHealthCheck, 
 	switch h.Protocol {
 	case "TCP":
 		if in.HealthCheckPath != "" || in.Matcher.HttpCode != "" {
-			return h, api.Errorf("ValidationError", "Health check path and matcher are not supported for health checks with protocol TCP")
+			return h, api.Errorf(
+				"ValidationError",
+				"Health check path and matcher are not supported for health checks with protocol TCP",
+			)
 		}
 		h.Path, h.Matcher = "", ""
 		h.Timeout = cmp.Or(h.Timeout, 10)
@@ -63,16 +66,24 @@ func (in v2HealthCheck) over(h store.GroupHealthCheck) (store.GroupHealthCheck, 
 		h.Path, h.Matcher = cmp.Or(h.Path, "/"), cmp.Or(h.Matcher, "200-399")
 		h.Timeout = cmp.Or(h.Timeout, 6)
 	default:
-		return h, api.Errorf("ValidationError", "Health check protocol '%s' must be one of 'HTTP', 'HTTPS', 'TCP'", h.Protocol)
+		return h, api.Errorf(
+			"ValidationError", "Health check protocol '%s' must be one of 'HTTP', 'HTTPS', 'TCP'", h.Protocol,
+		)
 	}
 	if port, err := strconv.Atoi(h.Port); h.Port != "traffic-port" && (err != nil || port < 1 || port > 65535) {
-		return h, api.Errorf("ValidationError", "Health check port '%s' must be 'traffic-port' or a number between 1 and 65535", h.Port)
+		return h, api.Errorf(
+			"ValidationError", "Health check port '%s' must be 'traffic-port' or a number between 1 and 65535", h.Port,
+		)
 	}
 	switch {
 	case h.Interval < 5 || h.Interval > 300:
-		return h, api.Errorf("ValidationError", "Health check interval '%d' must be between '5' and '300' seconds", h.Interval)
+		return h, api.Errorf(
+			"ValidationError", "Health check interval '%d' must be between '5' and '300' seconds", h.Interval,
+		)
 	case h.Timeout < 2 || h.Timeout > 120:
-		return h, api.Errorf("ValidationError", "Health check timeout '%d' must be between '2' and '120' seconds", h.Timeout)
+		return h, api.Errorf(
+			"ValidationError", "Health check timeout '%d' must be between '2' and '120' seconds", h.Timeout,
+		)
 	case h.Healthy < 2 || h.Healthy > 10 || h.Unhealthy < 2 || h.Unhealthy > 10:
 		return h, api.Errorf("ValidationError", "Health check thresholds must be between '2' and '10'")
 	}
@@ -107,9 +118,22 @@ type v2TargetGroups struct {
 func v2GroupView(c *api.Call, g store.TargetGroup) v2TargetGroup {
 	h := g.HealthCheck
 	v := v2TargetGroup{
-		TargetGroupArn: g.ARN, TargetGroupName: g.Name, Protocol: g.Protocol, Port: g.Port, VpcId: g.VPC, HealthCheckProtocol: h.Protocol, HealthCheckPort: h.Port,
-		HealthCheckEnabled: true, HealthCheckIntervalSeconds: h.Interval, HealthCheckTimeoutSeconds: h.Timeout, HealthyThresholdCount: h.Healthy, UnhealthyThresholdCount: h.Unhealthy,
-		HealthCheckPath: h.Path, LoadBalancerArns: balancersOf(c.World, g.ARN), TargetType: g.TargetType, IpAddressType: "ipv4",
+		TargetGroupArn:             g.ARN,
+		TargetGroupName:            g.Name,
+		Protocol:                   g.Protocol,
+		Port:                       g.Port,
+		VpcId:                      g.VPC,
+		HealthCheckProtocol:        h.Protocol,
+		HealthCheckPort:            h.Port,
+		HealthCheckEnabled:         true,
+		HealthCheckIntervalSeconds: h.Interval,
+		HealthCheckTimeoutSeconds:  h.Timeout,
+		HealthyThresholdCount:      h.Healthy,
+		UnhealthyThresholdCount:    h.Unhealthy,
+		HealthCheckPath:            h.Path,
+		LoadBalancerArns:           balancersOf(c.World, g.ARN),
+		TargetType:                 g.TargetType,
+		IpAddressType:              "ipv4",
 	}
 	if h.Matcher != "" {
 		v.Matcher = &v2Matcher{h.Matcher}
@@ -137,11 +161,20 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 		return nil, err
 	}
 	g := store.TargetGroup{
-		Name: in.Name, Protocol: in.Protocol, Port: in.Port, VPC: in.VpcId, TargetType: cmp.Or(in.TargetType, "instance"), Tags: tags,
+		Name:       in.Name,
+		Protocol:   in.Protocol,
+		Port:       in.Port,
+		VPC:        in.VpcId,
+		TargetType: cmp.Or(in.TargetType, "instance"),
+		Tags:       tags,
 		Attributes: map[string]string{
-			"deregistration_delay.timeout_seconds": "300", "deregistration_delay.connection_termination.enabled": "false", "proxy_protocol_v2.enabled": "false",
-			"preserve_client_ip.enabled": strconv.FormatBool(in.TargetType != "ip"), "stickiness.enabled": "false", "stickiness.type": "source_ip",
-			"load_balancing.cross_zone.enabled": "use_load_balancer_configuration",
+			"deregistration_delay.timeout_seconds":                "300",
+			"deregistration_delay.connection_termination.enabled": "false",
+			"proxy_protocol_v2.enabled":                           "false",
+			"preserve_client_ip.enabled":                          strconv.FormatBool(in.TargetType != "ip"),
+			"stickiness.enabled":                                  "false",
+			"stickiness.type":                                     "source_ip",
+			"load_balancing.cross_zone.enabled":                   "use_load_balancer_configuration",
 		},
 	}
 	if err := balancing.CheckLoadBalancerName(in.Name); err != nil {
@@ -154,11 +187,18 @@ func v2CreateTargetGroup(c *api.Call, in v2CreateTargetGroupInput) (*v2TargetGro
 	case store.Find(c.VPCs, g.VPC) == nil:
 		return nil, api.Errorf("ValidationError", "The VPC ID '%s' is not found", g.VPC)
 	case g.TargetType != "instance" && g.TargetType != "ip":
-		return nil, api.Errorf("ValidationError", "Target type '%s' is not simulated; it must be instance or ip", g.TargetType)
+		return nil, api.Errorf(
+			"ValidationError", "Target type '%s' is not simulated; it must be instance or ip", g.TargetType,
+		)
 	case slices.ContainsFunc(c.TargetGroups, func(o store.TargetGroup) bool { return o.Name == g.Name }):
-		return nil, api.Errorf("DuplicateTargetGroupName", "A target group with the same name '%s' exists, but with different settings", g.Name)
+		return nil, api.Errorf(
+			"DuplicateTargetGroupName", "A target group with the same name '%s' exists, but with different settings",
+			g.Name,
+		)
 	}
-	if g.HealthCheck, err = in.over(store.GroupHealthCheck{Protocol: "TCP", Port: "traffic-port", Interval: 30, Healthy: 5, Unhealthy: 2}); err != nil {
+	if g.HealthCheck, err = in.over(
+		store.GroupHealthCheck{Protocol: "TCP", Port: "traffic-port", Interval: 30, Healthy: 5, Unhealthy: 2},
+	); err != nil {
 		return nil, err
 	}
 	g.ARN = v2ARN(c, "targetgroup/"+g.Name)
@@ -223,7 +263,9 @@ func v2DeleteTargetGroup(c *api.Call, in v2TargetGroupArn) (*api.Nothing, error)
 		return nil, err
 	}
 	if len(balancersOf(c.World, in.TargetGroupArn)) > 0 {
-		return nil, api.Errorf("ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", in.TargetGroupArn)
+		return nil, api.Errorf(
+			"ResourceInUse", "Target group '%s' is currently in use by a listener or a rule", in.TargetGroupArn,
+		)
 	}
 	c.TargetGroups = store.Remove(c.TargetGroups, in.TargetGroupArn)
 	return nil, nil
@@ -253,7 +295,10 @@ func targets(c *api.Call, g *store.TargetGroup, asked []v2Target) ([]store.Group
 				return nil, api.Errorf("ValidationError", "The IP address '%s' is not a valid IPv4 address", t.Id)
 			}
 		} else if i := store.Find(c.Instances, t.Id); i == nil || i.State == store.Terminated {
-			return nil, api.Errorf("InvalidTarget", "The following targets are not in a running state and cannot be registered: '%s'", t.Id)
+			return nil, api.Errorf(
+				"InvalidTarget", "The following targets are not in a running state and cannot be registered: '%s'",
+				t.Id,
+			)
 		}
 		targets = append(targets, target)
 	}
@@ -284,7 +329,9 @@ func v2Deregister(c *api.Call, in v2TargetsInput) (*api.Nothing, error) {
 	}
 	g := store.Find(c.TargetGroups, in.TargetGroupArn)
 	g.Targets = slices.DeleteFunc(g.Targets, func(t store.GroupTarget) bool {
-		return slices.ContainsFunc(in.Targets, func(o v2Target) bool { return o.Id == t.ID && (o.Port == nil || *o.Port == t.Port) })
+		return slices.ContainsFunc(
+			in.Targets, func(o v2Target) bool { return o.Id == t.ID && (o.Port == nil || *o.Port == t.Port) },
+		)
 	})
 	return nil, nil
 }
@@ -329,7 +376,9 @@ func v2DescribeTargetHealth(c *api.Call, in v2DescribeTargetHealthInput) (*v2Des
 		if port == "traffic-port" {
 			port = strconv.Itoa(t.Port)
 		}
-		out.Targets = append(out.Targets, v2TargetHealthDescription{v2Target{Id: t.ID, Port: &t.Port}, port, targetHealth(c, g, t)})
+		out.Targets = append(
+			out.Targets, v2TargetHealthDescription{v2Target{Id: t.ID, Port: &t.Port}, port, targetHealth(c, g, t)},
+		)
 	}
 	return out, nil
 }
@@ -341,7 +390,11 @@ func targetHealth(c *api.Call, g *store.TargetGroup, t store.GroupTarget) v2Targ
 	case !slices.Contains(g.Targets, t):
 		return v2TargetHealth{"unused", "Target.NotRegistered", "Target is not registered to the target group"}
 	case len(balancersOf(c.World, g.ARN)) == 0:
-		return v2TargetHealth{"unused", "Target.NotInUse", "Target group is not configured to receive traffic from the load balancer"}
+		return v2TargetHealth{
+			"unused",
+			"Target.NotInUse",
+			"Target group is not configured to receive traffic from the load balancer",
+		}
 	case !known:
 		return v2TargetHealth{"unused", "Target.InvalidState", "Target is in the stopped state"}
 	case health.Healthy:
@@ -358,7 +411,13 @@ func ForwardGroup(g *store.TargetGroup, w *store.World, c *forward.Config) {
 		return
 	}
 	h := g.HealthCheck
-	check := forward.Check{Protocol: "TCP", Interval: w.CheckInterval(h.Interval), Timeout: time.Duration(h.Timeout) * time.Second, Healthy: h.Healthy, Unhealthy: h.Unhealthy}
+	check := forward.Check{
+		Protocol:  "TCP",
+		Interval:  w.CheckInterval(h.Interval),
+		Timeout:   time.Duration(h.Timeout) * time.Second,
+		Healthy:   h.Healthy,
+		Unhealthy: h.Unhealthy,
+	}
 	if h.Protocol == "HTTP" {
 		check.Protocol, check.Path, check.Codes = "HTTP", h.Path, h.Matcher
 	}

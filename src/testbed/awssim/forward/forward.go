@@ -1,6 +1,6 @@
-// Package forward is the data path of simulated load balancers: it listens on their addresses, probes the registered targets and
-// forwards TCP connections to healthy ones. Engine.Apply declares the complete desired state; the engine applies the difference and
-// keeps what did not change, including open connections and health.
+// Package forward is the data path of simulated load balancers: it listens on their addresses, probes the registered
+// targets and forwards TCP connections to healthy ones. Engine.Apply declares the complete desired state; the engine
+// applies the difference and keeps what did not change, including open connections and health.
 package forward
 
 import (
@@ -112,8 +112,8 @@ func New(plumbing Plumbing, log *slog.Logger) *Engine {
 	}
 }
 
-// Apply applies the desired state. The error has all parts that failed, such as ports in use; the others work, and the next Apply
-// retries the failed ones.
+// Apply applies the desired state. The error has all parts that failed, such as ports in use; the others work, and the
+// next Apply retries the failed ones.
 func (e *Engine) Apply(c Config) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -256,7 +256,8 @@ func (l *listener) serve() {
 	}
 }
 
-// handle closes the client's connection without sending anything if no target is healthy, as a TCP listener of AWS does.
+// handle closes the client's connection without sending anything if no target is healthy, as a TCP listener of AWS
+// does.
 func (l *listener) handle(client net.Conn) {
 	if !l.track(client) {
 		return

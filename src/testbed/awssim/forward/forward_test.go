@@ -53,7 +53,9 @@ func serve(t *testing.T, address, answer string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })}
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) }),
+	}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { server.Close() })
 }
@@ -80,10 +82,20 @@ func TestApplyKeepsWhatDidNotChange(t *testing.T) {
 	check := Check{Protocol: "TCP", Interval: 20 * time.Millisecond, Timeout: time.Second, Healthy: 1, Unhealthy: 1}
 	config := func(group string) Config {
 		return Config{
-			Balancers: []Balancer{{ID: "lb", Addresses: []netip.Addr{vip}, Listeners: []Listener{{Port: 7000, Group: group}}}},
+			Balancers: []Balancer{
+				{ID: "lb", Addresses: []netip.Addr{vip}, Listeners: []Listener{{Port: 7000, Group: group}}},
+			},
 			Groups: []Group{
-				{ID: "one", Check: check, Targets: []Target{{ID: "a", Address: netip.MustParseAddr("127.5.0.1"), Port: 7001}}},
-				{ID: "two", Check: check, Targets: []Target{{ID: "b", Address: netip.MustParseAddr("127.5.0.2"), Port: 7001}}},
+				{
+					ID:      "one",
+					Check:   check,
+					Targets: []Target{{ID: "a", Address: netip.MustParseAddr("127.5.0.1"), Port: 7001}},
+				},
+				{
+					ID:      "two",
+					Check:   check,
+					Targets: []Target{{ID: "b", Address: netip.MustParseAddr("127.5.0.2"), Port: 7001}},
+				},
 			},
 		}
 	}

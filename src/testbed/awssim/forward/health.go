@@ -59,7 +59,12 @@ func (g *group) apply(want Group) {
 		if old != nil && old.target == t && !changed {
 			continue
 		}
-		p := &prober{target: t, health: Health{Initial: true}, healthy: want.Check.Healthy, unhealthy: want.Check.Unhealthy}
+		p := &prober{
+			target:    t,
+			health:    Health{Initial: true},
+			healthy:   want.Check.Healthy,
+			unhealthy: want.Check.Unhealthy,
+		}
 		if old != nil {
 			old.cancel()
 			if old.target == t {

@@ -98,7 +98,8 @@ func (op operator) holds(want, got []string) bool {
 	return op.set == "ForAllValues"
 }
 
-// one compares a value of the request with the accepted ones: it must match any for positive operators, and none for negated ones.
+// one compares a value of the request with the accepted ones: it must match any for positive operators, and none for
+// negated ones.
 func (op operator) one(want []string, value string) bool {
 	for _, w := range want {
 		if op.compare(w, value) {

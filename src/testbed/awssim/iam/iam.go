@@ -1,6 +1,6 @@
-// Package iam evaluates identity-based IAM policies as AWS documents it: an explicit Deny wins, then any Allow, else the request is
-// implicitly denied. It supports the elements Effect, Action, NotAction, Resource, NotResource and Condition. It refuses policy
-// documents with other elements, so that no policy is enforced only in part.
+// Package iam evaluates identity-based IAM policies as AWS documents it: an explicit Deny wins, then any Allow, else
+// the request is implicitly denied. It supports the elements Effect, Action, NotAction, Resource, NotResource and
+// Condition. It refuses policy documents with other elements, so that no policy is enforced only in part.
 package iam
 
 import (
@@ -151,8 +151,8 @@ func (s Statement) matches(r Request) bool {
 	return action && resource && s.Condition.hold(r.Context)
 }
 
-// matchAny matches wildcards; actions are case-insensitive, ARNs are not. A request for "*" matches only a pattern that matches
-// everything.
+// matchAny matches wildcards; actions are case-insensitive, ARNs are not. A request for "*" matches only a pattern that
+// matches everything.
 func matchAny(patterns []string, value string, fold bool) bool {
 	for _, pattern := range patterns {
 		v := value
@@ -166,7 +166,8 @@ func matchAny(patterns []string, value string, fold bool) bool {
 	return false
 }
 
-// Match matches s against a pattern in which * stands for any characters and ? for one, as in AWS's policies and filters.
+// Match matches s against a pattern in which * stands for any characters and ? for one, as in AWS's policies and
+// filters.
 func Match(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	for i < len(s) {

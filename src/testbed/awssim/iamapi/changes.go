@@ -94,7 +94,11 @@ func putRolePolicy(c *api.Call, in putRolePolicyInput) (*api.Nothing, error) {
 		}
 	}
 	if total > maxInlinePolicies {
-		return nil, &wire.Error{Code: "LimitExceeded", Message: "Maximum policy size of 10240 bytes exceeded for role " + role.Name, Status: 409}
+		return nil, &wire.Error{
+			Code:    "LimitExceeded",
+			Message: "Maximum policy size of 10240 bytes exceeded for role " + role.Name,
+			Status:  409,
+		}
 	}
 	if role.Policies == nil {
 		role.Policies = map[string]iam.Policy{}
@@ -122,7 +126,11 @@ func createPolicy(c *api.Call, in createPolicyInput) (*createPolicyOutput, error
 		return nil, err
 	}
 	if store.Find(c.ManagedPolicies, arn) != nil {
-		return nil, &wire.Error{Code: "EntityAlreadyExists", Message: "A policy called " + in.PolicyName + " already exists. Duplicate names are not allowed.", Status: 409}
+		return nil, &wire.Error{
+			Code:    "EntityAlreadyExists",
+			Message: "A policy called " + in.PolicyName + " already exists. Duplicate names are not allowed.",
+			Status:  409,
+		}
 	}
 	c.ManagedPolicies = append(c.ManagedPolicies, store.ManagedPolicy{ARN: arn, Document: policy})
 	out := &createPolicyOutput{}
@@ -183,7 +191,11 @@ func addRoleToInstanceProfile(c *api.Call, in addRoleInput) (*api.Nothing, error
 	case store.Find(c.Roles, in.RoleName) == nil:
 		return nil, api.Errorf("NoSuchEntity", "The role with name %s cannot be found.", in.RoleName)
 	case profile.Role != "":
-		return nil, &wire.Error{Code: "LimitExceeded", Message: "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1", Status: 409}
+		return nil, &wire.Error{
+			Code:    "LimitExceeded",
+			Message: "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1",
+			Status:  409,
+		}
 	}
 	profile.Role = in.RoleName
 	return &api.Nothing{}, nil
@@ -237,7 +249,8 @@ func untrusted(w *store.World, document string) (bool, error) {
 		return false, api.Errorf("MalformedPolicyDocument", "This policy contains invalid Json")
 	}
 	for _, s := range t.Statement {
-		if s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") && slices.Contains(s.Principal.Service, ec2Service(w)) {
+		if s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") &&
+			slices.Contains(s.Principal.Service, ec2Service(w)) {
 			return false, nil
 		}
 	}

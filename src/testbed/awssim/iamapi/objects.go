@@ -108,7 +108,14 @@ type profileDescription struct {
 }
 
 func describeProfile(c *api.Call, p *store.InstanceProfile) *profileOutput {
-	out := &profileOutput{profileDescription{Path: "/", InstanceProfileName: p.Name, InstanceProfileId: c.UniqueID("AIPA", p.Name), Arn: c.ProfileARN(p.Name)}}
+	out := &profileOutput{
+		profileDescription{
+			Path:                "/",
+			InstanceProfileName: p.Name,
+			InstanceProfileId:   c.UniqueID("AIPA", p.Name),
+			Arn:                 c.ProfileARN(p.Name),
+		},
+	}
 	if role := store.Find(c.Roles, p.Role); role != nil {
 		out.InstanceProfile.Roles = []roleDescription{describeRole(c, role).Role}
 	}
@@ -154,7 +161,9 @@ func deleteInstanceProfile(c *api.Call, in profileInput) (*api.Nothing, error) {
 	if profile.Role != "" {
 		return nil, conflict("DeleteConflict", "Cannot delete entity, must remove roles from instance profile first.")
 	}
-	c.InstanceProfiles = slices.DeleteFunc(c.InstanceProfiles, func(p store.InstanceProfile) bool { return p.Name == in.InstanceProfileName })
+	c.InstanceProfiles = slices.DeleteFunc(
+		c.InstanceProfiles, func(p store.InstanceProfile) bool { return p.Name == in.InstanceProfileName },
+	)
 	return &api.Nothing{}, nil
 }
 
@@ -164,7 +173,9 @@ func removeRoleFromInstanceProfile(c *api.Call, in addRoleInput) (*api.Nothing, 
 		return nil, err
 	}
 	if profile.Role != in.RoleName {
-		return nil, api.Errorf("NoSuchEntity", "Role %s in instance profile %s cannot be found.", in.RoleName, in.InstanceProfileName)
+		return nil, api.Errorf(
+			"NoSuchEntity", "Role %s in instance profile %s cannot be found.", in.RoleName, in.InstanceProfileName,
+		)
 	}
 	profile.Role = ""
 	return &api.Nothing{}, nil

@@ -72,9 +72,15 @@ func getRole(c *api.Call, name string) (*getRoleOutput, error) {
 }
 
 func describeRole(c *api.Call, role *store.Role) *getRoleOutput {
-	return &getRoleOutput{roleDescription{
-		cmp.Or(role.Path, "/"), role.Name, c.UniqueID("AROA", role.Name), c.RoleARN(*role), url.QueryEscape(trustPolicy(c.World, role)),
-	}}
+	return &getRoleOutput{
+		roleDescription{
+			cmp.Or(role.Path, "/"),
+			role.Name,
+			c.UniqueID("AROA", role.Name),
+			c.RoleARN(*role),
+			url.QueryEscape(trustPolicy(c.World, role)),
+		},
+	}
 }
 
 type simulatePrincipalPolicyInput struct {
@@ -102,16 +108,24 @@ type evaluationResult struct {
 	EvalResourceName string
 }
 
-var decisionNames = map[iam.Decision]string{iam.Allowed: "allowed", iam.ImplicitDeny: "implicitDeny", iam.ExplicitDeny: "explicitDeny"}
+var decisionNames = map[iam.Decision]string{
+	iam.Allowed:      "allowed",
+	iam.ImplicitDeny: "implicitDeny",
+	iam.ExplicitDeny: "explicitDeny",
+}
 
-// simulatePrincipalPolicy evaluates each action on each resource with a role's policies. As on AWS, the context is only what the
-// request specifies.
+// simulatePrincipalPolicy evaluates each action on each resource with a role's policies. As on AWS, the context is only
+// what the request specifies.
 func simulatePrincipalPolicy(c *api.Call, in simulatePrincipalPolicyInput) (*simulatePrincipalPolicyOutput, error) {
 	if err := c.Allow(api.Target{ARN: in.PolicySourceArn}); err != nil {
 		return nil, err
 	}
 	if len(in.ActionNames) == 0 {
-		return nil, api.Errorf("ValidationError", "1 validation error detected: Value null at 'actionNames' failed to satisfy constraint: Member must not be null")
+		return nil, api.Errorf(
+			"ValidationError",
+			"1 validation error detected: Value null at 'actionNames' failed to satisfy constraint: Member must not "+
+				"be null",
+		)
 	}
 	var policies []iam.Policy
 	known := false
@@ -142,7 +156,9 @@ func simulatePrincipalPolicy(c *api.Call, in simulatePrincipalPolicyInput) (*sim
 	for _, action := range in.ActionNames {
 		for _, resource := range resources {
 			decision := iam.Evaluate(policies, iam.Request{Action: action, Resource: resource, Context: context})
-			out.EvaluationResults = append(out.EvaluationResults, evaluationResult{action, decisionNames[decision], resource})
+			out.EvaluationResults = append(
+				out.EvaluationResults, evaluationResult{action, decisionNames[decision], resource},
+			)
 		}
 	}
 	return out, nil

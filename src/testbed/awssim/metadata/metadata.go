@@ -104,7 +104,9 @@ func issueToken(w *store.World, i *store.Instance, r *http.Request, now time.Tim
 	}
 	return Response{
 		Status: http.StatusOK,
-		Body:   w.Seal(store.Sealed{Purpose: "metadata", Instance: i.ID, Issued: now.Unix(), Expires: now.Unix() + int64(ttl)}),
+		Body: w.Seal(
+			store.Sealed{Purpose: "metadata", Instance: i.ID, Issued: now.Unix(), Expires: now.Unix() + int64(ttl)},
+		),
 		TTL:    i.Metadata.HopLimit,
 		Header: map[string]string{tokenTTLHeader: strconv.Itoa(ttl)},
 	}
@@ -178,22 +180,59 @@ func metadataTree(w *store.World, i *store.Instance, now time.Time) map[string]R
 		domain += ".cn"
 	}
 	add("meta-data/", map[string]string{
-		"ami-id": i.Image, "ami-launch-index": "0", "hostname": name, "instance-action": "none", "instance-id": i.ID, "instance-life-cycle": "on-demand",
-		"instance-type": i.Type, "local-hostname": name, "local-ipv4": address, "mac": mac, "reservation-id": "r-" + i.ID[len("i-"):], "security-groups": groups,
-		"placement/availability-zone": subnet.AvailabilityZone, "placement/availability-zone-id": w.ZoneID(cmp.Or(subnet.AvailabilityZone, "a")), "placement/region": w.Region,
+		"ami-id":                         i.Image,
+		"ami-launch-index":               "0",
+		"hostname":                       name,
+		"instance-action":                "none",
+		"instance-id":                    i.ID,
+		"instance-life-cycle":            "on-demand",
+		"instance-type":                  i.Type,
+		"local-hostname":                 name,
+		"local-ipv4":                     address,
+		"mac":                            mac,
+		"reservation-id":                 "r-" + i.ID[len("i-"):],
+		"security-groups":                groups,
+		"placement/availability-zone":    subnet.AvailabilityZone,
+		"placement/availability-zone-id": w.ZoneID(cmp.Or(subnet.AvailabilityZone, "a")),
+		"placement/region":               w.Region,
 		// What is attached later is not shown until the instance is stopped and started.
-		"block-device-mapping/ami": "sda1", "block-device-mapping/root": "/dev/sda1",
-		"services/domain": domain, "services/partition": w.Partition,
+		"block-device-mapping/ami":  "sda1",
+		"block-device-mapping/root": "/dev/sda1",
+		"services/domain":           domain,
+		"services/partition":        w.Partition,
 	})
 	add("meta-data/network/interfaces/macs/"+mac+"/", map[string]string{
-		"device-number": "0", "interface-id": ec2.InterfaceID(i.ID), "local-hostname": name, "local-ipv4s": address, "mac": mac, "owner-id": w.Account,
-		"security-group-ids": groupIDs, "security-groups": groups, "subnet-id": i.Subnet, "vpc-id": subnet.VPC,
-		"subnet-ipv4-cidr-block": subnet.CIDR.String(), "vpc-ipv4-cidr-block": vpcCIDR(w, subnet.VPC), "vpc-ipv4-cidr-blocks": vpcCIDR(w, subnet.VPC),
+		"device-number":          "0",
+		"interface-id":           ec2.InterfaceID(i.ID),
+		"local-hostname":         name,
+		"local-ipv4s":            address,
+		"mac":                    mac,
+		"owner-id":               w.Account,
+		"security-group-ids":     groupIDs,
+		"security-groups":        groups,
+		"subnet-id":              i.Subnet,
+		"vpc-id":                 subnet.VPC,
+		"subnet-ipv4-cidr-block": subnet.CIDR.String(),
+		"vpc-ipv4-cidr-block":    vpcCIDR(w, subnet.VPC),
+		"vpc-ipv4-cidr-blocks":   vpcCIDR(w, subnet.VPC),
 	})
 	tree["dynamic/instance-identity/document"] = document(map[string]any{
-		"accountId": w.Account, "architecture": "x86_64", "availabilityZone": subnet.AvailabilityZone, "imageId": i.Image, "instanceId": i.ID, "instanceType": i.Type,
-		"pendingTime": i.LaunchTime.UTC().Format(time.RFC3339), "privateIp": address, "region": w.Region, "version": "2017-09-30",
-		"billingProducts": nil, "devpayProductCodes": nil, "marketplaceProductCodes": nil, "kernelId": nil, "ramdiskId": nil,
+		"accountId":        w.Account,
+		"architecture":     "x86_64",
+		"availabilityZone": subnet.AvailabilityZone,
+		"imageId":          i.Image,
+		"instanceId":       i.ID,
+		"instanceType":     i.Type,
+		"pendingTime": i.LaunchTime.UTC().
+			Format(time.RFC3339),
+		"privateIp":               address,
+		"region":                  w.Region,
+		"version":                 "2017-09-30",
+		"billingProducts":         nil,
+		"devpayProductCodes":      nil,
+		"marketplaceProductCodes": nil,
+		"kernelId":                nil,
+		"ramdiskId":               nil,
 	})
 	if i.UserData != "" {
 		tree["user-data"] = userData(i.UserData)
@@ -209,8 +248,8 @@ func vpcCIDR(w *store.World, id string) string {
 	return ""
 }
 
-// addIAM adds the profile and its role's credentials. A profile without a role has info without credentials; without a profile there
-// is neither.
+// addIAM adds the profile and its role's credentials. A profile without a role has info without credentials; without a
+// profile there is neither.
 func addIAM(w *store.World, tree map[string]Response, i *store.Instance, now time.Time) {
 	profile := store.Find(w.InstanceProfiles, i.InstanceProfile)
 	if profile == nil {
@@ -218,12 +257,16 @@ func addIAM(w *store.World, tree map[string]Response, i *store.Instance, now tim
 	}
 	const stamp = "2006-01-02T15:04:05Z"
 	info := map[string]string{
-		"Code": "Success", "LastUpdated": now.Format(stamp), "InstanceProfileArn": w.ProfileARN(profile.Name), "InstanceProfileId": w.UniqueID("AIPA", profile.Name),
+		"Code":               "Success",
+		"LastUpdated":        now.Format(stamp),
+		"InstanceProfileArn": w.ProfileARN(profile.Name),
+		"InstanceProfileId":  w.UniqueID("AIPA", profile.Name),
 	}
 	defer func() { tree["meta-data/iam/info"] = document(info) }()
 	if profile.Role == "" {
 		info["Code"] = "InstanceProfileNotFound"
-		info["Message"] = "Instance Profile does not contain a role. Please see documentation at http://docs.amazonwebservices.com/IAM/latest/UserGuide/RolesTroubleshooting.html."
+		info["Message"] = "Instance Profile does not contain a role. Please see documentation at " +
+			"http://docs.amazonwebservices.com/IAM/latest/UserGuide/RolesTroubleshooting.html."
 		return
 	}
 	leaf := "meta-data/iam/security-credentials/" + profile.Role
@@ -232,13 +275,24 @@ func addIAM(w *store.World, tree map[string]Response, i *store.Instance, now tim
 		status = "AssumeRoleUnauthorizedAccess"
 	}
 	if status != "" && status != "Success" {
-		tree[leaf] = document(map[string]string{"Code": status, "Message": "EC2 cannot assume the role " + profile.Role + ".", "LastUpdated": now.Format(stamp)})
+		tree[leaf] = document(
+			map[string]string{
+				"Code":        status,
+				"Message":     "EC2 cannot assume the role " + profile.Role + ".",
+				"LastUpdated": now.Format(stamp),
+			},
+		)
 		return
 	}
 	c := w.RoleCredentials(i, profile.Role, now)
 	tree[leaf] = document(map[string]string{
-		"Code": "Success", "Type": "AWS-HMAC", "LastUpdated": c.Issued.UTC().Format(stamp), "Expiration": c.Expires.UTC().Format(stamp),
-		"AccessKeyId": c.AccessKeyID, "SecretAccessKey": c.SecretAccessKey, "Token": c.SessionToken,
+		"Code":            "Success",
+		"Type":            "AWS-HMAC",
+		"LastUpdated":     c.Issued.UTC().Format(stamp),
+		"Expiration":      c.Expires.UTC().Format(stamp),
+		"AccessKeyId":     c.AccessKeyID,
+		"SecretAccessKey": c.SecretAccessKey,
+		"Token":           c.SessionToken,
 	})
 }
 

@@ -16,10 +16,11 @@ type Sealed struct {
 	Purpose  string `json:"p"` // metadata, session, registry or layer
 	Instance string `json:"i"`
 	Role     string `json:"r,omitempty"`
-	Session  string `json:"s,omitempty"` // name of an assumed role's session; default the instance's id. For a layer: its digest
-	User     string `json:"u,omitempty"` // of the registry, if it is no role
-	Issued   int64  `json:"t"`
-	Expires  int64  `json:"e"`
+	// name of an assumed role's session; default the instance's id. For a layer: its digest
+	Session string `json:"s,omitempty"`
+	User    string `json:"u,omitempty"` // of the registry, if it is no role
+	Issued  int64  `json:"t"`
+	Expires int64  `json:"e"`
 }
 
 // MAC authenticates the parts with the world's secret.
@@ -59,13 +60,21 @@ type Credentials struct {
 	Issued, Expires                            time.Time
 }
 
-// RoleCredentials returns the same credentials for half of their lifetime, and then new ones. Each instance rotates at different
-// times.
+// RoleCredentials returns the same credentials for half of their lifetime, and then new ones. Each instance rotates at
+// different times.
 func (w *World) RoleCredentials(i *Instance, role string, now time.Time) Credentials {
 	lifetime := time.Duration(w.Settings.CredentialLifetime)
 	period := max(lifetime/2, time.Second)
 	issued := i.LaunchTime.Add(now.Sub(i.LaunchTime).Truncate(period))
-	token := w.Seal(Sealed{Purpose: "session", Instance: i.ID, Role: role, Issued: issued.Unix(), Expires: issued.Add(lifetime).Unix()})
+	token := w.Seal(
+		Sealed{
+			Purpose:  "session",
+			Instance: i.ID,
+			Role:     role,
+			Issued:   issued.Unix(),
+			Expires:  issued.Add(lifetime).Unix(),
+		},
+	)
 	c := Credentials{SessionToken: token, Issued: issued, Expires: issued.Add(lifetime)}
 	c.AccessKeyID, c.SecretAccessKey = w.SessionKey(token)
 	return c

@@ -33,7 +33,8 @@ func (w *World) DefaultKey() string { return cmp.Or(w.Encryption.DefaultKey, w.A
 func (w *World) FindKey(name string) *KMSKey {
 	for i := range w.KMSKeys {
 		k := &w.KMSKeys[i]
-		if name == k.ARN || strings.HasSuffix(k.ARN, ":key/"+name) || k.Alias != "" && (name == k.Alias || strings.HasSuffix(name, ":"+k.Alias)) {
+		if name == k.ARN || strings.HasSuffix(k.ARN, ":key/"+name) ||
+			k.Alias != "" && (name == k.Alias || strings.HasSuffix(name, ":"+k.Alias)) {
 			return k
 		}
 	}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// tableOf returns the route table of a subnet: the one it is associated with, or the main one of the VPC. nil if there is none.
+// tableOf returns the route table of a subnet: the one it is associated with, or the main one of the VPC. nil if there
+// is none.
 func (w *World) tableOf(s *Subnet) *RouteTable {
 	i := slices.IndexFunc(w.RouteTables, func(t RouteTable) bool { return slices.Contains(t.Subnets, s.ID) })
 	if i < 0 {
@@ -20,9 +21,10 @@ func (w *World) tableOf(s *Subnet) *RouteTable {
 	return &w.RouteTables[i]
 }
 
-// InstanceRoutes returns the networks that route tables of instances' subnets deliver to instances, with the instances' addresses.
-// EC2 drops packets to other addresses than the instance's own unless its source/destination check is off, and packets from
-// such addresses unless a rule of its security groups admits their network: they are not members of a group.
+// InstanceRoutes returns the networks that route tables of instances' subnets deliver to instances, with the instances'
+// addresses. EC2 drops packets to other addresses than the instance's own unless its source/destination check is off,
+// and packets from such addresses unless a rule of its security groups admits their network: they are not members of a
+// group.
 func (w *World) InstanceRoutes() map[netip.Prefix]netip.Addr {
 	routes := map[netip.Prefix]netip.Addr{}
 	for _, sender := range w.Instances {
@@ -37,7 +39,8 @@ func (w *World) InstanceRoutes() map[netip.Prefix]netip.Addr {
 		for _, route := range table.Routes {
 			network, err := netip.ParsePrefix(route.Destination)
 			target := Find(w.Instances, route.Instance)
-			if err == nil && target != nil && target.State == Running && !*target.SourceDestCheck && w.admitsAll(target, network) {
+			if err == nil && target != nil && target.State == Running && !*target.SourceDestCheck &&
+				w.admitsAll(target, network) {
 				routes[network] = target.Address
 			}
 		}

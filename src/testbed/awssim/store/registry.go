@@ -4,7 +4,8 @@ import (
 	"fmt"
 )
 
-// Repository is a private repository of images. The images themselves are in memory only: they are gone after a restart.
+// Repository is a private repository of images. The images themselves are in memory only: they are gone after a
+// restart.
 type Repository struct {
 	Name string `json:"name"`
 	Tags Tags   `json:"tags,omitempty"`
@@ -20,7 +21,8 @@ func (w *World) RegistryHost() string {
 	return fmt.Sprintf("%s.dkr.ecr.%s.%s", w.Account, w.Region, w.Domain())
 }
 
-// LayersHost is the host that layers are downloaded from (Amazon ECR user guide, "Create the Amazon S3 gateway endpoint").
+// LayersHost is the host that layers are downloaded from (Amazon ECR user guide, "Create the Amazon S3 gateway
+// endpoint").
 func (w *World) LayersHost() string {
 	return fmt.Sprintf("prod-%[1]s-starport-layer-bucket.s3.%[1]s.%[2]s", w.Region, w.Domain())
 }

@@ -15,10 +15,12 @@ type ClientToken struct {
 	Used    time.Time `json:"used"`
 }
 
-// TokenLifetime is how long EC2 was measured to remember a token (CreateDisk in pkg/cloud/cloud.go of the EBS CSI driver).
+// TokenLifetime is how long EC2 was measured to remember a token (CreateDisk in pkg/cloud/cloud.go of the EBS CSI
+// driver).
 const TokenLifetime = 12 * time.Hour
 
-// Disks are the simulated volumes on the machine that the simulation runs on. The simulator calls them with its lock held.
+// Disks are the simulated volumes on the machine that the simulation runs on. The simulator calls them with its lock
+// held.
 type Disks interface {
 	// Create creates a volume with the content of a snapshot, or empty if snapshot is "".
 	Create(volume string, bytes int64, snapshot string) error
@@ -32,7 +34,8 @@ type Disks interface {
 	Attach(volume string, machine netip.Addr) error
 	// Detach takes a volume away from the machine, and reports false while the machine uses it and force is not set.
 	Detach(volume string, machine netip.Addr, force bool) (gone bool, err error)
-	// Mounts returns the machines that have a volume mounted, by volume. Mounts of a device that was pulled do not count.
+	// Mounts returns the machines that have a volume mounted, by volume. Mounts of a device that was pulled do not
+	// count.
 	Mounts() (map[string][]netip.Addr, error)
 }
 
@@ -126,7 +129,8 @@ func (v Volume) key() string { return v.ID }
 
 func (s Snapshot) key() string { return s.ID }
 
-// VolumeDelays are how long volumes stay in their passing states. EC2 is rarely faster than a second and can take minutes.
+// VolumeDelays are how long volumes stay in their passing states. EC2 is rarely faster than a second and can take
+// minutes.
 type VolumeDelays struct {
 	Create   Duration `json:"create,omitzero"`   // default 500ms
 	Attach   Duration `json:"attach,omitzero"`   // default 1s
@@ -149,9 +153,27 @@ type volumeDelay struct {
 
 func (d *VolumeDelays) list() []volumeDelay {
 	return []volumeDelay{
-		{"create", &d.Create, 500 * time.Millisecond}, {"attach", &d.Attach, time.Second}, {"detach", &d.Detach, time.Second},
-		{"delete", &d.Delete, 500 * time.Millisecond}, {"modify", &d.Modify, time.Second}, {"optimize", &d.Optimize, 2 * time.Second},
-		{"snapshot", &d.Snapshot, time.Second}, {"modifications", &d.Modifications, 6 * time.Hour}, {"snapshots", &d.Snapshots, 15 * time.Second},
+		{
+			"create",
+			&d.Create,
+			500 * time.Millisecond,
+		},
+		{"attach", &d.Attach, time.Second},
+		{"detach", &d.Detach, time.Second},
+		{
+			"delete",
+			&d.Delete,
+			500 * time.Millisecond,
+		},
+		{"modify", &d.Modify, time.Second},
+		{"optimize", &d.Optimize, 2 * time.Second},
+		{
+			"snapshot",
+			&d.Snapshot,
+			time.Second,
+		},
+		{"modifications", &d.Modifications, 6 * time.Hour},
+		{"snapshots", &d.Snapshots, 15 * time.Second},
 	}
 }
 
@@ -164,7 +186,10 @@ func (d *VolumeDelays) setDefaults() {
 // validateVolumes checks what a world file or the admin API can get wrong.
 func (w *World) validateVolumes(v *validation) {
 	for _, delay := range w.Settings.Volumes.list() {
-		v.check(*delay.field > 0, "settings: volumes: %s %v; must be positive, since EC2 always takes some time", delay.name, time.Duration(*delay.field))
+		v.check(
+			*delay.field > 0, "settings: volumes: %s %v; must be positive, since EC2 always takes some time",
+			delay.name, time.Duration(*delay.field),
+		)
 	}
 	for _, volume := range w.Volumes {
 		v.id("volumes", volume.ID, "vol-")
@@ -188,17 +213,19 @@ func (v *Volume) SetShape(s VolumeShape) {
 	v.Type, v.Size, v.IOPS, v.Throughput, v.MultiAttach = s.Type, s.Size, s.IOPS, s.Throughput, s.MultiAttach
 }
 
-// Overlap records that several machines used a volume at the same time: it was attached to them, or they had it mounted. On EBS this
-// happens to no volume, except of the types io1 and io2 with Multi-Attach, which the simulator does not have.
+// Overlap records that several machines used a volume at the same time: it was attached to them, or they had it
+// mounted. On EBS this happens to no volume, except of the types io1 and io2 with Multi-Attach, which the simulator
+// does not have.
 type Overlap struct {
 	Time   time.Time `json:"time"`
 	Volume string    `json:"volume"`
-	// Users are the ids of instances, or the address of a machine that is no instance any more. Each set is recorded once.
+	// Users are the ids of instances, or the address of a machine that is no instance any more. Each set is recorded
+	// once.
 	Users []string `json:"users"`
 }
 
-// Users returns the machines that a volume is attached to and those that have it mounted, sorted. A mount belongs to the attached instance
-// with the machine's address, which can be terminated, before it belongs to another one.
+// Users returns the machines that a volume is attached to and those that have it mounted, sorted. A mount belongs to
+// the attached instance with the machine's address, which can be terminated, before it belongs to another one.
 func (w *World) Users(v *Volume, mounts []netip.Addr) []string {
 	var attached []*Instance
 	var users []string

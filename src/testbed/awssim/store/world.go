@@ -16,8 +16,8 @@ import (
 	"kubernetes-release/testbed/awssim/iam"
 )
 
-// World is everything that exists in the simulated account and region. The world file (YAML) and the state file (JSON) have the same
-// form.
+// World is everything that exists in the simulated account and region. The world file (YAML) and the state file (JSON)
+// have the same form.
 type World struct {
 	Region    string `json:"region"`              // us-east-1
 	Account   string `json:"account"`             // twelve digits
@@ -67,15 +67,16 @@ type Settings struct {
 	// CredentialLifetime is how long role credentials are valid; metadata returns new ones after
 	// half of it. Defaults to 6h, as on AWS.
 	CredentialLifetime Duration `json:"credential_lifetime,omitzero"`
-	// HealthCheckInterval, if set, replaces the interval of every load balancer's health checks, so that tests do not wait 30 s for a
-	// target. Describe actions still return the configured interval.
+	// HealthCheckInterval, if set, replaces the interval of every load balancer's health checks, so that tests do not
+	// wait 30 s for a target. Describe actions still return the configured interval.
 	HealthCheckInterval Duration `json:"health_check_interval,omitzero"`
-	// Throttle lists throttling rules; the first rule whose pattern matches an action applies. If it is empty, nothing is throttled.
+	// Throttle lists throttling rules; the first rule whose pattern matches an action applies. If it is empty, nothing
+	// is throttled.
 	Throttle []ThrottleRule `json:"throttle,omitempty"`
 	// Latency delays actions; the first rule whose pattern matches an action applies.
 	Latency []LatencyRule `json:"latency,omitempty"`
-	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must be allowed to create
-	// the role of the load balancer service.
+	// NoServiceLinkedRole is true in an account that has never had a load balancer: whoever creates the first one must
+	// be allowed to create the role of the load balancer service.
 	NoServiceLinkedRole bool `json:"no_service_linked_role,omitempty"`
 	// Volumes are the delays of EBS.
 	Volumes VolumeDelays `json:"volumes,omitzero"`
@@ -193,8 +194,8 @@ type Rule struct {
 type Role struct {
 	Name string `json:"name"`
 	Path string `json:"path,omitempty"` // such as /team/; default /
-	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then need no
-	// permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
+	// TrustedBy are the ARNs of the roles in its trust policy that may assume it, apart from EC2: of roles, which then
+	// need no permission, or arn:aws:iam::ACCOUNT:root for all roles that have the permission sts:AssumeRole.
 	TrustedBy []string              `json:"trusted_by,omitempty"`
 	Policies  map[string]iam.Policy `json:"policies,omitempty"` // by policy name
 	Attached  []string              `json:"attached,omitempty"` // ARNs of managed policies
@@ -237,21 +238,22 @@ const (
 
 // Instance is a virtual machine.
 type Instance struct {
-	ID               string          `json:"id"`
-	Type             string          `json:"type,omitempty"`  // default m5.large
-	Image            string          `json:"image,omitempty"` // AMI id
-	Subnet           string          `json:"subnet"`
-	Address          netip.Addr      `json:"address"`
-	SecurityGroups   []string        `json:"security_groups,omitempty"` // ids
-	InstanceProfile  string          `json:"instance_profile,omitempty"`
-	State            string          `json:"state,omitempty"` // default running
-	SourceDestCheck  *bool           `json:"source_dest_check,omitempty"`
-	Metadata         MetadataOptions `json:"metadata,omitzero"`
-	UserData         string          `json:"user_data,omitempty"` // base64, as in RunInstances
-	LaunchTime       time.Time       `json:"launch_time,omitzero"`
-	TerminationTime  time.Time       `json:"termination_time,omitzero"`
-	CredentialStatus string          `json:"credential_status,omitempty"` // Code in instance metadata instead of Success
-	Tags             Tags            `json:"tags,omitempty"`
+	ID              string          `json:"id"`
+	Type            string          `json:"type,omitempty"`  // default m5.large
+	Image           string          `json:"image,omitempty"` // AMI id
+	Subnet          string          `json:"subnet"`
+	Address         netip.Addr      `json:"address"`
+	SecurityGroups  []string        `json:"security_groups,omitempty"` // ids
+	InstanceProfile string          `json:"instance_profile,omitempty"`
+	State           string          `json:"state,omitempty"` // default running
+	SourceDestCheck *bool           `json:"source_dest_check,omitempty"`
+	Metadata        MetadataOptions `json:"metadata,omitzero"`
+	UserData        string          `json:"user_data,omitempty"` // base64, as in RunInstances
+	LaunchTime      time.Time       `json:"launch_time,omitzero"`
+	TerminationTime time.Time       `json:"termination_time,omitzero"`
+	// Code in instance metadata instead of Success
+	CredentialStatus string `json:"credential_status,omitempty"`
+	Tags             Tags   `json:"tags,omitempty"`
 }
 
 // MetadataOptions are an instance's metadata options, with EC2's names and values.
@@ -329,7 +331,10 @@ func (i *Instance) SetDefaults() {
 func (w *World) Validate() error {
 	v := validation{}
 	v.check(w.Region != "", "region: empty; must be a region such as us-east-1")
-	v.check(len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; must be twelve digits", w.Account)
+	v.check(
+		len(w.Account) == 12 && strings.Trim(w.Account, "0123456789") == "", "account: %q; must be twelve digits",
+		w.Account,
+	)
 	for _, vpc := range w.VPCs {
 		v.id("vpcs", vpc.ID, "vpc-")
 		v.check(vpc.CIDR.IsValid(), "vpcs: %s: cidr is missing", vpc.ID)
@@ -338,8 +343,14 @@ func (w *World) Validate() error {
 		v.id("subnets", s.ID, "subnet-")
 		vpc := Find(w.VPCs, s.VPC)
 		v.check(vpc != nil, "subnets: %s: vpc %q does not exist", s.ID, s.VPC)
-		v.check(vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()), "subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR)
-		v.check(strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region, "subnets: %s: availability_zone %q; must be %s followed by a letter", s.ID, s.AvailabilityZone, w.Region)
+		v.check(
+			vpc == nil || s.CIDR.IsValid() && vpc.CIDR.Contains(s.CIDR.Addr()),
+			"subnets: %s: cidr %s is not inside its VPC", s.ID, s.CIDR,
+		)
+		v.check(
+			strings.HasPrefix(s.AvailabilityZone, w.Region) && s.AvailabilityZone != w.Region,
+			"subnets: %s: availability_zone %q; must be %s followed by a letter", s.ID, s.AvailabilityZone, w.Region,
+		)
 	}
 	for _, t := range w.RouteTables {
 		v.id("route_tables", t.ID, "rtb-")
@@ -353,17 +364,26 @@ func (w *World) Validate() error {
 		v.check(Find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
 	}
 	for _, r := range w.Roles {
-		v.check(r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"), "roles: %s: path %q; must begin and end with /", r.Name, r.Path)
+		v.check(
+			r.Path == "" || strings.HasPrefix(r.Path, "/") && strings.HasSuffix(r.Path, "/"),
+			"roles: %s: path %q; must begin and end with /", r.Name, r.Path,
+		)
 		for name, p := range r.Policies {
 			err := p.Validate()
 			v.check(err == nil, "roles: %s: policy %s: %v", r.Name, name, err)
 		}
 	}
 	for _, k := range w.StaticKeys {
-		v.check(k.AccessKeyID != "" && k.SecretAccessKey != "" && k.User != "", "static_keys: %s: access_key_id, secret_access_key and user are required", k.AccessKeyID)
+		v.check(
+			k.AccessKeyID != "" && k.SecretAccessKey != "" && k.User != "",
+			"static_keys: %s: access_key_id, secret_access_key and user are required", k.AccessKeyID,
+		)
 	}
 	for _, p := range w.InstanceProfiles {
-		v.check(p.Role == "" || Find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name, p.Role)
+		v.check(
+			p.Role == "" || Find(w.Roles, p.Role) != nil, "instance_profiles: %s: role %q does not exist", p.Name,
+			p.Role,
+		)
 	}
 	w.validateVolumes(&v)
 	addresses := map[netip.Addr]string{}
@@ -375,22 +395,43 @@ func (w *World) Validate() error {
 
 func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
 	v.id("instances", i.ID, "i-")
-	v.check(slices.Contains([]string{Running, Stopped, Terminated}, i.State), "instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State)
+	v.check(
+		slices.Contains([]string{Running, Stopped, Terminated}, i.State),
+		"instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State,
+	)
 	if i.State == Terminated {
 		return // what it refers to may have been deleted
 	}
 	subnet := Find(w.Subnets, i.Subnet)
 	v.check(subnet != nil, "instances: %s: subnet %q does not exist", i.ID, i.Subnet)
-	v.check(subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID, i.Address)
-	v.check(addresses[i.Address] == "", "instances: %s: address %s already belongs to %s", i.ID, i.Address, addresses[i.Address])
+	v.check(
+		subnet == nil || subnet.CIDR.Contains(i.Address), "instances: %s: address %s is not inside its subnet", i.ID,
+		i.Address,
+	)
+	v.check(
+		addresses[i.Address] == "", "instances: %s: address %s already belongs to %s", i.ID, i.Address,
+		addresses[i.Address],
+	)
 	addresses[i.Address] = i.ID
 	for _, g := range i.SecurityGroups {
 		v.check(Find(w.SecurityGroups, g) != nil, "instances: %s: security group %q does not exist", i.ID, g)
 	}
-	v.check(i.InstanceProfile == "" || Find(w.InstanceProfiles, i.InstanceProfile) != nil, "instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile)
-	v.check(slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint), "instances: %s: metadata.http_endpoint %q; must be enabled or disabled", i.ID, i.Metadata.HTTPEndpoint)
-	v.check(slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens), "instances: %s: metadata.http_tokens %q; must be required or optional", i.ID, i.Metadata.HTTPTokens)
-	v.check(1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64, "instances: %s: metadata.http_hop_limit %d; must be 1 to 64", i.ID, i.Metadata.HopLimit)
+	v.check(
+		i.InstanceProfile == "" || Find(w.InstanceProfiles, i.InstanceProfile) != nil,
+		"instances: %s: instance profile %q does not exist", i.ID, i.InstanceProfile,
+	)
+	v.check(
+		slices.Contains([]string{"enabled", "disabled"}, i.Metadata.HTTPEndpoint),
+		"instances: %s: metadata.http_endpoint %q; must be enabled or disabled", i.ID, i.Metadata.HTTPEndpoint,
+	)
+	v.check(
+		slices.Contains([]string{"required", "optional"}, i.Metadata.HTTPTokens),
+		"instances: %s: metadata.http_tokens %q; must be required or optional", i.ID, i.Metadata.HTTPTokens,
+	)
+	v.check(
+		1 <= i.Metadata.HopLimit && i.Metadata.HopLimit <= 64,
+		"instances: %s: metadata.http_hop_limit %d; must be 1 to 64", i.ID, i.Metadata.HopLimit,
+	)
 }
 
 // validation collects problems.

@@ -36,11 +36,15 @@ type stsCredentials struct{ AccessKeyId, SecretAccessKey, SessionToken, Expirati
 
 type assumedRoleUser struct{ Arn, AssumedRoleId string }
 
-// assumeRole returns credentials of another role of the account, if its trust policy and, unless that names the caller's role itself,
-// the caller's policies allow it. Whether the role exists is not revealed.
+// assumeRole returns credentials of another role of the account, if its trust policy and, unless that names the
+// caller's role itself, the caller's policies allow it. Whether the role exists is not revealed.
 func assumeRole(c *api.Call, in assumeRoleInput) (*assumeRoleOutput, error) {
 	if in.RoleSessionName == "" {
-		return nil, api.Errorf("ValidationError", "1 validation error detected: Value null at 'roleSessionName' failed to satisfy constraint: Member must not be null")
+		return nil, api.Errorf(
+			"ValidationError",
+			"1 validation error detected: Value null at 'roleSessionName' failed to satisfy constraint: Member must "+
+				"not be null",
+		)
 	}
 	i := slices.IndexFunc(c.Roles, func(r store.Role) bool { return c.RoleARN(r) == in.RoleArn })
 	allowed := c.Allow(api.Target{ARN: in.RoleArn})
@@ -53,11 +57,23 @@ func assumeRole(c *api.Call, in assumeRoleInput) (*assumeRoleOutput, error) {
 	}
 	expires := c.Now.Add(lifetime).Truncate(time.Second)
 	role := c.Roles[i].Name
-	token := c.Seal(store.Sealed{Purpose: "session", Instance: c.Principal.Instance, Role: role, Session: in.RoleSessionName, Issued: c.Now.Unix(), Expires: expires.Unix()})
+	token := c.Seal(
+		store.Sealed{
+			Purpose:  "session",
+			Instance: c.Principal.Instance,
+			Role:     role,
+			Session:  in.RoleSessionName,
+			Issued:   c.Now.Unix(),
+			Expires:  expires.Unix(),
+		},
+	)
 	id, secret := c.SessionKey(token)
 	return &assumeRoleOutput{
 		stsCredentials{id, secret, token, expires.Format(time.RFC3339)},
-		assumedRoleUser{c.ARN("sts", "", "assumed-role/"+role+"/"+in.RoleSessionName), c.UniqueID("AROA", role) + ":" + in.RoleSessionName},
+		assumedRoleUser{
+			c.ARN("sts", "", "assumed-role/"+role+"/"+in.RoleSessionName),
+			c.UniqueID("AROA", role) + ":" + in.RoleSessionName,
+		},
 	}, nil
 }
 

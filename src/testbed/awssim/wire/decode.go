@@ -1,7 +1,7 @@
-// Package wire implements three protocols of AWS: EC2's own query protocol, the "AWS query" protocol of Elastic Load Balancing, IAM and
-// STS, and the "AWS JSON" protocol of Elastic Container Registry. Requests are flat form parameters (Filter.1.Value.2=x,
-// Subnets.member.1=y) and responses XML; for the last, both are JSON. The package decodes requests to Go structs and encodes Go structs
-// to responses; it does not depend on the actions.
+// Package wire implements three protocols of AWS: EC2's own query protocol, the "AWS query" protocol of Elastic Load
+// Balancing, IAM and STS, and the "AWS JSON" protocol of Elastic Container Registry. Requests are flat form parameters
+// (Filter.1.Value.2=x, Subnets.member.1=y) and responses XML; for the last, both are JSON. The package decodes requests
+// to Go structs and encodes Go structs to responses; it does not depend on the actions.
 package wire
 
 import (
@@ -86,9 +86,10 @@ func (e *InvalidParameterError) Error() string {
 	return fmt.Sprintf("Invalid value '%s' for %s. Expected %s.", e.Value, e.Name, e.Want)
 }
 
-// Decode sets the fields of the struct that into points to from form parameters. A field gets the parameter with its name, or that of
-// its `param:"…"` tag; the fields of embedded structs belong to the outer struct. Fields can be string, bool, int, pointers to these
-// (nil if the parameter is missing), structs and slices. Errors are *UnknownParameterError or *InvalidParameterError.
+// Decode sets the fields of the struct that into points to from form parameters. A field gets the parameter with its
+// name, or that of its `param:"…"` tag; the fields of embedded structs belong to the outer struct. Fields can be
+// string, bool, int, pointers to these (nil if the parameter is missing), structs and slices. Errors are
+// *UnknownParameterError or *InvalidParameterError.
 func Decode(values url.Values, style Style, into any) error {
 	root := &node{}
 	for name, all := range values {

@@ -25,8 +25,9 @@ func (e *Error) HTTPStatus() int {
 	return e.Status
 }
 
-// Response encodes the response of an action. result is a struct (or pointer to one) with xml tags, whose fields become the children of
-// <ActionResponse> (EC2) or <ActionResult> (Query), or with json tags (JSON); nil means a response without content.
+// Response encodes the response of an action. result is a struct (or pointer to one) with xml tags, whose fields become
+// the children of <ActionResponse> (EC2) or <ActionResult> (Query), or with json tags (JSON); nil means a response
+// without content.
 func Response(style Style, namespace, action, requestID string, result any) ([]byte, error) {
 	if style == JSON {
 		return jsonResponse(action, result)
@@ -41,7 +42,10 @@ func Response(style Style, namespace, action, requestID string, result any) ([]b
 	if style == EC2 {
 		fmt.Fprintf(&b, "<requestId>%s</requestId>%s", requestID, inner)
 	} else {
-		fmt.Fprintf(&b, "<%[1]sResult>%[2]s</%[1]sResult><ResponseMetadata><RequestId>%[3]s</RequestId></ResponseMetadata>", action, inner, requestID)
+		fmt.Fprintf(
+			&b, "<%[1]sResult>%[2]s</%[1]sResult><ResponseMetadata><RequestId>%[3]s</RequestId></ResponseMetadata>",
+			action, inner, requestID,
+		)
 	}
 	fmt.Fprintf(&b, "</%sResponse>", action)
 	return []byte(b.String()), nil

@@ -30,7 +30,10 @@ type input struct {
 
 func TestDecode(t *testing.T) {
 	yes, five := true, 5
-	full := input{common: common{Filter: []filter{{"vpc-id", []string{"a", "b"}}}, MaxResults: &five}, IDs: []string{"i-1", "i-2"}}
+	full := input{
+		common: common{Filter: []filter{{"vpc-id", []string{"a", "b"}}}, MaxResults: &five},
+		IDs:    []string{"i-1", "i-2"},
+	}
 	full.Nested.Enabled = &yes
 	full.Nested.Items = []struct{ Key string }{{"k"}}
 	for _, tc := range []struct {
@@ -94,16 +97,21 @@ func TestResponse(t *testing.T) {
 
 func TestErrorResponse(t *testing.T) {
 	e := &Error{Code: "Bad", Message: "a < b"}
-	if got, want := string(ErrorResponse(EC2, "ns", "r", e)), xml.Header+"<Response><Errors><Error><Code>Bad</Code><Message>a &lt; b</Message></Error></Errors><RequestID>r</RequestID></Response>"; got != want {
+	if got, want := string(
+		ErrorResponse(EC2, "ns", "r", e),
+	), xml.Header+"<Response><Errors><Error><Code>Bad</Code><Message>a &lt; "+
+		"b</Message></Error></Errors><RequestID>r</RequestID></Response>"; got != want {
 		t.Errorf("got %s", got)
 	}
-	if got, want := string(ErrorResponse(Query, "ns", "r", e)), xml.Header+`<ErrorResponse xmlns="ns"><Error><Type>Sender</Type><Code>Bad</Code><Message>a &lt; b</Message></Error><RequestId>r</RequestId></ErrorResponse>`; got != want {
+	if got, want := string(
+		ErrorResponse(Query, "ns", "r", e),
+	), xml.Header+`<ErrorResponse xmlns="ns"><Error><Type>Sender</Type><Code>Bad</Code><Message>a &lt; b</Message></Error><RequestId>r</RequestId></ErrorResponse>`; got != want {
 		t.Errorf("got %s", got)
 	}
 }
 
-// FuzzDecode checks that Decode either accepts a form or returns one of its two errors, and that decoding a form twice has the same
-// result.
+// FuzzDecode checks that Decode either accepts a form or returns one of its two errors, and that decoding a form twice
+// has the same result.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"", "Filter.1.Name=a&Filter.1.Value.1=b", "Filter.member.1.Name=a", "InstanceId=", "InstanceId.1", "Filter..Name=x",

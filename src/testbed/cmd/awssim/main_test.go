@@ -74,8 +74,10 @@ func TestKilledServerResumes(t *testing.T) {
 	}
 	api := freeAddress(t)
 	serve := func() *exec.Cmd {
-		command := exec.Command(os.Args[0], "serve", "--world", worldFile, "--state", filepath.Join(dir, "state.json"), "--record", filepath.Join(dir, "calls.jsonl"),
-			"--api", api, "--metadata", freeAddress(t))
+		command := exec.Command(
+			os.Args[0], "serve", "--world", worldFile, "--state", filepath.Join(dir, "state.json"), "--record",
+			filepath.Join(dir, "calls.jsonl"), "--api", api, "--metadata", freeAddress(t),
+		)
 		command.Env = append(os.Environ(), "AWSSIM_TEST_MAIN=1")
 		command.Stderr = os.Stderr
 		command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -92,7 +94,14 @@ func TestKilledServerResumes(t *testing.T) {
 	client := ec2.New(ec2.Options{Region: awssim.LabRegion, BaseEndpoint: aws.String("http://" + api),
 		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, "")})
 	first := serve()
-	out, err := client.RunInstances(t.Context(), &ec2.RunInstancesInput{MinCount: aws.Int32(1), MaxCount: aws.Int32(1), SubnetId: aws.String(awssim.LabNodeSubnet(1))})
+	out, err := client.RunInstances(
+		t.Context(),
+		&ec2.RunInstancesInput{
+			MinCount: aws.Int32(1),
+			MaxCount: aws.Int32(1),
+			SubnetId: aws.String(awssim.LabNodeSubnet(1)),
+		},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +109,9 @@ func TestKilledServerResumes(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := serve()
-	again, err := client.DescribeInstances(t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{*out.Instances[0].InstanceId}})
+	again, err := client.DescribeInstances(
+		t.Context(), &ec2.DescribeInstancesInput{InstanceIds: []string{*out.Instances[0].InstanceId}},
+	)
 	if err != nil || len(again.Reservations) != 1 {
 		t.Fatalf("the instance is gone: %v", err)
 	}

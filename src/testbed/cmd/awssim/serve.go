@@ -39,7 +39,12 @@ func serveCommand() *cobra.Command {
 	flags.StringVar(&s.metadata, "metadata", "127.0.0.1:4567", "`address` of instance metadata")
 	flags.StringVar(&s.state, "state", "", "`file` that keeps the world; if it exists, the simulator resumes from it")
 	flags.StringVar(&s.record, "record", "", "`file` that every call is appended to as a line of JSON")
-	flags.StringVar(&s.device, "listen-device", "", "network `interface` that gets the load balancers' addresses; without it they must exist already")
+	flags.StringVar(
+		&s.device,
+		"listen-device",
+		"",
+		"network `interface` that gets the load balancers' addresses; without it they must exist already",
+	)
 	flags.BoolVar(&s.verbose, "verbose", false, "log every call")
 	return command
 }
@@ -66,7 +71,10 @@ func (s server) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(listenAndServe(ctx, log, map[string]*http.Server{s.api: sim.APIServer(), s.metadata: sim.MetadataServer()}), sim.Close())
+	return errors.Join(
+		listenAndServe(ctx, log, map[string]*http.Server{s.api: sim.APIServer(), s.metadata: sim.MetadataServer()}),
+		sim.Close(),
+	)
 }
 
 // startWorld reads the world file; with a state file to resume from, none is needed.

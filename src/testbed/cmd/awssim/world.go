@@ -28,6 +28,8 @@ func worldCommand() *cobra.Command {
 		},
 	}
 	command.Flags().StringVar(&network, "network", "10.0.0.0/16", "the VPC's `CIDR`, an IPv4 /16")
-	command.Flags().StringVar(&cluster, "cluster", "kubernetes", "cluster `name` for the tags of subnets and security group; empty for no tags")
+	command.Flags().
+		StringVar(&cluster, "cluster", "kubernetes", "cluster `name` for the tags of subnets and security group; "+
+			"empty for no tags")
 	return command
 }

@@ -28,9 +28,12 @@ func main() {
 	var root workspace.Root
 	var runs int
 	command := &cobra.Command{
-		Use: "bench FIGURE...", Short: "Measure the release and print ratios", Long: long,
-		Args: cobra.MatchAll(cobra.MinimumNArgs(1), cli.KnownArgs), ValidArgs: []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", "preflight"},
-		RunE: func(command *cobra.Command, figures []string) error { return run(command, &root, runs, figures) },
+		Use:       "bench FIGURE...",
+		Short:     "Measure the release and print ratios",
+		Long:      long,
+		Args:      cobra.MatchAll(cobra.MinimumNArgs(1), cli.KnownArgs),
+		ValidArgs: []string{"size", "deploy", "updates", "sizes", "restore", "faults", "storage", "clone", "preflight"},
+		RunE:      func(command *cobra.Command, figures []string) error { return run(command, &root, runs, figures) },
 	}
 	root.AddFlag(command)
 	command.Flags().IntVar(&runs, "runs", 3, "`number` of measurements of deploys and preflights")

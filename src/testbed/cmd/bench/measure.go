@@ -47,7 +47,9 @@ func run(command *cobra.Command, root *workspace.Root, runs int, names []string)
 	return nil
 }
 
-func measure(ctx context.Context, name, root string, runs int, release boshrelease.Result, out io.Writer) ([]bench.Figure, error) {
+func measure(
+	ctx context.Context, name, root string, runs int, release boshrelease.Result, out io.Writer,
+) ([]bench.Figure, error) {
 	deploys := bench.Deploys{Root: root, Tarball: filepath.Join(root, release.Tarball), Out: out}
 	switch name {
 	case "size":

@@ -10,7 +10,8 @@ import (
 	"kubernetes-release/testbed/bpm"
 )
 
-// jobCommand is a command with the arguments of bpm-release's: a job's name, and --process where it differs from the job's.
+// jobCommand is a command with the arguments of bpm-release's: a job's name, and --process where it differs from the
+// job's.
 func jobCommand(name, short string, run func(*cobra.Command, *bpm.Process) error) *cobra.Command {
 	var process string
 	command := &cobra.Command{
@@ -48,14 +49,20 @@ func printPID(command *cobra.Command, p *bpm.Process) error {
 
 func runCommand() *cobra.Command {
 	var env []string
-	command := jobCommand("run", "Run a process in the foreground and exit with its exit code", func(command *cobra.Command, p *bpm.Process) error {
-		code, err := p.Run(command.Context(), env, command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr())
-		if err != nil || code == 0 {
-			return err
-		}
-		return &cli.ExitError{Code: code}
-	})
-	command.Flags().StringArrayVarP(&env, "env", "e", nil, "additional environment variable, `NAME=VALUE`; can be repeated")
+	command := jobCommand(
+		"run", "Run a process in the foreground and exit with its exit code",
+		func(command *cobra.Command, p *bpm.Process) error {
+			code, err := p.Run(
+				command.Context(), env, command.InOrStdin(), command.OutOrStdout(), command.ErrOrStderr(),
+			)
+			if err != nil || code == 0 {
+				return err
+			}
+			return &cli.ExitError{Code: code}
+		},
+	)
+	command.Flags().
+		StringArrayVarP(&env, "env", "e", nil, "additional environment variable, `NAME=VALUE`; can be repeated")
 	return command
 }
 

@@ -25,7 +25,12 @@ func main() {
 	}
 	flags := command.Flags()
 	for _, vm := range slices.Sorted(maps.Keys(results)) {
-		flags.StringVar(results[vm], vm, "", "`file` with what kube-bench printed on a "+vm+" VM as JSON, with the output of its tests")
+		flags.StringVar(
+			results[vm],
+			vm,
+			"",
+			"`file` with what kube-bench printed on a "+vm+" VM as JSON, with the output of its tests",
+		)
 		_ = command.MarkFlagRequired(vm) // fails for an unknown flag only
 	}
 	flags.StringVar(&remaining, "remaining", "", "`file` with the failures that remain, and their reasons")
@@ -72,7 +77,10 @@ func compare(results map[string]*string, remainingFile, output string) error {
 		return err
 	}
 	if problems := cis.Problems(outcomes); len(problems) > 0 {
-		return fmt.Errorf("%d checks differ from %s; the table marks them UNEXPECTED: fix the cause, or give or remove a reason", len(problems), remainingFile)
+		return fmt.Errorf(
+			"%d checks differ from %s; the table marks them UNEXPECTED: fix the cause, or give or remove a reason",
+			len(problems), remainingFile,
+		)
 	}
 	return nil
 }

@@ -1,4 +1,5 @@
-// Command conformance runs the conformance tests of Kubernetes against a cluster, and provides the images that they pull.
+// Command conformance runs the conformance tests of Kubernetes against a cluster, and provides the images that they
+// pull.
 package main
 
 import (
@@ -22,7 +23,10 @@ import (
 )
 
 func main() {
-	root := &cobra.Command{Use: "conformance", Short: "Run the conformance tests of Kubernetes, and provide their images"}
+	root := &cobra.Command{
+		Use:   "conformance",
+		Short: "Run the conformance tests of Kubernetes, and provide their images",
+	}
 	root.AddCommand(runCommand(), registryCommand())
 	cli.Main(root)
 }
@@ -31,7 +35,8 @@ func runCommand() *cobra.Command {
 	var run conformance.Run
 	var module, release string
 	command := &cobra.Command{
-		Use: "run", Short: "Run conformance tests against a cluster",
+		Use:   "run",
+		Short: "Run conformance tests against a cluster",
 		Long: `Run conformance tests against a cluster. The folder --output then contains e2e.log and junit_01.xml, and submission.tar.gz if all
 tests that conformance requires have passed. The exit code is 1 if a test has failed.`,
 		Args: cobra.NoArgs,
@@ -46,7 +51,12 @@ tests that conformance requires have passed. The exit code is 1 if a test has fa
 	flags.StringVar(&run.Output, "output", "", "`folder` for the results")
 	flags.StringVar(&module, "module", "", "`folder` of the module k8s.io/kubernetes")
 	flags.StringVar(&release, "release", "", "`version` of the BOSH release, for a submission")
-	flags.StringVar(&run.Labels, "labels", conformance.ConformanceLabel, "run only tests with these `labels`, an expression of ginkgo; an empty one selects all")
+	flags.StringVar(
+		&run.Labels,
+		"labels",
+		conformance.ConformanceLabel,
+		"run only tests with these `labels`, an expression of ginkgo; an empty one selects all",
+	)
 	flags.StringVar(&run.Focus, "focus", "", "run only tests whose names match this `regexp`")
 	flags.StringVar(&run.Skip, "skip", "", "do not run tests whose names match this `regexp`")
 	flags.IntVar(&run.Processes, "processes", 4, "`number` of tests that run at the same time")
@@ -110,7 +120,10 @@ func runTests(ctx context.Context, run conformance.Run, module, release string) 
 		fmt.Println("Not all conformance tests were selected: there is no archive for a submission")
 		return nil
 	}
-	archive, err := conformance.Submission{Kubernetes: strings.TrimSpace(string(version)), Release: release}.Write(run.Output)
+	archive, err := conformance.Submission{
+		Kubernetes: strings.TrimSpace(string(version)),
+		Release:    release,
+	}.Write(run.Output)
 	if err != nil {
 		return err
 	}

@@ -20,16 +20,37 @@ It follows the Director's order of events, so that what passes here passes under
 
 INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/3f2c.`,
 	}
-	root.PersistentFlags().StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
+	root.PersistentFlags().
+		StringVar(&p.state, "state", ".lab", "`directory` of the lab; labs with different directories are independent")
 	_ = root.MarkPersistentFlagDirname("state")
-	root.PersistentFlags().BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
+	root.PersistentFlags().
+		BoolVar(&p.verbose, "verbose", false, "show each variable, package and step; not -v, which sets a variable")
 	root.AddCommand(
-		p.up(), p.down(), p.errand(), p.cloud(), // the deployment
-		p.status(), p.ssh(), p.logs(), p.client(), p.probe(), // access to it
-		p.action("recreate", "Recreate the VMs of all instances or some; persistent disks are kept", func() director.Action { return director.Recreate }),
-		p.action("restart", "Stop and start the jobs of all instances or some, in the Director's order", func() director.Action { return director.Restart }),
-		p.action("start", "Start stopped instances, and recreate VMs that stop --hard has deleted", func() director.Action { return director.Start }),
-		p.stop(), p.kill(), p.reboot(), p.rotateCA(),
+		p.up(),
+		p.down(),
+		p.errand(),
+		p.cloud(), // the deployment
+		p.status(),
+		p.ssh(),
+		p.logs(),
+		p.client(),
+		p.probe(), // access to it
+		p.action(
+			"recreate", "Recreate the VMs of all instances or some; persistent disks are kept",
+			func() director.Action { return director.Recreate },
+		),
+		p.action(
+			"restart", "Stop and start the jobs of all instances or some, in the Director's order",
+			func() director.Action { return director.Restart },
+		),
+		p.action(
+			"start", "Start stopped instances, and recreate VMs that stop --hard has deleted",
+			func() director.Action { return director.Start },
+		),
+		p.stop(),
+		p.kill(),
+		p.reboot(),
+		p.rotateCA(),
 	)
 	return root
 }
@@ -46,17 +67,36 @@ are touched. A deploy that failed or was interrupted continues where it stopped.
 Secrets and certificates that the manifest defines in 'variables' are generated and kept in DIRECTORY/vars.yml.`,
 		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml
   lab up -o ops-files/aws.yml -o ops-files/lab.yml -v cluster_name=test --errand smoke-tests`,
-		RunE: p.run(creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) }),
+		RunE: p.run(
+			creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) },
+		),
 	}
 	f := c.Flags()
 	f.StringArrayVarP(&input.OpsFiles, "ops-file", "o", nil, "apply an ops-`file`; can be repeated")
 	f.StringArrayVarP(&input.Vars, "var", "v", nil, "set a variable, `NAME=VALUE`; can be repeated")
 	f.StringArrayVarP(&input.VarsFiles, "vars-file", "l", nil, "set the variables of a YAML `file`; can be repeated")
 	f.StringVar(&input.Manifest, "manifest", "manifests/kubernetes.yml", "`file` with the deployment manifest")
-	f.StringArrayVar(&input.CloudConfigs, "cloud-config", []string{"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml", "manifests/cloud-config/aws-api-load-balancer.yml"},
-		"`file` with a cloud config, merged if repeated")
-	f.StringArrayVar(&input.Releases, "release", []string{".build/release/kubernetes.tgz"}, "`file` with a release tarball; repeated if the manifest has several releases")
-	f.StringVar(&errand, "errand", "", "run this `errand` after the deploy, unless it has already succeeded on the deployment as it is")
+	f.StringArrayVar(
+		&input.CloudConfigs,
+		"cloud-config",
+		[]string{
+			"manifests/cloud-config/aws.yml", "manifests/cloud-config/aws-base.yml",
+			"manifests/cloud-config/aws-api-load-balancer.yml",
+		},
+		"`file` with a cloud config, merged if repeated",
+	)
+	f.StringArrayVar(
+		&input.Releases,
+		"release",
+		[]string{".build/release/kubernetes.tgz"},
+		"`file` with a release tarball; repeated if the manifest has several releases",
+	)
+	f.StringVar(
+		&errand,
+		"errand",
+		"",
+		"run this `errand` after the deploy, unless it has already succeeded on the deployment as it is",
+	)
 	for _, name := range []string{"ops-file", "vars-file", "manifest", "cloud-config"} {
 		_ = c.MarkFlagFilename(name, "yml", "yaml")
 	}
@@ -104,7 +144,9 @@ func (p *program) cloud() *cobra.Command {
 		Use:    lab.CloudArgument,
 		Short:  "Run the simulated cloud and DNS, inside the lab's network namespace",
 		Hidden: true,
-		RunE:   p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.RunCloud(ctx) }),
+		RunE: p.run(
+			reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.RunCloud(ctx) },
+		),
 	}
 }
 
@@ -173,7 +215,10 @@ func (p *program) client() *cobra.Command {
 COMMAND belongs to it, so flags of the lab go before it.`,
 		Example: "  lab client curl http://HOST/",
 		Args:    cobra.MinimumNArgs(1),
-		RunE:    p.run(reads, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) }),
+		RunE: p.run(
+			reads,
+			func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) },
+		),
 	}
 	c.Flags().SetInterspersed(false)
 	return c
@@ -281,7 +326,9 @@ deploy after each of them. CA is the name of a variable; all CAs without one.
 		}
 		return lab.RotateCAs(command.OutOrStdout(), store, arguments[0], arguments[1:])
 	}
-	c.Flags().StringVar(&store, "vars-store", "", "`file` of bosh deploy --vars-store, in place of that of the lab; requires neither a lab nor root")
+	c.Flags().
+		StringVar(&store, "vars-store", "", "`file` of bosh deploy --vars-store, in place of that of the lab; "+
+			"requires neither a lab nor root")
 	_ = c.MarkFlagFilename("vars-store", "yml", "yaml")
 	return c
 }

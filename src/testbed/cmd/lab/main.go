@@ -1,5 +1,5 @@
-// Command lab runs the release's test bed on one Linux machine: a Director's order of events on VMs made of namespaces, and a
-// simulated AWS. `lab --help` lists its commands.
+// Command lab runs the release's test bed on one Linux machine: a Director's order of events on VMs made of namespaces,
+// and a simulated AWS. `lab --help` lists its commands.
 package main
 
 import (

@@ -38,7 +38,8 @@ func TestCommandsGetTheirFlagsUntouched(t *testing.T) {
 
 func TestUpTakesTheFlagsOfBoshDeploy(t *testing.T) {
 	command, rest, err := newCommand().Find([]string{
-		"up", "-o", "a.yml", "-o", "b,c.yml", "-v", "x=1,2", "-v", "y=z=1", "-l", "vars.yml", "--manifest", "m.yml", "--cloud-config", "c.yml", "--release", "r.tgz", "--release", "s.tgz", "--errand", "e",
+		"up", "-o", "a.yml", "-o", "b,c.yml", "-v", "x=1,2", "-v", "y=z=1", "-l", "vars.yml", "--manifest", "m.yml",
+		"--cloud-config", "c.yml", "--release", "r.tgz", "--release", "s.tgz", "--errand", "e",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -76,8 +77,11 @@ func TestExitCodes(t *testing.T) {
 		var stderr bytes.Buffer
 		root := newCommand()
 		root.SetOut(new(bytes.Buffer))
-		if code := cli.Run(t.Context(), root, c.arguments, &stderr); code != c.code || !strings.Contains(stderr.String(), c.printed) {
-			t.Errorf("%q: got exit code %d and %q, want %d and %q", c.arguments, code, stderr.String(), c.code, c.printed)
+		if code := cli.Run(t.Context(), root, c.arguments, &stderr); code != c.code ||
+			!strings.Contains(stderr.String(), c.printed) {
+			t.Errorf(
+				"%q: got exit code %d and %q, want %d and %q", c.arguments, code, stderr.String(), c.code, c.printed,
+			)
 		}
 	}
 }
@@ -116,7 +120,9 @@ func TestInstancesAreCompleted(t *testing.T) {
 			t.Errorf("%q: exit code %d, %s", arguments, code, stderr.String())
 		}
 		lines := strings.Fields(stdout.String())
-		if got := strings.Join(lines[:max(0, len(lines)-1)], " "); got != c.want { // the last line is a directive to the shell
+		if got := strings.Join(
+			lines[:max(0, len(lines)-1)], " ",
+		); got != c.want { // the last line is a directive to the shell
 			t.Errorf("%q: got %q, want %q", arguments, got, c.want)
 		}
 	}

@@ -31,8 +31,11 @@ const (
 // interrupted is the last line of a command that was stopped by a signal.
 const interrupted = "Interrupted. Run the same command again to continue."
 
-// run returns what cobra calls for a command. do returns the exit code of something that it ran, 0 if it did not run anything.
-func (p *program) run(e effect, do func(context.Context, *lab.Lab, []string) (int, error)) func(*cobra.Command, []string) error {
+// run returns what cobra calls for a command. do returns the exit code of something that it ran, 0 if it did not run
+// anything.
+func (p *program) run(
+	e effect, do func(context.Context, *lab.Lab, []string) (int, error),
+) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, arguments []string) error {
 		code, err := p.withLab(c.Name(), e, func(l *lab.Lab) (int, error) { return do(c.Context(), l, arguments) })
 		if err != nil && c.Context().Err() != nil {
@@ -80,7 +83,9 @@ func (p *program) withLab(command string, e effect, do func(*lab.Lab) (int, erro
 }
 
 // completeInstance completes the first argument.
-func (p *program) completeInstance(_ *cobra.Command, arguments []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *program) completeInstance(
+	_ *cobra.Command, arguments []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(arguments) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -88,12 +93,16 @@ func (p *program) completeInstance(_ *cobra.Command, arguments []string, _ strin
 }
 
 // completeInstances completes every argument.
-func (p *program) completeInstances(_ *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *program) completeInstances(
+	_ *cobra.Command, _ []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return p.completions((*lab.Lab).InstanceNames)
 }
 
 // completeInstanceAndJob completes the first argument and the second.
-func (p *program) completeInstanceAndJob(c *cobra.Command, arguments []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (p *program) completeInstanceAndJob(
+	c *cobra.Command, arguments []string, toComplete string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(arguments) == 1 {
 		return p.completions(func(l *lab.Lab) []string { return l.JobNames(arguments[0]) })
 	}

@@ -25,9 +25,10 @@ type options struct {
 func main() {
 	var o options
 	command := &cobra.Command{
-		Use: "pictures -o FILE [flags] -- COMMAND...", Short: "Run a command on a terminal and draw what it leaves there as SVG",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(command *cobra.Command, arguments []string) error { return o.draw(command.Context(), arguments) },
+		Use:   "pictures -o FILE [flags] -- COMMAND...",
+		Short: "Run a command on a terminal and draw what it leaves there as SVG",
+		Args:  cobra.MinimumNArgs(1),
+		RunE:  func(command *cobra.Command, arguments []string) error { return o.draw(command.Context(), arguments) },
 	}
 	flags := command.Flags()
 	flags.StringVarP(&o.file, "output", "o", "", "`file` to write")
@@ -49,7 +50,10 @@ func (o options) draw(ctx context.Context, argv []string) error {
 		return err
 	}
 	if code != o.exitCode {
-		return fmt.Errorf("%s ended with exit code %d, not %d; %s was not written", shellescape.QuoteCommand(argv), code, o.exitCode, o.file)
+		return fmt.Errorf(
+			"%s ended with exit code %d, not %d; %s was not written", shellescape.QuoteCommand(argv), code, o.exitCode,
+			o.file,
+		)
 	}
 	shown := o.shown
 	if shown == "" {
@@ -59,6 +63,11 @@ func (o options) draw(ctx context.Context, argv []string) error {
 	if title == "" {
 		title = shown
 	}
-	picture := pictures.Picture{Title: title, Command: shown, Columns: o.columns, Lines: pictures.Last(pictures.Screen(output, o.columns), o.last)}
+	picture := pictures.Picture{
+		Title:   title,
+		Command: shown,
+		Columns: o.columns,
+		Lines:   pictures.Last(pictures.Screen(output, o.columns), o.last),
+	}
 	return atomicfile.Write(o.file, picture.SVG(), 0o644)
 }

@@ -45,7 +45,10 @@ esac
 // sleeper is a job with one process.
 func sleeper(t *testing.T, name, fingerprint string, more map[string]string) Job {
 	t.Helper()
-	content := map[string]string{"monit": strings.ReplaceAll(sleeperMonit, "NAME", name), "bin/ctl": strings.ReplaceAll(sleeperCtl, "NAME", name)}
+	content := map[string]string{
+		"monit":   strings.ReplaceAll(sleeperMonit, "NAME", name),
+		"bin/ctl": strings.ReplaceAll(sleeperCtl, "NAME", name),
+	}
 	for k, text := range more {
 		content[k] = text
 	}
@@ -55,7 +58,9 @@ func sleeper(t *testing.T, name, fingerprint string, more map[string]string) Job
 func sh(t *testing.T, v *vm.VM, script string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if err := v.Run(t.Context(), []string{"bash", "-euc", script}, vm.RunOptions{Stdout: &out, Stderr: &out}); err != nil {
+	if err := v.Run(
+		t.Context(), []string{"bash", "-euc", script}, vm.RunOptions{Stdout: &out, Stderr: &out},
+	); err != nil {
 		t.Errorf("%s: %v\n%s", script, err, out.String())
 	}
 	return strings.TrimSpace(out.String())
@@ -93,11 +98,14 @@ func TestApplyInstallsJobsAndPackages(t *testing.T) {
 	must(t, a.Apply(t.Context(), spec)) // nothing changes
 	for _, c := range []struct{ script, want string }{
 		{"readlink -f /var/vcap/jobs/a", "/var/vcap/data/jobs/a/j1"},
-		{"cd /var/vcap/jobs/a; stat -c '%a %U %G %n' . bin bin/ctl config/x.json", "750 root vcap .\n750 root vcap bin\n750 root vcap bin/ctl\n640 root vcap config/x.json"},
-		{"cat /var/vcap/packages/tool/bin/tool; readlink /var/vcap/packages/tool", "tool one/var/vcap/data/packages/tool/p1"},
+		{"cd /var/vcap/jobs/a; stat -c '%a %U %G %n' . bin bin/ctl config/x.json", "750 root vcap .\n750 root vcap " +
+			"bin\n750 root vcap bin/ctl\n640 root vcap config/x.json"},
+		{"cat /var/vcap/packages/tool/bin/tool; readlink /var/vcap/packages/tool", "tool " +
+			"one/var/vcap/data/packages/tool/p1"},
 		{"touch /var/vcap/packages/tool/x 2>&1 | grep -o 'Read-only' || true", "Read-only"},
 		{"grep -c /var/vcap/data/packages/tool /proc/self/mountinfo", "1"},
-		{"stat -c '%a %U %G' /var/vcap/sys/log/a /var/vcap/sys/run/a /var/vcap/data/a", "770 root vcap\n770 root vcap\n770 root vcap"},
+		{"stat -c '%a %U %G' /var/vcap/sys/log/a /var/vcap/sys/run/a /var/vcap/data/a", "770 root vcap\n770 root " +
+			"vcap\n770 root vcap"},
 		{"cd /var/vcap/instance; cat id; echo; cat az; echo; cat bootstrap", "abc\nz1\ntrue"},
 		{"ls /var/vcap/monit/job", ""}, // monit is configured by Start
 	} {
@@ -107,7 +115,9 @@ func TestApplyInstallsJobsAndPackages(t *testing.T) {
 	}
 
 	spec.Jobs = []Job{sleeper(t, "a", "j2", nil)}
-	spec.Packages = []Package{{Name: "tool", Fingerprint: "p2", Dir: vmtest.Files(t, map[string]string{"bin/tool": "tool two"})}}
+	spec.Packages = []Package{
+		{Name: "tool", Fingerprint: "p2", Dir: vmtest.Files(t, map[string]string{"bin/tool": "tool two"})},
+	}
 	must(t, a.Apply(t.Context(), spec))
 	for _, c := range []struct{ script, want string }{
 		{"ls /var/vcap/jobs /var/vcap/data/jobs/a; test ! -e /var/vcap/data/jobs/b; test ! -e /var/vcap/jobs/a/config", "/var/vcap/data/jobs/a:\nj2\n\n/var/vcap/jobs:\na"},
@@ -132,20 +142,37 @@ func TestJobsStartInTheManifestsOrder(t *testing.T) {
 	}
 	must(t, a.Apply(t.Context(), spec))
 	start(t, a)
-	if got := sh(t, v, "cd /var/vcap/sys/run; stat -c '%Y%y %n' */*.pid | sort | grep -o '[a-z]*.pid'"); got != "etcd.pid\napi.pid\nkubelet.pid\nflannel.pid" {
+	if got := sh(
+		t, v, "cd /var/vcap/sys/run; stat -c '%Y%y %n' */*.pid | sort | grep -o '[a-z]*.pid'",
+	); got != "etcd.pid\napi.pid\nkubelet.pid\nflannel.pid" {
 		t.Errorf("monit started jobs in the order %q", got)
 	}
 }
 
-// TestBootStartsProcessesWithoutPreStart: after a reboot monit starts what it monitored, and the job's packages are there.
+// TestBootStartsProcessesWithoutPreStart: after a reboot monit starts what it monitored, and the job's packages are
+// there.
 func TestBootStartsProcessesWithoutPreStart(t *testing.T) {
 	v, a := newVM(t)
 	job := sleeper(t, "a", "j1", map[string]string{
 		"bin/pre-start": "#!/bin/sh\necho again >> /var/vcap/store/pre-start\n",
 		// The directory of pidfiles is on a tmpfs.
-		"bin/ctl": "#!/bin/sh\nmkdir -p /var/vcap/sys/run/a\ncat /var/vcap/packages/tool/tool >> /var/vcap/store/start\n" + strings.ReplaceAll(strings.TrimPrefix(sleeperCtl, "#!/bin/sh\n"), "NAME", "a"),
+		"bin/ctl": "#!/bin/sh\nmkdir -p /var/vcap/sys/run/a\ncat /var/vcap/packages/tool/tool >> " +
+			"/var/vcap/store/start\n" + strings.ReplaceAll(
+			strings.TrimPrefix(sleeperCtl, "#!/bin/sh\n"), "NAME", "a",
+		),
 	})
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}, Packages: []Package{{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"tool": "tool\n"})}}}))
+	must(
+		t,
+		a.Apply(
+			t.Context(),
+			ApplySpec{
+				Jobs: []Job{job},
+				Packages: []Package{
+					{Name: "tool", Fingerprint: "p1", Dir: vmtest.Files(t, map[string]string{"tool": "tool\n"})},
+				},
+			},
+		),
+	)
 	must(t, a.RunScript(t.Context(), "pre-start", nil))
 	start(t, a)
 	must(t, v.Kill(t.Context()))
@@ -157,7 +184,10 @@ func TestBootStartsProcessesWithoutPreStart(t *testing.T) {
 		}
 		return err
 	})
-	if got := sh(t, v, "cat /var/vcap/store/pre-start /var/vcap/store/start; readlink /proc/$(cat /var/vcap/sys/run/a/a.pid)/exe"); got != "again\ntool\ntool\n/usr/bin/sleep" {
+	if got := sh(
+		t, v,
+		"cat /var/vcap/store/pre-start /var/vcap/store/start; readlink /proc/$(cat /var/vcap/sys/run/a/a.pid)/exe",
+	); got != "again\ntool\ntool\n/usr/bin/sleep" {
 		t.Errorf("after the reboot: %q", got)
 	}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{job}})) // which unmounts the package
@@ -172,14 +202,19 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	if state.State != Running || len(state.Processes) != 2 || state.Processes[0].PID == 0 {
 		t.Errorf("after Start: %+v", state)
 	}
-	if got := sh(t, v, "ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -v ':/$' /proc/$(cat /var/vcap/sys/run/a/a.pid)/cgroup | cut -d: -f3"); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n/system.slice/monit.service" {
+	if got := sh(
+		t, v,
+		"ls /var/vcap/monit/job; cat /proc/$(cat /var/vcap/sys/run/a/a.pid)/comm; grep -v ':/$' /proc/$(cat "+
+			"/var/vcap/sys/run/a/a.pid)/cgroup | cut -d: -f3",
+	); got != "0000_b.monitrc\n0001_a.monitrc\nsleep\n/system.slice/monit.service" {
 		t.Errorf("in the VM: %q", got)
 	}
 	// An unmonitored process that exits is not restarted, and its instance is failing.
 	must(t, a.Unmonitor(t.Context()))
 	eventually.Succeeds(t, 20*time.Second, "monit has unmonitored all", func() error {
 		state, err := a.State(t.Context())
-		if err == nil && !strings.HasPrefix(state.Problem(), "b, a are failing (not monitored)") && !strings.HasPrefix(state.Problem(), "a, b are failing (not monitored)") {
+		if err == nil && !strings.HasPrefix(state.Problem(), "b, a are failing (not monitored)") &&
+			!strings.HasPrefix(state.Problem(), "a, b are failing (not monitored)") {
 			err = errors.New(state.Problem())
 		}
 		return err
@@ -214,8 +249,8 @@ func TestProcessesStartStopAndFail(t *testing.T) {
 	}
 }
 
-// TestReloadEndsWhatIsInMonitsUnit: a process that job a has left behind in monit's control group is ended by each reload, one in a scope
-// of its own lives on.
+// TestReloadEndsWhatIsInMonitsUnit: a process that job a has left behind in monit's control group is ended by each
+// reload, one in a scope of its own lives on.
 func TestReloadEndsWhatIsInMonitsUnit(t *testing.T) {
 	v, a := newVM(t)
 	spec := ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/ctl": `#!/bin/sh
@@ -231,10 +266,17 @@ esac
 	must(t, a.Apply(t.Context(), spec))
 	start(t, a)
 	alive := func() string {
-		return sh(t, v, "for f in left-behind scoped unnamed; do if kill -0 $(cat /tmp/$f) 2> /dev/null; then echo $f; fi; done")
+		return sh(
+			t, v,
+			"for f in left-behind scoped unnamed; do if kill -0 $(cat /tmp/$f) 2> /dev/null; then echo $f; fi; done",
+		)
 	}
 	eventually.Succeeds(t, 20*time.Second, "the processes are in their scopes", func() error {
-		if got := sh(t, v, "for f in scoped unnamed; do grep -o '/bosh-x-1.*\\|/run-.*' /proc/$(cat /tmp/$f)/cgroup | sed 's/[0-9]*.scope/N.scope/'; done"); got != "/bosh-x-N.scope\n/run-N.scope" {
+		if got := sh(
+			t, v,
+			"for f in scoped unnamed; do grep -o '/bosh-x-1.*\\|/run-.*' /proc/$(cat /tmp/$f)/cgroup | sed "+
+				"'s/[0-9]*.scope/N.scope/'; done",
+		); got != "/bosh-x-N.scope\n/run-N.scope" {
 			return errors.New(got)
 		}
 		return nil
@@ -257,8 +299,8 @@ esac
 	}
 }
 
-// TestStopRightAfterUnmonitor does what a Director does around a drain that takes no time: monit may not have finished unmonitor when
-// stop follows, and considers unmonitored services stopped.
+// TestStopRightAfterUnmonitor does what a Director does around a drain that takes no time: monit may not have finished
+// unmonitor when stop follows, and considers unmonitored services stopped.
 func TestStopRightAfterUnmonitor(t *testing.T) {
 	v, a := newVM(t)
 	var jobs []Job
@@ -285,13 +327,16 @@ func TestStopRightAfterUnmonitor(t *testing.T) {
 func TestProblemNamesProcessAndFullDisk(t *testing.T) {
 	v, a := newVM(t)
 	must(t, v.Do(func() error { return unix.Mount("tmpfs", "/var/vcap/store", "tmpfs", 0, "size=2m") }))
-	broken := sleeper(t, "broken", "j1", map[string]string{"bin/ctl": "#!/bin/sh\necho > /var/vcap/store/file\nexit 1\n"})
+	broken := sleeper(
+		t, "broken", "j1", map[string]string{"bin/ctl": "#!/bin/sh\necho > /var/vcap/store/file\nexit 1\n"},
+	)
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{broken}}))
 	sh(t, v, "head -c 2M /dev/zero > /var/vcap/store/ballast")
 	must(t, a.Start(t.Context()))
 	state, err := a.State(t.Context())
 	must(t, err)
-	if problem := state.Problem(); !strings.HasPrefix(problem, "broken is ") || !strings.HasSuffix(problem, "; the VM's disk is full: there is no space left on /var/vcap/store") {
+	if problem := state.Problem(); !strings.HasPrefix(problem, "broken is ") ||
+		!strings.HasSuffix(problem, "; the VM's disk is full: there is no space left on /var/vcap/store") {
 		t.Errorf("the problem is %q; it must name the process and the disk", problem)
 	}
 	sh(t, v, "rm /var/vcap/store/ballast")
@@ -302,7 +347,11 @@ func TestProblemNamesProcessAndFullDisk(t *testing.T) {
 
 func TestInvalidMonitFileIsRefusedAndMonitKeepsRunning(t *testing.T) {
 	_, a := newVM(t)
-	bad := Job{Name: "bad", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"monit": "check process bad with nonsense\n"})}
+	bad := Job{
+		Name:        "bad",
+		Fingerprint: "j1",
+		Dir:         vmtest.Files(t, map[string]string{"monit": "check process bad with nonsense\n"}),
+	}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{bad}}))
 	if err := a.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "0000_bad.monitrc") {
 		t.Errorf("got %v, want an error that names the file", err)
@@ -319,11 +368,24 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 	}
 	none := Job{Name: "none", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"config/x": ""})}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
-		sleeper(t, "a", "j1", map[string]string{"bin/pre-start": meet("a", "b"), "bin/post-start": "#!/bin/sh\necho gone wrong >&2\nexit 7\n"}),
-		sleeper(t, "b", "j1", map[string]string{"bin/pre-start": meet("b", "a"), "bin/post-start": "#!/bin/sh\n"}), none,
+		sleeper(
+			t,
+			"a",
+			"j1",
+			map[string]string{
+				"bin/pre-start":  meet("a", "b"),
+				"bin/post-start": "#!/bin/sh\necho gone wrong >&2\nexit 7\n",
+			},
+		),
+		sleeper(t, "b", "j1", map[string]string{"bin/pre-start": meet("b", "a"), "bin/post-start": "#!/bin/sh\n"}),
+		none,
 	}}))
 	must(t, a.RunScript(t.Context(), "pre-start", map[string]string{"BOSH_X": "1"}))
-	if got := sh(t, v, "grep -v -e ^_= -e ^PWD= -e ^SHLVL= /var/vcap/sys/log/a/pre-start.stdout.log; test -f /var/vcap/sys/log/a/pre-start.stderr.log"); got != "BOSH_X=1\nPATH=/usr/sbin:/usr/bin:/sbin:/bin" {
+	if got := sh(
+		t, v,
+		"grep -v -e ^_= -e ^PWD= -e ^SHLVL= /var/vcap/sys/log/a/pre-start.stdout.log; test -f "+
+			"/var/vcap/sys/log/a/pre-start.stderr.log",
+	); got != "BOSH_X=1\nPATH=/usr/sbin:/usr/bin:/sbin:/bin" {
 		t.Errorf("environment: %q", got)
 	}
 	err := a.RunScript(t.Context(), "post-start", nil)
@@ -341,21 +403,43 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 
 func TestRunErrandReturnsExitCodeAndOutput(t *testing.T) {
 	_, a := newVM(t)
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{{Name: "smoke", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n", "monit": "\n# none\n"})}}}))
+	must(
+		t,
+		a.Apply(
+			t.Context(),
+			ApplySpec{
+				Jobs: []Job{
+					{
+						Name:        "smoke",
+						Fingerprint: "j1",
+						Dir: vmtest.Files(
+							t,
+							map[string]string{
+								"bin/run": "#!/bin/sh\necho out; echo err >&2; exit 4\n",
+								"monit":   "\n# none\n",
+							},
+						),
+					},
+				},
+			},
+		),
+	)
 	start(t, a) // nothing to start
 	var stdout, stderr bytes.Buffer
 	code, err := a.RunErrand(t.Context(), "smoke", &stdout, &stderr)
 	if code != 4 || err != nil || stdout.String() != "out\n" || stderr.String() != "err\n" {
 		t.Errorf("got %d, %v, %q, %q", code, err, stdout.String(), stderr.String())
 	}
-	if _, err := a.RunErrand(t.Context(), "smokee", &stdout, &stderr); err == nil || !strings.Contains(err.Error(), "[smoke]") {
+	if _, err := a.RunErrand(t.Context(), "smokee", &stdout, &stderr); err == nil ||
+		!strings.Contains(err.Error(), "[smoke]") {
 		t.Errorf("unknown errand: got %v, want an error that lists the errands", err)
 	}
 }
 
 func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 	v, a := newVM(t)
-	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then echo -1; else echo 0; fi\n"
+	dynamic := "#!/bin/bash\necho $1 $BOSH_JOB_NEXT_STATE >> /tmp/calls\nif [ $(wc -l < /tmp/calls) -lt 3 ]; then " +
+		"echo -1; else echo 0; fi\n"
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
 		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho draining >&2\necho 1\nexit 3\n"}),
@@ -369,7 +453,20 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 		t.Errorf("calls: %q", got)
 	}
 
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "bad", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho pods are left >&2\necho done\nexit 3\n"})}}))
+	must(
+		t,
+		a.Apply(
+			t.Context(),
+			ApplySpec{
+				Jobs: []Job{
+					sleeper(
+						t, "bad", "j1",
+						map[string]string{"bin/drain": "#!/bin/sh\necho pods are left >&2\necho done\nexit 3\n"},
+					),
+				},
+			},
+		),
+	)
 	err := a.Drain(t.Context(), nil)
 	for _, want := range []string{`"done"`, "exited with 3", "pods are left"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -448,9 +545,16 @@ func TestStopGivesUpAtAnError(t *testing.T) {
 
 func TestProblemGroupsProcessesByCondition(t *testing.T) {
 	state := State{FullDisks: []string{"/"}, Processes: []Process{
-		{Name: "etcd", State: Starting}, {Name: "api", State: Failing, Message: "no pidfile"}, {Name: "kubelet", State: Starting}, {Name: "cni", State: Running},
+		{
+			Name:  "etcd",
+			State: Starting,
+		},
+		{Name: "api", State: Failing, Message: "no pidfile"},
+		{Name: "kubelet", State: Starting},
+		{Name: "cni", State: Running},
 	}}
-	const want = "etcd, kubelet are starting; api is failing (no pidfile); the VM's disk is full: there is no space left on /"
+	const want = "etcd, kubelet are starting; api is failing (no pidfile); the VM's disk is full: there is no space " +
+		"left on /"
 	if got := state.Problem(); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -474,13 +578,23 @@ func TestRefusesInvalidApplySpec(t *testing.T) {
 	}
 }
 
-// TestLogsStayInTheVM: vcap can put a link in the place of a script's log. As with bosh-agent root follows it, but not out of the VM.
+// TestLogsStayInTheVM: vcap can put a link in the place of a script's log. As with bosh-agent root follows it, but not
+// out of the VM.
 func TestLogsStayInTheVM(t *testing.T) {
 	v, a := newVM(t)
-	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/pre-start": "#!/bin/sh\necho out\n"})}}))
+	must(
+		t,
+		a.Apply(
+			t.Context(),
+			ApplySpec{Jobs: []Job{sleeper(t, "a", "j1", map[string]string{"bin/pre-start": "#!/bin/sh\necho out\n"})}},
+		),
+	)
 	outside := filepath.Join(t.TempDir(), "host")
 	must(t, os.WriteFile(outside, []byte("host's"), 0o600))
-	sh(t, v, fmt.Sprintf("mkdir -p %s; ln -s %s /var/vcap/sys/log/a/pre-start.stdout.log", filepath.Dir(outside), outside))
+	sh(
+		t, v,
+		fmt.Sprintf("mkdir -p %s; ln -s %s /var/vcap/sys/log/a/pre-start.stdout.log", filepath.Dir(outside), outside),
+	)
 	must(t, a.RunScript(t.Context(), "pre-start", nil))
 	if content, err := os.ReadFile(outside); err != nil || string(content) != "host's" {
 		t.Errorf("the host's file holds %q, %v", content, err)

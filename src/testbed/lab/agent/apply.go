@@ -47,7 +47,9 @@ func (s ApplySpec) check() error {
 		case !validName.MatchString(name):
 			return fmt.Errorf("%s name %q: must be letters, digits, dots, dashes and underscores", kind, name)
 		case !validName.MatchString(fingerprint):
-			return fmt.Errorf("%s %s: fingerprint %q: must be letters, digits, dots, dashes and underscores", kind, name, fingerprint)
+			return fmt.Errorf(
+				"%s %s: fingerprint %q: must be letters, digits, dots, dashes and underscores", kind, name, fingerprint,
+			)
 		case seen[kind+" "+name]:
 			return fmt.Errorf("%s %s is given twice", kind, name)
 		}
@@ -77,7 +79,8 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	// As bosh-agent does (agent/applier/concrete_applier.go, Apply), monit is reloaded without services, which Start adds again.
+	// As bosh-agent does (agent/applier/concrete_applier.go, Apply), monit is reloaded without services, which Start
+	// adds again.
 	if err := h.writeMonitFiles(nil); err != nil {
 		return err
 	}
@@ -143,8 +146,8 @@ func (h *host) installJobs(s ApplySpec) error {
 	return nil
 }
 
-// copyJob copies a rendered job with the owner and modes that bosh-agent sets: root:vcap, 0750 for directories and bin/*, 0640 for
-// other files.
+// copyJob copies a rendered job with the owner and modes that bosh-agent sets: root:vcap, 0750 for directories and
+// bin/*, 0640 for other files.
 func copyJob(source, target string) error {
 	return filepath.WalkDir(source, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -173,8 +176,8 @@ func copyJob(source, target string) error {
 	})
 }
 
-// installPackages mounts packages into the VM. The mounts are passed as file descriptors, since the host's directories have no path
-// in the VM.
+// installPackages mounts packages into the VM. The mounts are passed as file descriptors, since the host's directories
+// have no path in the VM.
 func (h *host) installPackages(s ApplySpec) error {
 	for _, p := range s.Packages {
 		target := filepath.Join(packagesDataDir, p.Name, p.Fingerprint)
@@ -191,8 +194,8 @@ func (h *host) installPackages(s ApplySpec) error {
 	return nil
 }
 
-// Boot boots a VM that does not run, with its packages, which on a stemcell are files of the ephemeral disk. As after a reboot under a
-// Director, monit starts the processes; no lifecycle script runs.
+// Boot boots a VM that does not run, with its packages, which on a stemcell are files of the ephemeral disk. As after a
+// reboot under a Director, monit starts the processes; no lifecycle script runs.
 func Boot(ctx context.Context, v *vm.VM) error {
 	h := &host{vm: v}
 	s, err := h.spec()
@@ -201,7 +204,9 @@ func Boot(ctx context.Context, v *vm.VM) error {
 	}
 	var packages []vm.Mount
 	for _, p := range s.Packages {
-		packages = append(packages, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)})
+		packages = append(
+			packages, vm.Mount{Source: p.Dir, Target: filepath.Join(packagesDataDir, p.Name, p.Fingerprint)},
+		)
 	}
 	return v.Boot(ctx, packages)
 }
@@ -212,7 +217,9 @@ func (h *host) mountPackage(source, target string) error {
 		return err
 	}
 	defer func() { _ = unix.Close(tree) }()
-	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV}); err != nil {
+	if err := unix.MountSetattr(
+		tree, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NODEV},
+	); err != nil {
 		return err
 	}
 	return h.vm.Do(func() error {
@@ -242,13 +249,16 @@ func isMountPoint(path string) (bool, error) {
 	if err := unix.Statx(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &here); err != nil {
 		return false, err
 	}
-	if err := unix.Statx(unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &above); err != nil {
+	if err := unix.Statx(
+		unix.AT_FDCWD, filepath.Dir(path), unix.AT_SYMLINK_NOFOLLOW, unix.STATX_MNT_ID, &above,
+	); err != nil {
 		return false, err
 	}
 	return here.Mnt_id != above.Mnt_id, nil
 }
 
-// createJobDirs creates the directories that every job has. It runs in the VM because /var/vcap/sys/run is mounted only there.
+// createJobDirs creates the directories that every job has. It runs in the VM because /var/vcap/sys/run is mounted only
+// there.
 func (h *host) createJobDirs(s ApplySpec) error {
 	return h.vm.Do(func() error {
 		for _, j := range s.Jobs {

@@ -17,7 +17,8 @@ import (
 // linksFile is where the Director puts what a job provides (bosh, director/core/templates/job_template_renderer.rb).
 const linksFile = ".bosh/links.json"
 
-// healthScript is a job's own answer to whether it is healthy (bosh-dns-release, jobs/bosh-dns/spec, health.executable_path).
+// healthScript is a job's own answer to whether it is healthy (bosh-dns-release, jobs/bosh-dns/spec,
+// health.executable_path).
 const healthScript = "bin/dns/healthy"
 
 // dnsJob is a job as bosh-dns knows it.
@@ -44,8 +45,9 @@ func (h *host) dnsJobs() (jobs []dnsJob, err error) {
 	return jobs, nil
 }
 
-// parseDNSJobs does what bosh-dns and its health checker do when they start (bosh-dns-release, src/bosh-dns/healthconfig/jobs_parser.go,
-// ParseJobs): for them too, every error ends it but that of a file that does not exist.
+// parseDNSJobs does what bosh-dns and its health checker do when they start (bosh-dns-release,
+// src/bosh-dns/healthconfig/jobs_parser.go, ParseJobs): for them too, every error ends it but that of a file that does
+// not exist.
 func parseDNSJobs(dir string) ([]dnsJob, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

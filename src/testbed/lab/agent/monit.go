@@ -76,7 +76,12 @@ func (h *host) status(ctx context.Context) (monitStatus, error) {
 	user, password, _ := strings.Cut(strings.TrimSpace(string(credentials)), ":")
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/_status?format=xml", vm.MonitPort), nil)
+	request, err := http.NewRequestWithContext(
+		ctx,
+		http.MethodGet,
+		fmt.Sprintf("http://127.0.0.1:%d/_status?format=xml", vm.MonitPort),
+		nil,
+	)
 	if err != nil {
 		return status, err
 	}
@@ -89,7 +94,10 @@ func (h *host) status(ctx context.Context) (monitStatus, error) {
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		return status, fmt.Errorf("querying monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status, errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)))
+		return status, fmt.Errorf(
+			"querying monit of VM %s: %s, %w", h.vm.Spec.Name, response.Status,
+			errors.Join(err, fmt.Errorf("see %s in the VM", vm.MonitLog)),
+		)
 	}
 	return parseStatus(body)
 }
@@ -174,8 +182,8 @@ var diskDirs = []string{"/", bosh.DefaultRoot.Path("data"), bosh.DefaultRoot.Pat
 // minFreeSpace is the free space, in bytes, below which a disk counts as full.
 const minFreeSpace = 1 << 20
 
-// fullDisks returns the mount points of the VM's disks that have no free space or no free inodes. Mount points on one file system
-// are joined.
+// fullDisks returns the mount points of the VM's disks that have no free space or no free inodes. Mount points on one
+// file system are joined.
 func (h *host) fullDisks() ([]string, error) {
 	var full []string
 	places := map[uint64]int{} // by device
@@ -221,10 +229,12 @@ func (h *host) Start(ctx context.Context) error {
 	return h.monit(ctx, "-g", allServices, "start")
 }
 
-// Stop implements Agent. As bosh-agent does (jobsupervisor/monit_job_supervisor.go, StopAndWait) it first waits until monit has done what it
-// was told before, and gives up after five minutes or when monit reports an error of a service.
+// Stop implements Agent. As bosh-agent does (jobsupervisor/monit_job_supervisor.go, StopAndWait) it first waits until
+// monit has done what it was told before, and gives up after five minutes or when monit reports an error of a service.
 func (h *host) Stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, stopTimeout, fmt.Errorf("the services have not stopped after %s", stopTimeout))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx, stopTimeout, fmt.Errorf("the services have not stopped after %s", stopTimeout),
+	)
 	defer cancel()
 	var status monitStatus
 	if err := h.poll(ctx, func(ctx context.Context) (err error) {
@@ -263,8 +273,8 @@ func (h *host) Stop(ctx context.Context) error {
 	return nil
 }
 
-// awaitStopped waits until no service has a process. It calls again once a minute: monit drops a request that arrives while it is busy
-// with the same service.
+// awaitStopped waits until no service has a process. It calls again once a minute: monit drops a request that arrives
+// while it is busy with the same service.
 func (h *host) awaitStopped(ctx context.Context, again func() error) error {
 	repeat := time.Now().Add(stopRepeat)
 	return h.poll(ctx, func(ctx context.Context) error {
@@ -282,7 +292,8 @@ func (h *host) awaitStopped(ctx context.Context, again func() error) error {
 			return poll.Permanent(fmt.Errorf("stopping the services: %w", err))
 		}
 		state := status.state(true)
-		if slices.ContainsFunc(state.Processes, func(p Process) bool { return p.State != Stopped }) || len(h.livePIDs()) > 0 {
+		if slices.ContainsFunc(state.Processes, func(p Process) bool { return p.State != Stopped }) ||
+			len(h.livePIDs()) > 0 {
 			return notDone(state)
 		}
 		return nil
@@ -291,7 +302,9 @@ func (h *host) awaitStopped(ctx context.Context, again func() error) error {
 
 // pending is an error that names the services for which monit still has something to do.
 func (s monitStatus) pending() error {
-	return s.problem("monit has not finished with", func(service monitService) bool { return service.PendingAction != 0 })
+	return s.problem(
+		"monit has not finished with", func(service monitService) bool { return service.PendingAction != 0 },
+	)
 }
 
 // errored is an error that names the services of which monit reports an error.
@@ -314,9 +327,9 @@ func (s monitStatus) problem(what string, has func(monitService) bool) error {
 	return fmt.Errorf("%s %s", what, strings.Join(names, ", "))
 }
 
-// monitorLive makes monit monitor those unmonitored services again that have a process. The stemcell's monit 5.2 runs the stop program
-// of an unmonitored service; monit 5.33 considers it stopped and does nothing. Services without a process stay unmonitored, since monit
-// would start them.
+// monitorLive makes monit monitor those unmonitored services again that have a process. The stemcell's monit 5.2 runs
+// the stop program of an unmonitored service; monit 5.33 considers it stopped and does nothing. Services without a
+// process stay unmonitored, since monit would start them.
 func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 	live := h.livePIDs()
 	pending := make(map[string]bool)
@@ -330,7 +343,8 @@ func (h *host) monitorLive(ctx context.Context, status monitStatus) error {
 	}
 	return h.poll(ctx, func(ctx context.Context) error {
 		state, err := h.State(ctx)
-		if err == nil && slices.ContainsFunc(state.Processes, func(p Process) bool { return pending[p.Name] && p.PID == 0 }) {
+		if err == nil &&
+			slices.ContainsFunc(state.Processes, func(p Process) bool { return pending[p.Name] && p.PID == 0 }) {
 			err = notDone(state)
 		}
 		return err
@@ -400,7 +414,10 @@ func (h *host) poll(ctx context.Context, check func(context.Context) error) erro
 
 // notDone says which processes are not in the expected state, and which logs to read.
 func notDone(s State) error {
-	return fmt.Errorf("%s; read %s and %s in the VM", cmp.Or(s.Problem(), "monit reports no process with a problem"), bosh.DefaultRoot.Log("JOB"), vm.MonitLog)
+	return fmt.Errorf(
+		"%s; read %s and %s in the VM", cmp.Or(s.Problem(), "monit reports no process with a problem"),
+		bosh.DefaultRoot.Log("JOB"), vm.MonitLog,
+	)
 }
 
 // monit runs monit's command line in the VM.
@@ -436,9 +453,10 @@ func (h *host) configureMonit(ctx context.Context) (int, error) {
 	return len(files), h.reloadMonit(ctx)
 }
 
-// reloadMonit does what bosh-agent does on a stemcell with systemd (jobsupervisor/monit_job_supervisor.go, Reload, and servicemanager/
-// systemd_service_manager.go): "systemctl kill monit", after which systemd starts monit again. The signal reaches every process in the
-// control group of monit's unit, so also what monit has started, unless it has moved to a group of its own.
+// reloadMonit does what bosh-agent does on a stemcell with systemd (jobsupervisor/monit_job_supervisor.go, Reload, and
+// servicemanager/ systemd_service_manager.go): "systemctl kill monit", after which systemd starts monit again. The
+// signal reaches every process in the control group of monit's unit, so also what monit has started, unless it has
+// moved to a group of its own.
 func (h *host) reloadMonit(ctx context.Context) error {
 	generation, err := h.newGeneration()
 	if err != nil {
@@ -451,8 +469,8 @@ func (h *host) reloadMonit(ctx context.Context) error {
 }
 
 // monitFiles returns the files under the names that bosh-agent gives them: NNNN_JOB.monitrc for a job's monit, and
-// NNNN_JOB_LABEL.monitrc for its LABEL.monit. NNNN counts from the last job of the manifest: monit starts the services of later files
-// first, so that jobs start in the manifest's order. Files without a check are left out.
+// NNNN_JOB_LABEL.monitrc for its LABEL.monit. NNNN counts from the last job of the manifest: monit starts the services
+// of later files first, so that jobs start in the manifest's order. Files without a check are left out.
 func (h *host) monitFiles(s ApplySpec) (map[string][]byte, error) {
 	files := make(map[string][]byte)
 	for i, j := range slices.Backward(s.Jobs) {
@@ -514,8 +532,8 @@ func (h *host) writeMonitFiles(files map[string][]byte) error {
 	return nil
 }
 
-// newGeneration gives monit's system service a new name, by which awaitGeneration recognizes that monit has reloaded its files: for a
-// moment after a reload it still answers from the old ones.
+// newGeneration gives monit's system service a new name, by which awaitGeneration recognizes that monit has reloaded
+// its files: for a moment after a reload it still answers from the old ones.
 func (h *host) newGeneration() (string, error) {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id) // never fails

@@ -22,7 +22,8 @@ import (
 	"kubernetes-release/testbed/lab/vm"
 )
 
-// scriptPath is the PATH that bosh-agent sets for lifecycle scripts; the rest of their environment comes from the Director.
+// scriptPath is the PATH that bosh-agent sets for lifecycle scripts; the rest of their environment comes from the
+// Director.
 const scriptPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // ScriptError names the jobs whose scripts failed.
@@ -115,8 +116,15 @@ func (h *host) RunScript(ctx context.Context, name string, env map[string]string
 		}
 		defer func() { _ = stderr.Close() }()
 		from, _ := stderr.Seek(0, io.SeekEnd)
-		err = h.vm.Run(ctx, []string{scriptFile(j.Name, name)}, vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr})
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, name+".stderr.log"), Output: tailOf(fmt.Sprintf("/proc/self/fd/%d", stderr.Fd()), from)}
+		err = h.vm.Run(
+			ctx, []string{scriptFile(j.Name, name)},
+			vm.RunOptions{Env: scriptEnv(env), Bare: true, Stdout: stdout, Stderr: stderr},
+		)
+		return ScriptFailure{
+			Err:    err,
+			Log:    bosh.DefaultRoot.Log(j.Name, name+".stderr.log"),
+			Output: tailOf(fmt.Sprintf("/proc/self/fd/%d", stderr.Fd()), from),
+		}
 	})
 }
 
@@ -133,7 +141,10 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 			begun := time.Now()
 			results[i] = run(j)
 			results[i].Job = j.Name
-			slog.Debug("script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun), "error", results[i].Err)
+			slog.Debug(
+				"script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun),
+				"error", results[i].Err,
+			)
 		})
 	}
 	wait.Wait()
@@ -151,8 +162,8 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 	return nil
 }
 
-// openLog opens a log of a job for appending, in the VM: like bosh-agent (agent/script/generic_script.go) it follows links, which vcap
-// can make there, and on the host these would lead out of the VM.
+// openLog opens a log of a job for appending, in the VM: like bosh-agent (agent/script/generic_script.go) it follows
+// links, which vcap can make there, and on the host these would lead out of the VM.
 func (h *host) openLog(job, name string) (file *os.File, err error) {
 	err = h.vm.Do(func() error {
 		file, err = os.OpenFile(bosh.DefaultRoot.Log(job, name), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o640)
@@ -191,7 +202,10 @@ func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writ
 	var names []string
 	for _, j := range jobs {
 		if j.Name == job {
-			err := h.vm.Run(ctx, []string{scriptFile(job, "run")}, vm.RunOptions{Env: scriptEnv(nil), Bare: true, Stdout: stdout, Stderr: stderr})
+			err := h.vm.Run(
+				ctx, []string{scriptFile(job, "run")},
+				vm.RunOptions{Env: scriptEnv(nil), Bare: true, Stdout: stdout, Stderr: stderr},
+			)
 			var exit *vm.ExitError
 			if errors.As(err, &exit) {
 				return exit.Code, nil
@@ -200,7 +214,10 @@ func (h *host) RunErrand(ctx context.Context, job string, stdout, stderr io.Writ
 		}
 		names = append(names, j.Name)
 	}
-	return 0, fmt.Errorf("errand %q: VM %s has no job of that name with bin/run; it has the errands [%s]", job, h.vm.Spec.Name, strings.Join(names, ", "))
+	return 0, fmt.Errorf(
+		"errand %q: VM %s has no job of that name with bin/run; it has the errands [%s]", job, h.vm.Spec.Name,
+		strings.Join(names, ", "),
+	)
 }
 
 // Drain implements Agent.
@@ -208,13 +225,17 @@ func (h *host) Drain(ctx context.Context, env map[string]string) error {
 	return h.inParallel("drain", func(j Job) ScriptFailure {
 		var stderr bytes.Buffer
 		err := h.drain(ctx, j, env, &stderr)
-		return ScriptFailure{Err: err, Log: bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"), Output: findings(stderr.String())}
+		return ScriptFailure{
+			Err:    err,
+			Log:    bosh.DefaultRoot.Log(j.Name, "drain.stderr.log"),
+			Output: findings(stderr.String()),
+		}
 	})
 }
 
-// drain calls a drain script until it does not ask to be called again. The first argument tells the script which call it is. As with
-// bosh-agent (agent/script/drain/concrete_script.go, runOnce) only the output counts, not the exit code, and stderr is in no log of the
-// job: a script that wants one writes it.
+// drain calls a drain script until it does not ask to be called again. The first argument tells the script which call
+// it is. As with bosh-agent (agent/script/drain/concrete_script.go, runOnce) only the output counts, not the exit code,
+// and stderr is in no log of the job: a script that wants one writes it.
 func (h *host) drain(ctx context.Context, j Job, env map[string]string, stderr io.Writer) error {
 	for state := "job_shutdown"; ; state = "job_check_status" {
 		var out bytes.Buffer
@@ -238,12 +259,17 @@ func (h *host) drain(ctx context.Context, j Job, env map[string]string, stderr i
 	}
 }
 
-// parseDrainOutput reads the output of a drain script: how many seconds to wait, negative if the script must be called again after that.
+// parseDrainOutput reads the output of a drain script: how many seconds to wait, negative if the script must be called
+// again after that.
 func parseDrainOutput(out string) (wait time.Duration, again bool, err error) {
 	text := strings.TrimSpace(out)
 	seconds, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, false, fmt.Errorf("drain wrote %q to its standard output: must be one integer and nothing else: the seconds to wait, negative to be called again after that", text)
+		return 0, false, fmt.Errorf(
+			"drain wrote %q to its standard output: must be one integer and nothing else: the seconds to wait, "+
+				"negative to be called again after that",
+			text,
+		)
 	}
 	if seconds < 0 {
 		return time.Duration(-seconds) * time.Second, true, nil

@@ -9,8 +9,8 @@ import (
 	"kubernetes-release/testbed/lab/cpi"
 )
 
-// TestZoneOfTheSubnet: with the availability zones of bosh-deployment's cloud config, which are one zone of AWS, a VM in another subnet
-// than the first one's cannot be created.
+// TestZoneOfTheSubnet: with the availability zones of bosh-deployment's cloud config, which are one zone of AWS, a VM
+// in another subnet than the first one's cannot be created.
 func TestZoneOfTheSubnet(t *testing.T) {
 	sim, err := awssim.New(awssim.LabWorld(77, "lab"), awssim.Options{})
 	if err != nil {

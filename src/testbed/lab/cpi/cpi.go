@@ -1,5 +1,5 @@
-// Package cpi is the lab's counterpart of BOSH's AWS CPI: it creates, tags and deletes VMs. A VM consists of namespaces on this machine
-// and an instance in the simulated cloud.
+// Package cpi is the lab's counterpart of BOSH's AWS CPI: it creates, tags and deletes VMs. A VM consists of namespaces
+// on this machine and an instance in the simulated cloud.
 package cpi
 
 import (
@@ -57,7 +57,8 @@ type CPI struct {
 
 var _ director.CPI = (*CPI)(nil)
 
-// CreateVM launches an instance in the cloud and boots its VM. It first removes what an earlier attempt with the same name has left.
+// CreateVM launches an instance in the cloud and boots its VM. It first removes what an earlier attempt with the same
+// name has left.
 func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error) {
 	launch, err := launchOf(spec)
 	if err != nil {
@@ -70,11 +71,14 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 	if err != nil {
 		return "", fmt.Errorf("launching the instance: %w", err)
 	}
-	// The CPI registers before the VM has booted (create in instance_manager.rb and lb_target_group.rb of bosh-aws-cpi-release). It never
-	// deregisters: AWS does when the instance is terminated.
+	// The CPI registers before the VM has booted (create in instance_manager.rb and lb_target_group.rb of
+	// bosh-aws-cpi-release). It never deregisters: AWS does when the instance is terminated.
 	for _, group := range launch.TargetGroups {
 		if err := c.Cloud.Register(ctx, instance, group); err != nil {
-			return "", errors.Join(fmt.Errorf("registering the instance with target group '%s': %w", group, err), c.Cloud.Terminate(context.WithoutCancel(ctx), instance))
+			return "", errors.Join(
+				fmt.Errorf("registering the instance with target group '%s': %w", group, err),
+				c.Cloud.Terminate(context.WithoutCancel(ctx), instance),
+			)
 		}
 	}
 	machine := vm.Spec{
@@ -91,7 +95,8 @@ func (c *CPI) CreateVM(ctx context.Context, spec director.VMSpec) (string, error
 	return instance, nil
 }
 
-// clear removes a VM by name and instances by address: a run that was interrupted may have left either without the other.
+// clear removes a VM by name and instances by address: a run that was interrupted may have left either without the
+// other.
 func (c *CPI) clear(ctx context.Context, name, address string) error {
 	if err := vm.Remove(ctx, c.StateDir, name); err != nil {
 		return err

@@ -161,11 +161,18 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 		must(os.WriteFile(path, []byte(op), 0o644))
 		files = append(files, path)
 	}
-	text, err := manifest.Interpolate(manifest.Source{Path: testdata + "/manifest.yml", OpsFiles: files, Vars: []string{"owner=me"}, Store: vars})
+	text, err := manifest.Interpolate(
+		manifest.Source{Path: testdata + "/manifest.yml", OpsFiles: files, Vars: []string{"owner=me"}, Store: vars},
+	)
 	must(err)
 	m, err := manifest.Parse("manifest.yml", text)
 	must(err)
-	text, err = manifest.Interpolate(manifest.Source{Path: testdata + "/cloud-config.yml", Defaults: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)}})
+	text, err = manifest.Interpolate(
+		manifest.Source{
+			Path:     testdata + "/cloud-config.yml",
+			Defaults: map[string]any{"net": fmt.Sprintf("10.%d", w.network.Number)},
+		},
+	)
 	must(err)
 	cloud, err := manifest.ParseCloudConfig("cloud-config.yml", text)
 	must(err)
@@ -174,9 +181,15 @@ func (w *world) plan(tarball string, ops []string) (*director.Director, *directo
 	plan, err := director.NewPlan(m, cloud, map[string]*release.Release{"shop": r}, &store.State)
 	must(err)
 	return &director.Director{
-		Dir: w.dir, Store: store, Progress: &director.Progress{Out: &w.out},
+		Dir:      w.dir,
+		Store:    store,
+		Progress: &director.Progress{Out: &w.out},
 		CPI:      &cpi.CPI{StateDir: w.dir, Network: w.network, Cloud: w.account},
-		Compiler: &release.Compiler{Dir: filepath.Join(w.dir, "compiled"), Logs: filepath.Join(w.dir, "log"), Workers: 2},
+		Compiler: &release.Compiler{
+			Dir:     filepath.Join(w.dir, "compiled"),
+			Logs:    filepath.Join(w.dir, "log"),
+			Workers: 2,
+		},
 	}, plan
 }
 
@@ -208,7 +221,9 @@ func TestDeployOnRealVMs(t *testing.T) {
 - {type: replace, path: /instance_groups/name=web/instances, value: 1}`
 	w.deploy(tarball, director.Options{}, smaller)
 
-	if seen := w.on("web", 0, "cat", "/var/vcap/data/seen"); !strings.HasPrefix(seen, fmt.Sprintf("hello 10.%d.16.11,10.%d.32.10:5432", w.network.Number, w.network.Number)) {
+	if seen := w.on(
+		"web", 0, "cat", "/var/vcap/data/seen",
+	); !strings.HasPrefix(seen, fmt.Sprintf("hello 10.%d.16.11,10.%d.32.10:5432", w.network.Number, w.network.Number)) {
 		t.Errorf("pre-start saw %q", seen)
 	}
 	w.on("web", 0, "test", "-e", "/var/vcap/data/deployed")
@@ -269,7 +284,9 @@ func TestRefusesInvalidCloudProperties(t *testing.T) {
 		Name:     "x",
 		Instance: director.Instance{ID: "1", Address: netip.MustParseAddr("10.0.0.5")},
 		CloudProperties: map[string]any{
-			"instance_type": 5, "security_groups": "sg-1", "metadata_options": map[string]any{"http_put_response_hop_limit": "one"},
+			"instance_type":    5,
+			"security_groups":  "sg-1",
+			"metadata_options": map[string]any{"http_put_response_hop_limit": "one"},
 		},
 	}
 	_, err := c.CreateVM(context.Background(), spec)

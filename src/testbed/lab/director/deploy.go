@@ -32,7 +32,8 @@ type VMSpec struct {
 
 // CPI creates and deletes VMs, as a BOSH CPI does.
 type CPI interface {
-	// CreateVM creates the VM and returns its cloud id. It first removes what an earlier attempt with the same name has left.
+	// CreateVM creates the VM and returns its cloud id. It first removes what an earlier attempt with the same name has
+	// left.
 	CreateVM(ctx context.Context, spec VMSpec) (cid string, err error)
 	// DeleteVM deletes the VM, if it exists.
 	DeleteVM(ctx context.Context, vm VM) error
@@ -52,7 +53,8 @@ type Director struct {
 	CPI      CPI
 	Compiler *release.Compiler
 	Progress *Progress
-	// Publish is called after instances or their addresses have changed, to update DNS. The state does not change during the call. May be nil.
+	// Publish is called after instances or their addresses have changed, to update DNS. The state does not change
+	// during the call. May be nil.
 	Publish func(*Plan) error
 	// Poll is the interval at which an instance's state is checked during an update; 0 means 200 ms.
 	Poll time.Duration
@@ -95,7 +97,10 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 	}
 	for _, group := range plan.Groups {
 		if group.Spec.Update.VMStrategy == "create-swap-delete" {
-			d.Progress.Warn("instance group '%s' has vm_strategy create-swap-delete; the lab always uses delete-create", group.Spec.Name)
+			d.Progress.Warn(
+				"instance group '%s' has vm_strategy create-swap-delete; the lab always uses delete-create",
+				group.Spec.Name,
+			)
 		}
 	}
 	for _, unknown := range plan.UnknownLinks() {
@@ -107,7 +112,14 @@ func (d *Director) Deploy(ctx context.Context, plan *Plan, options Options) (int
 	if err := d.publish(plan); err != nil {
 		return int(touched.Load()), err
 	}
-	run := &deployment{Director: d, plan: plan, options: options, targets: targets, touched: touched, fresh: map[string]bool{}}
+	run := &deployment{
+		Director: d,
+		plan:     plan,
+		options:  options,
+		targets:  targets,
+		touched:  touched,
+		fresh:    map[string]bool{},
+	}
 	if err := run.createMissing(ctx); err != nil {
 		return int(touched.Load()), err
 	}
@@ -198,8 +210,8 @@ func (d *Director) record(plan *Plan) error {
 	})
 }
 
-// publish publishes the plan's instances. The state is locked, so that what is published is consistent and never older than what was
-// published before.
+// publish publishes the plan's instances. The state is locked, so that what is published is consistent and never older
+// than what was published before.
 func (d *Director) publish(plan *Plan) error {
 	if d.Publish == nil {
 		return nil
@@ -208,7 +220,9 @@ func (d *Director) publish(plan *Plan) error {
 }
 
 // deleteInstances stops instances and deletes them with their VMs. Their disks are orphaned.
-func (d *Director) deleteInstances(ctx context.Context, plan *Plan, group string, list []*Instance, workers int, touched *atomic.Int64) error {
+func (d *Director) deleteInstances(
+	ctx context.Context, plan *Plan, group string, list []*Instance, workers int, touched *atomic.Int64,
+) error {
 	stage := "Deleting unneeded instances"
 	if group != "" {
 		stage += " " + group
@@ -228,7 +242,9 @@ func (d *Director) deleteInstances(ctx context.Context, plan *Plan, group string
 func (d *Director) deleteInstance(ctx context.Context, i *Instance, task *Task, deployment string) error {
 	if i.VM != nil {
 		if err := d.stop(ctx, i, task, map[string]string{
-			"BOSH_VM_NEXT_STATE": "delete", "BOSH_INSTANCE_NEXT_STATE": "delete", "BOSH_DEPLOYMENT_NEXT_STATE": deployment,
+			"BOSH_VM_NEXT_STATE":         "delete",
+			"BOSH_INSTANCE_NEXT_STATE":   "delete",
+			"BOSH_DEPLOYMENT_NEXT_STATE": deployment,
 		}); err != nil {
 			return err
 		}
@@ -250,8 +266,8 @@ func (d *Director) deleteVM(ctx context.Context, i *Instance, task *Task) error 
 	return d.Store.Update(func(*State) { i.VM, i.Applied = nil, nil })
 }
 
-// inParallel calls do for each entry, with at most workers at the same time. After a failure it starts no more calls, waits for those
-// that run, and returns all errors.
+// inParallel calls do for each entry, with at most workers at the same time. After a failure it starts no more calls,
+// waits for those that run, and returns all errors.
 func inParallel[T any](list []T, workers int, do func(T) error) error {
 	var group errgroup.Group
 	group.SetLimit(max(workers, 1))
@@ -385,10 +401,13 @@ func (p *Plan) tags(planned *InstancePlan) map[string]string {
 	return tags
 }
 
-// updateGroups updates the instance groups in manifest order. Consecutive groups with serial: false are updated together.
+// updateGroups updates the instance groups in manifest order. Consecutive groups with serial: false are updated
+// together.
 func (r *deployment) updateGroups(ctx context.Context) error {
 	for _, batch := range batches(r.plan.Groups) {
-		if err := inParallel(batch, len(batch), func(g *InstanceGroup) error { return r.updateGroup(ctx, g) }); err != nil {
+		if err := inParallel(
+			batch, len(batch), func(g *InstanceGroup) error { return r.updateGroup(ctx, g) },
+		); err != nil {
 			return err
 		}
 	}
@@ -442,8 +461,8 @@ func (r *deployment) initial(group *InstanceGroup) bool {
 	return !slices.ContainsFunc(group.Instances, func(p *InstancePlan) bool { return p.Instance.Applied != nil })
 }
 
-// updateZone updates a group's changed instances of one AZ: in the first AZ the canaries first, then the others, with at most
-// max_in_flight at the same time.
+// updateZone updates a group's changed instances of one AZ: in the first AZ the canaries first, then the others, with
+// at most max_in_flight at the same time.
 func (r *deployment) updateZone(ctx context.Context, group *InstanceGroup, changed []*change, canaries bool) error {
 	workers := group.Spec.Update.MaxInFlight.Of(len(changed), 1)
 	if canaries {
@@ -464,7 +483,8 @@ func (r *deployment) postDeploy(ctx context.Context) error {
 	var list []*Instance
 	for _, group := range r.plan.Groups {
 		for _, planned := range group.Instances {
-			if i := planned.Instance; i.DesiredState == Started && i.VM != nil && !i.Errand && hasScript(planned, "post-deploy") {
+			if i := planned.Instance; i.DesiredState == Started && i.VM != nil && !i.Errand &&
+				hasScript(planned, "post-deploy") {
 				list = append(list, i)
 			}
 		}

@@ -55,7 +55,9 @@ func TestFirstDeploy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "hello 10.9.16.11,10.9.32.10,10.9.48.10:5432 q-s0.db.default.shop.bosh\nuncached\n"; string(hosts) != want {
+	if want := "hello 10.9.16.11,10.9.32.10,10.9.48.10:5432 q-s0.db.default.shop.bosh\nuncached\n"; string(
+		hosts,
+	) != want {
 		t.Errorf("rendered %q, want %q", hosts, want)
 	}
 }
@@ -83,7 +85,10 @@ func TestOnlyChangedInstancesAreUpdated(t *testing.T) {
 	if len(of(events, "db/0")) > 0 {
 		t.Error("db was touched")
 	}
-	wantEvents(t, of(events, "web/0"), keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start", "post-start", "post-deploy")
+	wantEvents(
+		t, of(events, "web/0"), keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start",
+		"post-start", "post-deploy",
+	)
 }
 
 func TestCanariesAndMaxInFlight(t *testing.T) {
@@ -109,7 +114,8 @@ func TestFailedCanaryStopsTheDeployAndTheNextContinues(t *testing.T) {
 			b := newBench(t)
 			b.cloud.fail = "db/0 " + at
 			_, err := b.run(Options{})
-			if err == nil || !strings.Contains(err.Error(), "injected failure") || !strings.Contains(err.Error(), "db/") {
+			if err == nil || !strings.Contains(err.Error(), "injected failure") ||
+				!strings.Contains(err.Error(), "db/") {
 				t.Fatalf("got %v", err)
 			}
 			events := b.cloud.take()
@@ -128,7 +134,10 @@ func TestFailedCanaryStopsTheDeployAndTheNextContinues(t *testing.T) {
 			case "create_vm":
 				wantEvents(t, got, "create_vm", "apply", "pre-start", "start", "post-start")
 			default:
-				wantEvents(t, got, keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start", "post-start")
+				wantEvents(
+					t, got, keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start",
+					"post-start",
+				)
 			}
 			if b.deploy() != 0 {
 				t.Error("a third run touched instances")
@@ -137,8 +146,8 @@ func TestFailedCanaryStopsTheDeployAndTheNextContinues(t *testing.T) {
 	}
 }
 
-// TestKilledAtAnyPointIsCompletedByTheNextRun records the state file and the cloud, which is what kill -9 leaves, at every event of a
-// deploy and an update, and deploys again from each.
+// TestKilledAtAnyPointIsCompletedByTheNextRun records the state file and the cloud, which is what kill -9 leaves, at
+// every event of a deploy and an update, and deploys again from each.
 func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 	b := newBench(t).op(`
 - {type: replace, path: /update/max_in_flight, value: 1}
@@ -180,7 +189,8 @@ func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 			t.Errorf("killed at %q: %d VMs, want 2", m.event, len(b.cloud.vms))
 		}
 		for _, i := range b.state().Instances {
-			if i.Applied == nil || i.VM == nil || b.cloud.vms[i.VM.CID].Name != i.VM.Name || b.cloud.state[i.VM.CID] != "running" {
+			if i.Applied == nil || i.VM == nil || b.cloud.vms[i.VM.CID].Name != i.VM.Name ||
+				b.cloud.state[i.VM.CID] != "running" {
 				t.Errorf("killed at %q: %s is not running", m.event, i)
 			}
 		}
@@ -218,7 +228,8 @@ func TestInstanceWithFailingProcessesIsUpdated(t *testing.T) {
 	}
 }
 
-// TestPublishedNamesAreComplete is for the race detector too: instances are updated concurrently, and what is published last has all of them.
+// TestPublishedNamesAreComplete is for the race detector too: instances are updated concurrently, and what is published
+// last has all of them.
 func TestPublishedNamesAreComplete(t *testing.T) {
 	b := newBench(t)
 	var published int
@@ -261,12 +272,19 @@ func TestProcessesThatDoNotRunAreNamed(t *testing.T) {
 	var minutes atomic.Int64
 	b.now = func() time.Time { return time.Unix(60*minutes.Add(1), 0) }
 	b.cloud.stuck = &agent.State{
-		State: agent.Failing, FullDisks: []string{"/var/vcap/store"},
-		Processes: []agent.Process{{Name: "db", State: agent.Starting}, {Name: "proxy", State: agent.Running}, {Name: "log", State: agent.Failing, Message: "no such file"}},
+		State:     agent.Failing,
+		FullDisks: []string{"/var/vcap/store"},
+		Processes: []agent.Process{
+			{Name: "db", State: agent.Starting},
+			{Name: "proxy", State: agent.Running},
+			{Name: "log", State: agent.Failing, Message: "no such file"},
+		},
 	}
-	const problem = "db is starting; log is failing (no such file); the VM's disk is full: there is no space left on /var/vcap/store"
+	const problem = "db is starting; log is failing (no such file); the VM's disk is full: there is no space left on " +
+		"/var/vcap/store"
 	_, err := b.run(Options{})
-	if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": "+problem) || !strings.Contains(err.Error(), "/var/vcap/sys/log") {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), ": "+problem) ||
+		!strings.Contains(err.Error(), "/var/vcap/sys/log") {
 		t.Errorf("got %v", err)
 	}
 	if !strings.Contains(b.output.String(), " L waiting: "+problem+"\n") {
@@ -279,8 +297,10 @@ func TestChangedVMPropertiesRecreateTheVM(t *testing.T) {
 	b.deploy()
 	b.cloud.take()
 	b.op(`[{type: replace, path: /instance_groups/name=db/vm_extensions, value: []}]`).deploy()
-	wantEvents(t, of(b.cloud.take(), "db/1"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop", "post-stop",
-		"delete_vm", "create_vm", "apply", "pre-start", "start", "post-start")
+	wantEvents(
+		t, of(b.cloud.take(), "db/1"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop",
+		"post-stop", "delete_vm", "create_vm", "apply", "pre-start", "start", "post-start",
+	)
 }
 
 func TestChangedTagsAreSetWithoutAnUpdate(t *testing.T) {
@@ -298,7 +318,10 @@ func TestScaleInAndOut(t *testing.T) {
 	b.cloud.take()
 	b.op(`[{type: replace, path: /instance_groups/name=web/instances, value: 2}]`).deploy()
 	events := b.cloud.take()
-	wantEvents(t, of(events, "web/4"), "pre-stop vm=delete instance=delete deployment=keep", "unmonitor", "drain", "stop", "post-stop", "delete_vm")
+	wantEvents(
+		t, of(events, "web/4"), "pre-stop vm=delete instance=delete deployment=keep", "unmonitor", "drain", "stop",
+		"post-stop", "delete_vm",
+	)
 	after := b.state().Group("web")
 	if len(after) != 2 || after[0].ID != before[0].ID || after[0].AZ == after[1].AZ {
 		t.Errorf("left: %v", after)
@@ -314,7 +337,8 @@ func TestScaleInAndOut(t *testing.T) {
 	b.cloud.take()
 	b.op(`[{type: remove, path: /instance_groups/name=web}]`).deploy()
 	events = b.cloud.take()
-	if len(b.state().Group("web")) != 0 || !strings.Contains(strings.Join(events, "\n"), "web/0 pre-stop vm=delete instance=delete deployment=keep") {
+	if len(b.state().Group("web")) != 0 ||
+		!strings.Contains(strings.Join(events, "\n"), "web/0 pre-stop vm=delete instance=delete deployment=keep") {
 		t.Errorf("the group still exists; events %v", events)
 	}
 }
@@ -340,12 +364,21 @@ func TestActions(t *testing.T) {
 	}
 	b.cloud.take()
 	wantEvents(t, of(act(Start, "web/1"), "web/1"), "apply", "pre-start", "start", "post-start", "post-deploy")
-	wantEvents(t, of(act(Detach, "db/2"), "db/2"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop", "post-stop", "delete_vm")
+	wantEvents(
+		t, of(act(Detach, "db/2"), "db/2"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain",
+		"stop", "post-stop", "delete_vm",
+	)
 	wantEvents(t, of(act(Start, "db/2"), "db/2"), "create_vm", "apply", "pre-start", "start", "post-start")
-	wantEvents(t, of(act(Restart, "db/2"), "db/2"), keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start", "start", "post-start")
-	wantEvents(t, of(act(Recreate, "db"), "db/0"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop", "post-stop",
-		"delete_vm", "create_vm", "apply", "pre-start", "start", "post-start")
-	if _, err := b.run(Options{Action: Stop, Targets: "wbe"}); err == nil || !strings.Contains(err.Error(), "there is no instance 'wbe'") {
+	wantEvents(
+		t, of(act(Restart, "db/2"), "db/2"), keep, "unmonitor", "drain", "stop", "post-stop", "apply", "pre-start",
+		"start", "post-start",
+	)
+	wantEvents(
+		t, of(act(Recreate, "db"), "db/0"), "pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain",
+		"stop", "post-stop", "delete_vm", "create_vm", "apply", "pre-start", "start", "post-start",
+	)
+	if _, err := b.run(Options{Action: Stop, Targets: "wbe"}); err == nil ||
+		!strings.Contains(err.Error(), "there is no instance 'wbe'") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -21,10 +21,13 @@ type ErrandResult struct {
 	Stdout, Stderr string
 }
 
-// RunErrand runs an errand of the prepared plan. The name is that of a job with bin/run, which runs on every instance that has it, or
-// of an instance group with lifecycle errand, whose VMs are created for the errand and deleted afterwards unless keepAlive is set. If
-// there is only one instance, output is written to stdout and stderr as it appears.
-func (d *Director) RunErrand(ctx context.Context, plan *Plan, name string, keepAlive bool, stdout, stderr io.Writer) ([]ErrandResult, error) {
+// RunErrand runs an errand of the prepared plan. The name is that of a job with bin/run, which runs on every instance
+// that has it, or of an instance group with lifecycle errand, whose VMs are created for the errand and deleted
+// afterwards unless keepAlive is set. If there is only one instance, output is written to stdout and stderr as it
+// appears.
+func (d *Director) RunErrand(
+	ctx context.Context, plan *Plan, name string, keepAlive bool, stdout, stderr io.Writer,
+) ([]ErrandResult, error) {
 	results, err := d.runErrand(ctx, plan, name, keepAlive, stdout, stderr)
 	succeeded := err == nil && !slices.ContainsFunc(results, func(r ErrandResult) bool { return r.ExitCode != 0 })
 	return results, errors.Join(err, d.Store.Update(func(s *State) {
@@ -38,13 +41,15 @@ func (d *Director) RunErrand(ctx context.Context, plan *Plan, name string, keepA
 	}))
 }
 
-// ErrandSucceeded reports whether the errand's last run succeeded and nothing has changed since, so that `bosh run-errand
-// --when-changed` would not run it again.
+// ErrandSucceeded reports whether the errand's last run succeeded and nothing has changed since, so that `bosh
+// run-errand --when-changed` would not run it again.
 func (d *Director) ErrandSucceeded(name string) bool {
 	return d.Store.State.Errands[name] == d.Store.State.digest()
 }
 
-func (d *Director) runErrand(ctx context.Context, plan *Plan, name string, keepAlive bool, stdout, stderr io.Writer) ([]ErrandResult, error) {
+func (d *Director) runErrand(
+	ctx context.Context, plan *Plan, name string, keepAlive bool, stdout, stderr io.Writer,
+) ([]ErrandResult, error) {
 	for _, group := range plan.Groups {
 		if group.Spec.Name == name && group.Spec.IsErrand() {
 			return d.runErrandGroup(ctx, plan, group, keepAlive, stdout, stderr)
@@ -92,7 +97,9 @@ func (p *Plan) errands() []string {
 	return names
 }
 
-func (d *Director) runErrandOn(ctx context.Context, job string, targets []*Instance, stdout, stderr io.Writer) ([]ErrandResult, error) {
+func (d *Director) runErrandOn(
+	ctx context.Context, job string, targets []*Instance, stdout, stderr io.Writer,
+) ([]ErrandResult, error) {
 	results := make([]ErrandResult, len(targets))
 	numbers := make([]int, len(targets))
 	for n := range numbers {
@@ -117,7 +124,9 @@ func (d *Director) runErrandOn(ctx context.Context, job string, targets []*Insta
 	return results, err
 }
 
-func (d *Director) runErrandScript(ctx context.Context, i *Instance, job string, stdout, stderr io.Writer) (int, error) {
+func (d *Director) runErrandScript(
+	ctx context.Context, i *Instance, job string, stdout, stderr io.Writer,
+) (int, error) {
 	a, err := d.CPI.Agent(*i.VM)
 	if err != nil {
 		return 0, err
@@ -130,7 +139,9 @@ func (d *Director) runErrandScript(ctx context.Context, i *Instance, job string,
 }
 
 // runErrandGroup deploys the group's instances, runs the first errand job of each, and deletes the VMs.
-func (d *Director) runErrandGroup(ctx context.Context, plan *Plan, group *InstanceGroup, keepAlive bool, stdout, stderr io.Writer) (results []ErrandResult, err error) {
+func (d *Director) runErrandGroup(
+	ctx context.Context, plan *Plan, group *InstanceGroup, keepAlive bool, stdout, stderr io.Writer,
+) (results []ErrandResult, err error) {
 	index := slices.IndexFunc(group.Jobs, func(j *Job) bool { return j.isErrand() })
 	if index < 0 {
 		return nil, fmt.Errorf("none of the jobs of the errand group '%s' has a template bin/run", group.Spec.Name)
@@ -174,8 +185,8 @@ func (d *Director) stopAndDeleteVM(ctx context.Context, i *Instance, task *Task)
 	return d.deleteVM(ctx, i, task)
 }
 
-// DeleteDeployment stops and deletes all instances, as `bosh delete-deployment` does, in reverse order of creation. After a failure it
-// continues with the other instances.
+// DeleteDeployment stops and deletes all instances, as `bosh delete-deployment` does, in reverse order of creation.
+// After a failure it continues with the other instances.
 func (d *Director) DeleteDeployment(ctx context.Context) []error {
 	var problems []error
 	instances := slices.Clone(d.Store.State.Instances)

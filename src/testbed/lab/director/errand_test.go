@@ -14,7 +14,13 @@ func (b *bench) errand(name string) ([]ErrandResult, string, error) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	d := &Director{Dir: b.dir, Store: store, CPI: b.cloud, Compiler: &release.Compiler{Dir: b.dir}, Progress: &Progress{}}
+	d := &Director{
+		Dir:      b.dir,
+		Store:    store,
+		CPI:      b.cloud,
+		Compiler: &release.Compiler{Dir: b.dir},
+		Progress: &Progress{},
+	}
 	if err := d.Prepare(context.Background(), plan); err != nil {
 		b.t.Fatal(err)
 	}
@@ -33,7 +39,8 @@ func TestErrandOnServiceInstances(t *testing.T) {
 		t.Errorf("got %+v, %v", results, err)
 	}
 	_, _, err = b.errand("chek")
-	if err == nil || !strings.Contains(err.Error(), "Errand 'chek' doesn't exist (did you mean check?); errands are: check") {
+	if err == nil ||
+		!strings.Contains(err.Error(), "Errand 'chek' doesn't exist (did you mean check?); errands are: check") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -96,8 +103,10 @@ func TestErrandGroupHasVMsOnlyWhileItRuns(t *testing.T) {
 	if err != nil || len(results) != 1 || out != "checked\n" {
 		t.Errorf("got %+v, %q, %v", results, out, err)
 	}
-	wantEvents(t, of(b.cloud.take(), "checks/0"), "create_vm", "apply", "pre-start", "start", "post-start", "errand check",
-		"pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop", "post-stop", "delete_vm")
+	wantEvents(
+		t, of(b.cloud.take(), "checks/0"), "create_vm", "apply", "pre-start", "start", "post-start", "errand check",
+		"pre-stop vm=delete instance=keep deployment=keep", "unmonitor", "drain", "stop", "post-stop", "delete_vm",
+	)
 }
 
 func TestDeleteDeployment(t *testing.T) {
@@ -112,7 +121,10 @@ func TestDeleteDeployment(t *testing.T) {
 	if problems := d.DeleteDeployment(context.Background()); len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	wantEvents(t, of(b.cloud.take(), "db/0"), "pre-stop vm=delete instance=delete deployment=delete", "unmonitor", "drain", "stop", "post-stop", "delete_vm")
+	wantEvents(
+		t, of(b.cloud.take(), "db/0"), "pre-stop vm=delete instance=delete deployment=delete", "unmonitor", "drain",
+		"stop", "post-stop", "delete_vm",
+	)
 	if len(b.cloud.vms) != 0 || len(b.state().Instances) != 0 {
 		t.Error("something is left")
 	}

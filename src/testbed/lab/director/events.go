@@ -13,15 +13,16 @@ import (
 	"kubernetes-release/release/progress"
 )
 
-// Progress writes task lines as `bosh deploy` does: time, stage, task, and how long it took. It may be used by several tasks at the
-// same time.
+// Progress writes task lines as `bosh deploy` does: time, stage, task, and how long it took. It may be used by several
+// tasks at the same time.
 type Progress struct {
 	// Out receives the lines; Log the same and more, structured. Both may be nil.
 	Out io.Writer
 	Log *slog.Logger
 	// Color adds colors, for a terminal.
 	Color bool
-	// Display shows the tasks that are under way; may be nil. Where it redraws lines on a terminal, only the ends of tasks get lines that stay.
+	// Display shows the tasks that are under way; may be nil. Where it redraws lines on a terminal, only the ends of
+	// tasks get lines that stay.
 	Display *progress.Display
 	// Verbose writes all lines: the beginning and each step of every task, and each variable and package.
 	Verbose bool

@@ -27,7 +27,8 @@ func TestVariablesAndPackagesAreOneLineEach(t *testing.T) {
 	two.End(nil)
 	p.Flush()
 	p.Flush()
-	want := "12:00:00 | Generating variables: 3 variables (00:00:00)\n12:00:00 | Compiling packages: 2 packages (00:00:00)\n"
+	want := "12:00:00 | Generating variables: 3 variables (00:00:00)\n12:00:00 | Compiling packages: 2 packages " +
+		"(00:00:00)\n"
 	if out.String() != want {
 		t.Errorf("wrote\n%s\nwant\n%s", out, want)
 	}
@@ -53,7 +54,8 @@ func TestFailedPackageIsNamed(t *testing.T) {
 	p.Begin("Compiling packages", "etcd/1").End(nil)
 	p.Begin("Compiling packages", "runc/2").End(errors.New("no space"))
 	p.Flush()
-	want := "12:00:00 | Compiling packages: runc/2 (00:00:00) FAILED\n12:00:00 | Compiling packages: 1 package (00:00:00)\n"
+	want := "12:00:00 | Compiling packages: runc/2 (00:00:00) FAILED\n12:00:00 | Compiling packages: 1 package " +
+		"(00:00:00)\n"
 	if out.String() != want {
 		t.Errorf("wrote\n%s\nwant\n%s", out, want)
 	}
@@ -61,7 +63,9 @@ func TestFailedPackageIsNamed(t *testing.T) {
 
 func TestStatusIsShort(t *testing.T) {
 	p, _, _ := progressOf()
-	if got, want := p.Begin("Compiling packages", "etcd/"+strings.Repeat("0a", 20)).status(), "Compiling packages: etcd, 0.0s"; got != want {
+	if got, want := p.Begin("Compiling packages", "etcd/"+strings.Repeat("0a", 20)).
+		status(),
+		"Compiling packages: etcd, 0.0s"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	task := p.Begin("Updating instance control", "control/b5d1f2a0-0f3b-4c1e-9a55-1d2f3c4b5a69 (0) (canary)")

@@ -34,7 +34,8 @@ type cloud struct {
 	errandCode int
 	// stuck, if set, is the state that every agent reports.
 	stuck *agent.State
-	// inFlight counts updates that run at the same time, between pre-start and post-start, and maxInFlight their maximum.
+	// inFlight counts updates that run at the same time, between pre-start and post-start, and maxInFlight their
+	// maximum.
 	inFlight, maxInFlight int
 	slow                  time.Duration
 	// observe, if set, is called before and after each event takes effect, with the lock held.
@@ -276,7 +277,9 @@ func (b *bench) plan() (*Plan, *Store, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	text, err = manifest.Interpolate(manifest.Source{Path: "testdata/cloud-config.yml", Defaults: map[string]any{"net": "10.9"}})
+	text, err = manifest.Interpolate(
+		manifest.Source{Path: "testdata/cloud-config.yml", Defaults: map[string]any{"net": "10.9"}},
+	)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -79,8 +79,8 @@ func (p *Plan) resolveLinks() error {
 	return nil
 }
 
-// UnknownLinks lists names of links in the manifest that no spec defines. The Director does not reject them, it logs them
-// (links_parser.rb of bosh-director), so a mistyped name has no effect.
+// UnknownLinks lists names of links in the manifest that no spec defines. The Director does not reject them, it logs
+// them (links_parser.rb of bosh-director), so a mistyped name has no effect.
 func (p *Plan) UnknownLinks() []string {
 	var unknown []string
 	for _, group := range p.Groups {
@@ -104,8 +104,11 @@ func unknownLinks(group *InstanceGroup, job *Job) []string {
 	check := func(key string, given map[string]any, known []string) {
 		for _, name := range sortedKeys(given) {
 			if !slices.Contains(known, name) {
-				problems = append(problems, fmt.Sprintf("Job '%s' in instance group '%s' %s '%s', which its spec does not define%s",
-					job.Job.Name, group.Spec.Name, key, name, spelling.Hint(name, known)))
+				problems = append(
+					problems,
+					fmt.Sprintf("Job '%s' in instance group '%s' %s '%s', which its spec does not define%s",
+						job.Job.Name, group.Spec.Name, key, name, spelling.Hint(name, known)),
+				)
 			}
 		}
 	}
@@ -146,8 +149,11 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 			offered.alias = as
 		}
 		if given["name"] != nil || given["type"] != nil {
-			return nil, fmt.Errorf("Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance group '%s'. Please provide these keys in the release only.",
-				provide.Name, job.Job.Name, group.Spec.Name)
+			return nil, fmt.Errorf(
+				"Cannot specify 'name' or 'type' properties in the manifest for link '%s' in job '%s' in instance "+
+					"group '%s'. Please provide these keys in the release only.",
+				provide.Name, job.Job.Name, group.Spec.Name,
+			)
 		}
 	default:
 		return nil, providerForm(group, job, provide.Name)
@@ -168,8 +174,11 @@ func (p *Plan) provider(group *InstanceGroup, job *Job, provide release.Provide)
 }
 
 func providerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
-		name, job.Job.Name, group.Spec.Name)
+	return fmt.Errorf(
+		"Provider '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string "+
+			"'nil'",
+		name, job.Job.Name, group.Spec.Name,
+	)
 }
 
 // linkProperties returns those of the job's properties, with defaults, that the provider's spec lists.
@@ -199,8 +208,8 @@ func linkProperties(job *Job, provide release.Provide) (map[string]any, error) {
 	return picked, nil
 }
 
-// resolve finds the provider of a consumed link: implicitly by type, if there is exactly one, or by the name in the manifest. It
-// returns nil for an optional link without a provider, or one that the manifest sets to nil.
+// resolve finds the provider of a consumed link: implicitly by type, if there is exactly one, or by the name in the
+// manifest. It returns nil for an optional link without a provider, or one that the manifest sets to nil.
 func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, providers []*provider) (*Link, error) {
 	alias := consume.Name
 	explicit, blocked := false, false
@@ -220,8 +229,10 @@ func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, 
 			return manualLink(given), nil
 		}
 		if given["deployment"] != nil {
-			return nil, fmt.Errorf("link '%s' of job '%s' in instance group '%s' is from deployment '%v'; a lab has one deployment",
-				consume.Name, job.Job.Name, group.Spec.Name, given["deployment"])
+			return nil, fmt.Errorf(
+				"link '%s' of job '%s' in instance group '%s' is from deployment '%v'; a lab has one deployment",
+				consume.Name, job.Job.Name, group.Spec.Name, given["deployment"],
+			)
 		}
 		explicit = true
 		if from, ok := given["from"].(string); ok {
@@ -229,8 +240,11 @@ func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, 
 		}
 		byIP = given["ip_addresses"]
 		if _, ok := byIP.(bool); byIP != nil && !ok {
-			return nil, fmt.Errorf("Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance group '%s'.",
-				consume.Name, job.Job.Name, group.Spec.Name)
+			return nil, fmt.Errorf(
+				"Cannot specify non boolean values for 'ip_addresses' field for link '%s' in job '%s' in instance "+
+					"group '%s'.",
+				consume.Name, job.Job.Name, group.Spec.Name,
+			)
 		}
 	default:
 		return nil, consumerForm(group, job, consume.Name)
@@ -250,7 +264,8 @@ func (p *Plan) resolve(group *InstanceGroup, job *Job, consume release.Consume, 
 	return nil, p.linkError(group, job, consume, alias, found)
 }
 
-// withAddresses returns the link with the kind of addresses that the consumer's ip_addresses selects; nil changes nothing.
+// withAddresses returns the link with the kind of addresses that the consumer's ip_addresses selects; nil changes
+// nothing.
 func (l *Link) withAddresses(byIP any) *Link {
 	if byIP == nil {
 		return l
@@ -268,8 +283,11 @@ func (l *Link) withAddresses(byIP any) *Link {
 }
 
 func consumerForm(group *InstanceGroup, job *Job, name string) error {
-	return fmt.Errorf("Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string 'nil'",
-		name, job.Job.Name, group.Spec.Name)
+	return fmt.Errorf(
+		"Consumer '%s' in job '%s' in instance group '%s' specified in the manifest should only be a hash or string "+
+			"'nil'",
+		name, job.Job.Name, group.Spec.Name,
+	)
 }
 
 // manualLink reads a link's content from the manifest.
@@ -293,12 +311,16 @@ func manualLink(given map[string]any) *Link {
 	return link
 }
 
-func (p *Plan) linkError(group *InstanceGroup, job *Job, consume release.Consume, alias string, found []*provider) error {
+func (p *Plan) linkError(
+	group *InstanceGroup, job *Job, consume release.Consume, alias string, found []*provider,
+) error {
 	text := fmt.Sprintf("Failed to resolve link '%s' with ", consume.Name)
 	if alias != consume.Name {
 		text += fmt.Sprintf("alias '%s' and ", alias)
 	}
-	text += fmt.Sprintf("type '%s' from job '%s' in instance group '%s'. Details below:", consume.Type, job.Job.Name, group.Spec.Name)
+	text += fmt.Sprintf(
+		"type '%s' from job '%s' in instance group '%s'. Details below:", consume.Type, job.Job.Name, group.Spec.Name,
+	)
 	if len(found) == 0 {
 		text += "\n    - No link providers found"
 	}
@@ -307,7 +329,10 @@ func (p *Plan) linkError(group *InstanceGroup, job *Job, consume release.Consume
 		if offered.alias != offered.original {
 			text += fmt.Sprintf("with alias '%s' ", offered.alias)
 		}
-		text += fmt.Sprintf("from job '%s' in instance group '%s' in deployment '%s'", offered.job.Job.Name, offered.group.Spec.Name, p.Manifest.Name)
+		text += fmt.Sprintf(
+			"from job '%s' in instance group '%s' in deployment '%s'", offered.job.Job.Name, offered.group.Spec.Name,
+			p.Manifest.Name,
+		)
 	}
 	return fmt.Errorf("%s", text)
 }
@@ -330,7 +355,9 @@ func (p *Plan) address(i *Instance) string {
 }
 
 func (p *Plan) dnsName(i *Instance) string {
-	return strings.Join([]string{i.ID, Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain}, ".")
+	return strings.Join(
+		[]string{i.ID, Canonical(i.Group), Canonical(i.Network), Canonical(p.Manifest.Name), RootDomain}, ".",
+	)
 }
 
 // Canonical turns a name into a DNS label as BOSH does: lower case, dashes instead of underscores.
@@ -379,11 +406,16 @@ func parseAlias(group, job, link string, entry any) (Alias, error) {
 	for _, key := range sortedKeys(given) {
 		field, known := fields[key]
 		if !known {
-			return Alias{}, fmt.Errorf("%s: unknown key '%s'; known: %s", where, key, strings.Join(sortedKeys(fields), ", "))
+			return Alias{}, fmt.Errorf(
+				"%s: unknown key '%s'; known: %s", where, key, strings.Join(sortedKeys(fields), ", "),
+			)
 		}
 		value, _ := given[key].(string)
 		if choices := aliasChoices[key]; choices != nil && !slices.Contains(choices, value) {
-			return Alias{}, fmt.Errorf("%s: unsupported value '%v' for '%s'; choose from %s", where, given[key], key, strings.Join(choices, ", "))
+			return Alias{}, fmt.Errorf(
+				"%s: unsupported value '%v' for '%s'; choose from %s", where, given[key], key,
+				strings.Join(choices, ", "),
+			)
 		}
 		*field = value
 	}
@@ -391,7 +423,9 @@ func parseAlias(group, job, link string, entry any) (Alias, error) {
 		return Alias{}, fmt.Errorf("%s: 'domain' is missing", where)
 	}
 	if alias.PlaceholderType != "" && !strings.HasPrefix(alias.Domain, "_.") {
-		return Alias{}, fmt.Errorf("%s: domain '%s' must begin with '_.' if placeholder_type is given", where, alias.Domain)
+		return Alias{}, fmt.Errorf(
+			"%s: domain '%s' must begin with '_.' if placeholder_type is given", where, alias.Domain,
+		)
 	}
 	return alias, nil
 }

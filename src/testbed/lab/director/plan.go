@@ -54,12 +54,18 @@ type InstancePlan struct {
 	Desired  Applied
 }
 
-// NewPlan checks the manifest against releases and cloud config and places instances. It does not change the state; new instances
-// are only in the plan. The error lists all problems of a kind.
-func NewPlan(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release, state *State) (*Plan, error) {
+// NewPlan checks the manifest against releases and cloud config and places instances. It does not change the state; new
+// instances are only in the plan. The error lists all problems of a kind.
+func NewPlan(
+	m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release, state *State,
+) (*Plan, error) {
 	if state.Deployment != "" && state.Deployment != m.Name {
-		return nil, fmt.Errorf("this lab has the deployment '%s', but the manifest is for '%s'; run `bin/lab down` first, or use --state for a second lab",
-			state.Deployment, m.Name)
+		return nil, fmt.Errorf(
+			"this lab has the deployment '%s', but the manifest is for '%s'; run `bin/lab down` first, or use "+
+				"--state for a second lab",
+			state.Deployment,
+			m.Name,
+		)
 	}
 	if err := cloud.Check(m); err != nil {
 		return nil, err
@@ -80,7 +86,9 @@ func NewPlan(m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[str
 	return plan, plan.resolveLinks()
 }
 
-func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[string]*release.Release) (*InstanceGroup, error) {
+func newGroup(
+	m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[string]*release.Release,
+) (*InstanceGroup, error) {
 	group := &InstanceGroup{Spec: spec}
 	var problems []error
 	for i := range spec.Jobs {
@@ -94,7 +102,9 @@ func newGroup(m *manifest.Manifest, spec *manifest.InstanceGroup, releases map[s
 	return group, errors.Join(problems...)
 }
 
-func newJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.Job, releases map[string]*release.Release) (*Job, error) {
+func newJob(
+	m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.Job, releases map[string]*release.Release,
+) (*Job, error) {
 	r := releases[spec.Release]
 	if r == nil {
 		return nil, fmt.Errorf("instance group '%s', job '%s': release '%s' is not in the lab, which has: %s",
@@ -119,13 +129,17 @@ func newJob(m *manifest.Manifest, group *manifest.InstanceGroup, spec *manifest.
 	return &Job{Spec: spec, Job: job, Release: r, Properties: properties, Links: map[string]*Link{}}, nil
 }
 
-// checkVersion accepts what a Director accepts: the version itself, latest, or N.latest. The substitute for bpm has every version.
+// checkVersion accepts what a Director accepts: the version itself, latest, or N.latest. The substitute for bpm has
+// every version.
 func checkVersion(ref manifest.ReleaseRef, r *release.Release) error {
 	prefix, isLatest := strings.CutSuffix(ref.Version, "latest")
 	if r.Version == "lab" || ref.Version == r.Version || isLatest && strings.HasPrefix(r.Version, prefix) {
 		return nil
 	}
-	return fmt.Errorf("the manifest requires release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version, r.Version)
+	return fmt.Errorf(
+		"the manifest requires release '%s' in version '%s'; the tarball has version '%s'", r.Name, ref.Version,
+		r.Version,
+	)
 }
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -137,18 +151,25 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// checkProperties refuses properties that the job's spec does not declare. The Director silently ignores them, so that a misspelled one
-// goes unnoticed until something does not work.
+// checkProperties refuses properties that the job's spec does not declare. The Director silently ignores them, so that
+// a misspelled one goes unnoticed until something does not work.
 func checkProperties(group string, job *release.Job, given map[string]any) error {
 	var problems []error
 	for _, name := range undeclared(job, given, "") {
-		problems = append(problems, fmt.Errorf("instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists all properties",
-			group, job.Name, name, spelling.Hint(name, sortedKeys(job.Properties)), job.Name))
+		problems = append(
+			problems,
+			fmt.Errorf(
+				"instance group '%s', job '%s': unknown property '%s'%s; the job's spec (jobs/%s/spec) lists all "+
+					"properties",
+				group, job.Name, name, spelling.Hint(name, sortedKeys(job.Properties)), job.Name,
+			),
+		)
 	}
 	return errors.Join(problems...)
 }
 
-// undeclared lists the dotted names of given values that are neither a declared property, nor inside one, nor a prefix of one.
+// undeclared lists the dotted names of given values that are neither a declared property, nor inside one, nor a prefix
+// of one.
 func undeclared(job *release.Job, given map[string]any, prefix string) []string {
 	var names []string
 	for _, key := range sortedKeys(given) {
@@ -157,7 +178,9 @@ func undeclared(job *release.Job, given map[string]any, prefix string) []string 
 			continue
 		}
 		inner, isMap := given[key].(map[string]any)
-		prefixes := slices.ContainsFunc(sortedKeys(job.Properties), func(p string) bool { return strings.HasPrefix(p, name+".") })
+		prefixes := slices.ContainsFunc(
+			sortedKeys(job.Properties), func(p string) bool { return strings.HasPrefix(p, name+".") },
+		)
 		switch {
 		case prefixes && isMap:
 			names = append(names, undeclared(job, inner, name+".")...)
@@ -217,7 +240,9 @@ func existing(state *State, spec *manifest.InstanceGroup) []*Instance {
 	return list
 }
 
-func (p *Plan) placeGroup(group *InstanceGroup, state *State, taken map[netip.Addr]bool, owners map[netip.Addr]string) error {
+func (p *Plan) placeGroup(
+	group *InstanceGroup, state *State, taken map[netip.Addr]bool, owners map[netip.Addr]string,
+) error {
 	spec := group.Spec
 	network := p.Cloud.Network(spec.Networks[0].Name)
 	static, err := spec.Networks[0].Addresses()
@@ -249,8 +274,14 @@ func (p *Plan) placeGroup(group *InstanceGroup, state *State, taken map[netip.Ad
 	}
 	for _, place := range places {
 		i := &Instance{
-			ID: newID(), Group: spec.Name, Index: lowestFree(used), AZ: place.az, Network: network.Name, Address: place.address,
-			Errand: spec.IsErrand(), DesiredState: Started,
+			ID:           newID(),
+			Group:        spec.Name,
+			Index:        lowestFree(used),
+			AZ:           place.az,
+			Network:      network.Name,
+			Address:      place.address,
+			Errand:       spec.IsErrand(),
+			DesiredState: Started,
 		}
 		if !i.Address.IsValid() {
 			if i.Address, _, err = network.Free(place.az, func(a netip.Addr) bool { return taken[a] }); err != nil {
@@ -278,7 +309,9 @@ type place struct {
 }
 
 // staticPlaces assigns the static addresses in order. Instances that have one of them keep it.
-func staticPlaces(spec *manifest.InstanceGroup, network *manifest.Network, static []netip.Addr, old []*Instance) ([]*Instance, []place, error) {
+func staticPlaces(
+	spec *manifest.InstanceGroup, network *manifest.Network, static []netip.Addr, old []*Instance,
+) ([]*Instance, []place, error) {
 	static = static[:min(len(static), spec.Instances)]
 	var keep []*Instance
 	held := map[netip.Addr]bool{}
@@ -311,8 +344,10 @@ func zoneOf(spec *manifest.InstanceGroup, subnet *manifest.Subnet, a netip.Addr)
 			return az, nil
 		}
 	}
-	return "", fmt.Errorf("Instance group '%s' with network '%s' declares static ip '%s', which is in AZ %v, and not in the group's %v",
-		spec.Name, spec.Networks[0].Name, a, subnet.AZNames(), spec.AZs)
+	return "", fmt.Errorf(
+		"Instance group '%s' with network '%s' declares static ip '%s', which is in AZ %v, and not in the group's %v",
+		spec.Name, spec.Networks[0].Name, a, subnet.AZNames(), spec.AZs,
+	)
 }
 
 // dynamicPlaces distributes the group evenly over its AZs, and keeps as many instances as that allows.
@@ -342,7 +377,8 @@ func dynamicPlaces(spec *manifest.InstanceGroup, network *manifest.Network, old 
 	return keep, places
 }
 
-// quotas returns how many instances each AZ should have: all the same number, and the remainder in those that have the most now.
+// quotas returns how many instances each AZ should have: all the same number, and the remainder in those that have the
+// most now.
 func quotas(total int, zones []string, present map[string][]*Instance) map[string]int {
 	quota := map[string]int{}
 	for _, az := range zones {
@@ -356,7 +392,8 @@ func quotas(total int, zones []string, present map[string][]*Instance) map[strin
 	return quota
 }
 
-// emptiest returns the AZ with the fewest instances that has not reached its quota, the first one in the manifest's order.
+// emptiest returns the AZ with the fewest instances that has not reached its quota, the first one in the manifest's
+// order.
 func emptiest(zones []string, quota map[string]int, keep []*Instance, places []place) string {
 	count := map[string]int{}
 	for _, i := range keep {
@@ -375,9 +412,10 @@ func emptiest(zones []string, quota map[string]int, keep []*Instance, places []p
 	return best
 }
 
-// elect marks one instance of the group as bootstrap: the one that has been so far, otherwise the one with the lowest index. It sorts the
-// instances in the order of updates (bosh, src/bosh-director/lib/bosh/director/deployment_plan/instance_plan_sorter.rb): the bootstrap
-// instance, the others of its AZ, those without an AZ, and those of other AZs by the AZ's name; in each of these by id.
+// elect marks one instance of the group as bootstrap: the one that has been so far, otherwise the one with the lowest
+// index. It sorts the instances in the order of updates (bosh,
+// src/bosh-director/lib/bosh/director/deployment_plan/instance_plan_sorter.rb): the bootstrap instance, the others of
+// its AZ, those without an AZ, and those of other AZs by the AZ's name; in each of these by id.
 func (g *InstanceGroup) elect() {
 	if len(g.Instances) == 0 {
 		return

@@ -34,11 +34,14 @@ func TestRefusesInvalidInputBeforeAnythingStarts(t *testing.T) {
 		{"bad watch time", `[{type: replace, path: /update/canary_watch_time, value: soon}]`, "watch time 'soon' must be milliseconds"},
 		{"no static address", `[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: [10.9.16.10]}]`, "requires 3 static IPs, has 1"},
 		{"address that is not static", `[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: [10.9.16.50-10.9.16.52]}]`, "belongs to no subnet's static range"},
-		{"link gone", `[{type: remove, path: /instance_groups/name=db}]`, "Failed to resolve link 'db' with alias 'main' and type 'database' from job 'web' in instance group 'web'. Details below:\n    - No link providers found"},
+		{"link gone", `[{type: remove, path: /instance_groups/name=db}]`, "Failed to resolve link 'db' with alias " +
+			"'main' and type 'database' from job 'web' in instance group 'web'. Details below:\n    - No link " +
+			"providers found"},
 		{"link of another name", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db/from, value: other}]`, "alias 'other'"},
 		{"link blocked", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db, value: nil}]`, "No link providers found"},
 		{"link's kind of addresses", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: "yes"}]`,
-			"Cannot specify non boolean values for 'ip_addresses' field for link 'db' in job 'web' in instance group 'web'."},
+			"Cannot specify non boolean values for 'ip_addresses' field for link 'db' in job 'web' in instance group " +
+				"'web'."},
 		{"bad alias", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/provides/db/aliases/0/health_filter, value: good}]`, "unsupported value 'good' for 'health_filter'"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -68,7 +71,8 @@ func TestAmbiguousLink(t *testing.T) {
     networks: [{name: default, static_ips: [10.9.16.10]}]
     jobs: [{name: db, release: shop, properties: {user: {name: x}}}]`)
 	_, err := b.run(Options{})
-	want := "Failed to resolve link 'db' with type 'database' from job 'web' in instance group 'web'. Details below:\n" +
+	want := "Failed to resolve link 'db' with type 'database' from job 'web' in instance group 'web'. Details " +
+		"below:\n" +
 		"    - Link provider 'db' with alias 'main' from job 'db' in instance group 'db' in deployment 'shop'\n" +
 		"    - Link provider 'db' from job 'db' in instance group 'spare' in deployment 'shop'"
 	if err == nil || !strings.Contains(err.Error(), want) {
@@ -92,7 +96,8 @@ func TestImplicitLinkAndAliases(t *testing.T) {
 		t.Errorf("got %+v", link)
 	}
 	aliases, err := plan.Aliases()
-	if err != nil || len(aliases) != 1 || aliases[0] != (Alias{Group: "db", Job: "db", Domain: "db.shop.internal", HealthFilter: "healthy", InitialHealthCheck: "asynchronous"}) {
+	if err != nil || len(aliases) != 1 ||
+		aliases[0] != (Alias{Group: "db", Job: "db", Domain: "db.shop.internal", HealthFilter: "healthy", InitialHealthCheck: "asynchronous"}) {
 		t.Errorf("got %v, %v", aliases, err)
 	}
 }
@@ -222,7 +227,9 @@ func TestOrderOfUpdates(t *testing.T) {
 
 // TestUnknownLinksAreReported: a Director only logs a mistyped name of a link.
 func TestUnknownLinksAreReported(t *testing.T) {
-	b := newBench(t).op(`[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/dbb?", value: {from: main}}]`)
+	b := newBench(
+		t,
+	).op(`[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/dbb?", value: {from: main}}]`)
 	b.deploy()
 	const want = "'dbb', which its spec does not define (did you mean db?); a Director only logs this"
 	if !strings.Contains(b.output.String(), want) {

@@ -29,8 +29,8 @@ func jobProperties(job *release.Job, given map[string]any) (map[string]any, erro
 	return render.Properties(job.Name, job.Defaults(), given)
 }
 
-// Render renders the templates of all instances and sets what each instance should run. The error lists all errors of all templates, in
-// the Director's format.
+// Render renders the templates of all instances and sets what each instance should run. The error lists all errors of
+// all templates, in the Director's format.
 func (p *Plan) Render(ctx context.Context) error {
 	type owner struct {
 		planned *InstancePlan
@@ -43,7 +43,10 @@ func (p *Plan) Render(ctx context.Context) error {
 			for _, job := range group.Jobs {
 				owners = append(owners, owner{planned, job})
 				jobs = append(jobs, render.Job{
-					Name: job.Job.Name, Dir: job.Job.Dir, Templates: job.Job.Templates, Context: p.context(planned, job),
+					Name:      job.Job.Name,
+					Dir:       job.Job.Dir,
+					Templates: job.Job.Templates,
+					Context:   p.context(planned, job),
 				})
 			}
 		}
@@ -52,7 +55,9 @@ func (p *Plan) Render(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := renderErrors(p.Groups, failures, func(n int) *InstanceGroup { return owners[n].planned.Group }); err != nil {
+	if err := renderErrors(
+		p.Groups, failures, func(n int) *InstanceGroup { return owners[n].planned.Group },
+	); err != nil {
 		return err
 	}
 	for n, o := range owners {
@@ -71,8 +76,8 @@ func (p *Plan) Render(ctx context.Context) error {
 	return nil
 }
 
-// providedLinks lists the links that the job provides, as the Director's job_template_renderer.rb (links_data) does for bosh-dns. The
-// lab answers no names of groups of links, so their numbers only have to differ.
+// providedLinks lists the links that the job provides, as the Director's job_template_renderer.rb (links_data) does for
+// bosh-dns. The lab answers no names of groups of links, so their numbers only have to differ.
 func (j *Job) providedLinks() ([]byte, error) {
 	type link struct {
 		Name  string `json:"name"`
@@ -116,7 +121,8 @@ func renderErrors(groups []*InstanceGroup, failures []*render.JobError, groupOf 
 	return errors.New(message)
 }
 
-// context returns what the templates of a job on an instance see, with the names and structure of the Director's template spec.
+// context returns what the templates of a job on an instance see, with the names and structure of the Director's
+// template spec.
 func (p *Plan) context(planned *InstancePlan, job *Job) map[string]any {
 	i := planned.Instance
 	zones := AZNumbers(p.Cloud)
@@ -222,8 +228,8 @@ func digest(values ...any) string {
 	return hex.EncodeToString(sum[:])[:32]
 }
 
-// writeJobs replaces the content of dir by the rendered jobs, one directory each. Only root can enter dir, since the jobs hold
-// secrets. Files in bin/ are executable.
+// writeJobs replaces the content of dir by the rendered jobs, one directory each. Only root can enter dir, since the
+// jobs hold secrets. Files in bin/ are executable.
 func writeJobs(dir string, jobs []RenderedJob) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err

@@ -1,6 +1,6 @@
 // Package director deploys a BOSH manifest on the lab's VMs. It follows the Director's order of events: everything is
-// checked and rendered before a VM is touched, instance groups are updated one after another with canaries and max_in_flight,
-// and only instances that have changed are updated.
+// checked and rendered before a VM is touched, instance groups are updated one after another with canaries and
+// max_in_flight, and only instances that have changed are updated.
 package director
 
 import (
@@ -24,8 +24,8 @@ const (
 	Detached = "detached"
 )
 
-// State is what the Director keeps between runs. All of it is saved after every step, so that a run that was interrupted
-// at any point can be continued by the next.
+// State is what the Director keeps between runs. All of it is saved after every step, so that a run that was
+// interrupted at any point can be continued by the next.
 type State struct {
 	Deployment string      `json:"deployment"`
 	Instances  []*Instance `json:"instances"`
@@ -64,8 +64,8 @@ type Instance struct {
 	// Disk is the size of the persistent disk in MiB, 0 for none. The disk outlives VMs.
 	Disk int `json:"disk,omitempty"`
 	VM   *VM `json:"vm,omitempty"`
-	// Applied is what the instance runs. It is set only when an update has succeeded, so that an update that failed or was
-	// interrupted is repeated.
+	// Applied is what the instance runs. It is set only when an update has succeeded, so that an update that failed or
+	// was interrupted is repeated.
 	Applied *Applied `json:"applied,omitempty"`
 }
 
@@ -77,7 +77,8 @@ func (i *Instance) String() string { return fmt.Sprintf("%s (%d)", i.Name(), i.I
 
 // VM is the VM of an instance.
 type VM struct {
-	// Name is the lab's name of the VM. It is recorded before the VM is created, so that a VM that was created in part is found.
+	// Name is the lab's name of the VM. It is recorded before the VM is created, so that a VM that was created in part
+	// is found.
 	Name string `json:"name"`
 	// CID is the cloud's id of the VM; empty until the VM has been created.
 	CID string `json:"cid,omitempty"`
@@ -93,13 +94,13 @@ type Applied struct {
 	Jobs map[string]string `json:"jobs"`
 	// Packages maps names to fingerprints.
 	Packages map[string]string `json:"packages"`
-	// VM maps what the VM was created with (cloud properties, network, stemcell, env, disk) to digests: a change requires
-	// a new VM.
+	// VM maps what the VM was created with (cloud properties, network, stemcell, env, disk) to digests: a change
+	// requires a new VM.
 	VM map[string]string `json:"machine"`
 }
 
-// Find returns the instances that a name selects: GROUP, GROUP/INDEX or GROUP/ID (or at least the first four characters of
-// an id). An empty name selects all.
+// Find returns the instances that a name selects: GROUP, GROUP/INDEX or GROUP/ID (or at least the first four characters
+// of an id). An empty name selects all.
 func (s *State) Find(name string) ([]*Instance, error) {
 	var found []*Instance
 	for _, i := range s.Instances {

@@ -191,8 +191,8 @@ func (r *deployment) updateInstance(ctx context.Context, c *change, task *Task) 
 	})
 }
 
-// stop stops an instance as a Director does: pre-stop, drain, monit stop, post-stop. It does nothing for a VM without jobs or one
-// that is dead.
+// stop stops an instance as a Director does: pre-stop, drain, monit stop, post-stop. It does nothing for a VM without
+// jobs or one that is dead.
 func (d *Director) stop(ctx context.Context, i *Instance, task *Task, env map[string]string) error {
 	if i.VM == nil || !i.VM.HasJobs || i.VM.CID == "" || !d.CPI.HasVM(ctx, *i.VM) {
 		return nil
@@ -227,7 +227,9 @@ const (
 )
 
 func script(ctx context.Context, a agent.Agent, name string, env map[string]string) error {
-	if err := withLimit(ctx, scriptLimit, func(ctx context.Context) error { return a.RunScript(ctx, name, env) }); err != nil {
+	if err := withLimit(
+		ctx, scriptLimit, func(ctx context.Context) error { return a.RunScript(ctx, name, env) },
+	); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -282,10 +284,14 @@ func (d *Director) applySpec(planned *InstancePlan) agent.ApplySpec {
 		Address: i.Address.String(), Bootstrap: i.Bootstrap,
 	}}
 	for _, job := range planned.Rendered {
-		spec.Jobs = append(spec.Jobs, agent.Job{Name: job.Name, Fingerprint: job.Digest, Dir: filepath.Join(d.jobsDir(i), job.Name)})
+		spec.Jobs = append(
+			spec.Jobs, agent.Job{Name: job.Name, Fingerprint: job.Digest, Dir: filepath.Join(d.jobsDir(i), job.Name)},
+		)
 	}
 	for _, pkg := range planned.Group.packages() {
-		spec.Packages = append(spec.Packages, agent.Package{Name: pkg.Name, Fingerprint: pkg.Fingerprint, Dir: pkg.Compiled})
+		spec.Packages = append(
+			spec.Packages, agent.Package{Name: pkg.Name, Fingerprint: pkg.Fingerprint, Dir: pkg.Compiled},
+		)
 	}
 	return spec
 }
@@ -301,7 +307,8 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 	if err := script(ctx, a, "pre-start", nil); err != nil {
 		return err
 	}
-	// monit starts bosh-dns after pre-start; as it may start again at any time, it must be able to after the other jobs' start too.
+	// monit starts bosh-dns after pre-start; as it may start again at any time, it must be able to after the other
+	// jobs' start too.
 	if err := a.CheckDNS(ctx); err != nil {
 		return fmt.Errorf("after pre-start: %w", err)
 	}
@@ -316,8 +323,8 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 	return script(ctx, a, "post-start", nil)
 }
 
-// startJobs starts the jobs and waits until they run, at least for the minimum of the watch time, so that processes that exit right after
-// their start are noticed, and at most for its maximum.
+// startJobs starts the jobs and waits until they run, at least for the minimum of the watch time, so that processes
+// that exit right after their start are noticed, and at most for its maximum.
 func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, task *Task) error {
 	limits := watchTime(c.planned.Group.Spec.Update, c.canary)
 	begun := time.Now()
@@ -337,8 +344,8 @@ func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, ta
 // reportInterval is how often a wait reports what it waits for.
 const reportInterval = 15 * time.Second
 
-// awaitRunning waits until every process runs, and reports from time to time which do not. It checks at least once, even
-// after the deadline.
+// awaitRunning waits until every process runs, and reports from time to time which do not. It checks at least once,
+// even after the deadline.
 func (d *Director) awaitRunning(ctx context.Context, a agent.Agent, deadline time.Time, task *Task) error {
 	limited, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package dns answers the names of a lab: instances by their BOSH names, link aliases, VMs by their private names, and load
-// balancers. It answers only what its lookups resolve; the lab has no upstream server to forward queries to.
+// Package dns answers the names of a lab: instances by their BOSH names, link aliases, VMs by their private names, and
+// load balancers. It answers only what its lookups resolve; the lab has no upstream server to forward queries to.
 package dns
 
 import (
@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Lookup resolves a name, given in lower case without a trailing dot. A name that exists but has no address at the moment, such as an
-// alias none of whose instances is healthy, is found with no addresses. It is called concurrently.
+// Lookup resolves a name, given in lower case without a trailing dot. A name that exists but has no address at the
+// moment, such as an alias none of whose instances is healthy, is found with no addresses. It is called concurrently.
 type Lookup func(name string) (addresses []netip.Addr, found bool)
 
 const (
@@ -30,7 +30,8 @@ const (
 type Server struct {
 	// Lookups are tried in order; the first that finds a name answers.
 	Lookups []Lookup
-	// TTL is how long clients may cache answers, in seconds. BOSH answers with 0, so that a failover takes effect immediately.
+	// TTL is how long clients may cache answers, in seconds. BOSH answers with 0, so that a failover takes effect
+	// immediately.
 	TTL uint32
 	// Log receives errors of single queries; nil means slog.Default.
 	Log *slog.Logger
@@ -73,8 +74,8 @@ func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 	}
 }
 
-// answer returns the reply to a query with one question. Over UDP it is truncated to the size that the client accepts, so
-// that the client asks again over TCP.
+// answer returns the reply to a query with one question. Over UDP it is truncated to the size that the client accepts,
+// so that the client asks again over TCP.
 func (s *Server) answer(query *dns.Msg, udp bool) *dns.Msg {
 	reply := new(dns.Msg).SetReply(query)
 	reply.Authoritative, reply.RecursionAvailable, reply.Compress = true, true, true

@@ -70,8 +70,13 @@ func resolver(server, network string) *net.Resolver {
 }
 
 func TestAnswersFromTheFirstLookupThatFinds(t *testing.T) {
-	server := start(t,
-		names(map[string][]string{"one.internal": {"10.42.16.4"}, "nobody.internal": nil, "both.internal": {"10.42.16.5", "fd00::5"}}),
+	server := start(
+		t,
+		names(
+			map[string][]string{
+				"one.internal": {"10.42.16.4"}, "nobody.internal": nil, "both.internal": {"10.42.16.5", "fd00::5"},
+			},
+		),
 		names(map[string][]string{"two.internal": {"10.42.16.6", "10.42.16.7"}, "one.internal": {"10.42.99.99"}}),
 	)
 	for _, c := range []struct {
@@ -152,14 +157,16 @@ func TestResponseCodes(t *testing.T) {
 			if got.Rcode != c.want || len(got.Answer) != c.answers || got.Id != 77 || !got.Response {
 				t.Errorf("%s over %s: got %+v", what, network, got)
 			}
-			if c.query.Opcode == dns.OpcodeQuery && c.want != dns.RcodeFormatError && (!got.RecursionDesired || !got.Authoritative) {
+			if c.query.Opcode == dns.OpcodeQuery && c.want != dns.RcodeFormatError &&
+				(!got.RecursionDesired || !got.Authoritative) {
 				t.Errorf("%s over %s: got flags %+v", what, network, got.MsgHdr)
 			}
 		}
 	}
 }
 
-// TestIgnoresWhatIsNoQuery sends what must not be answered, lest two servers answer each other forever, and then a query.
+// TestIgnoresWhatIsNoQuery sends what must not be answered, lest two servers answer each other forever, and then a
+// query.
 func TestIgnoresWhatIsNoQuery(t *testing.T) {
 	server := start(t, names(map[string][]string{"one": {"10.0.0.1"}}))
 	response := query("one.", dns.TypeA, dns.ClassINET)
@@ -218,8 +225,12 @@ func TestTruncatesLongAnswersOverUDPOnly(t *testing.T) {
 			t.Errorf("%s with EDNS size %d: %v", c.network, c.size, err)
 			continue
 		}
-		if got.Truncated != c.wantTruncated || !c.wantTruncated && len(got.Answer) != len(many) || (got.IsEdns0() != nil) != (c.size > 0) {
-			t.Errorf("%s with EDNS size %d: truncated %v with %d answers, EDNS %v", c.network, c.size, got.Truncated, len(got.Answer), got.IsEdns0())
+		if got.Truncated != c.wantTruncated || !c.wantTruncated && len(got.Answer) != len(many) ||
+			(got.IsEdns0() != nil) != (c.size > 0) {
+			t.Errorf(
+				"%s with EDNS size %d: truncated %v with %d answers, EDNS %v", c.network, c.size, got.Truncated,
+				len(got.Answer), got.IsEdns0(),
+			)
 		}
 	}
 }

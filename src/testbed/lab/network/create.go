@@ -20,8 +20,9 @@ const cloudPort = "host0"
 // ErrInUse is wrapped by errors of Create if something else uses the network's addresses.
 var ErrInUse = errors.New("network number in use")
 
-// Choose returns a network whose names and addresses nothing on this host uses. It reserves the network by an empty file at the path of
-// the namespace, so that processes that choose at the same time get different ones. Destroy releases it, whether it was created or not.
+// Choose returns a network whose names and addresses nothing on this host uses. It reserves the network by an empty
+// file at the path of the namespace, so that processes that choose at the same time get different ones. Destroy
+// releases it, whether it was created or not.
 func Choose() (Network, error) {
 	if err := os.MkdirAll(namespaceDir, 0o755); err != nil {
 		return Network{}, fmt.Errorf("creating %s: %w", namespaceDir, err)
@@ -44,11 +45,16 @@ func Choose() (Network, error) {
 		}
 		return n, file.Close()
 	}
-	return Network{}, fmt.Errorf("no free network: every 10.N.0.0/16 with N from %d to %d overlaps a route or interface of this machine (see `ip route`, `ip addr`)", minNumber, maxNumber)
+	return Network{}, fmt.Errorf(
+		"no free network: every 10.N.0.0/16 with N from %d to %d overlaps a route or interface of this machine (see "+
+			"`ip route`, `ip addr`)",
+		minNumber,
+		maxNumber,
+	)
 }
 
-// free reports whether no interface, namespace or route of the host, except the default route, conflicts with the network, and no
-// control group is left of a lab with this number that was killed.
+// free reports whether no interface, namespace or route of the host, except the default route, conflicts with the
+// network, and no control group is left of a lab with this number that was killed.
 func (n Network) free() (bool, error) {
 	if _, err := os.Lstat(n.NamespacePath()); err == nil {
 		return false, nil
@@ -64,13 +70,16 @@ func (n Network) free() (bool, error) {
 	return conflict == "" && err == nil, err
 }
 
-// conflict describes a route of the host that overlaps the prefix, other than that of the lab's interface. It is empty if there is none.
+// conflict describes a route of the host that overlaps the prefix, other than that of the lab's interface. It is empty
+// if there is none.
 func (n Network) conflict() (string, error) {
 	own := -1
 	if link, err := netlink.LinkByName(n.HostInterface()); err == nil {
 		own = link.Attrs().Index
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := netlink.RouteListFiltered(
+		netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE,
+	)
 	if err != nil {
 		return "", fmt.Errorf("listing the host's routes: %w", err)
 	}
@@ -90,8 +99,8 @@ func (n Network) conflict() (string, error) {
 	return "", nil
 }
 
-// Create creates the cloud namespace, its bridge with the gateway and metadata addresses, and the host's interface. It keeps what
-// exists, so that it can be repeated after an interruption.
+// Create creates the cloud namespace, its bridge with the gateway and metadata addresses, and the host's interface. It
+// keeps what exists, so that it can be repeated after an interruption.
 func (n Network) Create() error {
 	if err := n.Check(); err != nil {
 		return err
@@ -101,7 +110,10 @@ func (n Network) Create() error {
 		return err
 	}
 	if conflict != "" {
-		return fmt.Errorf("network %d: %w: the host's %s overlaps %s; choose another network number", n.Number, ErrInUse, conflict, n.Prefix())
+		return fmt.Errorf(
+			"network %d: %w: the host's %s overlaps %s; choose another network number", n.Number, ErrInUse, conflict,
+			n.Prefix(),
+		)
 	}
 	if err := createNamespace(n.Namespace()); err != nil {
 		return err
@@ -117,9 +129,9 @@ func (n Network) Create() error {
 
 // createBridge must run in the cloud namespace.
 func (n Network) createBridge() error {
-	// With forwarding, the gateway answers packets to other networks with "network unreachable", since it has no other route.
-	// Without it they are dropped, and the sender has to wait for a timeout.
-	// VPCs send no redirects; by one, VMs would learn to bypass routes to pods.
+	// With forwarding, the gateway answers packets to other networks with "network unreachable", since it has no other
+	// route. Without it they are dropped, and the sender has to wait for a timeout. VPCs send no redirects; by one, VMs
+	// would learn to bypass routes to pods.
 	for name, value := range map[string]string{
 		"net/ipv4/ip_forward":                  "1",
 		"net/ipv4/conf/all/send_redirects":     "0",
@@ -151,7 +163,9 @@ func (n Network) createBridge() error {
 // connectHost connects the host to the bridge and adds the host's address, with which the kernel adds the only route.
 func (n Network) connectHost() error {
 	if _, err := netlink.LinkByName(n.HostInterface()); err != nil {
-		if err := n.plug(n.HostInterface(), cloudPort, HardwareAddress(n.HostAddress()), "/proc/thread-self/ns/net"); err != nil {
+		if err := n.plug(
+			n.HostInterface(), cloudPort, HardwareAddress(n.HostAddress()), "/proc/thread-self/ns/net",
+		); err != nil {
 			return fmt.Errorf("connecting the host: %w", err)
 		}
 	}
@@ -176,7 +190,12 @@ func (n Network) plug(name, port string, mac net.HardwareAddr, path string) erro
 		attributes := netlink.NewLinkAttrs()
 		attributes.Name = port
 		attributes.MasterIndex = bridge.Attrs().Index
-		pair := &netlink.Veth{LinkAttrs: attributes, PeerName: name, PeerHardwareAddr: mac, PeerNamespace: netlink.NsFd(target)}
+		pair := &netlink.Veth{
+			LinkAttrs:        attributes,
+			PeerName:         name,
+			PeerHardwareAddr: mac,
+			PeerNamespace:    netlink.NsFd(target),
+		}
 		if err := netlink.LinkAdd(pair); errors.Is(err, unix.EEXIST) {
 			// Left by an attempt that was interrupted: its peer is in a namespace that has been removed or will be.
 			if old, err := netlink.LinkByName(port); err == nil {
@@ -200,18 +219,19 @@ func PortName(address netip.Addr) string {
 	return fmt.Sprintf("v%d-%d", b[2], b[3])
 }
 
-// HardwareAddress derives a locally administered Ethernet address from an IPv4 address, so that ARP entries stay valid when a VM is
-// recreated with the same address.
+// HardwareAddress derives a locally administered Ethernet address from an IPv4 address, so that ARP entries stay valid
+// when a VM is recreated with the same address.
 func HardwareAddress(address netip.Addr) net.HardwareAddr {
 	b := address.As4()
 	return net.HardwareAddr{0x06, 0x4c, b[0], b[1], b[2], b[3]}
 }
 
-// ContainerStub is an address of the loopback interface at which containers reach a stemcell's systemd-resolved (bosh-linux-stemcell-builder,
-// stages/bosh_systemd_resolved/assets).
+// ContainerStub is an address of the loopback interface at which containers reach a stemcell's systemd-resolved
+// (bosh-linux-stemcell-builder, stages/bosh_systemd_resolved/assets).
 var ContainerStub = netip.MustParseAddr("169.254.0.53")
 
-// Attach connects a process's network namespace to the bridge: eth0 with address, loopback up, default route via the gateway.
+// Attach connects a process's network namespace to the bridge: eth0 with address, loopback up, default route via the
+// gateway.
 func (n Network) Attach(pid int, address netip.Addr) error {
 	if !n.Prefix().Contains(address) {
 		return fmt.Errorf("address %s: must be inside the lab's network %s", address, n.Prefix())
@@ -311,8 +331,8 @@ func (n Network) SetRoutes(want map[netip.Prefix]netip.Addr) error {
 	})
 }
 
-// Destroy removes the host's interface and the cloud namespace with everything in it, as far as they exist. Processes that run in the
-// namespace keep it alive without a name; Leftovers reports them.
+// Destroy removes the host's interface and the cloud namespace with everything in it, as far as they exist. Processes
+// that run in the namespace keep it alive without a name; Leftovers reports them.
 func (n Network) Destroy() error {
 	if err := n.Check(); err != nil {
 		return err
@@ -324,7 +344,8 @@ func (n Network) Destroy() error {
 		}
 	}
 	if isNamespace(n.NamespacePath()) {
-		// The kernel frees a namespace some time after its last user; removing the bridge frees addresses and ports immediately.
+		// The kernel frees a namespace some time after its last user; removing the bridge frees addresses and ports
+		// immediately.
 		err := n.Do(func() error {
 			link, err := netlink.LinkByName(Bridge)
 			if err == nil {
@@ -387,5 +408,6 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 func isNotFound(err error) bool {
 	var missing netlink.LinkNotFoundError
-	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV) || (err != nil && strings.Contains(err.Error(), "Link not found"))
+	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV) ||
+		(err != nil && strings.Contains(err.Error(), "Link not found"))
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Leftovers describes, one line each, everything on this host that belongs to the lab with network n and state directory stateDir (may
-// be empty): the cloud namespace, interfaces and routes, control groups and their processes, processes that run in the cloud namespace,
-// mounts and loop devices below stateDir. nftables rules are removed with the namespaces that they are in. After a complete removal the
-// list is empty.
+// Leftovers describes, one line each, everything on this host that belongs to the lab with network n and state
+// directory stateDir (may be empty): the cloud namespace, interfaces and routes, control groups and their processes,
+// processes that run in the cloud namespace, mounts and loop devices below stateDir. nftables rules are removed with
+// the namespaces that they are in. After a complete removal the list is empty.
 func Leftovers(n Network, stateDir string) ([]string, error) {
 	var left []string
 	add := func(format string, args ...any) { left = append(left, fmt.Sprintf(format, args...)) }
@@ -142,7 +142,8 @@ func namespaceInode(path string) uint64 {
 	return inode(info)
 }
 
-// MountsBelow returns the machine's mount points in a directory, and the directory if it is one, in the order in which they were mounted.
+// MountsBelow returns the machine's mount points in a directory, and the directory if it is one, in the order in which
+// they were mounted.
 func MountsBelow(dir string) ([]string, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -165,7 +166,9 @@ func loopsBelow(dir string) []string {
 	for _, f := range files {
 		content, err := os.ReadFile(f)
 		if backing := strings.TrimSpace(string(content)); err == nil && below(backing, dir) {
-			found = append(found, fmt.Sprintf("loop device %s of %s", filepath.Base(filepath.Dir(filepath.Dir(f))), backing))
+			found = append(
+				found, fmt.Sprintf("loop device %s of %s", filepath.Base(filepath.Dir(filepath.Dir(f))), backing),
+			)
 		}
 	}
 	return found

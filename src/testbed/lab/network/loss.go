@@ -8,14 +8,15 @@ import (
 	"strings"
 )
 
-// Loss is the share of a VM's packets that the network loses, in percent, by direction. The VM does not notice: its interface stays up.
+// Loss is the share of a VM's packets that the network loses, in percent, by direction. The VM does not notice: its
+// interface stays up.
 type Loss struct{ From, To int }
 
 // Everything loses every packet from a VM and to it.
 var Everything = Loss{From: 100, To: 100}
 
-// Lose makes the network lose packets of the VM with that address, whatever their protocol, in place of an earlier loss; Loss{} ends it.
-// It also ends with the VM.
+// Lose makes the network lose packets of the VM with that address, whatever their protocol, in place of an earlier
+// loss; Loss{} ends it. It also ends with the VM.
 func (n Network) Lose(address netip.Addr, loss Loss) error {
 	return n.Do(func() error {
 		nft := exec.Command("nft", "-f", "-")

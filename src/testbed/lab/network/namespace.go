@@ -10,12 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread that has entered another namespace must exit, which the main thread cannot: it would stay in that namespace, and
-// /proc/self, which is the main thread's view, with it. Locking the main goroutine to it keeps other goroutines off it.
+// A thread that has entered another namespace must exit, which the main thread cannot: it would stay in that namespace,
+// and /proc/self, which is the main thread's view, with it. Locking the main goroutine to it keeps other goroutines off
+// it.
 func init() { runtime.LockOSThread() }
 
-// Do runs f on a thread in the network namespace of path (/run/netns/NAME or /proc/PID/ns/net). Sockets that f opens stay in that
-// namespace; goroutines that f starts do not run in it.
+// Do runs f on a thread in the network namespace of path (/run/netns/NAME or /proc/PID/ns/net). Sockets that f opens
+// stay in that namespace; goroutines that f starts do not run in it.
 func Do(path string, f func() error) error {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -75,7 +76,8 @@ func createNamespace(name string) error {
 	return nil
 }
 
-// removeNamespace removes a namespace's name, if it exists. The kernel removes the namespace after its last process has exited.
+// removeNamespace removes a namespace's name, if it exists. The kernel removes the namespace after its last process has
+// exited.
 func removeNamespace(name string) error {
 	path := filepath.Join(namespaceDir, name)
 	unmountAll(path)
@@ -97,9 +99,10 @@ func unmountAll(path string) {
 	}
 }
 
-// removeHidden removes the file of a namespace whose mount is hidden: the first `ip netns add` on a machine bind-mounts the directory
-// over itself, and hides earlier mounts in it. The kernel refuses to remove a file that is a mount point in the caller's mount namespace,
-// but not one that is a mount point only in others, and then removes those mounts; so a thread unmounts it in a mount namespace of its own.
+// removeHidden removes the file of a namespace whose mount is hidden: the first `ip netns add` on a machine bind-mounts
+// the directory over itself, and hides earlier mounts in it. The kernel refuses to remove a file that is a mount point
+// in the caller's mount namespace, but not one that is a mount point only in others, and then removes those mounts; so
+// a thread unmounts it in a mount namespace of its own.
 func removeHidden(path string) error {
 	result := make(chan error, 1)
 	go func() {

@@ -1,5 +1,6 @@
-// Package network creates the lab's network: the cloud namespace with a bridge that all VMs are connected to, and a pair of
-// interfaces by which the host reaches it. On the host it adds only that interface and the route for the lab's prefix.
+// Package network creates the lab's network: the cloud namespace with a bridge that all VMs are connected to, and a
+// pair of interfaces by which the host reaches it. On the host it adds only that interface and the route for the lab's
+// prefix.
 package network
 
 import (
@@ -45,7 +46,10 @@ func (n Network) HostAddress() netip.Addr {
 // Check returns an error if the number is not allowed.
 func (n Network) Check() error {
 	if n.Number < minNumber || n.Number > maxNumber {
-		return fmt.Errorf("network number %d: must be between %d and %d, so that 10.NUMBER.0.0/16 is an address range", n.Number, minNumber, maxNumber)
+		return fmt.Errorf(
+			"network number %d: must be between %d and %d, so that 10.NUMBER.0.0/16 is an address range", n.Number,
+			minNumber, maxNumber,
+		)
 	}
 	return nil
 }

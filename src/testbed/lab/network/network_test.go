@@ -151,7 +151,8 @@ func TestCreateServeDestroy(t *testing.T) {
 	}
 }
 
-// connectFromHost listens on address in the cloud namespace, connects from the host and returns the client address of the connection.
+// connectFromHost listens on address in the cloud namespace, connects from the host and returns the client address of
+// the connection.
 func connectFromHost(t *testing.T, n Network, address netip.Addr) netip.Addr {
 	t.Helper()
 	var listener net.Listener

@@ -1,11 +1,13 @@
-// Package rotation replaces CAs in the file of `bosh deploy --vars-store`, which has one value per variable, as CredHub does with its
-// transitional versions: after each step a deploy gets the attributes that it would get from a Director with CredHub.
+// Package rotation replaces CAs in the file of `bosh deploy --vars-store`, which has one value per variable, as CredHub
+// does with its transitional versions: after each step a deploy gets the attributes that it would get from a Director
+// with CredHub.
 //
 // The attribute ca of a certificate contains the version of its CA that signed it, followed by the other one (CredHub's
-// docs/ca-rotation.md; generators/CertificateGenerator.java and createNewChildVersions in services/DefaultCertificateService.kt, with
-// certificates.concatenate_cas as bosh-deployment's credhub.yml sets it). The attributes of the CA itself are those of its newest version,
-// also while that signs nothing yet: the Director uses the version that CredHub returns when it is asked to generate the variable
-// (generate_value in the Director's config_server/client.rb), which is the newest one (save in DefaultPermissionedCredentialService.kt).
+// docs/ca-rotation.md; generators/CertificateGenerator.java and createNewChildVersions in
+// services/DefaultCertificateService.kt, with certificates.concatenate_cas as bosh-deployment's credhub.yml sets it).
+// The attributes of the CA itself are those of its newest version, also while that signs nothing yet: the Director uses
+// the version that CredHub returns when it is asked to generate the variable (generate_value in the Director's
+// config_server/client.rb), which is the newest one (save in DefaultPermissionedCredentialService.kt).
 package rotation
 
 import (
@@ -33,11 +35,11 @@ import (
 type Step string
 
 const (
-	// Add generates a second version of each CA, which is trusted and signs nothing yet: POST /certificates/ID/regenerate with
-	// set_as_transitional.
+	// Add generates a second version of each CA, which is trusted and signs nothing yet: POST
+	// /certificates/ID/regenerate with set_as_transitional.
 	Add Step = "add"
-	// Switch makes it the active one and issues all certificates of the CA again: PUT /certificates/ID/update_transitional_version with
-	// the old version, and POST /bulk-regenerate.
+	// Switch makes it the active one and issues all certificates of the CA again: PUT
+	// /certificates/ID/update_transitional_version with the old version, and POST /bulk-regenerate.
 	Switch Step = "switch"
 	// Remove removes the old version: PUT /certificates/ID/update_transitional_version with null.
 	Remove Step = "remove"
@@ -160,7 +162,9 @@ func (s *store) do(step Step, name string) error {
 		}
 	case Remove:
 		if slices.ContainsFunc(issued, func(c *certificate) bool { return !ca.signed(c) }) {
-			return fmt.Errorf("certificates of its previous version are in use: continue with the step %s, and deploy", Switch)
+			return fmt.Errorf(
+				"certificates of its previous version are in use: continue with the step %s, and deploy", Switch,
+			)
 		}
 		ca.Previous = nil
 	default:
@@ -225,9 +229,17 @@ func (s *store) issueAgain(old *x509.Certificate, ca *certificate) (*version, er
 	}
 	id := sha1.Sum(key.N.Bytes()) //nolint:gosec // see the import
 	next := &x509.Certificate{
-		SerialNumber: serial, Subject: old.Subject, NotBefore: s.now, NotAfter: s.now.Add(old.NotAfter.Sub(old.NotBefore)),
-		IsCA: old.IsCA, BasicConstraintsValid: old.BasicConstraintsValid, KeyUsage: old.KeyUsage, ExtKeyUsage: old.ExtKeyUsage,
-		DNSNames: old.DNSNames, IPAddresses: old.IPAddresses, SubjectKeyId: id[:],
+		SerialNumber:          serial,
+		Subject:               old.Subject,
+		NotBefore:             s.now,
+		NotAfter:              s.now.Add(old.NotAfter.Sub(old.NotBefore)),
+		IsCA:                  old.IsCA,
+		BasicConstraintsValid: old.BasicConstraintsValid,
+		KeyUsage:              old.KeyUsage,
+		ExtKeyUsage:           old.ExtKeyUsage,
+		DNSNames:              old.DNSNames,
+		IPAddresses:           old.IPAddresses,
+		SubjectKeyId:          id[:],
 	}
 	parent, signer := next, key
 	if ca != nil {
@@ -242,6 +254,8 @@ func (s *store) issueAgain(old *x509.Certificate, ca *certificate) (*version, er
 	}
 	return &version{
 		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		PrivateKey:  string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+		PrivateKey: string(
+			pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
+		),
 	}, nil
 }

@@ -105,7 +105,8 @@ func TestAttributesAfterEachStep(t *testing.T) {
 		t.Fatalf("the leaf trusts\n%s\nwant the old CA, then the new one", added["leaf.ca"])
 	}
 	second := blocks[1]
-	if added["root.certificate"] != second || added["root.ca"] != second || added["root.private_key"] == before["root.private_key"] {
+	if added["root.certificate"] != second || added["root.ca"] != second ||
+		added["root.private_key"] == before["root.private_key"] {
 		t.Error("the CA does not have the attributes of its newest version")
 	}
 
@@ -120,7 +121,8 @@ func TestAttributesAfterEachStep(t *testing.T) {
 	checkIssuedAgain(t, before["leaf.certificate"], switched["leaf.certificate"], second)
 
 	removed := step(Remove)
-	if removed["leaf.ca"] != second || removed["leaf.certificate"] != switched["leaf.certificate"] || removed["root.certificate"] != second {
+	if removed["leaf.ca"] != second || removed["leaf.certificate"] != switched["leaf.certificate"] ||
+		removed["root.certificate"] != second {
 		t.Errorf("the leaf trusts\n%s\nwant the new CA alone", removed["leaf.ca"])
 	}
 }
@@ -139,8 +141,12 @@ func checkIssuedAgain(t *testing.T, before, after, ca string) {
 	if err := next.CheckSignatureFrom(parse(ca)); err != nil {
 		t.Error(err)
 	}
-	if old.SerialNumber.Cmp(next.SerialNumber) == 0 || old.Subject.String() != next.Subject.String() || next.VerifyHostname("127.0.0.1") != nil ||
-		next.VerifyHostname("leaf.example") != nil || len(next.ExtKeyUsage) != 1 || next.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth || next.IsCA {
+	if old.SerialNumber.Cmp(next.SerialNumber) == 0 || old.Subject.String() != next.Subject.String() ||
+		next.VerifyHostname("127.0.0.1") != nil ||
+		next.VerifyHostname("leaf.example") != nil ||
+		len(next.ExtKeyUsage) != 1 ||
+		next.ExtKeyUsage[0] != x509.ExtKeyUsageClientAuth ||
+		next.IsCA {
 		t.Errorf("the certificate is %+v, before %+v", next, old)
 	}
 	if got := next.NotAfter.Sub(next.NotBefore); got != old.NotAfter.Sub(old.NotBefore) {

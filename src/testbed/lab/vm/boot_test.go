@@ -14,7 +14,16 @@ func TestBootKeepsDisksOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	const target = "/var/vcap/data/packages/tool/1"
-	v := create(t, Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4), PersistentDisk: filepath.Join(state, "disk")})
+	v := create(
+		t,
+		Spec{
+			Name:           "one",
+			StateDir:       state,
+			Network:        n,
+			Address:        address(n, 16, 4),
+			PersistentDisk: filepath.Join(state, "disk"),
+		},
+	)
 	if err := v.Boot(t.Context(), nil); err == nil {
 		t.Error("a running VM was booted")
 	}

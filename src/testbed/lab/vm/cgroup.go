@@ -40,7 +40,9 @@ func hierarchies() ([]hierarchy, error) {
 	}
 	found := parseHierarchies(string(content))
 	if len(found) == 0 {
-		return nil, fmt.Errorf("no control groups are mounted below %s; mount them, as Debian's init systems do", cgroupRoot)
+		return nil, fmt.Errorf(
+			"no control groups are mounted below %s; mount them, as Debian's init systems do", cgroupRoot,
+		)
 	}
 	entries, _ := os.ReadDir(cgroupRoot)
 	for _, e := range entries {
@@ -57,7 +59,8 @@ func hierarchies() ([]hierarchy, error) {
 	return found, nil
 }
 
-// parseHierarchies reads the mounts of type cgroup and cgroup2 in or directly below /sys/fs/cgroup from a mountinfo file.
+// parseHierarchies reads the mounts of type cgroup and cgroup2 in or directly below /sys/fs/cgroup from a mountinfo
+// file.
 func parseHierarchies(mountinfo string) []hierarchy {
 	var found []hierarchy
 	for line := range strings.Lines(mountinfo) {
@@ -93,7 +96,8 @@ func (s Spec) cgroup(h hierarchy) string {
 	return filepath.Join(h.dir, network.CgroupName(s.Network), s.Name)
 }
 
-// processGroup is the group that the VM's processes start in: the VM's group, or a child of it if version 2 is the only tree.
+// processGroup is the group that the VM's processes start in: the VM's group, or a child of it if version 2 is the only
+// tree.
 func (s Spec) processGroup(h hierarchy) string {
 	if h.v2 && h.dir == cgroupRoot {
 		return filepath.Join(s.cgroup(h), initGroup)
@@ -101,8 +105,8 @@ func (s Spec) processGroup(h hierarchy) string {
 	return s.cgroup(h)
 }
 
-// createCgroups creates the VM's group in every hierarchy, below the root of the tree and not below the caller's group, since the VM
-// outlives the caller.
+// createCgroups creates the VM's group in every hierarchy, below the root of the tree and not below the caller's group,
+// since the VM outlives the caller.
 func (s Spec) createCgroups() error {
 	trees, err := hierarchies()
 	if err != nil {
@@ -143,7 +147,8 @@ func delegateControllers(dir string) error {
 	return nil
 }
 
-// inheritCPUSets sets the processors and memory nodes of new version 1 groups, which are empty at first and then accept no process.
+// inheritCPUSets sets the processors and memory nodes of new version 1 groups, which are empty at first and then accept
+// no process.
 func inheritCPUSets(groups ...string) error {
 	for _, group := range groups {
 		for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
@@ -183,12 +188,16 @@ func (s Spec) joinCgroups(pid int) error {
 func mountCgroups(root string, trees []hierarchy) error {
 	target := filepath.Join(root, cgroupRoot)
 	if len(trees) == 1 && trees[0].v2 && trees[0].dir == cgroupRoot {
-		if err := unix.Mount("cgroup2", target, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		if err := unix.Mount(
+			"cgroup2", target, "cgroup2", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "",
+		); err != nil {
 			return fmt.Errorf("mounting control groups: %w", err)
 		}
 		return splitCgroup(target)
 	}
-	if err := unix.Mount("cgroup", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755"); err != nil {
+	if err := unix.Mount(
+		"cgroup", target, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=755",
+	); err != nil {
 		return fmt.Errorf("mounting %s: %w", target, err)
 	}
 	for _, h := range trees {
@@ -199,7 +208,9 @@ func mountCgroups(root string, trees []hierarchy) error {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return fmt.Errorf("mounting control groups: %w", err)
 		}
-		if err := unix.Mount("cgroup", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, h.options); err != nil {
+		if err := unix.Mount(
+			"cgroup", dir, "cgroup", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, h.options,
+		); err != nil {
 			return fmt.Errorf("mounting control groups %s (%s): %w", dir, h.options, err)
 		}
 		for _, alias := range h.aliases {
@@ -211,8 +222,8 @@ func mountCgroups(root string, trees []hierarchy) error {
 	return nil
 }
 
-// splitCgroup moves init out of the VM's version 2 root group, since a group that has processes cannot delegate controllers to its
-// children.
+// splitCgroup moves init out of the VM's version 2 root group, since a group that has processes cannot delegate
+// controllers to its children.
 func splitCgroup(target string) error {
 	init := filepath.Join(target, initGroup)
 	if err := os.Mkdir(init, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -235,14 +246,18 @@ func (s Spec) removeCgroups(ctx context.Context) error {
 			return err
 		}
 		// The lab's group is removed with its last VM.
-		if err := os.Remove(filepath.Dir(s.cgroup(h))); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EBUSY) && !errors.Is(err, syscall.ENOTEMPTY) {
+		if err := os.Remove(
+			filepath.Dir(s.cgroup(h)),
+		); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EBUSY) &&
+			!errors.Is(err, syscall.ENOTEMPTY) {
 			return fmt.Errorf("removing control group: %w", err)
 		}
 	}
 	return nil
 }
 
-// removeGroup repeats killing and removing, since processes take a moment to exit and a process that forks can escape one round.
+// removeGroup repeats killing and removing, since processes take a moment to exit and a process that forks can escape
+// one round.
 func removeGroup(ctx context.Context, group string) error {
 	err := poll.Until(ctx, 20*time.Millisecond, func(context.Context) error { return removeGroupOnce(group) })
 	if err != nil {

@@ -28,8 +28,9 @@ const (
 	destroyTimeout = 60 * time.Second
 )
 
-// Create creates and boots a VM, and returns when its monit answers. The lab's network must exist. If a VM with that name is alive,
-// that is an error; if it is dead, its remains are removed first. After an error nothing of the VM is left, unless the error says so.
+// Create creates and boots a VM, and returns when its monit answers. The lab's network must exist. If a VM with that
+// name is alive, that is an error; if it is dead, its remains are removed first. After an error nothing of the VM is
+// left, unless the error says so.
 func Create(ctx context.Context, spec Spec) (*VM, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
@@ -91,9 +92,9 @@ type Mount struct {
 	Target string `json:"target"` // in the VM
 }
 
-// Boot boots a VM that does not run, as when a machine is powered on: its disks are as they were, and what was only in memory is gone:
-// processes, tmpfs, control groups, and everything in the network namespace (interfaces, addresses, packet filters, settings).
-// What the agent had mounted on the ephemeral disk is mounted again before monit starts.
+// Boot boots a VM that does not run, as when a machine is powered on: its disks are as they were, and what was only in
+// memory is gone: processes, tmpfs, control groups, and everything in the network namespace (interfaces, addresses,
+// packet filters, settings). What the agent had mounted on the ephemeral disk is mounted again before monit starts.
 func (v *VM) Boot(ctx context.Context, mounts []Mount) error {
 	if v.record.initRuns() {
 		return fmt.Errorf("VM %s is running (init is process %d)", v.Spec.Name, v.record.PID)
@@ -259,8 +260,8 @@ func consoleTail(s Spec) string {
 	return string(bytes.Join(lines[max(0, len(lines)-5):], []byte("\n")))
 }
 
-// Shutdown makes the VM's init stop monit and all processes (SIGTERM, and SIGKILL ten seconds later) and waits until it has exited, as
-// when a machine is powered down. The VM's files are kept; it can be booted or destroyed afterwards.
+// Shutdown makes the VM's init stop monit and all processes (SIGTERM, and SIGKILL ten seconds later) and waits until it
+// has exited, as when a machine is powered down. The VM's files are kept; it can be booted or destroyed afterwards.
 func (v *VM) Shutdown(ctx context.Context) error {
 	if !v.record.initRuns() {
 		return nil
@@ -294,8 +295,8 @@ func (v *VM) awaitExit(ctx context.Context) error {
 	})
 }
 
-// Destroy kills the VM and removes everything that belongs to it except its persistent disk. The VM can be in any state, also created
-// only in part. Destroy can be repeated.
+// Destroy kills the VM and removes everything that belongs to it except its persistent disk. The VM can be in any
+// state, also created only in part. Destroy can be repeated.
 func (v *VM) Destroy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, destroyTimeout)
 	defer cancel()

@@ -31,7 +31,8 @@ const (
 	specFD       = 3
 	statusFD     = 4
 	stopTimeout  = 10 * time.Second
-	// systemd's default (RestartSec); monit's unit has Restart=always (bosh-linux-stemcell-builder, stages/bosh_monit/assets/monit.service).
+	// systemd's default (RestartSec); monit's unit has Restart=always (bosh-linux-stemcell-builder,
+	// stages/bosh_monit/assets/monit.service).
 	restartPause = 100 * time.Millisecond
 )
 
@@ -46,7 +47,8 @@ var (
 	MonitLog = filepath.Join(MonitDir, "monit.log")
 	// MonitUserFile holds monit's "user:password", readable by root only.
 	MonitUserFile = filepath.Join(MonitDir, "monit.user")
-	// SystemMonitrc is a configuration file that exists before there are any jobs: monit warns about an include that matches no file.
+	// SystemMonitrc is a configuration file that exists before there are any jobs: monit warns about an include that
+	// matches no file.
 	SystemMonitrc = filepath.Join(MonitDir, "00_lab.monitrc")
 )
 
@@ -66,16 +68,17 @@ include MONIT_DIR/*.monitrc
 include MONIT_DIR/job/*.monitrc
 `, "MONIT_DIR", MonitDir)
 
-// MaybeRunInit runs a VM's init and does not return if Create has started the process as one. Programs and test binaries that create
-// VMs must call it first in main or TestMain.
+// MaybeRunInit runs a VM's init and does not return if Create has started the process as one. Programs and test
+// binaries that create VMs must call it first in main or TestMain.
 func MaybeRunInit() {
 	if len(os.Args) > 1 && os.Args[1] == initArgument {
 		os.Exit(initMain())
 	}
 }
 
-// initMain is a VM's init: it reads its instructions from file descriptor 3, mounts the VM's filesystems, writes "ready" to descriptor 4, and
-// then keeps monit running and reaps children until SIGTERM. It returns the exit code. It must be called on the main goroutine.
+// initMain is a VM's init: it reads its instructions from file descriptor 3, mounts the VM's filesystems, writes
+// "ready" to descriptor 4, and then keeps monit running and reaps children until SIGTERM. It returns the exit code. It
+// must be called on the main goroutine.
 func initMain() int {
 	log := logging.New(os.Stderr)
 	if os.Getpid() != 1 {
@@ -132,7 +135,8 @@ func setUp(i instructions) (hierarchy, error) {
 	if err != nil {
 		return hierarchy{}, err
 	}
-	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all processes.
+	// The groups that init is in become the roots of the VM's view. This applies to the main thread, which starts all
+	// processes.
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return hierarchy{}, fmt.Errorf("creating a cgroup namespace: %w", err)
 	}
@@ -154,9 +158,9 @@ func setUp(i instructions) (hierarchy, error) {
 	return units, errors.Join(err, os.WriteFile(SystemMonitrc, nil, 0o600))
 }
 
-// kernelDefaults are settings of the network namespace as a stemcell boots with them (bosh-linux-stemcell-builder, stages/bosh_sysctl/assets/
-// 60-bosh-sysctl.conf); a new namespace has the host's. Those for bridged packets do not exist on a stemcell until br_netfilter is loaded,
-// and have no effect before.
+// kernelDefaults are settings of the network namespace as a stemcell boots with them (bosh-linux-stemcell-builder,
+// stages/bosh_sysctl/assets/ 60-bosh-sysctl.conf); a new namespace has the host's. Those for bridged packets do not
+// exist on a stemcell until br_netfilter is loaded, and have no effect before.
 var kernelDefaults = map[string]string{
 	"net/ipv4/ip_forward":                 "0",
 	"net/ipv4/conf/all/rp_filter":         "1",
@@ -193,12 +197,17 @@ type supervisor struct {
 }
 
 func (s *supervisor) startMonit() error {
-	pid, err := startInUnit(s.units, "/usr/bin/monit", []string{"monit", "-I", "-c", "/etc/monit/monitrc"}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
-		Files: []uintptr{openNull(), 1, 2},
-		Sys:   &syscall.SysProcAttr{Setsid: true},
-	})
+	pid, err := startInUnit(
+		s.units,
+		"/usr/bin/monit",
+		[]string{"monit", "-I", "-c", "/etc/monit/monitrc"},
+		&syscall.ProcAttr{
+			Dir:   "/",
+			Env:   []string{"PATH=" + vmPath, "HOME=/root", "LANG=C.UTF-8"},
+			Files: []uintptr{openNull(), 1, 2},
+			Sys:   &syscall.SysProcAttr{Setsid: true},
+		},
+	)
 	if err != nil {
 		return fmt.Errorf("starting /usr/bin/monit (Debian package monit): %w", err)
 	}
@@ -306,7 +315,9 @@ func mountAll(i instructions, trees []hierarchy) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
 	}
-	if err := unix.Mount(root, root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil { // with disks that are mounted below it
+	if err := unix.Mount(
+		root, root, "", unix.MS_BIND|unix.MS_REC, "",
+	); err != nil { // with disks that are mounted below it
 		return fmt.Errorf("mounting %s: %w", root, err)
 	}
 	if err := bindSystem(root); err != nil {
@@ -374,7 +385,10 @@ func bindReadOnly(source, root, target string) error {
 	if err := bind(source, root, target); err != nil {
 		return err
 	}
-	if err := unix.MountSetattr(unix.AT_FDCWD, filepath.Join(root, target), unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
+	if err := unix.MountSetattr(
+		unix.AT_FDCWD, filepath.Join(root, target), unix.AT_RECURSIVE,
+		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY},
+	); err != nil {
 		return fmt.Errorf("making %s read-only: %w", target, err)
 	}
 	return nil
@@ -407,10 +421,11 @@ func mountKernelFilesystems(root string) error {
 		{"/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=755"},
 		{"/dev", "tmpfs", unix.MS_NOSUID, "mode=755"},
 		{"/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "newinstance,ptmxmode=0666,mode=620,gid=5"},
-		{"/dev/shm", "tmpfs", safe, "mode=1777"}, // as bosh-agent remounts it (SetupSharedMemory in platform/linux_platform.go)
+		// as bosh-agent remounts it (SetupSharedMemory in platform/linux_platform.go)
+		{"/dev/shm", "tmpfs", safe, "mode=1777"},
 		{"/dev/mqueue", "mqueue", safe, ""},
-		// As bosh-agent does (setupRunDir in platform/linux_platform.go): 16 MB unless env.bosh.run_dir.tmpfs_size is set, with the
-		// kernel's mode for a tmpfs, of root and vcap.
+		// As bosh-agent does (setupRunDir in platform/linux_platform.go): 16 MB unless env.bosh.run_dir.tmpfs_size is
+		// set, with the kernel's mode for a tmpfs, of root and vcap.
 		{bosh.DefaultRoot.Path("data/sys/run"), "tmpfs", 0, fmt.Sprintf("size=16m,mode=1777,gid=%d", VcapGID)},
 	} {
 		target := filepath.Join(root, m.target)
@@ -424,8 +439,8 @@ func mountKernelFilesystems(root string) error {
 	return os.Mkdir(filepath.Join(root, "run/lock"), 0o777|fs.ModeSticky)
 }
 
-// mountUnexecutable mounts the directories from which nothing can be executed on a VM of bosh-agent, which binds each to a directory of
-// the ephemeral disk (SetupTmpDir and SetupLogDir in platform/linux_platform.go).
+// mountUnexecutable mounts the directories from which nothing can be executed on a VM of bosh-agent, which binds each
+// to a directory of the ephemeral disk (SetupTmpDir and SetupLogDir in platform/linux_platform.go).
 func mountUnexecutable(root string) error {
 	for _, name := range []string{"tmp", "var/tmp", "var/log"} {
 		path := filepath.Join(root, name)
@@ -442,7 +457,8 @@ func mountUnexecutable(root string) error {
 
 const loopDevices = 128
 
-// createDevices creates the device nodes of a VM. They are private: other VMs do not see a volume that is attached to this one.
+// createDevices creates the device nodes of a VM. They are private: other VMs do not see a volume that is attached to
+// this one.
 func createDevices(root string) error {
 	type device struct {
 		name         string
@@ -450,9 +466,30 @@ func createDevices(root string) error {
 		major, minor uint32
 	}
 	devices := []device{
-		{"null", unix.S_IFCHR | 0o666, 1, 3}, {"zero", unix.S_IFCHR | 0o666, 1, 5}, {"full", unix.S_IFCHR | 0o666, 1, 7},
-		{"random", unix.S_IFCHR | 0o666, 1, 8}, {"urandom", unix.S_IFCHR | 0o666, 1, 9}, {"kmsg", unix.S_IFCHR | 0o644, 1, 11},
-		{"tty", unix.S_IFCHR | 0o666, 5, 0}, {"fuse", unix.S_IFCHR | 0o666, 10, 229}, {"net/tun", unix.S_IFCHR | 0o666, 10, 200},
+		{
+			"null",
+			unix.S_IFCHR | 0o666,
+			1,
+			3,
+		},
+		{"zero", unix.S_IFCHR | 0o666, 1, 5},
+		{"full", unix.S_IFCHR | 0o666, 1, 7},
+		{
+			"random",
+			unix.S_IFCHR | 0o666,
+			1,
+			8,
+		},
+		{"urandom", unix.S_IFCHR | 0o666, 1, 9},
+		{"kmsg", unix.S_IFCHR | 0o644, 1, 11},
+		{
+			"tty",
+			unix.S_IFCHR | 0o666,
+			5,
+			0,
+		},
+		{"fuse", unix.S_IFCHR | 0o666, 10, 229},
+		{"net/tun", unix.S_IFCHR | 0o666, 10, 200},
 		{"loop-control", unix.S_IFCHR | 0o660, 10, 237},
 	}
 	for i := range uint32(loopDevices) {
@@ -483,15 +520,16 @@ func createDevices(root string) error {
 
 // hostSettings belong to the whole kernel: a VM that sets them, as kubelet and kube-proxy do, would change the host.
 var hostSettings = []string{
-	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "kernel/pid_max", "kernel/threads-max",
-	"vm/overcommit_memory", "vm/panic_on_oom", "vm/max_map_count", "vm/swappiness", "vm/dirty_ratio", "vm/dirty_background_ratio",
-	"fs/file-max", "fs/nr_open", "fs/aio-max-nr", "fs/inotify/max_user_instances", "fs/inotify/max_user_watches",
-	"net/netfilter/nf_conntrack_max", "net/netfilter/nf_conntrack_buckets",
+	"kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes", "kernel/pid_max",
+	"kernel/threads-max", "vm/overcommit_memory", "vm/panic_on_oom", "vm/max_map_count", "vm/swappiness",
+	"vm/dirty_ratio", "vm/dirty_background_ratio", "fs/file-max", "fs/nr_open", "fs/aio-max-nr",
+	"fs/inotify/max_user_instances", "fs/inotify/max_user_watches", "net/netfilter/nf_conntrack_max",
+	"net/netfilter/nf_conntrack_buckets",
 }
 
-// shieldHostSettings mounts files of the VM's own over them. A user namespace, as of a pod with hostUsers: false, can mount /proc and
-// /sys only where its VM has one without such mounts (mount_too_revealing in Linux' fs/namespace.c), so the VM has both once more,
-// in a directory of init's own.
+// shieldHostSettings mounts files of the VM's own over them. A user namespace, as of a pod with hostUsers: false, can
+// mount /proc and /sys only where its VM has one without such mounts (mount_too_revealing in Linux' fs/namespace.c), so
+// the VM has both once more, in a directory of init's own.
 func shieldHostSettings(root string) error {
 	store := filepath.Join(root, "run/kernel-settings")
 	if err := os.Mkdir(store, 0o755); err != nil {
@@ -541,7 +579,8 @@ func mountUnshielded(root string) error {
 	return nil
 }
 
-// absentPrograms are on no stemcell (bosh-linux-stemcell-builder, stages/base_ubuntu_packages), while the host may have them.
+// absentPrograms are on no stemcell (bosh-linux-stemcell-builder, stages/base_ubuntu_packages), while the host may have
+// them.
 var absentPrograms = []string{"conntrack", "socat"}
 
 // hideAbsentPrograms mounts an empty file, which cannot be executed, over them.

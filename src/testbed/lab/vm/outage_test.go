@@ -27,7 +27,12 @@ func TestPowerLossIsSilent(t *testing.T) {
 	}
 	defer func() { _ = listener.Close() }()
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	sh(t, v, "setsid bash -c 'exec 3<>/dev/tcp/"+n.HostAddress().String()+"/"+port+"; echo hello >&3; sleep 1000' > /dev/null 2>&1 &")
+	sh(
+		t, v,
+		"setsid bash -c 'exec 3<>/dev/tcp/"+n.HostAddress().
+			String()+
+			"/"+port+"; echo hello >&3; sleep 1000' > /dev/null 2>&1 &",
+	)
 	conn, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,8 @@ import (
 	"kubernetes-release/testbed/lab/network"
 )
 
-// stubAddress is the name server of a stemcell's /etc/resolv.conf: systemd-resolved, which in a VM is a relay to the lab's name server.
+// stubAddress is the name server of a stemcell's /etc/resolv.conf: systemd-resolved, which in a VM is a relay to the
+// lab's name server.
 var stubAddress = netip.MustParseAddr("127.0.0.53")
 
 const (
@@ -36,7 +37,9 @@ func (v *VM) SetRecords(content []byte) error {
 		return err
 	}
 	temporary := path + ".new"
-	if err := errors.Join(os.WriteFile(temporary, content, 0o640), os.Chmod(temporary, 0o640), os.Chown(temporary, 0, VcapGID)); err != nil {
+	if err := errors.Join(
+		os.WriteFile(temporary, content, 0o640), os.Chmod(temporary, 0o640), os.Chown(temporary, 0, VcapGID),
+	); err != nil {
 		return err
 	}
 	return os.Rename(temporary, path)

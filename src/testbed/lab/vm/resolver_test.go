@@ -15,13 +15,16 @@ import (
 	"kubernetes-release/testbed/lab/network"
 )
 
-// TestResolverIsAsOnAStemcell resolves a name in a VM, by its resolv.conf and at the address for containers, also from a container, which
-// does not reach the loopback address.
+// TestResolverIsAsOnAStemcell resolves a name in a VM, by its resolv.conf and at the address for containers, also from
+// a container, which does not reach the loopback address.
 func TestResolverIsAsOnAStemcell(t *testing.T) {
 	n, state := lab(t)
-	server := &dns.Server{Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Lookups: []dns.Lookup{func(name string) ([]netip.Addr, bool) {
-		return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, name == "api.kubernetes.internal"
-	}}}
+	server := &dns.Server{
+		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Lookups: []dns.Lookup{func(name string) ([]netip.Addr, bool) {
+			return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, name == "api.kubernetes.internal"
+		}},
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	served := make(chan error, 1)
@@ -37,7 +40,8 @@ func TestResolverIsAsOnAStemcell(t *testing.T) {
 ip addr add 10.244.0.1/24 dev v0; ip link set v0 up
 ip -n pod addr add 10.244.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod link set lo up; ip -n pod route add default via 10.244.0.1`)
 	for _, c := range []struct{ what, script, want string }{
-		{"file", "cat /etc/resolv.conf", "nameserver 127.0.0.53\noptions edns0 trust-ad timeout:2 attempts:3\nsearch bosh kubernetes.internal"},
+		{"file", "cat /etc/resolv.conf", "nameserver 127.0.0.53\noptions edns0 trust-ad timeout:2 attempts:3\nsearch " +
+			"bosh kubernetes.internal"},
 		{"by the file", "getent ahostsv4 api.kubernetes.internal | awk '{print $1; exit}'", "192.0.2.7"},
 		{"by a search domain", "getent ahostsv4 api | awk '{print $1; exit}'", "192.0.2.7"},
 		{"no such name", "getent hosts other.kubernetes.internal || echo none", "none"},
@@ -61,11 +65,16 @@ ip -n pod addr add 10.244.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod
 			var answer *dnsclient.Msg
 			err := network.Do(path, func() (err error) {
 				client := dnsclient.Client{Net: protocol, Timeout: 3 * time.Second}
-				answer, _, err = client.Exchange(new(dnsclient.Msg).SetQuestion("api.kubernetes.internal.", dnsclient.TypeA), c.address+":53")
+				answer, _, err = client.Exchange(
+					new(dnsclient.Msg).SetQuestion("api.kubernetes.internal.", dnsclient.TypeA), c.address+":53",
+				)
 				return err
 			})
 			if c.answers != (err == nil && len(answer.Answer) == 1) {
-				t.Errorf("%s over %s in %s: got %v, %v; want an answer: %t", c.address, protocol, c.namespace, answer, err, c.answers)
+				t.Errorf(
+					"%s over %s in %s: got %v, %v; want an answer: %t", c.address, protocol, c.namespace, answer, err,
+					c.answers,
+				)
 			}
 		}
 	}

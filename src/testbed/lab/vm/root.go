@@ -27,12 +27,48 @@ const vmPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 // systemDirs hold the host's programs. If they are links into /usr on the host, they are in a VM too.
 var systemDirs = []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// etcFromHost is what a VM has from the host's /etc: what its programs need, and nothing about the host's name, users or access.
+// etcFromHost is what a VM has from the host's /etc: what its programs need, and nothing about the host's name, users
+// or access.
 var etcFromHost = []string{
-	"alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "environment", "ethertypes", "gai.conf",
-	"host.conf", "inputrc", "iproute2", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "localtime", "login.defs",
-	"magic", "mime.types", "mke2fs.conf", "modprobe.d", "netconfig", "networks", "nsswitch.conf", "os-release", "pam.conf", "pam.d",
-	"profile", "profile.d", "protocols", "rpc", "security", "services", "shells", "skel", "ssl", "terminfo", "timezone", "xattr.conf",
+	"alternatives",
+	"bash.bashrc",
+	"ca-certificates",
+	"ca-certificates.conf",
+	"debian_version",
+	"environment",
+	"ethertypes",
+	"gai.conf",
+	"host.conf",
+	"inputrc",
+	"iproute2",
+	"ld.so.cache",
+	"ld.so.conf",
+	"ld.so.conf.d",
+	"locale.alias",
+	"localtime",
+	"login.defs",
+	"magic",
+	"mime.types",
+	"mke2fs.conf",
+	"modprobe.d",
+	"netconfig",
+	"networks",
+	"nsswitch.conf",
+	"os-release",
+	"pam.conf",
+	"pam.d",
+	"profile",
+	"profile.d",
+	"protocols",
+	"rpc",
+	"security",
+	"services",
+	"shells",
+	"skel",
+	"ssl",
+	"terminfo",
+	"timezone",
+	"xattr.conf",
 }
 
 // directory is one of a new VM's root directory, owned by root.
@@ -42,19 +78,61 @@ type directory struct {
 	vcap bool // group vcap
 }
 
-// rootDirs are those of a stemcell: /var/vcap/data is the ephemeral disk with /var/vcap/sys on it, /var/vcap/store the persistent disk.
+// rootDirs are those of a stemcell: /var/vcap/data is the ephemeral disk with /var/vcap/sys on it, /var/vcap/store the
+// persistent disk.
 var rootDirs = []directory{
-	{path: "etc/monit", mode: 0o755}, {path: "dev", mode: 0o755}, {path: "home/vcap", mode: 0o755}, {path: "media", mode: 0o755},
-	{path: "mnt", mode: 0o755}, {path: "opt", mode: 0o755}, {path: "proc", mode: 0o555}, {path: "root", mode: 0o700}, {path: "run", mode: 0o755},
-	{path: "srv", mode: 0o755}, {path: "sys", mode: 0o555}, {path: "tmp", mode: 0o777 | fs.ModeSticky}, {path: "usr", mode: 0o755},
-	{path: "var/cache", mode: 0o755}, {path: "var/lib", mode: 0o755}, {path: "var/log", mode: 0o755}, {path: "var/spool", mode: 0o755},
+	{
+		path: "etc/monit",
+		mode: 0o755,
+	},
+	{path: "dev", mode: 0o755},
+	{path: "home/vcap", mode: 0o755},
+	{path: "media", mode: 0o755},
+	{
+		path: "mnt",
+		mode: 0o755,
+	},
+	{path: "opt", mode: 0o755},
+	{path: "proc", mode: 0o555},
+	{path: "root", mode: 0o700},
+	{path: "run", mode: 0o755},
+	{
+		path: "srv",
+		mode: 0o755,
+	},
+	{path: "sys", mode: 0o555},
+	{path: "tmp", mode: 0o777 | fs.ModeSticky},
+	{path: "usr", mode: 0o755},
+	{
+		path: "var/cache",
+		mode: 0o755,
+	},
+	{path: "var/lib", mode: 0o755},
+	{path: "var/log", mode: 0o755},
+	{path: "var/spool", mode: 0o755},
 	{path: "var/tmp", mode: 0o777 | fs.ModeSticky},
-	{path: bosh.DefaultRoot.Path("bosh"), mode: 0o700}, {path: bosh.DefaultRoot.Path("instance"), mode: 0o755},
-	{path: bosh.DefaultRoot.Path("jobs"), mode: 0o750, vcap: true}, {path: bosh.DefaultRoot.Path("packages"), mode: 0o755},
+	{path: bosh.DefaultRoot.Path("bosh"), mode: 0o700},
+	{path: bosh.DefaultRoot.Path("instance"), mode: 0o755},
+	{
+		path: bosh.DefaultRoot.Path("jobs"),
+		mode: 0o750,
+		vcap: true,
+	},
+	{path: bosh.DefaultRoot.Path("packages"), mode: 0o755},
 	{path: filepath.Join(MonitDir, "job"), mode: 0o700},
-	{path: bosh.DefaultRoot.Path("data/jobs"), mode: 0o750, vcap: true}, {path: bosh.DefaultRoot.Path("data/packages"), mode: 0o755},
+	{
+		path: bosh.DefaultRoot.Path("data/jobs"),
+		mode: 0o750,
+		vcap: true,
+	},
+	{path: bosh.DefaultRoot.Path("data/packages"), mode: 0o755},
 	{path: bosh.DefaultRoot.Path("data/tmp"), mode: 0o770, vcap: true},
-	{path: bosh.DefaultRoot.Path("data/sys/log"), mode: 0o755, vcap: true}, {path: bosh.DefaultRoot.Path("data/sys/run"), mode: 0o755, vcap: true},
+	{
+		path: bosh.DefaultRoot.Path("data/sys/log"),
+		mode: 0o755,
+		vcap: true,
+	},
+	{path: bosh.DefaultRoot.Path("data/sys/run"), mode: 0o755, vcap: true},
 	{path: bosh.DefaultRoot.Path("store"), mode: 0o755},
 }
 
@@ -65,7 +143,8 @@ var rootLinks = map[string]string{
 	bosh.DefaultRoot.Path("sys"): "data/sys",
 }
 
-// populateRoot creates the VM's root directory on the host's filesystem: everything that is not mounted when the VM boots.
+// populateRoot creates the VM's root directory on the host's filesystem: everything that is not mounted when the VM
+// boots.
 func populateRoot(spec Spec) error {
 	root := spec.root()
 	for _, d := range rootDirs {
@@ -177,11 +256,12 @@ func writeEtc(spec Spec) error {
 		names += " " + short
 	}
 	for name, f := range map[string]etcFile{
-		"hostname":      {0o644, spec.hostname() + "\n"},
-		"hosts":         {0o644, fmt.Sprintf("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n", spec.Address, names)},
-		"machine-id":    {0o444, hex.EncodeToString(id) + "\n"},
-		"fstab":         {0o644, ""},
-		"passwd":        {0o644, systemAccounts(string(passwd)) + fmt.Sprintf("vcap:x:%d:%d:BOSH jobs:/home/vcap:/bin/bash\n", VcapUID, VcapGID)},
+		"hostname":   {0o644, spec.hostname() + "\n"},
+		"hosts":      {0o644, fmt.Sprintf("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n", spec.Address, names)},
+		"machine-id": {0o444, hex.EncodeToString(id) + "\n"},
+		"fstab":      {0o644, ""},
+		"passwd": {0o644, systemAccounts(string(passwd)) + fmt.Sprintf("vcap:x:%d:%d:BOSH "+
+			"jobs:/home/vcap:/bin/bash\n", VcapUID, VcapGID)},
 		"group":         {0o644, systemAccounts(string(group)) + fmt.Sprintf("vcap:x:%d:\n", VcapGID)},
 		"shadow":        {0o640, "root:*:19000:0:99999:7:::\nvcap:*:19000:0:99999:7:::\n"},
 		"monit/monitrc": {0o600, monitrc},

@@ -27,8 +27,9 @@ const killDelay = 5 * time.Second
 // errNotRunning is wrapped by the errors of calls that need a running VM.
 var errNotRunning = errors.New("the VM is not running")
 
-// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. If the command fails the error is an *ExitError.
-// When ctx ends, the command and the processes of its session get SIGTERM, and SIGKILL five seconds later.
+// Run runs argv in the VM, in all its namespaces and control groups, and waits for it. If the command fails the error
+// is an *ExitError. When ctx ends, the command and the processes of its session get SIGTERM, and SIGKILL five seconds
+// later.
 func (v *VM) Run(ctx context.Context, argv []string, o RunOptions) error {
 	if len(argv) == 0 {
 		return fmt.Errorf("VM %s: no command", v.Spec.Name)
@@ -74,7 +75,8 @@ func (v *VM) start(cmd *exec.Cmd) error {
 		if !h.v2 {
 			continue
 		}
-		// Version 2 groups hold whole processes, so the child is created in the group instead of inheriting the thread's.
+		// Version 2 groups hold whole processes, so the child is created in the group instead of inheriting the
+		// thread's.
 		group, err := os.Open(v.Spec.processGroup(h))
 		if err != nil {
 			return err
@@ -137,14 +139,15 @@ func isTerminal(o RunOptions) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// Do runs f on a thread in the VM's mount, network, UTS and IPC namespaces, but not in its PID namespace. Paths in f are the VM's.
-// Goroutines that f starts do not run there.
+// Do runs f on a thread in the VM's mount, network, UTS and IPC namespaces, but not in its PID namespace. Paths in f
+// are the VM's. Goroutines that f starts do not run there.
 func (v *VM) Do(f func() error) error { return v.enter(nil, false, f) }
 
 // DoAsVcap is Do with vcap's permissions on files. Only the thread of f loses root's: it ends with f.
 func (v *VM) DoAsVcap(f func() error) error {
 	return v.Do(func() error {
-		// Raw calls, since those of package syscall change all threads. setfsuid(2) reports no error, and drops the capabilities on files.
+		// Raw calls, since those of package syscall change all threads. setfsuid(2) reports no error, and drops the
+		// capabilities on files.
 		if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 			return fmt.Errorf("dropping root's groups: %w", errno)
 		}
@@ -160,13 +163,19 @@ type namespace struct {
 	flag int
 }
 
-// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are the VM's, in its control
-// groups.
+// enter runs f on a thread of its own in the VM's namespaces. With processes set, processes that f starts are the VM's,
+// in its control groups.
 func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 	if !v.record.initRuns() {
 		return errNotRunning
 	}
-	kinds := []namespace{{"cgroup", unix.CLONE_NEWCGROUP}, {"ipc", unix.CLONE_NEWIPC}, {"uts", unix.CLONE_NEWUTS}, {"net", unix.CLONE_NEWNET}, {"mnt", unix.CLONE_NEWNS}}
+	kinds := []namespace{
+		{"cgroup", unix.CLONE_NEWCGROUP},
+		{"ipc", unix.CLONE_NEWIPC},
+		{"uts", unix.CLONE_NEWUTS},
+		{"net", unix.CLONE_NEWNET},
+		{"mnt", unix.CLONE_NEWNS},
+	}
 	if processes {
 		kinds = append([]namespace{{"pid", unix.CLONE_NEWPID}}, kinds...)
 	}
@@ -221,7 +230,8 @@ func (s Spec) joinThread(trees []hierarchy) error {
 	return nil
 }
 
-// DialContext connects to an address from the VM's network namespace, for http.Transport. Names are resolved as in the VM.
+// DialContext connects to an address from the VM's network namespace, for http.Transport. Names are resolved as in the
+// VM.
 func (v *VM) DialContext(ctx context.Context, kind, address string) (conn net.Conn, err error) {
 	if !v.record.initRuns() {
 		return nil, errNotRunning
@@ -242,7 +252,13 @@ func (v *VM) dialResolver(ctx context.Context, kind, _ string) (net.Conn, error)
 func environment(o RunOptions) []string {
 	merged := make(map[string]string)
 	if !o.Bare {
-		merged = map[string]string{"PATH": vmPath, "HOME": "/root", "USER": "root", "LOGNAME": "root", "LANG": "C.UTF-8"}
+		merged = map[string]string{
+			"PATH":    vmPath,
+			"HOME":    "/root",
+			"USER":    "root",
+			"LOGNAME": "root",
+			"LANG":    "C.UTF-8",
+		}
 		if t := os.Getenv("TERM"); t != "" {
 			merged["TERM"] = t
 		}

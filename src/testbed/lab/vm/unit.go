@@ -22,14 +22,17 @@ const monitUnit = "system.slice/monit.service"
 //go:embed systemd-run.sh
 var systemdRun []byte
 
-// unitTree returns the hierarchy in which systemd keeps its units: version 2 if it is the only one, otherwise the one named systemd.
+// unitTree returns the hierarchy in which systemd keeps its units: version 2 if it is the only one, otherwise the one
+// named systemd.
 func unitTree(trees []hierarchy) (hierarchy, error) {
 	for _, h := range trees {
 		if h.v2 && h.dir == cgroupRoot || strings.Contains(h.options, "name=systemd") {
 			return h, nil
 		}
 	}
-	return hierarchy{}, fmt.Errorf("there is no control group hierarchy named systemd below %s; mount it, as Debian's init systems do", cgroupRoot)
+	return hierarchy{}, fmt.Errorf(
+		"there is no control group hierarchy named systemd below %s; mount it, as Debian's init systems do", cgroupRoot,
+	)
 }
 
 // inVM is the hierarchy's directory in a VM.
@@ -40,8 +43,8 @@ func (h hierarchy) inVM() string {
 	return filepath.Join(cgroupRoot, filepath.Base(h.dir))
 }
 
-// playSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates scopes. It must run before
-// the root is changed.
+// playSystemd makes the VM look like one that systemd manages (sd_booted(3)), with a systemd-run that creates scopes.
+// It must run before the root is changed.
 func playSystemd(root string, trees []hierarchy) error {
 	units, err := unitTree(trees)
 	if err != nil {
@@ -86,8 +89,8 @@ func startInUnit(units hierarchy, program string, argv []string, attr *syscall.P
 	return pid, errors.Join(err, move(units.inVM()))
 }
 
-// KillMonit does what "systemctl kill monit" does: it sends SIGTERM to every process in the control group of monit's unit and in groups
-// below it. Then init starts monit again, as systemd does.
+// KillMonit does what "systemctl kill monit" does: it sends SIGTERM to every process in the control group of monit's
+// unit and in groups below it. Then init starts monit again, as systemd does.
 func (v *VM) KillMonit() error {
 	trees, err := hierarchies()
 	if err != nil {
@@ -97,18 +100,21 @@ func (v *VM) KillMonit() error {
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(filepath.Join(v.Spec.cgroup(units), monitUnit), func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.Name() != "cgroup.procs" {
-			return ignoreMissing(err)
-		}
-		content, err := os.ReadFile(path)
-		for field := range strings.FieldsSeq(string(content)) {
-			if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
-				_ = unix.Kill(pid, unix.SIGTERM) // fails if it has just exited
+	return filepath.WalkDir(
+		filepath.Join(v.Spec.cgroup(units), monitUnit),
+		func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.Name() != "cgroup.procs" {
+				return ignoreMissing(err)
 			}
-		}
-		return ignoreMissing(err)
-	})
+			content, err := os.ReadFile(path)
+			for field := range strings.FieldsSeq(string(content)) {
+				if pid, err := strconv.Atoi(field); err == nil && pid > 1 {
+					_ = unix.Kill(pid, unix.SIGTERM) // fails if it has just exited
+				}
+			}
+			return ignoreMissing(err)
+		},
+	)
 }
 
 // ignoreMissing drops the error of a control group that is removed while it is read.

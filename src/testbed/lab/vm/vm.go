@@ -1,7 +1,7 @@
-// Package vm creates the lab's virtual machines from Linux namespaces. A VM has its own network, mounts, processes, host name,
-// IPC and cgroups, a root directory with the host's programs, an init that reaps processes and keeps monit running, and an address on
-// the lab's network. It outlives the process that created it, and everything that belongs to it can be found and removed by its state
-// directory and name.
+// Package vm creates the lab's virtual machines from Linux namespaces. A VM has its own network, mounts, processes,
+// host name, IPC and cgroups, a root directory with the host's programs, an init that reaps processes and keeps monit
+// running, and an address on the lab's network. It outlives the process that created it, and everything that belongs to
+// it can be found and removed by its state directory and name.
 package vm
 
 import (
@@ -26,8 +26,9 @@ var ErrNotFound = errors.New("no such VM")
 
 // Spec describes a VM.
 type Spec struct {
-	Name     string          `json:"name"`      // unique in the lab: letters, digits and dashes, at most 63
-	StateDir string          `json:"state_dir"` // the lab's state directory, absolute; the VM's own files are in vms/NAME below it
+	Name string `json:"name"` // unique in the lab: letters, digits and dashes, at most 63
+	// the lab's state directory, absolute; the VM's own files are in vms/NAME below it
+	StateDir string          `json:"state_dir"`
 	Network  network.Network `json:"network"`
 	Address  netip.Addr      `json:"address"`            // inside the network's prefix
 	Hostname string          `json:"hostname,omitempty"` // defaults to Name; may be fully qualified
@@ -35,7 +36,8 @@ type Spec struct {
 	// TrustedCA is a file on the host with certificates that the VM trusts beside the host's CAs; none if empty.
 	TrustedCA string `json:"trusted_ca,omitempty"`
 
-	PersistentDisk string `json:"persistent_disk,omitempty"` // host directory bound at /var/vcap/store, which outlives the VM; none if empty
+	// host directory bound at /var/vcap/store, which outlives the VM; none if empty
+	PersistentDisk string `json:"persistent_disk,omitempty"`
 }
 
 // VM is a VM that exists, running or not.
@@ -66,10 +68,11 @@ func (e *ExitError) Error() string { return fmt.Sprintf("%q exited with %d", e.A
 
 // record is what other processes of the lab need to find the VM; it is in vms/NAME/vm.json.
 type record struct {
-	Spec    Spec      `json:"spec"`
-	PID     int       `json:"pid"`        // of init, in the host's namespace; 0 before it is started
-	Started uint64    `json:"start_time"` // of that process, in clock ticks since boot; tells it from a later one with the same PID
-	Ready   bool      `json:"ready"`      // the VM has booted
+	Spec Spec `json:"spec"`
+	PID  int  `json:"pid"` // of init, in the host's namespace; 0 before it is started
+	// of that process, in clock ticks since boot; tells it from a later one with the same PID
+	Started uint64    `json:"start_time"`
+	Ready   bool      `json:"ready"` // the VM has booted
 	Created time.Time `json:"created"`
 }
 
@@ -85,9 +88,14 @@ func (s Spec) check() error {
 	case !filepath.IsAbs(s.StateDir):
 		return fmt.Errorf("VM %s: state directory %q must be an absolute path", s.Name, s.StateDir)
 	case !s.Network.Prefix().Contains(s.Address):
-		return fmt.Errorf("VM %s: address %s must be inside the lab's network %s", s.Name, s.Address, s.Network.Prefix())
+		return fmt.Errorf(
+			"VM %s: address %s must be inside the lab's network %s", s.Name, s.Address, s.Network.Prefix(),
+		)
 	case s.Address == s.Network.Gateway() || s.Address == s.Network.HostAddress():
-		return fmt.Errorf("VM %s: address %s is the lab's own (gateway %s, host %s)", s.Name, s.Address, s.Network.Gateway(), s.Network.HostAddress())
+		return fmt.Errorf(
+			"VM %s: address %s is the lab's own (gateway %s, host %s)", s.Name, s.Address, s.Network.Gateway(),
+			s.Network.HostAddress(),
+		)
 	case s.PersistentDisk != "" && !filepath.IsAbs(s.PersistentDisk):
 		return fmt.Errorf("VM %s: persistent disk %q must be an absolute path", s.Name, s.PersistentDisk)
 	}
@@ -107,8 +115,8 @@ func (s Spec) dir() string { return filepath.Join(s.StateDir, "vms", s.Name) }
 // root is the VM's root directory on the host's filesystem, in which overlay mounts work.
 func (s Spec) root() string { return filepath.Join(s.dir(), "root") }
 
-// HostPath returns the path on the host of a file on the VM's disk (/etc, /var, /tmp ...). It does not work for what is mounted only in
-// the VM: /proc, /sys, /dev, /run, /usr, /var/vcap/store and the packages.
+// HostPath returns the path on the host of a file on the VM's disk (/etc, /var, /tmp ...). It does not work for what is
+// mounted only in the VM: /proc, /sys, /dev, /run, /usr, /var/vcap/store and the packages.
 func (v *VM) HostPath(path string) string {
 	return filepath.Join(v.Spec.root(), filepath.Clean("/"+path))
 }
@@ -119,12 +127,14 @@ func consoleLog(s Spec) string { return filepath.Join(s.dir(), "console.log") }
 // PID returns the PID of the VM's init in the host's PID namespace, for /proc/PID/ns/* and nsenter.
 func (v *VM) PID() int { return v.record.PID }
 
-// Open finds a VM that any process has created. The error is ErrNotFound if there is none. A VM whose creation was not completed, or
-// whose processes have died, is returned too, so that it can be destroyed.
+// Open finds a VM that any process has created. The error is ErrNotFound if there is none. A VM whose creation was not
+// completed, or whose processes have died, is returned too, so that it can be destroyed.
 func Open(stateDir, name string) (*VM, error) {
 	spec := Spec{Name: name, StateDir: stateDir}
 	if !validName.MatchString(name) {
-		return nil, fmt.Errorf("VM name %q: must be 1 to 63 letters, digits and dashes, with no dash at either end", name)
+		return nil, fmt.Errorf(
+			"VM name %q: must be 1 to 63 letters, digits and dashes, with no dash at either end", name,
+		)
 	}
 	content, err := os.ReadFile(recordFile(spec))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -83,7 +83,17 @@ func reach(address string) string {
 func TestVMIsIsolatedFromTheHost(t *testing.T) {
 	n, state := lab(t)
 	disk := filepath.Join(state, "disks", "one")
-	v := create(t, Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4), Hostname: "one.internal", PersistentDisk: disk})
+	v := create(
+		t,
+		Spec{
+			Name:           "one",
+			StateDir:       state,
+			Network:        n,
+			Address:        address(n, 16, 4),
+			Hostname:       "one.internal",
+			PersistentDisk: disk,
+		},
+	)
 	if !v.Alive() {
 		t.Fatal("not alive after Create")
 	}
@@ -96,29 +106,37 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"user vcap", "id vcap", "uid=1000(vcap) gid=1000(vcap) groups=1000(vcap)"},
 		{"own control groups", "cut -d: -f3 /proc/self/cgroup | sort -u", "/"},
 		{"init's control groups", "grep -v '^0:' /proc/1/cgroup | cut -d: -f3 | sort -u", "/"},
-		{"control groups are writable", "cd /sys/fs/cgroup; if [ -d memory ]; then cd memory; fi; mkdir x; echo 100M > x/memory.limit_in_bytes; cat x/memory.limit_in_bytes; rmdir x", "104857600"},
-		{"overlay", "cd /var/vcap/data; mkdir l u w m; mount -t overlay o -o lowerdir=l,upperdir=u,workdir=w m; touch m/file; ls u; umount m; rm -rf l u w m", "file"},
-		{"root is shared", "findmnt -no PROPAGATION /; mkdir /tmp/a; mount -t tmpfs t /tmp/a; findmnt -no PROPAGATION /tmp/a; umount /tmp/a", "shared\nshared"},
+		{"control groups are writable", "cd /sys/fs/cgroup; if [ -d memory ]; then cd memory; fi; mkdir x; echo 100M " +
+			"> x/memory.limit_in_bytes; cat x/memory.limit_in_bytes; rmdir x", "104857600"},
+		{"overlay", "cd /var/vcap/data; mkdir l u w m; mount -t overlay o -o lowerdir=l,upperdir=u,workdir=w m; " +
+			"touch m/file; ls u; umount m; rm -rf l u w m", "file"},
+		{"root is shared", "findmnt -no PROPAGATION /; mkdir /tmp/a; mount -t tmpfs t /tmp/a; findmnt -no " +
+			"PROPAGATION /tmp/a; umount /tmp/a", "shared\nshared"},
 		{"no programs in directories for temporary files and logs",
-			"for d in /tmp /var/tmp /var/log /dev/shm; do cp /bin/true $d/x; ! $d/x 2> /dev/null || echo $d; rm $d/x; done; echo none", "none"},
+			"for d in /tmp /var/tmp /var/log /dev/shm; do cp /bin/true $d/x; ! $d/x 2> /dev/null || echo $d; rm " +
+				"$d/x; done; echo none", "none"},
 		{"bridge", "ip link add cni0 type bridge; ip -br link show cni0 | cut -d' ' -f1; ip link del cni0", "cni0"},
 		{"vxlan", "ip link add v0 type vxlan id 1 dev eth0 dstport 8472; ip link del v0; echo ok", "ok"},
 		{"nftables", "nft add table ip t; nft list tables; nft delete table ip t", "table ip t"},
 		{"kernel log", "test -c /dev/kmsg; dd if=/dev/kmsg of=/dev/null bs=8k count=1 2> /dev/null; echo ok", "ok"},
 		{"network settings", "echo 1 > /proc/sys/net/ipv4/ip_forward; cat /proc/sys/net/ipv4/ip_forward", "1"},
 		{"host settings are shielded", "echo 7 > /proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7"},
-		{"user namespaces have /proc and /sys", "unshare --user --map-root-user --mount --pid --net --fork sh -euc 'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; echo ok'", "ok"},
+		{"user namespaces have /proc and /sys", "unshare --user --map-root-user --mount --pid --net --fork sh -euc " +
+			"'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; echo ok'", "ok"},
 		{"no programs that stemcells lack", "for p in conntrack socat; do ! command -v $p || exit 1; done; echo ok", "ok"},
-		{"programs are read-only", "touch /usr/bin/x 2>&1 || true", "touch: cannot touch '/usr/bin/x': Read-only file system"},
+		{"programs are read-only", "touch /usr/bin/x 2>&1 || true", "touch: cannot touch '/usr/bin/x': Read-only " +
+			"file system"},
 		{"pseudo terminals", "script -qec 'echo ok' /dev/null | tr -d '\\r'", "ok"},
 		{"ephemeral disk's directories", "readlink -f /var/vcap/sys/log", "/var/vcap/data/sys/log"},
 		{"run directory", "findmnt -bno FSTYPE,SIZE /var/vcap/sys/run/ | xargs; stat -c '%a %U %G' /var/vcap/sys/run/", "tmpfs 16777216\n1777 root vcap"},
-		{"persistent disk", "touch /var/vcap/store/kept; mountpoint /var/vcap/store", "/var/vcap/store is a mountpoint"},
+		{"persistent disk", "touch /var/vcap/store/kept; mountpoint /var/vcap/store", "/var/vcap/store is a " +
+			"mountpoint"},
 		{"monit", "monit status | head -1 | cut -d' ' -f1", "Monit"},
 		{"gateway answers", reach(n.Gateway().String()), "refused"},
 		{"metadata address answers", reach("169.254.169.254"), "refused"},
 		{"host answers", reach(n.HostAddress().String()), "refused"},
-		{"other networks are unreachable without a timeout", "timeout 3 bash -c 'echo > /dev/tcp/192.0.2.1/80' 2>&1 | grep -o 'unreachable' | head -1", "unreachable"},
+		{"other networks are unreachable without a timeout", "timeout 3 bash -c 'echo > /dev/tcp/192.0.2.1/80' 2>&1 " +
+			"| grep -o 'unreachable' | head -1", "unreachable"},
 	} {
 		if got := sh(t, v, c.script); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.what, got, c.want)
@@ -157,19 +175,28 @@ func TestRunReportsExitCodesAndErrors(t *testing.T) {
 	n, state := lab(t)
 	v := create(t, Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4)})
 	var failed *ExitError
-	if err := v.Run(t.Context(), []string{"sh", "-c", "exit 3"}, RunOptions{}); !errors.As(err, &failed) || failed.Code != 3 {
+	if err := v.Run(t.Context(), []string{"sh", "-c", "exit 3"}, RunOptions{}); !errors.As(err, &failed) ||
+		failed.Code != 3 {
 		t.Errorf("exit 3: got %v", err)
 	}
-	if err := v.Run(t.Context(), []string{"sh", "-c", "kill -9 $$"}, RunOptions{}); !errors.As(err, &failed) || failed.Code != 137 {
+	if err := v.Run(t.Context(), []string{"sh", "-c", "kill -9 $$"}, RunOptions{}); !errors.As(err, &failed) ||
+		failed.Code != 137 {
 		t.Errorf("kill -9: got %v", err)
 	}
 	if err := v.Run(t.Context(), []string{"no-such-program"}, RunOptions{}); err == nil || errors.As(err, &failed) {
 		t.Errorf("missing program: got %v, want an error other than an ExitError", err)
 	}
 	var out bytes.Buffer
-	err := v.Run(t.Context(), []string{"sh", "-c", "read line; echo $line; id -un; pwd; echo $HOME $EXTRA; env | grep -c SECRET"}, RunOptions{
-		Dir: "/var/vcap", Env: map[string]string{"EXTRA": "more"}, Stdin: strings.NewReader("hello\n"), Stdout: &out,
-	})
+	err := v.Run(
+		t.Context(),
+		[]string{"sh", "-c", "read line; echo $line; id -un; pwd; echo $HOME $EXTRA; env | grep -c SECRET"},
+		RunOptions{
+			Dir:    "/var/vcap",
+			Env:    map[string]string{"EXTRA": "more"},
+			Stdin:  strings.NewReader("hello\n"),
+			Stdout: &out,
+		},
+	)
 	if want := "hello\nroot\n/var/vcap\n/root more\n0\n"; out.String() != want {
 		t.Errorf("got %q (error %v), want %q", out.String(), err, want)
 	}
@@ -250,7 +277,13 @@ func TestCreateReplacesADeadVM(t *testing.T) {
 
 func TestFailedCreateLeavesNothing(t *testing.T) {
 	n, state := lab(t)
-	spec := Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4), Hostname: strings.Repeat("x", 65)} // one byte more than Linux allows
+	spec := Spec{
+		Name:     "one",
+		StateDir: state,
+		Network:  n,
+		Address:  address(n, 16, 4),
+		Hostname: strings.Repeat("x", 65),
+	} // one byte more than Linux allows
 	v, err := Create(t.Context(), spec)
 	if err == nil {
 		destroy(t, v)
@@ -291,7 +324,8 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 func TestDestroyRemovesAVMCreatedInPart(t *testing.T) {
 	n, state := lab(t)
 	spec := Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4)}
-	// What exists when the creator is killed just before it sends the spec: files, groups, a process in them, an interface.
+	// What exists when the creator is killed just before it sends the spec: files, groups, a process in them, an
+	// interface.
 	v := &VM{Spec: spec, record: record{Spec: spec}}
 	if err := os.MkdirAll(spec.dir(), 0o755); err != nil {
 		t.Fatal(err)
@@ -385,7 +419,8 @@ func TestParseHierarchies(t *testing.T) {
 			t.Errorf("got %+v, want %+v", got[i], want[i])
 		}
 	}
-	if only := parseHierarchies("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"); len(only) != 1 || !only[0].v2 {
+	if only := parseHierarchies("30 24 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"); len(only) != 1 ||
+		!only[0].v2 {
 		t.Errorf("version 2 alone: got %+v", only)
 	}
 }

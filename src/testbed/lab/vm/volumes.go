@@ -29,8 +29,8 @@ const loopMajor = 7
 // firstVolume is the number of the first attached volume: 0 is the root volume.
 const firstVolume = 1
 
-// volumeLink begins the names that udev gives to EBS volumes: the bus, the model and the serial number, which is the volume's id without
-// its dash (rules.d/60-persistent-storage.rules of systemd).
+// volumeLink begins the names that udev gives to EBS volumes: the bus, the model and the serial number, which is the
+// volume's id without its dash (rules.d/60-persistent-storage.rules of systemd).
 const volumeLink = "nvme-Amazon_Elastic_Block_Store_"
 
 func volumesFile(s Spec) string { return filepath.Join(s.dir(), "volumes.json") }
@@ -59,8 +59,8 @@ func (s Spec) saveVolumes(list []Volume) error {
 	return atomicfile.Write(volumesFile(s), append(content, '\n'), 0o600)
 }
 
-// AttachVolume gives the VM the loop device with a minor number as a volume. A VM that does not run has it when it boots. It can be
-// repeated. Only one process may attach and detach volumes.
+// AttachVolume gives the VM the loop device with a minor number as a volume. A VM that does not run has it when it
+// boots. It can be repeated. Only one process may attach and detach volumes.
 func (v *VM) AttachVolume(id string, minor uint32) error {
 	list, err := v.Spec.volumes()
 	if err != nil {
@@ -116,8 +116,8 @@ func (v *VM) LoopMounts() ([]uint32, error) {
 	return minors, nil
 }
 
-// syncVolumes makes the devices in a VM that has booted those that are attached. Boot calls it too, once the VM is ready, for what was
-// attached or detached while it booted.
+// syncVolumes makes the devices in a VM that has booted those that are attached. Boot calls it too, once the VM is
+// ready, for what was attached or detached while it booted.
 func (v *VM) syncVolumes() error {
 	if !v.Alive() {
 		return nil
@@ -151,7 +151,8 @@ func showVolumes(dev string, list []Volume) error {
 		if err := os.Chmod(path, 0o660); err != nil { // regardless of the umask
 			return err
 		}
-		if err := os.Symlink("../../"+name, filepath.Join(links, volume.link())); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink("../../"+name, filepath.Join(links, volume.link())); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
@@ -165,7 +166,8 @@ func hideVolumes(links string, list []Volume) error {
 		return err
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), volumeLink) || slices.ContainsFunc(list, func(v Volume) bool { return v.link() == e.Name() }) {
+		if !strings.HasPrefix(e.Name(), volumeLink) ||
+			slices.ContainsFunc(list, func(v Volume) bool { return v.link() == e.Name() }) {
 			continue
 		}
 		link := filepath.Join(links, e.Name())

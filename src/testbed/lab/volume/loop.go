@@ -85,7 +85,8 @@ func (d loop) do(flags int, f func(fd int) error) error {
 	return nil
 }
 
-// busy reports whether somebody has claimed the device for itself, as a mounted filesystem does, in whatever namespace it is mounted.
+// busy reports whether somebody has claimed the device for itself, as a mounted filesystem does, in whatever namespace
+// it is mounted.
 func (d loop) busy() (bool, error) {
 	err := d.do(unix.O_EXCL, func(int) error { return nil })
 	if errors.Is(err, unix.EBUSY) {
@@ -108,8 +109,8 @@ func (d loop) grow() error {
 	return d.do(0, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 }
 
-// remove frees the device. If it is in use its size becomes zero, so that all input and output fails, and the kernel frees it once it is
-// not in use.
+// remove frees the device. If it is in use its size becomes zero, so that all input and output fails, and the kernel
+// frees it once it is not in use.
 func (d loop) remove() error {
 	busy, err := d.busy()
 	if err != nil {
@@ -136,8 +137,8 @@ func (d loop) remove() error {
 	return err
 }
 
-// Unmount removes the machine's mounts in the lab's state directory: a disk that a fault replaced, if what plays faults was killed. VMs that
-// run keep theirs.
+// Unmount removes the machine's mounts in the lab's state directory: a disk that a fault replaced, if what plays faults
+// was killed. VMs that run keep theirs.
 func (s Store) Unmount() error {
 	mounts, err := network.MountsBelow(s.StateDir)
 	problems := []error{err}
@@ -152,8 +153,8 @@ func (s Store) Unmount() error {
 	return errors.Join(problems...)
 }
 
-// Release frees the loop devices of all files in the lab's state directory, for the removal of a lab that cannot be asked. No VM may run
-// any more, and nothing may be mounted.
+// Release frees the loop devices of all files in the lab's state directory, for the removal of a lab that cannot be
+// asked. No VM may run any more, and nothing may be mounted.
 func (s Store) Release() error {
 	var problems []error
 	for _, d := range all() {

@@ -1,5 +1,5 @@
-// Package volume keeps the simulated cloud's volumes and snapshots as sparse files in the lab's state directory, and attaches volumes to the
-// lab's VMs as loop devices.
+// Package volume keeps the simulated cloud's volumes and snapshots as sparse files in the lab's state directory, and
+// attaches volumes to the lab's VMs as loop devices.
 package volume
 
 import (
@@ -42,8 +42,8 @@ func (s Store) Create(id string, bytes int64, snapshot string) error {
 	return nil
 }
 
-// Snapshot copies a volume. What the VM has not yet written to the device is not in it, as on EBS. Unlike on EBS, what is written while the
-// file is copied may be.
+// Snapshot copies a volume. What the VM has not yet written to the device is not in it, as on EBS. Unlike on EBS, what
+// is written while the file is copied may be.
 func (s Store) Snapshot(volume, snapshot string) error {
 	info, err := os.Stat(s.file(volume))
 	if err == nil {
@@ -76,7 +76,8 @@ func (s Store) Resize(id string, bytes int64) error {
 	return nil
 }
 
-// Attach makes a volume a device of the VM with the address. It can be repeated. There is an error if no VM has the address.
+// Attach makes a volume a device of the VM with the address. It can be repeated. There is an error if no VM has the
+// address.
 func (s Store) Attach(id string, address netip.Addr) error {
 	machine, err := s.at(address)
 	if err != nil {
@@ -105,8 +106,9 @@ func (s Store) device(id string) (loop, error) {
 	return newLoop(s.file(id))
 }
 
-// Detach takes a volume away from the VM with the address. It reports false, and changes nothing, while the device is in use by the VM:
-// mounted in any of its namespaces, or part of another device. With force the device is pulled: all further reads and writes of the VM fail.
+// Detach takes a volume away from the VM with the address. It reports false, and changes nothing, while the device is
+// in use by the VM: mounted in any of its namespaces, or part of another device. With force the device is pulled: all
+// further reads and writes of the VM fail.
 func (s Store) Detach(id string, address netip.Addr, force bool) (gone bool, err error) {
 	devices := s.devices(id)
 	for _, d := range devices {
@@ -135,8 +137,8 @@ func (s Store) Detach(id string, address netip.Addr, force bool) (gone bool, err
 	return true, nil
 }
 
-// Mounts returns the addresses of the VMs that have a volume mounted, by volume. Devices that were pulled do not count: a VM can read and
-// write nothing through them.
+// Mounts returns the addresses of the VMs that have a volume mounted, by volume. Devices that were pulled do not count:
+// a VM can read and write nothing through them.
 func (s Store) Mounts() (map[string][]netip.Addr, error) {
 	volumes := map[uint32]string{}
 	for _, d := range all() {

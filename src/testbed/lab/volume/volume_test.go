@@ -93,9 +93,16 @@ func TestVolumeIsADeviceOfTheVM(t *testing.T) {
 	b.must(b.store.Create(id, size, ""))
 	b.must(b.store.Attach(id, b.vm.Spec.Address))
 	b.must(b.store.Attach(id, b.vm.Spec.Address)) // repeated after an interruption
-	b.wants("the names", "readlink -f "+link+"; readlink "+link+"; stat -c %F /dev/nvme1n1", "/dev/nvme1n1\n../../nvme1n1\nblock special file")
+	b.wants(
+		"the names", "readlink -f "+link+"; readlink "+link+"; stat -c %F /dev/nvme1n1",
+		"/dev/nvme1n1\n../../nvme1n1\nblock special file",
+	)
 	b.wants("the size", "blockdev --getsize64 /dev/nvme1n1", "67108864")
-	b.wants("a filesystem", "mkfs.ext4 -q /dev/nvme1n1; mount /dev/nvme1n1 /mnt; echo kept > /mnt/file; sync; findmnt -no SOURCE /mnt", "/dev/nvme1n1")
+	b.wants(
+		"a filesystem",
+		"mkfs.ext4 -q /dev/nvme1n1; mount /dev/nvme1n1 /mnt; echo kept > /mnt/file; sync; findmnt -no SOURCE /mnt",
+		"/dev/nvme1n1",
+	)
 
 	b.must(b.store.Snapshot(id, snapshot))
 	b.must(b.store.Resize(id, 2*size))
@@ -115,14 +122,20 @@ func TestVolumeIsADeviceOfTheVM(t *testing.T) {
 	const restored = "vol-0123456789abcdef1"
 	b.must(b.store.Create(restored, 3*size, snapshot))
 	b.must(b.store.Attach(restored, b.vm.Spec.Address))
-	b.wants("the content of the snapshot", "mount /dev/nvme1n1 /mnt; cat /mnt/file; blockdev --getsize64 /dev/nvme1n1; umount /mnt", "kept\n201326592")
+	b.wants(
+		"the content of the snapshot",
+		"mount /dev/nvme1n1 /mnt; cat /mnt/file; blockdev --getsize64 /dev/nvme1n1; umount /mnt", "kept\n201326592",
+	)
 }
 
 func TestForcedDetachmentPullsTheDevice(t *testing.T) {
 	b := newBed(t)
 	b.must(b.store.Create(id, size, ""))
 	b.must(b.store.Attach(id, b.vm.Spec.Address))
-	b.wants("a filesystem", "mkfs.ext4 -q /dev/nvme1n1; mount /dev/nvme1n1 /mnt; echo before > /mnt/file; sync; echo ok", "ok")
+	b.wants(
+		"a filesystem", "mkfs.ext4 -q /dev/nvme1n1; mount /dev/nvme1n1 /mnt; echo before > /mnt/file; sync; echo ok",
+		"ok",
+	)
 	b.detach(false, false)
 	b.detach(true, true)
 	if out, err := b.sh("echo after > /mnt/file; sync /mnt/file"); err == nil {

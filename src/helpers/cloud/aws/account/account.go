@@ -54,7 +54,8 @@ type step struct {
 	remove func(context.Context) error
 }
 
-// Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run only reads.
+// Prepare creates what is missing, in an order in which each step finds what it needs. It can be repeated. A dry run
+// only reads.
 func (a *Account) Prepare(ctx context.Context, dryRun bool) error {
 	steps, err := a.steps(ctx)
 	if err != nil {

@@ -16,13 +16,15 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Free addresses that a subnet needs: AWS requires 8 for a load balancer; nodes need one each, and one for a VM that replaces another.
+// Free addresses that a subnet needs: AWS requires 8 for a load balancer; nodes need one each, and one for a VM that
+// replaces another.
 const (
 	balancerAddresses = 8
 	nodeAddresses     = 4
 )
 
-// Check reports what is missing in the account. It changes nothing and needs no instance; IAM is asked what the roles may do.
+// Check reports what is missing in the account. It changes nothing and needs no instance; IAM is asked what the roles
+// may do.
 func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 	started := time.Now()
 	steps, err := a.steps(ctx)
@@ -81,8 +83,8 @@ func (a *Account) checkSteps(ctx context.Context, steps []step) (preflight.Outco
 	return outcome, nil
 }
 
-// checkRoles asks IAM whether each statement of the generated policies has its effect: another policy of the role, a permissions boundary
-// or the organization may deny it.
+// checkRoles asks IAM whether each statement of the generated policies has its effect: another policy of the role, a
+// permissions boundary or the organization may deny it.
 func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 	var outcome preflight.Outcome
 	actions := 0
@@ -99,9 +101,13 @@ func (a *Account) checkRoles(ctx context.Context) (preflight.Outcome, error) {
 			actions += len(s.Action)
 			if len(denied) > 0 {
 				outcome.Findings = append(outcome.Findings, preflight.Finding{
-					Resource: "role " + a.roles()[role], Wanted: "IAM allows " + strings.Join(denied, ", "), Found: "denied",
-					Why: fmt.Sprintf("%s VMs call these actions", role), Fix: append(a.prepareFix(), preflight.Fix{
-						Text: "or, if the policy is there: look for a deny in other policies, the permissions boundary and the organization",
+					Resource: "role " + a.roles()[role],
+					Wanted:   "IAM allows " + strings.Join(denied, ", "),
+					Found:    "denied",
+					Why:      fmt.Sprintf("%s VMs call these actions", role),
+					Fix: append(a.prepareFix(), preflight.Fix{
+						Text: "or, if the policy is there: look for a deny in other policies, the permissions " +
+							"boundary and the organization",
 					}),
 				})
 			}
@@ -133,15 +139,20 @@ func (a *Account) checkPassRole(ctx context.Context) (preflight.Outcome, error) 
 	return outcome, nil
 }
 
-// denied returns the actions of a statement that IAM does not allow a user/NAME or role/NAME, under the statement's own conditions.
+// denied returns the actions of a statement that IAM does not allow a user/NAME or role/NAME, under the statement's own
+// conditions.
 func (a *Account) denied(ctx context.Context, principal string, s cloudaws.Statement) ([]string, error) {
 	input := &iam.SimulatePrincipalPolicyInput{
-		PolicySourceArn: aws.String("arn:" + a.partition + ":iam::" + a.id + ":" + principal), ActionNames: s.Action, ResourceArns: s.Resource,
+		PolicySourceArn: aws.String("arn:" + a.partition + ":iam::" + a.id + ":" + principal),
+		ActionNames:     s.Action,
+		ResourceArns:    s.Resource,
 	}
 	for _, keys := range s.Condition {
 		for key, values := range keys {
 			input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
-				ContextKeyName: aws.String(key), ContextKeyType: iamtypes.ContextKeyTypeEnumString, ContextKeyValues: values[:1],
+				ContextKeyName:   aws.String(key),
+				ContextKeyType:   iamtypes.ContextKeyTypeEnumString,
+				ContextKeyValues: values[:1],
 			})
 		}
 	}
@@ -176,7 +187,8 @@ func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
 		return outcome, err
 	}
 	for _, subnet := range out.Subnets {
-		id, zone, cidr := aws.ToString(subnet.SubnetId), aws.ToString(subnet.AvailabilityZone), aws.ToString(subnet.CidrBlock)
+		id, zone := aws.ToString(subnet.SubnetId), aws.ToString(subnet.AvailabilityZone)
+		cidr := aws.ToString(subnet.CidrBlock)
 		minimum := int32(balancerAddresses)
 		if n := slices.Index(a.nodeSubnets(), id); n >= 0 {
 			minimum = nodeAddresses
@@ -185,14 +197,20 @@ func (a *Account) checkSubnets(ctx context.Context) (preflight.Outcome, error) {
 					"the CPI refuses a VM in this subnet: can't use multiple availability zones"))
 			}
 			if want := a.cidrs()[n]; want != cidr {
-				outcome.Findings = append(outcome.Findings, a.wrongVariable(id, fmt.Sprintf("subnet%d_cidr", n+1), cidr, want,
-					"VMs would get addresses that are not in the subnet"))
+				outcome.Findings = append(
+					outcome.Findings,
+					a.wrongVariable(id, fmt.Sprintf("subnet%d_cidr", n+1), cidr, want,
+						"VMs would get addresses that are not in the subnet"),
+				)
 			}
 		}
 		if free := aws.ToInt32(subnet.AvailableIpAddressCount); free < minimum {
 			outcome.Findings = append(outcome.Findings, preflight.Finding{
-				Resource: id, Wanted: fmt.Sprintf("at least %d free addresses", minimum), Found: fmt.Sprint(free),
-				Why: "VMs or load balancers cannot be created in it", Fix: []preflight.Fix{{Text: "Use a larger subnet, or delete what is no longer used."}},
+				Resource: id,
+				Wanted:   fmt.Sprintf("at least %d free addresses", minimum),
+				Found:    fmt.Sprint(free),
+				Why:      "VMs or load balancers cannot be created in it",
+				Fix:      []preflight.Fix{{Text: "Use a larger subnet, or delete what is no longer used."}},
 			})
 		}
 	}
@@ -207,7 +225,8 @@ func (a *Account) wrongVariable(resource, name, right, wrong, why string) prefli
 	}
 }
 
-// checkEgress looks for a rule of the nodes' group that lets them connect to AWS at port 443, anywhere or in a prefix of VPC endpoints.
+// checkEgress looks for a rule of the nodes' group that lets them connect to AWS at port 443, anywhere or in a prefix
+// of VPC endpoints.
 func (a *Account) checkEgress(ctx context.Context) (preflight.Outcome, error) {
 	group, err := a.describe(ctx, a.group)
 	if err != nil || group == nil {

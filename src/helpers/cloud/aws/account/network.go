@@ -43,8 +43,11 @@ func (a *Account) findGroup(ctx context.Context) error {
 		switch {
 		case aws.ToString(g.GroupId) == a.SecurityGroup:
 			if other := a.otherCluster(g.Tags); other != "" {
-				return fmt.Errorf("%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share one; "+
-					"to have one created, set security_group: sg-0aaaaaaaaaaaaaaaa", a.File, a.SecurityGroup, other)
+				return fmt.Errorf(
+					"%s: security_group %s has the tag of the cluster %s, and nodes of two clusters must not share "+
+						"one; to have one created, set security_group: sg-0aaaaaaaaaaaaaaaa",
+					a.File, a.SecurityGroup, other,
+				)
 			}
 			a.group, a.foreign = a.SecurityGroup, aws.ToString(g.GroupName) != a.groupName()
 			return nil
@@ -101,7 +104,10 @@ func (a *Account) groupSteps() []step {
 		a.tagStep("security group of the nodes", func() string { return a.group }, a.tagKey(), tagValue),
 		a.ruleStep("nodes reach each other at all ports", func() rule { return rule{to: a.group, from: a.group} }),
 		a.ruleStep("agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} }),
-		a.ruleStep("agents reach the Director's blobstore", func() rule { return rule{a.DirectorGroup, a.group, blobstorePort} }),
+		a.ruleStep(
+			"agents reach the Director's blobstore",
+			func() rule { return rule{a.DirectorGroup, a.group, blobstorePort} },
+		),
 		a.ruleStep("bosh ssh reaches the nodes", func() rule { return rule{a.group, a.DirectorGroup, sshPort} }),
 	}
 }
@@ -110,7 +116,9 @@ func (a *Account) groupSteps() []step {
 func (a *Account) createGroup(ctx context.Context) error {
 	if a.group == "" {
 		out, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
-			VpcId: &a.vpc, GroupName: aws.String(a.groupName()), Description: aws.String("Nodes of the Kubernetes cluster " + a.Cluster),
+			VpcId:       &a.vpc,
+			GroupName:   aws.String(a.groupName()),
+			Description: aws.String("Nodes of the Kubernetes cluster " + a.Cluster),
 			TagSpecifications: []types.TagSpecification{{
 				ResourceType: types.ResourceTypeSecurityGroup,
 				Tags:         []types.Tag{{Key: aws.String(a.tagKey()), Value: aws.String(tagValue)}},
@@ -121,7 +129,9 @@ func (a *Account) createGroup(ctx context.Context) error {
 		}
 		a.group = aws.ToString(out.GroupId)
 		shown := ec2.NewSecurityGroupExistsWaiter(a.ec2)
-		if err := shown.Wait(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{a.group}}, consistent); err != nil {
+		if err := shown.Wait(
+			ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: []string{a.group}}, consistent,
+		); err != nil {
 			return fmt.Errorf("waiting until EC2 shows %s: %w", a.group, err)
 		}
 	}
@@ -129,7 +139,8 @@ func (a *Account) createGroup(ctx context.Context) error {
 	return a.writeGroup(a.group)
 }
 
-// rule admits TCP at a port, or everything if the port is 0, from the members of one security group to those of another.
+// rule admits TCP at a port, or everything if the port is 0, from the members of one security group to those of
+// another.
 type rule struct {
 	to, from string
 	port     int32
@@ -146,8 +157,12 @@ func (r rule) permission() types.IpPermission {
 // in reports whether a permission of a security group contains the rule.
 func (r rule) in(p types.IpPermission) bool {
 	protocol := aws.ToString(p.IpProtocol)
-	ports := protocol == "-1" || r.port != 0 && protocol == "tcp" && aws.ToInt32(p.FromPort) <= r.port && r.port <= aws.ToInt32(p.ToPort)
-	return ports && slices.ContainsFunc(p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool { return aws.ToString(g.GroupId) == r.from })
+	ports := protocol == "-1" ||
+		r.port != 0 && protocol == "tcp" && aws.ToInt32(p.FromPort) <= r.port && r.port <= aws.ToInt32(p.ToPort)
+	return ports &&
+		slices.ContainsFunc(
+			p.UserIdGroupPairs, func(g types.UserIdGroupPair) bool { return aws.ToString(g.GroupId) == r.from },
+		)
 }
 
 // ruleStep is a rule of a group that may not exist yet.
@@ -223,7 +238,9 @@ func (a *Account) tagStep(kind string, id func() string, key, value string) step
 			return err
 		},
 		remove: func(ctx context.Context) error {
-			_, err := a.ec2.DeleteTags(ctx, &ec2.DeleteTagsInput{Resources: []string{id()}, Tags: []types.Tag{{Key: &key}}})
+			_, err := a.ec2.DeleteTags(
+				ctx, &ec2.DeleteTagsInput{Resources: []string{id()}, Tags: []types.Tag{{Key: &key}}},
+			)
 			return err
 		},
 	}
@@ -234,7 +251,9 @@ func (a *Account) tags(ctx context.Context, id string) (map[string]string, error
 	if id == "" {
 		return nil, nil
 	}
-	out, err := a.ec2.DescribeTags(ctx, &ec2.DescribeTagsInput{Filters: []types.Filter{{Name: aws.String("resource-id"), Values: []string{id}}}})
+	out, err := a.ec2.DescribeTags(
+		ctx, &ec2.DescribeTagsInput{Filters: []types.Filter{{Name: aws.String("resource-id"), Values: []string{id}}}},
+	)
 	if err != nil {
 		return nil, err
 	}

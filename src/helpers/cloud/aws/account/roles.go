@@ -18,7 +18,8 @@ import (
 // policyName is the name of the roles' inline policy, which the fixes of the preflight replace.
 const policyName = "kubernetes"
 
-// roles are the IAM role of each kind of machine. A role has the name of its instance profile, because a VM joins with it.
+// roles are the IAM role of each kind of machine. A role has the name of its instance profile, because a VM joins with
+// it.
 func (a *Account) roles() map[preflight.Role]string {
 	return map[preflight.Role]string{preflight.Control: a.ControlProfile, preflight.Worker: a.WorkerProfile}
 }
@@ -74,7 +75,9 @@ func (a *Account) roleStep(name string) step {
 			return found(err)
 		},
 		create: func(ctx context.Context) error {
-			_, err := a.iam.CreateRole(ctx, &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy())})
+			_, err := a.iam.CreateRole(
+				ctx, &iam.CreateRoleInput{RoleName: &name, AssumeRolePolicyDocument: aws.String(a.trustPolicy())},
+			)
 			return err
 		},
 		remove: func(ctx context.Context) error {
@@ -87,7 +90,9 @@ func (a *Account) roleStep(name string) step {
 func (a *Account) policyStep(role, document string) step {
 	what := fmt.Sprintf("inline policy %s of the role %s", policyName, role)
 	get := func(ctx context.Context) (*string, error) {
-		out, err := a.iam.GetRolePolicy(ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)})
+		out, err := a.iam.GetRolePolicy(
+			ctx, &iam.GetRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)},
+		)
 		if err != nil {
 			return nil, err
 		}
@@ -100,14 +105,18 @@ func (a *Account) policyStep(role, document string) step {
 		return err
 	}
 	remove := func(ctx context.Context) error {
-		_, err := a.iam.DeleteRolePolicy(ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)})
+		_, err := a.iam.DeleteRolePolicy(
+			ctx, &iam.DeleteRolePolicyInput{RoleName: &role, PolicyName: aws.String(policyName)},
+		)
 		return err
 	}
 	return inlinePolicyStep(what, document, get, put, remove)
 }
 
 // inlinePolicyStep is a policy that exists if it says what it must. Deleting does not look at what it says.
-func inlinePolicyStep(what, document string, get func(context.Context) (*string, error), put, remove func(context.Context) error) step {
+func inlinePolicyStep(
+	what, document string, get func(context.Context) (*string, error), put, remove func(context.Context) error,
+) step {
 	return step{
 		what: what,
 		exists: func(ctx context.Context) (bool, error) {
@@ -184,13 +193,18 @@ func (a *Account) memberStep(name string) step {
 			}
 			for _, role := range out.InstanceProfile.Roles {
 				if other := aws.ToString(role.RoleName); other != name {
-					return false, fmt.Errorf("the instance profile has the role %s; it must have the role of its name, with which VMs join", other)
+					return false, fmt.Errorf(
+						"the instance profile has the role %s; it must have the role of its name, with which VMs join",
+						other,
+					)
 				}
 			}
 			return len(out.InstanceProfile.Roles) > 0, nil
 		},
 		create: func(ctx context.Context) error {
-			_, err := a.iam.AddRoleToInstanceProfile(ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &name})
+			_, err := a.iam.AddRoleToInstanceProfile(
+				ctx, &iam.AddRoleToInstanceProfileInput{InstanceProfileName: &name, RoleName: &name},
+			)
 			return err
 		},
 		remove: func(ctx context.Context) error {
@@ -221,7 +235,9 @@ func (a *Account) directorSteps() []step {
 				return out.PolicyDocument, nil
 			},
 			func(ctx context.Context) error {
-				_, err := a.iam.PutRolePolicy(ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: policy, PolicyDocument: &document})
+				_, err := a.iam.PutRolePolicy(
+					ctx, &iam.PutRolePolicyInput{RoleName: &name, PolicyName: policy, PolicyDocument: &document},
+				)
 				return err
 			},
 			func(ctx context.Context) error {
@@ -238,7 +254,9 @@ func (a *Account) directorSteps() []step {
 			return out.PolicyDocument, nil
 		},
 		func(ctx context.Context) error {
-			_, err := a.iam.PutUserPolicy(ctx, &iam.PutUserPolicyInput{UserName: &name, PolicyName: policy, PolicyDocument: &document})
+			_, err := a.iam.PutUserPolicy(
+				ctx, &iam.PutUserPolicyInput{UserName: &name, PolicyName: policy, PolicyDocument: &document},
+			)
 			return err
 		},
 		func(ctx context.Context) error {

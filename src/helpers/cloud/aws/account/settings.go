@@ -1,5 +1,6 @@
-// Package account prepares an AWS account for a cluster, before its first VM exists: roles, instance profiles, policies, the nodes'
-// security group and tags. It runs where an operator administers the account, with the operator's credentials.
+// Package account prepares an AWS account for a cluster, before its first VM exists: roles, instance profiles,
+// policies, the nodes' security group and tags. It runs where an operator administers the account, with the operator's
+// credentials.
 package account
 
 import (
@@ -13,7 +14,8 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Settings are the variables of the cloud config (manifests/cloud-config/aws-vars.yml) that say what the account must contain.
+// Settings are the variables of the cloud config (manifests/cloud-config/aws-vars.yml) that say what the account must
+// contain.
 type Settings struct {
 	// Cluster is the cluster's name; it is not in the file, because several clusters can share one.
 	Cluster string `yaml:"-"`
@@ -33,7 +35,8 @@ type Settings struct {
 	SecurityGroup  string   `yaml:"security_group"`
 	ControlProfile string   `yaml:"control_instance_profile"`
 	WorkerProfile  string   `yaml:"worker_instance_profile"`
-	// DirectorGroup is the Director's security group, and Director the user/NAME or role/NAME whose credentials its CPI has.
+	// DirectorGroup is the Director's security group, and Director the user/NAME or role/NAME whose credentials its CPI
+	// has.
 	DirectorGroup string `yaml:"director_security_group"`
 	Director      string `yaml:"director_iam"`
 }
@@ -70,7 +73,9 @@ func (s *Settings) check() error {
 			problems = append(problems, fmt.Errorf("%s is %q; it must look like %s", name, value, example))
 		}
 	}
-	require("the cluster's name (--cluster)", s.Cluster, clusterForm, "prod: lower-case letters, digits, dots and dashes")
+	require(
+		"the cluster's name (--cluster)", s.Cluster, clusterForm, "prod: lower-case letters, digits, dots and dashes",
+	)
 	for i, id := range s.nodeSubnets() {
 		require(fmt.Sprintf("subnet%d_id", i+1), id, subnetForm, "subnet-0123456789abcdef0")
 	}

@@ -46,7 +46,8 @@ func (a *Account) Terraform(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-var terraform = template.Must(template.New("terraform").Parse(`# What the Kubernetes cluster {{.Cluster}} requires of the account.
+var terraform = template.Must(
+	template.New("terraform").Parse(`# What the Kubernetes cluster {{.Cluster}} requires of the account.
 # Written by: cloud-preflight account terraform
 {{range .Roles}}
 resource "aws_iam_role" "{{.Key}}" {
@@ -131,4 +132,5 @@ resource "aws_ec2_tag" "subnet_{{$i}}" {
 output "security_group" {
   value = aws_security_group.nodes.id
 }
-`))
+`),
+)

@@ -163,7 +163,10 @@ func (n *Network) isManual() bool { return n.Type == "" || n.Type == "manual" }
 func (c *CloudConfig) checkCompilation(add func(string, ...any)) {
 	k := c.Compilation
 	if k.VMType != "" && c.VMType(k.VMType) == nil {
-		add("Compilation config references unknown vm type '%s'. Known vm types are: %s", k.VMType, known(c.VMTypes, typeName))
+		add(
+			"Compilation config references unknown vm type '%s'. Known vm types are: %s", k.VMType,
+			known(c.VMTypes, typeName),
+		)
 	}
 	if k.AZ != "" && !c.hasAZ(k.AZ) {
 		add("Compilation config references unknown az '%s'", k.AZ)
@@ -207,7 +210,9 @@ func (s *Subnet) parse() error {
 		return err
 	}
 	for _, r := range s.static {
-		if slices.ContainsFunc(s.reserved, func(other addressRange) bool { return other.contains(r.first) || r.contains(other.first) }) {
+		if slices.ContainsFunc(
+			s.reserved, func(other addressRange) bool { return other.contains(r.first) || r.contains(other.first) },
+		) {
 			return fmt.Errorf("Static IP '%s' is in network's reserved range", r.first)
 		}
 	}
@@ -238,7 +243,9 @@ func parseRange(text string) (addressRange, error) {
 	low, high, isRange := strings.Cut(text, "-")
 	first, err := netip.ParseAddr(strings.TrimSpace(low))
 	if err != nil {
-		return addressRange{}, fmt.Errorf("'%s' is neither an address nor a range like 10.0.0.2-10.0.0.9: %w", text, err)
+		return addressRange{}, fmt.Errorf(
+			"'%s' is neither an address nor a range like 10.0.0.2-10.0.0.9: %w", text, err,
+		)
 	}
 	last := first
 	if isRange {
@@ -326,23 +333,37 @@ func (c *CloudConfig) Check(m *Manifest) error {
 
 func (c *CloudConfig) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 	if g.VMType != "" && c.VMType(g.VMType) == nil {
-		add("Instance group '%s' references an unknown vm type '%s'. Known vm types are: %s", g.Name, g.VMType, known(c.VMTypes, typeName))
+		add(
+			"Instance group '%s' references an unknown vm type '%s'. Known vm types are: %s", g.Name, g.VMType,
+			known(c.VMTypes, typeName),
+		)
 	}
 	for _, name := range g.VMExtensions {
 		if c.VMExtension(name) == nil {
-			add("Instance group '%s' references an unknown vm extension '%s'. Known vm extensions are: %s", g.Name, name, known(c.VMExtensions, typeName))
+			add(
+				"Instance group '%s' references an unknown vm extension '%s'. Known vm extensions are: %s", g.Name,
+				name, known(c.VMExtensions, typeName),
+			)
 		}
 	}
 	if g.PersistentDiskType != "" && c.DiskType(g.PersistentDiskType) == nil {
-		add("Instance group '%s' references unknown disk type '%s'. Known disk types are: %s", g.Name, g.PersistentDiskType,
-			known(c.DiskTypes, func(d DiskType) string { return d.Name }))
+		add(
+			"Instance group '%s' references unknown disk type '%s'. Known disk types are: %s", g.Name,
+			g.PersistentDiskType, known(c.DiskTypes, func(d DiskType) string { return d.Name }),
+		)
 	}
 	if len(c.AZs) > 0 && len(g.AZs) == 0 {
-		add("Instance group '%s' must specify availability zone that matches availability zones of network '%s'", g.Name, networkName(g))
+		add(
+			"Instance group '%s' must specify availability zone that matches availability zones of network '%s'",
+			g.Name, networkName(g),
+		)
 	}
 	for _, az := range g.AZs {
 		if !c.hasAZ(az) {
-			add("Instance group '%s' references unknown AZ '%s'. Known AZs are: %s", g.Name, az, known(c.AZs, func(a AZ) string { return a.Name }))
+			add(
+				"Instance group '%s' references unknown AZ '%s'. Known AZs are: %s", g.Name, az,
+				known(c.AZs, func(a AZ) string { return a.Name }),
+			)
 		}
 	}
 	for i := range g.Networks {
@@ -368,12 +389,19 @@ func (c *CloudConfig) checkGroupNetwork(g *InstanceGroup, ref *NetworkRef, add f
 		return
 	}
 	if !n.isManual() {
-		add("Instance group '%s' uses the network '%s' of type '%s'; the lab supports manual networks only", g.Name, n.Name, n.Type)
+		add(
+			"Instance group '%s' uses the network '%s' of type '%s'; the lab supports manual networks only", g.Name,
+			n.Name, n.Type,
+		)
 		return
 	}
 	for _, az := range g.AZs {
 		if c.hasAZ(az) && !slices.ContainsFunc(n.Subnets, func(s Subnet) bool { return s.in(az) }) {
-			add("Instance group '%s' must specify availability zone that matches availability zones of network '%s': no subnet is in '%s'", g.Name, n.Name, az)
+			add(
+				"Instance group '%s' must specify availability zone that matches availability zones of network '%s': "+
+					"no subnet is in '%s'",
+				g.Name, n.Name, az,
+			)
 		}
 	}
 	addresses, err := ref.Addresses()
@@ -382,12 +410,19 @@ func (c *CloudConfig) checkGroupNetwork(g *InstanceGroup, ref *NetworkRef, add f
 		return
 	}
 	if len(ref.StaticIPs) > 0 && len(addresses) < g.Instances {
-		add("Instance group '%s' with network '%s' requires %d static IPs, has %d", g.Name, ref.Name, g.Instances, len(addresses))
+		add(
+			"Instance group '%s' with network '%s' requires %d static IPs, has %d", g.Name, ref.Name, g.Instances,
+			len(addresses),
+		)
 	}
 	for _, a := range addresses {
 		s := n.SubnetOf(a)
 		if s == nil || !s.IsStatic(a) {
-			add("Instance group '%s' with network '%s' declares static ip '%s', which belongs to no subnet's static range", g.Name, ref.Name, a)
+			add(
+				"Instance group '%s' with network '%s' declares static ip '%s', which belongs to no subnet's static "+
+					"range",
+				g.Name, ref.Name, a,
+			)
 		}
 	}
 }
@@ -429,7 +464,9 @@ func (n *Network) Free(az string, taken func(netip.Addr) bool) (netip.Addr, *Sub
 			}
 		}
 	}
-	return netip.Addr{}, nil, fmt.Errorf("Failed to reserve IP for network '%s' in AZ '%s': no more available", n.Name, az)
+	return netip.Addr{}, nil, fmt.Errorf(
+		"Failed to reserve IP for network '%s' in AZ '%s': no more available", n.Name, az,
+	)
 }
 
 // Addresses returns the static addresses in order.
@@ -447,8 +484,8 @@ func (r *NetworkRef) Addresses() ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// CloudProperties merges the cloud properties of the AZ, the vm_type and each vm_extension of an instance. As in a Director, a key of a
-// later one replaces the whole value of an earlier one, also if that is a map.
+// CloudProperties merges the cloud properties of the AZ, the vm_type and each vm_extension of an instance. As in a
+// Director, a key of a later one replaces the whole value of an earlier one, also if that is a map.
 func (c *CloudConfig) CloudProperties(g *InstanceGroup, az string) map[string]any {
 	merged := map[string]any{}
 	if zone := c.AZ(az); zone != nil {

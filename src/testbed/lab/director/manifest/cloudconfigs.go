@@ -18,8 +18,9 @@ type NamedText struct {
 }
 
 // MergeCloudConfigs makes one cloud config of several, by the Director's rule (cloudfoundry/bosh,
-// src/bosh-director/lib/bosh/director/cloud_config/cloud_configs_consolidator.rb): lists are appended, and only one of them may
-// have the key compilation. That the same name stands in two lists is found by ParseCloudConfig, as by the Director.
+// src/bosh-director/lib/bosh/director/cloud_config/cloud_configs_consolidator.rb): lists are appended, and only one of
+// them may have the key compilation. That the same name stands in two lists is found by ParseCloudConfig, as by the
+// Director.
 func MergeCloudConfigs(configs []NamedText) ([]byte, error) {
 	merged := map[string]any{}
 	compilation := ""
@@ -38,9 +39,15 @@ func MergeCloudConfigs(configs []NamedText) ([]byte, error) {
 				before, _ := merged[key].([]any)
 				merged[key] = append(before, list...)
 			case key != "compilation":
-				return nil, fmt.Errorf("%s: unknown key '%s'; a cloud config has %s, compilation", config.Name, key, strings.Join(cloudConfigLists, ", "))
+				return nil, fmt.Errorf(
+					"%s: unknown key '%s'; a cloud config has %s, compilation", config.Name, key,
+					strings.Join(cloudConfigLists, ", "),
+				)
 			case compilation != "":
-				return nil, fmt.Errorf("Cloud config 'compilation' key cannot be defined in multiple cloud configs: %s and %s", compilation, config.Name)
+				return nil, fmt.Errorf(
+					"Cloud config 'compilation' key cannot be defined in multiple cloud configs: %s and %s",
+					compilation, config.Name,
+				)
 			default:
 				merged[key], compilation = value, config.Name
 			}

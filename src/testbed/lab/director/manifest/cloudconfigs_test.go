@@ -31,7 +31,9 @@ func TestCloudConfigsAreMerged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.VMType("default") == nil || c.VMType("worker") == nil || c.VMExtension("extra") == nil || c.Compilation.Workers != 5 || len(c.AZs) != 3 {
+	if c.VMType("default") == nil || c.VMType("worker") == nil || c.VMExtension("extra") == nil ||
+		c.Compilation.Workers != 5 ||
+		len(c.AZs) != 3 {
 		t.Errorf("got %+v", c)
 	}
 }

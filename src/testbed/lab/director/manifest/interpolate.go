@@ -1,5 +1,5 @@
-// Package manifest reads deployment manifests and cloud configs. The BOSH CLI's packages apply ops-files, variables and the variable
-// store; the result is decoded strictly.
+// Package manifest reads deployment manifests and cloud configs. The BOSH CLI's packages apply ops-files, variables and
+// the variable store; the result is decoded strictly.
 package manifest
 
 import (
@@ -34,8 +34,8 @@ type Source struct {
 	Store *Store
 }
 
-// Interpolate applies ops-files and variables. Variables without a value are errors, and so are Vars that are not used. The result is
-// YAML without those `variables:` that have a value.
+// Interpolate applies ops-files and variables. Variables without a value are errors, and so are Vars that are not used.
+// The result is YAML without those `variables:` that have a value.
 func Interpolate(s Source) ([]byte, error) {
 	evaluate, err := s.evaluator()
 	if err != nil {
@@ -65,8 +65,8 @@ func Interpolate(s Source) ([]byte, error) {
 	return out, nil
 }
 
-// AsReceived is the manifest as a Director with a config server receives it from `bosh deploy`: ops-files and the variables
-// that the CLI was given are applied, and what Store would generate is still a ((placeholder)).
+// AsReceived is the manifest as a Director with a config server receives it from `bosh deploy`: ops-files and the
+// variables that the CLI was given are applied, and what Store would generate is still a ((placeholder)).
 func AsReceived(s Source) ([]byte, error) {
 	evaluate, err := s.evaluator()
 	if err != nil {
@@ -80,7 +80,8 @@ func AsReceived(s Source) ([]byte, error) {
 	return evaluate(vars, template.EvaluateOpts{})
 }
 
-// evaluator reads the template and the ops-files, and returns what applies them with variables. Its errors name the files.
+// evaluator reads the template and the ops-files, and returns what applies them with variables. Its errors name the
+// files.
 func (s Source) evaluator() (func(template.Variables, template.EvaluateOpts) ([]byte, error), error) {
 	text, err := os.ReadFile(s.Path)
 	if err != nil {
@@ -136,7 +137,10 @@ func existingItems(text []byte, ops patch.Op, err error) string {
 			names = append(names, fmt.Sprint(fields[parts[2]]))
 		}
 	}
-	return fmt.Sprintf("\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], spelling.Hint(parts[3], names), strings.Join(names, ", "))
+	return fmt.Sprintf(
+		"\nthere is no '%s' in %s%s; there are: %s", parts[3], parts[1], spelling.Hint(parts[3], names),
+		strings.Join(names, ", "),
+	)
 }
 
 // before applies operations up to the first one that fails, and returns the input of that.

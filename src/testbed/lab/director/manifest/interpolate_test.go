@@ -80,7 +80,9 @@ func TestCertificatesAreSignedConcurrently(t *testing.T) {
 	dir := t.TempDir()
 	text := "variables:\n- {name: ca, type: certificate, options: {is_ca: true, common_name: ca, key_length: 2048}}\n"
 	for n := range 6 {
-		text += fmt.Sprintf("- {name: leaf%d, type: certificate, options: {ca: ca, common_name: leaf, key_length: 2048}}\n", n)
+		text += fmt.Sprintf(
+			"- {name: leaf%d, type: certificate, options: {ca: ca, common_name: leaf, key_length: 2048}}\n", n,
+		)
 	}
 	store, err := OpenStore(filepath.Join(dir, "vars.yml"))
 	if err != nil {
@@ -129,7 +131,9 @@ func TestInterpolateSourcesAndErrors(t *testing.T) {
 
 func TestCountsAndWatchTimes(t *testing.T) {
 	var u Update
-	if err := yaml.Unmarshal([]byte("{canaries: 0, max_in_flight: 25%, canary_watch_time: 1000 - 60000, update_watch_time: 5000}"), &u); err != nil {
+	if err := yaml.Unmarshal(
+		[]byte("{canaries: 0, max_in_flight: 25%, canary_watch_time: 1000 - 60000, update_watch_time: 5000}"), &u,
+	); err != nil {
 		t.Fatal(err)
 	}
 	if u.Canaries.Of(9, 0) != 0 || u.MaxInFlight.Of(9, 1) != 2 || u.MaxInFlight.Of(1, 1) != 1 {
@@ -155,7 +159,8 @@ func TestRefusesInvalidCloudConfigs(t *testing.T) {
 		{subnet("range: 10.0.0.0/33, gateway: 10.0.0.1"), "is not a CIDR"},
 		{subnet("range: 10.0.0.1/24, gateway: 10.0.0.1"), "did you mean '10.0.0.0/24'?"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.1.1"), "Gateway IP '10.0.1.1' must be inside the range"},
-		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, reserved: [10.0.1.1]"), "Reserved IP '10.0.1.1' is out of subnet range"},
+		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, reserved: [10.0.1.1]"), "Reserved IP '10.0.1.1' is out of " +
+			"subnet range"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.9-10.0.0.2]"), "ends before it begins"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"), "is in network's reserved range"},
 		{"vm_types: [{name: a}, {name: a}]", "Duplicate vm_type name 'a'"},
@@ -168,13 +173,16 @@ func TestRefusesInvalidCloudConfigs(t *testing.T) {
 	}
 }
 
-// TestOtherNetworksAreNotUsed: a cloud config may have networks that the lab does not support, such as bosh-deployment's vip.
+// TestOtherNetworksAreNotUsed: a cloud config may have networks that the lab does not support, such as
+// bosh-deployment's vip.
 func TestOtherNetworksAreNotUsed(t *testing.T) {
 	cloud, err := ParseCloudConfig("c.yml", []byte("azs: [{name: z1}]\nnetworks: [{name: vip, type: vip}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Manifest{InstanceGroups: []InstanceGroup{{Name: "g", AZs: []string{"z1"}, Networks: []NetworkRef{{Name: "vip"}}}}}
+	m := &Manifest{
+		InstanceGroups: []InstanceGroup{{Name: "g", AZs: []string{"z1"}, Networks: []NetworkRef{{Name: "vip"}}}},
+	}
 	if err := cloud.Check(m); err == nil || !strings.Contains(err.Error(), "supports manual networks only") {
 		t.Errorf("got %v", err)
 	}

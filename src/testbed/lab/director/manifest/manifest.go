@@ -108,14 +108,16 @@ func (c *Count) UnmarshalYAML(node *yaml.Node) error {
 	text, percent := strings.CutSuffix(node.Value, "%")
 	value, err := strconv.Atoi(text)
 	if err != nil || value < 0 {
-		return fmt.Errorf("line %d: '%s' is neither a number of instances nor a percentage like 25%%", node.Line, node.Value)
+		return fmt.Errorf(
+			"line %d: '%s' is neither a number of instances nor a percentage like 25%%", node.Line, node.Value,
+		)
 	}
 	*c = Count{value, percent}
 	return nil
 }
 
-// Of returns the number for a group of size instances, which is never less than minimum. As in a Director, percentages are rounded
-// down and limited to 100%.
+// Of returns the number for a group of size instances, which is never less than minimum. As in a Director, percentages
+// are rounded down and limited to 100%.
 func (c Count) Of(size, minimum int) int {
 	value := c.Value
 	if c.Percent {
@@ -124,7 +126,8 @@ func (c Count) Of(size, minimum int) int {
 	return max(value, minimum)
 }
 
-// WatchTime is how long the Director waits for an instance's processes: it checks first after Min, and gives up after Max.
+// WatchTime is how long the Director waits for an instance's processes: it checks first after Min, and gives up after
+// Max.
 type WatchTime struct{ Min, Max time.Duration }
 
 var watchTimeFormat = regexp.MustCompile(`^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$`)
@@ -133,7 +136,9 @@ var watchTimeFormat = regexp.MustCompile(`^\s*(\d+)\s*(?:-\s*(\d+)\s*)?$`)
 func (w *WatchTime) UnmarshalYAML(node *yaml.Node) error {
 	parts := watchTimeFormat.FindStringSubmatch(node.Value)
 	if parts == nil {
-		return fmt.Errorf("line %d: watch time '%s' must be milliseconds, as 60000 or 1000-60000", node.Line, node.Value)
+		return fmt.Errorf(
+			"line %d: watch time '%s' must be milliseconds, as 60000 or 1000-60000", node.Line, node.Value,
+		)
 	}
 	low, err := strconv.Atoi(parts[1])
 	if err != nil {
@@ -146,7 +151,9 @@ func (w *WatchTime) UnmarshalYAML(node *yaml.Node) error {
 		}
 	}
 	if high < low {
-		return fmt.Errorf("line %d: watch time '%s': the first number must not be greater than the second", node.Line, node.Value)
+		return fmt.Errorf(
+			"line %d: watch time '%s': the first number must not be greater than the second", node.Line, node.Value,
+		)
 	}
 	*w = WatchTime{time.Duration(low) * time.Millisecond, time.Duration(high) * time.Millisecond}
 	return nil
@@ -209,8 +216,8 @@ func Decode(file string, text []byte) (*Manifest, error) {
 // groupName is what the job kubelet accepts too. A Director checks no name.
 var groupName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$`)
 
-// Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config. The error lists
-// all problems.
+// Parse decodes an interpolated manifest and checks everything that can be checked without releases and cloud config.
+// The error lists all problems.
 func Parse(file string, text []byte) (*Manifest, error) {
 	m, err := Decode(file, text)
 	if err != nil {
@@ -224,7 +231,11 @@ func Parse(file string, text []byte) (*Manifest, error) {
 	m.checkReleases(add)
 	m.checkStemcells(add)
 	for _, v := range m.Variables {
-		add("variable '%s' has no value: the types that can be generated are certificate, password, rsa and ssh, not '%s'", v.Name, v.Type)
+		add(
+			"variable '%s' has no value: the types that can be generated are certificate, password, rsa and ssh, not "+
+				"'%s'",
+			v.Name, v.Type,
+		)
 	}
 	if len(m.InstanceGroups) == 0 {
 		add("Required property 'instance_groups' was not specified in the manifest")
@@ -237,8 +248,11 @@ func Parse(file string, text []byte) (*Manifest, error) {
 			continue
 		}
 		if !groupName.MatchString(g.Name) {
-			add("instance_groups[%d]: name '%s' must have at most 63 letters, digits, hyphens and underscores, and begin and end "+
-				"with a letter or digit, because it is part of host names, labels and folders", i, g.Name)
+			add(
+				"instance_groups[%d]: name '%s' must have at most 63 letters, digits, hyphens and underscores, and "+
+					"begin and end with a letter or digit, because it is part of host names, labels and folders",
+				i, g.Name,
+			)
 			continue
 		}
 		if seen[g.Name] {
@@ -297,7 +311,10 @@ func (m *Manifest) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 		add("%s: Required property 'vm_type' was not specified", where)
 	}
 	if !slices.ContainsFunc(m.Stemcells, func(s Stemcell) bool { return s.Alias == g.Stemcell }) {
-		add("%s references unknown stemcell '%s'. Known stemcells are: %s", where, g.Stemcell, known(m.Stemcells, func(s Stemcell) string { return s.Alias }))
+		add(
+			"%s references unknown stemcell '%s'. Known stemcells are: %s", where, g.Stemcell,
+			known(m.Stemcells, func(s Stemcell) string { return s.Alias }),
+		)
 	}
 	if g.PersistentDiskType != "" && g.PersistentDisk != 0 {
 		add("%s references both a persistent disk size and a persistent disk type", where)
@@ -317,8 +334,10 @@ func (m *Manifest) checkGroup(g *InstanceGroup, add func(string, ...any)) {
 		}
 		seen[j.Name] = true
 		if !slices.ContainsFunc(m.Releases, func(r ReleaseRef) bool { return r.Name == j.Release }) {
-			add("%s references job '%s' of release '%s', which is not in 'releases'. Known releases are: %s", where, j.Name, j.Release,
-				known(m.Releases, func(r ReleaseRef) string { return r.Name }))
+			add(
+				"%s references job '%s' of release '%s', which is not in 'releases'. Known releases are: %s", where,
+				j.Name, j.Release, known(m.Releases, func(r ReleaseRef) string { return r.Name }),
+			)
 		}
 	}
 	g.Update = g.Update.merge(m.Update)
@@ -349,7 +368,8 @@ func (m *Manifest) checkUpdate(g *InstanceGroup, add func(string, ...any)) {
 	}
 }
 
-// StringKeys returns a copy of decoded YAML in which the keys of all maps are strings, as templates see properties as JSON.
+// StringKeys returns a copy of decoded YAML in which the keys of all maps are strings, as templates see properties as
+// JSON.
 func StringKeys(v any) any {
 	switch v := v.(type) {
 	case map[any]any:

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The lab names folders and cgroups after instance groups: one named ../../x kept every later deploy from reading its state.
+// The lab names folders and cgroups after instance groups: one named ../../x kept every later deploy from reading its
+// state.
 func TestNamesOfInstanceGroups(t *testing.T) {
 	for name, valid := range map[string]bool{
 		"worker-gpu": true, "diego_cell": true, "../../x": false, "a/b": false, "-worker": false, "": false,

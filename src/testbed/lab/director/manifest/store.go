@@ -126,8 +126,9 @@ type definition struct {
 	Options map[string]any `yaml:"options"`
 }
 
-// generateAhead generates variables concurrently before interpolation needs them, since generating keys takes most of the time of a first
-// deploy. It skips variables of other types or whose options contain variables; interpolation generates them.
+// generateAhead generates variables concurrently before interpolation needs them, since generating keys takes most of
+// the time of a first deploy. It skips variables of other types or whose options contain variables; interpolation
+// generates them.
 func (s *Store) generateAhead(ctx context.Context, manifest []byte) error {
 	var m struct {
 		Variables []definition `yaml:"variables"`

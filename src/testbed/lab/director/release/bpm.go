@@ -12,8 +12,9 @@ import (
 
 var bpmWrapper = fmt.Sprintf("#!/bin/bash\nexec %s \"$@\"\n", bosh.DefaultRoot.Package("bpm", "bin/bpm"))
 
-// ReadBPM creates the release that substitutes the bpm release in the lab: one job and one package, both named bpm, with the substitute
-// program of this machine. It is written below cache, in a directory named after the program's digest.
+// ReadBPM creates the release that substitutes the bpm release in the lab: one job and one package, both named bpm,
+// with the substitute program of this machine. It is written below cache, in a directory named after the program's
+// digest.
 func ReadBPM(binary, cache string) (*Release, error) {
 	digest, err := fileDigest(binary)
 	if err != nil {

@@ -47,8 +47,8 @@ func (c *Compiler) missing(packages []*Package) []*Package {
 	return missing
 }
 
-// Compile compiles the named packages of the release and their dependencies, unless they are already compiled, and sets their Compiled
-// directory.
+// Compile compiles the named packages of the release and their dependencies, unless they are already compiled, and sets
+// their Compiled directory.
 func (c *Compiler) Compile(ctx context.Context, r *Release, names []string) error {
 	levels, err := r.levels(names)
 	if err != nil {
@@ -73,7 +73,10 @@ func (r *Release) levels(names []string) ([][]*Package, error) {
 	var visit func(name string, path []string) (int, error)
 	visit = func(name string, path []string) (int, error) {
 		if slices.Contains(path, name) {
-			return 0, fmt.Errorf("release '%s': packages have a circular dependency: %s", r.Name, strings.Join(append(path, name), " -> "))
+			return 0, fmt.Errorf(
+				"release '%s': packages have a circular dependency: %s", r.Name,
+				strings.Join(append(path, name), " -> "),
+			)
 		}
 		if d, ok := depth[name]; ok {
 			return d, nil
@@ -139,8 +142,8 @@ func (c *Compiler) compile(ctx context.Context, r *Release, p *Package) (err err
 	return os.Rename(installed, p.Compiled)
 }
 
-// compileScript runs the packaging script with the paths of a compilation VM, in a mount namespace of its own: nothing of it
-// is visible, or left, on the machine. Arguments: BOSH's root, name, source, installed, then NAME=DIR of
+// compileScript runs the packaging script with the paths of a compilation VM, in a mount namespace of its own: nothing
+// of it is visible, or left, on the machine. Arguments: BOSH's root, name, source, installed, then NAME=DIR of
 // dependencies.
 const compileScript = `set -eu
 root=$1 name=$2 source=$3 installed=$4
@@ -177,7 +180,11 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 	}
 	defer log.Close()
 	command := exec.CommandContext(ctx, "bash", arguments...)
-	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	command.SysProcAttr = &syscall.SysProcAttr{
+		Unshareflags: syscall.CLONE_NEWNS,
+		Setpgid:      true,
+		Pdeathsig:    syscall.SIGKILL,
+	}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGKILL) }
 	command.Dir = source
 	command.Env = []string{
@@ -196,10 +203,16 @@ func (c *Compiler) runPackaging(ctx context.Context, r *Release, p *Package, sou
 	case err == nil:
 		return nil
 	case reportsFullDisk(output.text):
-		return fmt.Errorf("compiling package '%s': %w below %s; free some space there, or use another directory with --state (the log is %s)",
-			p.Name, syscall.ENOSPC, c.Dir, logPath)
+		return fmt.Errorf(
+			"compiling package '%s': %w below %s; free some space there, or use another directory with --state (the "+
+				"log is %s)",
+			p.Name, syscall.ENOSPC, c.Dir, logPath,
+		)
 	default:
-		return fmt.Errorf("compiling package '%s': its packaging script failed: %w\n%s\nThe log is %s", p.Name, err, tail.Indent(tail.Lines(string(output.text), 10), "  | "), logPath)
+		return fmt.Errorf(
+			"compiling package '%s': its packaging script failed: %w\n%s\nThe log is %s", p.Name, err,
+			tail.Indent(tail.Lines(string(output.text), 10), "  | "), logPath,
+		)
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package release reads BOSH release tarballs with the BOSH CLI's packages and compiles their packages as a Director's compilation VM
-// does.
+// Package release reads BOSH release tarballs with the BOSH CLI's packages and compiles their packages as a Director's
+// compilation VM does.
 package release
 
 import (
@@ -92,8 +92,8 @@ type Package struct {
 	Compiled string
 }
 
-// Read unpacks the release tarball below cache, in a directory named after the tarball's digest, unless that exists, and reads it.
-// begin is called before unpacking; it may be nil.
+// Read unpacks the release tarball below cache, in a directory named after the tarball's digest, unless that exists,
+// and reads it. begin is called before unpacking; it may be nil.
 func Read(ctx context.Context, tarball, cache string, begin func() Task) (*Release, error) {
 	digest, err := fileDigest(tarball)
 	if err != nil {
@@ -276,7 +276,8 @@ func (r *Release) JobNames() []string {
 	return names
 }
 
-// ReadJob reads an unpacked job, whose spec is job.MF (from an archive) or spec (in a release directory). It does not set Fingerprint.
+// ReadJob reads an unpacked job, whose spec is job.MF (from an archive) or spec (in a release directory). It does not
+// set Fingerprint.
 func ReadJob(dir string) (*Job, error) {
 	path := filepath.Join(dir, "job.MF")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -21,7 +21,8 @@ func TestReadUnpacksOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	db := r.Jobs["db"]
-	if r.Name != "shop" || db == nil || db.Provides[0].Type != "database" || db.Properties["port"].Default != 5432 || db.Fingerprint == "" {
+	if r.Name != "shop" || db == nil || db.Provides[0].Type != "database" || db.Properties["port"].Default != 5432 ||
+		db.Fingerprint == "" {
 		t.Errorf("got %+v, %+v", r, db)
 	}
 	if !r.Jobs["web"].Consumes[1].Optional {
@@ -47,7 +48,8 @@ func TestReadRefusesInvalidTarballs(t *testing.T) {
 		broken:                    "unpacking the release tarball",
 		t.TempDir() + "/none.tgz": "no such file",
 	} {
-		if _, err := release.Read(context.Background(), path, t.TempDir(), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := release.Read(context.Background(), path, t.TempDir(), nil); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}

@@ -62,8 +62,11 @@ func unpackInto(ctx context.Context, path, dir string, step func(format string, 
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case reportsFullDisk(output.Bytes()):
-		return fmt.Errorf("%w: the disk of %s had %d MiB of free space, and %s alone has %d MiB; free some space there, or use another directory with --state",
-			syscall.ENOSPC, dir, free/mebibyte, path, info.Size()/mebibyte)
+		return fmt.Errorf(
+			"%w: the disk of %s had %d MiB of free space, and %s alone has %d MiB; free some space there, or use "+
+				"another directory with --state",
+			syscall.ENOSPC, dir, free/mebibyte, path, info.Size()/mebibyte,
+		)
 	default:
 		first, _, _ := strings.Cut(strings.TrimSpace(output.String()), "\n")
 		return fmt.Errorf("%w: %s", err, first)
@@ -92,7 +95,8 @@ func freeSpace(dir string) (uint64, error) {
 	return disk.Bavail * uint64(disk.Bsize), nil
 }
 
-// cutShort matches tar's error about a block that was written in part; tar does not retry, and so does not report the reason.
+// cutShort matches tar's error about a block that was written in part; tar does not retry, and so does not report the
+// reason.
 var cutShort = regexp.MustCompile(`Wrote only \d+ of \d+ bytes`)
 
 // reportsFullDisk reports whether the output of a program contains an error about a full disk.

@@ -17,15 +17,18 @@ import (
 	"kubernetes-release/testbed/lab/director/release/releasetest"
 )
 
-// big is the tarball of a release with a package of 1.25 MiB in many files, which installs a copy of them, and another one whose
-// packaging script prints tar's error about a block that was written in part.
+// big is the tarball of a release with a package of 1.25 MiB in many files, which installs a copy of them, and another
+// one whose packaging script prints tar's error about a block that was written in part.
 func big(t *testing.T) string {
 	t.Helper()
 	source := t.TempDir()
 	files := map[string][]byte{
-		"jobs/j/spec": []byte("name: j\npackages: [big, cut]\n"), "jobs/j/monit": nil,
-		"packages/cut/spec": []byte("name: cut\n"), "packages/cut/packaging": []byte("echo tar: bin/etcd: Wrote only 7168 of 10240 bytes >&2\nexit 2\n"),
-		"packages/big/spec": []byte("name: big\n"), "packages/big/packaging": []byte("cp -r . ${BOSH_INSTALL_TARGET}\n"),
+		"jobs/j/spec":            []byte("name: j\npackages: [big, cut]\n"),
+		"jobs/j/monit":           nil,
+		"packages/cut/spec":      []byte("name: cut\n"),
+		"packages/cut/packaging": []byte("echo tar: bin/etcd: Wrote only 7168 of 10240 bytes >&2\nexit 2\n"),
+		"packages/big/spec":      []byte("name: big\n"),
+		"packages/big/packaging": []byte("cp -r . ${BOSH_INSTALL_TARGET}\n"),
 	}
 	for n := range 20 {
 		content := make([]byte, 64<<10)
@@ -76,7 +79,8 @@ func TestFullDiskIsReportedInOneLine(t *testing.T) {
 		want string
 	}{
 		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
-			"had 1 MiB of free space, and " + tarball + " alone has 1 MiB; free some space there, or use another directory with --state"},
+			"had 1 MiB of free space, and " + tarball + " alone has 1 MiB; free some space there, or use another " +
+				"directory with --state"},
 		"a package's source": {1, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "unpacking package 'big': no space left on device"},
 		"a compiled package": {2, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "compiling package 'big': no space left on device below "},
 		"a compiled package and its log": {2, func(dir string) error {
@@ -90,7 +94,8 @@ func TestFullDiskIsReportedInOneLine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.do(smallDisk(t, c.size))
-			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), c.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -108,11 +113,14 @@ func (s *task) End(err error) { s.lines = append(s.lines, fmt.Sprintf("ended wit
 func TestUnpackingShowsProgress(t *testing.T) {
 	tarball, cache := big(t), t.TempDir()
 	for n, want := range []string{
-		"unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 1 of 1 MiB, comparing digests with release.MF, ended with <nil>",
+		"unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 0 of 1 MiB, unpacked 1 of 1 MiB, comparing digests with " +
+			"release.MF, ended with <nil>",
 		"", // it is already unpacked
 	} {
 		shown := &task{}
-		if _, err := release.Read(context.Background(), tarball, cache, func() release.Task { return shown }); err != nil {
+		if _, err := release.Read(
+			context.Background(), tarball, cache, func() release.Task { return shown },
+		); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Join(shown.lines, ", "); got != want {

@@ -1,4 +1,5 @@
-// Package render renders the ERB templates of BOSH jobs as a Director does: Ruby evaluates them, with p, if_p, link, if_link and spec.
+// Package render renders the ERB templates of BOSH jobs as a Director does: Ruby evaluates them, with p, if_p, link,
+// if_link and spec.
 package render
 
 import (
@@ -28,8 +29,8 @@ type Job struct {
 	Dir string
 	// Templates maps a path below templates/ to the path below the rendered job, as in the job's spec.
 	Templates map[string]string
-	// Context is what the templates see as spec, plus "properties" (those that the job declares, with defaults) and "links" (name
-	// to content, of the links that the job consumes).
+	// Context is what the templates see as spec, plus "properties" (those that the job declares, with defaults) and
+	// "links" (name to content, of the links that the job consumes).
 	Context map[string]any
 }
 
@@ -90,8 +91,9 @@ type outcome struct {
 	Line    *int   `json:"line"`
 }
 
-// Jobs renders all templates of the jobs in one Ruby process. For every job, either the rendered files or a *JobError is set at the
-// job's index. The last value is an error that prevented rendering, such as a missing ruby or an unreadable job.
+// Jobs renders all templates of the jobs in one Ruby process. For every job, either the rendered files or a *JobError
+// is set at the job's index. The last value is an error that prevented rendering, such as a missing ruby or an
+// unreadable job.
 func Jobs(ctx context.Context, jobs []Job) ([]Rendered, []*JobError, error) {
 	units := make([]unit, len(jobs))
 	for i, job := range jobs {
@@ -128,7 +130,9 @@ func unitFor(job Job) (unit, error) {
 	for _, source := range sources {
 		path := filepath.Join(job.Dir, "templates", source)
 		if _, err := os.Stat(path); err != nil {
-			return unit{}, fmt.Errorf("job '%s': the spec names the template '%s', which is not in the job: %w", job.Name, source, err)
+			return unit{}, fmt.Errorf(
+				"job '%s': the spec names the template '%s', which is not in the job: %w", job.Name, source, err,
+			)
 		}
 		u.Files = append(u.Files, file{Source: path, Label: source, target: job.Templates[source]})
 	}
@@ -179,8 +183,8 @@ func collect(job Job, files []file, outcomes []outcome) (Rendered, *JobError) {
 	return result, nil
 }
 
-// Properties returns the values that given (the job's properties in the manifest) has for the properties that the job's spec declares,
-// and the default for others. As under a Director, templates see nothing else. Names are dotted paths.
+// Properties returns the values that given (the job's properties in the manifest) has for the properties that the job's
+// spec declares, and the default for others. As under a Director, templates see nothing else. Names are dotted paths.
 func Properties(job string, declared map[string]any, given map[string]any) (map[string]any, error) {
 	picked := map[string]any{}
 	names := make([]string, 0, len(declared))
@@ -203,8 +207,8 @@ func Properties(job string, declared map[string]any, given map[string]any) (map[
 	return picked, nil
 }
 
-// find returns the value at a dotted path, nil if there is none. A value on the path that is not a map is an error, in the Director's
-// wording.
+// find returns the value at a dotted path, nil if there is none. A value on the path that is not a map is an error, in
+// the Director's wording.
 func find(tree map[string]any, name string) (any, error) {
 	var node any = tree
 	for _, key := range strings.Split(name, ".") {
@@ -220,8 +224,8 @@ func find(tree map[string]any, name string) (any, error) {
 	return node, nil
 }
 
-// set sets the value at a dotted path. If a prefix of the path is a property too (a and a.b), the value is merged into a copy of that
-// one's.
+// set sets the value at a dotted path. If a prefix of the path is a property too (a and a.b), the value is merged into
+// a copy of that one's.
 func set(tree map[string]any, name string, value any) error {
 	keys := strings.Split(name, ".")
 	node := tree

@@ -50,7 +50,14 @@ func exampleContext() map[string]any {
 				"domain": "db.default.d.bosh", "az_numbers": map[string]any{"z1": 1},
 				"properties": map[string]any{"port": 5432},
 				"instances": []any{
-					map[string]any{"name": "db", "id": "aa", "index": 0, "az": "z1", "address": "10.0.0.9", "bootstrap": true},
+					map[string]any{
+						"name":      "db",
+						"id":        "aa",
+						"index":     0,
+						"az":        "z1",
+						"address":   "10.0.0.9",
+						"bootstrap": true,
+					},
 				},
 			},
 		},
@@ -115,9 +122,14 @@ func TestJobErrorListsAllTemplates(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "templates", "a.erb"), "<%= p('x') %>")
 	writeFile(t, filepath.Join(dir, "templates", "b.erb"), "fine")
 	writeFile(t, filepath.Join(dir, "templates", "c.erb"), "\n\n<%= link('y') %>")
-	_, failures, err := Jobs(context.Background(), []Job{{
-		Name: "j", Dir: dir, Templates: map[string]string{"a.erb": "a", "b.erb": "b", "c.erb": "c"}, Context: map[string]any{},
-	}})
+	_, failures, err := Jobs(context.Background(), []Job{
+		{
+			Name:      "j",
+			Dir:       dir,
+			Templates: map[string]string{"a.erb": "a", "b.erb": "b", "c.erb": "c"},
+			Context:   map[string]any{},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	"kubernetes-release/testbed/lab/network"
 )
 
-// New creates a network in which VMs can boot, and removes it when the test ends. The test is skipped with -short, and if the machine
-// lacks what VMs need.
+// New creates a network in which VMs can boot, and removes it when the test ends. The test is skipped with -short, and
+// if the machine lacks what VMs need.
 func New(t *testing.T) network.Network {
 	t.Helper()
 	if testing.Short() {

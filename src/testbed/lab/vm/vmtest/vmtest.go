@@ -18,8 +18,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// New boots a VM with a persistent disk in a network of its own, and removes both when the test ends. It skips the test when
-// networktest.New does.
+// New boots a VM with a persistent disk in a network of its own, and removes both when the test ends. It skips the test
+// when networktest.New does.
 func New(t *testing.T) *vm.VM {
 	t.Helper()
 	n := networktest.New(t)
@@ -33,7 +33,15 @@ func New(t *testing.T) *vm.VM {
 // Another boots another VM in the network of the first one, with the address that follows its address.
 func Another(t *testing.T, first *vm.VM, name string) *vm.VM {
 	t.Helper()
-	return boot(t, vm.Spec{Name: name, StateDir: first.Spec.StateDir, Network: first.Spec.Network, Address: first.Spec.Address.Next()})
+	return boot(
+		t,
+		vm.Spec{
+			Name:     name,
+			StateDir: first.Spec.StateDir,
+			Network:  first.Spec.Network,
+			Address:  first.Spec.Address.Next(),
+		},
+	)
 }
 
 func boot(t *testing.T, spec vm.Spec) *vm.VM {
