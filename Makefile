@@ -180,7 +180,7 @@ bench-faults: release lab bench-tool ## Measure the time to recover from faults:
 	@$(BUILD)/bin/bench faults
 bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
 	@$(BUILD)/bin/bench storage
-bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, verdicts about 10,000 random accounts, and advice for 1,000 broken ones
+bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, its results in 10,000 random accounts, and advice for 1,000 broken ones
 	@$(BUILD)/bin/bench preflight
 	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/testbed/accounts/verdicts && \
 	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \

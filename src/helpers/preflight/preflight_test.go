@@ -61,8 +61,8 @@ func TestReportOrder(t *testing.T) {
 	for _, result := range r.Results {
 		order = append(order, result.Check)
 	}
-	if want := []string{"c", "e", "b", "d", "a"}; !slices.Equal(order, want) || r.Verdict != VerdictFailed {
-		t.Errorf("%v %s", order, r.Verdict)
+	if want := []string{"c", "e", "b", "d", "a"}; !slices.Equal(order, want) || r.Result != RunFailed {
+		t.Errorf("%v %s", order, r.Result)
 	}
 	if results[0].Check != "a" {
 		t.Errorf("NewReport sorted the caller's slice")
@@ -95,7 +95,8 @@ func TestJSONSchema(t *testing.T) {
 	}
 	_ = json.Unmarshal(
 		[]byte(
-			`{"schema_version": 3, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce", "verdict": "failed",
+			`{"schema_version": 4, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce",
+		"result": "failed",
 		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
 		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`,
 		),

@@ -13,7 +13,7 @@ import (
 
 // SchemaVersion is the version of the JSON report. It changes when a field is removed or renamed or changes its
 // meaning, not when one is added.
-const SchemaVersion = 3
+const SchemaVersion = 4
 
 // Status is the result of one check.
 type Status string
@@ -84,16 +84,16 @@ type Calls struct {
 	Count   int    `json:"count"`
 }
 
-// Verdict is the result of a run.
-type Verdict string
+// RunResult is the result of a run.
+type RunResult string
 
 const (
-	// VerdictPassed means that no check failed; there may be warnings.
-	VerdictPassed Verdict = "passed"
-	// VerdictFailed means that a check failed.
-	VerdictFailed Verdict = "failed"
-	// VerdictError means that no check failed, but the run did not do all that it was asked to, so the program fails.
-	VerdictError Verdict = "error"
+	// RunPassed means that no check failed; there may be warnings.
+	RunPassed RunResult = "passed"
+	// RunFailed means that a check failed.
+	RunFailed RunResult = "failed"
+	// RunError means that no check failed, but the run did not do all that it was asked to, so the program fails.
+	RunError RunResult = "error"
 )
 
 // Report is one run. Its JSON form is versioned by SchemaVersion.
@@ -103,7 +103,7 @@ type Report struct {
 	Cluster       string         `json:"cluster"`
 	Role          Role           `json:"role"`
 	Mode          Mode           `json:"mode"`
-	Verdict       Verdict        `json:"verdict"`
+	Result        RunResult      `json:"result"`
 	Started       time.Time      `json:"started"` // UTC
 	Milliseconds  int64          `json:"duration_ms"`
 	Node          *node.Identity `json:"node,omitempty"`
@@ -146,7 +146,7 @@ func NewReport(c Config, results []Result, started time.Time, took time.Duration
 		Cluster:       c.Cluster,
 		Role:          c.Role,
 		Mode:          c.Mode,
-		Verdict:       VerdictPassed,
+		Result:        RunPassed,
 		Started:       started.UTC(),
 		Milliseconds:  took.Milliseconds(),
 		Results:       append([]Result{}, results...),
@@ -154,7 +154,7 @@ func NewReport(c Config, results []Result, started time.Time, took time.Duration
 	rank := map[Status]int{Failed: 0, Warned: 1, Skipped: 2, Passed: 3}
 	sort.SliceStable(r.Results, func(i, j int) bool { return rank[r.Results[i].Status] < rank[r.Results[j].Status] })
 	if r.Count(Failed) > 0 {
-		r.Verdict = VerdictFailed
+		r.Result = RunFailed
 	}
 	return r
 }

@@ -38,7 +38,7 @@ func (p Printer) status(s Status) string {
 	return p.paint(color, fmt.Sprintf("%-4s", s))
 }
 
-// Table writes one line per check, what the cloud controller would choose, and the verdict.
+// Table writes one line per check, what the cloud controller would choose, and the result of the run.
 func (p Printer) Table(w io.Writer, r *Report) {
 	fmt.Fprintln(w, p.paint(bold, heading(r)))
 	width := 0
@@ -66,7 +66,7 @@ func (p Printer) Table(w io.Writer, r *Report) {
 			fmt.Fprintf(w, "  %s\n", line)
 		}
 	}
-	fmt.Fprintln(w, p.verdict(r))
+	fmt.Fprintln(w, p.result(r))
 }
 
 func (p Printer) shows(r Result) bool { return !p.Short || r.Status != Passed }
@@ -100,16 +100,16 @@ func summary(r Result) string {
 	return fmt.Sprintf("%s: %s", r.Title, strings.Join(parts, "; "))
 }
 
-func (p Printer) verdict(r *Report) string {
+func (p Printer) result(r *Report) string {
 	counts := fmt.Sprintf("%s failed, %s, %d skipped, %d passed in %.1f s", plural(r.Count(Failed), "check"),
 		plural(r.Count(Warned), "warning"), r.Count(Skipped), r.Count(Passed), float64(r.Milliseconds)/1000)
 	if n := r.CallCount("EC2"); n > 0 {
 		counts += fmt.Sprintf(", %s", plural(n, "EC2 call"))
 	}
-	if r.Verdict == VerdictFailed {
+	if r.Result == RunFailed {
 		return p.paint(red, "FAILED") + ": " + counts
 	}
-	if r.Verdict == VerdictError {
+	if r.Result == RunError {
 		return p.paint(red, "ERROR") + ": " + counts
 	}
 	word := "PASSED"

@@ -266,7 +266,7 @@ func TestCallsBeyondTheRecordAreFound(t *testing.T) {
 
 // preflightReport is the part of the errand's report that the test reads.
 type preflightReport struct {
-	Verdict string
+	Result  string
 	Results []struct {
 		Check, Status string
 		Findings      []struct{ Resource string }
@@ -312,7 +312,7 @@ func (l *lab) errandChecksEveryVM(t *testing.T) {
 		t.Fatalf("errand: %v\n%s", err, out)
 	}
 	for _, instance := range instances {
-		if report := l.errandReport(t, instance); report.Verdict != "passed" {
+		if report := l.errandReport(t, instance); report.Result != "passed" {
 			t.Errorf("the report of %s is %+v, want passed", instance, report)
 		}
 	}
@@ -345,7 +345,7 @@ func (l *lab) errandChecksEveryVM(t *testing.T) {
 		t.Error("the errand passes an untagged worker")
 	}
 	report := l.errandReport(t, "worker/0")
-	if report.Verdict != "failed" || report.status("instance-cluster-tag") != "fail" {
+	if report.Result != "failed" || report.status("instance-cluster-tag") != "fail" {
 		t.Errorf("the report of the untagged worker is %+v", report)
 	}
 	for _, want := range []string{"instance-cluster-tag: " + worker, "aws ec2 create-tags --region us-east-1 " +

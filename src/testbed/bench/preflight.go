@@ -244,7 +244,7 @@ func (c *crowd) run(ctx context.Context) error {
 		return err
 	}
 	for n, r := range reports {
-		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+		if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 			var text bytes.Buffer
 			preflight.Printer{Short: true}.Table(&text, r)
 			preflight.Printer{}.Findings(&text, r)

@@ -146,7 +146,7 @@ func checkAdvice(t *testing.T, seed uint64) {
 			}
 		}
 		r = report()
-		if r.Verdict == preflight.VerdictPassed {
+		if r.Result == preflight.RunPassed {
 			break
 		}
 		if !masked || round == len(masks) {
@@ -287,7 +287,7 @@ func TestRightAccountsPass(t *testing.T) {
 		r := sim.run(
 			t, a.World.Instances[a.Self], a.Config.Role, func(_ *aws.Provider, c *preflight.Config) { *c = a.Config },
 		)
-		if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+		if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 			t.Errorf("seed %d: want no findings:\n%s", seed, text(r))
 		}
 	}
@@ -327,7 +327,7 @@ func TestCrowdedRole(t *testing.T) {
 		).Paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
 			t.Error(err)
 		}
-		if r := run(); r.Verdict != preflight.VerdictPassed {
+		if r := run(); r.Result != preflight.RunPassed {
 			t.Errorf("%d characters:\n%s", len(cluster), text(r))
 		}
 		if names := slices.Sorted(

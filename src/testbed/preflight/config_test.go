@@ -144,7 +144,7 @@ func TestConfigurationAndPolicy(t *testing.T) {
 				)
 				return r, result(r, test.check)
 			}
-			if r, _ := run(false); r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+			if r, _ := run(false); r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 				t.Errorf("want no findings with the generated policy:\n%s", text(r))
 			}
 			r, got := run(true)

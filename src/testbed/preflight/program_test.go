@@ -112,17 +112,17 @@ func TestPasses(t *testing.T) {
 	}
 	var decoded struct {
 		SchemaVersion int    `json:"schema_version"`
-		Verdict       string `json:"verdict"`
+		Result        string `json:"result"`
 		Results       []any  `json:"results"`
 	}
 	if err := json.Unmarshal(
 		content, &decoded,
-	); err != nil || decoded.SchemaVersion != 3 || decoded.Verdict != "passed" ||
+	); err != nil || decoded.SchemaVersion != 4 || decoded.Result != "passed" ||
 		len(decoded.Results) < 30 {
 		t.Errorf("report %+v, %v", decoded, err)
 	}
 	lines, err := os.ReadFile(log)
-	if err != nil || !strings.Contains(string(lines), `"msg":"verdict"`) ||
+	if err != nil || !strings.Contains(string(lines), `"msg":"result"`) ||
 		!strings.Contains(string(lines), `"check":"instance-cluster-tag"`) {
 		t.Errorf("log: %v\n%s", err, lines)
 	}

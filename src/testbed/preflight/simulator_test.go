@@ -198,7 +198,7 @@ func TestSimulatedAWS(t *testing.T) {
 				r := sim.run(t, i, test.role, func(_ *aws.Provider, c *preflight.Config) {
 					c.ConfigureCloudRoutes, c.Thorough, c.Storage = test.routes, test.thorough, test.storage
 				})
-				if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+				if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 					t.Errorf("want no findings:\n%s", text(r))
 				}
 				after, _ := json.Marshal(sim.World())
@@ -331,8 +331,8 @@ func TestMissingPermissions(t *testing.T) {
 						t.Errorf("%s is not named by a finding that warns=%v:\n%s", action, rare, out)
 					}
 				}
-				if (r.Verdict == preflight.VerdictFailed) != fails {
-					t.Errorf("verdict %s:\n%s", r.Verdict, out)
+				if (r.Result == preflight.RunFailed) != fails {
+					t.Errorf("verdict %s:\n%s", r.Result, out)
 				}
 			})
 		}

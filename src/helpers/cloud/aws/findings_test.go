@@ -1211,8 +1211,8 @@ func (m mistake) run(t *testing.T) preflight.Result {
 		(r.Count(preflight.Failed) != 1 || result(r, "instance-profile").Status != preflight.Skipped) {
 		t.Error("without metadata other checks must be skipped")
 	}
-	if (r.Verdict == preflight.VerdictFailed) != (m.status == preflight.Failed) {
-		t.Errorf("the verdict is %s", r.Verdict)
+	if (r.Result == preflight.RunFailed) != (m.status == preflight.Failed) {
+		t.Errorf("the result is %s", r.Result)
 	}
 	for _, secret := range []string{testSecret, testToken, testKeyID} {
 		if strings.Contains(text(r), secret) {

@@ -315,7 +315,7 @@ func FuzzSubnets(f *testing.F) {
 	})
 }
 
-// FuzzAnswers lets EC2 answer every call with the same text. The run must end with a verdict, and must not see a tag
+// FuzzAnswers lets EC2 answer every call with the same text. The run must end with a result, and must not see a tag
 // that is not there.
 func FuzzAnswers(f *testing.F) {
 	cloud := newFake()
@@ -354,9 +354,9 @@ func FuzzAnswers(f *testing.F) {
 		if result(r, "instance-cluster-tag").Status == preflight.Passed && !strings.Contains(body, TagPrefix+"prod") {
 			t.Errorf("the tag check passes with %q", body)
 		}
-		if out := text(r); r.Verdict == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) ||
+		if out := text(r); r.Result == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) ||
 			strings.Contains(out, testToken) {
-			t.Errorf("%d results, verdict %q", len(r.Results), r.Verdict)
+			t.Errorf("%d results, result of the run %q", len(r.Results), r.Result)
 		}
 	})
 }

@@ -43,7 +43,7 @@ func TestCorrectAccountPasses(t *testing.T) {
 			config := testConfig(test.role)
 			config.Storage = test.storage
 			r, id := runAgainst(t, f, config, nil)
-			if r.Verdict != preflight.VerdictPassed || r.Count(preflight.Warned) > 0 {
+			if r.Result != preflight.RunPassed || r.Count(preflight.Warned) > 0 {
 				t.Errorf("want no findings:\n%s", text(r))
 			}
 			for _, result := range r.Results {
@@ -114,7 +114,7 @@ func TestIndependentCallsAreParallel(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second) // in case a call blocks
 		p := testProvider()
 		p.metadataTimeout = 10 * time.Second
-		if r, _ := runWith(ctx, t, p, testConfig(role), nil); r.Verdict != preflight.VerdictPassed {
+		if r, _ := runWith(ctx, t, p, testConfig(role), nil); r.Result != preflight.RunPassed {
 			t.Errorf("%s:\n%s", role, text(r))
 		}
 		cancel()
@@ -171,7 +171,7 @@ func TestRegistryUnreachable(t *testing.T) {
 	if got := result(
 		r, "registry-endpoint",
 	); got.Status != preflight.Warned || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".ecr.api --subnet-ids subnet-node-a") ||
-		r.Verdict != preflight.VerdictPassed {
+		r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
 }
@@ -193,7 +193,7 @@ func TestTokenServiceUnreachable(t *testing.T) {
 	got := result(r, "sts-endpoint")
 	if got.Status != preflight.Failed ||
 		!strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".sts --subnet-ids subnet-node-a") ||
-		r.Verdict != preflight.VerdictFailed {
+		r.Result != preflight.RunFailed {
 		t.Errorf("%s", text(r))
 	}
 	if len(got.Findings) == 1 && !slices.Contains(asked, got.Findings[0].Resource) {
@@ -280,7 +280,7 @@ func TestEventualConsistency(t *testing.T) {
 			c := testConfig(preflight.Worker)
 			c.RetryWindow = duration.Duration(20 * time.Second)
 			r, _ := runAgainst(t, f, c, nil)
-			if r.Verdict != preflight.VerdictPassed {
+			if r.Result != preflight.RunPassed {
 				t.Errorf("the run did not wait for the change:\n%s", text(r))
 			}
 			if r.Milliseconds > 5000 {
@@ -302,7 +302,7 @@ func TestEventualConsistency(t *testing.T) {
 		}
 		c := testConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
-		if r, _ := runAgainst(t, f, c, nil); r.Verdict != preflight.VerdictPassed {
+		if r, _ := runAgainst(t, f, c, nil); r.Result != preflight.RunPassed {
 			t.Errorf("the run did not wait for the profile:\n%s", text(r))
 		}
 	})
@@ -312,7 +312,7 @@ func TestEventualConsistency(t *testing.T) {
 		c := testConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(50 * time.Millisecond)
 		r, _ := runAgainst(t, f, c, nil)
-		if r.Verdict != preflight.VerdictFailed || f.called("ec2") < 4 {
+		if r.Result != preflight.RunFailed || f.called("ec2") < 4 {
 			t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 		}
 	})
@@ -333,7 +333,7 @@ func TestRetriesThrottledCalls(t *testing.T) {
 	f := newFake()
 	f.throttle = map[string]int{"ec2:DescribeInstances": 8, "ec2:DescribeSubnets": 12}
 	r, _ := runAgainst(t, f, testConfig(preflight.Worker), nil) // regardless of the retry window, which is zero here
-	if r.Verdict != preflight.VerdictPassed {
+	if r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
 	f = newFake()
@@ -496,7 +496,7 @@ func TestSparseMetadata(t *testing.T) {
 	f := newFake()
 	delete(f.metadata, "meta-data/mac")
 	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
-	if r.Verdict != preflight.VerdictPassed || f.called("ec2") > 9 {
+	if r.Result != preflight.RunPassed || f.called("ec2") > 9 {
 		t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 	}
 }
@@ -510,7 +510,7 @@ func TestThousandsOfSubnets(t *testing.T) {
 		)
 	}
 	r, _ := runAgainst(t, f, testConfig(preflight.Control), nil)
-	if r.Verdict != preflight.VerdictPassed {
+	if r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
 	for _, e := range r.Explanations {

@@ -80,7 +80,7 @@ Credentials and region are those of the AWS CLI. Exit codes: 0 if no check faile
 			if err := o.publish(report, command.OutOrStdout(), command.ErrOrStderr()); err != nil {
 				return err
 			}
-			if report.Verdict == preflight.VerdictFailed {
+			if report.Result == preflight.RunFailed {
 				return &cli.ExitError{Code: 1}
 			}
 			return nil

@@ -53,7 +53,7 @@ Exit codes: 0 if no check failed (warnings are allowed), 1 if a check failed, 2 
 			switch {
 			case err != nil:
 				return &cli.ExitError{Code: exitCouldNotRun, Err: err}
-			case report.Verdict == preflight.VerdictFailed:
+			case report.Result == preflight.RunFailed:
 				return &cli.ExitError{Code: exitFailed}
 			}
 			return nil
@@ -128,9 +128,9 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 		return nil, err
 	}
 	report := newReport(config, outcome, started)
-	unidentified := o.nodeIdentity != "" && outcome.Identity == nil && report.Verdict != preflight.VerdictFailed
+	unidentified := o.nodeIdentity != "" && outcome.Identity == nil && report.Result != preflight.RunFailed
 	if unidentified {
-		report.Verdict = preflight.VerdictError
+		report.Result = preflight.RunError
 	}
 	logResults(log, report)
 	if unidentified {
@@ -230,7 +230,7 @@ func logResults(log *slog.Logger, r *preflight.Report) {
 		log.Debug("result", args...)
 	}
 	log.Debug(
-		"verdict", "verdict", r.Verdict, "failed", r.Count(preflight.Failed), "warned", r.Count(preflight.Warned),
+		"result", "result", r.Result, "failed", r.Count(preflight.Failed), "warned", r.Count(preflight.Warned),
 		"duration_ms", r.Milliseconds,
 	)
 }

@@ -52,10 +52,10 @@ func TestMissingIdentityIsAnError(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var report struct{ Verdict preflight.Verdict }
-		if err := json.Unmarshal(content, &report); err != nil || report.Verdict != preflight.VerdictError ||
+		var report struct{ Result preflight.RunResult }
+		if err := json.Unmarshal(content, &report); err != nil || report.Result != preflight.RunError ||
 			strings.Contains(stdout, "PASSED") {
-			t.Errorf("mode %s: verdict %q, %v\n%s", mode, report.Verdict, err, stdout)
+			t.Errorf("mode %s: result %q, %v\n%s", mode, report.Result, err, stdout)
 		}
 	}
 	if code, _, stderr := invoke(t, good); code != exitFailed || !strings.Contains(stderr, "FAIL metadata-service") {

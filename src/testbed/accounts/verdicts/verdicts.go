@@ -121,7 +121,7 @@ func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.
 // right if it is that of the account, or if it passes an account in which the only problem is a permission that the
 // report warns of by name.
 func Wrong(r *preflight.Report, problems []accounts.Problem) string {
-	failed := r.Verdict == preflight.VerdictFailed
+	failed := r.Result == preflight.RunFailed
 	switch {
 	case failed && len(problems) == 0:
 		return "the preflight fails, but nothing is wrong"
@@ -181,7 +181,7 @@ func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, w
 		if err := errors.Join(err, modelErr); err != nil {
 			return score, fmt.Errorf("account %d (%v): %w", seed, a, err)
 		}
-		if r.Verdict == preflight.VerdictFailed {
+		if r.Result == preflight.RunFailed {
 			score.Failed++
 		}
 		if why := Wrong(r, problems); why != "" {

@@ -37,26 +37,27 @@ func TestVerdicts(t *testing.T) {
 
 // TestWrongVerdictsAreFound: a verdict that does not fit the account is wrong.
 func TestWrongVerdictsAreFound(t *testing.T) {
-	report := func(verdict preflight.Verdict, warned ...string) *preflight.Report {
+	report := func(verdict preflight.RunResult, warned ...string) *preflight.Report {
 		var findings []preflight.Finding
 		for _, action := range warned {
 			findings = append(findings, preflight.Finding{Resource: action})
 		}
-		return &preflight.Report{Verdict: verdict, Results: []preflight.Result{{Findings: findings}}}
+		return &preflight.Report{Result: verdict, Results: []preflight.Result{{Findings: findings}}}
 	}
+	const passed, failed = preflight.RunPassed, preflight.RunFailed
 	denied := accounts.Problem{Action: "ec2:CreateRoute", Text: "denied"}
 	for name, test := range map[string]struct {
 		report   *preflight.Report
 		problems []accounts.Problem
 		want     string
 	}{
-		"right pass":             {report(preflight.VerdictPassed), nil, ""},
-		"right failure":          {report(preflight.VerdictFailed), []accounts.Problem{denied}, ""},
-		"failure for nothing":    {report(preflight.VerdictFailed), nil, "nothing is wrong"},
-		"pass of a problem":      {report(preflight.VerdictPassed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
-		"pass of a denied call":  {report(preflight.VerdictPassed), []accounts.Problem{denied}, "ec2:CreateRoute"},
-		"pass with a warning":    {report(preflight.VerdictPassed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
-		"warning of another one": {report(preflight.VerdictPassed, "ec2:DeleteRoute"), []accounts.Problem{denied}, "ec2:CreateRoute"},
+		"right pass":             {report(passed), nil, ""},
+		"right failure":          {report(failed), []accounts.Problem{denied}, ""},
+		"failure for nothing":    {report(failed), nil, "nothing is wrong"},
+		"pass of a problem":      {report(passed), []accounts.Problem{{Text: "no tag"}}, "no tag"},
+		"pass of a denied call":  {report(passed), []accounts.Problem{denied}, "ec2:CreateRoute"},
+		"pass with a warning":    {report(passed, "ec2:A, ec2:CreateRoute"), []accounts.Problem{denied}, ""},
+		"warning of another one": {report(passed, "ec2:DeleteRoute"), []accounts.Problem{denied}, "ec2:CreateRoute"},
 	} {
 		if got := Wrong(test.report, test.problems); got != "" && test.want == "" || !strings.Contains(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
