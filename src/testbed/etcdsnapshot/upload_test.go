@@ -1,4 +1,3 @@
-// Package etcdsnapshot_test uploads snapshots of etcd to the simulator's buckets.
 package etcdsnapshot_test
 
 import (

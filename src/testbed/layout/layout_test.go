@@ -1,4 +1,3 @@
-// Package layout holds the rules of the code that neither the modules nor the linter can say.
 package layout
 
 import (

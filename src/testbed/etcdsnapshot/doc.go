@@ -1,0 +1,2 @@
+// Package etcdsnapshot uploads snapshots of etcd to the simulator's buckets.
+package etcdsnapshot

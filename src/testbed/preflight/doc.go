@@ -1,0 +1,2 @@
+// Package preflight tests the preflight with the simulator of AWS.
+package preflight
