@@ -125,15 +125,6 @@ func (a *api) promote(ctx context.Context, id uint64) error {
 	return a.call(ctx, "cluster/member/promote", idRequest{id}, nil)
 }
 
-// leader returns the ID of the member that leads, 0 if there is none.
-func (a *api) leader(ctx context.Context) (uint64, error) {
-	var status struct {
-		Leader uint64 `json:"leader,string"`
-	}
-	err := a.call(ctx, "maintenance/status", struct{}{}, &status)
-	return status.Leader, err
-}
-
 // handOver makes this member, which must lead, hand over to another one.
 func (a *api) handOver(ctx context.Context, to uint64) error {
 	return a.call(
@@ -141,9 +132,37 @@ func (a *api) handOver(ctx context.Context, to uint64) error {
 	)
 }
 
-// connected returns the IDs of the members with which this one has a connection, from its metrics: the API does not
-// have them.
+// connected returns the IDs of the members with which this one has a connection: the API does not have them. The metric
+// is etcd_network_active_peers{Local="ID",Remote="ID"} (server/etcdserver/api/rafthttp/metrics.go).
 func (a *api) connected(ctx context.Context) ([]uint64, error) {
+	samples, err := a.metric(ctx, "etcd_network_active_peers")
+	if err != nil {
+		return nil, err
+	}
+	var ids []uint64
+	for labels, value := range samples {
+		if value != 1 {
+			continue
+		}
+		_, rest, _ := strings.Cut(labels, `Remote="`)
+		text, _, _ := strings.Cut(rest, `"`)
+		id, err := strconv.ParseUint(text, 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("metric etcd_network_active_peers%s: %w", labels, err)
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// started returns when the member's process started, in seconds since 1970.
+func (a *api) started(ctx context.Context) (float64, error) {
+	samples, err := a.metric(ctx, "process_start_time_seconds")
+	return samples[""], err
+}
+
+// metric returns the samples of one of the member's metrics by their labels, {NAME="VALUE",…}, or "" if it has none.
+func (a *api) metric(ctx context.Context, name string) (map[string]float64, error) {
 	response, err := get(ctx, a.client, a.ClientURL, "metrics")
 	if err != nil {
 		return nil, err
@@ -152,28 +171,25 @@ func (a *api) connected(ctx context.Context) ([]uint64, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the answer to %s is %s", response.Request.URL, response.Status)
 	}
-	return connectedPeers(response.Body)
+	return samples(response.Body, name)
 }
 
-// connectedPeers reads etcd_network_active_peers{Local="ID",Remote="ID"} (server/etcdserver/api/rafthttp/metrics.go).
-func connectedPeers(metrics io.Reader) ([]uint64, error) {
-	const name, label = "etcd_network_active_peers{", `Remote="`
-	var ids []uint64
+func samples(metrics io.Reader, name string) (map[string]float64, error) {
+	found := map[string]float64{}
 	lines := bufio.NewScanner(metrics)
 	for lines.Scan() {
-		line, ok := strings.CutPrefix(lines.Text(), name)
-		if !ok || !strings.HasSuffix(line, " 1") {
+		key, text, ok := strings.Cut(lines.Text(), " ")
+		labels, ours := strings.CutPrefix(key, name)
+		if !ok || !ours || labels != "" && labels[0] != '{' {
 			continue
 		}
-		_, rest, _ := strings.Cut(line, label)
-		text, _, _ := strings.Cut(rest, `"`)
-		id, err := strconv.ParseUint(text, 16, 64)
+		value, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return nil, fmt.Errorf("metric %s%s: %w", name, line, err)
+			return nil, fmt.Errorf("metric %s: %w", key, err)
 		}
-		ids = append(ids, id)
+		found[labels] = value
 	}
-	return ids, lines.Err()
+	return found, lines.Err()
 }
 
 // removeGone removes members whose instances the deployment no longer has, and which are down: their VMs were lost

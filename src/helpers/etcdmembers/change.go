@@ -262,7 +262,7 @@ func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) err
 	if len(remaining) == 0 {
 		return poll.Permanent(c.lastMember())
 	}
-	if err := c.handOver(ctx, via, entry, given, remaining); err != nil {
+	if err := c.MoveLeader(ctx, log); err != nil {
 		log.Warn("the leadership is not handed over; the other members elect a leader", "reason", err)
 	}
 	if err := rootfile.Write(c.LeftFile, []byte(entry.String()+"\n"), 0o600); err != nil {
@@ -273,27 +273,6 @@ func (c *Config) leave(ctx context.Context, given answers, log *slog.Logger) err
 	}
 	log.Info("removed this instance from the cluster", "by", via.Name, "remaining", list(remaining))
 	return nil
-}
-
-// handOver makes another member the leader, if this one is. The others would otherwise notice its absence only by a
-// timeout.
-func (c *Config) handOver(ctx context.Context, via *api, entry Member, given answers, remaining []Member) error {
-	leader, err := via.leader(ctx)
-	if err != nil || leader != entry.ID {
-		return err
-	}
-	for _, m := range remaining {
-		if !slices.ContainsFunc(given, func(a answer) bool { return slices.Contains(m.PeerURLs, a.from.PeerURL) }) {
-			continue
-		}
-		own, err := c.api(*c.self())
-		if err != nil {
-			return err
-		}
-		defer own.done()
-		return own.handOver(ctx, m.ID)
-	}
-	return errors.New("no other member answers")
 }
 
 // temporary reports whether etcd may accept the same request later.

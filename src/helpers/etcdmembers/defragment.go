@@ -126,7 +126,7 @@ func (c *Config) defragmentOne(ctx context.Context, i Instance, log *slog.Logger
 		return err
 	}
 	if members[i].leads() {
-		if err := c.handOverTo(ctx, i, members, log); err != nil {
+		if err := c.moveLeader(ctx, i, log); err != nil {
 			return err
 		}
 	}
@@ -146,23 +146,6 @@ func (c *Config) defragmentOne(ctx context.Context, i Instance, log *slog.Logger
 	}
 	log.Info("etcd is defragmented", "instance", i.Name, "bytes before", members[i].Size, "bytes", after.Size,
 		"took", time.Since(started).Round(time.Millisecond))
-	return nil
-}
-
-// handOverTo makes another member lead in place of that of an instance. The only member of a cluster cannot hand over.
-func (c *Config) handOverTo(ctx context.Context, i Instance, members map[Instance]status, log *slog.Logger) error {
-	for other, s := range members {
-		if other == i {
-			continue
-		}
-		leader, err := c.api(i)
-		if err != nil {
-			return err
-		}
-		defer leader.done()
-		log.Info("leadership is moved", "from", i.Name, "to", other.Name)
-		return leader.handOver(ctx, s.Header.MemberID)
-	}
 	return nil
 }
 
@@ -257,7 +240,7 @@ func (c *Config) statuses(ctx context.Context) (map[Instance]status, error) {
 	}
 	all := map[Instance]status{}
 	for _, m := range members {
-		i := c.instance(strings.Join(m.PeerURLs, ","))
+		i := c.instanceOf(m)
 		if i == nil || m.IsLearner || !m.joined() {
 			return nil, fmt.Errorf(
 				"etcd has the member %s, which is not a complete member of this deployment: nothing is "+

@@ -9,6 +9,8 @@
 //	Settle   post-start: removes members whose instances no longer exist
 //	Leave    pre-stop of an instance that is about to be deleted: removes it from the cluster
 //
+//	MoveLeader  drain, and wherever a leader is about to be busy: makes another member the leader
+//
 // KeepDefragmented and MakeSpace care for the size of the members' databases.
 //
 // Only the bootstrap instance creates a cluster, of itself alone; all others join it. Every step can be repeated after
@@ -148,6 +150,9 @@ func (c *Config) instance(peerURL string) *Instance {
 	}
 	return nil
 }
+
+// instanceOf returns the instance of a member, or nil.
+func (c *Config) instanceOf(m Member) *Instance { return c.instance(strings.Join(m.PeerURLs, ",")) }
 
 // others returns all instances except this one.
 func (c *Config) others() []Instance {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -400,15 +401,16 @@ func TestSettle(t *testing.T) {
 	passes(t, newBench(t).config.Settle(t.Context(), quiet()))
 }
 
-func TestConnectedPeers(t *testing.T) {
-	ids, err := connectedPeers(
-		strings.NewReader(
-			"# HELP x\netcd_network_active_peers{Local=\"1\",Remote=\"fd422379fda50e48\"} " +
-				"1\netcd_network_active_peers{Local=\"1\",Remote=\"2\"} 0\n",
-		),
-	)
-	if err != nil || !slices.Equal(ids, []uint64{0xfd422379fda50e48}) {
-		t.Errorf("%x %v", ids, err)
+func TestSamples(t *testing.T) {
+	const metrics = "# HELP x\nx{Local=\"1\",Remote=\"fd42\"} 1\nx{Local=\"1\",Remote=\"2\"} 0\nxy 3\ny 1.79e+09\n"
+	for name, want := range map[string]map[string]float64{
+		"x": {`{Local="1",Remote="fd42"}`: 1, `{Local="1",Remote="2"}`: 0},
+		"y": {"": 1.79e9},
+		"z": {},
+	} {
+		if got, err := samples(strings.NewReader(metrics), name); err != nil || !maps.Equal(got, want) {
+			t.Errorf("%s: %v %v, want %v", name, got, err, want)
+		}
 	}
 }
 

@@ -152,8 +152,7 @@ func TestKubeletDrain(t *testing.T) {
 func TestControlVMsHandOver(t *testing.T) {
 	const log = " --log=ROOT/sys/log/JOB/drain.stderr.log"
 	for job, arguments := range map[string]string{
-		"etcd": "move-etcd-leader" + log + " --ca=ROOT/jobs/etcd/config/server_ca.pem " +
-			"--certificate=ROOT/jobs/etcd/config/server.pem --private-key=ROOT/jobs/etcd/config/server.key",
+		"etcd":           "move-etcd-leader" + log + " --config=ROOT/jobs/etcd/config/members.json",
 		"kube-apiserver": "stop-process --job=JOB --timeout=34s --again-after=14s" + log,
 		"kube-controller-manager": "stop-process --job=JOB --timeout=20s --lease=JOB " +
 			"--kubeconfig=ROOT/jobs/JOB/config/kubeconfig.json" + log,

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,11 +45,28 @@ func joinEtcd() *cobra.Command {
 	return command
 }
 
+func moveEtcdLeader() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "move-etcd-leader",
+		Short: "Make another etcd member the leader if the one on this VM is",
+	}
+	path := etcdConfig(command)
+	timeout := timeoutFlag(command, 20*time.Second, "how long to try")
+	logged(command, "the leadership is not moved", func(ctx context.Context, log *slog.Logger) error {
+		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
+		defer cancel()
+		config, err := etcdmembers.Load(*path)
+		if err != nil {
+			return err
+		}
+		return config.MoveLeader(ctx, log)
+	})
+	return command
+}
+
 func etcdStep(name, short string, step func(*etcdmembers.Config, context.Context, *slog.Logger) error) *cobra.Command {
 	command := &cobra.Command{Use: name, Short: short}
-	path := requirePath(
-		command, "config", "JSON file with this instance and all instances of the deployment that run etcd",
-	)
+	path := etcdConfig(command)
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		config, err := etcdmembers.Load(*path)
 		if err != nil {
@@ -56,4 +75,10 @@ func etcdStep(name, short string, step func(*etcdmembers.Config, context.Context
 		return step(config, command.Context(), slog.Default())
 	}
 	return command
+}
+
+func etcdConfig(command *cobra.Command) *string {
+	return requirePath(
+		command, "config", "JSON file with this instance and all instances of the deployment that run etcd",
+	)
 }

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/apiclient"
 	"kubernetes-release/handover"
 	"kubernetes-release/internal/bosh"
 	"kubernetes-release/kubeconfig"
@@ -58,27 +56,6 @@ func stopProcess() *cobra.Command {
 			return err
 		}
 		return handover.ReleaseLease(ctx, client, *lease, host, log)
-	})
-	return command
-}
-
-func moveEtcdLeader() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "move-etcd-leader",
-		Short: "Make another etcd member the leader if the one on this VM is",
-	}
-	ca := requirePath(command, "ca", "CA of the members' serving certificates")
-	certificate := requirePath(command, "certificate", "client certificate that members accept")
-	key := requirePath(command, "private-key", "private key of the certificate")
-	timeout := timeoutFlag(command, 20*time.Second, "how long to try")
-	logged(command, "the leadership is not moved", func(ctx context.Context, log *slog.Logger) error {
-		ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("not done after %s", *timeout))
-		defer cancel()
-		etcd := handover.Etcd{
-			URL:         "https://127.0.0.1:2379",
-			Credentials: apiclient.Credentials{CA: *ca, Certificate: *certificate, PrivateKey: *key},
-		}
-		return handover.MoveLeader(ctx, etcd, log)
 	})
 	return command
 }
