@@ -39,7 +39,7 @@ if [[ ! -e $policy ]]; then
   chmod 755 "$policy"
 fi
 
-begun=$SECONDS
+started=$SECONDS
 export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 # quietly WHAT COMMAND…: its output is shown only if it fails three times.
@@ -63,4 +63,4 @@ rm -f "$log"
 if [[ " ${missing[*]} " == *" monit "* && -d /run/systemd/system ]]; then
   systemctl disable --quiet monit.service || true # it would start at the next boot
 fi
-echo "setup: done in $((SECONDS - begun))s"
+echo "setup: done in $((SECONDS - started))s"

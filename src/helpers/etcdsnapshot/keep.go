@@ -73,8 +73,8 @@ func (c *Config) list() ([]string, error) {
 	return names, err
 }
 
-// Take writes a snapshot to the directory and removes the oldest ones that are too many, and returns the path of the
-// new one. It takes none that would fill the disk: etcd, which has the same disk, would stop.
+// Take writes a snapshot to the directory, removes the oldest ones beyond the number to keep, and returns the path of
+// the new one. It takes none that would fill the disk: etcd, which has the same disk, would stop.
 func (c *Config) Take(ctx context.Context, now time.Time, log *slog.Logger) (string, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return "", err

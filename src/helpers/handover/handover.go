@@ -26,7 +26,7 @@ const exitInterval = 100 * time.Millisecond
 type Options struct {
 	// BPM is the path of bpm, Job the job whose process to stop.
 	BPM, Job string
-	// Timeout is how long the process can take to exit.
+	// Timeout is how long the process may take to exit.
 	Timeout time.Duration
 	// AgainAfter is when to send a second SIGTERM, at which Kubernetes' servers exit at once; never if it is 0.
 	AgainAfter time.Duration

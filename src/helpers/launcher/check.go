@@ -195,7 +195,7 @@ func (c *Config) program(name string) string {
 	return ""
 }
 
-// programTimeout is how long a command can take to show that it works.
+// programTimeout is how long a command may take to show that it works.
 const programTimeout = 10 * time.Second
 
 // programProbes are arguments with which a command shows that it works with this kernel, and changes nothing.

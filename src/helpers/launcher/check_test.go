@@ -135,7 +135,7 @@ func TestCheckLoadsKernelModules(t *testing.T) {
 	b.must("check")
 }
 
-// TestCheckRequiresProgramsThatWork plays an nft without support in the kernel.
+// TestCheckRequiresProgramsThatWork uses an nft without support in the kernel.
 func TestCheckRequiresProgramsThatWork(t *testing.T) {
 	b := newBench(t)
 	nft := func(script string) {

@@ -64,7 +64,7 @@ func CommandLine(path string, values map[string]string) ([]string, error) {
 
 // connectionChecks lets programs that keep a connection to an API server notice after 15 seconds that it is dead, in
 // place of 45 (readIdleTimeoutSeconds and pingTimeoutSeconds in k8s.io/apimachinery/pkg/util/net/http.go). So a kubelet
-// that used a control VM that is lost reports to another one before its own Node is taken for lost, which is after 50
+// that used a control VM that is lost reports to another one before its own Node is marked as lost, which is after 50
 // seconds.
 var connectionChecks = map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "10", "HTTP2_PING_TIMEOUT_SECONDS": "5"}
 

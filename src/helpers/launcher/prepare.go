@@ -18,7 +18,7 @@ import (
 	"kubernetes-release/resolvconf"
 )
 
-// modprobeTimeout is how long the kernel modules of one process can take to load.
+// modprobeTimeout is how long the kernel modules of one process may take to load.
 const modprobeTimeout = 20 * time.Second
 
 // Directory is a directory that only root can write to.

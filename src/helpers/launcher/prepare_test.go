@@ -161,7 +161,7 @@ func TestStartRefusesAVMThatCannotBePrepared(t *testing.T) {
 	}
 }
 
-// TestStartIsNotLedElsewhere plays a user who can write to the directories that the agent has created for the job.
+// TestStartIsNotLedElsewhere acts as a user who can write to the directories that the agent has created for the job.
 func TestStartIsNotLedElsewhere(t *testing.T) {
 	for name, test := range map[string]struct {
 		plant func(b *bench) error
@@ -179,7 +179,7 @@ func TestStartIsNotLedElsewhere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 {
-				t.Skip("requires root to play another user")
+				t.Skip("requires root to act as another user")
 			}
 			b := newBench(t)
 			environment := b.vm()

@@ -81,7 +81,7 @@ func (l *Launcher) stopRunning(ctx context.Context, config *Config, log *slog.Lo
 	return config.locked(ctx, func() error { return config.removePidfile(pid) })
 }
 
-// killTimeout is how long a killed process can take to exit; only the kernel works on that.
+// killTimeout is how long a killed process may take to exit; only the kernel works on that.
 const killTimeout = 10 * time.Second
 
 // terminate stops one process, but not its children: SIGTERM, and SIGKILL if it has not exited after the timeout.

@@ -57,7 +57,7 @@ func (id Identity) Validate() error {
 
 // Write replaces the file at path with a valid identity, atomically and readable by all users: it holds no secret. It
 // creates missing parent directories, and takes from all users but root the permission to write to the file's
-// directory: Read believes root only.
+// directory: Read trusts root only.
 func Write(path string, id Identity) error {
 	if err := id.Validate(); err != nil {
 		return fmt.Errorf("node identity for %s: %w", path, err)

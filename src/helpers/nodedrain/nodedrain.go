@@ -84,7 +84,7 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 		Options:  options,
 		client:   client,
 		log:      log,
-		begun:    time.Now(),
+		started:  time.Now(),
 		answered: time.Now(),
 		evicted:  map[string]bool{},
 	}
@@ -102,16 +102,16 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 	case err != nil:
 		d.log.Error("not drained", "error", err)
 	default:
-		d.log.Info("node is drained", "node", d.Node, "took", time.Since(d.begun).Round(time.Millisecond))
+		d.log.Info("node is drained", "node", d.Node, "took", time.Since(d.started).Round(time.Millisecond))
 	}
 	return nil
 }
 
 type drain struct {
 	Options
-	client kubernetes.Interface
-	log    *slog.Logger
-	begun  time.Time
+	client  kubernetes.Interface
+	log     *slog.Logger
+	started time.Time
 
 	answered time.Time       // when the API last answered
 	evicted  map[string]bool // UIDs of pods whose eviction or deletion was accepted
@@ -187,7 +187,7 @@ func (d *drain) until(ctx context.Context, timeout time.Duration, check func(con
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != d.reported {
 			d.reported = err.Error()
-			d.log.Info("draining", "waiting_for", err, "elapsed", time.Since(d.begun).Round(time.Second))
+			d.log.Info("draining", "waiting_for", err, "elapsed", time.Since(d.started).Round(time.Second))
 		}
 		return err
 	})
@@ -246,7 +246,7 @@ func (d *drain) awaitLoadBalancers(ctx context.Context) error {
 		}
 		return nil
 	})
-	rest := d.LoadBalancerDelay - time.Since(d.begun)
+	rest := d.LoadBalancerDelay - time.Since(d.started)
 	if err != nil || !balanced || rest <= 0 {
 		return err
 	}

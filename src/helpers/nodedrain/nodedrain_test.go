@@ -384,9 +384,9 @@ func testLoadBalancers(w *world) {
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}}},
 	}, metav1.CreateOptions{})
 	w.must(err)
-	begun := time.Now()
+	started := time.Now()
 	w.must(w.drain(Options{LoadBalancerDelay: 2 * time.Second}))
-	if took := time.Since(begun); took < 2*time.Second {
+	if took := time.Since(started); took < 2*time.Second {
 		w.Errorf("drained after %s, while load balancers still send requests", took)
 	}
 }

@@ -116,7 +116,7 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 	return cluster
 }
 
-// TestNodesCannotRelabelThemselves plays root on a worker, with the policies of the release: it tries to become part of
+// TestNodesCannotRelabelThemselves is root on a worker, with the policies of the release: it tries to become part of
 // another instance group, from registration on.
 func TestNodesCannotRelabelThemselves(t *testing.T) {
 	cluster := withPolicies(t)

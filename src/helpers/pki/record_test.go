@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestRotation plays deploys of one job: each has a CA bundle and a certificate.
+// TestRotation simulates deploys of one job: each has a CA bundle and a certificate.
 func TestRotation(t *testing.T) {
 	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
 	expired := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
@@ -127,7 +127,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestRotationOfSigningKey plays deploys with a private key and public keys.
+// TestRotationOfSigningKey simulates deploys with a private key and public keys.
 func TestRotationOfSigningKey(t *testing.T) {
 	first, second := issue(t, "first", nil, nil), issue(t, "second", nil, nil)
 	type deploy struct {

@@ -264,9 +264,10 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// crowd simulates machines that ask a token bucket until each has been served. It returns when the last one was served
+// spreadCalls simulates machines that ask a token bucket until each has been served. It returns when the last one was
+// served
 // and the total number of attempts.
-func crowd(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
+func spreadCalls(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
 	type attempt struct {
 		at      time.Duration
 		machine *Spread
@@ -297,7 +298,7 @@ func TestCrowd(t *testing.T) {
 	const burst, rate = 100, 20
 	for _, machines := range []int{600, 1000} {
 		bound := time.Duration(float64(machines-burst) / rate * float64(time.Second))
-		last, asked := crowd(machines, burst, rate, Spread{First: 20 * time.Second, Growth: 1.15})
+		last, asked := spreadCalls(machines, burst, rate, Spread{First: 20 * time.Second, Growth: 1.15})
 		t.Logf(
 			"%d machines: %.2f of the bound of %v, %.1f calls each", machines, last.Seconds()/bound.Seconds(), bound,
 			float64(asked)/float64(machines),

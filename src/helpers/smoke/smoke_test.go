@@ -42,7 +42,7 @@ type world struct {
 	balancers map[string]bool
 	// disks has the content of each volume and snapshot of the cloud.
 	disks map[string]*string
-	// creating are the volumes that were begun, by the uid of their claims.
+	// creating are the volumes whose creation has started, by the uid of their claims.
 	creating map[types.UID]*pending
 }
 

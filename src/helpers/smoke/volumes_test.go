@@ -222,7 +222,7 @@ func (w *world) snapshots(ctx context.Context) {
 	}
 }
 
-// creatingCount returns how many volumes have been begun.
+// creatingCount returns how many volumes have started.
 func (w *world) creatingCount() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

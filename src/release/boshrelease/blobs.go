@@ -65,7 +65,7 @@ func (b Builder) writeBlobs(ctx context.Context) (map[string]Blob, error) {
 func (b Builder) blobFile(name string) string { return b.path("blobs", name, name+".tar.xz") }
 
 func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) (Blob, error) {
-	begun := time.Now()
+	started := time.Now()
 	for _, tree := range p.Trees {
 		if found, err := os.ReadDir(tree.Dir); err != nil || len(found) == 0 {
 			return Blob{}, fmt.Errorf(
@@ -96,7 +96,7 @@ func (b Builder) writeBlob(ctx context.Context, p Package, step *progress.Step) 
 	if blob.SHA256, blob.Size, err = fileDigest(file); err != nil {
 		return Blob{}, err
 	}
-	part.Done("packed in %s, %s", progress.Took(time.Since(begun)), components.Size(blob.Size))
+	part.Done("packed in %s, %s", progress.Took(time.Since(started)), components.Size(blob.Size))
 	return blob, writeJSON(stamp, blob)
 }
 

@@ -52,13 +52,13 @@ func (b Builder) Build(ctx context.Context) (Result, error) {
 		_, _ = fmt.Fprintf(b.Log, "release: %s (%s/%s) is up to date\n", last.Tarball, last.Name, last.Version)
 		return last, nil
 	}
-	begun := time.Now()
+	started := time.Now()
 	result, err := b.create(ctx, blobs, content)
 	if err != nil {
 		return Result{}, err
 	}
 	_, _ = fmt.Fprintf(b.Log, "release: wrote %s (%s/%s) in %s, %s\n", result.Tarball, result.Name, result.Version,
-		progress.Took(time.Since(begun)), components.Size(result.Size))
+		progress.Took(time.Since(started)), components.Size(result.Size))
 	return result, writeJSON(b.record(), result)
 }
 

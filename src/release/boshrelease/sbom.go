@@ -19,7 +19,7 @@ const (
 
 // writeSBOM writes the licenses and the SBOM of the named release to folders.
 func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) error {
-	begun := time.Now()
+	started := time.Now()
 	packages, err := b.sbomPackages(ctx)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (b Builder) writeSBOM(ctx context.Context, release string, dirs ...string) 
 			}
 		}
 	}
-	_, _ = fmt.Fprintf(b.Log, "licenses: listed %d parts in %s\n", len(parts), progress.Took(time.Since(begun)))
+	_, _ = fmt.Fprintf(b.Log, "licenses: listed %d parts in %s\n", len(parts), progress.Took(time.Since(started)))
 	return nil
 }
 

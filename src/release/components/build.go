@@ -158,7 +158,7 @@ func (c Component) files() []string {
 func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, part *progress.Part) error {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	work := filepath.Join(b.Output, "."+c.Name+".new")
 	if err := os.RemoveAll(work); err != nil {
 		return err
@@ -193,7 +193,7 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if err != nil {
 		return err
 	}
-	record.Seconds = time.Since(begun).Round(100 * time.Millisecond).Seconds()
+	record.Seconds = time.Since(started).Round(100 * time.Millisecond).Seconds()
 	text, err := json.MarshalIndent(record, "", "  ")
 	if err != nil {
 		return err
@@ -208,7 +208,7 @@ func (b Builder) buildOne(ctx context.Context, c Component, fingerprint string, 
 	if err := os.Rename(work, final); err != nil {
 		return err
 	}
-	part.Done("%s built in %s, %s", record.Version, progress.Took(time.Since(begun)), Size(size))
+	part.Done("%s built in %s, %s", record.Version, progress.Took(time.Since(started)), Size(size))
 	return nil
 }
 
@@ -547,7 +547,7 @@ func programName(pkg, pin string) string {
 
 // every calls f at intervals with the time since the call of every, until stop is called.
 func every(interval time.Duration, f func(passed time.Duration)) (stop func()) {
-	begun, done := time.Now(), make(chan struct{})
+	started, done := time.Now(), make(chan struct{})
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		ticker := time.NewTicker(interval)
@@ -557,7 +557,7 @@ func every(interval time.Duration, f func(passed time.Duration)) (stop func()) {
 			case <-done:
 				return
 			case <-ticker.C:
-				f(time.Since(begun))
+				f(time.Since(started))
 			}
 		}
 	})

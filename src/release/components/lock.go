@@ -14,7 +14,7 @@ import (
 
 // Lock waits until no other process builds in the same output folder, and keeps others out until unlock is called.
 func Lock(ctx context.Context, output string, out io.Writer) (unlock func(), err error) {
-	begun, stop := time.Now(), func() {}
+	started, stop := time.Now(), func() {}
 	holder := fmt.Sprintf("process %d", os.Getpid())
 	unlock, err = filelock.Acquire(ctx, filepath.Join(output, "lock"), holder, func(holder string) {
 		report := func(waited time.Duration) {
@@ -22,7 +22,7 @@ func Lock(ctx context.Context, output string, out io.Writer) (unlock func(), err
 				out, "another build (%s) is running in %s; waiting, %s so far\n", holder, output, progress.Took(waited),
 			)
 		}
-		report(time.Since(begun))
+		report(time.Since(started))
 		stop = every(heartbeat, report)
 	})
 	stop()

@@ -197,7 +197,7 @@ func (d *Display) estimate() (float64, time.Duration, bool) {
 	if step == nil {
 		return 0, 0, false
 	}
-	elapsed := d.now().Sub(step.begun)
+	elapsed := d.now().Sub(step.started)
 	expected, done := step.progress(elapsed)
 	return d.plan.estimate(step.name, expected, elapsed, done)
 }

@@ -65,7 +65,7 @@ func TestFinishRecordsTheTime(t *testing.T) {
 	file := withPlan(t, "a b", "b 3\n")
 	var out bytes.Buffer
 	s := NewStep(&out, "a")
-	s.display.now = func() time.Time { return s.begun.Add(65 * time.Second) }
+	s.display.now = func() time.Time { return s.started.Add(65 * time.Second) }
 	s.Finish("%d programs", 2)
 	text, err := os.ReadFile(file)
 	if err != nil || string(text) != "a 65.0\nb 3.0\n" {
@@ -107,8 +107,8 @@ func TestPlainOutputHasALineNowAndThen(t *testing.T) {
 	withPlan(t, "build:100 deploy:100", "")
 	var out buffer
 	d := Open(&out)
-	begun := d.now()
-	d.interval, d.now = 10*time.Millisecond, func() time.Time { return begun }
+	started := d.now()
+	d.interval, d.now = 10*time.Millisecond, func() time.Time { return started }
 	s := d.Begin("build")
 	s.Parts(4, 1)
 	s.Expect(100, false)
@@ -139,7 +139,7 @@ func TestQuickPartsAreSummarised(t *testing.T) {
 	s.Skip()
 	s.Part("runc", 0).Done("packed")
 	slow := s.Part("kubernetes", 0)
-	s.display.now = func() time.Time { return s.begun.Add(20 * time.Second) }
+	s.display.now = func() time.Time { return s.started.Add(20 * time.Second) }
 	slow.Done("packed, 44 MB")
 	s.Finish("3 packed")
 	if want := "blobs 3/3  kubernetes: packed, 44 MB\nblobs: 3 packed (20s)\n"; out.String() != want {
@@ -206,8 +206,8 @@ func TestTerminalShowsWhatIsUnderWay(t *testing.T) {
 	withPlan(t, "build:100 deploy:100", "")
 	tty, screen := newScreen(t)
 	d := Open(tty)
-	begun := d.now()
-	d.now = func() time.Time { return begun }
+	started := d.now()
+	d.now = func() time.Time { return started }
 	s := d.Begin("build")
 	s.Parts(2, 0)
 	s.Expect(100, false)

@@ -12,7 +12,7 @@ import (
 type Step struct {
 	display *Display
 	name    string
-	begun   time.Time
+	started time.Time
 	// owned is true if the display was opened for this step alone.
 	owned bool
 
@@ -28,11 +28,11 @@ type Step struct {
 
 // Part is a part of a step that is under way.
 type Part struct {
-	step   *Step
-	name   string
-	begun  time.Time
-	weight float64
-	remove func()
+	step    *Step
+	name    string
+	started time.Time
+	weight  float64
+	remove  func()
 
 	mutex  sync.Mutex
 	status func() (text string, share float64)
@@ -48,7 +48,7 @@ func NewStep(out io.Writer, name string) *Step {
 // Begin begins a step of the display's plan. The one before it is over.
 func (d *Display) Begin(name string) *Step {
 	expected, _ := d.plan.find(name)
-	s := &Step{display: d, name: name, begun: d.now(), expected: expected, active: map[*Part]bool{}, printed: d.now()}
+	s := &Step{display: d, name: name, started: d.now(), expected: expected, active: map[*Part]bool{}, printed: d.now()}
 	d.step.Store(s)
 	return s
 }
@@ -72,7 +72,7 @@ func (s *Step) Expect(seconds float64, measured bool) {
 // Part begins a part. Its weight is the seconds that it is expected to take; 0 where the step expects nothing of its
 // parts.
 func (s *Step) Part(name string, weight float64) *Part {
-	p := &Part{step: s, name: name, begun: s.display.now(), weight: weight}
+	p := &Part{step: s, name: name, started: s.display.now(), weight: weight}
 	s.mutex.Lock()
 	s.active[p] = true
 	s.mutex.Unlock()
@@ -88,11 +88,11 @@ func (s *Step) Skip() {
 }
 
 // Record writes down how long the step took, for the estimates of the next run.
-func (s *Step) Record() { s.display.plan.record(s.name, s.display.now().Sub(s.begun)) }
+func (s *Step) Record() { s.display.plan.record(s.name, s.display.now().Sub(s.started)) }
 
 // Finish records the step, closes it, and prints one line that says how long it took.
 func (s *Step) Finish(format string, arguments ...any) {
-	took := s.display.now().Sub(s.begun)
+	took := s.display.now().Sub(s.started)
 	s.Record()
 	s.Close()
 	_, _ = fmt.Fprintf(s.display, "%s: %s (%s)\n", s.name, fmt.Sprintf(format, arguments...), Took(took))
@@ -157,7 +157,7 @@ func (p *Part) share(measured bool) float64 {
 	if _, share := p.now(); share >= 0 && !measured {
 		return unfinished(share)
 	}
-	return unfinished(p.step.display.now().Sub(p.begun).Seconds() / max(p.weight, 0.1))
+	return unfinished(p.step.display.now().Sub(p.started).Seconds() / max(p.weight, 0.1))
 }
 
 // unknown is the share of a part that does not report one.
@@ -176,7 +176,7 @@ func (p *Part) now() (text string, share float64) {
 // line is the part as it is shown while it is under way.
 func (p *Part) line() string {
 	text, _ := p.now()
-	return p.step.label() + "  " + join(p.name, text) + ", " + Took(p.step.display.now().Sub(p.begun))
+	return p.step.label() + "  " + join(p.name, text) + ", " + Took(p.step.display.now().Sub(p.started))
 }
 
 func join(name, text string) string {

@@ -188,14 +188,30 @@ func TestArchitectureNamesEveryHelperAndCommand(t *testing.T) {
 
 // retired are terms that documents used once, with what replaced them.
 var retired = map[*regexp.Regexp]string{
-	regexp.MustCompile(`(?i)with a bootstrap token`):        "nodes prove which VM they are",
-	regexp.MustCompile(`(?i)\b(an )?etcd apart\b`):          "separate etcd VMs",
-	regexp.MustCompile(`(?i)which control VMs are too`):     "all nodes, including control VMs",
-	regexp.MustCompile(`(?i)control and workers apart`):     "control VMs and workers",
-	regexp.MustCompile(`(?i)be lost at the same time`):      "tolerates the loss of",
-	regexp.MustCompile(`(?i)what stands for what`):          "which part replaces what",
-	regexp.MustCompile(`(?i)falls silent|takes? away a VM`): "powers off the VM without closing its connections",
-	regexp.MustCompile(`(?i)pods are not evicted\]`):        "drain evicts pods",
+	regexp.MustCompile(`(?i)with a bootstrap token`):              "nodes prove which VM they are",
+	regexp.MustCompile(`(?i)\b(an )?etcd apart\b`):                "separate etcd VMs",
+	regexp.MustCompile(`(?i)which control VMs are too`):           "all nodes, including control VMs",
+	regexp.MustCompile(`(?i)control and workers apart`):           "control VMs and workers",
+	regexp.MustCompile(`(?i)be lost at the same time`):            "tolerates the loss of",
+	regexp.MustCompile(`(?i)what stands for what`):                "which part replaces what",
+	regexp.MustCompile(`(?i)falls silent|takes? away a VM`):       "powers off the VM without closing its connections",
+	regexp.MustCompile(`(?i)pods are not evicted\]`):              "drain evicts pods",
+	regexp.MustCompile(`(?i)\bverdicts?\b`):                       "result",
+	regexp.MustCompile(`(?i)\bjudg(e[sd]?|ing)\b`):                "check",
+	regexp.MustCompile(`(?i)\bplay(s|ed|ing)?\b`):                 "inject, simulate",
+	regexp.MustCompile(`(?i)\bstor(y|ies)\b`):                     "say what happens",
+	regexp.MustCompile(`(?i)\bbegun\b`):                           "started",
+	regexp.MustCompile(`(?i)nobody to hand over to`):              "cannot hand over",
+	regexp.MustCompile(`(?i)breaks into a VM`):                    "an intruder on the VM",
+	regexp.MustCompile(`(?i)\bVM is given up\b`):                  "is declared lost",
+	regexp.MustCompile(`(?i)by the clock of who`):                 "by the verifier's clock",
+	regexp.MustCompile(`(?i)the node that it is`):                 "its own node",
+	regexp.MustCompile(`(?i)can take to\b`):                       "may take to",
+	regexp.MustCompile(`(?i)can bind himself`):                    "can bind themselves",
+	regexp.MustCompile(`(?i)root believes`):                       "root can trust",
+	regexp.MustCompile(`(?i)taken? for lost|takes a silent node`): "marked as lost",
+	regexp.MustCompile(`(?i)that are too many`):                   "to avoid; beyond the limit",
+	regexp.MustCompile(`(?i)its key among it`):                    "including its key",
 }
 
 // TestRetiredTerms: one word for one thing. Decision records keep the words of their time.

@@ -27,7 +27,7 @@ func stopProcess() *cobra.Command {
 			"--kubeconfig")
 	config := command.Flags().String("kubeconfig", "", "kubeconfig of the identity that holds the lease")
 	command.MarkFlagsRequiredTogether("lease", "kubeconfig")
-	timeout := timeoutFlag(command, time.Minute, "how long the process can take to exit")
+	timeout := timeoutFlag(command, time.Minute, "how long the process may take to exit")
 	again := command.Flags().
 		Duration("again-after", 0, "when to send a second SIGTERM, at which Kubernetes' servers exit at once; 0 "+
 			"means never")

@@ -152,7 +152,8 @@ func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
 	}
 }
 
-// TestVersionSkew plays an upgrade that skips a minor version, with a stand-in of the API server that prints a version.
+// TestVersionSkew simulates an upgrade that skips a minor version, with a stand-in of the API server that prints a
+// version.
 func TestVersionSkew(t *testing.T) {
 	dir := t.TempDir()
 	record := filepath.Join(dir, "store", "version")

@@ -35,7 +35,8 @@ func etcdSnapshot() *cobra.Command {
 		return step
 	}
 	add(
-		"take", "Take a snapshot, remove old ones that are too many, print the path of the new one, and upload it",
+		"take",
+		"Take a snapshot, remove old ones beyond the number to keep, print the path of the new one, and upload it",
 		func(step *cobra.Command, c *etcdsnapshot.Config) error {
 			path, err := c.Take(step.Context(), time.Now(), slog.Default())
 			if err != nil {

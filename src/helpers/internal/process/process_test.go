@@ -39,7 +39,7 @@ func TestZombieHasEnded(t *testing.T) {
 		t.Error("a zombie is reported as running")
 	}
 	if stat, err := Living(child.Process.Pid); err == nil {
-		t.Errorf("a zombie is said to live: %+v", stat)
+		t.Errorf("a zombie is reported as living: %+v", stat)
 	}
 	if err := child.Wait(); err != nil {
 		t.Fatal(err)

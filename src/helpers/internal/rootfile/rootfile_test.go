@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vcap is the ID of the user who plays the attacker.
+// vcap is the ID of the user who is the attacker.
 const vcap = 1000
 
 // scene is a directory of a job as the agent leaves it, and next to it what an attacker wants root to write.
@@ -215,7 +215,7 @@ func TestClaimTakesTheDirectory(t *testing.T) {
 		t.Errorf("mode %s", info.Mode())
 	}
 	if os.Geteuid() != 0 {
-		t.Skip("requires root to play another user")
+		t.Skip("requires root to act as another user")
 	}
 	var stat unix.Stat_t
 	s.must(unix.Stat(s.job, &stat))
@@ -305,7 +305,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestReadBelievesOnlyRoot(t *testing.T) {
+func TestReadTrustsOnlyRoot(t *testing.T) {
 	s := newScene(t)
 	s.must(os.WriteFile(s.path("node.json"), []byte("{}"), 0o644)) //nolint:gosec // no secret
 	if _, err := Read(s.path("node.json")); !errors.Is(err, ErrUntrusted) {
