@@ -8,13 +8,9 @@ import (
 	"net/http"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/preflight"
 )
-
-// wrongAnswer is the error of an answer that is not what the API returns for the call.
-type wrongAnswer string
-
-func (w wrongAnswer) Error() string { return string(w) }
 
 // maxAnswer limits one answer, in bytes. The largest ones have 1,000 subnets with 50 tags each.
 const maxAnswer = 64 << 20
@@ -37,10 +33,10 @@ func verifyAnswer(operation string, response *http.Response, secrets *preflight.
 		return fmt.Errorf("read the answer: %w", err)
 	}
 	if root := rootElement(body); root != operation+"Response" {
-		return wrongAnswer(
+		return awserr.WrongAnswer(
 			fmt.Sprintf(
 				"HTTP %d with something other than a %sResponse: %q", response.StatusCode, operation,
-				clip(strings.Join(strings.Fields(secrets.Clean(string(body))), " ")),
+				awserr.Clip(strings.Join(strings.Fields(secrets.Clean(string(body))), " ")),
 			),
 		)
 	}

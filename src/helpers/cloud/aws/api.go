@@ -24,6 +24,9 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/preflight"
 )
@@ -79,19 +82,17 @@ func (p *pace) next(ctx context.Context) time.Duration {
 	return pause
 }
 
-// dialTimeout limits one connection, callTimeout one call with its answer.
-const (
-	dialTimeout = 5 * time.Second
-	callTimeout = 30 * time.Second
-)
-
 // newAPI returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the
 // SDK's environment variables; its files are not read, so that only the instance's role can be used.
 func newAPI(
-	ctx context.Context, region string, current awssdk.CredentialsProvider, overrides []serviceOverride, r *recorder,
+	ctx context.Context,
+	region string,
+	current awssdk.CredentialsProvider,
+	overrides []cloudconfig.Override,
+	r *recorder,
 ) (*api, error) {
-	client := awshttp.NewBuildableClient().WithTimeout(callTimeout).
-		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
+	client := awshttp.NewBuildableClient().WithTimeout(awsclient.CallTimeout).
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = awsclient.DialTimeout })
 	cfg, err := config.LoadDefaultConfig(ctx,
 		config.WithRegion(region),
 		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
@@ -106,7 +107,7 @@ func newAPI(
 	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
 		client = withAuthorities
 	}
-	own := ownClient(client)
+	own := awsclient.New(client)
 	cfg.HTTPClient = own
 	result := &api{http: own, iam: iam.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg), recorder: r}
 	var forEC2 []func(*ec2.Options)
@@ -154,7 +155,7 @@ func (g *gatherer) connect(ctx context.Context) error {
 	}
 	own, err := client(
 		awssdk.CredentialsProviderFunc(
-			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().sdk(), nil },
+			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().SDK(), nil },
 		),
 	)
 	if err != nil || !f.assumesRole() {
@@ -164,7 +165,7 @@ func (g *gatherer) connect(ctx context.Context) error {
 	role := own.role(f.conf.RoleARN, f.conf.SourceARN)
 	assumed, err := call(ctx, own, assumeAction, role.Retrieve)
 	if f.assumeErr = err; err != nil {
-		return notAsked("the cloud controller cannot assume its role (see assumed-role)")
+		return awserr.NotAsked("the cloud controller cannot assume its role (see assumed-role)")
 	}
 	g.secrets.Add(assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
 	g.api, err = client(role)
@@ -203,7 +204,9 @@ type recorder struct {
 func (r *recorder) record(stack *middleware.Stack) error {
 	return stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(
 		"Recorder",
-		func(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+		func(
+			ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler,
+		) (middleware.DeserializeOutput, middleware.Metadata, error) {
 			key := preflight.Calls{
 				Service: awsmiddleware.GetServiceID(ctx),
 				Action:  awsmiddleware.GetOperationName(ctx),
@@ -260,7 +263,7 @@ type throttledOut struct {
 }
 
 func (t *throttledOut) Error() string {
-	return fmt.Sprintf("still throttled after %d attempts at the deadline: %s", t.attempts, describe(t.err))
+	return fmt.Sprintf("still throttled after %d attempts at the deadline: %s", t.attempts, awserr.Describe(t.err))
 }
 
 func (t *throttledOut) Unwrap() error { return t.err }
@@ -268,7 +271,7 @@ func (t *throttledOut) Unwrap() error { return t.err }
 // call makes one call and retries it as long as AWS throttles it and the context is not done.
 func call[T any](ctx context.Context, a *api, action string, f func(context.Context) (T, error)) (T, error) {
 	out, err := f(ctx)
-	if classify(err) != classThrottled {
+	if awserr.Classify(err) != awserr.Throttled {
 		return out, err
 	}
 	throttled, attempts, waited := err, 1, false
@@ -290,7 +293,7 @@ func call[T any](ctx context.Context, a *api, action string, f func(context.Cont
 		}
 		a.log(
 			"waiting because AWS throttles calls", "action", action, "attempt", attempts, "pause",
-			pause.Round(time.Millisecond), "error", describe(throttled),
+			pause.Round(time.Millisecond), "error", awserr.Describe(throttled),
 		)
 		if poll.Sleep(ctx, pause) != nil {
 			return out, &throttledOut{err: throttled, attempts: attempts}
@@ -300,7 +303,7 @@ func call[T any](ctx context.Context, a *api, action string, f func(context.Cont
 		switch {
 		case ctx.Err() != nil && err != nil:
 			return out, &throttledOut{err: throttled, attempts: attempts}
-		case classify(err) != classThrottled:
+		case awserr.Classify(err) != awserr.Throttled:
 			return out, err
 		}
 		throttled = err

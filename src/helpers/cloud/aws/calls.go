@@ -15,6 +15,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 	iamtypes "github.com/aws/aws-sdk-go-v2/service/iam/types"
 
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/preflight"
 )
@@ -39,7 +42,7 @@ func (a *api) describeInstance(ctx context.Context, id string) (*instance, error
 			}
 		}
 	}
-	return nil, emptyAnswer("an answer without the instance")
+	return nil, awserr.EmptyAnswer("an answer without the instance")
 }
 
 func newInstance(i types.Instance) *instance {
@@ -49,7 +52,7 @@ func newInstance(i types.Instance) *instance {
 		Address:         awssdk.ToString(i.PrivateIpAddress),
 		Subnet:          awssdk.ToString(i.SubnetId),
 		VPC:             awssdk.ToString(i.VpcId),
-		Tags:            newTags(i.Tags),
+		Tags:            clustertags.FromEC2(i.Tags),
 		SourceDestCheck: awssdk.ToBool(i.SourceDestCheck),
 	}
 	for _, g := range i.SecurityGroups {
@@ -76,14 +79,6 @@ func newInstance(i types.Instance) *instance {
 	return result
 }
 
-func newTags(list []types.Tag) tags {
-	result := tags{}
-	for _, t := range list {
-		result[awssdk.ToString(t.Key)] = awssdk.ToString(t.Value)
-	}
-	return result
-}
-
 // describeSubnet returns the subnet with the given id, or none.
 func (a *api) describeSubnet(ctx context.Context, id string) ([]subnet, error) {
 	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
@@ -94,7 +89,7 @@ func (a *api) describeSubnetsOf(ctx context.Context, vpc string) ([]subnet, erro
 	return a.describeSubnets(
 		ctx,
 		&ec2.DescribeSubnetsInput{
-			Filters:    []types.Filter{filter("vpc-id", vpc)},
+			Filters:    []types.Filter{awsclient.Filter("vpc-id", vpc)},
 			MaxResults: awssdk.Int32(subnetPageSize),
 		},
 	)
@@ -115,7 +110,7 @@ func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInp
 				subnet{
 					ID:   awssdk.ToString(s.SubnetId),
 					Zone: awssdk.ToString(s.AvailabilityZone),
-					Tags: newTags(s.Tags),
+					Tags: clustertags.FromEC2(s.Tags),
 				},
 			)
 		}
@@ -129,7 +124,7 @@ func (a *api) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInp
 // describeRouteTables returns the route tables that a filter selects.
 func (a *api) describeRouteTables(ctx context.Context, filterName, value string) ([]routeTable, error) {
 	input := &ec2.DescribeRouteTablesInput{
-		Filters:    []types.Filter{filter(filterName, value)},
+		Filters:    []types.Filter{awsclient.Filter(filterName, value)},
 		MaxResults: awssdk.Int32(routeTablePageSize),
 	}
 	var tables []routeTable
@@ -157,7 +152,7 @@ func newRouteTable(t types.RouteTable) routeTable {
 	result := routeTable{
 		ID:           awssdk.ToString(t.RouteTableId),
 		VPC:          awssdk.ToString(t.VpcId),
-		Tags:         newTags(t.Tags),
+		Tags:         clustertags.FromEC2(t.Tags),
 		Associations: map[string]string{},
 	}
 	for _, association := range t.Associations {
@@ -209,14 +204,18 @@ func (a *api) describeGroups(ctx context.Context, ids []string) ([]securityGroup
 	}
 	for _, id := range ids {
 		if !slices.ContainsFunc(groups, func(g securityGroup) bool { return g.ID == id }) {
-			return nil, wrongAnswer("an answer without " + id)
+			return nil, awserr.WrongAnswer("an answer without " + id)
 		}
 	}
 	return groups, nil
 }
 
 func newSecurityGroup(g types.SecurityGroup) securityGroup {
-	result := securityGroup{ID: awssdk.ToString(g.GroupId), VPC: awssdk.ToString(g.VpcId), Tags: newTags(g.Tags)}
+	result := securityGroup{
+		ID:   awssdk.ToString(g.GroupId),
+		VPC:  awssdk.ToString(g.VpcId),
+		Tags: clustertags.FromEC2(g.Tags),
+	}
 	for _, p := range g.IpPermissions {
 		rule := ingressRule{
 			From:     int(awssdk.ToInt32(p.FromPort)),
@@ -276,7 +275,10 @@ func (a *api) encryption(ctx context.Context) (encryption, error) {
 // types.
 func (a *api) describeMachines(ctx context.Context, tagKey string, limits bool) ([]machine, error) {
 	input := &ec2.DescribeInstancesInput{
-		Filters:    []types.Filter{filter("tag-key", tagKey), filter("instance-state-name", "running")},
+		Filters: []types.Filter{
+			awsclient.Filter("tag-key", tagKey),
+			awsclient.Filter("instance-state-name", "running"),
+		},
 		MaxResults: awssdk.Int32(1000),
 	}
 	var list []machine
@@ -296,7 +298,7 @@ func (a *api) describeMachines(ctx context.Context, tagKey string, limits bool) 
 				list = append(list, machine{
 					id:         awssdk.ToString(i.InstanceId),
 					vpc:        awssdk.ToString(i.VpcId),
-					tags:       newTags(i.Tags),
+					tags:       clustertags.FromEC2(i.Tags),
 					kind:       string(i.InstanceType),
 					volumes:    len(i.BlockDeviceMappings),
 					interfaces: len(i.NetworkInterfaces),
@@ -343,10 +345,6 @@ func (a *api) addLimits(ctx context.Context, list []machine, kinds []types.Insta
 	return nil
 }
 
-func filter(name string, values ...string) types.Filter {
-	return types.Filter{Name: awssdk.String(name), Values: values}
-}
-
 // The load balancer APIs do not support DryRun: these two calls only show whether they answer and whether the role may
 // describe load balancers.
 
@@ -377,8 +375,8 @@ func (a *api) dryRun(ctx context.Context, action string, request func(context.Co
 	)
 	switch {
 	case err == nil:
-		return wrongAnswer("success instead of an answer to DryRun")
-	case wouldBeAllowed(err):
+		return awserr.WrongAnswer("success instead of an answer to DryRun")
+	case awserr.WouldBeAllowed(err):
 		return nil
 	}
 	return err
@@ -555,7 +553,8 @@ func (a *api) askIAM(
 			defer cancel()
 			return a.iam.SimulatePrincipalPolicy(ctx, input)
 		})
-		if classify(err) != classServer || attempt == policyAttempts || poll.Sleep(ctx, backoff.Next()) != nil {
+		if awserr.Classify(err) != awserr.Server || attempt == policyAttempts ||
+			poll.Sleep(ctx, backoff.Next()) != nil {
 			return out, err
 		}
 	}

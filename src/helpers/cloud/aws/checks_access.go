@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/preflight"
 )
 
@@ -18,10 +21,10 @@ const (
 )
 
 func checkClusterName(f *facts) preflight.Outcome {
-	if err := ValidateClusterName(f.cluster()); err != nil {
+	if err := clustertags.ValidateName(f.cluster()); err != nil {
 		return found(preflight.Finding{
-			Resource: fmt.Sprintf("cluster %q", clip(f.cluster())),
-			Wanted:   "a name that can end the tag key " + TagPrefix + "NAME",
+			Resource: fmt.Sprintf("cluster %q", awserr.Clip(f.cluster())),
+			Wanted:   "a name that can end the tag key " + clustertags.Prefix + "NAME",
 			Found:    err.Error(),
 			Why:      "The tag would be truncated or rejected, and no resource could be found by it.",
 			Fix: []preflight.Fix{
@@ -47,7 +50,7 @@ func checkCloudConfig(f *facts) preflight.Outcome {
 		return found(preflight.Finding{
 			Resource: file,
 			Wanted:   fmt.Sprintf("KubernetesClusterID = %s, or none", f.cluster()),
-			Found:    fmt.Sprintf("KubernetesClusterID = %s", clip(id)),
+			Found:    fmt.Sprintf("KubernetesClusterID = %s", awserr.Clip(id)),
 			Why:      "The cloud controller would manage the resources of another cluster.",
 			Fix: []preflight.Fix{
 				byHand(
@@ -73,13 +76,13 @@ func checkMetadata(f *facts) preflight.Outcome {
 	finding := preflight.Finding{
 		Resource: "instance metadata",
 		Wanted:   "answers to IMDSv2 requests",
-		Found:    fault.found,
+		Found:    fault.Found,
 		Why: "The instance's identity and the role's credentials come from there; kubelet and the cloud " +
 			"controller cannot work without them.",
-		Eventual: fault.temporary(),
+		Eventual: fault.Temporary(),
 	}
-	switch fault.kind {
-	case faultDisabled:
+	switch fault.Kind {
+	case metadata.Disabled:
 		finding.Fix = []preflight.Fix{
 			byCommand(
 				"turn instance metadata on for the instance with this machine's address",
@@ -91,7 +94,7 @@ func checkMetadata(f *facts) preflight.Outcome {
 			),
 			f.inExtension("metadata_options: {http_endpoint: enabled, http_tokens: required}"),
 		}
-	case faultNoReply:
+	case metadata.NoReply:
 		finding.Fix = []preflight.Fix{
 			byCommand(
 				"on the VM, check for a firewall or proxy in front of 169.254.169.254; this prints 200 if there is "+
@@ -103,11 +106,11 @@ func checkMetadata(f *facts) preflight.Outcome {
 					"containers are dropped",
 			),
 		}
-	case faultSwitchedOff:
+	case metadata.SwitchedOff:
 		finding.Fix = []preflight.Fix{
 			byHand("remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider"),
 		}
-	case faultNoTokens:
+	case metadata.NoTokens:
 		finding.Fix = []preflight.Fix{
 			byHand(
 				"check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; " +
@@ -151,7 +154,7 @@ func (f *facts) slowMetadata() preflight.Outcome {
 func (f *facts) profileName() string { return f.profile[strings.LastIndex(f.profile, "/")+1:] }
 
 func checkProfile(f *facts) preflight.Outcome {
-	if isNotAsked(f.profileErr) {
+	if awserr.IsNotAsked(f.profileErr) {
 		return skipped("%v", f.profileErr)
 	}
 	if f.metadataFailure() != nil {
@@ -190,7 +193,7 @@ func checkProfile(f *facts) preflight.Outcome {
 }
 
 func checkCredentials(f *facts) preflight.Outcome {
-	if isNotAsked(f.credentialsErr) {
+	if awserr.IsNotAsked(f.credentialsErr) {
 		return skipped("%v", f.credentialsErr)
 	}
 	if f.metadataFailure() != nil {
@@ -210,11 +213,11 @@ func checkCredentials(f *facts) preflight.Outcome {
 		})
 	}
 	for _, a := range f.answers() {
-		if classify(a.err) == classCredentials {
+		if awserr.Classify(a.err) == awserr.Credentials {
 			return found(preflight.Finding{
 				Resource: "role " + f.credentials.Role,
 				Wanted:   "credentials that AWS accepts",
-				Found:    a.action + ": " + describe(a.err),
+				Found:    a.action + ": " + awserr.Describe(a.err),
 				Why:      "AWS would reject every call of the cloud controller.",
 				Eventual: true,
 				Fix: []preflight.Fix{
@@ -286,8 +289,8 @@ const (
 func checkClock(f *facts) preflight.Outcome {
 	rejected := ""
 	for _, a := range f.answers() {
-		if classify(a.err) == classClock {
-			rejected = "; " + a.action + ": " + describe(a.err)
+		if awserr.Classify(a.err) == awserr.Clock {
+			rejected = "; " + a.action + ": " + awserr.Describe(a.err)
 		}
 	}
 	if !f.skewKnown && rejected == "" {
@@ -332,18 +335,18 @@ func checkEC2Endpoint(f *facts) preflight.Outcome {
 		if !strings.HasPrefix(a.action, "ec2:") {
 			continue
 		}
-		switch classify(a.err) {
-		case classUnreachable:
-			if isNotAsked(a.err) || isEmpty(a.err) {
+		switch awserr.Classify(a.err) {
+		case awserr.Unreachable:
+			if awserr.IsNotAsked(a.err) || awserr.IsEmpty(a.err) {
 				continue
 			}
-			fail(a.action, describe(a.err))
-		case classOther:
+			fail(a.action, awserr.Describe(a.err))
+		case awserr.Other:
 			if !a.isProbe { // the check of the permission reports it
-				fail(a.action, describe(a.err))
+				fail(a.action, awserr.Describe(a.err))
 			}
-		case classServer, classMalformed, classThrottled:
-			text := describe(a.err)
+		case awserr.Server, awserr.Malformed, awserr.Throttled:
+			text := awserr.Describe(a.err)
 			var out *throttledOut
 			if errors.As(a.err, &out) {
 				text = out.Error()
@@ -376,12 +379,12 @@ func checkReadPermissions(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
 	asked := 0
 	for _, a := range f.ec2Answers() {
-		if isNotAsked(a.err) {
+		if awserr.IsNotAsked(a.err) {
 			continue
 		}
 		asked++
-		if classify(a.err) == classDenied {
-			findings = append(findings, f.denied(deniedAction(a.err, a.action), "role "+f.roleName(), a.err))
+		if awserr.Classify(a.err) == awserr.Denied {
+			findings = append(findings, f.denied(awserr.DeniedAction(a.err, a.action), "role "+f.roleName(), a.err))
 		}
 	}
 	if asked == 0 {
@@ -399,7 +402,7 @@ func (f *facts) denied(action, resource string, err error) preflight.Finding {
 	return preflight.Finding{
 		Resource: action,
 		Wanted:   fmt.Sprintf("allowed for role %s on %s", f.roleName(), strings.TrimPrefix(resource, "role ")),
-		Found:    describe(err),
+		Found:    awserr.Describe(err),
 		Why:      whyPermission(action),
 		Eventual: true,
 		Fix:      fix,
@@ -481,13 +484,13 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 		if p.check != check {
 			continue
 		}
-		switch classify(p.err) {
-		case classNone:
+		switch awserr.Classify(p.err) {
+		case awserr.None:
 			allowed = append(allowed, p.covers...)
-		case classDenied:
-			finding := f.denied(deniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
+		case awserr.Denied:
+			finding := f.denied(awserr.DeniedAction(p.err, strings.Join(p.covers, " or ")), p.resource, p.err)
 			if strings.HasPrefix(p.resource, "sg-") &&
-				!f.group(p.resource).has(f.tagKey()) { // the old tag is not enough for them
+				!f.group(p.resource).Has(f.tagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.tagKey() + ", which policies require"
 				finding.Fix = f.tagFirst(p.resource, finding.Fix)
 			}
@@ -496,7 +499,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 			) {
 				findings = append(findings, finding)
 			}
-		case classOther, classUnknownID:
+		case awserr.Other, awserr.UnknownID:
 			finding := f.denied(strings.Join(p.covers, ", "), p.resource, p.err)
 			finding.Advisory = true
 			findings = append(findings, finding)
@@ -508,7 +511,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 	case len(findings) > 0:
 		return preflight.Outcome{Findings: findings}
 	case obstacle != nil:
-		return skipped("could not be tested: %s", describe(obstacle))
+		return skipped("could not be tested: %s", awserr.Describe(obstacle))
 	case len(allowed) == 0:
 		return skipped(noCalls)
 	}
@@ -518,7 +521,7 @@ func (f *facts) testedBy(check string) preflight.Outcome {
 
 func (f *facts) isOwnGroup(id string) bool {
 	return slices.ContainsFunc(
-		f.groups, func(g securityGroup) bool { return g.ID == id && g.Tags.belongTo(f.cluster()) },
+		f.groups, func(g securityGroup) bool { return g.ID == id && g.Tags.BelongTo(f.cluster()) },
 	)
 }
 
@@ -529,12 +532,12 @@ func checkLoadBalancerEndpoint(f *facts) preflight.Outcome {
 			continue
 		}
 		asked = true
-		switch classify(p.err) {
-		case classUnreachable, classServer, classMalformed, classThrottled, classOther:
+		switch awserr.Classify(p.err) {
+		case awserr.Unreachable, awserr.Server, awserr.Malformed, awserr.Throttled, awserr.Other:
 			return found(preflight.Finding{
 				Resource: "elasticloadbalancing." + f.region(),
 				Wanted:   "answers from the load balancer APIs",
-				Found:    p.resource + ": " + describe(p.err),
+				Found:    p.resource + ": " + awserr.Describe(p.err),
 				Why:      "Services of type LoadBalancer would stay pending.",
 				Eventual: true,
 				Fix:      f.fixEndpoint("elasticloadbalancing"),
@@ -557,7 +560,7 @@ func checkTokenService(f *facts) preflight.Outcome {
 		return passed("%s", f.tokenHost)
 	}
 	return found(preflight.Finding{
-		Resource: cmp.Or(f.tokenHost, "STS"), Wanted: "a connection", Found: rootMessage(f.tokenErr),
+		Resource: cmp.Or(f.tokenHost, "STS"), Wanted: "a connection", Found: awserr.RootMessage(f.tokenErr),
 		Why: "The job kubelet-csr-approver asks STS which instance wants to join: no new node could.",
 		Fix: []preflight.Fix{byCommand(endpointText, f.endpoint("sts")...)},
 	})
@@ -571,7 +574,7 @@ func checkRegistry(f *facts) preflight.Outcome {
 		return passed("%s", f.registryHost)
 	}
 	return found(preflight.Finding{
-		Resource: f.registryHost, Wanted: "a connection", Found: rootMessage(f.registryErr),
+		Resource: f.registryHost, Wanted: "a connection", Found: awserr.RootMessage(f.registryErr),
 		Why: "Images in the account's ECR repositories cannot be pulled; the release's own images need no registry.",
 		Fix: []preflight.Fix{
 			byCommand(endpointText, append(f.endpoint("ecr.api", "ecr.dkr"), f.storageEndpoint()...)...),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/preflight"
 )
 
@@ -31,7 +32,7 @@ func checkConfigScope(f *facts) preflight.Outcome {
 	if c.Zone != "" {
 		regionKey = "Zone"
 	}
-	if configured := c.region(); configured != "" && configured != region {
+	if configured := c.ControllerRegion(); configured != "" && configured != region {
 		add(
 			false, regionKey, "the region of this instance, "+region, configured,
 			"The cloud controller would call the APIs of another region, and find neither nodes nor subnets.",
@@ -46,13 +47,13 @@ func checkConfigScope(f *facts) preflight.Outcome {
 			"The cloud controller ignores it: it chooses subnets by their tags.", "remove SubnetID",
 		)
 	case c.VPC == "" || own == "":
-	case !c.isElsewhere() && c.VPC != own:
+	case !c.IsElsewhere() && c.VPC != own:
 		add(
 			false, "VPC", "the VPC of this instance, "+own+", or none",
 			c.VPC+", which the cloud controller ignores without SubnetID (or RoleARN) and KubernetesClusterID",
 			"The cloud controller would use "+own+".", "remove VPC",
 		)
-	case !c.isElsewhere():
+	case !c.IsElsewhere():
 		add(
 			true, "VPC", "no VPC, or one with SubnetID and KubernetesClusterID", c.VPC,
 			"The cloud controller ignores it, and uses the VPC of its instance, which is the same.", "remove VPC",
@@ -71,7 +72,7 @@ func checkConfigScope(f *facts) preflight.Outcome {
 	}
 	for _, o := range c.Overrides {
 		if o.Service != "ec2imds" && o.Region != "" && o.Region != f.region() {
-			add(false, "ServiceOverride for "+o.Service, "the region "+f.region(), "Region = "+clip(o.Region),
+			add(false, "ServiceOverride for "+o.Service, "the region "+f.region(), "Region = "+awserr.Clip(o.Region),
 				"The cloud controller would ignore it, and call the default endpoint.", "correct Region")
 		}
 	}
@@ -101,7 +102,8 @@ func checkIPFamilies(f *facts) preflight.Outcome {
 	}
 	if !slices.Contains(families, "ipv4") {
 		finding.Wanted, finding.Found = "NodeIPFamilies with ipv4, because kubelet registers with the IPv4 address "+f.metadata.Address, strings.Join(
-			families, ", ",
+			families,
+			", ",
 		)
 		return found(finding)
 	}
@@ -135,7 +137,7 @@ func checkAssumedRole(f *facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.conf.RoleARN,
 		Wanted:   fmt.Sprintf("a role that %s may assume", own),
-		Found:    describe(f.assumeErr),
+		Found:    awserr.Describe(f.assumeErr),
 		Eventual: true,
 		Why:      "The cloud controller makes all its calls as this role, and does not start without it.",
 		Fix: append(
@@ -145,7 +147,7 @@ func checkAssumedRole(f *facts) preflight.Outcome {
 					"make sure that the trust policy of the role allows %s the action %s; to show it:", own,
 					assumeAction,
 				),
-				f.aws("iam", "get-role", "--role-name", f.conf.roleName(), "--query", "Role.AssumeRolePolicyDocument"),
+				f.aws("iam", "get-role", "--role-name", f.conf.RoleName(), "--query", "Role.AssumeRolePolicyDocument"),
 			),
 		),
 	})
@@ -159,7 +161,7 @@ func checkBalancersGroup(f *facts) preflight.Outcome {
 		return passed("the cloud controller creates one for each load balancer")
 	case f.metadataErr != nil:
 		return skipped(noMetadata)
-	case f.balancersErr != nil && classify(f.balancersErr) != classUnknownID:
+	case f.balancersErr != nil && awserr.Classify(f.balancersErr) != awserr.UnknownID:
 		return skipped("%s", whyMissing("security group", f.balancersErr))
 	}
 	finding := preflight.Finding{
@@ -176,7 +178,7 @@ func checkBalancersGroup(f *facts) preflight.Outcome {
 	}
 	switch {
 	case f.balancersErr != nil:
-		finding.Found = describe(f.balancersErr)
+		finding.Found = awserr.Describe(f.balancersErr)
 	case f.balancers != nil && f.balancers.VPC != "" && f.balancers.VPC != f.vpcID():
 		finding.Found = "it belongs to " + f.balancers.VPC
 	default:

@@ -10,16 +10,18 @@ import (
 	"strings"
 
 	"kubernetes-release/apiclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
 func checkInstanceKnown(f *facts) preflight.Outcome {
 	switch {
-	case isEmpty(f.instanceErr), classify(f.instanceErr) == classUnknownID:
+	case awserr.IsEmpty(f.instanceErr), awserr.Classify(f.instanceErr) == awserr.UnknownID:
 		return found(preflight.Finding{
 			Resource: f.instanceID(),
 			Wanted:   "EC2 to describe the instance",
-			Found:    describe(f.instanceErr),
+			Found:    awserr.Describe(f.instanceErr),
 			Why:      "The cloud controller would treat the node as deleted.",
 			Eventual: true,
 			Fix: []preflight.Fix{
@@ -38,7 +40,7 @@ func checkInstanceKnown(f *facts) preflight.Outcome {
 
 // instanceMissing is the outcome of checks that need the instance's description and have none.
 func (f *facts) instanceMissing() preflight.Outcome {
-	if isNotAsked(f.instanceErr) {
+	if awserr.IsNotAsked(f.instanceErr) {
 		return skipped("%v", f.instanceErr)
 	}
 	if f.metadataErr != nil {
@@ -51,13 +53,13 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	if f.instance.Tags.has(f.tagKey()) {
+	if f.instance.Tags.Has(f.tagKey()) {
 		return passed("%s on %s", f.tagKey(), f.instanceID())
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(),
 		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()),
-		Found:    f.instance.Tags.found(),
+		Found:    f.instance.Tags.Found(),
 		Why:      f.whyInstanceTags(),
 		Eventual: true,
 		Fix: []preflight.Fix{
@@ -74,11 +76,11 @@ func checkInstanceTag(f *facts) preflight.Outcome {
 // one.
 func (f *facts) tagInstance() preflight.Fix {
 	var others []string
-	for _, name := range f.instance.Tags.clusters() {
-		others = append(others, TagPrefix+name)
+	for _, name := range f.instance.Tags.Clusters() {
+		others = append(others, clustertags.Prefix+name)
 	}
-	if value, ok := f.instance.Tags[legacyTag]; ok && value != f.cluster() {
-		others = append(others, legacyTag)
+	if value, ok := f.instance.Tags[clustertags.Legacy]; ok && value != f.cluster() {
+		others = append(others, clustertags.Legacy)
 	}
 	tag := f.tagCommand(f.instanceID())
 	switch {
@@ -87,10 +89,14 @@ func (f *facts) tagInstance() preflight.Fix {
 			"replace the other cluster's tag by this cluster's", f.untagCommand([]string{f.instanceID()}, others...),
 			tag,
 		)
-	case f.instance.Tags.count() >= tagLimit:
+	case f.instance.Tags.Count() >= clustertags.Limit:
 		return byCommand(
-			fmt.Sprintf("replace a tag that is not needed by the cluster's, because the instance has %d", tagLimit),
-			f.aws("ec2", "delete-tags", "--resources", f.instanceID(), "--tags", "Key="+expand("key")), tag,
+			fmt.Sprintf(
+				"replace a tag that is not needed by the cluster's, because the instance has %d",
+				clustertags.Limit,
+			),
+			f.aws("ec2", "delete-tags", "--resources", f.instanceID(), "--tags", "Key="+expand("key")),
+			tag,
 		)
 	}
 	return byCommand("add the cluster's tag", tag)
@@ -100,14 +106,14 @@ func (f *facts) tagInstance() preflight.Fix {
 // On a control VM it takes the name of the cluster from them, unless it is configured.
 func (f *facts) whyInstanceTags() string {
 	t := f.instance.Tags
-	names := t.clusters()
-	if name, ok := t[legacyTag]; ok && !slices.Contains(names, name) {
+	names := t.Clusters()
+	if name, ok := t[clustertags.Legacy]; ok && !slices.Contains(names, name) {
 		names = append(names, name)
 	}
 	switch {
-	case t.belongTo(f.cluster()) && (f.controllerReadsNoTags() || len(names) == 1):
-		return "The cloud controller accepts the old tag " + legacyTag + ", but the generated policies and other " +
-			"controllers do not."
+	case t.BelongTo(f.cluster()) && (f.controllerReadsNoTags() || len(names) == 1):
+		return "The cloud controller accepts the old tag " + clustertags.Legacy +
+			", but the generated policies and other controllers do not."
 	case f.controllerReadsNoTags():
 		return "The cloud controller silently omits instances without the tag from load balancers."
 	case len(names) == 0:
@@ -118,29 +124,25 @@ func (f *facts) whyInstanceTags() string {
 	return fmt.Sprintf(
 		"The cloud controller would run as cluster %q: it would tag load balancers and security groups for that "+
 			"cluster, and not register this cluster's nodes.",
-		clip(names[0]),
+		awserr.Clip(names[0]),
 	)
 }
-
-// deployment names what has created an instance, by the tags that the Director gives each VM
-// (bosh-director, lib/bosh/director/metadata_updater.rb).
-func (t tags) deployment() (director, name string) { return t["director"], t["deployment"] }
 
 func checkOtherDeployment(f *facts) preflight.Outcome {
 	switch {
 	case f.instance == nil:
 		return f.instanceMissing()
 	case f.machinesErr != nil && len(f.machines) == 0:
-		return skipped("the cluster's instances are unknown: %s", describe(f.machinesErr))
+		return skipped("the cluster's instances are unknown: %s", awserr.Describe(f.machinesErr))
 	}
-	director, name := f.instance.Tags.deployment()
+	director, name := f.instance.Tags.Deployment()
 	if name == "" {
 		return skipped("the instance has no tag deployment, which the Director sets")
 	}
 	var findings []preflight.Finding
 	reported := map[string]bool{}
 	for _, i := range f.machines {
-		otherDirector, other := i.tags.deployment()
+		otherDirector, other := i.tags.Deployment()
 		if i.vpc != f.vpcID() || other == "" || other == name && (otherDirector == director || otherDirector == "") ||
 			reported[otherDirector+"/"+other] {
 			continue
@@ -149,9 +151,16 @@ func checkOtherDeployment(f *facts) preflight.Outcome {
 		findings = append(findings, preflight.Finding{
 			Resource: i.id,
 			Wanted: fmt.Sprintf(
-				"tag %s on VMs of deployment %s of Director %s only", f.tagKey(), clip(name), clip(director),
+				"tag %s on VMs of deployment %s of Director %s only",
+				f.tagKey(),
+				awserr.Clip(name),
+				awserr.Clip(director),
 			),
-			Found: fmt.Sprintf("it is a VM of deployment %s of Director %s", clip(other), clip(otherDirector)),
+			Found: fmt.Sprintf(
+				"it is a VM of deployment %s of Director %s",
+				awserr.Clip(other),
+				awserr.Clip(otherDirector),
+			),
 			Why: "Both deployments would treat each other's load balancers, security groups, routes and volumes as " +
 				"their own, and change or delete them.",
 			Fix: []preflight.Fix{
@@ -170,7 +179,7 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	ids := f.instance.Tags.clusters()
+	ids := f.instance.Tags.Clusters()
 	if len(ids) < 2 {
 		return passed("")
 	}
@@ -178,7 +187,7 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	for _, id := range ids {
 		if id != f.cluster() {
 			others = append(others, id)
-			keys = append(keys, TagPrefix+id)
+			keys = append(keys, clustertags.Prefix+id)
 		}
 	}
 	why := "The cloud controller does not start on an instance that is tagged for several clusters. BOSH never " +
@@ -189,13 +198,17 @@ func checkClusterIDs(f *facts) preflight.Outcome {
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(),
-		Wanted:   "one tag that starts with " + TagPrefix,
-		Found:    "tags of the " + quoteClusters(ids),
+		Wanted:   "one tag that starts with " + clustertags.Prefix,
+		Found:    "tags of the " + clustertags.Quote(ids),
 		Why:      why,
 		Eventual: true,
 		Fix: []preflight.Fix{
-			byCommand("remove the tag of "+quoteClusters(others), f.untagCommand([]string{f.instanceID()}, keys...)),
-			byHand("or recreate the VM (bosh recreate), which creates an instance without it")},
+			byCommand(
+				"remove the tag of "+clustertags.Quote(others),
+				f.untagCommand([]string{f.instanceID()}, keys...),
+			),
+			byHand("or recreate the VM (bosh recreate), which creates an instance without it"),
+		},
 	})
 }
 
@@ -203,17 +216,19 @@ func checkLegacyTag(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	value, ok := f.instance.Tags[legacyTag]
+	value, ok := f.instance.Tags[clustertags.Legacy]
 	if !ok || value == f.cluster() {
 		return passed("")
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(),
-		Wanted:   fmt.Sprintf("no tag %s, or the value %s", legacyTag, f.cluster()),
-		Found:    fmt.Sprintf("%s=%s", legacyTag, clip(value)),
+		Wanted:   fmt.Sprintf("no tag %s, or the value %s", clustertags.Legacy, f.cluster()),
+		Found:    fmt.Sprintf("%s=%s", clustertags.Legacy, awserr.Clip(value)),
 		Why:      f.whyLegacyTag(),
 		Eventual: true,
-		Fix:      []preflight.Fix{byCommand("remove the old tag", f.untagCommand([]string{f.instanceID()}, legacyTag))},
+		Fix: []preflight.Fix{
+			byCommand("remove the old tag", f.untagCommand([]string{f.instanceID()}, clustertags.Legacy)),
+		},
 	})
 }
 
@@ -228,13 +243,13 @@ func checkTagLimit(f *facts) preflight.Outcome {
 	if f.instance == nil {
 		return f.instanceMissing()
 	}
-	n := f.instance.Tags.count()
-	if n < tagLimit {
-		return passed("%d of %d", n, tagLimit)
+	n := f.instance.Tags.Count()
+	if n < clustertags.Limit {
+		return passed("%d of %d", n, clustertags.Limit)
 	}
 	return found(preflight.Finding{
 		Resource: f.instanceID(),
-		Wanted:   fmt.Sprintf("fewer than %d tags", tagLimit),
+		Wanted:   fmt.Sprintf("fewer than %d tags", clustertags.Limit),
 		Found:    fmt.Sprintf("%d tags", n),
 		Why: "AWS rejects additional tags, and BOSH only logs that: a tag of the manifest may be missing on the " +
 			"next VM.",
@@ -274,7 +289,7 @@ func checkTaggedGroups(f *facts) preflight.Outcome {
 		return skipped("%s", why)
 	case f.conf.NoIngressManagement:
 		return passed("DisableSecurityGroupIngress is set")
-	case len(tagged) == 1 && len(f.group(tagged[0]).clusters()) > 1:
+	case len(tagged) == 1 && len(f.group(tagged[0]).Clusters()) > 1:
 		return found(f.sharedGroup(tagged[0]))
 	case len(tagged) < 2:
 		return passed("%s", strings.Join(tagged, ", "))
@@ -322,7 +337,7 @@ func (f *facts) sharedGroup(id string) preflight.Finding {
 	return preflight.Finding{
 		Resource: id,
 		Wanted:   "a security group that is tagged for this cluster only",
-		Found:    "tags of the " + quoteClusters(f.group(id).clusters()),
+		Found:    "tags of the " + clustertags.Quote(f.group(id).Clusters()),
 		Why: "The cloud controllers of all these clusters open and close the group, so load balancers of one can " +
 			"connect to the nodes of the others.",
 		Advisory: true,
@@ -339,7 +354,7 @@ func (f *facts) foreignGroups(ids []string) preflight.Finding {
 	return preflight.Finding{
 		Resource: strings.Join(ids, ", "),
 		Wanted:   "a security group with the tag " + f.tagKey(),
-		Found:    f.group(ids[0]).found(),
+		Found:    f.group(ids[0]).Found(),
 		Why: "The cloud controller would open the security group of another cluster for the load balancers of this " +
 			"one, or not know which one to open.",
 		Eventual: true,
@@ -357,13 +372,13 @@ func (f *facts) foreignGroups(ids []string) preflight.Finding {
 // keepTagOnOne keeps the cluster's tag on one of the instance's security groups: preferably the first that has the
 // current tag and no other cluster's.
 func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
-	all := map[string]tags{}
+	all := map[string]clustertags.Tags{}
 	kept, shared := "", ""
 	for _, id := range tagged {
 		all[id] = f.group(id)
 		switch {
-		case !all[id].has(f.tagKey()):
-		case len(all[id].clusters()) == 1:
+		case !all[id].Has(f.tagKey()):
+		case len(all[id].Clusters()) == 1:
 			kept = cmp.Or(kept, id)
 		default:
 			shared = cmp.Or(shared, id)
@@ -375,7 +390,7 @@ func (f *facts) keepTagOnOne(tagged []string) preflight.Fix {
 // untaggedGroup is the first group that is not another cluster's, or "".
 func (f *facts) untaggedGroup(ids []string) string {
 	for _, id := range ids {
-		if !f.group(id).onlyForeign(f.cluster()) {
+		if !f.group(id).OnlyForeign(f.cluster()) {
 			return id
 		}
 	}
@@ -383,7 +398,7 @@ func (f *facts) untaggedGroup(ids []string) string {
 }
 
 // group returns the tags of a security group.
-func (f *facts) group(id string) tags {
+func (f *facts) group(id string) clustertags.Tags {
 	for _, g := range f.groups {
 		if g.ID == id {
 			return g.Tags
@@ -603,7 +618,7 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	if f.metadataErr != nil {
 		return skipped(noMetadata)
 	}
-	name, want := f.metadata.Hostname, f.metadata.identity().ProviderID
+	name, want := f.metadata.Hostname, f.metadata.Identity().ProviderID
 	compare := fmt.Sprintf(
 		"to compare: kubectl get node %s -o jsonpath={.spec.providerID} must print %s, otherwise kubectl delete node "+
 			"%s",
@@ -615,7 +630,7 @@ func checkStaleNode(f *facts) preflight.Outcome {
 	case errors.Is(f.nodeErr, apiclient.ErrNoNode):
 		return passed("there is no Node yet")
 	case f.nodeErr != nil:
-		return skipped("the Node could not be read (%s); %s", rootMessage(f.nodeErr), compare)
+		return skipped("the Node could not be read (%s); %s", awserr.RootMessage(f.nodeErr), compare)
 	case f.nodeProviderID == want:
 		return passed("%s is %s", name, want)
 	case f.nodeProviderID == "":
@@ -638,7 +653,7 @@ func checkStaleNode(f *facts) preflight.Outcome {
 
 func checkTagValues(f *facts) preflight.Outcome {
 	var findings []preflight.Finding
-	examine := func(id string, t tags) {
+	examine := func(id string, t clustertags.Tags) {
 		value, ok := t[f.tagKey()]
 		if !ok || value == "shared" || value == "owned" {
 			return
@@ -646,7 +661,7 @@ func checkTagValues(f *facts) preflight.Outcome {
 		findings = append(findings, preflight.Finding{
 			Resource: id,
 			Wanted:   fmt.Sprintf("%s with the value shared or owned", f.tagKey()),
-			Found:    fmt.Sprintf("the value %q", clip(value)),
+			Found:    fmt.Sprintf("the value %q", awserr.Clip(value)),
 			Why: "The cloud controller ignores the value, but other tools do not: some delete resources that " +
 				"are owned, some reject any other value.",
 			Fix: []preflight.Fix{byCommand("set the value", f.tagCommand(id))},

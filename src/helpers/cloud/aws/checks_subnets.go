@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -14,14 +16,14 @@ func (f *facts) subnetsMissing() preflight.Outcome {
 	switch {
 	case f.metadataErr != nil:
 		return skipped(noMetadata)
-	case isNotAsked(f.subnetsErr):
+	case awserr.IsNotAsked(f.subnetsErr):
 		return skipped("%v", f.subnetsErr)
 	}
 	return skipped("the subnets could not be described")
 }
 
 func checkNodeSubnet(f *facts) preflight.Outcome {
-	if f.metadataErr != nil || f.subnetsErr != nil && classify(f.subnetsErr) != classUnknownID {
+	if f.metadataErr != nil || f.subnetsErr != nil && awserr.Classify(f.subnetsErr) != awserr.UnknownID {
 		return f.subnetsMissing()
 	}
 	id := f.subnetID()
@@ -29,7 +31,7 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 	if s == nil {
 		seen := "an answer without it"
 		if f.subnetsErr != nil {
-			seen = describe(f.subnetsErr)
+			seen = awserr.Describe(f.subnetsErr)
 		}
 		return found(preflight.Finding{
 			Resource: cmp.Or(id, "the node's subnet"),
@@ -46,13 +48,13 @@ func checkNodeSubnet(f *facts) preflight.Outcome {
 			},
 		})
 	}
-	if s.Tags.belongTo(f.cluster()) {
+	if s.Tags.BelongTo(f.cluster()) {
 		return passed("%s", id)
 	}
 	return found(preflight.Finding{
 		Resource: id,
 		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.tagKey()),
-		Found:    s.Tags.found(),
+		Found:    s.Tags.Found(),
 		Why: "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, " +
 			"and this one no longer does once another cluster tags it.",
 		Eventual: true,
@@ -76,7 +78,7 @@ func (f *facts) whyNoChoice() string {
 }
 
 func whyMissing(what string, err error) string {
-	if isNotAsked(err) {
+	if awserr.IsNotAsked(err) {
 		return err.Error()
 	}
 	return "the " + what + " could not be described"
@@ -105,7 +107,7 @@ func checkPublicRoute(f *facts, choice subnetChoice) preflight.Outcome {
 	// A subnet that is tagged for load balancers and has no public route was meant to have one.
 	var intended []string
 	for _, r := range choice.Rejected {
-		if r.Subnet.Tags.has(publicRoleTag) && r.Why == noPublicRoute {
+		if r.Subnet.Tags.Has(clustertags.PublicRole) && r.Why == noPublicRoute {
 			intended = append(intended, r.Subnet.ID)
 		}
 	}
@@ -154,18 +156,18 @@ func (f *facts) tagForInternal() preflight.Fix {
 // fixRouteTable leaves the cluster's tag on the route table of this instance's subnet, which pod routes belong to. It
 // never tags another cluster's table.
 func (f *facts) fixRouteTable() preflight.Fix {
-	all := map[string]tags{}
+	all := map[string]clustertags.Tags{}
 	for _, t := range f.routeTables {
 		all[t.ID] = t.Tags
 	}
 	kept := ""
 	if t := f.vpc().tableOf(f.subnetID()); t != nil {
 		kept = t.ID
-		if t.Tags.onlyForeign(f.cluster()) {
+		if t.Tags.OnlyForeign(f.cluster()) {
 			return byHand(
 				"give the nodes of this cluster subnets with a route table of their own, and tag it with %s: "+
 					"%s, the one of %s, is %s",
-				f.tagKey(), t.ID, f.subnetID(), t.Tags.found(),
+				f.tagKey(), t.ID, f.subnetID(), t.Tags.Found(),
 			)
 		}
 	}
@@ -187,7 +189,7 @@ func (f *facts) fixRouteTable() preflight.Fix {
 // routesFound describes what is there instead of a public route for the subnets that should have one.
 func (f *facts) routesFound(intended []string) string {
 	if len(intended) > 0 {
-		return fmt.Sprintf("tag %s, but no route to an internet gateway", publicRoleTag)
+		return fmt.Sprintf("tag %s, but no route to an internet gateway", clustertags.PublicRole)
 	}
 	return fmt.Sprintf("none of %d subnets can be used", len(f.subnets))
 }
@@ -195,11 +197,11 @@ func (f *facts) routesFound(intended []string) string {
 func checkPublicSubnetTags(f *facts, choice subnetChoice) preflight.Outcome {
 	var untagged []string
 	for _, z := range choice.Zones {
-		if !z.Subnet.Tags.belongTo(f.cluster()) {
+		if !z.Subnet.Tags.BelongTo(f.cluster()) {
 			untagged = append(untagged, z.Subnet.ID)
 		}
 	}
-	seen := "no tag that starts with " + TagPrefix
+	seen := "no tag that starts with " + clustertags.Prefix
 	if len(choice.Zones) == 0 {
 		// If all public subnets are other clusters', the tag is what is missing.
 		for _, r := range f.foreignPublic(choice) {
@@ -241,7 +243,7 @@ func checkInternalSubnets(f *facts, choice subnetChoice) preflight.Outcome {
 func (f *facts) foreignPublic(choice subnetChoice) []rejected {
 	var list []rejected
 	for _, r := range choice.Rejected {
-		if f.vpc().isPublic(r.Subnet.ID) && r.Subnet.Tags.onlyForeign(f.cluster()) {
+		if f.vpc().isPublic(r.Subnet.ID) && r.Subnet.Tags.OnlyForeign(f.cluster()) {
 			list = append(list, r)
 		}
 	}
@@ -278,7 +280,7 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 	reported := f.foreignPublic(choice)
 	var zones []string
 	for _, s := range f.subnets {
-		isNodes := s.Tags.belongTo(f.cluster()) || s.ID == f.subnetID()
+		isNodes := s.Tags.BelongTo(f.cluster()) || s.ID == f.subnetID()
 		isReported := slices.ContainsFunc(
 			reported, func(r rejected) bool { return r.Subnet.Zone == s.Zone },
 		) // by foreign-public-subnets
@@ -305,9 +307,9 @@ func checkNodeZones(f *facts, choice subnetChoice) preflight.Outcome {
 }
 
 func checkSubnetChoice(f *facts, choice subnetChoice) preflight.Outcome {
-	role := publicRoleTag
+	role := clustertags.PublicRole
 	if choice.Internal {
-		role = internalRoleTag
+		role = clustertags.InternalRole
 	}
 	var zones, chosen []string
 	for _, z := range choice.Zones {
@@ -378,9 +380,9 @@ func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
 					"routes to one only: associate %s with %s, or use an encapsulated pod network", f.subnetID(), t.ID),
 			}
 		}
-	case len(t.Tags.clusters()) > 1:
+	case len(t.Tags.Clusters()) > 1:
 		finding.Wanted = "a route table that is tagged for this cluster only"
-		finding.Found = "tags of the " + quoteClusters(t.Tags.clusters())
+		finding.Found = "tags of the " + clustertags.Quote(t.Tags.Clusters())
 		finding.Why = "The cloud controllers of all these clusters write pod routes to it, and each deletes the " +
 			"others' where pod networks overlap."
 		finding.Advisory, finding.Eventual = true, false
@@ -398,7 +400,7 @@ func (f *facts) judgeRouteTable(t routeTable) preflight.Outcome {
 func (f *facts) routesOtherNodes(t routeTable) bool {
 	return slices.ContainsFunc(f.subnets, func(s subnet) bool {
 		table := f.vpc().tableOf(s.ID)
-		return s.ID != f.subnetID() && s.Tags.belongTo(f.cluster()) && table != nil && table.ID == t.ID &&
+		return s.ID != f.subnetID() && s.Tags.BelongTo(f.cluster()) && table != nil && table.ID == t.ID &&
 			!table.isPublic()
 	})
 }

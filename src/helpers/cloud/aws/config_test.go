@@ -1,6 +1,8 @@
 package aws
 
-import "kubernetes-release/preflight"
+import (
+	"kubernetes-release/preflight"
+)
 
 // configCases are configurations of the cloud controller that do not fit this machine.
 var configCases = map[string]mistake{
@@ -105,8 +107,10 @@ var configCases = map[string]mistake{
 	},
 	"no group for load balancers": {
 		change: answers(
-			"ec2:DescribeSecurityGroups", 400,
-			"<Response><Errors><Error><Code>InvalidGroup.NotFound</Code><Message>m</Message></Error></Errors></Response>",
+			"ec2:DescribeSecurityGroups",
+			400,
+			"<Response><Errors><Error><Code>InvalidGroup.NotFound</Code><Message>m</Message></Error></Errors>"+
+				"</Response>",
 		),
 		conf:     "[Global]\nElbSecurityGroup = sg-9\n",
 		check:    "load-balancer-security-group",

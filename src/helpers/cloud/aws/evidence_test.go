@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/preflight"
 )
 
@@ -187,7 +188,7 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 			routes:  true,
 			storage: true,
 			keys:    []string{testStorageKey},
-			conf:    cloudConfig{RoleARN: "arn:aws:iam::1:role/x"},
+			conf:    cloudconfig.Config{RoleARN: "arn:aws:iam::1:role/x"},
 		}.actions(),
 		Actions(preflight.Worker, true)...)
 	slices.Sort(everything)

@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"time"
 
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/preflight"
 )
 
@@ -49,18 +52,18 @@ var sourceActions = map[source][]string{
 // empty.
 type facts struct {
 	request  preflight.Config
-	conf     *cloudConfig // never nil
+	conf     *cloudconfig.Config // never nil
 	confErr  error
 	confText []byte
 	now      time.Time
 
-	metadata       instanceMetadata
+	metadata       metadata.Instance
 	metadataErr    error
 	medianReply    time.Duration // of instance metadata
 	slowReply      time.Duration // maximum that needs no warning
 	profile        string
 	profileErr     error
-	credentials    roleCredentials
+	credentials    metadata.Credentials
 	credentialsErr error
 
 	instance     *instance
@@ -100,14 +103,17 @@ type facts struct {
 	localErr  error
 }
 
-func (f *facts) cluster() string    { return f.request.Cluster }
-func (f *facts) tagKey() string     { return TagPrefix + f.request.Cluster }
-func (f *facts) isControl() bool    { return f.request.Role == preflight.Control }
+func (f *facts) cluster() string { return f.request.Cluster }
+
+func (f *facts) tagKey() string { return clustertags.Prefix + f.request.Cluster }
+
+func (f *facts) isControl() bool { return f.request.Role == preflight.Control }
+
 func (f *facts) instanceID() string { return f.metadata.InstanceID }
 
 // region is the one that calls go to: that of the cloud controller on a control VM.
 func (f *facts) region() string {
-	if region := f.conf.region(); f.isControl() && region != "" {
+	if region := f.conf.ControllerRegion(); f.isControl() && region != "" {
 		return region
 	}
 	return f.metadata.Region
@@ -116,7 +122,7 @@ func (f *facts) region() string {
 // vpcID is the VPC of the instance, or on a control VM the one that the cloud controller uses.
 func (f *facts) vpcID() string {
 	if f.isControl() {
-		return f.conf.controllerVPC(f.ownVPC())
+		return f.conf.ControllerVPC(f.ownVPC())
 	}
 	return f.ownVPC()
 }
@@ -147,7 +153,7 @@ func (f *facts) groupIDs() []string {
 
 func (f *facts) vpc() vpc {
 	own := f.subnetID()
-	if f.conf.isElsewhere() {
+	if f.conf.IsElsewhere() {
 		own = f.conf.SubnetID
 	}
 	return vpc{cluster: f.cluster(), ownSubnet: own, subnets: f.subnets, tables: f.tables, zones: f.zones}
@@ -164,10 +170,10 @@ func (f *facts) subnet(id string) *subnet {
 }
 
 // metadataFailure is the temporary fault of instance metadata that prevented reading the profile or the credentials.
-func (f *facts) metadataFailure() *metadataFault {
+func (f *facts) metadataFailure() *metadata.Fault {
 	for _, err := range []error{f.profileErr, f.credentialsErr} {
-		var fault *metadataFault
-		if errors.As(err, &fault) && fault.temporary() {
+		var fault *metadata.Fault
+		if errors.As(err, &fault) && fault.Temporary() {
 			return fault
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
@@ -108,13 +109,16 @@ func newFake() *fakeCloud {
 	mac := "network/interfaces/macs/0a:00:00:00:00:01/"
 	return &fakeCloud{
 		metadata: map[string]string{
-			"dynamic/instance-identity/document":                    `{"instanceId": "` + testInstance + `", "region": "us-east-1", "availabilityZone": "us-east-1a", "privateIp": "10.0.16.4", "accountId": "123456789012"}`,
-			"meta-data/local-hostname":                              "ip-10-0-16-4.ec2.internal",
-			"meta-data/mac":                                         "0a:00:00:00:00:01",
-			"meta-data/" + mac + "vpc-id":                           "vpc-1",
-			"meta-data/" + mac + "subnet-id":                        "subnet-node-a",
-			"meta-data/" + mac + "security-group-ids":               "sg-1",
-			"meta-data/iam/info":                                    `{"Code": "Success", "InstanceProfileArn": "arn:aws:iam::123456789012:instance-profile/kubernetes-control"}`,
+			"dynamic/instance-identity/document": `{"instanceId": "` + testInstance +
+				`", "region": "us-east-1", "availabilityZone": "us-east-1a", "privateIp": "10.0.16.4", ` +
+				`"accountId": "123456789012"}`,
+			"meta-data/local-hostname":                "ip-10-0-16-4.ec2.internal",
+			"meta-data/mac":                           "0a:00:00:00:00:01",
+			"meta-data/" + mac + "vpc-id":             "vpc-1",
+			"meta-data/" + mac + "subnet-id":          "subnet-node-a",
+			"meta-data/" + mac + "security-group-ids": "sg-1",
+			"meta-data/iam/info": `{"Code": "Success", "InstanceProfileArn": ` +
+				`"arn:aws:iam::123456789012:instance-profile/kubernetes-control"}`,
 			"meta-data/iam/security-credentials/":                   "kubernetes-control",
 			"meta-data/iam/security-credentials/kubernetes-control": credentialsDocument(time.Now().Add(6 * time.Hour)),
 		},
@@ -134,9 +138,9 @@ func newFake() *fakeCloud {
 			{
 				"subnet-node-a",
 				"us-east-1a",
-				with(internalRoleTag),
+				with(clustertags.InternalRole),
 			},
-			{"subnet-node-b", "us-east-1b", with(internalRoleTag)},
+			{"subnet-node-b", "us-east-1b", with(clustertags.InternalRole)},
 			{"subnet-public-a", "us-east-1a", own()},
 			{"subnet-public-b", "us-east-1b", own()},
 		},
@@ -154,7 +158,8 @@ func newFake() *fakeCloud {
 
 func credentialsDocument(expires time.Time) string {
 	return fmt.Sprintf(
-		`{"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": %q, "SecretAccessKey": %q, "Token": %q, "Expiration": %q}`,
+		`{"Code": "Success", "Type": "AWS-HMAC", "AccessKeyId": %q, "SecretAccessKey": %q, "Token": %q, `+
+			`"Expiration": %q}`,
 		testKeyID,
 		testSecret,
 		testToken,
@@ -312,15 +317,19 @@ func (f *fakeCloud) fail(w http.ResponseWriter, service string, status int, code
 	if service == "ec2" {
 		fmt.Fprintf(
 			w,
-			"<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>r</RequestID></Response>",
-			code, escape(message),
+			"<Response><Errors><Error><Code>%s</Code><Message>%s</Message></Error></Errors><RequestID>"+
+				"r</RequestID></Response>",
+			code,
+			escape(message),
 		)
 		return
 	}
 	fmt.Fprintf(
 		w,
-		"<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error><RequestId>r</RequestId></ErrorResponse>",
-		code, escape(message),
+		"<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error><RequestId>"+
+			"r</RequestId></ErrorResponse>",
+		code,
+		escape(message),
 	)
 }
 
@@ -379,10 +388,15 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			max(0, f.interfaces-1),
 		)
 		return fmt.Sprintf(
-			`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId><privateDnsName>%s</privateDnsName>`+
-				`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
-				`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
-				`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens><httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
+			`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId>`+
+				`<privateDnsName>%s</privateDnsName>`+
+				`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>`+
+				`vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
+				`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>`+
+				`%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>`+
+				`10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
+				`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens>`+
+				`<httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
 				`</item>%s</instancesSet></item></reservationSet></DescribeInstancesResponse>`,
 			testInstance,
 			f.dnsName,
@@ -396,14 +410,18 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		)
 	case "GetEbsEncryptionByDefault":
 		return fmt.Sprintf(
-			"<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault></GetEbsEncryptionByDefaultResponse>",
+			"<GetEbsEncryptionByDefaultResponse><ebsEncryptionByDefault>%v</ebsEncryptionByDefault>"+
+				"</GetEbsEncryptionByDefaultResponse>",
 			f.defaultKey != "",
 		)
 	case "GetEbsDefaultKmsKeyId":
-		return "<GetEbsDefaultKmsKeyIdResponse><kmsKeyId>" + f.defaultKey + "</kmsKeyId></GetEbsDefaultKmsKeyIdResponse>"
+		return "<GetEbsDefaultKmsKeyIdResponse><kmsKeyId>" + f.defaultKey + "</kmsKeyId>" +
+			"</GetEbsDefaultKmsKeyIdResponse>"
 	case "DescribeInstanceTypes":
-		return "<DescribeInstanceTypesResponse><instanceTypeSet><item><instanceType>m5.large</instanceType><ebsInfo><maximumEbsAttachments>27</maximumEbsAttachments>" +
-			"<attachmentLimitType>shared</attachmentLimitType></ebsInfo></item></instanceTypeSet></DescribeInstanceTypesResponse>"
+		return "<DescribeInstanceTypesResponse><instanceTypeSet><item><instanceType>m5.large</instanceType>" +
+			"<ebsInfo><maximumEbsAttachments>27</maximumEbsAttachments>" +
+			"<attachmentLimitType>shared</attachmentLimitType></ebsInfo></item></instanceTypeSet>" +
+			"</DescribeInstanceTypesResponse>"
 	case "DescribeSubnets":
 		return f.describeSubnets(r)
 	case "DescribeRouteTables":
@@ -421,23 +439,32 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			for _, s := range t.subnets {
 				fmt.Fprintf(&associations, "<item><subnetId>%s</subnetId><main>false</main></item>", s)
 			}
-			routes := "<item><destinationCidrBlock>10.0.0.0/16</destinationCidrBlock><gatewayId>local</gatewayId></item>"
+			routes := "<item><destinationCidrBlock>10.0.0.0/16</destinationCidrBlock><gatewayId>" +
+				"local</gatewayId></item>"
 			if t.gateway != "" {
-				routes += "<item><destinationCidrBlock>0.0.0.0/0</destinationCidrBlock><gatewayId>" + t.gateway + "</gatewayId></item>"
+				routes += "<item><destinationCidrBlock>0.0.0.0/0</destinationCidrBlock><gatewayId>" + t.gateway +
+					"</gatewayId></item>"
 			}
 			fmt.Fprintf(
 				&b,
-				"<item><routeTableId>%s</routeTableId><vpcId>%s</vpcId><associationSet>%s</associationSet><routeSet>%s</routeSet>%s</item>",
-				t.id, cmp.Or(t.vpc, "vpc-1"), associations.String(), routes, tagSet(t.tags),
+				"<item><routeTableId>%s</routeTableId><vpcId>%s</vpcId><associationSet>%s</associationSet>"+
+					"<routeSet>%s</routeSet>%s</item>",
+				t.id,
+				cmp.Or(t.vpc, "vpc-1"),
+				associations.String(),
+				routes,
+				tagSet(t.tags),
 			)
 		}
-		return "<DescribeRouteTablesResponse><routeTableSet>" + b.String() + "</routeTableSet></DescribeRouteTablesResponse>"
+		return "<DescribeRouteTablesResponse><routeTableSet>" + b.String() + "</routeTableSet>" +
+			"</DescribeRouteTablesResponse>"
 	case "DescribeAvailabilityZones":
 		var b strings.Builder
 		for name, kind := range f.zones {
 			fmt.Fprintf(&b, "<item><zoneName>%s</zoneName><zoneType>%s</zoneType></item>", name, kind)
 		}
-		return "<DescribeAvailabilityZonesResponse><availabilityZoneInfo>" + b.String() + "</availabilityZoneInfo></DescribeAvailabilityZonesResponse>"
+		return "<DescribeAvailabilityZonesResponse><availabilityZoneInfo>" + b.String() +
+			"</availabilityZoneInfo></DescribeAvailabilityZonesResponse>"
 	case "DescribeSecurityGroups":
 		var b strings.Builder
 		for id, tags := range f.groups {
@@ -445,7 +472,8 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 				&b, "<item><groupId>%s</groupId><ipPermissions>%s</ipPermissions>%s</item>", id, f.rules, tagSet(tags),
 			)
 		}
-		return "<DescribeSecurityGroupsResponse><securityGroupInfo>" + b.String() + "</securityGroupInfo></DescribeSecurityGroupsResponse>"
+		return "<DescribeSecurityGroupsResponse><securityGroupInfo>" + b.String() + "</securityGroupInfo>" +
+			"</DescribeSecurityGroupsResponse>"
 	case "iam:SimulatePrincipalPolicy":
 		if arn := r.Form.Get("PolicySourceArn"); !strings.HasSuffix(arn, ":role"+f.rolePath+"kubernetes-control") {
 			f.fail(w, "iam", http.StatusNotFound, "NoSuchEntity", arn+" does not exist")
@@ -454,12 +482,15 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		return f.simulatePolicy(r)
 	case "iam:GetRole":
 		return fmt.Sprintf(
-			"<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName><RoleId>AROAEXAMPLE</RoleId><Arn>arn:aws:iam::123456789012:role%skubernetes-control</Arn>"+
+			"<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName>"+
+				"<RoleId>AROAEXAMPLE</RoleId><Arn>arn:aws:iam::123456789012:role%skubernetes-control</Arn>"+
 				"<CreateDate>2026-01-02T03:04:05Z</CreateDate></Role></GetRoleResult></GetRoleResponse>",
-			f.rolePath, f.rolePath,
+			f.rolePath,
+			f.rolePath,
 		)
 	case "elasticloadbalancing:DescribeLoadBalancers":
-		return "<DescribeLoadBalancersResponse><DescribeLoadBalancersResult></DescribeLoadBalancersResult></DescribeLoadBalancersResponse>"
+		return "<DescribeLoadBalancersResponse><DescribeLoadBalancersResult></DescribeLoadBalancersResult>" +
+			"</DescribeLoadBalancersResponse>"
 	}
 	f.fail(w, "ec2", http.StatusBadRequest, "InvalidAction", "The action "+name+" is not valid for this web service.")
 	return ""
@@ -497,8 +528,11 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 			own = "implicitDeny"
 		}
 		specific += fmt.Sprintf(
-			"<member><EvalResourceName>%s</EvalResourceName><EvalResourceDecision>%s</EvalResourceDecision><MissingContextValues>%s</MissingContextValues></member>",
-			arn, own, missingHere,
+			"<member><EvalResourceName>%s</EvalResourceName><EvalResourceDecision>%s</EvalResourceDecision>"+
+				"<MissingContextValues>%s</MissingContextValues></member>",
+			arn,
+			own,
+			missingHere,
 		)
 	}
 	more := "<IsTruncated>false</IsTruncated>"
@@ -506,9 +540,16 @@ func (f *fakeCloud) simulatePolicy(r *http.Request) string {
 		more = fmt.Sprintf("<IsTruncated>true</IsTruncated><Marker>from-%d</Marker>", n+1)
 	}
 	return fmt.Sprintf(
-		"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member><EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
-			"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues><ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults></SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
-		more, action, decision, missing, specific,
+		"<SimulatePrincipalPolicyResponse><SimulatePrincipalPolicyResult>%s<EvaluationResults><member>"+
+			"<EvalActionName>%s</EvalActionName><EvalResourceName>*</EvalResourceName>"+
+			"<EvalDecision>%s</EvalDecision><MissingContextValues>%s</MissingContextValues>"+
+			"<ResourceSpecificResults>%s</ResourceSpecificResults></member></EvaluationResults>"+
+			"</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>",
+		more,
+		action,
+		decision,
+		missing,
+		specific,
 	)
 }
 

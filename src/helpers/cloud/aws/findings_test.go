@@ -8,10 +8,13 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/preflight"
 )
 
-const testKey = TagPrefix + "prod"
+const testKey = clustertags.Prefix + "prod"
 
 // mistake is one change to a working account or configuration, and what the check that it concerns must report.
 type mistake struct {
@@ -142,7 +145,7 @@ var tagCases = map[string]mistake{
 	},
 	"instance of another cluster": {
 		worker:   true,
-		change:   func(f *fakeCloud) { f.tags = map[string]string{TagPrefix + "other": "owned"} },
+		change:   func(f *fakeCloud) { f.tags = map[string]string{clustertags.Prefix + "other": "owned"} },
 		check:    "instance-cluster-tag",
 		status:   preflight.Failed,
 		resource: testInstance,
@@ -157,24 +160,25 @@ var tagCases = map[string]mistake{
 		resource: testInstance,
 	},
 	"two cluster ids": {
-		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		change:   func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+"old", "shared") },
 		check:    "instance-cluster-ids",
 		status:   preflight.Failed,
 		resource: testInstance,
 		found:    []string{`"old"`, `"prod"`},
 		fix: []string{
-			"aws ec2 delete-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + TagPrefix + "old",
+			"aws ec2 delete-tags --region us-east-1 --resources " + testInstance +
+				" --tags Key=" + clustertags.Prefix + "old",
 		},
 	},
 	"two cluster ids on a worker": {
 		worker:   true,
-		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		change:   func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+"old", "shared") },
 		check:    "instance-cluster-ids",
 		status:   preflight.Warned,
 		resource: testInstance,
 	},
 	"two cluster ids with a configured id": {
-		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		change:   func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+"old", "shared") },
 		conf:     "[Global]\nKubernetesClusterID = prod\n",
 		check:    "instance-cluster-ids",
 		status:   preflight.Warned,
@@ -182,21 +186,21 @@ var tagCases = map[string]mistake{
 	},
 	"two cluster ids, severity overridden": {
 		worker:   true,
-		change:   func(f *fakeCloud) { f.tagInstance(TagPrefix+"old", "shared") },
+		change:   func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+"old", "shared") },
 		config:   withCheck("instance-cluster-ids", preflight.Fail),
 		check:    "instance-cluster-ids",
 		status:   preflight.Failed,
 		resource: testInstance,
 	},
 	"legacy tag": {
-		change:   func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
+		change:   func(f *fakeCloud) { f.tagInstance(clustertags.Legacy, "old") },
 		check:    "instance-legacy-tag",
 		status:   preflight.Failed,
 		resource: testInstance,
 		found:    []string{"KubernetesCluster=old"},
-		fix:      []string{"--tags Key=" + legacyTag},
+		fix:      []string{"--tags Key=" + clustertags.Legacy},
 	},
-	"legacy tag on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(legacyTag, "old") },
+	"legacy tag on a worker": {worker: true, change: func(f *fakeCloud) { f.tagInstance(clustertags.Legacy, "old") },
 		check: "instance-legacy-tag", status: preflight.Warned, resource: testInstance},
 	"value": {
 		worker:   true,
@@ -214,7 +218,7 @@ var tagCases = map[string]mistake{
 	}, check: "instance-tag-limit", status: preflight.Warned, resource: testInstance, found: []string{"62"}},
 	"long cluster name": {
 		worker: true,
-		change: func(f *fakeCloud) { f.tagInstance(TagPrefix+longName, "") },
+		change: func(f *fakeCloud) { f.tagInstance(clustertags.Prefix+longName, "") },
 		config: func(c *preflight.Config) { c.Cluster = longName },
 		check:  "cluster-name",
 		status: preflight.Failed,
@@ -248,7 +252,7 @@ var subnetCases = map[string]mistake{
 	},
 	"node subnet of another cluster": {
 		worker:   true,
-		change:   func(f *fakeCloud) { f.subnets[0].tags = map[string]string{TagPrefix + "other": "1"} },
+		change:   func(f *fakeCloud) { f.subnets[0].tags = map[string]string{clustertags.Prefix + "other": "1"} },
 		check:    "node-subnet-cluster-tag",
 		status:   preflight.Failed,
 		resource: "subnet-node-a",
@@ -271,13 +275,13 @@ var subnetCases = map[string]mistake{
 	},
 	"public subnets of others only": {change: func(f *fakeCloud) {
 		f.subnets[2].tags, f.subnets[3].tags = map[string]string{
-			TagPrefix + "x": "1",
+			clustertags.Prefix + "x": "1",
 		}, map[string]string{
-			TagPrefix + "x": "1",
+			clustertags.Prefix + "x": "1",
 		}
 	}, check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-a, subnet-public-b", found: []string{`"x"`}},
 	"one zone of others only": {
-		change:   func(f *fakeCloud) { f.subnets[2].tags = map[string]string{TagPrefix + "x": "1"} },
+		change:   func(f *fakeCloud) { f.subnets[2].tags = map[string]string{clustertags.Prefix + "x": "1"} },
 		check:    "foreign-public-subnets",
 		status:   preflight.Warned,
 		resource: "subnet-public-a",
@@ -298,11 +302,13 @@ var subnetCases = map[string]mistake{
 		fix:      []string{"aws ec2 associate-route-table --region us-east-1 --subnet-id subnet-node-a"},
 	},
 	"public by its tag only": {
-		change:   func(f *fakeCloud) { f.subnets[0].tags[publicRoleTag] = "" },
+		change:   func(f *fakeCloud) { f.subnets[0].tags[clustertags.PublicRole] = "" },
 		check:    "public-subnet-route",
 		status:   preflight.Warned,
 		resource: "subnet-node-a",
-		fix:      []string{"delete-tags --region us-east-1 --resources subnet-node-a --tags Key=" + publicRoleTag},
+		fix: []string{
+			"delete-tags --region us-east-1 --resources subnet-node-a --tags Key=" + clustertags.PublicRole,
+		},
 	},
 	"several public subnets, one tagged": {
 		change: func(f *fakeCloud) { f.addPublic("subnet-public-0", nil) },
@@ -315,18 +321,19 @@ var subnetCases = map[string]mistake{
 		status:   preflight.Warned,
 		resource: "us-east-1a",
 		found:    []string{"subnet-public-0"},
-		fix:      []string{"--resources subnet-public-0 --tags Key=" + publicRoleTag},
+		fix:      []string{"--resources subnet-public-0 --tags Key=" + clustertags.PublicRole},
 	},
 	"several internal subnets": {
-		change:   func(f *fakeCloud) { delete(f.subnets[0].tags, internalRoleTag) },
+		change:   func(f *fakeCloud) { delete(f.subnets[0].tags, clustertags.InternalRole) },
 		check:    "internal-subnet-choice",
 		status:   preflight.Warned,
 		resource: "us-east-1a",
-		fix:      []string{"Key=" + internalRoleTag + ",Value=1"},
+		fix:      []string{"Key=" + clustertags.InternalRole + ",Value=1"},
 	},
 	"local zones only": {change: func(f *fakeCloud) {
 		f.zones = map[string]string{"us-east-1a": "local-zone", "us-east-1b": "local-zone"}
-	}, check: "internal-subnets", status: preflight.Failed, resource: "vpc-1", fix: []string{"create a subnet in a zone of the type"}},
+	}, check: "internal-subnets", status: preflight.Failed, resource: "vpc-1", fix: []string{"create a subnet " +
+		"in a zone of the type"}},
 	"node zone without a public subnet": {
 		change:   func(f *fakeCloud) { f.subnets = f.subnets[:3] },
 		check:    "node-zone-public-subnet",
@@ -340,9 +347,12 @@ var subnetCases = map[string]mistake{
 	}, check: "node-zone-public-subnet", status: preflight.Passed},
 	"two route tables": {change: func(f *fakeCloud) {
 		f.tables[0].tags, f.tables[1].tags = map[string]string{testKey: ""}, map[string]string{testKey: ""}
-	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
+	}, config: cloudRoutes, check: "cloud-routes-table", status: preflight.Failed, found: []string{"rtb-main, " +
+		"rtb-public"}, fix: []string{"--resources rtb-public --tags Key=" + testKey, "RouteTableID"}},
 	"a route table of two clusters": {
-		change:   func(f *fakeCloud) { f.tables[0].tags = map[string]string{testKey: "", TagPrefix + "other": ""} },
+		change: func(f *fakeCloud) {
+			f.tables[0].tags = map[string]string{testKey: "", clustertags.Prefix + "other": ""}
+		},
 		config:   cloudRoutes,
 		check:    "cloud-routes-table",
 		status:   preflight.Warned,
@@ -368,7 +378,7 @@ var subnetCases = map[string]mistake{
 		found:    []string{"vpc-2"},
 	},
 	"another cluster's route table": {
-		change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{TagPrefix + "other": ""} },
+		change: func(f *fakeCloud) { f.tables[0].tags = map[string]string{clustertags.Prefix + "other": ""} },
 		config: cloudRoutes,
 		check:  "cloud-routes-table",
 		status: preflight.Failed,
@@ -396,18 +406,18 @@ var groupCases = map[string]mistake{
 		fix:      []string{"aws ec2 create-tags --region us-east-1 --resources sg-1"},
 	},
 	"another cluster's group, and an untagged one": {change: func(f *fakeCloud) {
-		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
+		f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"}
 		f.addGroup("sg-2", nil)
 	}, check: "untagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region " +
 		"us-east-1 --resources sg-2"}},
 	"another cluster's group is not the one to tag for permissions": {change: func(f *fakeCloud) {
-		f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"}
+		f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"}
 		f.addGroup("sg-2", nil)
 		f.denied["ec2:AuthorizeSecurityGroupIngress"] = true
 	}, check: "security-group-permissions", status: preflight.Failed, fix: []string{"aws ec2 create-tags --region " +
 		"us-east-1 --resources sg-2"}},
 	"only another cluster's group": {
-		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"} },
 		check:    "untagged-security-groups",
 		status:   preflight.Failed,
 		resource: "sg-1",
@@ -417,14 +427,14 @@ var groupCases = map[string]mistake{
 	"only another cluster's group, on a worker": {
 		worker:   true,
 		config:   thorough,
-		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{TagPrefix + "other": "owned"} },
+		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"} },
 		check:    "untagged-security-groups",
 		status:   preflight.Failed,
 		resource: "sg-1",
 		fix:      []string{"aws ec2 create-security-group"},
 	},
 	"a group of two clusters": {
-		change:   func(f *fakeCloud) { f.groups["sg-1"][TagPrefix+"other"] = "shared" },
+		change:   func(f *fakeCloud) { f.groups["sg-1"][clustertags.Prefix+"other"] = "shared" },
 		check:    "tagged-security-groups",
 		status:   preflight.Warned,
 		resource: "sg-1",
@@ -432,7 +442,7 @@ var groupCases = map[string]mistake{
 		fix:      []string{"security_groups"},
 	},
 	"two tagged groups, the first of two clusters": {change: func(f *fakeCloud) {
-		f.groups["sg-1"][TagPrefix+"other"] = "shared"
+		f.groups["sg-1"][clustertags.Prefix+"other"] = "shared"
 		f.addGroup("sg-2", map[string]string{testKey: "owned"})
 	}, check: "tagged-security-groups", status: preflight.Failed, fix: []string{"aws ec2 delete-tags --region " +
 		"us-east-1 --resources sg-1"}},
@@ -497,10 +507,12 @@ var permissionCases = map[string]mistake{
 	},
 	"a condition on something else": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
-	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:RegisterTargets", found: []string{"aws:SourceVpc"}},
+	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:Regis" +
+		"terTargets", found: []string{"aws:SourceVpc"}},
 	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
 		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
-	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:RegisterTargets"},
+	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:Regis" +
+		"terTargets"},
 	"a policy that is limited to the region": {
 		change: func(f *fakeCloud) { f.regionOnly = true },
 		check:  "load-balancer-write-permissions",
@@ -525,7 +537,9 @@ var permissionCases = map[string]mistake{
 	},
 		check: "load-balancer-write-permissions", status: preflight.Passed},
 	"CreateVolume, not from a snapshot": {
-		change:   func(f *fakeCloud) { f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey} },
+		change: func(f *fakeCloud) {
+			f.unlessTag = map[string]string{"ec2:CreateVolume": "aws:ResourceTag/" + testKey}
+		},
 		config:   func(c *preflight.Config) { c.Storage = true },
 		check:    "storage-permissions",
 		status:   preflight.Failed,
@@ -748,8 +762,10 @@ var instanceCases = map[string]mistake{
 	},
 	"EC2 rejects a DryRun": {
 		change: answers(
-			"ec2:CreateSecurityGroup", 400,
-			"<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors></Response>",
+			"ec2:CreateSecurityGroup",
+			400,
+			"<Response><Errors><Error><Code>InvalidParameterValue</Code><Message>m</Message></Error></Errors>"+
+				"</Response>",
 		),
 		check:    "security-group-permissions",
 		status:   preflight.Warned,
@@ -901,7 +917,8 @@ var instanceCases = map[string]mistake{
 	"a prefix list": {
 		worker: true,
 		change: rules(
-			`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item></prefixListIds></item>`,
+			`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item>` +
+				`</prefixListIds></item>`,
 		),
 		config: podNetwork,
 		check:  "pod-network-ingress",
@@ -1143,7 +1160,17 @@ func TestFindings(t *testing.T) {
 		"sts-endpoint":      true,
 	} // which have tests of their own
 	ran, total := 0, 0
-	for _, cases := range []map[string]mistake{tagCases, subnetCases, groupCases, permissionCases, credentialCases, instanceCases, metadataCases, configCases, storageCases} {
+	for _, cases := range []map[string]mistake{
+		tagCases,
+		subnetCases,
+		groupCases,
+		permissionCases,
+		credentialCases,
+		instanceCases,
+		metadataCases,
+		configCases,
+		storageCases,
+	} {
 		total += len(cases)
 		for name, m := range cases {
 			t.Run(name, func(t *testing.T) {
@@ -1316,15 +1343,57 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 		check  string
 		reason string
 	}{
-		"no tag":                    {map[string]string{"Name": "x"}, "", preflight.Control, "instance-cluster-tag", starts},
-		"another cluster's":         {map[string]string{TagPrefix + "other": ""}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
-		"another cluster's, old":    {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-cluster-tag", runsAs + ` "other"`},
-		"another cluster's, old, 2": {map[string]string{legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", runsAs + ` "other"`},
-		"old and new disagree":      {map[string]string{testKey: "", legacyTag: "other"}, "", preflight.Control, "instance-legacy-tag", starts},
-		"two other clusters'":       {map[string]string{TagPrefix + "a": "", TagPrefix + "b": ""}, "", preflight.Control, "instance-cluster-tag", starts},
-		"configured id": {map[string]string{TagPrefix + "other": ""}, "[Global]\nKubernetesClusterID = " +
+		"no tag": {
+			map[string]string{"Name": "x"},
+			"",
+			preflight.Control,
+			"instance-cluster-tag",
+			starts,
+		},
+		"another cluster's": {
+			map[string]string{clustertags.Prefix + "other": ""},
+			"",
+			preflight.Control,
+			"instance-cluster-tag",
+			runsAs + ` "other"`,
+		},
+		"another cluster's, old": {
+			map[string]string{clustertags.Legacy: "other"},
+			"",
+			preflight.Control,
+			"instance-cluster-tag",
+			runsAs + ` "other"`,
+		},
+		"another cluster's, old, 2": {
+			map[string]string{clustertags.Legacy: "other"},
+			"",
+			preflight.Control,
+			"instance-legacy-tag",
+			runsAs + ` "other"`,
+		},
+		"old and new disagree": {
+			map[string]string{testKey: "", clustertags.Legacy: "other"},
+			"",
+			preflight.Control,
+			"instance-legacy-tag",
+			starts,
+		},
+		"two other clusters'": {
+			map[string]string{clustertags.Prefix + "a": "", clustertags.Prefix + "b": ""},
+			"",
+			preflight.Control,
+			"instance-cluster-tag",
+			starts,
+		},
+		"configured id": {map[string]string{clustertags.Prefix + "other": ""}, "[Global]\nKubernetesClusterID = " +
 			"prod\n", preflight.Control, "instance-cluster-tag", omitted},
-		"another cluster's, worker": {map[string]string{TagPrefix + "other": ""}, "", preflight.Worker, "instance-cluster-tag", omitted},
+		"another cluster's, worker": {
+			map[string]string{clustertags.Prefix + "other": ""},
+			"",
+			preflight.Worker,
+			"instance-cluster-tag",
+			omitted,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
@@ -1347,16 +1416,16 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 func TestPolicyOfTheProfileHasStorage(t *testing.T) {
 	f := &facts{
 		request: testConfig(preflight.Control),
-		conf:    &cloudConfig{},
+		conf:    &cloudconfig.Config{},
 		profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
-		credentials: roleCredentials{
+		credentials: metadata.Credentials{
 			Role: "kubernetes-control",
 		},
-		metadata: instanceMetadata{Region: "us-east-1", VPC: "vpc-1"},
+		metadata: metadata.Instance{Region: "us-east-1", VPC: "vpc-1"},
 	}
 	f.request.Storage, f.request.StorageKeys = true, []string{testStorageKey}
 	f.confText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
-	f.conf, f.confErr = parseCloudConfig(f.confText)
+	f.conf, f.confErr = cloudconfig.Parse(f.confText)
 	for assumed, want := range map[bool]bool{false: true, true: false} {
 		policy, err := NewPolicy(f.policyOptions(assumed))
 		if err != nil {

@@ -12,6 +12,8 @@ import (
 
 	"al.essio.dev/pkg/shellescape"
 
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -123,7 +125,7 @@ func (f *facts) policyOptions(assumed bool) PolicyOptions {
 	o := PolicyOptions{
 		Role:        f.request.Role,
 		Cluster:     f.cluster(),
-		Partition:   partitionOf(f.region()).name,
+		Partition:   arn.PartitionOf(f.region()).Name,
 		CloudRoutes: f.request.ConfigureCloudRoutes,
 		Storage:     f.request.Storage && f.isControl() && !assumed,
 		Keys:        f.keyARNs(),
@@ -136,7 +138,7 @@ func (f *facts) policyOptions(assumed bool) PolicyOptions {
 		o.VPC, o.CloudConfig, o.AssumedRole = f.vpcID(), f.confText, assumed
 	}
 	if assumed {
-		o.RoleName = f.conf.roleName()
+		o.RoleName = f.conf.RoleName()
 	}
 	return o
 }
@@ -149,7 +151,7 @@ func (f *facts) machineRole() string {
 // roleName is the name of the role that the cloud controller, or on a worker kubelet, makes its calls as.
 func (f *facts) roleName() string {
 	if f.assumesRole() {
-		return f.conf.roleName()
+		return f.conf.RoleName()
 	}
 	return f.machineRole()
 }
@@ -346,8 +348,9 @@ func (f *facts) addRole() preflight.Fix {
 // trustEC2 lets EC2 assume the instance's role.
 func (f *facts) trustEC2() preflight.Fix {
 	trust := fmt.Sprintf(
-		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},"Action":"sts:AssumeRole"}]}`,
-		partitionOf(f.region()).domain,
+		`{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.%s"},`+
+			`"Action":"sts:AssumeRole"}]}`,
+		arn.PartitionOf(f.region()).Domain,
 	)
 	return byCommand(
 		"let EC2 assume the role; the second command replaces the trust policy that the first one shows, so add "+
@@ -381,7 +384,8 @@ func tagArguments(list []map[string]string) []string {
 // isShorthand reports whether s can be part of the AWS CLI's shorthand syntax.
 func isShorthand(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool {
-		return !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-._/:@+", c))
+		isLetterOrDigit := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		return !isLetterOrDigit && !strings.ContainsRune("-._/:@+", c)
 	})
 }
 
@@ -414,7 +418,7 @@ func (f *facts) tagForCluster(resources ...string) preflight.Fix {
 }
 
 // keepTagOn removes the cluster's tag, old and new, from all resources but one.
-func (f *facts) keepTagOn(kept string, all map[string]tags) preflight.Fix {
+func (f *facts) keepTagOn(kept string, all map[string]clustertags.Tags) preflight.Fix {
 	var lines []string
 	var others []string
 	for _, id := range sortedIDs(all) {
@@ -422,13 +426,13 @@ func (f *facts) keepTagOn(kept string, all map[string]tags) preflight.Fix {
 			others = append(others, id)
 		}
 	}
-	if !all[kept].has(f.tagKey()) {
+	if !all[kept].Has(f.tagKey()) {
 		lines = append(lines, f.tagCommand(kept))
 	}
-	for _, key := range []string{f.tagKey(), legacyTag} {
+	for _, key := range []string{f.tagKey(), clustertags.Legacy} {
 		var tagged []string
 		for _, id := range others {
-			if value, ok := all[id][key]; ok && (key != legacyTag || value == f.cluster()) {
+			if value, ok := all[id][key]; ok && (key != clustertags.Legacy || value == f.cluster()) {
 				tagged = append(tagged, id)
 			}
 		}
@@ -439,7 +443,7 @@ func (f *facts) keepTagOn(kept string, all map[string]tags) preflight.Fix {
 	return byCommand("keep the tag on "+kept+" only", lines...)
 }
 
-func sortedIDs(all map[string]tags) []string {
+func sortedIDs(all map[string]clustertags.Tags) []string {
 	ids := make([]string, 0, len(all))
 	for id := range all {
 		ids = append(ids, id)
@@ -451,7 +455,7 @@ func sortedIDs(all map[string]tags) []string {
 // endpointService names an AWS service in create-vpc-endpoint, and is a line that determines it where the name's form
 // is not fixed: in China some names start with cn.com.amazonaws, others do not.
 func (f *facts) endpointService(service string) (name string, lines []string) {
-	if partitionOf(f.region()).name != "aws-cn" {
+	if arn.PartitionOf(f.region()).Name != "aws-cn" {
 		return fmt.Sprintf("com.amazonaws.%s.%s", f.region(), service), nil
 	}
 	find := f.query(

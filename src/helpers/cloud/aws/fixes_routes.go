@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -14,12 +15,12 @@ import (
 // balancers.
 func (f *facts) hasNodes(id string) bool {
 	s := f.subnet(id)
-	return id == f.subnetID() || s != nil && s.Tags.has(internalRoleTag)
+	return id == f.subnetID() || s != nil && s.Tags.Has(clustertags.InternalRole)
 }
 
 func (f *facts) isOwnSubnet(id string) bool {
 	s := f.subnet(id)
-	return s != nil && s.Tags.belongTo(f.cluster())
+	return s != nil && s.Tags.BelongTo(f.cluster())
 }
 
 // fixPublicRoute is the fix if subnets with the tag for public load balancers have no public route, or if there is no
@@ -51,7 +52,7 @@ func (f *facts) fixPublicRoute(intended []string, otherwise bool) []preflight.Fi
 		if len(fixes) > 0 {
 			text = "also " + text
 		}
-		fixes = append(fixes, byCommand(text, f.untagCommand(private, publicRoleTag)))
+		fixes = append(fixes, byCommand(text, f.untagCommand(private, clustertags.PublicRole)))
 	}
 	return append(fixes, checkOff("for a cluster with internal load balancers only", "public-subnet-route"))
 }
@@ -162,7 +163,7 @@ func (f *facts) newPublicSubnets(zones ...string) preflight.Fix {
 	table, more := f.publicTable(gateway)
 	lines = append(lines, more...)
 	tags := tagArguments(
-		[]map[string]string{{"Key": f.tagKey(), "Value": "shared"}, {"Key": publicRoleTag, "Value": "1"}},
+		[]map[string]string{{"Key": f.tagKey(), "Value": "shared"}, {"Key": clustertags.PublicRole, "Value": "1"}},
 	)
 	specification := "ResourceType=subnet,Tags=[{" + strings.Join(tags, "},{") + "}]"
 	if strings.HasPrefix(tags[0], "[") {

@@ -6,6 +6,11 @@ import (
 	"sync"
 	"time"
 
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/identity"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/preflight"
 )
@@ -13,7 +18,7 @@ import (
 // gatherer asks for facts.
 type gatherer struct {
 	provider *Provider
-	metadata *metadataClient
+	metadata *metadata.Client
 	recorder *recorder
 	api      *api
 	log      func(msg string, args ...any)
@@ -37,7 +42,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		g.gatherRole(ctx, fromProfile|fromCredentials)
 	}
 	if wanted&fromRegistry != 0 && f.metadataErr == nil {
-		f.registryHost, f.registryErr = hostPort(registryEndpoint(f.metadata.Region)), nil
+		f.registryHost, f.registryErr = awsclient.HostPort(awsclient.RegistryEndpoint(f.metadata.Region)), nil
 	}
 	registry := make(chan error, 1)
 	go func() {
@@ -45,7 +50,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 			registry <- nil
 			return
 		}
-		registry <- g.provider.reachable(ctx, registryEndpoint(f.metadata.Region))
+		registry <- g.provider.reachable(ctx, awsclient.RegistryEndpoint(f.metadata.Region))
 	}()
 	tokens := make(chan struct{})
 	go func() {
@@ -70,7 +75,7 @@ func (g *gatherer) gather(ctx context.Context, wanted source, deadline time.Time
 		f.registryErr = err
 	}
 	f.skew, f.skewKnown = g.recorder.clockSkew()
-	f.medianReply = g.metadata.replies.median()
+	f.medianReply = g.metadata.Replies.Median()
 	f.local, f.localErr = g.provider.localAddresses()
 }
 
@@ -81,24 +86,24 @@ func (g *gatherer) gatherTokenService(ctx context.Context) {
 	if f.credentialsErr != nil {
 		return
 	}
-	endpoint, err := tokenServiceEndpoint(ctx, f.metadata.Region, g.currentCredentials)
+	endpoint, err := identity.TokenServiceEndpoint(ctx, f.metadata.Region, g.currentCredentials)
 	if err != nil {
 		f.tokenErr = err
 		return
 	}
-	f.tokenHost, f.tokenErr = hostPort(endpoint), g.provider.reachable(ctx, endpoint)
+	f.tokenHost, f.tokenErr = awsclient.HostPort(endpoint), g.provider.reachable(ctx, endpoint)
 }
 
 // gatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:
 // without a session token, or on a machine that has no metadata, nothing else can be read.
 func (g *gatherer) gatherMetadata(ctx context.Context, role bool) {
 	f := g.facts
-	if f.metadata, f.metadataErr = g.metadata.instance(ctx); f.metadataErr != nil {
+	if f.metadata, f.metadataErr = g.metadata.Instance(ctx); f.metadataErr != nil {
 		return
 	}
-	_ = inParallel(
+	_ = awsclient.InParallel(
 		func() error {
-			f.metadata, f.metadataErr = g.metadata.network(ctx, f.metadata)
+			f.metadata, f.metadataErr = g.metadata.Network(ctx, f.metadata)
 			return nil
 		},
 		func() error {
@@ -114,17 +119,17 @@ func (g *gatherer) gatherMetadata(ctx context.Context, role bool) {
 func (g *gatherer) gatherRole(ctx context.Context, wanted source) {
 	f := g.facts
 	f.now = g.provider.now()
-	_ = inParallel(
+	_ = awsclient.InParallel(
 		func() error {
 			if wanted&fromProfile != 0 {
-				f.profile, f.profileErr = g.metadata.profile(ctx)
+				f.profile, f.profileErr = g.metadata.Profile(ctx)
 			}
 			return nil
 		},
 		func() error {
 			expiring := f.credentialsErr == nil && f.credentials.Expires.Before(f.now.Add(time.Minute))
 			if wanted&fromCredentials != 0 || expiring {
-				c, err := g.metadata.credentials(ctx, f.now)
+				c, err := g.metadata.Credentials(ctx, f.now)
 				f.credentialsErr = err
 				g.setCredentials(c)
 			}
@@ -132,14 +137,14 @@ func (g *gatherer) gatherRole(ctx context.Context, wanted source) {
 		})
 }
 
-func (g *gatherer) setCredentials(c roleCredentials) {
+func (g *gatherer) setCredentials(c metadata.Credentials) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.facts.credentials = c
 	g.secrets.Add(c.SecretAccessKey, c.Token, c.AccessKeyID)
 }
 
-func (g *gatherer) currentCredentials() roleCredentials {
+func (g *gatherer) currentCredentials() metadata.Credentials {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.facts.credentials
@@ -150,7 +155,7 @@ func (g *gatherer) currentCredentials() roleCredentials {
 func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 	f := g.facts
 	if f.credentialsErr != nil {
-		g.giveUp(wanted, notAsked("there are no credentials"))
+		g.giveUp(wanted, awserr.NotAsked("there are no credentials"))
 		return
 	}
 	if g.api == nil {
@@ -223,11 +228,11 @@ func (g *gatherer) gatherEC2(ctx context.Context, wanted source) {
 		ask(fromPolicies) && (f.isControl() || f.request.Thorough),
 		func() { f.policies, f.policiesErr = g.askPolicies(ctx) },
 	)
-	_ = inParallel(tasks...)
+	_ = awsclient.InParallel(tasks...)
 }
 
 // overrides are the endpoints that the configuration replaces. Only the cloud controller reads them.
-func (f *facts) overrides() []serviceOverride {
+func (f *facts) overrides() []cloudconfig.Override {
 	if !f.isControl() {
 		return nil
 	}
@@ -288,41 +293,25 @@ func (g *gatherer) giveUp(wanted source, err error) {
 func (g *gatherer) describeSubnets(ctx context.Context, vpcID, subnetID string) ([]subnet, error) {
 	switch {
 	case g.facts.isControl() && vpcID == "":
-		return nil, notAsked("the VPC is unknown")
+		return nil, awserr.NotAsked("the VPC is unknown")
 	case g.facts.isControl():
 		return g.api.describeSubnetsOf(ctx, vpcID)
 	case subnetID == "":
-		return nil, notAsked("the instance's subnet is unknown")
+		return nil, awserr.NotAsked("the instance's subnet is unknown")
 	}
 	return g.api.describeSubnet(ctx, subnetID)
 }
 
 func (g *gatherer) describeRouteTables(ctx context.Context, filterName, value string) ([]routeTable, error) {
 	if value == "" {
-		return nil, notAsked("the VPC is unknown")
+		return nil, awserr.NotAsked("the VPC is unknown")
 	}
 	return g.api.describeRouteTables(ctx, filterName, value)
 }
 
 func (g *gatherer) describeGroups(ctx context.Context, ids []string) ([]securityGroup, error) {
 	if len(ids) == 0 {
-		return nil, notAsked("the instance's security groups are unknown")
+		return nil, awserr.NotAsked("the instance's security groups are unknown")
 	}
 	return g.api.describeGroups(ctx, ids)
-}
-
-// inParallel runs all tasks and returns the first error in the order of the arguments.
-func inParallel(tasks ...func() error) error {
-	errs := make([]error, len(tasks))
-	var wg sync.WaitGroup
-	for i, task := range tasks {
-		wg.Go(func() { errs[i] = task() })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

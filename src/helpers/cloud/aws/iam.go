@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -75,7 +78,7 @@ type policyNeeds struct {
 	routes  bool
 	storage bool
 	keys    []string // ARNs
-	conf    cloudConfig
+	conf    cloudconfig.Config
 }
 
 // includes reports whether a row applies, and to the role of the instance profile or to the one that the cloud
@@ -199,7 +202,15 @@ func buildPermissions() []permission {
 
 	const balance = "elasticloadbalancing:"
 	describe := "The cloud controller finds load balancers with it."
-	for _, a := range []string{"LoadBalancers", "LoadBalancerAttributes", "LoadBalancerPolicies", "Listeners", "TargetGroups", "TargetGroupAttributes", "TargetHealth"} {
+	for _, a := range []string{
+		"LoadBalancers",
+		"LoadBalancerAttributes",
+		"LoadBalancerPolicies",
+		"Listeners",
+		"TargetGroups",
+		"TargetGroupAttributes",
+		"TargetHealth",
+	} {
 		control(anything, nil, describe, balance+"Describe"+a)
 	}
 	control(
@@ -341,22 +352,6 @@ func (n policyNeeds) actions() []string {
 	return slices.Compact(actions)
 }
 
-// partition is a group of regions with accounts of its own.
-type partition struct{ name, domain string }
-
-var partitions = []partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
-
-// partitionOf returns the partition of a region.
-func partitionOf(region string) partition {
-	switch {
-	case strings.HasPrefix(region, "cn-"):
-		return partitions[1]
-	case strings.HasPrefix(region, "us-gov-"):
-		return partitions[2]
-	}
-	return partitions[0]
-}
-
 // PolicyOptions selects a policy.
 type PolicyOptions struct {
 	Role        preflight.Role
@@ -406,8 +401,8 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 		o.Partition = "aws"
 	}
 	names := []string{}
-	for _, p := range partitions {
-		names = append(names, p.name)
+	for _, p := range arn.Partitions {
+		names = append(names, p.Name)
 	}
 	if !slices.Contains(names, o.Partition) {
 		return Policy{}, fmt.Errorf("partition %q is not one of %s", o.Partition, strings.Join(names, ", "))
@@ -425,10 +420,10 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 			},
 		}}, nil
 	}
-	if err := ValidateClusterName(o.Cluster); err != nil {
+	if err := clustertags.ValidateName(o.Cluster); err != nil {
 		return Policy{}, err
 	}
-	conf, err := parseCloudConfig(o.CloudConfig)
+	conf, err := cloudconfig.Parse(o.CloudConfig)
 	if err != nil {
 		return Policy{}, fmt.Errorf("cloud controller's configuration: %w", err)
 	}
@@ -440,14 +435,14 @@ func NewPolicy(o PolicyOptions) (Policy, error) {
 	if o.RoleName == "" {
 		o.RoleName = DefaultRoleName(o.Role)
 		if o.AssumedRole {
-			o.RoleName = conf.roleName()
+			o.RoleName = conf.RoleName()
 		}
 	}
 	if !roleNameForm.MatchString(o.RoleName) {
 		return Policy{}, fmt.Errorf("role name %q is not 1 to 64 letters, digits or + = , . @ _ -", o.RoleName)
 	}
 	if o.VPC == "" {
-		o.VPC = conf.controllerVPC("")
+		o.VPC = conf.ControllerVPC("")
 	}
 	if o.VPC != "" && !vpcForm.MatchString(o.VPC) {
 		return Policy{}, fmt.Errorf("VPC %q is not an id such as vpc-0123456789abcdef0", o.VPC)
@@ -531,7 +526,7 @@ func (p permission) createActions() []string {
 	return []string{"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"}
 }
 
-func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig) Statement {
+func (p permission) statement(service string, o PolicyOptions, conf *cloudconfig.Config) Statement {
 	s := Statement{Effect: "Allow", Action: []string{p.action}, Resource: []string{"*"}}
 	if len(p.resources) > 0 {
 		s.Resource = nil
@@ -543,7 +538,7 @@ func (p permission) statement(service string, o PolicyOptions, conf *cloudConfig
 	equals := func(key string, values ...string) map[string]map[string][]string {
 		return map[string]map[string][]string{"StringEquals": {key: values}}
 	}
-	tag := TagPrefix + o.Cluster
+	tag := clustertags.Prefix + o.Cluster
 	switch p.scope {
 	case anything:
 		s.Sid = name + "Read"

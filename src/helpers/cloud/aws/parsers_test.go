@@ -3,82 +3,16 @@ package aws
 import (
 	"maps"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/smithy-go"
-
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/preflight"
 )
-
-func TestCloudConfig(t *testing.T) {
-	for name, test := range map[string]struct{ content, want string }{
-		"empty":    {"", ""},
-		"comments": {"; one\n# two\n[Global] ; three\n  region = us-east-1 # four\n", ""},
-		"all keys": {"[Global]\nZone=us-east-1a\nRegion=us-east-1\nVPC=vpc-1\nSubnetID=subnet-1\nRouteTableID=rtb-1\nRoleARN=arn:aws:iam::123456789012:role/x\nSourceARN=arn:x\nKubernetesClusterTag=a\nKubernetesClusterID=a\n" +
-			"DisableSecurityGroupIngress\nElbSecurityGroup=sg-1\nNodeIPFamilies=ipv4\nNodeIPFamilies=ipv6\nClusterServiceLoadBalancerHealthProbeMode=Shared\n" +
-			"ClusterServiceSharedLoadBalancerHealthProbePort=10256\nClusterServiceSharedLoadBalancerHealthProbePath=/healthz\nSupportedTopologyInstanceTypePattern=^p\nNLBSecurityGroupMode=Managed\n", ""},
-		"override": {"[ServiceOverride \"1\"]\nService = \"Elastic Load Balancing " +
-			"v2\"\nRegion=r\nURL=https://x;comment\nSigningRegion=r\n", ""},
-		"unknown key":     {"[Global]\n\nKubernetesClusterIDD = x\n", `line 3: key "KubernetesClusterIDD" in [Global] is unknown, and the cloud controller would silently ignore it; did you mean "KubernetesClusterID"?`},
-		"all listed":      {"[Global]\nFrobnicate = x\n", "known are ClusterService"},
-		"two at once":     {"[Global]\nA=1\nB=2\n", `line 3: key "B"`},
-		"unknown section": {"[global2]\nA=1\n", "section [global2] is unknown"},
-		"no section":      {"Region=r\n", "is before the first section"},
-		"broken section":  {"[Global\nRegion=r\n", "is not a section"},
-		"bool":            {"[Global]\nDisableSecurityGroupIngress = maybe\n", `"maybe" is not one of true`},
-		"port":            {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 70000\n", "is not a port"},
-		"pattern": {"[Global]\nSupportedTopologyInstanceTypePattern = (\n", "would crash the cloud " +
-			"controller"},
-		"service id":       {"[ServiceOverride \"1\"]\nService = ec2\nRegion=r\nURL=https://x\nSigningRegion=r\n", `"ec2" is not one of EC2`},
-		"override lacks":   {"[ServiceOverride \"1\"]\nService = EC2\n", `[ServiceOverride "1"] lacks a valid Region`},
-		"no value":         {"[Global]\nRegion =\n", "Region has no value"},
-		"two ids":          {"[Global]\nKubernetesClusterTag = a\nKubernetesClusterID = b\n", `KubernetesClusterTag "a" and KubernetesClusterID "b"`},
-		"open quote":       {"[Global]\nRegion = \"us\n", "a quote is not closed"},
-		"escape":           {"[Global]\nRegion = \"\\x\"\n", `unknown escape \x`},
-		"ends in escape":   {"[Global]\nRegion = \\", "ends in a backslash"},
-		"zone":             {"[Global]\nZone = a\n", "is not a zone"},
-		"role":             {"[Global]\nRoleARN = arn:aws:iam::123456789012:user/x\n", "is not the ARN of a role"},
-		"override ignored": {"[ServiceOverride \"1\"]\nService = STS\nRegion=r\nURL=https://x\nSigningRegion=r\n", `"STS" is not one of EC2`},
-		"same override": {strings.Repeat("[ServiceOverride \"1\"]\nService = "+
-			"EC2\nRegion=r\nURL=https://x\nSigningRegion=r\n", 1) +
-			"[ServiceOverride \"2\"]\nService = EC2\nRegion=r\nURL=https://y\nSigningRegion=r\n", `[ServiceOverride "2"] is the second one for EC2 in r`},
-		"wrong kind of id": {"[Global]\nVPC = subnet-1\n", `does not start with "vpc-"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := parseCloudConfig([]byte(test.content))
-			if test.want == "" && err != nil {
-				t.Errorf("unexpected error: %v", err)
-			}
-			if test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
-				t.Errorf("error = %v, want %q", err, test.want)
-			}
-		})
-	}
-	c, err := parseCloudConfig(
-		[]byte(
-			"[GLOBAL]\nkubernetesclusterid = \"a b\" ; c\nregion = us-\\\n  east-1\ndisablesecuritygroupingress = on",
-		),
-	)
-	if err != nil || c.ClusterID != "a b" || c.Region != "us-east-1" || !c.NoIngressManagement {
-		t.Errorf("%+v, %v", c, err)
-	}
-}
-
-func TestValidateClusterName(t *testing.T) {
-	for name, want := range map[string]string{
-		"prod": "", "a b": "", "über-1": "", "x+-=._:/@": "", strings.Repeat("a", 105): "",
-		"": "is empty", strings.Repeat("a", 106): "106 characters", " a": "space", "a*b": `'*'`, "a\nb": `'\n'`, "a\xffb": "character",
-	} {
-		err := ValidateClusterName(name)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: %v, want %q", name, err, want)
-		}
-	}
-}
 
 func TestPolicies(t *testing.T) {
 	for _, role := range both {
@@ -136,7 +70,12 @@ func TestPolicies(t *testing.T) {
 		slices.Contains(Actions(preflight.Worker, true), "elasticloadbalancing:CreateLoadBalancer") {
 		t.Errorf("a role has more permissions than it requires")
 	}
-	for _, o := range []PolicyOptions{{Role: "x", Cluster: "prod"}, {Role: preflight.Worker}, {Role: preflight.Worker, Cluster: "prod", Partition: "moon"}, {Role: preflight.Worker, Cluster: "prod", RoleName: "a*"}} {
+	for _, o := range []PolicyOptions{
+		{Role: "x", Cluster: "prod"},
+		{Role: preflight.Worker},
+		{Role: preflight.Worker, Cluster: "prod", Partition: "moon"},
+		{Role: preflight.Worker, Cluster: "prod", RoleName: "a*"},
+	} {
 		if _, err := NewPolicy(o); err == nil {
 			t.Errorf("accepted %+v", o)
 		}
@@ -175,68 +114,6 @@ func TestTableCoversTheCloudController(t *testing.T) {
 	}
 }
 
-func FuzzCloudConfig(f *testing.F) {
-	f.Add("[Global]\nRegion = us-east-1\n")
-	f.Add("[ServiceOverride \"1\"]\nService = \"EC2\" ; c\nURL = a\\\nb\n")
-	f.Add("[Global]\n\"=\\")
-	f.Fuzz(func(t *testing.T, content string) {
-		if c, _ := parseCloudConfig([]byte(content)); c == nil {
-			t.Error("no configuration")
-		}
-	})
-}
-
-func FuzzIdentityDocument(f *testing.F) {
-	f.Add(
-		`{"instanceId": "i-0123456789abcdef0", "region": "us-east-1", "availabilityZone": "us-east-1a", "privateIp": "10.0.16.4"}`,
-	)
-	f.Add(`{"instanceId": null}`)
-	f.Fuzz(func(t *testing.T, content string) {
-		m, err := parseIdentityDocument(content)
-		if err != nil {
-			return
-		}
-		if _, err := netip.ParseAddr(m.Address); err != nil ||
-			strings.ContainsAny(m.InstanceID+m.Zone+m.Region, " \n/'\"") {
-			t.Errorf("accepted %+v", m)
-		}
-	})
-}
-
-func FuzzProfile(f *testing.F) {
-	f.Add(`{"Code": "Success", "InstanceProfileArn": "arn:aws:iam::123456789012:instance-profile/kubernetes-control"}`)
-	f.Fuzz(func(t *testing.T, content string) {
-		if arn, err := parseProfile(content); err == nil && !strings.HasPrefix(arn, "arn:") {
-			t.Errorf("accepted %q", arn)
-		}
-	})
-}
-
-func FuzzCredentials(f *testing.F) {
-	f.Add(credentialsDocument(time.Now().Add(time.Hour)))
-	f.Add(`{"Code": "Success", "Expiration": "`)
-	f.Fuzz(func(t *testing.T, content string) {
-		c, err := parseCredentials("role", content, time.Now())
-		if err == nil &&
-			(c.AccessKeyID == "" || c.SecretAccessKey == "" || !c.Expires.After(time.Now().Add(-time.Minute))) {
-			t.Error("unusable credentials are accepted")
-		}
-		if err != nil && strings.Contains(err.Error(), testSecret) {
-			t.Error("the error shows the secret")
-		}
-	})
-}
-
-func FuzzHostname(f *testing.F) {
-	f.Add("ip-10-0-0-1.ec2.internal example.com")
-	f.Add("  ")
-	f.Fuzz(func(t *testing.T, content string) {
-		if name, err := parseHostname(content); err == nil && (name == "" || len(strings.Fields(name)) != 1) {
-			t.Errorf("accepted %q", name)
-		}
-	})
-}
-
 // FuzzProfileARN: the ARN of the role that IAM is asked about is derived from the ARN of the instance profile.
 func FuzzProfileARN(f *testing.F) {
 	f.Add("arn:aws:iam::123456789012:instance-profile/team/kubernetes-control")
@@ -244,9 +121,9 @@ func FuzzProfileARN(f *testing.F) {
 	f.Add("arn:")
 	f.Fuzz(func(t *testing.T, profile string) {
 		facts := &facts{
-			conf:        &cloudConfig{},
+			conf:        &cloudconfig.Config{},
 			profile:     profile,
-			credentials: roleCredentials{Role: "r"},
+			credentials: metadata.Credentials{Role: "r"},
 			request:     preflight.Config{Cluster: "prod", Role: preflight.Control, ConfigureCloudRoutes: true},
 		}
 		asked, known := facts.machineIdentity()
@@ -262,22 +139,6 @@ func FuzzProfileARN(f *testing.F) {
 					t.Errorf("asks about %q", r)
 				}
 			}
-		}
-	})
-}
-
-// FuzzDeniedAction: the name of the denied action is extracted from AWS's message.
-func FuzzDeniedAction(f *testing.F) {
-	f.Add(
-		"You are not authorized to perform this operation. User: x is not authorized to perform: ec2:CreateTags on " +
-			"resource: y",
-	)
-	f.Add("not authorized to perform: ")
-	f.Fuzz(func(t *testing.T, message string) {
-		got := deniedAction(&smithy.GenericAPIError{Code: "UnauthorizedOperation", Message: message}, "ec2:Otherwise")
-		if service, name, ok := strings.Cut(got, ":"); !ok || service == "" || name == "" ||
-			strings.ContainsAny(got, " \n") {
-			t.Errorf("%q", got)
 		}
 	})
 }
@@ -326,11 +187,13 @@ func FuzzAnswers(f *testing.F) {
 	)
 	f.Add(
 		200,
-		"<DescribeSubnetsResponse><subnetSet><item/><item><subnetId>subnet-node-a</subnetId></item></subnetSet></DescribeSubnetsResponse>",
+		"<DescribeSubnetsResponse><subnetSet><item/><item><subnetId>subnet-node-a</subnetId></item></subnetSet>"+
+			"</DescribeSubnetsResponse>",
 	)
 	f.Add(
 		200,
-		"<DescribeRouteTablesResponse><routeTableSet><item><associationSet><item/></associationSet><routeSet><item/></routeSet></item></routeTableSet></DescribeRouteTablesResponse>",
+		"<DescribeRouteTablesResponse><routeTableSet><item><associationSet><item/></associationSet><routeSet>"+
+			"<item/></routeSet></item></routeTableSet></DescribeRouteTablesResponse>",
 	)
 	f.Add(500, "<html>")
 	f.Add(400, "<Response><Errors><Error><Code>InvalidInstanceID.NotFound</Code><Message/></Error></Errors></Response>")
@@ -345,13 +208,15 @@ func FuzzAnswers(f *testing.F) {
 			t.Skip("no status of an answer, or one that is retried")
 		}
 		cloud.mu.Lock()
-		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
+		for _, name := range []string{"DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAv" +
+			"ailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup"} {
 			cloud.answers["ec2:"+name] = fakeAnswer{status, body}
 		}
 		cloud.calls = nil
 		cloud.mu.Unlock()
 		r, _ := runStarted(t, testConfig(preflight.Control), nil, 20*time.Second)
-		if result(r, "instance-cluster-tag").Status == preflight.Passed && !strings.Contains(body, TagPrefix+"prod") {
+		if result(r, "instance-cluster-tag").Status == preflight.Passed &&
+			!strings.Contains(body, clustertags.Prefix+"prod") {
 			t.Errorf("the tag check passes with %q", body)
 		}
 		if out := text(r); r.Result == "" || len(r.Results) < 30 || strings.Contains(out, testSecret) ||

@@ -10,6 +10,10 @@ import (
 	"strings"
 	"sync"
 
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -40,9 +44,9 @@ type policyAnswers struct {
 	ownKeys []string
 }
 
-// identity is a role that makes calls from this machine: the instance profile's, or the one that the cloud controller
-// assumes.
-type identity struct {
+// callingRole is a role that makes calls from this machine: the instance profile's, or the one that the cloud
+// controller assumes.
+type callingRole struct {
 	api                *api
 	partition, account string
 	role               string // name
@@ -50,27 +54,27 @@ type identity struct {
 	assumed            bool
 }
 
-func (i identity) arn() string {
+func (i callingRole) arn() string {
 	return fmt.Sprintf("arn:%s:iam::%s:role%s%s", i.partition, i.account, cmp.Or(i.path, "/"), i.role)
 }
 
 // machineIdentity is the role of the instance profile; known is false if its account is not.
-func (f *facts) machineIdentity() (i identity, known bool) {
+func (f *facts) machineIdentity() (i callingRole, known bool) {
 	parts := strings.Split(f.profile, ":")
 	if len(parts) < 6 || f.credentials.Role == "" {
-		return identity{}, false
+		return callingRole{}, false
 	}
-	return identity{partition: parts[1], account: parts[4], role: f.credentials.Role}, true
+	return callingRole{partition: parts[1], account: parts[4], role: f.credentials.Role}, true
 }
 
 // assumedIdentity is the role in the configuration's RoleARN.
-func (f *facts) assumedIdentity() identity {
+func (f *facts) assumedIdentity() callingRole {
 	parts := strings.Split(f.conf.RoleARN, ":")
 	if len(parts) < 6 {
-		return identity{assumed: true, role: f.conf.roleName()}
+		return callingRole{assumed: true, role: f.conf.RoleName()}
 	}
-	path := strings.TrimSuffix(strings.TrimPrefix(parts[5], "role"), f.conf.roleName())
-	return identity{partition: parts[1], account: parts[4], role: f.conf.roleName(), path: path, assumed: true}
+	path := strings.TrimSuffix(strings.TrimPrefix(parts[5], "role"), f.conf.RoleName())
+	return callingRole{partition: parts[1], account: parts[4], role: f.conf.RoleName(), path: path, assumed: true}
 }
 
 // assumesRole reports whether the cloud controller on this machine makes its calls as another role.
@@ -88,7 +92,7 @@ func (f *facts) needs() policyNeeds {
 }
 
 // policyQuestions derives the questions about a role from the table of permissions.
-func (f *facts) policyQuestions(asked identity) []question {
+func (f *facts) policyQuestions(asked callingRole) []question {
 	var questions []question
 	index := map[string]int{}
 	for _, p := range permissions {
@@ -124,7 +128,7 @@ func (f *facts) policyQuestions(asked identity) []question {
 				maps.Copy(questions[at].context, f.tableContext())
 			case usesKeys:
 				questions[at].resources = f.keyARNs()
-				questions[at].context["kms:ViaService"] = "ec2." + f.region() + "." + partitionOf(f.region()).domain
+				questions[at].context["kms:ViaService"] = "ec2." + f.region() + "." + arn.PartitionOf(f.region()).Domain
 				questions[at].context["kms:GrantIsForAWSResource"] = "true"
 			}
 		}
@@ -178,7 +182,7 @@ func (p permission) context(service, tagKey, region string) map[string]string {
 // tableContext returns the condition keys of the route table that pod routes are written to: its real tags, which
 // decide whether a policy allows that.
 func (f *facts) tableContext() map[string]string {
-	t := tags{f.tagKey(): "shared"} // until it is known
+	t := clustertags.Tags{f.tagKey(): "shared"} // until it is known
 	if table := f.clusterTable(); table != nil {
 		t = table.Tags
 	}
@@ -249,7 +253,7 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 		asked, known = g.facts.assumedIdentity(), true
 	}
 	if !known {
-		return nil, notAsked("the account and the role are unknown")
+		return nil, awserr.NotAsked("the account and the role are unknown")
 	}
 	asked.api = g.api
 	answers := &policyAnswers{denied: map[string]string{}, unknown: map[string]string{}, allowed: map[string]bool{}}
@@ -262,10 +266,10 @@ func (g *gatherer) askPolicies(ctx context.Context) (*policyAnswers, error) {
 // askAbout asks all questions about a role: the first one alone, because the others are pointless if IAM rejects it.
 // Most roles have no path; only if IAM does not find the role without one, or denies the question, the path is looked
 // up.
-func (g *gatherer) askAbout(ctx context.Context, asked identity, answers *policyAnswers) error {
+func (g *gatherer) askAbout(ctx context.Context, asked callingRole, answers *policyAnswers) error {
 	questions := g.facts.policyQuestions(asked)
 	first, err := asked.api.simulatePolicy(ctx, asked.arn(), questions[0])
-	if asked.path == "" && (isNoRole(err) || classify(err) == classDenied) {
+	if asked.path == "" && (awserr.IsNoRole(err) || awserr.Classify(err) == awserr.Denied) {
 		withPath := asked.api.roleARN(ctx, asked.role)
 		if _, path, ok := strings.Cut(strings.TrimSuffix(withPath, asked.role), ":role"); ok && path != "/" {
 			asked.path = path
@@ -293,7 +297,7 @@ func (g *gatherer) askAbout(ctx context.Context, asked identity, answers *policy
 	for _, q := range questions[1:] {
 		tasks = append(tasks, func() error { return ask(q) })
 	}
-	return inParallel(tasks...)
+	return awsclient.InParallel(tasks...)
 }
 
 // conditionKeys are all condition keys that questions have values for.
@@ -376,7 +380,7 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 		return preflight.Outcome{}, false
 	case f.metadataErr != nil:
 		return skipped(noMetadata), true
-	case isNotAsked(f.policiesErr):
+	case awserr.IsNotAsked(f.policiesErr):
 		return skipped("%v", f.policiesErr), true
 	case f.policiesErr == nil:
 		return skipped("IAM was not asked"), true
@@ -386,7 +390,8 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 		Wanted:   "an answer from IAM about the role's policies",
 		Found:    f.whyNoPolicies(),
 		Why: "It is unknown whether the role has these permissions, which cannot be tested without using them: " + strings.Join(
-			f.untested(selected), ", ",
+			f.untested(selected),
+			", ",
 		) + ".",
 		Fix: append(f.fixPolicy(), byHand("or make sure that the role has these permissions, and turn the check "+
 			"off")),
@@ -397,21 +402,21 @@ func (f *facts) withoutPolicies(selected func(permission) bool) (outcome preflig
 // whyNoPolicies is the reason why it is unknown what the role's policies allow.
 func (f *facts) whyNoPolicies() string {
 	switch {
-	case isNoRole(f.policiesErr):
+	case awserr.IsNoRole(f.policiesErr):
 		return fmt.Sprintf(
 			"IAM finds no role %s without a path; the role must be allowed %s on its own ARN (the generated policy "+
 				"does)",
 			f.roleName(), findRoleAction,
 		)
-	case classify(f.policiesErr) == classDenied:
+	case awserr.Classify(f.policiesErr) == awserr.Denied:
 		return fmt.Sprintf(
 			"the role cannot ask IAM about itself; it must be allowed %s on its own ARN (the generated policy does)",
 			simulateAction,
 		)
-	case errors.Is(f.policiesErr, context.DeadlineExceeded), classify(f.policiesErr) == classUnreachable:
-		return "IAM is not reachable from here, as is usual in a private subnet: " + describe(f.policiesErr)
+	case errors.Is(f.policiesErr, context.DeadlineExceeded), awserr.Classify(f.policiesErr) == awserr.Unreachable:
+		return "IAM is not reachable from here, as is usual in a private subnet: " + awserr.Describe(f.policiesErr)
 	}
-	return describe(f.policiesErr)
+	return awserr.Describe(f.policiesErr)
 }
 
 // untested are the selected actions for which no call has shown whether they are allowed.
@@ -423,7 +428,7 @@ func (f *facts) untested(selected func(permission) bool) []string {
 		asked := own && !f.assumesRole() ||
 			assumed // of the role of the instance profile only AssumeRole matters then, which is tested
 		if asked && !(tested[p.action] && !p.onlyInPart()) && selected(p) &&
-			!(p.isPublicRegistry() && partitionOf(f.region()).name != "aws") {
+			!(p.isPublicRegistry() && arn.PartitionOf(f.region()).Name != "aws") {
 			actions = append(actions, p.action)
 		}
 	}
@@ -441,12 +446,12 @@ func (p permission) onlyInPart() bool {
 func (f *facts) tested() map[string]bool {
 	tested := map[string]bool{}
 	for _, a := range f.answers() {
-		if class := classify(a.err); class == classNone || class == classDenied {
+		if class := awserr.Classify(a.err); class == awserr.None || class == awserr.Denied {
 			tested[a.action] = true
 		}
 	}
 	for _, p := range f.probes {
-		if class := classify(p.err); class == classNone || class == classDenied {
+		if class := awserr.Classify(p.err); class == awserr.None || class == awserr.Denied {
 			for _, action := range p.covers {
 				tested[action] = true
 			}

@@ -1,6 +1,8 @@
 package aws
 
-import "context"
+import (
+	"context"
+)
 
 // probe is a call that tests a permission, and its result.
 type probe struct {
@@ -103,7 +105,7 @@ func (g *gatherer) permissionProbes(vpcID string, groupIDs []string) []probe {
 // cluster's, or else one that is no other cluster's. It is "" if there is none, or if it is unknown which one that is.
 func (f *facts) managedGroup(ids []string) string {
 	for _, g := range f.groups {
-		if g.Tags.belongTo(f.cluster()) {
+		if g.Tags.BelongTo(f.cluster()) {
 			return g.ID
 		}
 	}

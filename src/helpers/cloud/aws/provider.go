@@ -8,11 +8,18 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"slices"
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/identity"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
 
@@ -40,6 +47,13 @@ func (p *Provider) localAddresses() ([]netip.Addr, error) {
 	return addresses, nil
 }
 
+func (p *Provider) reachable(ctx context.Context, endpoint *url.URL) error {
+	if p.Reachable != nil {
+		return p.Reachable(awsclient.HostPort(endpoint))
+	}
+	return awsclient.Reachable(ctx, endpoint)
+}
+
 func (p *Provider) nodeProviderID(ctx context.Context, kubeconfig, name string) (string, error) {
 	if p.NodeProviderID != nil {
 		return p.NodeProviderID(ctx, kubeconfig, name)
@@ -61,6 +75,22 @@ func (p *Provider) roundPause() *preflight.Backoff {
 	return &preflight.Backoff{First: time.Second, Limit: 8 * time.Second}
 }
 
+var _ cloud.Attester = (*Provider)(nil)
+
+// NewProver implements cloud.Attester.
+func (p *Provider) NewProver(cluster string) node.Prover {
+	return identity.NewProver(p.machine(), cluster)
+}
+
+// NewAuthority implements cloud.Attester.
+func (p *Provider) NewAuthority(cluster string, roles []string) node.Authority {
+	return identity.NewAuthority(p.machine(), cluster, roles)
+}
+
+func (p *Provider) machine() identity.Machine {
+	return identity.Machine{MetadataEndpoint: p.MetadataEndpoint, ReplyTimeout: p.metadataTimeout, Now: p.now}
+}
+
 // Checks implements cloud.Provider.
 func (*Provider) Checks() []preflight.Check {
 	list := make([]preflight.Check, 0, len(checks))
@@ -80,26 +110,26 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 	}
 	secrets := &preflight.Secrets{}
 	log = secrets.Logger(log)
-	metadata, err := newMetadataClient(ctx, p.MetadataEndpoint, p.metadataTimeout)
+	client, err := metadata.New(ctx, p.MetadataEndpoint, p.metadataTimeout)
 	if err != nil {
 		return nil, err
 	}
-	defer metadata.http.CloseIdleConnections()
+	defer client.HTTP.CloseIdleConnections()
 	g := &gatherer{
 		provider: p,
-		metadata: metadata,
+		metadata: client,
 		log:      log.Info,
 		secrets:  secrets,
 		facts: &facts{
 			request:   request.Config,
-			conf:      &cloudConfig{},
-			slowReply: cmp.Or(p.slowMetadata, sdkReplyTimeout),
+			conf:      &cloudconfig.Config{},
+			slowReply: cmp.Or(p.slowMetadata, metadata.SDKReplyTimeout),
 		},
 		recorder: &recorder{now: p.now, secrets: secrets, calls: map[preflight.Calls]int{}},
 	}
 	if request.CloudConfig != nil {
 		g.facts.confText = request.CloudConfig
-		g.facts.conf, g.facts.confErr = parseCloudConfig(request.CloudConfig)
+		g.facts.conf, g.facts.confErr = cloudconfig.Parse(request.CloudConfig)
 	}
 	defer func() {
 		if g.api != nil {
@@ -143,20 +173,15 @@ func (r *run) identify(ctx context.Context) error {
 		if err == nil {
 			r.known = true
 			if r.request.Identified != nil {
-				return r.request.Identified(r.gatherer.facts.metadata.identity())
+				return r.request.Identified(r.gatherer.facts.metadata.Identity())
 			}
 			return nil
 		}
-		var fault *metadataFault
-		if !errors.As(err, &fault) || !fault.temporary() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
+		var fault *metadata.Fault
+		if !errors.As(err, &fault) || !fault.Temporary() || !r.wait(ctx, backoff, "instance metadata", err.Error()) {
 			return nil // the check metadata-service reports it
 		}
 	}
-}
-
-// temporary reports whether a fault may disappear by itself.
-func (f *metadataFault) temporary() bool {
-	return f.kind == faultUnreachable || f.kind == faultNoReply || f.kind == faultServer
 }
 
 // wait pauses before another attempt; it returns false if the retry window or the context does not allow one.
@@ -177,7 +202,7 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 func (r *run) rounds(ctx context.Context) {
 	wanted := everything &^ (fromMetadata | fromProfile | fromCredentials) // identify has just read them
 	if !r.known {
-		unknown := notAsked(noMetadata)
+		unknown := awserr.NotAsked(noMetadata)
 		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
 		r.gatherer.giveUp(everything, unknown)
 		r.gatherer.facts.local, r.gatherer.facts.localErr = r.provider.localAddresses()
@@ -248,7 +273,7 @@ func (r *run) outcome() *cloud.Outcome {
 		Secrets: r.gatherer.secrets.List(),
 	}
 	if r.known {
-		id := f.metadata.identity()
+		id := f.metadata.Identity()
 		out.Identity = &id
 	}
 	if r.request.Config.Mode != preflight.ModeOff && f.isControl() && f.whyNoChoice() == "" {

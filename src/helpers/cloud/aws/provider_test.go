@@ -20,6 +20,7 @@ import (
 
 	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/node"
 	"kubernetes-release/preflight"
@@ -37,7 +38,12 @@ func TestCorrectAccountPasses(t *testing.T) {
 		role    preflight.Role
 		storage bool
 		budget  int
-	}{{preflight.Worker, false, 2}, {preflight.Worker, true, 2}, {preflight.Control, false, 9}, {preflight.Control, true, 12}} {
+	}{
+		{preflight.Worker, false, 2},
+		{preflight.Worker, true, 2},
+		{preflight.Control, false, 9},
+		{preflight.Control, true, 12},
+	} {
 		t.Run(fmt.Sprintf("%s storage=%v", test.role, test.storage), func(t *testing.T) {
 			f := newFake()
 			config := testConfig(test.role)
@@ -56,7 +62,10 @@ func TestCorrectAccountPasses(t *testing.T) {
 				switch result.Check {
 				case "instance-role", "stale-node", "cloud-routes-table":
 				case "other-permissions":
-					if want := map[preflight.Role]preflight.Status{preflight.Worker: preflight.Skipped, preflight.Control: preflight.Passed}[test.role]; result.Status != want {
+					if want := map[preflight.Role]preflight.Status{
+						preflight.Worker:  preflight.Skipped,
+						preflight.Control: preflight.Passed,
+					}[test.role]; result.Status != want {
 						t.Errorf("%s: %s %s", result.Check, result.Status, result.Note)
 					}
 				default:
@@ -170,7 +179,10 @@ func TestRegistryUnreachable(t *testing.T) {
 	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
 	if got := result(
 		r, "registry-endpoint",
-	); got.Status != preflight.Warned || !strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".ecr.api --subnet-ids subnet-node-a") ||
+	); got.Status != preflight.Warned || !strings.Contains(
+		strings.Join(got.Findings[0].Fix[0].Commands, "\n"),
+		".ecr.api --subnet-ids subnet-node-a",
+	) ||
 		r.Result != preflight.RunPassed {
 		t.Errorf("%s", text(r))
 	}
@@ -415,7 +427,7 @@ func TestMetadataReplyLost(t *testing.T) {
 // and if many do, there is a warning.
 func TestSlowMetadata(t *testing.T) {
 	f := newFake()
-	f.delays = map[string]time.Duration{"meta-data/mac": sdkReplyTimeout + 100*time.Millisecond}
+	f.delays = map[string]time.Duration{"meta-data/mac": metadata.SDKReplyTimeout + 100*time.Millisecond}
 	r, id := runAgainst(t, f, testConfig(preflight.Worker), nil)
 	if got := result(r, "metadata-service"); got.Status != preflight.Passed || id == nil {
 		t.Errorf("one slow answer: metadata-service is %s, identity %v:\n%s", got.Status, id, text(r))
@@ -524,10 +536,16 @@ func TestThousandsOfSubnets(t *testing.T) {
 // shortened in the middle of the session token.
 func TestEchoedSecretsAreRemoved(t *testing.T) {
 	for name, fault := range map[string]fakeAnswer{
-		"an error":    {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error></Errors></Response>"},
-		"a page":      {http.StatusOK, strings.Repeat("x", 65) + testToken},
-		"escaped":     {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" + url.QueryEscape(testSecret) + "</Message></Error></Errors></Response>"},
-		"AWS is busy": {http.StatusServiceUnavailable, "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error></Errors></Response>"},
+		"an error": {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" +
+			strings.Repeat("x", 385) + testToken +
+			"</Message></Error></Errors></Response>"},
+		"a page": {http.StatusOK, strings.Repeat("x", 65) + testToken},
+		"escaped": {http.StatusForbidden, "<Response><Errors><Error><Code>UnauthorizedOperation</Code><Message>" +
+			url.QueryEscape(testSecret) +
+			"</Message></Error></Errors></Response>"},
+		"AWS is busy": {http.StatusServiceUnavailable, "<Response><Errors><Error><Code>" +
+			"RequestLimitExceeded</Code><Message>" + strings.Repeat("x", 385) + testToken + "</Message></Error>" +
+			"</Errors></Response>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
@@ -574,8 +592,8 @@ func TestReportsContainNoSecret(t *testing.T) {
 	) + text(
 		r,
 	) + fmt.Sprintf(
-		"%v %+v %#v", roleCredentials{SecretAccessKey: testSecret}, roleCredentials{Token: testToken},
-		roleCredentials{AccessKeyID: testKeyID},
+		"%v %+v %#v", metadata.Credentials{SecretAccessKey: testSecret}, metadata.Credentials{Token: testToken},
+		metadata.Credentials{AccessKeyID: testKeyID},
 	)
 	for _, secret := range []string{testSecret, testToken, testKeyID} {
 		if strings.Contains(everything, secret) {

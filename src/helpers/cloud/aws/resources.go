@@ -1,10 +1,11 @@
 package aws
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"kubernetes-release/cloud/aws/clustertags"
 )
 
 // The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so
@@ -18,7 +19,7 @@ type instance struct {
 	Subnet          string
 	VPC             string
 	Groups          []string // ids of its security groups
-	Tags            tags
+	Tags            clustertags.Tags
 	Interfaces      []networkInterface
 	SourceDestCheck bool
 	// MetadataHopLimit is how many network hops a session token of instance metadata may pass; 0: EC2 did not say.
@@ -44,7 +45,7 @@ type networkInterface struct {
 
 type subnet struct {
 	ID, Zone string
-	Tags     tags
+	Tags     clustertags.Tags
 }
 
 type routeTable struct {
@@ -54,7 +55,7 @@ type routeTable struct {
 	Associations map[string]string // ids of its associations by subnet
 	Gateways     []string          // targets of its routes, such as local, igw-… and nat-…
 	HasDefault   bool              // has a route for 0.0.0.0/0
-	Tags         tags
+	Tags         clustertags.Tags
 }
 
 // internetGateway is the id of the internet gateway that the table has a route to, or "".
@@ -76,7 +77,7 @@ type zone struct{ Name, Type string }
 
 type securityGroup struct {
 	ID, VPC string
-	Tags    tags
+	Tags    clustertags.Tags
 	Ingress []ingressRule
 }
 
@@ -104,25 +105,4 @@ type question struct {
 	actions   []string
 	resources []string
 	context   map[string]string // condition key to value
-}
-
-// quoteClusters returns `cluster "a"` or `clusters "a" and "b"`.
-func quoteClusters(names []string) string {
-	quoted := make([]string, len(names))
-	for i, n := range names {
-		quoted[i] = fmt.Sprintf("%q", clip(n))
-	}
-	if len(quoted) == 1 {
-		return "cluster " + quoted[0]
-	}
-	return "clusters " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
-}
-
-// clip shortens a value from outside for use in a message.
-func clip(s string) string {
-	const limit = 80
-	if len(s) > limit {
-		return s[:limit] + "…"
-	}
-	return s
 }

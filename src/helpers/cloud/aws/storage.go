@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -138,7 +140,7 @@ func (f *facts) keyARNs() []string {
 // machine is an instance of the cluster with what it has attached.
 type machine struct {
 	id, vpc, kind       string
-	tags                tags
+	tags                clustertags.Tags
 	volumes, interfaces int
 	limit               int  // of its type; 0: unknown
 	shared              bool // the limit counts further network interfaces
@@ -165,7 +167,7 @@ func checkStoragePermissions(f *facts) preflight.Outcome {
 
 func checkStorageKeys(f *facts) preflight.Outcome {
 	if f.encryptionErr != nil {
-		return skipped("it is unknown which key EBS uses by default: %s", describe(f.encryptionErr))
+		return skipped("it is unknown which key EBS uses by default: %s", awserr.Describe(f.encryptionErr))
 	}
 	keys := f.keys()
 	if len(keys) == 0 {
@@ -212,7 +214,7 @@ func checkStorageZones(f *facts) preflight.Outcome {
 		return passed("no StorageClass names zones")
 	}
 	if f.zonesErr != nil {
-		return skipped("the zones are unknown: %s", describe(f.zonesErr))
+		return skipped("the zones are unknown: %s", awserr.Describe(f.zonesErr))
 	}
 	var known []string
 	for _, z := range f.zones {
@@ -230,7 +232,7 @@ func checkStorageZones(f *facts) preflight.Outcome {
 				Why:      "EC2 refuses to create volumes in it, and claims stay Pending.",
 				Fix:      []preflight.Fix{byHand("correct the zones of the StorageClass in the manifest")},
 			})
-		case f.subnetsErr == nil && !slices.ContainsFunc(f.subnets, func(s subnet) bool { return s.Zone == name && s.Tags.belongTo(f.cluster()) }):
+		case f.subnetsErr == nil && !f.hasSubnetIn(name):
 			findings = append(findings, preflight.Finding{
 				Resource: name,
 				Wanted:   "a subnet with the tag " + f.tagKey(),
@@ -250,9 +252,14 @@ func checkStorageZones(f *facts) preflight.Outcome {
 	return passed("%s", strings.Join(f.request.StorageZones, ", "))
 }
 
+// hasSubnetIn reports whether a subnet in the zone has the cluster's tag.
+func (f *facts) hasSubnetIn(zone string) bool {
+	return slices.ContainsFunc(f.subnets, func(s subnet) bool { return s.Zone == zone && s.Tags.BelongTo(f.cluster()) })
+}
+
 func checkStorageAttachments(f *facts) preflight.Outcome {
 	if f.machinesErr != nil {
-		return skipped("the cluster's instances are unknown: %s", describe(f.machinesErr))
+		return skipped("the cluster's instances are unknown: %s", awserr.Describe(f.machinesErr))
 	}
 	var findings []preflight.Finding
 	for _, m := range f.machines {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/preflight"
 )
 
@@ -99,9 +100,9 @@ const noPublicRoute = "no route to an internet gateway"
 func (v vpc) eligible(choice *subnetChoice) []subnet {
 	var eligible []subnet
 	for _, s := range v.subnets {
-		if s.Tags.onlyForeign(v.cluster) {
+		if s.Tags.OnlyForeign(v.cluster) {
 			choice.Rejected = append(
-				choice.Rejected, rejected{s, "tagged only for " + quoteClusters(s.Tags.clusters())},
+				choice.Rejected, rejected{s, "tagged only for " + clustertags.Quote(s.Tags.Clusters())},
 			)
 			continue
 		}
@@ -130,16 +131,16 @@ func (v vpc) isRegular(name string) bool {
 
 // best chooses one of the subnets of a zone and explains why not the others.
 func (v vpc) best(zone string, subnets []subnet, internal bool) zoneChoice {
-	role := publicRoleTag
+	role := clustertags.PublicRole
 	if internal {
-		role = internalRoleTag
+		role = clustertags.InternalRole
 	}
 	rank := func(s subnet) int {
 		n := 0
-		if !s.Tags.has(role) {
+		if !s.Tags.Has(role) {
 			n += 2
 		}
-		if !s.Tags.belongTo(v.cluster) {
+		if !s.Tags.BelongTo(v.cluster) {
 			n++
 		}
 		return n
@@ -148,7 +149,7 @@ func (v vpc) best(zone string, subnets []subnet, internal bool) zoneChoice {
 		subnets, func(a, b subnet) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID)) },
 	)
 	chosen := zoneChoice{Zone: zone, Subnet: subnets[0], By: "the only one"}
-	if subnets[0].Tags.onlyForeign(v.cluster) {
+	if subnets[0].Tags.OnlyForeign(v.cluster) {
 		chosen.By = "this instance's own, because all others belong to other clusters"
 	}
 	won := rank(subnets[0])

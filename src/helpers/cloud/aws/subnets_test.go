@@ -4,10 +4,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"kubernetes-release/cloud/aws/clustertags"
 )
 
-func tagsOf(list ...string) tags {
-	result := tags{}
+func tagsOf(list ...string) clustertags.Tags {
+	result := clustertags.Tags{}
 	for _, t := range list {
 		key, value, _ := strings.Cut(t, "=")
 		result[key] = value
@@ -28,7 +30,7 @@ func tableOf(gateway string, subnets ...string) routeTable {
 }
 
 func TestChoose(t *testing.T) {
-	const own, other = TagPrefix + "prod", TagPrefix + "other"
+	const own, other = clustertags.Prefix + "prod", clustertags.Prefix + "other"
 	tests := map[string]struct {
 		subnets         []subnet
 		tables          []routeTable
@@ -37,7 +39,7 @@ func TestChoose(t *testing.T) {
 		explained       string // somewhere in the explanation of the public choice
 	}{
 		"role tag beats cluster tag": {
-			[]subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", publicRoleTag)},
+			[]subnet{subnetOf("subnet-1", "a", own), subnetOf("subnet-2", "a", clustertags.PublicRole)},
 			[]routeTable{
 				mainTable("igw-1"),
 			},
@@ -51,7 +53,7 @@ func TestChoose(t *testing.T) {
 		"lowest id": {[]subnet{subnetOf("subnet-2", "a"), subnetOf("subnet-1", "a"), subnetOf("subnet-3", "a")},
 			[]routeTable{mainTable("igw-1")}, nil, "subnet-1", "subnet-1", "not subnet-2: its id is higher"},
 		"old tag counts as the cluster's": {
-			[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", legacyTag+"=prod")},
+			[]subnet{subnetOf("subnet-1", "a"), subnetOf("subnet-2", "a", clustertags.Legacy+"=prod")},
 			[]routeTable{mainTable("igw-1")},
 			nil,
 			"subnet-2",

@@ -1,16 +1,19 @@
-package aws
+package identity
 
 import (
 	"errors"
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/aws/arn"
 	"kubernetes-release/node"
 )
 
 // TestCallersThatAreNoInstances has the callers that STS can name and that the simulator has not.
 func TestCallersThatAreNoInstances(t *testing.T) {
-	s := &session{profile: arn{"aws", "iam", "123456789012", "instance-profile/kubernetes/control"}}
+	s := &session{profile: arn.ARN{
+		Partition: "aws", Service: "iam", Account: "123456789012", Resource: "instance-profile/kubernetes/control",
+	}}
 	const id = "i-0123456789abcdef0"
 	for caller, want := range map[string]string{
 		"arn:aws:sts::210987654321:assumed-role/kubernetes-worker/" + id:        "signed in account 210987654321",
@@ -21,7 +24,7 @@ func TestCallersThatAreNoInstances(t *testing.T) {
 		"arn:aws:sts::123456789012:assumed-role/kubernetes-worker/admin":        "not the role of an instance",
 		"arn:aws:sts::123456789012:assumed-role/kubernetes-worker/" + id + "/x": "not the role of an instance",
 	} {
-		parsed, err := parseARN(caller)
+		parsed, err := arn.Parse(caller)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,17 +32,19 @@ func TestCallersThatAreNoInstances(t *testing.T) {
 		wantRefusal(t, err, want)
 	}
 	if role, got, err := s.instanceOf(
-		arn{"aws", "sts", "123456789012", "assumed-role/kubernetes-worker/" + id},
+		arn.ARN{
+			Partition: "aws", Service: "sts", Account: "123456789012", Resource: "assumed-role/kubernetes-worker/" + id,
+		},
 	); err != nil || role != "kubernetes-worker" ||
 		got != id {
 		t.Errorf("%s, %s, %v", role, got, err)
 	}
 	for _, text := range []string{"", "arn:aws:sts:::assumed-role/a/b", "urn:aws:sts::1:x"} {
-		if _, err := parseARN(text); err == nil {
+		if _, err := arn.Parse(text); err == nil {
 			t.Errorf("%q was parsed", text)
 		}
 	}
-	if got := s.profile.name(); got != "control" {
+	if got := s.profile.Name(); got != "control" {
 		t.Errorf("name %q", got)
 	}
 }

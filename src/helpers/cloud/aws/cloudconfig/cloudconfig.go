@@ -1,4 +1,6 @@
-package aws
+// Package cloudconfig reads the configuration file of the AWS cloud controller manager, and checks it for everything
+// that the cloud controller would silently ignore or fail on.
+package cloudconfig
 
 import (
 	"cmp"
@@ -9,16 +11,17 @@ import (
 	"strconv"
 	"strings"
 
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/internal/spelling"
 )
 
-// cloudConfig is the part of the cloud controller manager's configuration file that the checks use.
-type cloudConfig struct {
+// Config is the part of the cloud controller manager's configuration file that the checks use.
+type Config struct {
 	ClusterID           string // KubernetesClusterID, else KubernetesClusterTag
 	Zone                string
 	SourceARN           string
 	NodeIPFamilies      []string // empty: ipv4
-	Overrides           []serviceOverride
+	Overrides           []Override
 	Region              string
 	VPC                 string
 	SubnetID            string
@@ -29,14 +32,14 @@ type cloudConfig struct {
 	legacyClusterID     string // KubernetesClusterTag
 }
 
-// serviceOverride is the endpoint of one of AWS' services in one region.
-type serviceOverride struct {
+// Override is the endpoint of one of AWS' services in one region.
+type Override struct {
 	Service, Region, URL, SigningRegion, SigningName string
 }
 
-// region is the one that the cloud controller calls: that of Zone, or Region (getRegionFromMetadata in
+// ControllerRegion is the one that the cloud controller calls: that of Zone, or Region (getRegionFromMetadata in
 // cloud-provider-aws); "" if instance metadata decides.
-func (c cloudConfig) region() string {
+func (c Config) ControllerRegion() string {
 	if c.Zone != "" {
 		return zoneRegion.FindString(c.Zone)
 	}
@@ -46,22 +49,22 @@ func (c cloudConfig) region() string {
 // zoneRegion matches the region in the name of a zone (azToRegion in cloud-provider-aws).
 var zoneRegion = regexp.MustCompile(`^([a-zA-Z]+-)+[0-9]+`)
 
-// isElsewhere reports whether the cloud controller does not look up the instance that it runs on, but uses the VPC and
+// IsElsewhere reports whether the cloud controller does not look up the instance that it runs on, but uses the VPC and
 // the subnet of the configuration; it ignores them otherwise (newAWSCloud2 in cloud-provider-aws).
-func (c cloudConfig) isElsewhere() bool {
+func (c Config) IsElsewhere() bool {
 	return c.VPC != "" && (c.SubnetID != "" || c.RoleARN != "") && c.ClusterID != ""
 }
 
-// controllerVPC is the VPC that the cloud controller uses on an instance in the given one.
-func (c cloudConfig) controllerVPC(own string) string {
-	if c.isElsewhere() {
+// ControllerVPC is the VPC that the cloud controller uses on an instance in the given one.
+func (c Config) ControllerVPC(own string) string {
+	if c.IsElsewhere() {
 		return c.VPC
 	}
 	return own
 }
 
-// roleName is the name of the role in RoleARN, without its path.
-func (c cloudConfig) roleName() string { return c.RoleARN[strings.LastIndex(c.RoleARN, "/")+1:] }
+// RoleName is the name of the role in RoleARN, without its path.
+func (c Config) RoleName() string { return c.RoleARN[strings.LastIndex(c.RoleARN, "/")+1:] }
 
 // valueKind checks the value of a key.
 type valueKind func(value string) error
@@ -163,11 +166,11 @@ var (
 	requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
 )
 
-// parseCloudConfig reads the file and checks it for everything that the cloud controller manager would silently ignore
+// Parse reads the file and checks it for everything that the cloud controller manager would silently ignore
 // or fail on. The error lists all problems, with line numbers.
-func parseCloudConfig(content []byte) (*cloudConfig, error) {
-	entries, problems := scanCloudConfig(string(content))
-	result := &cloudConfig{}
+func Parse(content []byte) (*Config, error) {
+	entries, problems := scan(string(content))
+	result := &Config{}
 	overrides := map[string]map[string]string{}
 	var order []string
 	for _, e := range entries {
@@ -184,7 +187,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 				problems,
 				fmt.Sprintf(
 					"line %d: section [%s] is unknown; allowed are [Global] and [ServiceOverride \"n\"]", e.line,
-					clip(e.section),
+					awserr.Clip(e.section),
 				),
 			)
 			continue
@@ -198,7 +201,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 				problems,
 				fmt.Sprintf(
 					"line %d: key %q in [%s] is unknown, and the cloud controller would silently ignore it%s", e.line,
-					clip(e.key), section, nearestKey(e.key, keys),
+					awserr.Clip(e.key), section, nearestKey(e.key, keys),
 				),
 			)
 			continue
@@ -208,7 +211,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 			continue
 		}
 		if err := kind(e.value); err != nil {
-			problems = append(problems, fmt.Sprintf("line %d: %s: %q %v", e.line, key, clip(e.value), err))
+			problems = append(problems, fmt.Sprintf("line %d: %s: %q %v", e.line, key, awserr.Clip(e.value), err))
 			continue
 		}
 		if section == "Global" {
@@ -224,7 +227,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 			fmt.Sprintf(
 				"KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not "+
 					"start",
-				clip(result.legacyClusterID), clip(result.ClusterID),
+				awserr.Clip(result.legacyClusterID), awserr.Clip(result.ClusterID),
 			),
 		)
 	}
@@ -232,23 +235,26 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 		o := overrides[name]
 		for _, key := range requiredOverrideKeys {
 			if o[key] == "" {
-				problems = append(problems, fmt.Sprintf("[ServiceOverride %q] lacks a valid %s", clip(name), key))
+				problems = append(
+					problems,
+					fmt.Sprintf("[ServiceOverride %q] lacks a valid %s", awserr.Clip(name), key),
+				)
 			}
 		}
-		same := func(other serviceOverride) bool { return other.Service == o["Service"] && other.Region == o["Region"] }
+		same := func(other Override) bool { return other.Service == o["Service"] && other.Region == o["Region"] }
 		if o["Service"] != "" && slices.ContainsFunc(result.Overrides, same) {
 			problems = append(
 				problems,
 				fmt.Sprintf(
 					"[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not "+
 						"start",
-					clip(name), o["Service"], clip(o["Region"]),
+					awserr.Clip(name), o["Service"], awserr.Clip(o["Region"]),
 				),
 			)
 		}
 		result.Overrides = append(
 			result.Overrides,
-			serviceOverride{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]},
+			Override{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]},
 		)
 	}
 	if len(problems) > 0 {
@@ -257,7 +263,7 @@ func parseCloudConfig(content []byte) (*cloudConfig, error) {
 	return result, nil
 }
 
-func (c *cloudConfig) set(key, value string) {
+func (c *Config) set(key, value string) {
 	switch key {
 	case "KubernetesClusterID":
 		c.ClusterID = value
@@ -305,110 +311,4 @@ func nearestKey(name string, keys map[string]valueKind) string {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
 	return "; known are " + strings.Join(names, ", ")
-}
-
-// configEntry is one line with a setting. The line of a section itself has an empty key.
-type configEntry struct {
-	line                     int
-	section, subsection, key string
-	value                    string
-}
-
-var sectionLine = regexp.MustCompile(`^\[\s*([A-Za-z0-9.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*(?:[;#].*)?$`)
-
-// scanCloudConfig splits the file, which has the syntax of git's configuration, into entries.
-func scanCloudConfig(content string) (entries []configEntry, problems []string) {
-	section, subsection := "", ""
-	lines := strings.Split(strings.TrimPrefix(content, "\ufeff"), "\n")
-	for i := 0; i < len(lines); i++ {
-		number := i + 1
-		line := strings.TrimSpace(lines[i])
-		if line == "" || line[0] == ';' || line[0] == '#' {
-			continue
-		}
-		if line[0] == '[' {
-			match := sectionLine.FindStringSubmatch(line)
-			if match == nil {
-				problems = append(
-					problems,
-					fmt.Sprintf(
-						"line %d: %q is not a section such as [Global] or [ServiceOverride \"1\"]", number, clip(line),
-					),
-				)
-				section = ""
-				continue
-			}
-			section, subsection = match[1], match[2]
-			entries = append(entries, configEntry{line: number, section: section, subsection: subsection})
-			continue
-		}
-		key, raw, hasValue := strings.Cut(line, "=")
-		key = strings.TrimSpace(key)
-		for hasValue && strings.HasSuffix(raw, `\`) && i+1 < len(lines) { // continued on the next line
-			i++
-			raw = strings.TrimSuffix(raw, `\`) + strings.TrimSpace(lines[i])
-		}
-		value, err := unquote(strings.TrimSpace(raw))
-		switch {
-		case section == "":
-			problems = append(
-				problems, fmt.Sprintf("line %d: %q is before the first section, such as [Global]", number, clip(line)),
-			)
-		case err != nil:
-			problems = append(problems, fmt.Sprintf("line %d: %s: %v", number, clip(key), err))
-		default:
-			if !hasValue {
-				key, value = stripComment(key), "true" // a key without a value means true
-			}
-			entries = append(
-				entries, configEntry{line: number, section: section, subsection: subsection, key: key, value: value},
-			)
-		}
-	}
-	return entries, problems
-}
-
-func stripComment(s string) string {
-	if i := strings.IndexAny(s, ";#"); i >= 0 {
-		s = s[:i]
-	}
-	return strings.TrimSpace(s)
-}
-
-// unquote resolves double quotes and escapes, and removes a comment at the end.
-func unquote(raw string) (string, error) {
-	var value strings.Builder
-	quoted := false
-	plainEnd := 0 // end of the value without unquoted spaces at its end
-	for i := 0; i < len(raw); i++ {
-		c := raw[i]
-		switch {
-		case c == '"':
-			quoted = !quoted
-			plainEnd = value.Len()
-			continue
-		case c == '\\':
-			i++
-			if i == len(raw) {
-				return "", errors.New("ends in a backslash")
-			}
-			escaped, ok := map[byte]byte{'"': '"', '\\': '\\', 'n': '\n', 't': '\t', 'b': '\b'}[raw[i]]
-			if !ok {
-				return "", fmt.Errorf(`unknown escape \%c`, raw[i])
-			}
-			value.WriteByte(escaped)
-			plainEnd = value.Len()
-			continue
-		case !quoted && (c == ';' || c == '#'):
-			return value.String()[:plainEnd], nil
-		}
-		value.WriteByte(c)
-		if quoted || c != ' ' && c != '\t' {
-			plainEnd = value.Len()
-		}
-	}
-	if quoted {
-		return "", errors.New("a quote is not closed")
-	}
-	return value.String()[:plainEnd], nil
 }

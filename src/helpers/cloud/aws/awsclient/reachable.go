@@ -1,4 +1,4 @@
-package aws
+package awsclient
 
 import (
 	"context"
@@ -6,41 +6,13 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"os"
 
 	"golang.org/x/net/http/httpproxy"
 )
 
-// registryEndpoint is the URL of the region's container registry API, or of its replacement in the SDK's environment
-// variables.
-func registryEndpoint(region string) *url.URL {
-	for _, name := range []string{"AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL"} {
-		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {
-			return &url.URL{Scheme: u.Scheme, Host: u.Host}
-		}
-	}
-	return &url.URL{Scheme: "https", Host: fmt.Sprintf("api.ecr.%s.%s", region, partitionOf(region).domain)}
-}
-
-// hostPort is the address that a URL stands for.
-func hostPort(u *url.URL) string {
-	port := u.Port()
-	switch {
-	case port != "":
-	case u.Scheme == "http":
-		port = "80"
-	default:
-		port = "443"
-	}
-	return net.JoinHostPort(u.Hostname(), port)
-}
-
-// reachable opens and closes a connection to an endpoint, through the proxy that the environment names for it.
-func (p *Provider) reachable(ctx context.Context, endpoint *url.URL) error {
-	if p.Reachable != nil {
-		return p.Reachable(hostPort(endpoint))
-	}
-	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+// Reachable opens and closes a connection to an endpoint, through the proxy that the environment names for it.
+func Reachable(ctx context.Context, endpoint *url.URL) error {
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(endpoint)
 	if err != nil {
@@ -49,7 +21,7 @@ func (p *Provider) reachable(ctx context.Context, endpoint *url.URL) error {
 	if proxy != nil {
 		return reachableThrough(ctx, proxy, endpoint)
 	}
-	connection, err := new(net.Dialer).DialContext(ctx, "tcp", hostPort(endpoint))
+	connection, err := new(net.Dialer).DialContext(ctx, "tcp", HostPort(endpoint))
 	if err != nil {
 		return err
 	}

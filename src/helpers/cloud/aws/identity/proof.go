@@ -1,4 +1,5 @@
-package aws
+// Package identity proves which instance of the account a machine is, and verifies the proofs of others.
+package identity
 
 import (
 	"context"
@@ -13,10 +14,9 @@ import (
 	"time"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
-	"github.com/aws/aws-sdk-go-v2/config"
-	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/node"
 )
 
@@ -39,7 +39,8 @@ const (
 	dateHeader      = "X-Amz-Date"
 	tokenHeader     = "X-Amz-Security-Token"
 	signatureDate   = "20060102T150405Z"
-	proofSignedWith = "content-length;content-type;host;x-amz-date;x-amz-security-token;x-kubernetes-certificate-request-sha256;x-kubernetes-cluster"
+	proofSignedWith = "content-length;content-type;host;x-amz-date;x-amz-security-token;x-kubernetes-certificate" +
+		"-request-sha256;x-kubernetes-cluster"
 )
 
 // identityRequest returns the request that is signed, without what the signature adds. Instance and verifier build the
@@ -58,52 +59,18 @@ func identityRequest(
 	return request, nil
 }
 
-// stsEndpoint is the root of the endpoint to which the SDK would send requests, from its environment variables or for
-// the region.
-func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
-	presigned, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
-	if err != nil {
-		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
-	}
-	endpoint, err := url.Parse(presigned.URL)
-	if err != nil {
-		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
-	}
-	return &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, Path: "/"}, nil
-}
-
-// tokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that
-// the cloud controller's configuration file can name.
-func tokenServiceEndpoint(ctx context.Context, region string, credentials func() roleCredentials) (*url.URL, error) {
-	cfg, err := config.LoadDefaultConfig(
-		ctx,
-		config.WithRegion(region),
-		config.WithSharedConfigFiles([]string{}),
-		config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(
-			awssdk.CredentialsProviderFunc(
-				func(context.Context) (awssdk.Credentials, error) { return credentials().sdk(), nil },
-			),
-		),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
-	}
-	return stsEndpoint(ctx, sts.NewFromConfig(cfg))
-}
-
 // prover proves the identity of this instance.
 type prover struct {
-	provider *Provider
-	cluster  string
+	machine Machine
+	cluster string
 }
 
-// NewProver implements cloud.Attester.
-func (p *Provider) NewProver(cluster string) node.Prover { return &prover{p, cluster} }
+// NewProver returns what creates proofs on this machine of a cluster.
+func NewProver(machine Machine, cluster string) node.Prover { return &prover{machine, cluster} }
 
 // Prove implements node.Prover. The proof is valid for a few minutes.
 func (p *prover) Prove(ctx context.Context, certificateRequest []byte) (json.RawMessage, error) {
-	s, err := p.provider.openSession(ctx)
+	s, err := p.machine.openSession(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -115,8 +82,19 @@ func (p *prover) Prove(ctx context.Context, certificateRequest []byte) (json.Raw
 	digest := sha256.Sum256([]byte(identityBody))
 	credentials := s.current()
 	err = v4.NewSigner().
-		SignHTTP(ctx, awssdk.Credentials{AccessKeyID: credentials.AccessKeyID, SecretAccessKey: credentials.SecretAccessKey, SessionToken: credentials.Token},
-			request, hex.EncodeToString(digest[:]), "sts", s.metadata.Region, p.provider.now())
+		SignHTTP(
+			ctx,
+			awssdk.Credentials{
+				AccessKeyID:     credentials.AccessKeyID,
+				SecretAccessKey: credentials.SecretAccessKey,
+				SessionToken:    credentials.Token,
+			},
+			request,
+			hex.EncodeToString(digest[:]),
+			"sts",
+			s.metadata.Region,
+			p.machine.Now(),
+		)
 	if err != nil {
 		return nil, fmt.Errorf("sign the request to STS: %w", err)
 	}
@@ -134,7 +112,8 @@ func (p *prover) Prove(ctx context.Context, certificateRequest []byte) (json.Raw
 const maxProofAge = 5 * time.Minute
 
 var authorizationForm = regexp.MustCompile(
-	`^AWS4-HMAC-SHA256 Credential=[A-Z0-9]{16,128}/([0-9]{8})/([a-z0-9-]+)/sts/aws4_request, SignedHeaders=([a-z0-9;-]+), Signature=[0-9a-f]{64}$`,
+	`^AWS4-HMAC-SHA256 Credential=[A-Z0-9]{16,128}/([0-9]{8})/([a-z0-9-]+)/sts/aws4_request, ` +
+		`SignedHeaders=([a-z0-9;-]+), Signature=[0-9a-f]{64}$`,
 )
 
 // check refuses a proof that STS could accept although it does not prove what it must.
@@ -153,7 +132,7 @@ func (p proof) check(region string, now time.Time) *node.Refusal {
 			Reason: fmt.Sprintf("the proof signs the headers %s; it must sign %s", parts[3], proofSignedWith),
 		}
 	case err != nil || date.Format("20060102") != parts[1]:
-		return &node.Refusal{Reason: fmt.Sprintf("the proof has the date %q", clip(p.Date))}
+		return &node.Refusal{Reason: fmt.Sprintf("the proof has the date %q", awserr.Clip(p.Date))}
 	case now.Sub(date) > maxProofAge || date.Sub(now) > maxProofAge:
 		return &node.Refusal{
 			Reason: fmt.Sprintf(

@@ -1,0 +1,40 @@
+// Package arn reads Amazon Resource Names, and has the partitions that they start with.
+package arn
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/awserr"
+)
+
+// ARN is an Amazon Resource Name.
+type ARN struct{ Partition, Service, Account, Resource string }
+
+func Parse(text string) (ARN, error) {
+	parts := strings.SplitN(text, ":", 6)
+	if len(parts) != 6 || parts[0] != "arn" || slices.Contains([]string{parts[1], parts[2], parts[4], parts[5]}, "") {
+		return ARN{}, fmt.Errorf("%q is not an ARN with an account", awserr.Clip(text))
+	}
+	return ARN{Partition: parts[1], Service: parts[2], Account: parts[4], Resource: parts[5]}, nil
+}
+
+// Name is the last part of a path, such as the name of an instance profile.
+func (a ARN) Name() string { return a.Resource[strings.LastIndex(a.Resource, "/")+1:] }
+
+// Partition is a group of regions with accounts of its own.
+type Partition struct{ Name, Domain string }
+
+var Partitions = []Partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
+
+// PartitionOf returns the partition of a region.
+func PartitionOf(region string) Partition {
+	switch {
+	case strings.HasPrefix(region, "cn-"):
+		return Partitions[1]
+	case strings.HasPrefix(region, "us-gov-"):
+		return Partitions[2]
+	}
+	return Partitions[0]
+}

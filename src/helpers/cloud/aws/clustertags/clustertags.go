@@ -1,0 +1,156 @@
+// Package clustertags is about the tags that assign resources of AWS to clusters, and how the cloud controller reads
+// them.
+package clustertags
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"kubernetes-release/cloud/aws/awserr"
+)
+
+func FromEC2(list []types.Tag) Tags {
+	result := Tags{}
+	for _, t := range list {
+		result[awssdk.ToString(t.Key)] = awssdk.ToString(t.Value)
+	}
+	return result
+}
+
+// Deployment names what has created an instance, by the tags that the Director gives each VM
+// (bosh-director, lib/bosh/director/metadata_updater.rb).
+func (t Tags) Deployment() (director, name string) { return t["director"], t["deployment"] }
+
+// Quote returns `cluster "a"` or `clusters "a" and "b"`.
+func Quote(names []string) string {
+	quoted := make([]string, len(names))
+	for i, n := range names {
+		quoted[i] = fmt.Sprintf("%q", awserr.Clip(n))
+	}
+	if len(quoted) == 1 {
+		return "cluster " + quoted[0]
+	}
+	return "clusters " + strings.Join(quoted[:max(0, len(quoted)-1)], ", ") + " and " + quoted[len(quoted)-1]
+}
+
+// Prefix starts the key of the tag that assigns a resource to a cluster; the cluster's name follows.
+const Prefix = "kubernetes.io/cluster/"
+
+// Legacy is the key used for that before Kubernetes 1.6, with the name as its value. The cloud controller still
+// reads it.
+const Legacy = "KubernetesCluster"
+
+// Keys of the tags that reserve a subnet for a kind of load balancer; the value does not matter.
+const (
+	PublicRole   = "kubernetes.io/role/elb"
+	InternalRole = "kubernetes.io/role/internal-elb"
+)
+
+// Limit is the maximum number of tags on a resource; tags that AWS sets itself (aws:…) do not count.
+const Limit = 50
+
+// maxClusterName is what remains of BOSH's limit on tag keys, 127 characters, after TagPrefix.
+const maxClusterName = 127 - len(Prefix)
+
+// ValidateName checks that a name can be the end of a tag's key: at most 105 characters that AWS allows in tags.
+func ValidateName(name string) error {
+	if name == "" {
+		return errors.New("the cluster's name is empty")
+	}
+	if n := utf8.RuneCountInString(name); n > maxClusterName {
+		return fmt.Errorf(
+			"the cluster's name has %d characters; the maximum is %d, because BOSH truncates tag keys to 127 "+
+				"characters and the key starts with %s",
+			n, maxClusterName, Prefix,
+		)
+	}
+	if strings.TrimSpace(name) != name {
+		return fmt.Errorf("the cluster's name %q starts or ends with a space", name)
+	}
+	for _, c := range name {
+		if c == utf8.RuneError || !unicode.IsLetter(c) && !unicode.IsDigit(c) && !strings.ContainsRune(" +-=._:/@", c) {
+			return fmt.Errorf(
+				"the cluster's name %q contains the character %q; AWS allows letters, digits, spaces and + - = . _ : "+
+					"/ @ in tags",
+				awserr.Clip(name), c,
+			)
+		}
+	}
+	return nil
+}
+
+// Tags of a resource, key to value.
+type Tags map[string]string
+
+// keys of the tags, sorted.
+func (t Tags) keys() []string { return slices.Sorted(maps.Keys(t)) }
+
+// Count is how many tags count towards AWS's limit.
+func (t Tags) Count() int {
+	n := 0
+	for key := range t {
+		if !strings.HasPrefix(key, "aws:") {
+			n++
+		}
+	}
+	return n
+}
+
+func (t Tags) Has(key string) bool {
+	_, ok := t[key]
+	return ok
+}
+
+// Clusters returns the names of the clusters in tags that start with TagPrefix, sorted.
+func (t Tags) Clusters() []string {
+	var names []string
+	for _, key := range t.keys() {
+		if name, ok := strings.CutPrefix(key, Prefix); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// BelongTo reports whether the cloud controller treats a resource with these tags as the cluster's own.
+func (t Tags) BelongTo(cluster string) bool {
+	if t.Has(Prefix + cluster) {
+		return true
+	}
+	name, ok := t[Legacy]
+	return ok && name == cluster
+}
+
+// OnlyForeign reports whether the tags name other clusters and not this one; the cloud controller ignores such subnets.
+func (t Tags) OnlyForeign(cluster string) bool {
+	return !t.BelongTo(cluster) && len(t.Clusters()) > 0
+}
+
+// Found describes the tags that exist on a resource that lacks the cluster's tag.
+func (t Tags) Found() string {
+	if names := t.Clusters(); len(names) > 0 {
+		return "tagged only for " + Quote(names)
+	}
+	keys := t.keys()
+	if len(keys) == 0 {
+		return "no tags at all"
+	}
+	const limit = 8
+	more := ""
+	if len(keys) > limit {
+		more = fmt.Sprintf(" and %d more", len(keys)-limit)
+		keys = keys[:limit]
+	}
+	for i := range keys {
+		keys[i] = awserr.Clip(keys[i])
+	}
+	return fmt.Sprintf("no tag that starts with %s; the tags are %s%s", Prefix, strings.Join(keys, ", "), more)
+}

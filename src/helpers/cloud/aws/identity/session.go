@@ -1,0 +1,139 @@
+package identity
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/service/sts"
+
+	"kubernetes-release/cloud/aws/arn"
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/metadata"
+)
+
+// Machine is where proofs and their verification get what they need of this machine.
+type Machine struct {
+	MetadataEndpoint string        // URL; empty: from the SDK's environment variables
+	ReplyTimeout     time.Duration // of one answer of instance metadata; 0: the default
+	Now              func() time.Time
+}
+
+// session is what one proof, or the verification of one, needs of this instance. It is short, so that it needs to know
+// nothing of the rotation of credentials.
+type session struct {
+	metadata    metadata.Instance
+	profile     arn.ARN // of the instance profile
+	credentials metadata.Credentials
+	config      awssdk.Config
+	http        *http.Client
+	endpoint    *url.URL // of STS
+	close       func()
+}
+
+func (s *session) current() metadata.Credentials { return s.credentials }
+
+// openSession reads instance metadata. Endpoints come from the SDK's environment variables.
+func (p Machine) openSession(ctx context.Context) (_ *session, err error) {
+	client, err := metadata.New(ctx, p.MetadataEndpoint, p.ReplyTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer client.HTTP.CloseIdleConnections()
+	s := &session{}
+	if s.metadata, err = client.Instance(ctx); err != nil {
+		return nil, fmt.Errorf("instance metadata: %w", err)
+	}
+	profile := ""
+	err = awsclient.InParallel(
+		func() (err error) { s.metadata, err = client.Network(ctx, s.metadata); return },
+		func() (err error) { profile, err = client.Profile(ctx); return },
+		func() (err error) { s.credentials, err = client.Credentials(ctx, p.Now()); return },
+	)
+	if err != nil {
+		return nil, fmt.Errorf("instance metadata: %w", err)
+	}
+	if s.profile, err = arn.Parse(profile); err != nil {
+		return nil, fmt.Errorf("instance metadata: the instance profile: %w", err)
+	}
+	return s, s.configure(ctx)
+}
+
+func (s *session) configure(ctx context.Context) error {
+	client := awshttp.NewBuildableClient().
+		WithTimeout(awsclient.CallTimeout).
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = awsclient.DialTimeout })
+	cfg, err := config.LoadDefaultConfig(
+		ctx,
+		config.WithRegion(s.metadata.Region),
+		config.WithSharedConfigFiles([]string{}),
+		config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(
+			awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
+				return awssdk.Credentials{
+					AccessKeyID:     s.credentials.AccessKeyID,
+					SecretAccessKey: s.credentials.SecretAccessKey,
+					SessionToken:    s.credentials.Token,
+					Source:          "instance metadata",
+				}, nil
+			}),
+		),
+		config.WithHTTPClient(client),
+	)
+	if err != nil {
+		return fmt.Errorf("configure the AWS clients: %w", err)
+	}
+	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
+		client = withAuthorities
+	}
+	s.http = awsclient.New(client) // follows no redirect
+	s.close = s.http.CloseIdleConnections
+	cfg.HTTPClient = s.http
+	s.config = cfg
+	s.endpoint, err = stsEndpoint(ctx, sts.NewFromConfig(cfg))
+	return err
+}
+
+// stsEndpoint is the root of the endpoint to which the SDK would send requests, from its environment variables or for
+// the region.
+func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
+	presigned, err := sts.NewPresignClient(client).PresignGetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
+	if err != nil {
+		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
+	}
+	endpoint, err := url.Parse(presigned.URL)
+	if err != nil {
+		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
+	}
+	return &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, Path: "/"}, nil
+}
+
+// TokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that
+// the cloud controller's configuration file can name.
+func TokenServiceEndpoint(
+	ctx context.Context,
+	region string,
+	credentials func() metadata.Credentials,
+) (*url.URL, error) {
+	cfg, err := config.LoadDefaultConfig(
+		ctx,
+		config.WithRegion(region),
+		config.WithSharedConfigFiles([]string{}),
+		config.WithSharedCredentialsFiles([]string{}),
+		config.WithCredentialsProvider(
+			awssdk.CredentialsProviderFunc(
+				func(context.Context) (awssdk.Credentials, error) { return credentials().SDK(), nil },
+			),
+		),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
+	}
+	return stsEndpoint(ctx, sts.NewFromConfig(cfg))
+}

@@ -1,0 +1,76 @@
+package metadata
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"strings"
+
+	"kubernetes-release/cloud/aws/awserr"
+)
+
+var (
+	InstanceIDForm = regexp.MustCompile(`^i-[0-9a-f]{8,32}$`)
+	zoneForm       = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
+)
+
+// parseIdentityDocument reads the instance identity document. The fields of a node's identity must be present and well
+// formed.
+func parseIdentityDocument(content string) (Instance, error) {
+	var document struct{ InstanceID, Region, AvailabilityZone, PrivateIP string }
+	if err := json.Unmarshal([]byte(content), &document); err != nil {
+		return Instance{}, fmt.Errorf("the instance identity document is not JSON: %w", err)
+	}
+	switch {
+	case !InstanceIDForm.MatchString(document.InstanceID):
+		return Instance{}, fmt.Errorf(
+			"the instance identity document has the instance id %q", awserr.Clip(document.InstanceID),
+		)
+	case !zoneForm.MatchString(document.Region):
+		return Instance{}, fmt.Errorf(
+			"the instance identity document has the region %q",
+			awserr.Clip(document.Region),
+		)
+	case !zoneForm.MatchString(document.AvailabilityZone):
+		return Instance{}, fmt.Errorf(
+			"the instance identity document has the zone %q", awserr.Clip(document.AvailabilityZone),
+		)
+	}
+	if a, err := netip.ParseAddr(document.PrivateIP); err != nil || !a.Is4() {
+		return Instance{}, fmt.Errorf(
+			"the instance identity document has the private address %q", awserr.Clip(document.PrivateIP),
+		)
+	}
+	return Instance{
+		InstanceID: document.InstanceID,
+		Region:     document.Region,
+		Zone:       document.AvailabilityZone,
+		Address:    document.PrivateIP,
+	}, nil
+}
+
+// parseProfile reads iam/info and returns the ARN of the instance profile.
+func parseProfile(content string) (string, error) {
+	var info struct{ Code, InstanceProfileArn string }
+	if err := json.Unmarshal([]byte(content), &info); err != nil {
+		return "", fmt.Errorf("iam/info is not JSON: %w", err)
+	}
+	if !strings.EqualFold(info.Code, "Success") {
+		return "", fmt.Errorf("iam/info has the code %q", awserr.Clip(info.Code))
+	}
+	if !strings.HasPrefix(info.InstanceProfileArn, "arn:") {
+		return "", fmt.Errorf("iam/info has the instance profile ARN %q", awserr.Clip(info.InstanceProfileArn))
+	}
+	return info.InstanceProfileArn, nil
+}
+
+// parseHostname takes the first of the names in local-hostname (a VPC with several domain names lists one for each).
+func parseHostname(content string) (string, error) {
+	fields := strings.Fields(strings.ToLower(content))
+	if len(fields) == 0 {
+		return "", errors.New("local-hostname is empty")
+	}
+	return fields[0], nil
+}
