@@ -11,7 +11,7 @@ import (
 // rootJobs are the jobs that run as root. Nothing of theirs is for vcap.
 var rootJobs = []string{
 	"cloud-provider", "containerd", "flannel", "kube-proxy", "kubectl", "kubelet", "kubernetes-addons",
-	"network-policy", "smoke-tests",
+	"network-policy", "node-firewall", "smoke-tests",
 }
 
 // TestVcapGetsNothingOfRoots plays vcap on a VM that runs everything.

@@ -112,7 +112,8 @@ func TestInsideNamespaces(t *testing.T) {
 	logs := filepath.Join(dir, "logs")
 	for _, job := range []string{
 		"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
-		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "network-policy", "ebs-csi-controller", "ebs-csi-node",
+		"kubelet-csr-approver", "cloud-controller-manager", "containerd", "flannel", "network-policy", "node-firewall",
+		"ebs-csi-controller", "ebs-csi-node",
 		"metrics-server",
 	} {
 		preStart(t, job)

@@ -238,6 +238,11 @@ var everything = map[string]values{
 		"post_start": values{"timeout": "1m30s"},
 		"extra_args": values{"sync-period": "1m"},
 	},
+	"node-firewall": {
+		"overlay":  values{"ports": []any{4789}},
+		"pods":     values{"blocked_ports": []any{2379, 10250}},
+		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
+	},
 	"cloud-provider": {
 		"config":                     "[Global]\nZone = z\n",
 		"environment":                values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},

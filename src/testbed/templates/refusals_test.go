@@ -989,6 +989,30 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"config sets metricsBindAddress"},
 		},
 		{
+			"a firewall that keeps pods from the API",
+			"node-firewall",
+			values{"pods": values{"blocked_ports": []any{2379, 6443}}},
+			[]string{"pods.blocked_ports has 6443, the port of the API", "remove it"},
+		},
+		{
+			"ports of a firewall",
+			"node-firewall",
+			values{"overlay": values{"ports": "8472"}},
+			[]string{`overlay.ports is "8472"`, "a list of ports"},
+		},
+		{
+			"a user of metadata",
+			"node-firewall",
+			values{"metadata": values{"users": []any{"root; drop"}}},
+			[]string{`metadata.users is ["root; drop"]`, "[root, vcap]"},
+		},
+		{
+			"metadata for pods",
+			"node-firewall",
+			values{"metadata": values{"pods": "no"}},
+			[]string{`metadata.pods is "no"`, "true or false"},
+		},
+		{
 			"metrics of network-policy",
 			"network-policy",
 			values{"metrics": values{"bind_address": "all"}},

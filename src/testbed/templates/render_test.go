@@ -261,6 +261,7 @@ var required = map[string]values{
 	"kube-proxy":        {"tls": values{"client": certificate("client")}},
 	"flannel":           {},
 	"network-policy":    {},
+	"node-firewall":     {},
 	"cloud-provider":    {"type": "aws", "role": "control"},
 	"cloud-preflight":   {},
 	"kubernetes-addons": {"tls": values{"client": certificate("client")}},

@@ -68,6 +68,7 @@ var secrets = map[string]struct {
 	},
 	"metrics-server": {groupVcap, []string{"config/client.key", "config/server.key"}},
 	"network-policy": {onlyRoot, nil},
+	"node-firewall":  {onlyRoot, nil},
 	"kubelet-csr-approver": {
 		groupVcap,
 		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},

@@ -1,0 +1,324 @@
+// Package nodefirewall keeps a table of nftables that protects a node from the pods on it and from unprivileged
+// users: who may send packets to the pod network's devices, to ports of the deployment's VMs, and to instance
+// metadata.
+//
+// The table is one of its own beside those of kube-proxy, flannel, network-policy and the agent. It only ever drops or
+// rejects, so a packet must pass all tables (nft(8): accept ends the evaluation of one chain, drop that of all).
+package nodefirewall
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"os/user"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"kubernetes-release/boshdns"
+	"kubernetes-release/internal/strictjson"
+)
+
+const (
+	// Table is the name of the table, of the family inet.
+	Table = "node-firewall"
+	// interval is how often the records are looked at, and tableInterval how often the table is.
+	interval      = 2 * time.Second
+	tableInterval = 30 * time.Second
+	// applyTimeout limits one run of nft.
+	applyTimeout = 15 * time.Second
+	// instances is the set of the addresses of the deployment's VMs.
+	instances = "instances"
+	// vxlanDevices are flannel's, one for each VNI.
+	vxlanDevices = `"flannel.*"`
+)
+
+// metadataAddresses are those of instance metadata: that which all clouds use, and that of AWS by IPv6.
+var metadataAddresses = []string{"ip daddr 169.254.169.254", "ip6 daddr fd00:ec2::254"}
+
+// Config is config/firewall.json of the job node-firewall.
+type Config struct {
+	// PodCIDR is the network of all pods. Whatever has an address in it is a pod, or a node's end of the pod network.
+	PodCIDR netip.Prefix `json:"pod_cidr"`
+	// OverlayPorts are UDP ports of the pod network: only VMs of the deployment send to them.
+	OverlayPorts []uint16 `json:"overlay_ports"`
+	// BlockedPorts are TCP ports of VMs of the deployment to which pods cannot connect.
+	BlockedPorts []uint16 `json:"blocked_ports"`
+	Metadata     Metadata `json:"metadata"`
+	// Deployment says which VMs belong to it.
+	Deployment Deployment `json:"deployment"`
+}
+
+// Metadata says who reads instance metadata.
+type Metadata struct {
+	// Restricted is whether anybody is kept from it.
+	Restricted bool `json:"restricted"`
+	// Users of the VM, by name or number.
+	Users []string `json:"users"`
+	// Pods is whether pods that are not on the host network can connect.
+	Pods bool `json:"pods"`
+}
+
+// Deployment is what package boshdns looks for.
+type Deployment struct {
+	Name   string `json:"name"`
+	Domain string `json:"domain"`
+	// Records is the path of the agent's file.
+	Records string `json:"records"`
+}
+
+// Load reads a configuration. Errors name the file.
+func Load(path string) (Config, error) {
+	var c Config
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	if err := strictjson.Unmarshal(content, &c); err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	if !c.PodCIDR.IsValid() || !c.PodCIDR.Addr().Is4() {
+		return c, fmt.Errorf("%s: pod_cidr is %s: it must be an IPv4 network", path, c.PodCIDR)
+	}
+	return c, nil
+}
+
+// addresses returns the IPv4 addresses of the deployment's VMs, sorted. The pod network has no others.
+//
+// They are those of BOSH's records, which only the agent writes, and not those of Node objects, which nodes write.
+func (c Config) addresses() ([]netip.Addr, error) {
+	records, err := boshdns.Load(c.Deployment.Records, c.Deployment.Name, c.Deployment.Domain)
+	if err != nil {
+		return nil, err
+	}
+	var addresses []netip.Addr
+	for _, record := range records {
+		if record.IP.Is4() {
+			addresses = append(addresses, record.IP)
+		}
+	}
+	if len(addresses) == 0 {
+		return nil, fmt.Errorf(
+			"%s has no instance of the deployment %s: wait until the Director has sent its records, or see the "+
+				"Director's log for sync_dns", c.Deployment.Records, c.Deployment.Name,
+		)
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses), nil
+}
+
+// userIDs returns the numbers of the users that read instance metadata.
+func (m Metadata) userIDs() ([]string, error) {
+	var ids []string
+	for _, name := range m.Users {
+		if _, err := strconv.ParseUint(name, 10, 32); err == nil {
+			ids = append(ids, name)
+			continue
+		}
+		found, err := user.Lookup(name)
+		if err != nil {
+			return nil, fmt.Errorf(
+				"metadata.users names %s: %w; name users that the VM has, or their numbers", name, err,
+			)
+		}
+		ids = append(ids, found.Uid)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
+// rules returns the rules by chain. users are the numbers of those that read instance metadata.
+func (c Config) rules(users []string) map[string][]string {
+	rules := map[string][]string{}
+	add := func(chain string, parts ...any) {
+		rules[chain] = append(rules[chain], knftables.Concat(parts...))
+	}
+	pods := c.PodCIDR.String()
+	// Clients get an error at once, and not after a timeout.
+	const reject = "counter reject with tcp reset"
+	if ports := list(c.OverlayPorts); ports != "" {
+		// Pods can send from any address (NET_RAW is a default capability of containers), so the address alone proves
+		// nothing: the packet must also come from where the VM would answer.
+		add("input", "udp dport", ports, "iifname lo counter drop")
+		add("input", "udp dport", ports, "fib saddr . iif oif missing counter drop")
+		add("input", "udp dport", ports, "ip saddr != @"+instances, "counter drop")
+		add("input", "udp dport", ports, "meta nfproto ipv6 counter drop")
+		// What a pod sends leaves the node with the node's address, and the other node could not tell. Pods have such
+		// ports of their own. The source does not matter: Services forward packets of others too.
+		add("forward", "udp dport", ports, "ip daddr !=", pods, "counter drop")
+		// Whatever a Node has announced: packets of pods go to VMs of the deployment only.
+		add("output", "udp dport", ports, "ip daddr != @"+instances, "counter drop")
+		// And no address but that of a pod is reached by the pod network.
+		for _, chain := range []string{"forward", "output"} {
+			add(chain, "oifname", vxlanDevices, "ip daddr !=", pods, "counter drop")
+		}
+	}
+	if ports := list(c.BlockedPorts); ports != "" {
+		add("input", "ip saddr", pods, "tcp dport", ports, reject)
+		add("forward", "ip saddr", pods, "ip daddr @"+instances, "tcp dport", ports, reject)
+	}
+	if c.Metadata.Restricted {
+		const tcp = "meta l4proto tcp" // it serves HTTP only
+		for _, address := range metadataAddresses {
+			if !c.Metadata.Pods {
+				add("forward", address, tcp, reject)
+			}
+			if len(users) > 0 {
+				add("output", address, tcp, "meta skuid != {", strings.Join(users, ", "), "}", reject)
+			} else {
+				add("output", address, tcp, reject)
+			}
+		}
+	}
+	return rules
+}
+
+// list writes ports as an anonymous set, or nothing.
+func list(ports []uint16) string {
+	if len(ports) == 0 {
+		return ""
+	}
+	texts := make([]string, len(ports))
+	for i, port := range ports {
+		texts[i] = strconv.Itoa(int(port))
+	}
+	return "{ " + strings.Join(texts, ", ") + " }"
+}
+
+// hooks are the chains of the table.
+var hooks = map[string]knftables.BaseChainHook{
+	"input": knftables.InputHook, "forward": knftables.ForwardHook, "output": knftables.OutputHook,
+}
+
+// transaction replaces the whole table in one step: packets meet the old rules or the new ones.
+func (c Config) transaction(tx *knftables.Transaction, users []string, addresses []netip.Addr) {
+	tx.Add(&knftables.Table{}) // so that there is one to delete
+	tx.Delete(&knftables.Table{})
+	tx.Add(&knftables.Table{Comment: knftables.PtrTo("rules of the BOSH job node-firewall")})
+	tx.Add(&knftables.Set{Name: instances, Type: "ipv4_addr"})
+	for _, address := range addresses {
+		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
+	}
+	rules := c.rules(users)
+	for _, chain := range []string{"input", "forward", "output"} {
+		tx.Add(&knftables.Chain{
+			Name: chain, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hooks[chain]),
+			// After the translation of Services' addresses, before all others that filter.
+			Priority: knftables.PtrTo(knftables.FilterPriority + "-10"),
+		})
+		for _, rule := range rules[chain] {
+			tx.Add(&knftables.Rule{Chain: chain, Rule: rule})
+		}
+	}
+}
+
+// Firewall keeps the table.
+type Firewall struct {
+	config Config
+	users  []string
+	nft    knftables.Interface
+	log    *slog.Logger
+	// records is the file that was read last, without an error.
+	records os.FileInfo
+	// addresses are those that the table has, and written is when it was written or seen last.
+	addresses []netip.Addr
+	written   time.Time
+	// reported is the last error about the records.
+	reported string
+}
+
+// New returns the firewall of this VM. It changes nothing yet.
+func New(config Config, log *slog.Logger) (*Firewall, error) {
+	users, err := config.Metadata.userIDs()
+	if err != nil {
+		return nil, err
+	}
+	nft, err := knftables.New(knftables.InetFamily, Table)
+	if err != nil {
+		return nil, fmt.Errorf("nftables: %w", err)
+	}
+	return &Firewall{config: config, users: users, nft: nft, log: log}, nil
+}
+
+// Keep writes the table, and again whenever VMs of the deployment change or somebody has removed it, until ctx ends.
+// The table stays then: a restart opens nothing. An error means that it could not be written.
+func (f *Firewall) Keep(ctx context.Context) error {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		if err := f.Apply(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// Apply writes the table if VMs have changed, or if it is not there. If the addresses of the VMs cannot be read, those
+// that the table has are kept; the first table then trusts no VM.
+func (f *Firewall) Apply(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	addresses := f.instances()
+	if !f.written.IsZero() && slices.Equal(addresses, f.addresses) {
+		if time.Since(f.written) < tableInterval {
+			return nil
+		}
+		there, err := f.there(ctx)
+		if err != nil {
+			return err
+		}
+		if there {
+			f.written = time.Now()
+			return nil
+		}
+		f.log.Warn("the table is gone: writing it again", "table", Table)
+	}
+	tx := f.nft.NewTransaction()
+	f.config.transaction(tx, f.users, addresses)
+	if err := f.nft.Run(ctx, tx); err != nil {
+		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
+	}
+	f.log.Info("wrote the table", "table", Table, "instances", addresses)
+	f.addresses, f.written = addresses, time.Now()
+	return nil
+}
+
+// instances returns the addresses of the deployment's VMs, as far as they are known. It logs an error once.
+func (f *Firewall) instances() []netip.Addr {
+	info, err := os.Stat(f.config.Deployment.Records)
+	// The agent writes a new file each time (bosh-agent, agent/action/state/sync_dns_state.go).
+	if err == nil && f.records != nil && os.SameFile(info, f.records) && info.ModTime().Equal(f.records.ModTime()) {
+		return f.addresses
+	}
+	addresses, err := f.config.addresses()
+	if err == nil {
+		f.records, f.reported = info, ""
+		return addresses
+	}
+	if err.Error() != f.reported {
+		f.log.Error("cannot learn the VMs of the deployment, keeping those that are known", "error", err)
+		f.reported = err.Error()
+	}
+	return f.addresses
+}
+
+// there reports whether the table has its chains.
+func (f *Firewall) there(ctx context.Context) (bool, error) {
+	chains, err := f.nft.List(ctx, "chains")
+	if knftables.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read the table %s of nftables: %w", Table, err)
+	}
+	return len(chains) == len(hooks), nil
+}

@@ -1,0 +1,562 @@
+package nodefirewall
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// The addresses of a network as on AWS: this node, another VM of the deployment, a machine that is none, and metadata.
+const (
+	ownAddress   = "10.0.0.4"
+	otherNode    = "10.0.0.5"
+	stranger     = "10.0.0.66"
+	podAddress   = "10.244.1.7"
+	podGateway   = "10.244.1.1"
+	remotePod    = "10.244.2.9"
+	metadata     = "169.254.169.254"
+	metadataIPv6 = "fd00:ec2::254"
+	overlayPort  = 8472
+)
+
+// dialVariable makes the test's program connect to this address and exit: so that another user does.
+const dialVariable = "NODEFIREWALL_DIAL"
+
+func TestMain(m *testing.M) {
+	address := os.Getenv(dialVariable)
+	if address == "" {
+		os.Exit(m.Run())
+	}
+	connection, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	_ = connection.Close()
+}
+
+// namespace is a network namespace of the test's own.
+type namespace struct{ file *os.File }
+
+func newNamespace(t *testing.T) namespace {
+	t.Helper()
+	created := make(chan *os.File)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine: it is not unlocked
+		defer close(created)
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		if file, err := os.Open("/proc/thread-self/ns/net"); err == nil {
+			created <- file
+		}
+	}()
+	file, ok := <-created
+	if !ok {
+		t.Fatal("cannot create a network namespace")
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	return namespace{file}
+}
+
+// do runs f on a thread in the namespace.
+func (n namespace) do(t *testing.T, f func() error) error {
+	t.Helper()
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := unix.Setns(int(n.file.Fd()), unix.CLONE_NEWNET)
+		if err == nil {
+			err = f()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// run runs commands, one a line.
+func (n namespace) run(t *testing.T, script string) {
+	t.Helper()
+	for line := range strings.Lines(script) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		if err := n.do(t, func() error {
+			output, err := exec.Command(fields[0], fields[1:]...).CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%s: %w: %s", strings.TrimSpace(line), err, output)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// connect adds a pair of interfaces.
+func connect(t *testing.T, a namespace, nameA string, b namespace, nameB string) {
+	t.Helper()
+	if err := a.do(t, func() error {
+		return netlink.LinkAdd(&netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: nameA}, PeerName: nameB, PeerNamespace: netlink.NsFd(int(b.file.Fd())),
+		})
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// world is a node with a pod, and its network.
+type world struct{ node, pod, network namespace }
+
+func newWorld(t *testing.T) world {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can create network namespaces")
+	}
+	if _, err := exec.LookPath("nft"); err != nil {
+		t.Skip("nft is not installed")
+	}
+	w := world{newNamespace(t), newNamespace(t), newNamespace(t)}
+	connect(t, w.node, "cni0", w.pod, "eth0")
+	connect(t, w.node, "eth0", w.network, "eth0")
+	connect(t, w.node, "flannel.1", w.network, "tunnel")
+	for _, n := range []namespace{w.node, w.pod, w.network} {
+		n.run(t, "ip link set lo up\nsysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 "+
+			"net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.all.forwarding=1")
+	}
+	w.node.run(t, `
+		ip link set cni0 up
+		ip link set eth0 up
+		ip link set flannel.1 up
+		ip addr add `+podGateway+`/24 dev cni0
+		ip addr add `+ownAddress+`/24 dev eth0
+		ip addr add 10.244.1.0/32 dev flannel.1
+		ip route add 10.244.2.0/24 dev flannel.1
+		ip route add default via 10.0.0.1
+		ip -6 addr add fd00::4/64 dev eth0 nodad
+		ip -6 route add default via fd00::1
+		nft add table ip test
+		nft add chain ip test postrouting {type nat hook postrouting priority srcnat;}
+		nft add rule ip test postrouting ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade`)
+	w.pod.run(t, `
+		ip link set eth0 up
+		ip addr add `+podAddress+`/24 dev eth0
+		ip route add default via `+podGateway)
+	w.network.run(t, `
+		ip link set eth0 up
+		ip link set tunnel up
+		ip addr add 10.0.0.1/24 dev eth0
+		ip addr add `+otherNode+`/24 dev eth0
+		ip addr add `+stranger+`/24 dev eth0
+		ip addr add `+metadata+`/32 dev eth0
+		ip addr add `+remotePod+`/32 dev tunnel
+		ip route add 10.244.1.0/24 via 10.244.1.0 dev tunnel onlink
+		ip -6 addr add fd00::1/64 dev eth0 nodad
+		ip -6 addr add `+metadataIPv6+`/128 dev eth0 nodad`)
+	return w
+}
+
+// serve accepts connections of TCP on a port of the namespace.
+func (n namespace) serve(t *testing.T, ports ...int) {
+	t.Helper()
+	for _, port := range ports {
+		if err := n.do(t, func() error {
+			listener, err := net.Listen("tcp", fmt.Sprintf("[::]:%d", port))
+			if err != nil {
+				return err
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			go func() {
+				for {
+					connection, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					_ = connection.Close()
+				}
+			}()
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// dial connects as a user.
+func (n namespace) dial(t *testing.T, uid uint32, address string) error {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.do(t, func() error {
+		// The program of the test is in a directory that only root can read.
+		command := exec.Command("/proc/self/fd/3")
+		program, err := os.Open(self)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = program.Close() }()
+		command.ExtraFiles = []*os.File{program}
+		command.Dir = "/"
+		command.Env = []string{dialVariable + "=" + address}
+		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		output, err := command.CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, output)
+		}
+		return nil
+	})
+}
+
+// overlay is a socket in the place of flannel's device: the kernel gives the device what it would give to it.
+func (n namespace) overlay(t *testing.T) *net.UDPConn {
+	t.Helper()
+	var socket *net.UDPConn
+	if err := n.do(t, func() error {
+		var err error
+		socket, err = net.ListenUDP("udp4", &net.UDPAddr{Port: overlayPort})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	return socket
+}
+
+// send sends a packet of UDP from any address, as a container with its default capability NET_RAW can.
+func (n namespace) send(t *testing.T, from, to string, payload string) {
+	t.Helper()
+	source, destination := netip.MustParseAddr(from).As4(), netip.MustParseAddr(to).As4()
+	packet := make([]byte, 28, 28+len(payload))
+	packet[0], packet[8], packet[9] = 0x45, 64, unix.IPPROTO_UDP
+	copy(packet[12:], source[:])
+	copy(packet[16:], destination[:])
+	binary.BigEndian.PutUint16(packet[20:], 54321)
+	binary.BigEndian.PutUint16(packet[22:], overlayPort)
+	binary.BigEndian.PutUint16(packet[24:], uint16(8+len(payload)))
+	packet = append(packet, payload...)
+	if err := n.do(t, func() error {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(fd) }()
+		err = unix.Sendto(fd, packet, 0, &unix.SockaddrInet4{Addr: destination})
+		if err == unix.EPERM { // the output hook has dropped the packet
+			return nil
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// received reports whether the payload arrives.
+func received(t *testing.T, socket *net.UDPConn, payload string) bool {
+	t.Helper()
+	if err := socket.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 100)
+	for {
+		count, err := socket.Read(buffer)
+		if err != nil {
+			return false
+		}
+		if string(buffer[:count]) == payload {
+			return true
+		}
+	}
+}
+
+// records writes BOSH's records with these instances.
+func records(t *testing.T, path string, addresses ...string) {
+	t.Helper()
+	rows := make([]string, len(addresses))
+	for i, address := range addresses {
+		rows[i] = fmt.Sprintf(`["id-%d", "worker", "z1", "private", "prod", %q, "bosh"]`, i, address)
+	}
+	rows = append(rows, `["x", "db", "z1", "private", "other", "`+stranger+`", "bosh"]`)
+	content := `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
+"record_infos": [` + strings.Join(rows, ",\n") + `]}`
+	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// firewall returns that of the node, with the job's defaults.
+func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "records.json")
+	records(t, path, ownAddress, otherNode)
+	config := Config{
+		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), OverlayPorts: []uint16{overlayPort},
+		BlockedPorts: []uint16{2379, 2380, 6444},
+		Metadata:     Metadata{Restricted: true, Users: []string{"root"}},
+		Deployment:   Deployment{Name: "prod", Domain: "bosh", Records: path},
+	}
+	if change != nil {
+		change(&config)
+	}
+	var f *Firewall
+	if err := w.node.do(t, func() error {
+		var err error
+		f, err = New(config, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (w world) apply(t *testing.T, f *Firewall) {
+	t.Helper()
+	if err := w.node.do(t, func() error { return f.Apply(t.Context()) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOnlyNodesReachTheOverlay is a pod that sends packets of VXLAN to nodes, from its own address and from others',
+// and a machine that is no VM of the deployment.
+func TestOnlyNodesReachTheOverlay(t *testing.T) {
+	w := newWorld(t)
+	here, there := w.node.overlay(t), w.network.overlay(t)
+	attacks := map[string]struct {
+		from         namespace
+		source, dest string
+		at           *net.UDPConn
+	}{
+		"a pod to its node":                        {w.pod, podAddress, ownAddress, here},
+		"a pod to its gateway":                     {w.pod, podAddress, podGateway, here},
+		"a pod with another node's address":        {w.pod, otherNode, ownAddress, here},
+		"a pod to another node, masqueraded":       {w.pod, podAddress, otherNode, there},
+		"a pod of another node, by the tunnel":     {w.network, remotePod, "10.244.1.0", here},
+		"a VM of another deployment":               {w.network, stranger, ownAddress, here},
+		"a user of the node, by loopback":          {w.node, "127.0.0.1", "127.0.0.1", here},
+		"a node that has announced a wrong target": {w.node, ownAddress, stranger, there},
+	}
+	friends := map[string]struct {
+		from         namespace
+		source, dest string
+		at           *net.UDPConn
+	}{
+		"another node": {w.network, otherNode, ownAddress, here},
+		"this node":    {w.node, ownAddress, otherNode, there},
+		"pods among themselves, on the same port": {w.pod, podAddress, remotePod, there},
+	}
+	expect := func(what string, attacksArrive bool) {
+		t.Helper()
+		for name, attack := range attacks {
+			attack.from.send(t, attack.source, attack.dest, what+name)
+			if got := received(t, attack.at, what+name); got != attacksArrive {
+				t.Errorf("%s: %s: arrives: %t", what, name, got)
+			}
+		}
+		for name, friend := range friends {
+			friend.from.send(t, friend.source, friend.dest, what+name)
+			if !received(t, friend.at, what+name) {
+				t.Errorf("%s: %s does not arrive", what, name)
+			}
+		}
+	}
+	expect("without the table", true)
+	f := w.firewall(t, nil)
+	w.apply(t, f)
+	expect("with the table", false)
+
+	// A VM that the Director creates, and one that it deletes.
+	records(t, f.config.Deployment.Records, ownAddress, stranger)
+	w.apply(t, f)
+	w.network.send(t, stranger, ownAddress, "new")
+	if !received(t, here, "new") {
+		t.Error("the packet of a new node does not arrive")
+	}
+	w.network.send(t, otherNode, ownAddress, "deleted")
+	if received(t, here, "deleted") {
+		t.Error("the packet of a deleted VM arrives")
+	}
+
+	// Records that cannot be read close nothing and open nothing.
+	if err := os.WriteFile(f.config.Deployment.Records, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(t, f)
+	w.network.send(t, stranger, ownAddress, "unreadable")
+	if !received(t, here, "unreadable") {
+		t.Error("without readable records, known nodes are dropped")
+	}
+
+	w.node.run(t, "nft delete table inet "+Table)
+	f.written = f.written.Add(-tableInterval)
+	w.apply(t, f)
+	w.pod.send(t, podAddress, ownAddress, "written again")
+	if received(t, here, "written again") {
+		t.Error("the table is not written again")
+	}
+}
+
+// TestTheOverlayReachesPodsOnly is a Node that announced the address of metadata as its pod subnet before the admission
+// policy existed: flannel has a route to it.
+func TestTheOverlayReachesPodsOnly(t *testing.T) {
+	w := newWorld(t)
+	w.node.run(t, "ip route add 192.0.2.1/32 dev flannel.1\nip addr add 192.0.2.2/32 dev flannel.1")
+	w.network.run(t, "ip addr add 192.0.2.1/32 dev tunnel")
+	w.network.serve(t, 80)
+	if err := w.pod.dial(t, 0, remotePod+":80"); err != nil {
+		t.Fatal(err)
+	}
+	for name, from := range map[string]namespace{"the pod": w.pod, "the node": w.node} {
+		if err := from.dial(t, 0, "192.0.2.1:80"); err != nil {
+			t.Errorf("%s, without the table: %v", name, err)
+		}
+	}
+	w.apply(t, w.firewall(t, nil))
+	for name, from := range map[string]namespace{"the pod": w.pod, "the node": w.node} {
+		if err := from.dial(t, 0, "192.0.2.1:80"); err == nil {
+			t.Errorf("%s connects by a route of a Node that is not to pods", name)
+		}
+		if err := from.dial(t, 0, remotePod+":80"); err != nil {
+			t.Errorf("%s to a pod of another node: %v", name, err)
+		}
+	}
+}
+
+// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join.
+func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
+	w := newWorld(t)
+	w.node.serve(t, 2379, 6444, 10250)
+	w.network.serve(t, 2379, 2380, 6443, 6444, 10250)
+	attacks := []string{
+		ownAddress + ":2379", podGateway + ":6444", otherNode + ":2379", otherNode + ":2380", otherNode + ":6444",
+	}
+	friends := []string{
+		otherNode + ":6443", otherNode + ":10250", ownAddress + ":10250", // the API, and kubelets for Prometheus
+		stranger + ":2379",  // an etcd that is none of the deployment's
+		remotePod + ":2379", // and that of a pod
+	}
+	for _, address := range append(friends, attacks...) {
+		if err := w.pod.dial(t, 0, address); err != nil {
+			t.Fatalf("without the table: %v", err)
+		}
+	}
+	w.apply(t, w.firewall(t, nil))
+	for _, address := range attacks {
+		started := time.Now()
+		if err := w.pod.dial(t, 0, address); err == nil {
+			t.Errorf("a pod connects to %s", address)
+		} else if elapsed := time.Since(started); elapsed > 900*time.Millisecond {
+			t.Errorf("a pod waits %s for the refusal of %s", elapsed, address)
+		}
+	}
+	for _, address := range friends {
+		if err := w.pod.dial(t, 0, address); err != nil {
+			t.Errorf("a pod to %s: %v", address, err)
+		}
+	}
+	// VMs themselves, and processes on the host network, under any user.
+	for _, address := range []string{otherNode + ":2379", otherNode + ":6444", "127.0.0.1:2379"} {
+		if err := w.node.dial(t, 1000, address); err != nil {
+			t.Errorf("the node to %s: %v", address, err)
+		}
+	}
+	if err := w.network.dial(t, 0, ownAddress+":2379"); err != nil {
+		t.Errorf("another node: %v", err)
+	}
+	if err := w.node.do(t, func() error {
+		return w.firewall(t, func(c *Config) { c.BlockedPorts = nil }).Apply(t.Context())
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.pod.dial(t, 0, otherNode+":2379"); err != nil {
+		t.Errorf("without blocked ports: %v", err)
+	}
+}
+
+// TestOnlyUsersThatAreNamedReadMetadata connects as other users, and as a pod where the hop limit would let it.
+func TestOnlyUsersThatAreNamedReadMetadata(t *testing.T) {
+	w := newWorld(t)
+	w.network.serve(t, 80)
+	services := []string{metadata + ":80", "[" + metadataIPv6 + "]:80"}
+	expect := func(what string, from namespace, uid uint32, allowed bool) {
+		t.Helper()
+		for _, address := range services {
+			if from == w.pod && strings.HasPrefix(address, "[") {
+				continue // the pod network has no IPv6
+			}
+			started := time.Now()
+			err := from.dial(t, uid, address)
+			if (err == nil) != allowed {
+				t.Errorf("%s, %s: %v, want allowed %t", what, address, err, allowed)
+			}
+			if elapsed := time.Since(started); elapsed > 900*time.Millisecond {
+				t.Errorf("%s, %s: waits %s for the refusal", what, address, elapsed)
+			}
+		}
+	}
+	expect("a user without the table", w.node, 1000, true)
+	expect("a pod without the table", w.pod, 0, true)
+	w.apply(t, w.firewall(t, nil))
+	expect("root", w.node, 0, true)
+	expect("a user", w.node, 1000, false)
+	expect("a pod", w.pod, 0, false)
+	if err := w.node.dial(t, 1000, otherNode+":80"); err != nil {
+		t.Errorf("a user to another address: %v", err)
+	}
+	w.apply(t, w.firewall(t, func(c *Config) { c.Metadata.Users = []string{"root", "1000"} }))
+	expect("a user that is named", w.node, 1000, true)
+	expect("a user that is not", w.node, 1001, false)
+	w.apply(t, w.firewall(t, func(c *Config) { c.Metadata.Pods = true }))
+	expect("a pod that may", w.pod, 0, true)
+	expect("a user of its node", w.node, 1000, false)
+	w.apply(t, w.firewall(t, func(c *Config) { c.Metadata.Users = nil }))
+	expect("root that is not named", w.node, 0, false)
+	w.apply(t, w.firewall(t, func(c *Config) { c.Metadata.Restricted = false }))
+	expect("a user without restrictions", w.node, 1000, true)
+	expect("a pod without restrictions", w.pod, 0, true)
+}
+
+func TestUsersThatDoNotExist(t *testing.T) {
+	_, err := Metadata{Users: []string{"root", "nobody-of-this-vm"}}.userIDs()
+	if err == nil || !strings.Contains(err.Error(), "nobody-of-this-vm") ||
+		!strings.Contains(err.Error(), "metadata.users") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestLoad(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "firewall.json")
+	for content, want := range map[string]string{
+		`{"pod_cidr": "10.244.0.0/16"}`: "",
+		`{"pod_cidr": "fd00::/64"}`:     "must be an IPv4 network",
+		`{}`:                            "must be an IPv4 network",
+		`{"pod_cidr": "10.244.0.0/16", "ports": [1]}`:     "ports",
+		`{"pod_cidr": "10.244.0.0/16", "overlay_ports":7`: "firewall.json",
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Load(path)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", content, err, want)
+		}
+	}
+}
