@@ -71,7 +71,9 @@ func (c *boshCLI) folder(
 	repository releasedir.GitRepo, finalRoot string, blobstore boshblob.DigestBlobstore,
 ) releasedir.FSReleaseDir {
 	cache := filepath.Join(c.temporary, "cache")
-	indices := func(dir string, final bool, reporter index.Reporter, store boshblob.DigestBlobstore) boshrel.ArchiveIndicies {
+	indices := func(
+		dir string, final bool, reporter index.Reporter, store boshblob.DigestBlobstore,
+	) boshrel.ArchiveIndicies {
 		blobs := index.NewFSIndexBlobs(cache, reporter, store, c.files)
 		return boshrel.ArchiveIndicies{
 			Jobs: index.NewFSIndex("job", filepath.Join(dir, "jobs"), true, final, reporter, blobs, c.files),
