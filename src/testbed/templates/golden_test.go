@@ -258,9 +258,14 @@ var everything = map[string]values{
 		"api":                  values{"host": "api.example"},
 		"timeout":              "1m",
 		"administrator_groups": []any{"platform-team"},
-		"admission":            values{"inline_cloud_volumes": true},
-		"coredns":              values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
-		"manifests":            "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
+		"admission": values{
+			"inline_cloud_volumes": true,
+			"pods_on_control_vms":  true,
+			"critical_priority":    true,
+			"exempt_namespaces":    []any{"kube-system", "monitoring"},
+		},
+		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
+		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
 		"tls": values{
 			"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"},
 		},

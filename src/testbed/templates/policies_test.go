@@ -19,6 +19,22 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
+// applyPodPolicies applies 50-pods.yml of the job kubernetes-addons, as its post-start does.
+func applyPodPolicies(t *testing.T, cluster *kubetest.Cluster, properties values) {
+	t.Helper()
+	dir := t.TempDir()
+	rendered := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(properties))
+	manifest := rendered["config/manifests/50-pods.yml"]
+	if err := os.WriteFile(filepath.Join(dir, "50-pods.yml"), manifest, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.
 func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
@@ -45,16 +61,7 @@ func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
 		t.Fatalf("without the policy, the attack is not possible either: %v", err)
 	}
 
-	dir := t.TempDir()
-	manifest := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons"))["config/manifests/50-pods.yml"]
-	if err := os.WriteFile(filepath.Join(dir, "50-pods.yml"), manifest, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
-	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
-		t.Fatal(err)
-	}
+	applyPodPolicies(t, cluster, values{})
 	eventually.Succeeds(t, 30*time.Second, "the volume of an EBS ID is refused", func() error {
 		err := pod("ebs", ebs)
 		if !apierrors.IsForbidden(err) {
