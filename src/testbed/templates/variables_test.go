@@ -2,10 +2,12 @@ package templates
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,6 +98,61 @@ func TestCertificatesOutliveAYear(t *testing.T) {
 	)
 	if lasts := server.NotAfter.Sub(server.NotBefore); lasts < 729*day || lasts > 731*day {
 		t.Errorf("the API's certificate lasts %v", lasts)
+	}
+}
+
+// TestClientCertificatesNameTheirGroups: the API server takes the organizations of a client certificate for groups, and
+// the config server's generator puts certificates without one into "Cloud Foundry" (config-server,
+// types/certificate_generator.go). Whoever is given permissions as a group of that name, such as one of an OpenID
+// Connect provider, would share them with every component. Certificates without the usage client_auth cannot
+// authenticate
+// (k8s.io/apiserver, pkg/authentication/request/x509), and etcd and the aggregation layer look at common names only.
+func TestClientCertificatesNameTheirGroups(t *testing.T) {
+	allowed := map[string]string{
+		"tls_kubernetes_admin":     "kubernetes.bosh.io:cluster-admins",
+		"tls_kubernetes_bootstrap": "system:masters",
+	}
+	looked := 0
+	for _, path := range append(opsPaths(opsFiles(t)), filepath.Join(root, "manifests", "kubernetes.yml")) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document any
+		if err := yaml.Unmarshal(text, &document); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for _, variable := range certificateVariables(document) {
+			options, _ := variable["options"].(values)
+			usages, limited := options["extended_key_usage"].([]any)
+			authority, _ := options["ca"].(string)
+			if options["is_ca"] == true || authority == "etcd_ca" || authority == "front_proxy_ca" ||
+				limited && !slices.Contains(usages, any("client_auth")) {
+				continue
+			}
+			looked++
+			name := fmt.Sprint(variable["name"])
+			want := cmp.Or(allowed[name], "kubernetes.bosh.io:components")
+			if got := options["organization"]; got != want {
+				t.Errorf("%s: %s has organization %v, want %s", filepath.Base(path), name, got, want)
+			}
+		}
+	}
+	if looked < 13 {
+		t.Errorf("%d client certificates have been looked at", looked)
+	}
+	// The generator honors it, and nothing of the release is bound to the group.
+	p := plan(t, deployment{})
+	client := parseCertificate(t, file(t, group(t, p, "control"), "kube-scheduler", "config/client.pem"))
+	if got := client.Subject.Organization; !slices.Equal(got, []string{"kubernetes.bosh.io:components"}) {
+		t.Errorf("the scheduler's certificate has the organizations %q", got)
+	}
+	for _, job := range jobNames(t) {
+		for path, text := range mustRender(t, job, withAllLinks(t, job)) {
+			if bytes.Contains(text, []byte("kubernetes.bosh.io:components")) {
+				t.Errorf("%s of job %s names the group of the components", path, job)
+			}
+		}
 	}
 }
 
