@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/netip"
+	"slices"
 
 	"kubernetes-release/boshdns"
 	"kubernetes-release/internal/strictjson"
@@ -58,7 +60,8 @@ type Instances struct {
 	Deployment *Deployment
 }
 
-// Admit implements node.Authority. Whoever does not know the secret costs no call of the cloud.
+// Admit implements node.Authority. The cloud is called only for who knows the secret and connects from an address that
+// BOSH knows: everything else is refused by what this VM has at hand.
 func (i *Instances) Admit(ctx context.Context, application node.Application) (node.Machine, error) {
 	var proof sealedProof
 	if err := strictjson.Unmarshal(application.Proof, &proof); err != nil {
@@ -74,33 +77,38 @@ func (i *Instances) Admit(ctx context.Context, application node.Application) (no
 			Reason: "the proof is not made with the secret of this deployment, or not for this certificate request",
 		}
 	}
+	// The cloud confirms later that the address is the machine's.
+	if err := i.known("the client", application.Peer); err != nil {
+		return node.Machine{}, err
+	}
 	application.Proof = proof.Proof
-	return i.known(i.Cloud.Admit(ctx, application))
+	return i.Cloud.Admit(ctx, application)
 }
 
 // Find implements node.Authority.
 func (i *Instances) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
-	return i.known(i.Cloud.Find(ctx, name, labels))
+	machine, err := i.Cloud.Find(ctx, name, labels)
+	if err != nil {
+		return machine, err
+	}
+	return machine, i.known(machine.ID, machine.Addresses...)
 }
 
-// known refuses a machine that is no instance of the deployment.
-func (i *Instances) known(machine node.Machine, err error) (node.Machine, error) {
-	if err != nil {
-		return machine, err
-	}
+// known refuses addresses of which none is that of an instance of the deployment.
+func (i *Instances) known(who string, addresses ...netip.Addr) error {
 	records, err := boshdns.Load(i.Deployment.Records, i.Deployment.Name, i.Deployment.Domain)
 	if err != nil {
-		return machine, err
+		return err
 	}
 	for _, record := range records {
-		if machine.Has(record.IP.String()) {
-			return machine, nil
+		if slices.ContainsFunc(addresses, func(own netip.Addr) bool { return own.Unmap() == record.IP }) {
+			return nil
 		}
 	}
-	return machine, &node.Refusal{
+	return &node.Refusal{
 		Reason: fmt.Sprintf(
 			"BOSH knows no instance of deployment %s with an address of %s, %v; it knows %d instances",
-			i.Deployment.Name, machine.ID, machine.Addresses, len(records),
+			i.Deployment.Name, who, addresses, len(records),
 		),
 	}
 }

@@ -28,8 +28,12 @@ func (c *cloudStub) Find(context.Context, string, map[string]string) (node.Machi
 	return node.Machine{ID: "i-1", Node: "ip-10-0-0-4", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.4")}}, nil
 }
 
-const boshRecords = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [
-	["a", "worker", "z1", "default", "prod", "10.0.0.4", "bosh"], ["b", "worker", "z1", "default", "staging", "10.0.0.5", "bosh"]]}`
+const boshRecords = `{
+	"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
+	"record_infos": [
+		["a", "worker", "z1", "default", "prod", "10.0.0.4", "bosh"],
+		["b", "worker", "z1", "default", "staging", "10.0.0.5", "bosh"]
+	]}`
 
 func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	cloud := &cloudStub{}
@@ -114,6 +118,9 @@ func TestCloudsMachinesMustBeInstancesOfTheDeployment(t *testing.T) {
 		if !errors.As(err, &refusal) || !strings.Contains(refusal.Reason, "BOSH knows no instance of deployment prod") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if cloud.calls != 0 {
+		t.Errorf("%d calls of the cloud for addresses that BOSH does not know", cloud.calls)
 	}
 	if _, err := instances.Find(t.Context(), "ip-10-0-0-4", nil); err != nil {
 		t.Error(err)
