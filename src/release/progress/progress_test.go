@@ -266,7 +266,10 @@ func TestOnlyPartIsTheStep(t *testing.T) {
 func TestStepThatTakesLongerThanExpectedIsMostlyDone(t *testing.T) {
 	withPlan(t, "build:100", "build 10\n")
 	s := Open(io.Discard).Begin("build")
-	for elapsed, want := range map[time.Duration]time.Duration{4 * time.Second: 10 * time.Second, 40 * time.Second: 50 * time.Second} {
+	for elapsed, want := range map[time.Duration]time.Duration{
+		4 * time.Second:  10 * time.Second,
+		40 * time.Second: 50 * time.Second,
+	} {
 		expected, done := s.progress(elapsed)
 		if total := time.Duration(expected.seconds * float64(time.Second)); total != want ||
 			done != elapsed.Seconds()/want.Seconds() {
