@@ -265,8 +265,7 @@ func TestSpread(t *testing.T) {
 }
 
 // spreadCalls simulates machines that ask a token bucket until each has been served. It returns when the last one was
-// served
-// and the total number of attempts.
+// served and the total number of attempts.
 func spreadCalls(machines int, burst, rate float64, spread Spread) (last time.Duration, asked int) {
 	type attempt struct {
 		at      time.Duration

@@ -104,22 +104,26 @@ func extraArgsTemplate(t testing.TB, job string, rules []propertyRule, used map[
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "<%%-\n  # Generated from rules.yml and flags/%s.yml in src/shared-templates: "+
-		"UPDATE_TEMPLATES=1 go test ./templates\n  require 'json'\n\n  rules = {", job)
+	fmt.Fprintf(&text, "<%%-\n  # Generated from rules.yml and flags/%s.yml in src/shared-templates:\n"+
+		"  # UPDATE_TEMPLATES=1 go test ./templates\n  require 'json'\n\n  rules = {", job)
 	separator := "\n"
 	for _, rule := range rules {
 		for _, property := range rule.Properties {
 			if _, ok := readJob(t, job).Properties[property]; ok && rule.appliesTo(job) {
 				used[property] = true
-				fmt.Fprintf(&text, "%s    '%s' => [\n      ->(value) { %s },\n      %s\n    ]",
-					separator, property, rule.Valid, rubyText(rule.Rule))
+				fmt.Fprintf(&text, "%s    '%s' => [\n      %s,\n      %s\n    ]",
+					separator, property, rubyLambda(rule.Valid), rubyText(rule.Rule, "      "))
 				separator = ",\n"
 			}
 		}
 	}
 	text.WriteString("\n  }\n  owned = {\n")
 	for _, name := range slices.Sorted(maps.Keys(flags.Owned)) {
-		fmt.Fprintf(&text, "    '%s' => %s,\n", name, rubyText(flags.Owned[name]))
+		line := fmt.Sprintf("    '%s' => %s,\n", name, rubyText(flags.Owned[name], "      "))
+		if first, _, _ := strings.Cut(line, "\n"); len(first) > 120 {
+			line = strings.Replace(line, " => ", " =>\n      ", 1)
+		}
+		text.WriteString(line)
 	}
 	fmt.Fprintf(&text, "  }\n  program = '%s'\n  known = {\n", filepath.Base(strings.Fields(flags.Program)[0]))
 	for _, kind := range slices.Sorted(maps.Keys(flags.Known)) {
@@ -134,9 +138,21 @@ func extraArgsTemplate(t testing.TB, job string, rules []propertyRule, used map[
 	return text.String()
 }
 
-// rubyText is a text in single quotes.
-func rubyText(text string) string {
-	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(text) + "'"
+// rubyLambda is a function of one value. An expression of several lines is a block.
+func rubyLambda(expression string) string {
+	if !strings.Contains(expression, "\n") {
+		return fmt.Sprintf("->(value) { %s }", expression)
+	}
+	return "lambda do |value|\n        " + strings.ReplaceAll(expression, "\n", "\n        ") + "\n      end"
+}
+
+// rubyText is a text in single quotes, in several if it is long.
+func rubyText(text, indent string) string {
+	lines := strings.Split(wrapped(strings.Fields(text), "          "), "\n")
+	for i, line := range lines {
+		lines[i] = "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(strings.TrimSpace(line))
+	}
+	return strings.Join(lines, " ' \\\n"+indent) + "'"
 }
 
 // wrapped joins words to lines of at most 120 columns.
