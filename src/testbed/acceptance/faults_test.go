@@ -67,11 +67,11 @@ func TestInterruptedUpCompletes(t *testing.T) {
 	for _, i := range interruptions {
 		t.Run(fmt.Sprintf("%s, %s", i.name, i.signal), func(t *testing.T) { l.interrupt(t, i) })
 	}
-	begun := time.Now()
+	started := time.Now()
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up after the interruptions: %v\n%s", err, tail.Lines(out, 60))
 	}
-	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("up after %d interruptions took %s", len(interruptions), time.Since(started).Round(100*time.Millisecond))
 	if got := l.mustKubectl(t, "", "get", "nodes", "--no-headers"); !strings.Contains(got, " Ready ") ||
 		strings.Count(got, "\n") != 0 {
 		t.Errorf("got nodes %s, want one that is Ready", got)
@@ -127,7 +127,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 	if i.signal == syscall.SIGINT {
 		target = -target // the process group
 	}
-	begun := time.Now()
+	started := time.Now()
 	if err := syscall.Kill(target, i.signal); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func (l *lab) interrupt(t *testing.T, i interruption) {
 		_ = cmd.Process.Kill()
 		t.Fatalf("up does not exit: %v\n%s", <-ended, tail.Lines(out.String(), 40))
 	}
-	took := time.Since(begun).Round(time.Millisecond)
+	took := time.Since(started).Round(time.Millisecond)
 	t.Logf("exited after %s", took)
 	if i.signal == syscall.SIGKILL {
 		return
@@ -323,12 +323,12 @@ func TestFullDiskIsReported(t *testing.T) {
 				l.interrupt(t, interruption{line: "L creating VM", signal: syscall.SIGINT})
 			}
 			leaveFree(t, ballast, c.free<<20)
-			begun := time.Now()
+			started := time.Now()
 			out, err := l.up()
 			if err == nil {
 				t.Fatalf("it was deployed:\n%s", tail.Lines(out, 20))
 			}
-			t.Logf("refused after %s:\n%s", time.Since(begun).Round(100*time.Millisecond), tail.Lines(out, 3))
+			t.Logf("refused after %s:\n%s", time.Since(started).Round(100*time.Millisecond), tail.Lines(out, 3))
 			if !strings.Contains(strings.ToLower(tail.Lines(out, 20)), "no space left on device") {
 				t.Errorf("the end of the output does not say that there is no space left on the device")
 			}
@@ -479,9 +479,9 @@ func (l *lab) served(t *testing.T, name string) string {
 // answered waits until a namespace's load balancer responds, and returns its host name.
 func (l *lab) answered(t *testing.T, name string, timeout time.Duration) string {
 	t.Helper()
-	begun := time.Now()
+	started := time.Now()
 	host := l.loadBalancerHost(t, name, timeout)
-	t.Logf("load balancer of %s has its name after %s", name, time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("load balancer of %s has its name after %s", name, time.Since(started).Round(100*time.Millisecond))
 	waitFor(t, timeout, "HTTP through "+host, func() error {
 		_, err := l.get(host)
 		return err

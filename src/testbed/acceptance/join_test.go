@@ -32,7 +32,7 @@ ls $dir/pki`
 	}
 }
 
-// checkLabels plays root on a VM that moves its node into another instance group, with the certificate that the VM has.
+// checkLabels acts as root on a VM that moves its node into another instance group, with the certificate of the VM.
 func (l *lab) checkLabels(t *testing.T, instance string) {
 	t.Helper()
 	name, group := l.identity(t, instance).Name, strings.Split(instance, "/")[0]

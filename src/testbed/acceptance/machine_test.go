@@ -57,7 +57,7 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 		t.Errorf("restarting worker/0 restarted containers; before:\n%s\nafter:\n%s", pods, after)
 	}
 
-	begun := time.Now()
+	started := time.Now()
 	if out, err := l.run(2*time.Minute, "reboot"); err != nil {
 		t.Fatalf("reboot: %v\n%s", err, out)
 	}
@@ -81,14 +81,14 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 				return errors.New(line)
 			}
 			// The API has the old states until kubelet reports.
-			if started, err := time.Parse(time.RFC3339, fields[2]); err != nil ||
-				started.Before(begun.Truncate(time.Second)) {
+			if running, err := time.Parse(time.RFC3339, fields[2]); err != nil ||
+				running.Before(started.Truncate(time.Second)) {
 				return errors.Join(err, fmt.Errorf("%s has not been restarted", line))
 			}
 		}
 		return nil
 	})
-	t.Logf("all pods run %s after the reboot", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("all pods run %s after the reboot", time.Since(started).Round(100*time.Millisecond))
 	l.checkReplaced(t, machines, l.machines(t, instances))
 	l.mustKubectl(t, "", "delete", "namespace", namespace, "--timeout=90s")
 	// DNS and Services, from every node to every node.

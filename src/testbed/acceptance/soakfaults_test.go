@@ -8,22 +8,23 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/tail"
-	playing "kubernetes-release/testbed/faults"
+	injected "kubernetes-release/testbed/faults"
 )
 
-// TestSoakFaults plays faults on three control VMs, which run pods too, and a worker, and prints the time to recover.
+// TestSoakFaults injects faults into three control VMs, which run pods too, and a worker, and prints the time to
+// recover.
 // The environment variable FAULTS is a regular expression for the names of those that are wanted.
 func TestSoakFaults(t *testing.T) {
 	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
 	l := soak(t)
 	l.base, l.ops, l.vars = []string{
 		"ops-files/aws.yml", "ops-files/lab.yml",
-	}, playing.Ops, playing.Vars // see playing.Arguments
+	}, injected.Ops, injected.Vars // see injected.Arguments
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}
 	command := func(ctx context.Context, arguments ...string) *exec.Cmd { return l.command(ctx, arguments...) }
-	cluster, err := playing.Open(t.Context(), l.state, command, l.upArgs(), t.Logf)
+	cluster, err := injected.Open(t.Context(), l.state, command, l.upArgs(), t.Logf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,19 +33,19 @@ func TestSoakFaults(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, fault := range playing.Table() {
+	for _, fault := range injected.Table() {
 		if !wanted.MatchString(fault.Name) {
 			continue
 		}
 		ok := t.Run(fault.Name, func(t *testing.T) {
-			result, err := cluster.Play(t.Context(), fault)
+			result, err := cluster.Inject(t.Context(), fault)
 			result.Print(os.Stdout)
 			if err != nil {
 				t.Fatal(err)
 			}
 		})
 		if !ok && cluster.Recover(t.Context()) != nil {
-			t.Fatal("the cluster does not recover, so the other faults are not played")
+			t.Fatal("the cluster does not recover, so the other faults are not injected")
 		}
 	}
 }

@@ -14,7 +14,7 @@ var rootJobs = []string{
 	"network-policy", "node-firewall", "smoke-tests",
 }
 
-// TestVcapGetsNothingOfRoots plays vcap on a VM that runs everything.
+// TestVcapGetsNothingOfRoots acts as vcap on a VM that runs everything.
 func TestVcapGetsNothingOfRoots(t *testing.T) {
 	l := deployed(t)
 	asVcap := func(script string) string {

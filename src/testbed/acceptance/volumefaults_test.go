@@ -31,7 +31,7 @@ const (
 	recovery = 3 * time.Minute
 )
 
-// TestSoakVolumes plays faults on a control VM and two workers. After each of them the pods have their volumes, the
+// TestSoakVolumes injects faults into a control VM and two workers. After each of them the pods have their volumes, the
 // volumes their data, the cloud no volume that nobody needs, and no volume was used by two machines.
 func TestSoakVolumes(t *testing.T) {
 	l := soak(t)
@@ -58,13 +58,13 @@ func TestSoakVolumes(t *testing.T) {
 	f.run(t, "full volume", f.fillVolume)
 	f.run(t, "full disk of the VM", f.fillDisk)
 	f.run(t, "rebooted VM", f.reboot)
-	f.run(t, "20 pods and two claims", f.crowd)
+	f.run(t, "20 pods and two claims", f.manyPods)
 	f.run(t, "recreated VM", f.recreate)
 	f.run(t, "lost VM that BOSH recreates", f.loseRecreated)
 	f.run(t, "lost VM whose instance is terminated", f.loseTerminated)
 	f.run(t, "isolated VM that is said to be off", f.isolate)
 	f.run(t, "scaled away", f.scaleAway)
-	t.Run("the recorder of overlaps", f.playOverlap)
+	t.Run("the recorder of overlaps", f.recordOverlap)
 }
 
 // faults is the lab of TestSoakVolumes.
@@ -455,13 +455,13 @@ func (f *faults) trouble(t *testing.T, c cloudTrouble) {
 		}
 		f.cloud(t, http.MethodPost, "faults", body)
 	}
-	begun := time.Now()
+	started := time.Now()
 	startClaim(t, f)
 	f.runsWithin(t, "data", 2*recovery) // sidecars double the time between their attempts
 	text := f.text()
 	f.store(t, "data", text)
 	f.move(t, "data", "worker/1", text)
-	t.Logf("a claim, a pod and its move took %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("a claim, a pod and its move took %s", time.Since(started).Round(100*time.Millisecond))
 	if volumes := f.world(t).Volumes; len(volumes) != 1 {
 		t.Errorf("the cloud has %d volumes for one claim: %+v", len(volumes), volumes)
 	}
@@ -632,20 +632,21 @@ func (f *faults) instanceOf(t *testing.T, pod string) string {
 	return ""
 }
 
-// crowd starts 20 pods at once, half of them with one claim on one worker, the others with another claim on the other.
-func (f *faults) crowd(t *testing.T) {
-	begun := time.Now()
+// manyPods starts 20 pods at once, half of them with one claim on one worker, the others with another claim on the
+// other.
+func (f *faults) manyPods(t *testing.T) {
+	started := time.Now()
 	for claim, instance := range map[string]string{"first": "worker/0", "second": "worker/1"} {
 		f.apply(t, "claim.yml", map[string]string{"CLAIM": claim, "CLASS": "xfs"})
-		f.apply(t, "crowd.yml", map[string]string{"CLAIM": claim, "NODE": f.node(t, instance)})
+		f.apply(t, "many-pods.yml", map[string]string{"CLAIM": claim, "NODE": f.node(t, instance)})
 	}
 	for _, claim := range []string{"first", "second"} {
-		f.mustKubectl(t, "", "-n", "volumes", "rollout", "status", "deployment/crowd-"+claim, "--timeout=110s")
+		f.mustKubectl(t, "", "-n", "volumes", "rollout", "status", "deployment/many-pods-"+claim, "--timeout=110s")
 	}
-	t.Logf("20 pods run after %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("20 pods run after %s", time.Since(started).Round(100*time.Millisecond))
 	pods := strings.Fields(
 		f.mustKubectl(
-			t, "", "-n", "volumes", "get", "pods", "-l", "crowd=true", "-o", "jsonpath={.items[*].metadata.name}",
+			t, "", "-n", "volumes", "get", "pods", "-l", "many-pods=true", "-o", "jsonpath={.items[*].metadata.name}",
 		),
 	)
 	if len(pods) != 20 {
@@ -659,7 +660,7 @@ func (f *faults) crowd(t *testing.T) {
 	for i, pod := range pods { // read by another pod of the same claim
 		reader := pods[i]
 		for _, other := range pods {
-			if other != pod && strings.HasPrefix(other, pod[:len("crowd-first")]) {
+			if other != pod && strings.HasPrefix(other, pod[:len("many-pods-first")]) {
 				reader = other
 			}
 		}
@@ -690,11 +691,11 @@ func (f *faults) started(t *testing.T) (instance, node, text string) {
 func (f *faults) recreate(t *testing.T) {
 	instance, node, text := f.started(t)
 	f.cloud(t, http.MethodDelete, "calls", nil)
-	begun := time.Now()
+	started := time.Now()
 	if out, err := f.lab.run(deployTimeout, "recreate", instance); err != nil {
 		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
 	}
-	t.Logf("recreated after %s", time.Since(begun).Round(100*time.Millisecond))
+	t.Logf("recreated after %s", time.Since(started).Round(100*time.Millisecond))
 	f.movedFrom(t, node, text)
 	f.checkReleasedFirst(t)
 	f.nodes(t, 3)
@@ -855,8 +856,8 @@ func (f *faults) isolate(t *testing.T) {
 	t.Logf("the new pod runs %s after the VM was back", time.Since(back).Round(100*time.Millisecond))
 }
 
-// playOverlap mounts a volume on two VMs, which must be recorded; else the other tests prove nothing.
-func (f *faults) playOverlap(t *testing.T) {
+// recordOverlap mounts a volume on two VMs, which must be recorded; else the other tests prove nothing.
+func (f *faults) recordOverlap(t *testing.T) {
 	defer f.clean(t)
 	startAndWait(t, f)
 	device := f.ssh(t, "worker/0", "sh", "-c", mountOf+`stat -c '%Hd %Ld' "$dir"`)

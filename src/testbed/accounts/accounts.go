@@ -1,5 +1,5 @@
 // Package accounts makes up AWS accounts for the simulator, right ones and broken ones, and says what a cloud
-// controller manager would meet in them. It uses nothing of the preflight, whose verdicts are compared with it.
+// controller manager would meet in them. It uses nothing of the preflight, whose results are compared with it.
 package accounts
 
 import (
@@ -27,7 +27,7 @@ const (
 	longestName     = 127 - len(tagPrefix) // BOSH truncates tag keys to 127 characters
 )
 
-// Account is an AWS account with an instance whose preflight is judged.
+// Account is an AWS account with an instance whose preflight is checked.
 type Account struct {
 	World  *store.World
 	Self   int // index of the instance

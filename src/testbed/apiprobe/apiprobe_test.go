@@ -30,7 +30,7 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	var writes, watches atomic.Int32
-	var begun, held atomic.Int64 // since when it measures, and until when reads wait
+	var started, held atomic.Int64 // since when it measures, and until when reads wait
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
 		Transport:     transport,
@@ -50,8 +50,8 @@ func TestCountsFailures(t *testing.T) {
 			ctx, cancel := context.WithTimeout(r.Context(), 700*time.Millisecond)
 			defer cancel()
 			r = r.WithContext(ctx)
-		case r.Method == http.MethodGet && begun.Load() != 0:
-			if now := time.Now().UnixMilli(); now-begun.Load() > 1000 {
+		case r.Method == http.MethodGet && started.Load() != 0:
+			if now := time.Now().UnixMilli(); now-started.Load() > 1000 {
 				held.CompareAndSwap(0, now+1000)
 				time.Sleep(time.Until(time.UnixMilli(held.Load())))
 			}
@@ -63,7 +63,7 @@ func TestCountsFailures(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	report, err := Run(ctx, &rest.Config{Host: server.URL}, func() {
-		begun.Store(time.Now().UnixMilli())
+		started.Store(time.Now().UnixMilli())
 		time.AfterFunc(3*time.Second, cancel)
 	})
 	if err != nil {

@@ -334,17 +334,17 @@ func TestActions(t *testing.T) {
 			), nil
 		}, want: fmt.Sprint(dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a", node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running")},
 	})
-	tagStory(t, covered, c)
-	securityGroupStory(t, covered, c)
-	routeStory(t, covered, c)
-	instanceStory(t, covered, c, b)
-	classicStory(t, covered, c)
-	networkStory(t, covered, c)
-	routingStory(t, covered, c)
-	profileStory(t, covered, c)
-	policyStory(t, covered, c)
-	roleStory(t, covered, c)
-	volumeStory(t, covered)
+	checkTags(t, covered, c)
+	checkSecurityGroups(t, covered, c)
+	checkRoutes(t, covered, c)
+	checkInstances(t, covered, c, b)
+	checkClassicBalancers(t, covered, c)
+	checkNetworkBalancers(t, covered, c)
+	checkRouting(t, covered, c)
+	checkProfiles(t, covered, c)
+	checkPolicies(t, covered, c)
+	checkRoles(t, covered, c)
+	checkVolumes(t, covered)
 
 	var forgotten []string
 	for _, action := range awssim.Actions() {
@@ -377,7 +377,7 @@ func ec2Tags(tags map[string]string) []ec2types.Tag {
 	return out
 }
 
-func tagStory(t *testing.T, covered map[string]bool, c clients) {
+func checkTags(t *testing.T, covered map[string]bool, c clients) {
 	create := func(resource string, tags map[string]string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			return none(c.ec2.CreateTags(ctx, &ec2.CreateTagsInput{Resources: []string{resource}, Tags: ec2Tags(tags)}))
@@ -432,7 +432,7 @@ func tagStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
+func checkSecurityGroups(t *testing.T, covered map[string]bool, c clients) {
 	var id string
 	create := func(name string, dryRun bool) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
@@ -541,7 +541,7 @@ func securityGroupStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func routeStory(t *testing.T, covered map[string]bool, c clients) {
+func checkRoutes(t *testing.T, covered map[string]bool, c clients) {
 	table := aws.String("rtb-0a0b0c0d0e0f00001")
 	create := func(ctx context.Context) (any, error) {
 		return none(
@@ -579,7 +579,7 @@ func routeStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func instanceStory(t *testing.T, covered map[string]bool, c clients, b *bed) {
+func checkInstances(t *testing.T, covered map[string]bool, c clients, b *bed) {
 	var id string
 	subnet := b.sim.World().Subnets[0]
 	address := subnet.CIDR.Addr().As4()
@@ -666,7 +666,7 @@ func instanceStory(t *testing.T, covered map[string]bool, c clients, b *bed) {
 	})
 }
 
-func classicStory(t *testing.T, covered map[string]bool, c clients) {
+func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 	name := aws.String("web")
 	listener := func(port, instancePort int32) []elbtypes.Listener {
 		return []elbtypes.Listener{
@@ -993,7 +993,7 @@ func classicStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func networkStory(t *testing.T, covered map[string]bool, c clients) {
+func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 	var balancer, group, listener string
 	createGroup := func(name string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {

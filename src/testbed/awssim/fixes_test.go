@@ -16,7 +16,7 @@ import (
 
 // Actions that the fixes of cloud-preflight use.
 
-func routingStory(t *testing.T, covered map[string]bool, c clients) {
+func checkRouting(t *testing.T, covered map[string]bool, c clients) {
 	vpc, everywhere := aws.String(awssim.LabVPC), aws.String("0.0.0.0/0")
 	subnet, gateway, table := aws.String(awssim.LabPublicSubnet(1)), aws.String(awssim.LabInternetGateway), new(string)
 	on := &ec2types.AttributeBooleanValue{Value: aws.Bool(true)}
@@ -205,7 +205,7 @@ func routingStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func profileStory(t *testing.T, covered map[string]bool, c clients) {
+func checkProfiles(t *testing.T, covered map[string]bool, c clients) {
 	name := func(name string) *ec2types.IamInstanceProfileSpecification {
 		return &ec2types.IamInstanceProfileSpecification{Name: &name}
 	}
@@ -284,7 +284,7 @@ func profileStory(t *testing.T, covered map[string]bool, c clients) {
 	})
 }
 
-func policyStory(t *testing.T, covered map[string]bool, c clients) {
+func checkPolicies(t *testing.T, covered map[string]bool, c clients) {
 	role := aws.String("kubernetes-worker")
 	// The document has 92 characters besides the action.
 	document := func(size int) *string {

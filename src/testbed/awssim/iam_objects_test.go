@@ -9,8 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/iam"
 )
 
-// roleStory creates and deletes a role with its instance profile, and a policy of a user.
-func roleStory(t *testing.T, covered map[string]bool, c clients) {
+// checkRoles creates and deletes a role with its instance profile, and a policy of a user.
+func checkRoles(t *testing.T, covered map[string]bool, c clients) {
 	name, policy, user := aws.String("kubernetes-new"), aws.String("kubernetes"), aws.String("operator")
 	trust := aws.String(
 		`{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}`,

@@ -180,8 +180,8 @@ func (v *volumes) wantEvents(when, want string) {
 
 const device = "/dev/xvdaa"
 
-// volumeStory follows a volume through its states and calls in the wrong order in each.
-func volumeStory(t *testing.T, covered map[string]bool) {
+// checkVolumes follows a volume through its states and calls in the wrong order in each.
+func checkVolumes(t *testing.T, covered map[string]bool) {
 	t.Helper()
 	v := startVolumes(t, nil)
 	v.covered = covered
@@ -223,8 +223,8 @@ func volumeStory(t *testing.T, covered map[string]bool) {
 	v.wantEvents("forced", "detach 10 true")
 	v.disks.busy = false
 
-	modificationStory(t, v)
-	snapshotStory(t, v)
+	checkModifications(t, v)
+	checkSnapshots(t, v)
 
 	wantCode(t, "delete", v.remove(id), "")
 	v.wantState("delete", id, "deleting")
@@ -588,7 +588,7 @@ func TestVolumeCallsWithFaults(t *testing.T) {
 	wantCode(t, "not throttled any more", v.attach(id, controlID, device), "VolumeInUse")
 }
 
-// TestGeneratedPolicyOfStorage plays, with the credentials of a control VM, an attacker who wants other volumes and
+// TestGeneratedPolicyOfStorage acts, with the credentials of a control VM, as an attacker who wants other volumes and
 // instances.
 func TestGeneratedPolicyOfStorage(t *testing.T) {
 	policy, err := cloudaws.NewPolicy(
@@ -790,7 +790,7 @@ func (v *volumes) modify(in ec2.ModifyVolumeInput) error {
 	return err
 }
 
-func modificationStory(t *testing.T, v *volumes) {
+func checkModifications(t *testing.T, v *volumes) {
 	t.Helper()
 	id := v.volume()
 	wantModification := func(when, want string) {
@@ -847,7 +847,7 @@ func modificationStory(t *testing.T, v *volumes) {
 	v.disks.take()
 }
 
-func snapshotStory(t *testing.T, v *volumes) {
+func checkSnapshots(t *testing.T, v *volumes) {
 	t.Helper()
 	for _, action := range []string{"CreateSnapshot", "DescribeSnapshots", "DeleteSnapshot"} {
 		v.covered["ec2:"+action] = true
@@ -910,10 +910,10 @@ func snapshotStory(t *testing.T, v *volumes) {
 		t.Errorf("deleted: %q", got)
 	}
 	v.wantEvents("deleted", "remove snap")
-	encryptionStory(t, v)
+	checkEncryption(t, v)
 }
 
-func encryptionStory(t *testing.T, v *volumes) {
+func checkEncryption(t *testing.T, v *volumes) {
 	t.Helper()
 	for _, action := range []string{"GetEbsEncryptionByDefault", "GetEbsDefaultKmsKeyId", "DescribeInstanceTypes"} {
 		v.covered["ec2:"+action] = true

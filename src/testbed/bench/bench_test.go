@@ -132,9 +132,9 @@ func TestKeepReplacesByName(t *testing.T) {
 }
 
 func TestDeployPhases(t *testing.T) {
-	begun := time.Date(2026, 11, 21, 10, 46, 20, 0, time.UTC)
+	started := time.Date(2026, 11, 21, 10, 46, 20, 0, time.UTC)
 	at := func(seconds float64, message string) string {
-		moment := begun.Add(time.Duration(seconds * float64(time.Second)))
+		moment := started.Add(time.Duration(seconds * float64(time.Second)))
 		return fmt.Sprintf("time=%s level=INFO msg=%q\n", logging.Time(moment), message)
 	}
 	const updating = "Updating instance control: control/c9e9d058 (0) (canary)"
@@ -156,7 +156,7 @@ func TestDeployPhases(t *testing.T) {
 		"a line of something else\n" +
 		at(14, updating+" L executing post-start") +
 		at(30, updating+" (00:00:25)")
-	got, err := deployPhases(strings.NewReader(log), begun, begun.Add(31*time.Second))
+	got, err := deployPhases(strings.NewReader(log), started, started.Add(31*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func TestDeployPhases(t *testing.T) {
 	if sum != 31*time.Second {
 		t.Errorf("the phases take %s together, the deploy took 31s", sum)
 	}
-	if _, err := deployPhases(strings.NewReader("time=never level=INFO msg=x\n"), begun, begun); err == nil {
+	if _, err := deployPhases(strings.NewReader("time=never level=INFO msg=x\n"), started, started); err == nil {
 		t.Error("a line without a time was accepted")
 	}
 }

@@ -58,14 +58,14 @@ func Clone(ctx context.Context, root string, out io.Writer) (_ Figure, err error
 // cloneUp measures git clone and make up in the clone, passes on their output, and removes the clone's lab.
 func cloneUp(ctx context.Context, root, work string, out io.Writer) (time.Duration, error) {
 	clone := filepath.Join(work, "clone")
-	begun := time.Now()
+	started := time.Now()
 	if err := cloneRun(
 		ctx, cloneTimeout, work, work, out, "git", "clone", "--quiet", "--no-local", root, clone,
 	); err != nil {
 		return 0, err
 	}
 	err := cloneRun(ctx, cloneTimeout, work, clone, out, "make", "up")
-	took := time.Since(begun)
+	took := time.Since(started)
 	if _, missing := os.Stat(filepath.Join(clone, ".lab")); missing == nil {
 		err = errors.Join(err, cloneRun(context.WithoutCancel(ctx), downTimeout, work, clone, out, "make", "down"))
 	}
@@ -116,7 +116,7 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 	step := progress.NewStep(out, "go build")
 	defer step.Close()
 	step.Parts(len(list), 0)
-	begun := time.Now()
+	started := time.Now()
 	for _, c := range list {
 		dir := filepath.Join(work, "bare", c.Name)
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -140,7 +140,7 @@ func bareBuilds(ctx context.Context, root, work string, out io.Writer) (time.Dur
 		part.Done("built")
 	}
 	step.Finish("built %d components", len(list))
-	return time.Since(begun), nil
+	return time.Since(started), nil
 }
 
 // bareArguments builds a component's programs with the same flags as the release, except for the version strings that

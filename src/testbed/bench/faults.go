@@ -12,8 +12,8 @@ import (
 // Faults measures how long a cluster takes to recover, in a lab of its own.
 type Faults struct{ Deploys }
 
-// Measure deploys three control VMs and a worker, plays the faults that have an aim, and returns a figure for each. It
-// always removes the lab.
+// Measure deploys three control VMs and a worker, injects the faults that have an aim, and returns a figure for each.
+// It always removes the lab.
 func (m *Faults) Measure(ctx context.Context) ([]Figure, error) { return m.inLab(ctx, m.measure) }
 
 func (m *Faults) measure(ctx context.Context) (figures []Figure, err error) {
@@ -44,7 +44,7 @@ func (m *Faults) measure(ctx context.Context) (figures []Figure, err error) {
 			continue
 		}
 		load := busy()
-		result, err := cluster.Play(ctx, fault)
+		result, err := cluster.Inject(ctx, fault)
 		if err != nil {
 			return figures, fmt.Errorf("%s: %w", fault.Name, err)
 		}

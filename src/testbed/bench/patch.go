@@ -38,7 +38,7 @@ func nextMinor(version string) string {
 }
 
 // patchedRelease writes a copy of a release tarball whose Kubernetes says that it is the next version, and returns both
-// versions. It plays the next release: everything else of the program is the same.
+// versions. It stands for the next release: everything else of the program is the same.
 func patchedRelease(ctx context.Context, from, to string, next func(string) string) (old, patched string, err error) {
 	entries, err := readTar(from)
 	if err != nil {

@@ -75,12 +75,12 @@ func phaseOf(message string) string {
 	return phaseRest
 }
 
-// deployPhases reads the lab's log of a deploy of one VM that ran from begun to end, and returns the duration of each
+// deployPhases reads the lab's log of a deploy of one VM that ran from started to end, and returns the duration of each
 // phase that occurred. The time between two lines belongs to the phase that the first one names, or, if that one
 // reports the end of a task, to the task that is still running.
-func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration, error) {
+func deployPhases(log io.Reader, started, end time.Time) (map[string]time.Duration, error) {
 	took := map[string]time.Duration{}
-	now, since := phaseRead, begun
+	now, since := phaseRead, started
 	var running []string // tasks that have started and not finished
 	scanner := bufio.NewScanner(log)
 	for scanner.Scan() {
@@ -92,7 +92,7 @@ func deployPhases(log io.Reader, begun, end time.Time) (map[string]time.Duration
 		if err != nil {
 			return nil, fmt.Errorf("the lab's log has a line without a time: %q", scanner.Text())
 		}
-		if at.Before(begun) {
+		if at.Before(started) {
 			continue // of an earlier command
 		}
 		message := parts[2]

@@ -28,17 +28,17 @@ import (
 )
 
 const (
-	// PreflightTimeAim is the maximum time of a crowd of workers, relative to the time that EC2's token bucket needs
-	// for it.
+	// PreflightTimeAim is the maximum time of a fleet of workers that start at once, relative to what EC2's token
+	// bucket needs for it.
 	PreflightTimeAim = 1.2
-	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large crowd, relative to one in a small
-	// crowd. As long as this is bounded, the calls of the whole crowd grow linearly.
+	// PreflightCallsAim is the maximum number of EC2 calls of a worker in a large fleet, relative to one in a small
+	// fleet. As long as this is bounded, the calls of all grow linearly.
 	PreflightCallsAim = 4
-	// PreflightVerdictsAim is the maximum of accounts for each that is judged right: no verdict is wrong.
-	PreflightVerdictsAim = 1
+	// PreflightResultsAim is the maximum of accounts for each that has the right result: none is wrong.
+	PreflightResultsAim = 1
 )
 
-// randomAccounts is how many random accounts are judged.
+// randomAccounts is how many random accounts are checked.
 const randomAccounts = 10_000
 
 // EC2's token bucket. Each action has one per account and region.
@@ -56,13 +56,13 @@ const (
 type Preflights struct {
 	// Root is the repository, which holds the job's defaults.
 	Root string
-	// Runs is the number of measurements of the large crowd.
+	// Runs is the number of measurements of the largest fleet.
 	Runs int
 	Out  io.Writer
 }
 
-// crowdSizes are the numbers of workers: the first is compared with the last.
-var crowdSizes = []int{10, 100, 1000}
+// fleetSizes are the numbers of workers: the first is compared with the last.
+var fleetSizes = []int{10, 100, 1000}
 
 // Measure returns the figures. It is an error if a worker did not pass.
 func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
@@ -71,19 +71,19 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 		return nil, err
 	}
 	load := busy()
-	largest := crowdSizes[len(crowdSizes)-1]
+	largest := fleetSizes[len(fleetSizes)-1]
 	var times, calls, slowest []float64
 	var parts []Part
 	var totals []string
 	attempts := 0
-	var perWorker float64 // of the smallest crowd
-	for _, workers := range crowdSizes {
+	var perWorker float64 // of the smallest fleet
+	for _, workers := range fleetSizes {
 		runs := 1
 		if workers == largest {
 			runs = p.Runs
 		}
 		for range runs {
-			c := crowd{
+			c := fleet{
 				workers: workers,
 				burst:   bucketBurst,
 				rate:    bucketRate,
@@ -100,7 +100,7 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 				times, calls = append(times, c.took.Seconds()), append(calls, each)
 				slowest = append(slowest, c.slowest.Seconds())
 				attempts = max(attempts, c.attempts)
-			case crowdSizes[0]:
+			case fleetSizes[0]:
 				perWorker = each
 			}
 			if len(parts) == 0 || parts[len(parts)-1].Name != c.name() {
@@ -131,7 +131,7 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 		},
 		{
 			Name: "preflight-calls",
-			What: "EC2 calls of each worker in a large crowd against a small one; while they are bounded, the " +
+			What: "EC2 calls of each worker in a large fleet against a small one; while they are bounded, the " +
 				"cost is linear",
 			Unit:     Calls,
 			Aim:      PreflightCallsAim,
@@ -139,7 +139,7 @@ func (p Preflights) Measure(ctx context.Context) ([]Figure, error) {
 			Subject:  fmt.Sprintf("%d workers", largest),
 			Ours:     median(calls),
 			OursRuns: calls,
-			Against:  fmt.Sprintf("%d workers", crowdSizes[0]),
+			Against:  fmt.Sprintf("%d workers", fleetSizes[0]),
 			Base:     perWorker,
 			Parts:    parts,
 			Note: fmt.Sprintf(
@@ -165,7 +165,7 @@ func workerConfig(root string) (preflight.Config, error) {
 	}
 	rendered, err := json.Marshal(map[string]any{
 		"provider":     "aws",
-		"cluster":      crowdCluster,
+		"cluster":      fleetCluster,
 		"role":         preflight.Worker,
 		"mode":         spec.Properties["preflight.mode"].Default,
 		"retry_window": spec.Properties["preflight.retry_window"].Default,
@@ -181,10 +181,10 @@ func workerConfig(root string) (preflight.Config, error) {
 	return config, nil
 }
 
-const crowdCluster = "bench"
+const fleetCluster = "bench"
 
-// crowd is a number of workers whose preflights start at once, and the result.
-type crowd struct {
+// fleet is a number of workers whose preflights start at once, and the result.
+type fleet struct {
 	workers     int
 	burst, rate float64
 	config      preflight.Config
@@ -197,9 +197,9 @@ type crowd struct {
 	slowest          time.Duration // worker, from the first call on
 }
 
-func (c *crowd) name() string { return fmt.Sprintf("calls each of %d workers", c.workers) }
+func (c *fleet) name() string { return fmt.Sprintf("calls each of %d workers", c.workers) }
 
-func (c *crowd) line() string {
+func (c *fleet) line() string {
 	text := fmt.Sprintf(
 		"%d workers passed: %d EC2 calls, %.1f each, %d throttled, at most %d by one worker for one action; %.1f s",
 		c.workers, c.calls, float64(c.calls)/float64(c.workers), c.throttled, c.attempts, c.took.Seconds(),
@@ -213,8 +213,8 @@ func (c *crowd) line() string {
 // readers is how many workers read instance metadata at a time, because they share the processors of one machine.
 const readers = 16
 
-// run runs the crowd. The error names the first worker that did not pass and its findings.
-func (c *crowd) run(ctx context.Context) error {
+// run runs the fleet. The error names the first worker that did not pass and its findings.
+func (c *fleet) run(ctx context.Context) error {
 	simulator, err := c.simulator()
 	if err != nil {
 		return err
@@ -294,9 +294,9 @@ func workerAddress(n int) netip.Addr {
 }
 
 // simulator simulates an AWS in which the workers pass, with the generated IAM policy.
-func (c *crowd) simulator() (*awssim.Simulator, error) {
+func (c *fleet) simulator() (*awssim.Simulator, error) {
 	world := awssim.NewLabWorld(
-		awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: crowdCluster},
+		awssim.LabOptions{Network: netip.MustParsePrefix("10.77.0.0/16"), Cluster: fleetCluster},
 	)
 	world.Settings.Throttle = []store.ThrottleRule{{Action: "ec2:*", Burst: c.burst, Rate: c.rate}}
 	for n := range c.workers {
@@ -306,10 +306,10 @@ func (c *crowd) simulator() (*awssim.Simulator, error) {
 			Address:         workerAddress(n),
 			SecurityGroups:  []string{awssim.LabSecurityGroup},
 			InstanceProfile: "kubernetes-worker",
-			Tags:            store.Tags{aws.TagPrefix + crowdCluster: "shared"},
+			Tags:            store.Tags{aws.TagPrefix + fleetCluster: "shared"},
 		})
 	}
-	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: preflight.Worker, Cluster: crowdCluster})
+	policy, err := aws.NewPolicy(aws.PolicyOptions{Role: preflight.Worker, Cluster: fleetCluster})
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +324,7 @@ func (c *crowd) simulator() (*awssim.Simulator, error) {
 }
 
 // worker runs the preflight of one worker.
-func (c *crowd) worker(
+func (c *fleet) worker(
 	ctx context.Context, simulator *awssim.Simulator, n int, beforeCalls func(),
 ) (*preflight.Report, error) {
 	// The simulated instance metadata identifies machines by their source address.

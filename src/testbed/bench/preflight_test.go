@@ -20,13 +20,13 @@ func TestWorkerConfig(t *testing.T) {
 	}
 }
 
-// TestCrowd has more workers than the bucket has tokens.
-func TestCrowd(t *testing.T) {
+// TestManyWorkers has more workers than the bucket has tokens.
+func TestManyWorkers(t *testing.T) {
 	config, err := workerConfig("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := crowd{workers: 12, burst: 4, rate: 20, config: config, timeout: time.Minute, span: 50 * time.Millisecond}
+	c := fleet{workers: 12, burst: 4, rate: 20, config: config, timeout: time.Minute, span: 50 * time.Millisecond}
 	if err := c.run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -45,22 +45,22 @@ func TestWorkersThatDoNotPassAreAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	config.Cluster, config.RetryWindow = "other", 0
-	c := crowd{workers: 2, burst: 100, rate: 20, config: config, timeout: time.Minute}
+	c := fleet{workers: 2, burst: 100, rate: 20, config: config, timeout: time.Minute}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "worker 0 did not pass") ||
 		!strings.Contains(err.Error(), "FAIL instance-cluster-tag") {
 		t.Errorf("%v", err)
 	}
 }
 
-func TestVerdictsFigure(t *testing.T) {
+func TestResultsFigure(t *testing.T) {
 	var out strings.Builder
-	figure, err := Verdicts{Accounts: 8, Out: &out}.Measure(t.Context())
+	figure, err := Results{Accounts: 8, Out: &out}.Measure(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	figure = Finish([]Figure{figure})[0]
 	if !figure.Met || figure.Ours != 8 || figure.Base != 8 ||
-		!strings.Contains(out.String(), "8 of 8 random accounts judged right") {
+		!strings.Contains(out.String(), "8 of 8 random accounts with the right result") {
 		t.Errorf("%+v\n%s", figure, out.String())
 	}
 }

@@ -80,7 +80,7 @@ func (r *Restore) restore(
 		Subject: "per 100 MB", Against: "aim", Base: RestoreAim,
 	}
 	per := 100e6 / bytes
-	begun := time.Now()
+	beginning := time.Now()
 	for _, script := range []string{"pre-restore-lock", "restore", "post-restore-unlock"} {
 		started := time.Now()
 		if _, err := inVM(
@@ -102,7 +102,7 @@ func (r *Restore) restore(
 		return nil, fmt.Errorf("looking for the restored objects: %w", err)
 	}
 	f.Parts = append(f.Parts, Part{Name: "until the API serves", Value: time.Since(started).Seconds() * per})
-	f.Ours = time.Since(begun).Seconds() * per
+	f.Ours = time.Since(beginning).Seconds() * per
 	f.Note = fmt.Sprintf("The snapshot has %.0f MB. The parts are per 100 MB too.", bytes/1e6)
 	return []Figure{f}, nil
 }

@@ -33,7 +33,7 @@ func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
 		if err := s.lab(ctx, downTimeout, "down"); err != nil {
 			return nil, err
 		}
-		load, begun := busy(), time.Now()
+		load, started := busy(), time.Now()
 		arguments := append(append([]string{}, common[:2]...), size.arguments...)
 		if err := s.lab(ctx, upTimeout, "up", append(arguments, common[2:]...)...); err != nil {
 			return nil, err
@@ -41,7 +41,7 @@ func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
 		if err := s.awaitReady(ctx); err != nil {
 			return nil, err
 		}
-		took := time.Since(begun).Seconds()
+		took := time.Since(started).Seconds()
 		s.say("%s: deployed in %.1f s", size.what, took)
 		if size.machines == 1 {
 			one = took

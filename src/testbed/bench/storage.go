@@ -254,14 +254,14 @@ func (s *Storage) timed(
 		return 0, nil, err
 	}
 	defer stop()
-	begun := time.Now()
+	started := time.Now()
 	if _, err := s.run(ctx, name, 1, claim); err != nil {
 		return 0, nil, err
 	}
 	if claim {
-		timeline, err = divide(begun, seen, s.made)
+		timeline, err = divide(started, seen, s.made)
 	}
-	return seen.at(podRunning).Sub(begun), timeline, err
+	return seen.at(podRunning).Sub(started), timeline, err
 }
 
 // many measures many claims at once.
@@ -307,7 +307,7 @@ func (s *Storage) forgetCalls(ctx context.Context) error {
 // run creates pods, each with a claim of its own or without a volume, and returns when all are ready, after it has
 // removed them with their volumes.
 func (s *Storage) run(ctx context.Context, name string, count int, claims bool) (took time.Duration, err error) {
-	begun := time.Now()
+	started := time.Now()
 	for n := range count {
 		if err := s.create(ctx, fmt.Sprintf("%s-%d", name, n), claims); err != nil {
 			return 0, err
@@ -329,7 +329,7 @@ func (s *Storage) run(ctx context.Context, name string, count int, claims bool) 
 		}
 		return nil
 	})
-	took = time.Since(begun)
+	took = time.Since(started)
 	if err != nil {
 		return took, err
 	}

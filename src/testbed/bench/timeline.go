@@ -132,9 +132,9 @@ const (
 )
 
 // divide divides the time of a claim. The calls are those of EC2 in that time.
-func divide(begun time.Time, m *moments, calls []awssim.Call) ([]stage, error) {
-	created := callAfter(calls, "CreateVolume", begun)
-	attached := callAfter(calls, "AttachVolume", begun)
+func divide(started time.Time, m *moments, calls []awssim.Call) ([]stage, error) {
+	created := callAfter(calls, "CreateVolume", started)
+	attached := callAfter(calls, "AttachVolume", started)
 	if created == nil || attached == nil {
 		return nil, errors.New("EC2 was not asked to create and attach a volume")
 	}
@@ -165,7 +165,7 @@ func divide(begun time.Time, m *moments, calls []awssim.Call) ([]stage, error) {
 		{"kubelet: mkfs, mount, start", forNobody, m.at(podRunning)},
 	}
 	var divided []stage
-	last := begun
+	last := started
 	for _, e := range ends {
 		if e.end.IsZero() {
 			return nil, fmt.Errorf("the API did not show the end of %q for %s", e.name, volume)
@@ -178,9 +178,9 @@ func divide(begun time.Time, m *moments, calls []awssim.Call) ([]stage, error) {
 }
 
 // callAfter returns the first successful call of an action at or after a time.
-func callAfter(calls []awssim.Call, action string, begun time.Time) *awssim.Call {
+func callAfter(calls []awssim.Call, action string, started time.Time) *awssim.Call {
 	for i := range calls {
-		if c := &calls[i]; c.Action == action && !c.DryRun && c.Code == "" && !c.Time.Before(begun) {
+		if c := &calls[i]; c.Action == action && !c.DryRun && c.Code == "" && !c.Time.Before(started) {
 			return c
 		}
 	}

@@ -14,8 +14,8 @@ import (
 // TestTimeOfAClaimIsDivided: calls of EC2 and moments of the API in the order in which they happen, each some tenths of
 // a second after the previous one.
 func TestTimeOfAClaimIsDivided(t *testing.T) {
-	begun := time.Now()
-	after := func(seconds float64) time.Time { return begun.Add(time.Duration(seconds * float64(time.Second))) }
+	started := time.Now()
+	after := func(seconds float64) time.Time { return started.Add(time.Duration(seconds * float64(time.Second))) }
 	calls := []awssim.Call{
 		{Action: "CreateVolume", DryRun: true, Time: after(0.1)},
 		{Action: "CreateVolume", Time: after(0.2)},
@@ -36,7 +36,7 @@ func TestTimeOfAClaimIsDivided(t *testing.T) {
 		inUse + "vol-0":        after(0),
 		podRunning:             after(10),
 	}}
-	timeline, err := divide(begun, seen, calls)
+	timeline, err := divide(started, seen, calls)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,10 +63,12 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	if err != nil {
 		return nil, err
 	}
+	verboser := slices.Concat([]string{"up"}, shape, []string{"-o", "src/testbed/acceptance/testdata/log-level.yml"})
+	const upgradeOf = "upgrade of Kubernetes on all VMs to the next %s release, simulated by the program that says %s"
 	for _, k := range []kind{
-		{"update-control", "rolling update of three control VMs", slices.Concat([]string{"up"}, shape, []string{"-o", "src/testbed/acceptance/testdata/log-level.yml"}), ""},
-		{"patch", "upgrade of Kubernetes on all VMs to the next patch release, played by the same program that says " + patched, patch, patched},
-		{"minor", "upgrade of Kubernetes on all VMs to the next minor release, played by the same program that says " + upgraded, minor, upgraded},
+		{"update-control", "rolling update of three control VMs", verboser, ""},
+		{"patch", fmt.Sprintf(upgradeOf, "patch", patched), patch, patched},
+		{"minor", fmt.Sprintf(upgradeOf, "minor", upgraded), minor, upgraded},
 		{"recreate", "new VM for each instance, as with a new stemcell", []string{"recreate"}, upgraded},
 	} {
 		load := busy()

@@ -28,8 +28,8 @@ func printTime() {
 			}
 		}()
 	}
-	for begun := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		fmt.Println(time.Now().Unix(), int(time.Since(begun).Seconds()))
+	for started := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+		fmt.Println(time.Now().Unix(), int(time.Since(started).Seconds()))
 	}
 }
 

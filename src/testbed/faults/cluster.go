@@ -385,7 +385,7 @@ func (c *Cluster) healthy(ctx context.Context, signs map[string]string) error {
 }
 
 // othersStay returns nil if all nodes except that of a lost VM have been Ready since a time.
-func (c *Cluster) othersStay(ctx context.Context, lost *machine, begun time.Time) error {
+func (c *Cluster) othersStay(ctx context.Context, lost *machine, started time.Time) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -394,7 +394,7 @@ func (c *Cluster) othersStay(ctx context.Context, lost *machine, begun time.Time
 	for _, node := range nodes.Items {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == corev1.NodeReady && !hasAddress(&node, lost.address.String()) &&
-				(condition.Status != corev1.ConditionTrue || condition.LastTransitionTime.After(begun)) {
+				(condition.Status != corev1.ConditionTrue || condition.LastTransitionTime.After(started)) {
 				problems = append(
 					problems,
 					fmt.Errorf(

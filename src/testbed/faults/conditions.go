@@ -26,10 +26,10 @@ func losePackets(ctx context.Context, c *Cluster) ([]Part, error) {
 	set := func(loss network.Loss) error {
 		return each(c.machines, func(m *machine) error { return c.lab.Network.Lose(m.address, loss) })
 	}
-	begun := time.Now()
+	started := time.Now()
 	err := set(network.Loss{From: 10})
 	var slowest time.Duration
-	for err == nil && time.Since(begun) < lossTime {
+	for err == nil && time.Since(started) < lossTime {
 		sent := time.Now()
 		err = each(c.control(), func(m *machine) error {
 			_, err := until(
@@ -99,10 +99,10 @@ func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Pa
 		clock := newClock(v.Processes)
 		var parts []Part
 		for _, offset := range []time.Duration{time.Hour, 0} {
-			begun := time.Now()
+			started := time.Now()
 			var took time.Duration
 			if err = clock.jump(offset); err == nil {
-				took, err = c.settled(ctx, begun)
+				took, err = c.settled(ctx, started)
 			}
 			if err == nil {
 				err = c.ahead(ctx, m, offset)
@@ -144,13 +144,14 @@ func (c *Cluster) ahead(ctx context.Context, m *machine, offset time.Duration) e
 	return fmt.Errorf("%s has no node", m.name)
 }
 
-// settled waits until the cluster is healthy and has given signs of life since begun, and returns the time since then.
-func (c *Cluster) settled(ctx context.Context, begun time.Time) (time.Duration, error) {
+// settled waits until the cluster is healthy and has given signs of life since started, and returns the time since
+// then.
+func (c *Cluster) settled(ctx context.Context, started time.Time) (time.Duration, error) {
 	signs, err := c.signsOfLife(ctx)
 	if err != nil {
 		return 0, err
 	}
-	return until(ctx, begun, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, signs) })
+	return until(ctx, started, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, signs) })
 }
 
 // cloudTime is how long the cloud does not answer.
@@ -161,8 +162,8 @@ const cloudTime = 2 * time.Minute
 // is.
 func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
-		begun := time.Now()
-		err := c.withoutCloud(ctx, begun, waits, actions)
+		started := time.Now()
+		err := c.withoutCloud(ctx, started, waits, actions)
 		back := time.Now()
 		err = errors.Join(err, c.simulator(ctx, http.MethodDelete, ""))
 		if err != nil {
@@ -173,7 +174,7 @@ func loseCloud(waits string, actions ...string) func(context.Context, *Cluster) 
 	}
 }
 
-func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits string, actions []string) error {
+func (c *Cluster) withoutCloud(ctx context.Context, started time.Time, waits string, actions []string) error {
 	for _, action := range actions {
 		if err := c.simulator(
 			ctx,
@@ -186,11 +187,11 @@ func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits strin
 	if _, err := killEach(firstWorker, waits)(ctx, c); err != nil {
 		return err
 	}
-	if _, err := c.settled(ctx, begun); err != nil {
+	if _, err := c.settled(ctx, started); err != nil {
 		return err
 	}
 	if waits == "" {
-		if err := wait(ctx, begun, cloudTime); err != nil {
+		if err := wait(ctx, started, cloudTime); err != nil {
 			return err
 		}
 		return c.healthy(ctx, nil)
@@ -202,7 +203,7 @@ func (c *Cluster) withoutCloud(ctx context.Context, begun time.Time, waits strin
 	if err != nil {
 		return err
 	}
-	return wait(ctx, begun, cloudTime)
+	return wait(ctx, started, cloudTime)
 }
 
 // simulator changes the faults of the simulated cloud.

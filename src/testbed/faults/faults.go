@@ -1,5 +1,5 @@
-// Package faults plays faults on a cluster in the lab: processes, VMs, networks, disks and clocks fail. It measures how
-// long the cluster takes to recover by itself, and looks for objects that are lost.
+// Package faults injects faults into a cluster in the lab: processes, VMs, networks, disks and clocks fail. It measures
+// how long the cluster takes to recover by itself, and looks for objects that are lost.
 package faults
 
 import (
@@ -30,8 +30,8 @@ type Fault struct {
 	Name string
 	// Aim is the maximum time to recover; 0 if there is none.
 	Aim time.Duration
-	// play causes the fault, ends it if it does not end by itself, and returns what it has measured.
-	play func(context.Context, *Cluster) ([]Part, error)
+	// inject causes the fault, ends it if it does not end by itself, and returns what it has measured.
+	inject func(context.Context, *Cluster) ([]Part, error)
 }
 
 // Part is the time that one part of a fault took to recover.
@@ -85,25 +85,25 @@ func (r Result) Print(out io.Writer) {
 
 func short(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// Play plays a fault on a healthy cluster while a client writes, and waits until the cluster is healthy again, without
-// any repair. An error means that it did not recover, or that an acknowledged write is lost.
-func (c *Cluster) Play(ctx context.Context, f Fault) (Result, error) {
+// Inject injects a fault into a healthy cluster while a client writes, and waits until the cluster is healthy again,
+// without any repair. An error means that it did not recover, or that an acknowledged write is lost.
+func (c *Cluster) Inject(ctx context.Context, f Fault) (Result, error) {
 	if err := c.awaitHealthy(ctx, nil); err != nil {
 		return Result{}, fmt.Errorf("before the fault: %w", err)
 	}
 	var parts []Part
 	var healthy time.Duration
 	probe, err := c.probe(ctx, func() (err error) {
-		if parts, err = f.play(ctx, c); err != nil {
+		if parts, err = f.inject(ctx, c); err != nil {
 			return err
 		}
-		begun := time.Now()
+		started := time.Now()
 		signs, err := c.signsOfLife(ctx)
 		if err != nil {
 			return err
 		}
 		err = c.awaitHealthy(ctx, signs)
-		healthy = time.Since(begun)
+		healthy = time.Since(started)
 		return err
 	})
 	if err != nil {
@@ -144,10 +144,10 @@ func (c *Cluster) probe(ctx context.Context, do func() error) (apiprobe.Report, 
 	return o.report, errors.Join(err, o.err)
 }
 
-// until repeats a check every 100 ms until it succeeds, and returns the time since begun.
+// until repeats a check every 100 ms until it succeeds, and returns the time since started.
 func until(
-	ctx context.Context, begun time.Time, timeout time.Duration, check func(context.Context) error,
+	ctx context.Context, started time.Time, timeout time.Duration, check func(context.Context) error,
 ) (time.Duration, error) {
 	err := poll.Within(ctx, timeout, 100*time.Millisecond, check)
-	return time.Since(begun), err
+	return time.Since(started), err
 }

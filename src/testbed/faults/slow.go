@@ -62,9 +62,9 @@ func slowDisk(ctx context.Context, c *Cluster) ([]Part, error) {
 	if err != nil {
 		return nil, err
 	}
-	begun := time.Now()
+	started := time.Now()
 	var slowest time.Duration
-	for time.Since(begun) < slowTime {
+	for time.Since(started) < slowTime {
 		sent := time.Now()
 		if err := writable(ctx, c.control()); err != nil {
 			return nil, fmt.Errorf("with a slow disk: %w", err)

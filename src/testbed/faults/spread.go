@@ -114,7 +114,7 @@ func spread(ctx context.Context, c *Cluster) ([]Part, error) {
 	})
 	c.toggleChanges()
 	err = c.up(ctx)
-	begun := time.Now()
+	started := time.Now()
 	watched()
 	watch.Wait()
 	if err != nil {
@@ -126,7 +126,9 @@ func spread(ctx context.Context, c *Cluster) ([]Part, error) {
 		)
 	}
 	before := kept.count(c.control())
-	took, err := until(ctx, begun, spreadTimeout, func(context.Context) error { return even(kept.count(c.control())) })
+	took, err := until(ctx, started, spreadTimeout, func(context.Context) error {
+		return even(kept.count(c.control()))
+	})
 	c.say(
 		"connections of %d clients to the API servers after the update: %d; after %s: %d", keptClients, before,
 		short(took), kept.count(c.control()),

@@ -16,49 +16,52 @@ import (
 	"kubernetes-release/testbed/lab/network"
 )
 
-// Table is the list of faults, in the order in which they are played.
+// Table is the list of faults, in the order in which they are injected.
 func Table() []Fault {
 	return []Fault{
-		{Name: "each process of a control VM is killed", Aim: ProcessAim, play: killEach(lastControl)},
-		{Name: "each process of a worker is killed", Aim: ProcessAim, play: killEach(firstWorker)},
-		{Name: "the VM of etcd's leader loses power", Aim: LeaderAim, play: losePower(etcdLeader)},
-		{Name: "the VM of the controllers' leader loses power", Aim: LeaseAim, play: losePower(controllersLeader)},
-		{Name: "a worker loses power", Aim: monitorGracePeriod + toleration + PodsAim, play: loseWorker},
-		{Name: "a control VM is cut off", Aim: LeaderAim, play: cutOff(etcdLeader, network.Everything)},
-		{Name: "packets from a control VM are lost", Aim: LeaderAim, play: cutOff(etcdLeader, network.Loss{From: 100})},
-		{Name: "packets to a control VM are lost", Aim: LeaderAim, play: cutOff(etcdLeader, network.Loss{To: 100})},
+		{Name: "each process of a control VM is killed", Aim: ProcessAim, inject: killEach(lastControl)},
+		{Name: "each process of a worker is killed", Aim: ProcessAim, inject: killEach(firstWorker)},
+		{Name: "the VM of etcd's leader loses power", Aim: LeaderAim, inject: losePower(etcdLeader)},
+		{Name: "the VM of the controllers' leader loses power", Aim: LeaseAim, inject: losePower(controllersLeader)},
+		{Name: "a worker loses power", Aim: monitorGracePeriod + toleration + PodsAim, inject: loseWorker},
+		{Name: "a control VM is cut off", Aim: LeaderAim, inject: cutOff(etcdLeader, network.Everything)},
 		{
-			Name: "a worker is cut off",
-			Aim:  monitorGracePeriod + toleration + PodsAim,
-			play: cutOffWorker(network.Everything),
+			Name: "packets from a control VM are lost", Aim: LeaderAim,
+			inject: cutOff(etcdLeader, network.Loss{From: 100}),
+		},
+		{Name: "packets to a control VM are lost", Aim: LeaderAim, inject: cutOff(etcdLeader, network.Loss{To: 100})},
+		{
+			Name:   "a worker is cut off",
+			Aim:    monitorGracePeriod + toleration + PodsAim,
+			inject: cutOffWorker(network.Everything),
 		},
 		{
-			Name: "packets from a worker are lost",
-			Aim:  monitorGracePeriod + toleration + PodsAim,
-			play: cutOffWorker(network.Loss{From: 100}),
+			Name:   "packets from a worker are lost",
+			Aim:    monitorGracePeriod + toleration + PodsAim,
+			inject: cutOffWorker(network.Loss{From: 100}),
 		},
 		{
-			Name: "packets to a worker are lost",
-			Aim:  monitorGracePeriod + toleration + PodsAim,
-			play: cutOffWorker(network.Loss{To: 100}),
+			Name:   "packets to a worker are lost",
+			Aim:    monitorGracePeriod + toleration + PodsAim,
+			inject: cutOffWorker(network.Loss{To: 100}),
 		},
-		{Name: "a tenth of all packets is lost", Aim: LeaderAim, play: losePackets},
-		{Name: "the persistent disk of a control VM is full", play: fullDisk(lastControl, persistentDisk)},
-		{Name: "the ephemeral disk of a control VM is full", play: fullDisk(lastControl, ephemeralDisk)},
-		{Name: "the root and ephemeral disks of a control VM are full", play: fullDisk(lastControl, rootDisk)},
-		{Name: "the ephemeral disk of a worker is full", play: fullDisk(firstWorker, ephemeralDisk)},
-		{Name: "the root and ephemeral disks of a worker are full", play: fullDisk(firstWorker, rootDisk)},
-		{Name: "etcd's disks are slow", play: slowDisk},
-		{Name: "the clock of a control VM jumps by an hour and back", play: jumpClock(lastControl)},
-		{Name: "the clock of a worker jumps by an hour and back", play: jumpClock(firstWorker)},
+		{Name: "a tenth of all packets is lost", Aim: LeaderAim, inject: losePackets},
+		{Name: "the persistent disk of a control VM is full", inject: fullDisk(lastControl, persistentDisk)},
+		{Name: "the ephemeral disk of a control VM is full", inject: fullDisk(lastControl, ephemeralDisk)},
+		{Name: "the root and ephemeral disks of a control VM are full", inject: fullDisk(lastControl, rootDisk)},
+		{Name: "the ephemeral disk of a worker is full", inject: fullDisk(firstWorker, ephemeralDisk)},
+		{Name: "the root and ephemeral disks of a worker are full", inject: fullDisk(firstWorker, rootDisk)},
+		{Name: "etcd's disks are slow", inject: slowDisk},
+		{Name: "the clock of a control VM jumps by an hour and back", inject: jumpClock(lastControl)},
+		{Name: "the clock of a worker jumps by an hour and back", inject: jumpClock(firstWorker)},
 		{
-			Name: "the cloud's API does not answer",
-			play: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*"),
+			Name:   "the cloud's API does not answer",
+			inject: loseCloud("", "ec2:*", "elasticloadbalancing:*", "iam:*", "sts:*", "ecr:*", "s3:*"),
 		},
-		{Name: "instance metadata does not answer", play: loseCloud("ebs-csi-node", "metadata:*")},
-		{Name: "all VMs reboot at once", play: rebootAll},
-		{Name: "the Director dies in the middle of an update", play: killDirector},
-		{Name: "all control VMs are updated", play: spread},
+		{Name: "instance metadata does not answer", inject: loseCloud("ebs-csi-node", "metadata:*")},
+		{Name: "all VMs reboot at once", inject: rebootAll},
+		{Name: "the Director dies in the middle of an update", inject: killDirector},
+		{Name: "all control VMs are updated", inject: spread},
 	}
 }
 
@@ -91,11 +94,11 @@ func killEach(on func(*Cluster) *machine, except ...string) func(context.Context
 			if err != nil {
 				return parts, err
 			}
-			begun := time.Now()
+			started := time.Now()
 			if _, err := c.in(ctx, m, "kill", "-9", strconv.Itoa(before[name])); err != nil {
 				return parts, err
 			}
-			took, err := until(ctx, begun, recoverTimeout, func(ctx context.Context) error {
+			took, err := until(ctx, started, recoverTimeout, func(ctx context.Context) error {
 				after, err := c.processes(ctx, m)
 				if err != nil {
 					return err
@@ -146,16 +149,16 @@ func losePower(choose pick) func(context.Context, *Cluster) ([]Part, error) {
 		if err != nil {
 			return nil, err
 		}
-		begun := time.Now()
+		started := time.Now()
 		if err := c.kill(ctx, m); err != nil {
 			return nil, err
 		}
-		took, err := until(ctx, begun, recoverTimeout, takenOver)
+		took, err := until(ctx, started, recoverTimeout, takenOver)
 		if err != nil {
 			return nil, err
 		}
 		c.say("%s has lost power; others took over after %s", m.name, short(took))
-		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, m, begun), c.up(ctx))
+		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, m, started), c.up(ctx))
 	}
 }
 
@@ -173,11 +176,11 @@ func loseWorker(ctx context.Context, c *Cluster) ([]Part, error) {
 	if err := c.movePods(ctx, m); err != nil {
 		return nil, err
 	}
-	begun := time.Now()
+	started := time.Now()
 	if err := c.kill(ctx, m); err != nil {
 		return nil, err
 	}
-	took, err := until(ctx, begun, recoverTimeout, func(ctx context.Context) error { return c.podsReady(ctx, m) })
+	took, err := until(ctx, started, recoverTimeout, func(ctx context.Context) error { return c.podsReady(ctx, m) })
 	if err != nil {
 		return nil, err
 	}
@@ -199,16 +202,16 @@ func cutOff(choose pick, loss network.Loss) func(context.Context, *Cluster) ([]P
 		if err != nil {
 			return nil, err
 		}
-		begun := time.Now()
+		started := time.Now()
 		if err := c.lab.Network.Lose(m.address, loss); err != nil {
 			return nil, err
 		}
-		took, err := until(ctx, begun, recoverTimeout, takenOver)
+		took, err := until(ctx, started, recoverTimeout, takenOver)
 		if err == nil {
-			err = wait(ctx, begun, cutTime)
+			err = wait(ctx, started, cutTime)
 		}
-		lost := time.Since(begun)
-		err = errors.Join(err, c.othersStay(ctx, m, begun), c.lab.Network.Lose(m.address, network.Loss{}))
+		lost := time.Since(started)
+		err = errors.Join(err, c.othersStay(ctx, m, started), c.lab.Network.Lose(m.address, network.Loss{}))
 		if err != nil {
 			return nil, err
 		}
@@ -224,28 +227,28 @@ func cutOffWorker(loss network.Loss) func(context.Context, *Cluster) ([]Part, er
 		if err := c.movePods(ctx, m); err != nil {
 			return nil, err
 		}
-		begun := time.Now()
+		started := time.Now()
 		if err := c.lab.Network.Lose(m.address, loss); err != nil {
 			return nil, err
 		}
-		took, err := until(ctx, begun, recoverTimeout, func(ctx context.Context) error { return c.podsReady(ctx, m) })
+		took, err := until(ctx, started, recoverTimeout, func(ctx context.Context) error { return c.podsReady(ctx, m) })
 		err = errors.Join(err, c.lab.Network.Lose(m.address, network.Loss{}))
 		return []Part{{"pods run on other VMs", took}}, err
 	}
 }
 
-// wait waits until a time has passed since begun.
-func wait(ctx context.Context, begun time.Time, d time.Duration) error {
-	return poll.Sleep(ctx, time.Until(begun.Add(d)))
+// wait waits until a time has passed since started.
+func wait(ctx context.Context, started time.Time, d time.Duration) error {
+	return poll.Sleep(ctx, time.Until(started.Add(d)))
 }
 
 // rebootAll takes the power from all VMs at the same time, and gives it back. No pre-start runs.
 func rebootAll(ctx context.Context, c *Cluster) ([]Part, error) {
-	begun := time.Now()
+	started := time.Now()
 	if err := c.run(ctx, "reboot"); err != nil {
 		return nil, err
 	}
-	took, err := until(ctx, begun, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, nil) })
+	took, err := until(ctx, started, recoverTimeout, func(ctx context.Context) error { return c.healthy(ctx, nil) })
 	return []Part{{"all nodes and pods are Ready", took}}, err
 }
 
@@ -288,7 +291,7 @@ func killDirector(ctx context.Context, c *Cluster) ([]Part, error) {
 	if reached < 2 {
 		return nil, fmt.Errorf("the deploy never stopped the jobs of a second VM:\n%s", tail.Lines(seen, 40))
 	}
-	begun := time.Now()
+	started := time.Now()
 	err = errors.Join(killed, c.up(ctx))
-	return []Part{{"the next deploy has completed", time.Since(begun)}}, err
+	return []Part{{"the next deploy has completed", time.Since(started)}}, err
 }

@@ -21,7 +21,7 @@ import (
 // Up deploys the input: a first deploy, an update, or the continuation of one that was interrupted. Then it runs the
 // errand, unless that is empty or has already succeeded on the deployment as it is. The exit code is the errand's.
 func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
-	begun, done := time.Now(), l.step("deploy")
+	started, done := time.Now(), l.step("deploy")
 	s, err := l.load(ctx, in)
 	if err == nil {
 		err = s.director.Prepare(ctx, s.plan)
@@ -32,7 +32,7 @@ func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 	if err := s.remember(); err != nil {
 		return 0, err
 	}
-	access, err := s.deploy(ctx, director.Options{}, begun)
+	access, err := s.deploy(ctx, director.Options{}, started)
 	if err != nil {
 		return 0, err
 	}
@@ -50,7 +50,7 @@ func (l *Lab) Up(ctx context.Context, in Input, errand string) (int, error) {
 
 // Act restarts, recreates, stops or starts instances by the manifest of the last deploy.
 func (l *Lab) Act(ctx context.Context, options director.Options) error {
-	begun := time.Now()
+	started := time.Now()
 	s, err := l.reload()
 	if err != nil {
 		return err
@@ -61,12 +61,12 @@ func (l *Lab) Act(ctx context.Context, options director.Options) error {
 	if err := s.director.Prepare(ctx, s.plan); err != nil {
 		return err
 	}
-	_, err = s.deploy(ctx, options, begun)
+	_, err = s.deploy(ctx, options, started)
 	return err
 }
 
 // deploy updates instances to the prepared plan. It returns false if there is no kubeconfig; see writeAccess.
-func (s *session) deploy(ctx context.Context, options director.Options, begun time.Time) (bool, error) {
+func (s *session) deploy(ctx context.Context, options director.Options, started time.Time) (bool, error) {
 	if err := s.writeCloudSettings(); err != nil {
 		return false, err
 	}
@@ -89,7 +89,7 @@ func (s *session) deploy(ctx context.Context, options director.Options, begun ti
 	if err != nil {
 		return false, err
 	}
-	took := time.Since(begun).Round(100 * time.Millisecond)
+	took := time.Since(started).Round(100 * time.Millisecond)
 	switch {
 	case touched == 0:
 		fmt.Fprintf(s.Out, "\nNothing has changed; nothing was touched (%s).\n", took)

@@ -71,10 +71,10 @@ func TestStatusOfClusterThatDoesNotAnswer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
 	defer server.Close()
 	defer close(release)
-	begun := time.Now()
+	started := time.Now()
 	var out bytes.Buffer
 	readCluster(t.Context(), kubeconfigFor(t, server.URL)).printNodes(&out)
-	if took := time.Since(begun); took > 2*clusterTimeout {
+	if took := time.Since(started); took > 2*clusterTimeout {
 		t.Errorf("it took %s", took)
 	}
 	if text := strings.TrimSpace(

@@ -115,7 +115,7 @@ func nodeIdentity(t *testing.T, node string) string {
 	return identity
 }
 
-// checkAudit plays what an attacker with the credentials of a node, of a component or without any would try. Each
+// checkAudit tries what an attacker with the credentials of a node, of a component or without any would. Each
 // refusal and each access to a secret must be in the audit log, without contents. What everybody may do all the time
 // must not be.
 func checkAudit(t *testing.T) {

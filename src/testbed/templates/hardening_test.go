@@ -82,7 +82,7 @@ func unbase64(t *testing.T, text string) []byte {
 	return decoded
 }
 
-// checkAdmission plays users who create what the default admission refuses.
+// checkAdmission creates, as users, what the default admission refuses.
 func checkAdmission(t *testing.T) {
 	t.Helper()
 	pod := func(spec string) string {

@@ -19,7 +19,8 @@ const long = `Measure the release and print ratios, which are also kept in .buil
   faults     the time to recover from faults, of three control VMs and a worker in the lab (20 minutes)
   storage    a claim against the cloud's delays, calls of EC2 for 50 claims at once, and the memory and size of storage
   clone      make up in a fresh clone against go build of the components (an hour)
-  preflight  the preflights of 1,000 workers against EC2's token bucket, and its verdicts about 10,000 random accounts, simulated (15 minutes)
+  preflight  the preflights of 1,000 workers against EC2's token bucket, and its results in 10,000 random accounts,
+             simulated (15 minutes)
 
 All but preflight require the release and the lab (make release lab). A missed aim is not an error.`
 

@@ -73,8 +73,8 @@ func measure(
 		if err != nil {
 			return nil, err
 		}
-		verdicts, err := bench.Verdicts{Out: out}.Measure(ctx)
-		return append(figures, verdicts), err
+		results, err := bench.Results{Out: out}.Measure(ctx)
+		return append(figures, results), err
 	default:
 		figure, err := bench.Clone(ctx, root, out)
 		return []bench.Figure{figure}, err

@@ -14,7 +14,7 @@ func newCommand() *cobra.Command {
 	p := &program{}
 	root := &cobra.Command{
 		Use:   "lab",
-		Short: "Deploy the release on this machine, in a lab that plays the Director and the cloud",
+		Short: "Deploy the release on this machine, in a lab that simulates the Director and the cloud",
 		Long: `The lab deploys the release tarball on one Linux machine, with network namespaces as VMs and a simulated AWS.
 It follows the Director's order of events, so that what passes here passes under a Director. It requires root.
 

@@ -444,9 +444,9 @@ func TestDrainWaitsAsScriptsAsk(t *testing.T) {
 		sleeper(t, "dynamic", "j1", map[string]string{"bin/drain": dynamic}),
 		sleeper(t, "static", "j1", map[string]string{"bin/drain": "#!/bin/sh\necho draining >&2\necho 1\nexit 3\n"}),
 	}}))
-	begun := time.Now()
+	started := time.Now()
 	must(t, a.Drain(t.Context(), map[string]string{"BOSH_JOB_NEXT_STATE": "{}"}))
-	if d := time.Since(begun); d < 2*time.Second {
+	if d := time.Since(started); d < 2*time.Second {
 		t.Errorf("drained in %s, want at least the two seconds that the dynamic script asked for", d)
 	}
 	if got := sh(t, v, "cat /tmp/calls"); got != "job_shutdown {}\njob_check_status {}\njob_check_status {}" {

@@ -138,11 +138,11 @@ func (h *host) inParallel(name string, run func(Job) ScriptFailure) error {
 	var wait sync.WaitGroup
 	for i, j := range jobs {
 		wait.Go(func() {
-			begun := time.Now()
+			started := time.Now()
 			results[i] = run(j)
 			results[i].Job = j.Name
 			slog.Debug(
-				"script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(begun),
+				"script exited", "vm", h.vm.Spec.Name, "job", j.Name, "script", name, "duration", time.Since(started),
 				"error", results[i].Err,
 			)
 		})

@@ -44,7 +44,7 @@ type summary struct {
 	running, done int
 }
 
-// Task is one task of a stage that has begun.
+// Task is one task of a stage that has started.
 type Task struct {
 	progress *Progress
 	label    string

@@ -327,14 +327,14 @@ func (r *deployment) start(ctx context.Context, c *change, task *Task) error {
 // that exit right after their start are noticed, and at most for its maximum.
 func (r *deployment) startJobs(ctx context.Context, a agent.Agent, c *change, task *Task) error {
 	limits := watchTime(c.planned.Group.Spec.Update, c.canary)
-	begun := time.Now()
+	started := time.Now()
 	if err := a.Start(ctx); err != nil {
 		return fmt.Errorf("starting jobs: %w", err)
 	}
-	if err := poll.Sleep(ctx, limits.Min-time.Since(begun)); err != nil {
+	if err := poll.Sleep(ctx, limits.Min-time.Since(started)); err != nil {
 		return err
 	}
-	if err := r.awaitRunning(ctx, a, begun.Add(limits.Max), task); err != nil {
+	if err := r.awaitRunning(ctx, a, started.Add(limits.Max), task); err != nil {
 		return fmt.Errorf("'%s' is not running after update: %w; read %s in the VM",
 			c.planned.Instance.String(), err, bosh.DefaultRoot.Log("JOB"))
 	}

@@ -137,8 +137,8 @@ func (d loop) remove() error {
 	return err
 }
 
-// Unmount removes the machine's mounts in the lab's state directory: a disk that a fault replaced, if what plays faults
-// was killed. VMs that run keep theirs.
+// Unmount removes the machine's mounts in the lab's state directory: a disk that a fault replaced, if what
+// injects faults was killed. VMs that run keep theirs.
 func (s Store) Unmount() error {
 	mounts, err := network.MountsBelow(s.StateDir)
 	problems := []error{err}

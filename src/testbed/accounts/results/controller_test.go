@@ -1,4 +1,4 @@
-package verdicts
+package results
 
 import (
 	"cmp"
@@ -32,7 +32,7 @@ var (
 	realFirst    = flag.Uint64("real-first", 24, "seed of the first of them; 24 is a right account")
 )
 
-// TestRealCloudController compares verdicts, and the problems that they are compared with, with what becomes of a real
+// TestRealCloudController compares results, and the problems that they are compared with, with what becomes of a real
 // cloud controller manager in the same account. In addition to kubetest's requirements it needs
 // AWS_CLOUD_CONTROLLER_MANAGER_BIN.
 func TestRealCloudController(t *testing.T) {
@@ -60,15 +60,15 @@ func TestRealCloudController(t *testing.T) {
 		t.Error("the cloud controller does not work in a right account")
 	}
 	t.Logf(
-		"the cloud controller works in %d of %d random accounts; the preflight's verdicts agree", works, *realAccounts,
+		"the cloud controller works in %d of %d random accounts; the preflight's results agree", works, *realAccounts,
 	)
 }
 
 // compareWithReal reports whether the cloud controller works.
 func compareWithReal(t *testing.T, binary string, a *accounts.Account) bool {
-	j := NewJudge()
-	defer j.Close()
-	report, err := j.Preflight(t.Context(), a)
+	c := NewChecker()
+	defer c.Close()
+	report, err := c.Preflight(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func compareWithReal(t *testing.T, binary string, a *accounts.Account) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fault := runReal(t, binary, j, a)
+	fault := runReal(t, binary, c, a)
 	details := fmt.Sprintf(
 		"%v\nin the calls of the cloud controller: %v\nthe real one: %v\n%s", a, problems, fault, text(report),
 	)
@@ -105,13 +105,13 @@ type realRun struct {
 
 // runReal has the real cloud controller initialize a Node, create a load balancer of each kind, and write the pod route
 // if that is configured. The error is why it does not.
-func runReal(t *testing.T, binary string, j *Judge, a *accounts.Account) error {
+func runReal(t *testing.T, binary string, c *Checker, a *accounts.Account) error {
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = sim.Close() })
-	j.use(sim, a)
+	c.use(sim, a)
 	cluster := kubetest.Start(t, kubetest.Options{})
 	r := &realRun{
 		account: a,
@@ -133,7 +133,7 @@ func runReal(t *testing.T, binary string, j *Judge, a *accounts.Account) error {
 		"--route-reconciliation-period=1s", fmt.Sprintf("--configure-cloud-routes=%v", a.Config.ConfigureCloudRoutes),
 	)
 	command.Env = []string{
-		"AWS_ENDPOINT_URL=" + j.api.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + j.metadata.URL, "HOME=" + t.TempDir(),
+		"AWS_ENDPOINT_URL=" + c.api.URL, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + c.metadata.URL, "HOME=" + t.TempDir(),
 	}
 	command.Stdout, command.Stderr = output, output
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

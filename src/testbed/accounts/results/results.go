@@ -1,5 +1,5 @@
-// Package verdicts runs the preflight of AWS in random accounts and judges its verdicts.
-package verdicts
+// Package results runs the preflight of AWS in random accounts and checks its results.
+package results
 
 import (
 	"bytes"
@@ -44,26 +44,26 @@ func policy(role preflight.Role, cluster, partition string) ([]byte, error) {
 	return p.JSON()
 }
 
-// Judge runs preflights. The programs' environment is the process's, so there can be only one at a time.
-type Judge struct {
+// Checker runs preflights. The programs' environment is the process's, so there can be only one at a time.
+type Checker struct {
 	api, metadata       *httptest.Server
 	apiNow, metadataNow atomic.Pointer[http.Handler]
 	restore             []func()
 }
 
-// NewJudge starts the servers that preflights call. The caller must call Close.
-func NewJudge() *Judge {
-	j := &Judge{}
+// NewChecker starts the servers that preflights call. The caller must call Close.
+func NewChecker() *Checker {
+	c := &Checker{}
 	serve := func(current *atomic.Pointer[http.Handler]) *httptest.Server {
 		return httptest.NewServer(
 			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*current.Load()).ServeHTTP(w, r) }),
 		)
 	}
-	j.api, j.metadata = serve(&j.apiNow), serve(&j.metadataNow)
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": j.api.URL, "AWS_CA_BUNDLE": ""} {
+	c.api, c.metadata = serve(&c.apiNow), serve(&c.metadataNow)
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": c.api.URL, "AWS_CA_BUNDLE": ""} {
 		before, ok := os.LookupEnv(name)
 		_ = os.Setenv(name, value)
-		j.restore = append(j.restore, func() {
+		c.restore = append(c.restore, func() {
 			if ok {
 				_ = os.Setenv(name, before)
 			} else {
@@ -71,20 +71,20 @@ func NewJudge() *Judge {
 			}
 		})
 	}
-	return j
+	return c
 }
 
 // Close stops the servers and restores the environment.
-func (j *Judge) Close() {
-	j.api.Close()
-	j.metadata.Close()
-	for _, restore := range j.restore {
+func (c *Checker) Close() {
+	c.api.Close()
+	c.metadata.Close()
+	for _, restore := range c.restore {
 		restore()
 	}
 }
 
 // use lets the servers answer for a simulator, and instance metadata for the account's instance.
-func (j *Judge) use(sim *awssim.Simulator, a *accounts.Account) {
+func (c *Checker) use(sim *awssim.Simulator, a *accounts.Account) {
 	source := netip.AddrPortFrom(a.World.Instances[a.Self].Address, 1024).String()
 	answer := sim.MetadataServer().Handler
 	var metadata http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,21 +92,21 @@ func (j *Judge) use(sim *awssim.Simulator, a *accounts.Account) {
 		answer.ServeHTTP(w, r)
 	})
 	api := sim.Handler()
-	j.metadataNow.Store(&metadata)
-	j.apiNow.Store(&api)
+	c.metadataNow.Store(&metadata)
+	c.apiNow.Store(&api)
 }
 
 // Preflight returns the report of the account's instance.
-func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.Report, error) {
+func (c *Checker) Preflight(ctx context.Context, a *accounts.Account) (*preflight.Report, error) {
 	sim, err := awssim.New(a.World, awssim.Options{})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = sim.Close() }()
-	j.use(sim, a)
+	c.use(sim, a)
 	address := a.World.Instances[a.Self].Address
 	provider := &aws.Provider{
-		MetadataEndpoint: j.metadata.URL, Reachable: func(string) error { return nil },
+		MetadataEndpoint: c.metadata.URL, Reachable: func(string) error { return nil },
 		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{address}, nil },
 	}
 	started := time.Now()
@@ -117,7 +117,7 @@ func (j *Judge) Preflight(ctx context.Context, a *accounts.Account) (*preflight.
 	return preflight.NewReport(a.Config, out.Results, started, time.Since(started)), nil
 }
 
-// Wrong compares a report with what is wrong in the account, and returns how the verdict is wrong, or "". A verdict is
+// Wrong compares a report with what is wrong in the account, and returns how the result is wrong, or "". A result is
 // right if it is that of the account, or if it passes an account in which the only problem is a permission that the
 // report warns of by name.
 func Wrong(r *preflight.Report, problems []accounts.Problem) string {
@@ -152,19 +152,19 @@ type Score struct {
 	Took            time.Duration
 }
 
-// String is the share that was judged right.
+// String is the share that has the right result.
 func (s Score) String() string {
 	return fmt.Sprintf(
-		"%d of %d random accounts judged right (%.2f %%); %d of them failed; %.1f ms each", s.Right, s.Accounts,
-		100*float64(s.Right)/float64(max(1, s.Accounts)), s.Failed,
+		"%d of %d random accounts with the right result (%.2f %%); %d of them failed; %.1f ms each",
+		s.Right, s.Accounts, 100*float64(s.Right)/float64(max(1, s.Accounts)), s.Failed,
 		float64(s.Took.Milliseconds())/float64(max(1, s.Accounts)),
 	)
 }
 
-// Try judges the accounts with the seeds first, first+1 and so on, and calls wrong for each wrong verdict.
+// Try checks the accounts with the seeds first, first+1 and so on, and calls wrong for each wrong result.
 func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, why string)) (Score, error) {
-	j := NewJudge()
-	defer j.Close()
+	c := NewChecker()
+	defer c.Close()
 	score := Score{Accounts: count}
 	started := time.Now()
 	for seed := first; seed < first+uint64(count); seed++ {
@@ -176,7 +176,7 @@ func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, w
 		var modelErr error
 		var model sync.WaitGroup
 		model.Go(func() { problems, modelErr = a.Problems(ctx) })
-		r, err := j.Preflight(ctx, a)
+		r, err := c.Preflight(ctx, a)
 		model.Wait()
 		if err := errors.Join(err, modelErr); err != nil {
 			return score, fmt.Errorf("account %d (%v): %w", seed, a, err)

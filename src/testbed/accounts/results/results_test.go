@@ -1,4 +1,4 @@
-package verdicts
+package results
 
 import (
 	"flag"
@@ -14,8 +14,8 @@ var (
 	count     = flag.Int("accounts", 0, "random accounts; 0: 200, or 40 in short mode")
 )
 
-// TestVerdicts: no verdict about a random account is wrong.
-func TestVerdicts(t *testing.T) {
+// TestResults: no result about a random account is wrong.
+func TestResults(t *testing.T) {
 	tried := *count
 	if tried == 0 {
 		tried = 200
@@ -24,7 +24,7 @@ func TestVerdicts(t *testing.T) {
 		}
 	}
 	score, err := Try(t.Context(), *firstSeed, tried, func(seed uint64, why string) {
-		t.Errorf("to repeat: go test ./accounts/verdicts -run TestVerdicts -first %d -accounts 1\n%s", seed, why)
+		t.Errorf("to repeat: go test ./accounts/results -run TestResults -first %d -accounts 1\n%s", seed, why)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,14 +35,14 @@ func TestVerdicts(t *testing.T) {
 	t.Log(score)
 }
 
-// TestWrongVerdictsAreFound: a verdict that does not fit the account is wrong.
-func TestWrongVerdictsAreFound(t *testing.T) {
-	report := func(verdict preflight.RunResult, warned ...string) *preflight.Report {
+// TestWrongResultsAreFound: a result that does not fit the account is wrong.
+func TestWrongResultsAreFound(t *testing.T) {
+	report := func(result preflight.RunResult, warned ...string) *preflight.Report {
 		var findings []preflight.Finding
 		for _, action := range warned {
 			findings = append(findings, preflight.Finding{Resource: action})
 		}
-		return &preflight.Report{Result: verdict, Results: []preflight.Result{{Findings: findings}}}
+		return &preflight.Report{Result: result, Results: []preflight.Result{{Findings: findings}}}
 	}
 	const passed, failed = preflight.RunPassed, preflight.RunFailed
 	denied := accounts.Problem{Action: "ec2:CreateRoute", Text: "denied"}
@@ -74,8 +74,8 @@ func TestBreaksCombine(t *testing.T) {
 	}
 }
 
-// TestWrongVerdictsOfBefore repeats accounts that were judged wrong once.
-func TestWrongVerdictsOfBefore(t *testing.T) {
+// TestWrongResultsOfBefore repeats accounts that were answered wrongly once.
+func TestWrongResultsOfBefore(t *testing.T) {
 	for _, seed := range []uint64{
 		// a worker with one security group may not list groups, and does not have to
 		8163,
