@@ -69,9 +69,11 @@ func stockFolder(t *testing.T, dir string) releasedir.FSReleaseDir {
 	t.Helper()
 	releases, disk, commands, calculator := stock()
 	files := otherHome{disk, t.TempDir()}
-	return releasedir.NewProvider(silent{}, silent{}, silent{}, releases, calculator, commands, boshuuid.NewGenerator(), clock.NewClock(),
-		files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone)).
-		NewFSReleaseDir(dir, 1)
+	provider := releasedir.NewProvider(
+		silent{}, silent{}, silent{}, releases, calculator, commands, boshuuid.NewGenerator(), clock.NewClock(), files,
+		[]boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256}, boshlog.NewLogger(boshlog.LevelNone),
+	)
+	return provider.NewFSReleaseDir(dir, 1)
 }
 
 // otherHome has its cache of archives, ~/.bosh/cache, in another home directory.
@@ -226,8 +228,11 @@ func TestRefusesBlobstore(t *testing.T) {
 	// No credentials of this machine.
 	t.Setenv("HOME", t.TempDir())
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
-	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
-		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"} {
+	for _, name := range []string{
+		"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CA_BUNDLE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI",
+	} {
 		t.Setenv(name, "")
 	}
 	for config, words := range map[string]string{
@@ -236,7 +241,7 @@ func TestRefusesBlobstore(t *testing.T) {
 		"{provider: local}":            "blobstore_path",
 		"{provider: s3, options: {}}":  "bucket_name",
 		"{provider: s3, options: {bucket_name: b}}":                                           "access_key_id",
-		"{provider: s3, options: {bucket_name: b, credentials_source: env_or_profile}}":       "neither the environment nor a profile",
+		"{provider: s3, options: {bucket_name: b, credentials_source: env_or_profile}}":       "nor a profile",
 		"{provider: gcs, options: {bucket_name: b, credentials_source: none}}":                "json_key",
 		"{provider: gcs, options: {bucket_name: b, credentials_source: static}}":              "json_key",
 		"{provider: gcs, options: {bucket_name: b, credentials_source: static, json_key: a}}": "service account",

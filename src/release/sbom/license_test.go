@@ -37,7 +37,7 @@ func TestLicense(t *testing.T) {
 
 func TestLicenseFiles(t *testing.T) {
 	for name, want := range map[string]bool{
-		"LICENSE": true, "License.txt": true, "LICENCE.md": true, //nolint:misspell // some projects use the British spelling
+		"LICENSE": true, "License.txt": true, "LICENCE.md": true, //nolint:misspell // British projects
 		"COPYING": true, "NOTICE": true, "LICENSE-APACHE": true, "UNLICENSE": true,
 		"license_test": true, "README.md": false, "licensed": false, "copyist.txt": false,
 	} {

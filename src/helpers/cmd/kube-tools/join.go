@@ -103,8 +103,8 @@ func renewKubeletCertificates() *cobra.Command {
 		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
 		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
 			for _, action := range []string{"stop", "start"} {
-				if output, err := exec.CommandContext(ctx, *ctl, action).
-					CombinedOutput(); err != nil { //nolint:gosec // the job's own script
+				command := exec.CommandContext(ctx, *ctl, action) //nolint:gosec // the job's own script
+				if output, err := command.CombinedOutput(); err != nil {
 					return fmt.Errorf("%s %s: %w: %s", *ctl, action, err, output)
 				}
 			}

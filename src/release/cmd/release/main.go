@@ -22,6 +22,11 @@ func main() {
 	}
 	root.AddFlag(command)
 	var version string
+	check := func(b boshrelease.Builder, ctx context.Context) error { return b.CheckFinal(ctx, version) }
+	final := func(b boshrelease.Builder, ctx context.Context) error {
+		_, err := b.BuildFinal(ctx, version)
+		return err
+	}
 	for _, step := range []struct {
 		name, short string
 		versioned   bool
@@ -31,13 +36,8 @@ func main() {
 		{"images", "Write the container images, into .build/images", false, boshrelease.Builder.BuildImages},
 		{"tarball", "Write the dev release, .build/release/NAME.tgz", false, boshrelease.Builder.BuildTarball},
 		{"blobs", "Write blobs and config/blobs.yml, for bosh create-release", false, boshrelease.Builder.WriteBlobs},
-		{"check-final", "Check whether a final release can be built", true, func(b boshrelease.Builder, ctx context.Context) error {
-			return b.CheckFinal(ctx, version)
-		}},
-		{"final", "Upload a final release to the blobstore, and write .build/release/NAME-VERSION.tgz", true, func(b boshrelease.Builder, ctx context.Context) error {
-			_, err := b.BuildFinal(ctx, version)
-			return err
-		}},
+		{"check-final", "Check whether a final release can be built", true, check},
+		{"final", "Upload a final release to the blobstore, and write .build/release/NAME-VERSION.tgz", true, final},
 	} {
 		run := func(ctx context.Context, root string, _ []string) error {
 			return step.build(boshrelease.Builder{Root: root, Log: os.Stdout}, ctx)
