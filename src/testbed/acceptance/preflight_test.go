@@ -198,7 +198,7 @@ func (l *lab) policyActions(t *testing.T) map[string]bool {
 // recordedActions is the record that the policies are derived from.
 func recordedActions(t *testing.T) map[string]bool {
 	t.Helper()
-	content, err := os.ReadFile(filepath.Join(repo, "src/helpers/cloud/aws/testdata/recorded-actions.json"))
+	content, err := os.ReadFile(filepath.Join(repo, "src/helpers/cloud/aws/iampolicy/testdata/recorded-actions.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func recordedActions(t *testing.T) map[string]bool {
 }
 
 // beyond lists the permissions of calls that the policies do not contain, or that are not in the record: then the
-// record is incomplete, or the action has a reason (helpers/cloud/aws/evidence_test.go) that is no longer true.
+// record is incomplete, or the action has a reason (helpers/cloud/aws/iampolicy/evidence_test.go) that is no longer true.
 func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
 	var problems []string
 	for _, c := range calls {

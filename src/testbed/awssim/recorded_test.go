@@ -24,8 +24,8 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// recordedActions is the record that the policies are compared with (helpers/cloud/aws/evidence_test.go).
-const recordedActions = "../../helpers/cloud/aws/testdata/recorded-actions.json"
+// recordedActions is the record that the policies are compared with (helpers/cloud/aws/iampolicy/evidence_test.go).
+const recordedActions = "../../helpers/cloud/aws/iampolicy/testdata/recorded-actions.json"
 
 // ccmProgram is the key of the cloud controller manager in the record.
 const ccmProgram = "cloud-controller-manager"

@@ -14,7 +14,7 @@ import (
 
 // recordedActions is what the simulator saw the programs of this release call, by program. The policies are compared
 // with it.
-const recordedActions = "../../helpers/cloud/aws/testdata/recorded-actions.json"
+const recordedActions = "../../helpers/cloud/aws/iampolicy/testdata/recorded-actions.json"
 
 // TestRecordedPreflight compares the record with what the preflight calls on a control VM and a worker.
 func TestRecordedPreflight(t *testing.T) {

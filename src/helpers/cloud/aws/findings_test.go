@@ -8,8 +8,11 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/checks"
 	"kubernetes-release/cloud/aws/cloudconfig"
 	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/preflight"
 )
@@ -553,10 +556,10 @@ var permissionCases = map[string]mistake{
 		resource: "ec2:CreateTags",
 	},
 	"IAM cannot be asked": {
-		change: denies(simulateAction),
+		change: denies(iampolicy.SimulateAction),
 		check:  "load-balancer-write-permissions",
 		status: preflight.Warned,
-		found:  []string{simulateAction},
+		found:  []string{iampolicy.SimulateAction},
 	},
 	"role with a path": {
 		change: func(f *fakeCloud) { f.rolePath = "/team/" },
@@ -564,25 +567,25 @@ var permissionCases = map[string]mistake{
 		status: preflight.Passed,
 	},
 	"role with a path that is not found": {
-		change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[findRoleAction] = true },
+		change: func(f *fakeCloud) { f.rolePath = "/team/"; f.denied[iampolicy.FindRoleAction] = true },
 		check:  "other-permissions",
 		status: preflight.Warned,
-		found:  []string{findRoleAction},
+		found:  []string{iampolicy.FindRoleAction},
 	},
 	"IAM is throttled for a while": {
-		change: func(f *fakeCloud) { f.throttle[simulateAction] = 20 },
+		change: func(f *fakeCloud) { f.throttle[iampolicy.SimulateAction] = 20 },
 		check:  "load-balancer-write-permissions",
 		status: preflight.Passed,
 	},
 	"IAM cannot be asked, must be known": {
-		change:   denies(simulateAction),
+		change:   denies(iampolicy.SimulateAction),
 		config:   withCheck("load-balancer-write-permissions", preflight.Fail),
 		check:    "load-balancer-write-permissions",
 		status:   preflight.Failed,
 		resource: "role kubernetes-control",
 	},
 	"IAM fails": {
-		change: answers(simulateAction, 500, ""),
+		change: answers(iampolicy.SimulateAction, 500, ""),
 		check:  "load-balancer-write-permissions",
 		status: preflight.Warned,
 		found:  []string{"HTTP 500"},
@@ -780,7 +783,7 @@ var instanceCases = map[string]mistake{
 		found:    []string{"hello"},
 	},
 	"IAM answers text": {
-		change: answers(simulateAction, 200, "hello"),
+		change: answers(iampolicy.SimulateAction, 200, "hello"),
 		check:  "load-balancer-write-permissions",
 		status: preflight.Warned,
 		found:  []string{"hello"},
@@ -1042,10 +1045,10 @@ var storageCases = map[string]mistake{
 	},
 	"storage, IAM cannot be asked": {
 		config: storage,
-		change: denies(simulateAction),
+		change: denies(iampolicy.SimulateAction),
 		check:  "storage-permissions",
 		status: preflight.Warned,
-		found:  []string{simulateAction},
+		found:  []string{iampolicy.SimulateAction},
 	},
 	"no GetEbsEncryptionByDefault": {
 		config:   storage,
@@ -1180,9 +1183,9 @@ func TestFindings(t *testing.T) {
 			})
 		}
 	}
-	for _, c := range checks {
-		if ran == total && !withFinding[c.id] {
-			t.Errorf("no case makes %s report a finding", c.id)
+	for _, c := range checks.All() {
+		if ran == total && !withFinding[c.ID] {
+			t.Errorf("no case makes %s report a finding", c.ID)
 		}
 	}
 }
@@ -1295,7 +1298,7 @@ var operatorMistakes = map[string][]string{
 func TestOperatorMistakesHaveChecks(t *testing.T) {
 	for mistake, ids := range operatorMistakes {
 		for _, id := range ids {
-			if !slices.ContainsFunc(checks, func(c check) bool { return c.id == id }) {
+			if !slices.ContainsFunc(checks.All(), func(c checks.Check) bool { return c.ID == id }) {
 				t.Errorf("%s: there is no check %s", mistake, id)
 			}
 		}
@@ -1312,18 +1315,17 @@ func TestWrongAnswersPassNoCheck(t *testing.T) {
 	independent = append(independent, "storage-zones") // no zones are configured
 	for _, body := range []string{"", "hello", "<html><body>Sign in</body></html>", "{}", "<Response/>"} {
 		f := newFake()
-		for _, action := range (policyNeeds{role: preflight.Control, routes: true, storage: true}).actions() {
+		for _, action := range (iampolicy.Needs{Role: preflight.Control, Routes: true, Storage: true}).Actions() {
 			f.answers[action] = fakeAnswer{200, body}
 		}
 		config := testConfig(preflight.Control)
 		config.Storage = true
 		r, _ := runAgainst(t, f, config, nil)
-		for _, c := range checks {
-			if got := result(
-				r, c.id,
-			); c.needs&fromEC2 != 0 && c.needs&(fromMetadata|fromCredentials) == 0 && got.Status == preflight.Passed &&
-				!slices.Contains(independent, c.id) {
-				t.Errorf("%q passes %s: %s", body, c.id, got.Note)
+		for _, c := range checks.All() {
+			fromEC2Only := c.Needs&facts.FromEC2 != 0 && c.Needs&(facts.FromMetadata|facts.FromCredentials) == 0
+			got := result(r, c.ID)
+			if fromEC2Only && got.Status == preflight.Passed && !slices.Contains(independent, c.ID) {
+				t.Errorf("%q passes %s: %s", body, c.ID, got.Note)
 			}
 		}
 		if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed {
@@ -1340,7 +1342,7 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 		tags   map[string]string
 		conf   string
 		role   preflight.Role
-		check  string
+		Check  string
 		reason string
 	}{
 		"no tag": {
@@ -1403,7 +1405,7 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 					r.Config.CloudConfigFile, r.CloudConfig = "cloud.conf", []byte(test.conf)
 				}
 			})
-			got := result(r, test.check)
+			got := result(r, test.Check)
 			if len(got.Findings) != 1 || !strings.Contains(got.Findings[0].Why, test.reason) {
 				t.Errorf("%+v; want the reason to contain %q", got.Findings, test.reason)
 			}
@@ -1414,33 +1416,35 @@ func TestReasonsMatchTheCloudController(t *testing.T) {
 // TestPolicyOfTheProfileHasStorage: a fix of the instance profile's role must not take the EBS CSI driver's permissions
 // away, which stays with that role when the cloud controller assumes another one.
 func TestPolicyOfTheProfileHasStorage(t *testing.T) {
-	f := &facts{
-		request: testConfig(preflight.Control),
-		conf:    &cloudconfig.Config{},
-		profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
-		credentials: metadata.Credentials{
+	f := &facts.Facts{
+		Request: testConfig(preflight.Control),
+		Conf:    &cloudconfig.Config{},
+		Profile: "arn:aws:iam::123456789012:instance-profile/kubernetes-control",
+		Credentials: metadata.Credentials{
 			Role: "kubernetes-control",
 		},
-		metadata: metadata.Instance{Region: "us-east-1", VPC: "vpc-1"},
+		Metadata: metadata.Instance{Region: "us-east-1", VPC: "vpc-1"},
 	}
-	f.request.Storage, f.request.StorageKeys = true, []string{testStorageKey}
-	f.confText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
-	f.conf, f.confErr = cloudconfig.Parse(f.confText)
+	f.Request.Storage, f.Request.StorageKeys = true, []string{testStorageKey}
+	f.ConfText = []byte("[Global]\nRoleARN = arn:aws:iam::123456789012:role/ccm\n")
+	f.Conf, f.ConfErr = cloudconfig.Parse(f.ConfText)
 	for assumed, want := range map[bool]bool{false: true, true: false} {
-		policy, err := NewPolicy(f.policyOptions(assumed))
+		policy, err := iampolicy.New(f.PolicyOptions(assumed))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, action := range []string{"ec2:CreateVolume", "kms:CreateGrant"} {
 			has := slices.ContainsFunc(
-				policy.Statement, func(s Statement) bool { return slices.Contains(s.Action, action) },
+				policy.Statement, func(s iampolicy.Statement) bool { return slices.Contains(s.Action, action) },
 			)
 			if has != want {
 				t.Errorf("assumed %v: the policy has %s: %v", assumed, action, has)
 			}
 		}
 	}
-	if got := onStorage(checkStoragePermissions)(f); got.Skip == "" {
-		t.Errorf("with RoleARN the calls are made as another role, so nothing is known: %+v", got)
+	for _, c := range checks.All() {
+		if got := c.Evaluate(f); c.ID == "storage-permissions" && got.Skip == "" {
+			t.Errorf("with RoleARN the calls are made as another role, so nothing is known: %+v", got)
+		}
 	}
 }

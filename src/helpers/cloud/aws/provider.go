@@ -13,9 +13,13 @@ import (
 	"time"
 
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/awsapi"
 	"kubernetes-release/cloud/aws/awsclient"
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/checks"
 	"kubernetes-release/cloud/aws/cloudconfig"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/gather"
 	"kubernetes-release/cloud/aws/identity"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/poll"
@@ -65,7 +69,7 @@ func (p *Provider) throttleSpan() time.Duration {
 	if p.ThrottleSpan != 0 {
 		return p.ThrottleSpan
 	}
-	return throttleSpan
+	return awsapi.ThrottleSpan
 }
 
 func (p *Provider) roundPause() *preflight.Backoff {
@@ -87,15 +91,27 @@ func (p *Provider) NewAuthority(cluster string, roles []string) node.Authority {
 	return identity.NewAuthority(p.machine(), cluster, roles)
 }
 
+func (p *Provider) environment() gather.Environment {
+	beforeCalls := p.BeforeCalls
+	if beforeCalls == nil {
+		beforeCalls = func() {}
+	}
+	return gather.Environment{
+		Now: p.now, LocalAddresses: p.localAddresses, Reachable: p.reachable, NodeProviderID: p.nodeProviderID,
+		RoundPause: p.roundPause, ThrottleSpan: p.throttleSpan(), BeforeCalls: beforeCalls,
+	}
+}
+
 func (p *Provider) machine() identity.Machine {
 	return identity.Machine{MetadataEndpoint: p.MetadataEndpoint, ReplyTimeout: p.metadataTimeout, Now: p.now}
 }
 
 // Checks implements cloud.Provider.
 func (*Provider) Checks() []preflight.Check {
-	list := make([]preflight.Check, 0, len(checks))
-	for _, c := range checks {
-		list = append(list, c.public())
+	all := checks.All()
+	list := make([]preflight.Check, 0, len(all))
+	for _, c := range all {
+		list = append(list, c.Public())
 	}
 	return list
 }
@@ -115,27 +131,17 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 		return nil, err
 	}
 	defer client.HTTP.CloseIdleConnections()
-	g := &gatherer{
-		provider: p,
-		metadata: client,
-		log:      log.Info,
-		secrets:  secrets,
-		facts: &facts{
-			request:   request.Config,
-			conf:      &cloudconfig.Config{},
-			slowReply: cmp.Or(p.slowMetadata, metadata.SDKReplyTimeout),
-		},
-		recorder: &recorder{now: p.now, secrets: secrets, calls: map[preflight.Calls]int{}},
+	known := &facts.Facts{
+		Request:   request.Config,
+		Conf:      &cloudconfig.Config{},
+		SlowReply: cmp.Or(p.slowMetadata, metadata.SDKReplyTimeout),
 	}
 	if request.CloudConfig != nil {
-		g.facts.confText = request.CloudConfig
-		g.facts.conf, g.facts.confErr = cloudconfig.Parse(request.CloudConfig)
+		known.ConfText = request.CloudConfig
+		known.Conf, known.ConfErr = cloudconfig.Parse(request.CloudConfig)
 	}
-	defer func() {
-		if g.api != nil {
-			g.api.http.CloseIdleConnections()
-		}
-	}()
+	g := gather.New(p.environment(), client, known, secrets, log.Info)
+	defer g.Close()
 	r := &run{
 		provider: p,
 		gatherer: g,
@@ -155,7 +161,7 @@ func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud
 // run is one preflight in progress.
 type run struct {
 	provider *Provider
-	gatherer *gatherer
+	gatherer *gather.Gatherer
 	request  cloud.Request
 	log      *slog.Logger
 	deadline time.Time // of the retry window
@@ -168,12 +174,12 @@ type run struct {
 func (r *run) identify(ctx context.Context) error {
 	backoff := r.provider.roundPause()
 	for {
-		r.gatherer.gatherMetadata(ctx, r.request.Config.Mode != preflight.ModeOff)
-		err := r.gatherer.facts.metadataErr
+		r.gatherer.GatherMetadata(ctx, r.request.Config.Mode != preflight.ModeOff)
+		err := r.gatherer.Facts.MetadataErr
 		if err == nil {
 			r.known = true
 			if r.request.Identified != nil {
-				return r.request.Identified(r.gatherer.facts.metadata.Identity())
+				return r.request.Identified(r.gatherer.Facts.Metadata.Identity())
 			}
 			return nil
 		}
@@ -200,27 +206,28 @@ func (r *run) wait(ctx context.Context, backoff *preflight.Backoff, waitingFor, 
 
 // rounds gathers facts and runs the checks until the result is final.
 func (r *run) rounds(ctx context.Context) {
-	wanted := everything &^ (fromMetadata | fromProfile | fromCredentials) // identify has just read them
+	identified := facts.FromMetadata | facts.FromProfile | facts.FromCredentials // identify has just read them
+	wanted := facts.Everything &^ identified
 	if !r.known {
-		unknown := awserr.NotAsked(noMetadata)
-		r.gatherer.facts.profileErr, r.gatherer.facts.credentialsErr = unknown, unknown
-		r.gatherer.giveUp(everything, unknown)
-		r.gatherer.facts.local, r.gatherer.facts.localErr = r.provider.localAddresses()
+		unknown := awserr.NotAsked(facts.NoMetadata)
+		r.gatherer.Facts.ProfileErr, r.gatherer.Facts.CredentialsErr = unknown, unknown
+		r.gatherer.GiveUp(facts.Everything, unknown)
+		r.gatherer.Facts.Local, r.gatherer.Facts.LocalErr = r.provider.localAddresses()
 		r.check()
 		return
 	}
 	if r.request.Config.Checks["registry-endpoint"] == preflight.Off {
-		wanted &^= fromRegistry
+		wanted &^= facts.FromRegistry
 	}
 	backoff := r.provider.roundPause()
 	for first := true; ; first = false {
-		r.gatherer.gather(ctx, wanted, r.deadline)
+		r.gatherer.Gather(ctx, wanted, r.deadline)
 		if first { // time spent on throttled calls does not shorten the wait for changes to become visible
 			r.deadline = r.provider.now().Add(time.Duration(r.request.Config.RetryWindow))
 		}
 		var waitingFor, last string
 		wanted, waitingFor, last = r.check()
-		wanted &^= fromMetadata // an instance's identity does not change
+		wanted &^= facts.FromMetadata // an instance's identity does not change
 		if wanted == 0 || !r.wait(ctx, backoff, waitingFor, last) {
 			return
 		}
@@ -229,16 +236,16 @@ func (r *run) rounds(ctx context.Context) {
 
 // check runs every check on the current facts. It returns the sources to ask again, which is none if no check fails or
 // if one fails that will not change by itself, and the first failure that may disappear.
-func (r *run) check() (again source, waitingFor, last string) {
+func (r *run) check() (again facts.Source, waitingFor, last string) {
 	r.results = r.results[:0]
 	final := false
 	enforced := r.request.Config // mode warn waits for the same changes
 	enforced.Mode = preflight.ModeEnforce
-	for _, c := range checks {
-		if !slices.Contains(c.roles, r.request.Config.Role) {
+	for _, c := range checks.All() {
+		if !slices.Contains(c.Roles, r.request.Config.Role) {
 			continue
 		}
-		outcome, described := c.evaluate(r.gatherer.facts), c.public()
+		outcome, described := c.Evaluate(r.gatherer.Facts), c.Public()
 		result, ok := r.request.Config.Grade(described, outcome)
 		if !ok {
 			continue
@@ -252,9 +259,9 @@ func (r *run) check() (again source, waitingFor, last string) {
 				final = true
 				continue
 			}
-			again |= c.needs
+			again |= c.Needs
 			if waitingFor == "" {
-				waitingFor, last = c.id, f.Resource+": "+f.Found
+				waitingFor, last = c.ID, f.Resource+": "+f.Found
 			}
 		}
 	}
@@ -265,19 +272,22 @@ func (r *run) check() (again source, waitingFor, last string) {
 }
 
 func (r *run) outcome() *cloud.Outcome {
-	f := r.gatherer.facts
+	f := r.gatherer.Facts
 	out := &cloud.Outcome{
-		Machine: f.instanceID(),
+		Machine: f.InstanceID(),
 		Results: r.results,
-		Calls:   r.gatherer.recorder.list(),
-		Secrets: r.gatherer.secrets.List(),
+		Calls:   r.gatherer.Recorder.List(),
+		Secrets: r.gatherer.Secrets.List(),
 	}
 	if r.known {
-		id := f.metadata.Identity()
+		id := f.Metadata.Identity()
 		out.Identity = &id
 	}
-	if r.request.Config.Mode != preflight.ModeOff && f.isControl() && f.whyNoChoice() == "" {
-		out.Explanations = []preflight.Explanation{f.vpc().choose(false).explain(), f.vpc().choose(true).explain()}
+	if r.request.Config.Mode != preflight.ModeOff && f.IsControl() && f.WhyNoChoice() == "" {
+		out.Explanations = []preflight.Explanation{
+			f.Choices().Choose(false).Explain(),
+			f.Choices().Choose(true).Explain(),
+		}
 	}
 	return out
 }

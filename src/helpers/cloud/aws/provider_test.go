@@ -20,6 +20,7 @@ import (
 
 	"kubernetes-release/apiclient"
 	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/node"
@@ -165,7 +166,7 @@ func TestNothingIsChanged(t *testing.T) {
 		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") &&
 			!strings.HasPrefix(name, "GetEbs") &&
 			!call.dryRun &&
-			call.action != simulateAction {
+			call.action != iampolicy.SimulateAction {
 			t.Errorf("%s was called without DryRun", call.action)
 		}
 	}
@@ -365,18 +366,6 @@ func TestRetriesThrottledCalls(t *testing.T) {
 	if got := result(r, "ec2-endpoint"); got.Status != preflight.Failed ||
 		!strings.Contains(got.Findings[0].Found, "RequestLimitExceeded") {
 		t.Errorf("%s", text(r))
-	}
-}
-
-// TestLastChance: the last pause before the deadline of the run leaves time for one more attempt.
-func TestLastChance(t *testing.T) {
-	started := time.Now()
-	p := newPace(func() time.Time { return started }, time.Hour)
-	p.spread.Next(0) // an attempt in the first span, so that the next pause is half an hour or more
-	ctx, cancel := context.WithDeadline(t.Context(), started.Add(time.Minute))
-	defer cancel()
-	if pause := p.next(ctx); pause < 0 || pause > time.Minute-lastChance {
-		t.Errorf("the pause is %v, but only a minute is left", pause)
 	}
 }
 

@@ -23,35 +23,7 @@ import (
 
 	"kubernetes-release/cloud/aws/awsclient"
 	"kubernetes-release/cloud/aws/awserr"
-	"kubernetes-release/node"
 )
-
-// Instance describes this machine according to instance metadata.
-type Instance struct {
-	InstanceID string
-	Region     string
-	Zone       string
-	Hostname   string // the private DNS name
-	Address    string // the primary private IPv4 address
-	VPC        string // empty if metadata lacks it
-	Subnet     string // empty if metadata lacks it
-	Groups     []string
-	ProfileARN string // empty without an instance profile
-}
-
-// Identity returns the identity of the instance as a node.
-func (m Instance) Identity() node.Identity {
-	return node.Identity{
-		Name:       m.Hostname,
-		ProviderID: ProviderID(m.Zone, m.InstanceID),
-		Address:    m.Address,
-		Region:     m.Region,
-		Zone:       m.Zone,
-	}
-}
-
-// ProviderID is the cloud controller manager's ID of an instance.
-func ProviderID(zone, instance string) string { return fmt.Sprintf("aws:///%s/%s", zone, instance) }
 
 const (
 	Unreachable FaultKind = iota // nothing answers
@@ -298,4 +270,55 @@ func (c *Client) Credentials(ctx context.Context, now time.Time) (Credentials, e
 		return Credentials{Role: role}, &Fault{Malformed, err.Error()}
 	}
 	return credentials, nil
+}
+
+// fault interprets an error of the SDK.
+func (c *Client) fault(path string, err error) *Fault {
+	if strings.Contains(err.Error(), "access disabled to EC2 IMDS") {
+		return &Fault{
+			SwitchedOff,
+			"AWS_EC2_METADATA_DISABLED=true is set in the environment of this process",
+		}
+	}
+	var response *smithyhttp.ResponseError
+	if errors.As(err, &response) {
+		status := response.HTTPStatusCode()
+		kind := Server
+		switch status {
+		case http.StatusNotFound:
+			kind = NotFound
+		case http.StatusForbidden:
+			kind = Disabled
+		}
+		return &Fault{kind, fmt.Sprintf("%s answered HTTP %d %s", path, status, http.StatusText(status))}
+	}
+	status, tokenErr := c.Replies.token()
+	switch {
+	case status == http.StatusForbidden:
+		return &Fault{
+			Disabled,
+			"the request for a session token was answered HTTP 403 Forbidden: instance metadata is disabled for this " +
+				"instance",
+		}
+	case status == http.StatusNotFound, status == http.StatusMethodNotAllowed:
+		return &Fault{
+			NoTokens,
+			fmt.Sprintf(
+				"the request for a session token was answered HTTP %d: the endpoint does not support IMDSv2", status,
+			),
+		}
+	case status >= 400:
+		return &Fault{
+			Server,
+			fmt.Sprintf("the request for a session token was answered HTTP %d %s", status, http.StatusText(status)),
+		}
+	}
+	if tokenErr != nil {
+		err = tokenErr
+	}
+	reason := awserr.RootMessage(err)
+	if strings.Contains(reason, "awaiting response headers") || strings.Contains(reason, "EOF") {
+		return &Fault{NoReply, "the connection is accepted, but there is no reply: " + reason}
+	}
+	return &Fault{Unreachable, "no answer: " + reason}
 }

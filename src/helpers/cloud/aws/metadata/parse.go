@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/node"
 )
 
 var (
@@ -74,3 +75,30 @@ func parseHostname(content string) (string, error) {
 	}
 	return fields[0], nil
 }
+
+// Instance describes this machine according to instance metadata.
+type Instance struct {
+	InstanceID string
+	Region     string
+	Zone       string
+	Hostname   string // the private DNS name
+	Address    string // the primary private IPv4 address
+	VPC        string // empty if metadata lacks it
+	Subnet     string // empty if metadata lacks it
+	Groups     []string
+	ProfileARN string // empty without an instance profile
+}
+
+// Identity returns the identity of the instance as a node.
+func (m Instance) Identity() node.Identity {
+	return node.Identity{
+		Name:       m.Hostname,
+		ProviderID: ProviderID(m.Zone, m.InstanceID),
+		Address:    m.Address,
+		Region:     m.Region,
+		Zone:       m.Zone,
+	}
+}
+
+// ProviderID is the cloud controller manager's ID of an instance.
+func ProviderID(zone, instance string) string { return fmt.Sprintf("aws:///%s/%s", zone, instance) }

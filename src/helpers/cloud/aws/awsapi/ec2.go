@@ -1,0 +1,340 @@
+package awsapi
+
+import (
+	"context"
+	"maps"
+	"net/netip"
+	"slices"
+
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
+	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
+
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/resource"
+)
+
+// Page sizes are the maximum number of resources that one call returns. With more resources there are additional calls.
+const (
+	subnetPageSize     = 1000
+	routeTablePageSize = 100
+)
+
+func (a *Client) DescribeInstance(ctx context.Context, id string) (*resource.Instance, error) {
+	out, err := Call(ctx, a, "ec2:DescribeInstances", func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
+		return a.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, reservation := range out.Reservations {
+		for _, i := range reservation.Instances {
+			if awssdk.ToString(i.InstanceId) == id {
+				return newInstance(i), nil
+			}
+		}
+	}
+	return nil, awserr.EmptyAnswer("an answer without the instance")
+}
+
+func newInstance(i types.Instance) *resource.Instance {
+	result := &resource.Instance{
+		ID:              awssdk.ToString(i.InstanceId),
+		PrivateDNSName:  awssdk.ToString(i.PrivateDnsName),
+		Address:         awssdk.ToString(i.PrivateIpAddress),
+		Subnet:          awssdk.ToString(i.SubnetId),
+		VPC:             awssdk.ToString(i.VpcId),
+		Tags:            clustertags.FromEC2(i.Tags),
+		SourceDestCheck: awssdk.ToBool(i.SourceDestCheck),
+	}
+	for _, g := range i.SecurityGroups {
+		if id := awssdk.ToString(g.GroupId); id != "" {
+			result.Groups = append(result.Groups, id)
+		}
+	}
+	for _, n := range i.NetworkInterfaces {
+		converted := resource.Interface{
+			ID:              awssdk.ToString(n.NetworkInterfaceId),
+			SourceDestCheck: awssdk.ToBool(n.SourceDestCheck),
+		}
+		for _, a := range n.PrivateIpAddresses {
+			converted.Addresses = append(converted.Addresses, awssdk.ToString(a.PrivateIpAddress))
+		}
+		for _, a := range n.Ipv6Addresses {
+			converted.IPv6 = append(converted.IPv6, awssdk.ToString(a.Ipv6Address))
+		}
+		result.Interfaces = append(result.Interfaces, converted)
+	}
+	if i.MetadataOptions != nil {
+		result.MetadataHopLimit = int(awssdk.ToInt32(i.MetadataOptions.HttpPutResponseHopLimit))
+	}
+	return result
+}
+
+// DescribeSubnet returns the subnet with the given id, or none.
+func (a *Client) DescribeSubnet(ctx context.Context, id string) ([]resource.Subnet, error) {
+	return a.describeSubnets(ctx, &ec2.DescribeSubnetsInput{SubnetIds: []string{id}})
+}
+
+// DescribeSubnetsOf returns all subnets of a VPC.
+func (a *Client) DescribeSubnetsOf(ctx context.Context, vpc string) ([]resource.Subnet, error) {
+	return a.describeSubnets(
+		ctx,
+		&ec2.DescribeSubnetsInput{
+			Filters:    []types.Filter{awsclient.Filter("vpc-id", vpc)},
+			MaxResults: awssdk.Int32(subnetPageSize),
+		},
+	)
+}
+
+func (a *Client) describeSubnets(ctx context.Context, input *ec2.DescribeSubnetsInput) ([]resource.Subnet, error) {
+	var subnets []resource.Subnet
+	for {
+		out, err := Call(ctx, a, "ec2:DescribeSubnets", func(ctx context.Context) (*ec2.DescribeSubnetsOutput, error) {
+			return a.ec2.DescribeSubnets(ctx, input)
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range out.Subnets {
+			subnets = append(
+				subnets,
+				resource.Subnet{
+					ID:   awssdk.ToString(s.SubnetId),
+					Zone: awssdk.ToString(s.AvailabilityZone),
+					Tags: clustertags.FromEC2(s.Tags),
+				},
+			)
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			return subnets, nil
+		}
+		input.NextToken = out.NextToken
+	}
+}
+
+// DescribeRouteTables returns the route tables that a filter selects.
+func (a *Client) DescribeRouteTables(ctx context.Context, filterName, value string) ([]resource.RouteTable, error) {
+	input := &ec2.DescribeRouteTablesInput{
+		Filters:    []types.Filter{awsclient.Filter(filterName, value)},
+		MaxResults: awssdk.Int32(routeTablePageSize),
+	}
+	var tables []resource.RouteTable
+	for {
+		out, err := Call(
+			ctx, a, "ec2:DescribeRouteTables",
+			func(ctx context.Context) (*ec2.DescribeRouteTablesOutput, error) {
+				return a.ec2.DescribeRouteTables(ctx, input)
+			},
+		)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range out.RouteTables {
+			tables = append(tables, newRouteTable(t))
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			return tables, nil
+		}
+		input.NextToken = out.NextToken
+	}
+}
+
+func newRouteTable(t types.RouteTable) resource.RouteTable {
+	result := resource.RouteTable{
+		ID:           awssdk.ToString(t.RouteTableId),
+		VPC:          awssdk.ToString(t.VpcId),
+		Tags:         clustertags.FromEC2(t.Tags),
+		Associations: map[string]string{},
+	}
+	for _, association := range t.Associations {
+		result.Main = result.Main || awssdk.ToBool(association.Main)
+		if id := awssdk.ToString(association.SubnetId); id != "" {
+			result.Subnets = append(result.Subnets, id)
+			result.Associations[id] = awssdk.ToString(association.RouteTableAssociationId)
+		}
+	}
+	for _, route := range t.Routes {
+		result.HasDefault = result.HasDefault || awssdk.ToString(route.DestinationCidrBlock) == resource.AnyAddress
+		if id := awssdk.ToString(route.GatewayId); id != "" {
+			result.Gateways = append(result.Gateways, id)
+		}
+	}
+	return result
+}
+
+func (a *Client) DescribeZones(ctx context.Context) ([]resource.Zone, error) {
+	out, err := Call(
+		ctx, a, "ec2:DescribeAvailabilityZones",
+		func(ctx context.Context) (*ec2.DescribeAvailabilityZonesOutput, error) {
+			return a.ec2.DescribeAvailabilityZones(ctx, &ec2.DescribeAvailabilityZonesInput{})
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var zones []resource.Zone
+	for _, z := range out.AvailabilityZones {
+		zones = append(zones, resource.Zone{Name: awssdk.ToString(z.ZoneName), Type: awssdk.ToString(z.ZoneType)})
+	}
+	return zones, nil
+}
+
+func (a *Client) DescribeGroups(ctx context.Context, ids []string) ([]resource.SecurityGroup, error) {
+	out, err := Call(
+		ctx, a, "ec2:DescribeSecurityGroups",
+		func(ctx context.Context) (*ec2.DescribeSecurityGroupsOutput, error) {
+			return a.ec2.DescribeSecurityGroups(ctx, &ec2.DescribeSecurityGroupsInput{GroupIds: ids})
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var groups []resource.SecurityGroup
+	for _, g := range out.SecurityGroups {
+		groups = append(groups, newSecurityGroup(g))
+	}
+	for _, id := range ids {
+		if !slices.ContainsFunc(groups, func(g resource.SecurityGroup) bool { return g.ID == id }) {
+			return nil, awserr.WrongAnswer("an answer without " + id)
+		}
+	}
+	return groups, nil
+}
+
+func newSecurityGroup(g types.SecurityGroup) resource.SecurityGroup {
+	result := resource.SecurityGroup{
+		ID:   awssdk.ToString(g.GroupId),
+		VPC:  awssdk.ToString(g.VpcId),
+		Tags: clustertags.FromEC2(g.Tags),
+	}
+	for _, p := range g.IpPermissions {
+		rule := resource.IngressRule{
+			From:     int(awssdk.ToInt32(p.FromPort)),
+			To:       int(awssdk.ToInt32(p.ToPort)),
+			Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0,
+		}
+		switch awssdk.ToString(p.IpProtocol) {
+		case "-1":
+			rule.Protocols, rule.From, rule.To = []string{"tcp", "udp"}, 0, 65535
+		case "tcp", "6":
+			rule.Protocols = []string{"tcp"}
+		case "udp", "17":
+			rule.Protocols = []string{"udp"}
+		default:
+			continue
+		}
+		for _, r := range p.IpRanges {
+			if network, err := netip.ParsePrefix(awssdk.ToString(r.CidrIp)); err == nil {
+				rule.Networks = append(rule.Networks, network)
+			}
+		}
+		for _, list := range p.PrefixListIds {
+			rule.Lists = append(rule.Lists, awssdk.ToString(list.PrefixListId))
+		}
+		for _, pair := range p.UserIdGroupPairs {
+			rule.Groups = append(rule.Groups, awssdk.ToString(pair.GroupId))
+		}
+		result.Ingress = append(result.Ingress, rule)
+	}
+	return result
+}
+
+// Encryption returns the account's settings for new volumes.
+func (a *Client) Encryption(ctx context.Context) (resource.Encryption, error) {
+	out, err := Call(
+		ctx, a, "ec2:GetEbsEncryptionByDefault",
+		func(ctx context.Context) (*ec2.GetEbsEncryptionByDefaultOutput, error) {
+			return a.ec2.GetEbsEncryptionByDefault(ctx, &ec2.GetEbsEncryptionByDefaultInput{})
+		},
+	)
+	if err != nil || !awssdk.ToBool(out.EbsEncryptionByDefault) {
+		return resource.Encryption{}, err
+	}
+	key, err := Call(
+		ctx, a, "ec2:GetEbsDefaultKmsKeyId",
+		func(ctx context.Context) (*ec2.GetEbsDefaultKmsKeyIdOutput, error) {
+			return a.ec2.GetEbsDefaultKmsKeyId(ctx, &ec2.GetEbsDefaultKmsKeyIdInput{})
+		},
+	)
+	if err != nil {
+		return resource.Encryption{}, err
+	}
+	return resource.Encryption{ByDefault: true, Key: awssdk.ToString(key.KmsKeyId)}, nil
+}
+
+// DescribeMachines returns the running instances with the cluster's tag, and if limits is set with the limits of their
+// types.
+func (a *Client) DescribeMachines(ctx context.Context, tagKey string, limits bool) ([]resource.Machine, error) {
+	input := &ec2.DescribeInstancesInput{
+		Filters: []types.Filter{
+			awsclient.Filter("tag-key", tagKey),
+			awsclient.Filter("instance-state-name", "running"),
+		},
+		MaxResults: awssdk.Int32(1000),
+	}
+	var list []resource.Machine
+	kinds := map[types.InstanceType]bool{}
+	for {
+		out, err := Call(
+			ctx, a, "ec2:DescribeInstances",
+			func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
+				return a.ec2.DescribeInstances(ctx, input)
+			},
+		)
+		if err != nil {
+			return nil, err
+		}
+		for _, reservation := range out.Reservations {
+			for _, i := range reservation.Instances {
+				list = append(list, resource.Machine{
+					ID:         awssdk.ToString(i.InstanceId),
+					VPC:        awssdk.ToString(i.VpcId),
+					Tags:       clustertags.FromEC2(i.Tags),
+					Kind:       string(i.InstanceType),
+					Volumes:    len(i.BlockDeviceMappings),
+					Interfaces: len(i.NetworkInterfaces),
+				})
+				kinds[i.InstanceType] = true
+			}
+		}
+		if awssdk.ToString(out.NextToken) == "" {
+			break
+		}
+		input.NextToken = out.NextToken
+	}
+	delete(kinds, "")
+	if len(kinds) == 0 || !limits {
+		return list, nil
+	}
+	return list, a.addLimits(ctx, list, slices.Sorted(maps.Keys(kinds)))
+}
+
+// typePageSize is how many instance types one call can describe.
+const typePageSize = 100
+
+func (a *Client) addLimits(ctx context.Context, list []resource.Machine, kinds []types.InstanceType) error {
+	for names := range slices.Chunk(kinds, typePageSize) {
+		out, err := Call(
+			ctx, a, "ec2:DescribeInstanceTypes",
+			func(ctx context.Context) (*ec2.DescribeInstanceTypesOutput, error) {
+				return a.ec2.DescribeInstanceTypes(ctx, &ec2.DescribeInstanceTypesInput{InstanceTypes: names})
+			},
+		)
+		if err != nil {
+			return err
+		}
+		for _, t := range out.InstanceTypes {
+			for i := range list {
+				if list[i].Kind == string(t.InstanceType) && t.EbsInfo != nil {
+					list[i].Limit, list[i].Shared = int(
+						awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments),
+					), t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
+				}
+			}
+		}
+	}
+	return nil
+}

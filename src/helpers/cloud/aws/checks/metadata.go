@@ -1,0 +1,166 @@
+package checks
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/metadata"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "metadata-service",
+	rank:     30,
+	title:    "instance metadata answers",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionCloudConfig,
+	warnsIf:  "half of the answers take longer than 0.5 s",
+	Needs:    facts.FromMetadata | facts.FromProfile | facts.FromCredentials | facts.FromEC2,
+	run:      checkMetadata,
+	fix: "`aws ec2 modify-instance-metadata-options --http-endpoint enabled --http-tokens required`, and " +
+		"`metadata_options` in the VM extension; otherwise check the firewall rules for 169.254.169.254.",
+})
+
+var _ = register(Check{
+	ID:       "metadata-hop-limit",
+	rank:     490,
+	title:    "pods can or cannot reach instance metadata, as configured",
+	severity: preflight.Warn,
+	Roles:    both,
+	section:  sectionCloudConfig,
+	Needs:    facts.FromInstance,
+	run:      checkHopLimit,
+	fix: "Active only if `preflight.checks` sets this check to warn or fail, because pods need instance " +
+		"metadata: `http_put_response_hop_limit: 2` in the VM extension.",
+})
+
+func checkMetadata(f *facts.Facts) preflight.Outcome {
+	fault := f.MetadataFailure()
+	if !errors.As(f.MetadataErr, &fault) && fault == nil {
+		return slowMetadata(f)
+	}
+	const request = "curl --silent --show-error --max-time 5 --output /dev/null --write-out '%{http_code}\\n' -X PUT " +
+		"-H 'X-aws-ec2-metadata-token-ttl-seconds: 60' http://169.254.169.254/latest/api/token"
+	finding := preflight.Finding{
+		Resource: "instance metadata",
+		Wanted:   "answers to IMDSv2 requests",
+		Found:    fault.Found,
+		Why: "The instance's identity and the role's credentials come from there; kubelet and the cloud " +
+			"controller cannot work without them.",
+		Eventual: fault.Temporary(),
+	}
+	switch fault.Kind {
+	case metadata.Disabled:
+		finding.Fix = []preflight.Fix{
+			fixes.ByCommand(
+				"turn instance metadata on for the instance with this machine's address",
+				fixes.FindInstance(f),
+				fixes.AWS(f,
+					"ec2", "modify-instance-metadata-options", "--instance-id", fixes.Expand("instance"),
+					"--http-endpoint", "enabled", "--http-tokens", "required",
+				),
+			),
+			fixes.InExtension(f, "metadata_options: {http_endpoint: enabled, http_tokens: required}"),
+		}
+	case metadata.NoReply:
+		finding.Fix = []preflight.Fix{
+			fixes.ByCommand(
+				"on the VM, check for a firewall or proxy in front of 169.254.169.254; this prints 200 if there is "+
+					"none",
+				request,
+			),
+			fixes.ByHand(
+				"or, if this program runs in a container, run it on the host: with a hop limit of 1 replies to " +
+					"containers are dropped",
+			),
+		}
+	case metadata.SwitchedOff:
+		finding.Fix = []preflight.Fix{
+			fixes.ByHand("remove AWS_EC2_METADATA_DISABLED from the property environment of the job cloud-provider"),
+		}
+	case metadata.NoTokens:
+		finding.Fix = []preflight.Fix{
+			fixes.ByHand(
+				"check AWS_EC2_METADATA_SERVICE_ENDPOINT in the property environment of the job cloud-provider; " +
+					"IMDSv1 is not used",
+			),
+		}
+	default:
+		finding.Fix = []preflight.Fix{
+			fixes.ByCommand(
+				"on the VM, check routes and firewall rules for 169.254.169.254; this prints 200 if they are right",
+				request,
+			),
+			fixes.ByHand("or, if this VM is not on AWS, deploy without ops-files/aws.yml"),
+		}
+	}
+	return found(finding)
+}
+
+// slowMetadata is the outcome if instance metadata answers.
+func slowMetadata(f *facts.Facts) preflight.Outcome {
+	if f.MedianReply <= f.SlowReply {
+		return passed("%s, IMDSv2", f.InstanceID())
+	}
+	return found(preflight.Finding{
+		Resource: "instance metadata",
+		Wanted:   fmt.Sprintf("answers within %v", f.SlowReply),
+		Found:    fmt.Sprintf("half of the answers take %v or longer", f.MedianReply.Round(10*time.Millisecond)),
+		Why: "The AWS SDK in the cloud controller and in kubelet's credential provider does not wait longer, " +
+			"and fails after three attempts.",
+		Fix: []preflight.Fix{
+			fixes.ByHand(
+				"on the VM, check what delays requests to 169.254.169.254: CPU load, a proxy, or many processes that " +
+					"read instance metadata",
+			),
+		},
+		Advisory: true,
+	})
+}
+
+// checkHopLimit reports a limit of 1 only if the operator has set the check's severity, because pods need instance
+// metadata. The release's own processes run on the host, for which 1 is best.
+func checkHopLimit(f *facts.Facts) preflight.Outcome {
+	if f.Instance == nil {
+		return instanceMissing(f)
+	}
+	limit := f.Instance.MetadataHopLimit
+	if limit == 0 {
+		return skipped("EC2 does not report the hop limit")
+	}
+	if limit >= 2 {
+		return passed("%d: pods can reach it, including the role's credentials", limit)
+	}
+	if _, podsNeedIt := f.Request.Checks["metadata-hop-limit"]; !podsNeedIt {
+		return passed(
+			"%d: pods that are not on the host network cannot reach it, and this release does not require that they "+
+				"can",
+			limit,
+		)
+	}
+	return found(preflight.Finding{
+		Resource: f.InstanceID(),
+		Wanted:   "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit",
+		Found:    fmt.Sprint(limit),
+		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your " +
+			"own.",
+		Fix: []preflight.Fix{
+			fixes.ByCommand(
+				"raise the hop limit, which lets pods read the role's credentials",
+				fixes.AWS(f,
+					"ec2", "modify-instance-metadata-options", "--instance-id", f.InstanceID(),
+					"--http-put-response-hop-limit", "2",
+				),
+			),
+			fixes.InExtension(f, "metadata_options: {http_put_response_hop_limit: 2}"),
+			fixes.ByHand(
+				"or, if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the " +
+					"role's credentials away from pods",
+			),
+		},
+	})
+}

@@ -1,0 +1,428 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/resource"
+	"kubernetes-release/cloud/aws/subnetchoice"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "node-join-role",
+	rank:     120,
+	title:    "control VMs accept the instance's role as that of a node",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionPolicies,
+	Needs:    facts.FromProfile | facts.FromCredentials,
+	run:      checkJoinRole,
+	fix: "Name the role in `join.roles` of the job kubelet-csr-approver, or give it the name of its " +
+		"instance profile.",
+})
+
+var _ = register(Check{
+	ID:       "node-subnet-cluster-tag",
+	rank:     170,
+	title:    "the node's subnet has the cluster's tag",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionTags,
+	Needs:    facts.FromSubnets,
+	run:      checkNodeSubnet,
+	fix:      "`aws ec2 create-tags --resources SUBNET`.",
+})
+
+var _ = register(Check{
+	ID:       "node-ports",
+	rank:     240,
+	title:    "load balancers can connect to the node",
+	severity: preflight.Warn,
+	Roles:    both,
+	section:  sectionConfig,
+	Needs:    facts.FromGroups,
+	run:      checkNodePorts,
+	fix: "With `DisableSecurityGroupIngress` in the property `config`: open the nodes' security group to " +
+		"load balancers.",
+})
+
+var _ = register(Check{
+	ID:       "node-name",
+	rank:     350,
+	title:    "node name and private DNS name agree",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionOverview,
+	Needs:    facts.FromMetadata | facts.FromInstance,
+	run:      checkNodeName,
+	fix:      "Enable DNS host names in the VPC; use one domain name in its DHCP options.",
+})
+
+var _ = register(Check{
+	ID:       "node-address",
+	rank:     360,
+	title:    "the node's address belongs to the instance",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionOverview,
+	Needs:    facts.FromMetadata | facts.FromInstance,
+	run:      checkNodeAddress,
+	fix:      "`bosh recreate`: the VM's network settings do not match the instance.",
+})
+
+var _ = register(Check{
+	ID:       "node-ip-families",
+	rank:     370,
+	title:    "the instance has addresses of the configured families",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionConfig,
+	Needs:    facts.FromMetadata | facts.FromInstance,
+	run:      checkIPFamilies,
+	fix:      "Correct `NodeIPFamilies` in the property `config`.",
+})
+
+var _ = register(Check{
+	ID:       "node-zone-public-subnet",
+	rank:     460,
+	title:    "every zone with the cluster's subnets has a public one",
+	severity: preflight.Warn,
+	Roles:    controlOnly,
+	section:  sectionSubnets,
+	Needs:    fromVPC,
+	run:      onChoice(false, checkNodeZones),
+	fix: "Create a public subnet in the zone and tag it; for a cluster without internet-facing load " +
+		"balancers turn the check off.",
+})
+
+// checkJoinRole: a machine proves who it is with its role, which must have the name of its instance profile, or be
+// listed (see Admit).
+func checkJoinRole(f *facts.Facts) preflight.Outcome {
+	role, profile := f.Credentials.Role, f.ProfileName()
+	switch {
+	case f.Request.JoinRoles == nil:
+		return skipped("the deployment has no job kubelet-csr-approver")
+	case f.ProfileErr != nil || f.Profile == "":
+		return skipped("there is no instance profile (see instance-profile)")
+	case role == "":
+		return skipped("there are no credentials (see role-credentials)")
+	case role == profile || slices.Contains(f.Request.JoinRoles, role):
+		return passed("%s", role)
+	}
+	listed := strings.Join(append(slices.Clone(f.Request.JoinRoles), role), ", ")
+	return found(preflight.Finding{
+		Resource: role,
+		Wanted:   "a role with the name of the instance profile, " + profile + ", or listed in join.roles",
+		Found:    "join.roles: [" + strings.Join(f.Request.JoinRoles, ", ") + "]",
+		Why: "Control VMs refuse a new node with this role, because anyone who may assume a role can claim to " +
+			"be one of its instances.",
+		Eventual: true,
+		Fix: []preflight.Fix{
+			fixes.ByHand(
+				"if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: "+
+					"{roles: [%s]}",
+				listed,
+			),
+			fixes.ByHand("or use a role that has the name of the instance profile"),
+		},
+	})
+}
+
+// checkIPFamilies: the addresses of a node are those of the configured families, one of which must be kubelet's
+// --node-ip, which is an IPv4 address; a family without an address fails the node's initialization
+// (getInstanceNodeAddress in cloud-provider-aws).
+func checkIPFamilies(f *facts.Facts) preflight.Outcome {
+	families := f.Conf.NodeIPFamilies
+	if len(families) == 0 {
+		return passed("ipv4")
+	}
+	finding := preflight.Finding{
+		Resource: f.InstanceID(),
+		Why:      "The node would keep the taint uninitialized.",
+		Fix: []preflight.Fix{
+			fixes.ByHand(
+				"correct NodeIPFamilies in the property config of the job cloud-provider; without it nodes have IPv4 " +
+					"addresses",
+			),
+		},
+	}
+	if !slices.Contains(families, "ipv4") {
+		finding.Wanted = "NodeIPFamilies with ipv4, because kubelet registers with the IPv4 address " +
+			f.Metadata.Address
+		finding.Found = strings.Join(families, ", ")
+		return found(finding)
+	}
+	if !slices.Contains(families, "ipv6") {
+		return passed("ipv4")
+	}
+	if f.Instance == nil {
+		return instanceMissing(f)
+	}
+	for _, i := range f.Instance.Interfaces {
+		if len(i.IPv6) > 0 {
+			return passed("%s", strings.Join(families, ", "))
+		}
+	}
+	finding.Wanted, finding.Found = "an IPv6 address, because NodeIPFamilies has ipv6", "none on its interfaces"
+	return found(finding)
+}
+
+// The default range of NodePorts, to which load balancers send.
+const firstNodePort, lastNodePort = 30000, 32767
+
+// checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers.
+func checkNodePorts(f *facts.Facts) preflight.Outcome {
+	switch {
+	case !f.Conf.NoIngressManagement:
+		return passed("the cloud controller opens them")
+	case f.MetadataErr != nil:
+		return skipped(facts.NoMetadata)
+	case f.GroupsErr != nil:
+		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
+	}
+	var ids []string
+	for _, g := range f.Groups {
+		if admits(g, f.Conf.ElbSecurityGroup) {
+			return passed("%s", g.ID)
+		}
+		ids = append(ids, g.ID)
+	}
+	if len(ids) == 0 {
+		return instanceMissing(f)
+	}
+	source, text := []string{
+		"--cidr", fixes.Expand("cidr"),
+	}, "allow the network of the load balancers' subnets to connect to them"
+	if id := f.Conf.ElbSecurityGroup; id != "" {
+		source, text = []string{"--source-group", id}, "allow the load balancers' security group to connect to them"
+	}
+	allow := fixes.AWS(f, "ec2", "authorize-security-group-ingress", append([]string{
+		"--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol", "tcp", "--port",
+		fmt.Sprintf("%d-%d", firstNodePort, lastNodePort),
+	}, source...)...)
+	return found(preflight.Finding{
+		Resource: strings.Join(ids, ", "),
+		Wanted: fmt.Sprintf(
+			"a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort,
+		),
+		Found: "none",
+		Why: "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load " +
+			"balancers would reach none.",
+		Eventual: true,
+		Fix: []preflight.Fix{
+			fixes.ByCommand(text, allow),
+			fixes.ByHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"),
+		},
+	})
+}
+
+// admits reports whether a group has a rule for NodePorts from addresses, or from the load balancers' group.
+func admits(g resource.SecurityGroup, balancers string) bool {
+	return slices.ContainsFunc(g.Ingress, func(r resource.IngressRule) bool {
+		fromBalancers := r.Anywhere || balancers != "" && slices.Contains(r.Groups, balancers)
+		return fromBalancers && slices.Contains(r.Protocols, "tcp") && r.From <= lastNodePort && r.To >= firstNodePort
+	})
+}
+
+func checkNodeName(f *facts.Facts) preflight.Outcome {
+	if f.Instance == nil {
+		return instanceMissing(f)
+	}
+	name := f.Instance.PrivateDNSName
+	if strings.EqualFold(name, f.Metadata.Hostname) {
+		return passed("%s", f.Metadata.Hostname)
+	}
+	if name == "" {
+		return found(preflight.Finding{
+			Resource: f.InstanceID(), Wanted: "a private DNS name", Found: "none",
+			Why:      "The cloud controller sets the node's host name from it.",
+			Eventual: true,
+			Fix: []preflight.Fix{fixes.ByCommand("let EC2 give names to the instances of the VPC",
+				fixes.AWS(
+					f,
+					"ec2",
+					"modify-vpc-attribute",
+					"--vpc-id",
+					fixes.Word(f.VPCID(), "vpc"),
+					"--enable-dns-support",
+				),
+				fixes.AWS(
+					f,
+					"ec2",
+					"modify-vpc-attribute",
+					"--vpc-id",
+					fixes.Word(f.VPCID(), "vpc"),
+					"--enable-dns-hostnames",
+				))},
+		})
+	}
+	return found(preflight.Finding{
+		Resource: f.InstanceID(),
+		Wanted:   "the node name to be the private DNS name " + name,
+		Found:    "instance metadata says " + f.Metadata.Hostname,
+		Why: "kubelet would register with a name that the cloud controller does not expect; the node is still " +
+			"found by its provider id, but the names in certificates and addresses differ.",
+		Fix: []preflight.Fix{
+			fixes.ByCommand(
+				"use one domain-name in the VPC's DHCP options, then recreate the VM (bosh recreate); to see the "+
+					"options:",
+				fixes.Assign(
+					"options",
+					fixes.Query(
+						f,
+						"Vpcs[0].DhcpOptionsId",
+						"ec2",
+						"describe-vpcs",
+						"--vpc-ids",
+						fixes.Word(f.VPCID(), "vpc"),
+					),
+				),
+				fixes.AWS(f, "ec2", "describe-dhcp-options", "--dhcp-options-ids", fixes.Expand("options")),
+			),
+		},
+	})
+}
+
+func checkNodeAddress(f *facts.Facts) preflight.Outcome {
+	if f.MetadataErr != nil {
+		return skipped(facts.NoMetadata)
+	}
+	address := f.Metadata.Address
+	if f.Instance != nil {
+		known := f.Instance.Addresses()
+		if !slices.Contains(known, address) {
+			return found(preflight.Finding{
+				Resource: f.InstanceID(),
+				Wanted:   "address " + address + " on one of the instance's interfaces",
+				Found:    strings.Join(known, ", "),
+				Why: "kubelet's --node-ip must be one of the instance's addresses in EC2, or the node stays " +
+					"uninitialized.",
+				Fix: []preflight.Fix{
+					fixes.ByHand(
+						"recreate the VM (bosh recreate), because its network settings do not match the instance",
+					),
+				},
+			})
+		}
+	}
+	if f.LocalErr != nil {
+		return skipped("%v", f.LocalErr)
+	}
+	want, _ := netip.ParseAddr(address)
+	if slices.Contains(f.Local, want) {
+		return passed("%s", address)
+	}
+	return found(preflight.Finding{
+		Resource: f.InstanceID(),
+		Wanted:   "address " + address + " on an interface of this machine",
+		Found:    joinAddresses(f.Local),
+		Why:      "kubelet rejects a node address that no local interface has.",
+		Fix: []preflight.Fix{
+			fixes.ByHand(
+				"compare the networks of the instance group in the manifest with the instance's primary interface, " +
+					"then recreate the VM (bosh recreate)",
+			),
+		},
+	})
+}
+
+func joinAddresses(addresses []netip.Addr) string {
+	var list []string
+	for _, a := range addresses {
+		if !a.IsLoopback() && !a.IsLinkLocalUnicast() {
+			list = append(list, a.String())
+		}
+	}
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, ", ")
+}
+
+func checkNodeSubnet(f *facts.Facts) preflight.Outcome {
+	if f.MetadataErr != nil || f.SubnetsErr != nil && awserr.Classify(f.SubnetsErr) != awserr.UnknownID {
+		return subnetsMissing(f)
+	}
+	id := f.SubnetID()
+	s := f.Subnet(id)
+	if s == nil {
+		seen := "an answer without it"
+		if f.SubnetsErr != nil {
+			seen = awserr.Describe(f.SubnetsErr)
+		}
+		return found(preflight.Finding{
+			Resource: cmp.Or(id, "the node's subnet"),
+			Wanted:   "EC2 to describe the subnet that the instance is in",
+			Found:    seen,
+			Why:      "Load balancers cannot be connected to nodes in a subnet that is not visible.",
+			Eventual: true,
+			Fix: []preflight.Fix{
+				fixes.ByCommand(
+					"make sure that VPC in the cloud controller's configuration, if set, is that of the instance's "+
+						"subnet, which this shows",
+					fixes.Query(
+						f,
+						"Subnets[0].VpcId",
+						"ec2",
+						"describe-subnets",
+						"--subnet-ids",
+						fixes.Word(id, "subnet"),
+					),
+				),
+			},
+		})
+	}
+	if s.Tags.BelongTo(f.Cluster()) {
+		return passed("%s", id)
+	}
+	return found(preflight.Finding{
+		Resource: id,
+		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.TagKey()),
+		Found:    s.Tags.Found(),
+		Why: "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, " +
+			"and this one no longer does once another cluster tags it.",
+		Eventual: true,
+		Fix:      []preflight.Fix{fixes.TagForCluster(f, id)},
+	})
+}
+
+// checkNodeZones compares the zones of the cluster's subnets, where its nodes are, with those of its public subnets.
+func checkNodeZones(f *facts.Facts, choice subnetchoice.Choice) preflight.Outcome {
+	if len(choice.Zones) == 0 {
+		return skipped("there is no public subnet for the cluster at all (see public-subnet-route)")
+	}
+	reported := foreignPublic(f, choice)
+	var zones []string
+	for _, s := range f.Subnets {
+		isNodes := s.Tags.BelongTo(f.Cluster()) || s.ID == f.SubnetID()
+		isReported := slices.ContainsFunc(
+			reported, func(r subnetchoice.Rejected) bool { return r.Subnet.Zone == s.Zone },
+		) // by foreign-public-subnets
+		if isNodes && !isReported && f.Choices().IsRegular(s.Zone) && !choice.Has(s.Zone) {
+			zones = append(zones, s.Zone)
+		}
+	}
+	if len(zones) == 0 {
+		return passed("")
+	}
+	slices.Sort(zones)
+	zones = slices.Compact(zones)
+	return found(preflight.Finding{
+		Resource: strings.Join(zones, ", "),
+		Wanted:   "a public subnet that the cluster can use",
+		Found:    "only subnets without a route to an internet gateway",
+		Why: "Internet-facing load balancers are not attached to the zone, so they send no traffic to nodes " +
+			"there.",
+		Fix: []preflight.Fix{
+			fixes.NewPublicSubnets(f, zones...),
+			fixes.CheckOff("for a cluster with internal load balancers only", "node-zone-public-subnet"),
+		},
+	})
+}

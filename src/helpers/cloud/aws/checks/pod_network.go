@@ -1,0 +1,90 @@
+package checks
+
+import (
+	"net/netip"
+	"strings"
+
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "pod-network-ingress",
+	rank:     390,
+	title:    "a security group of the instance admits the pod network",
+	severity: preflight.Fail,
+	Roles:    both,
+	section:  sectionSubnets,
+	warnsIf:  "`configure_cloud_routes` is not set: a CNI of your own may use other addresses",
+	advisory: func(f *facts.Facts) bool { return !f.Request.ConfigureCloudRoutes },
+	Needs:    facts.FromGroups,
+	run:      checkPodIngress,
+	fix:      "`aws ec2 authorize-security-group-ingress --protocol all --cidr POD_NETWORK`.",
+})
+
+// checkPodIngress: pods are not members of a security group, so only a rule with their network admits their packets.
+func checkPodIngress(f *facts.Facts) preflight.Outcome {
+	switch {
+	case !f.PodsRouted():
+		return passed("the pod network is encapsulated")
+	case f.MetadataErr != nil:
+		return skipped(facts.NoMetadata)
+	case f.GroupsErr != nil:
+		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
+	}
+	var ids, lists []string
+	admitted := map[string][]netip.Prefix{}
+	for _, g := range f.Groups {
+		ids = append(ids, g.ID)
+		for _, r := range g.Ingress {
+			if r.From > 1 || r.To < 65535 { // port 0 is not used
+				continue
+			}
+			lists = append(lists, r.Lists...)
+			for _, protocol := range r.Protocols {
+				admitted[protocol] = append(admitted[protocol], r.Networks...)
+			}
+		}
+	}
+	pods := netip.MustParsePrefix(f.Request.PodNetwork).Masked() // it is validated
+	switch {
+	case covers(admitted["tcp"], pods) && covers(admitted["udp"], pods):
+		return passed("%s", f.Request.PodNetwork)
+	case len(ids) == 0:
+		return instanceMissing(f)
+	case len(lists) > 0:
+		return skipped("what is in %s is not read; it must contain %s", strings.Join(lists, ", "), f.Request.PodNetwork)
+	}
+	allow := fixes.AWS(f,
+		"ec2", "authorize-security-group-ingress", "--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol",
+		"all", "--cidr", f.Request.PodNetwork,
+	)
+	return found(preflight.Finding{
+		Resource: strings.Join(ids, ", "),
+		Wanted:   "a rule that allows all traffic from " + f.Request.PodNetwork,
+		Found:    "none",
+		Why: "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to " +
+			"addresses of pods.",
+		Eventual: true,
+		Fix:      []preflight.Fix{fixes.ByCommand("allow the pod network to connect to the nodes", allow)},
+	})
+}
+
+// covers reports whether IPv4 networks contain all addresses of another one together.
+func covers(networks []netip.Prefix, all netip.Prefix) bool {
+	part := false
+	for _, n := range networks {
+		if n.Bits() <= all.Bits() && n.Contains(all.Addr()) {
+			return true
+		}
+		part = part || n.Overlaps(all)
+	}
+	if !part {
+		return false
+	}
+	upper := all.Addr().As4()
+	upper[all.Bits()/8] |= 1 << (7 - all.Bits()%8)
+	return covers(networks, netip.PrefixFrom(all.Addr(), all.Bits()+1)) &&
+		covers(networks, netip.PrefixFrom(netip.AddrFrom4(upper), all.Bits()+1))
+}

@@ -1,0 +1,167 @@
+package checks
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/subnetchoice"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "public-subnet-cluster-tag",
+	rank:     180,
+	title:    "public subnets have the cluster's tag",
+	severity: preflight.Fail,
+	Roles:    controlOnly,
+	section:  sectionTags,
+	Needs:    fromVPC,
+	run:      onChoice(false, checkPublicSubnetTags),
+	fix:      "`aws ec2 create-tags --resources SUBNET …`.",
+})
+
+var _ = register(Check{
+	ID:       "public-subnet-route",
+	rank:     190,
+	title:    "there is a subnet for internet-facing load balancers",
+	severity: preflight.Fail,
+	Roles:    controlOnly,
+	section:  sectionSubnets,
+	warnsIf:  "there is one, but another subnet with `kubernetes.io/role/elb` has no public route",
+	Needs:    fromVPC,
+	run:      onChoice(false, checkPublicRoute),
+	fix: "Route the public subnets to an internet gateway, in a route table that no private subnet uses; " +
+		"for a cluster without internet-facing load balancers turn the check off.",
+})
+
+var _ = register(Check{
+	ID:       "public-subnet-choice",
+	rank:     470,
+	title:    "the choice of public subnets does not depend on ids",
+	severity: preflight.Warn,
+	Roles:    controlOnly,
+	section:  sectionSubnets,
+	Needs:    fromVPC,
+	run:      onChoice(false, checkSubnetChoice),
+	fix:      "Tag one public subnet in each zone with `kubernetes.io/role/elb`.",
+})
+
+func checkPublicRoute(f *facts.Facts, choice subnetchoice.Choice) preflight.Outcome {
+	if len(choice.Unrouted) > 0 {
+		return found(preflight.Finding{
+			Resource: strings.Join(choice.Unrouted, ", "),
+			Wanted:   "a route table of its own, or a main one in the VPC",
+			Found:    "no route table applies",
+			Why:      "The cloud controller cannot create any load balancer if one subnet has no route table.",
+			Fix:      []preflight.Fix{routeWithinVPC(f, choice.Unrouted)},
+		})
+	}
+	// A subnet that is tagged for load balancers and has no public route was meant to have one.
+	var intended []string
+	for _, r := range choice.Rejected {
+		if r.Subnet.Tags.Has(clustertags.PublicRole) && r.Why == subnetchoice.NoPublicRoute {
+			intended = append(intended, r.Subnet.ID)
+		}
+	}
+	if len(choice.Zones) > 0 && len(intended) == 0 {
+		return passed("%s", strings.Join(choice.IDs(), ", "))
+	}
+	if len(choice.Zones) == 0 && len(foreignPublic(f, choice)) > 0 {
+		return skipped("the public subnets are tagged only for other clusters (see public-subnet-cluster-tag)")
+	}
+	return found(preflight.Finding{
+		Resource: cmp.Or(strings.Join(intended, ", "), f.VPCID()),
+		Wanted:   "a subnet tagged for the cluster or for none, whose route table has a route to an internet gateway",
+		Found:    routesFound(f, intended),
+		Why:      "The cloud controller would not find any suitable subnet for an internet-facing load balancer.",
+		Fix:      fixes.PublicRoute(f, intended, len(choice.Zones) > 0),
+		Advisory: len(choice.Zones) > 0,
+	})
+}
+
+// routeWithinVPC gives subnets without any route table one that only has routes within the VPC.
+func routeWithinVPC(f *facts.Facts, subnets []string) preflight.Fix {
+	lines := []string{fixes.NewTable(f)}
+	for _, id := range subnets {
+		lines = append(lines, fixes.Associate(f, id, fixes.Expand("table")))
+	}
+	return fixes.ByCommand("create a route table for these subnets, which only has routes within the VPC", lines...)
+}
+
+// routesFound describes what is there instead of a public route for the subnets that should have one.
+func routesFound(f *facts.Facts, intended []string) string {
+	if len(intended) > 0 {
+		return fmt.Sprintf("tag %s, but no route to an internet gateway", clustertags.PublicRole)
+	}
+	return fmt.Sprintf("none of %d subnets can be used", len(f.Subnets))
+}
+
+func checkPublicSubnetTags(f *facts.Facts, choice subnetchoice.Choice) preflight.Outcome {
+	var untagged []string
+	for _, z := range choice.Zones {
+		if !z.Subnet.Tags.BelongTo(f.Cluster()) {
+			untagged = append(untagged, z.Subnet.ID)
+		}
+	}
+	seen := "no tag that starts with " + clustertags.Prefix
+	if len(choice.Zones) == 0 {
+		// If all public subnets are other clusters', the tag is what is missing.
+		for _, r := range foreignPublic(f, choice) {
+			untagged, seen = append(untagged, r.Subnet.ID), r.Why
+		}
+		if len(untagged) == 0 {
+			return skipped("there is no public subnet (see public-subnet-route)")
+		}
+	}
+	if len(untagged) == 0 {
+		return passed("%s", strings.Join(choice.IDs(), ", "))
+	}
+	return found(preflight.Finding{
+		Resource: strings.Join(untagged, ", "),
+		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.TagKey()),
+		Found:    seen,
+		Why: "Internet-facing load balancers use the public subnets tagged for the cluster; an untagged one is " +
+			"no longer used once another cluster tags it.",
+		Eventual: true,
+		Fix:      []preflight.Fix{fixes.TagForCluster(f, untagged...)},
+	})
+}
+
+// foreignPublic returns the public subnets that are ignored because they are tagged for other clusters only.
+func foreignPublic(f *facts.Facts, choice subnetchoice.Choice) []subnetchoice.Rejected {
+	var list []subnetchoice.Rejected
+	for _, r := range choice.Rejected {
+		if f.Choices().IsPublic(r.Subnet.ID) && r.Subnet.Tags.OnlyForeign(f.Cluster()) {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+func checkSubnetChoice(f *facts.Facts, choice subnetchoice.Choice) preflight.Outcome {
+	role := clustertags.PublicRole
+	if choice.Internal {
+		role = clustertags.InternalRole
+	}
+	var zones, chosen []string
+	for _, z := range choice.Zones {
+		if z.Ambiguous {
+			zones = append(zones, z.Zone)
+			chosen = append(chosen, z.Subnet.ID)
+		}
+	}
+	if len(zones) == 0 {
+		return passed("")
+	}
+	return found(preflight.Finding{
+		Resource: strings.Join(zones, ", "),
+		Wanted:   "one subnet in each zone with the tag " + role,
+		Found:    "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
+		Why:      "A new subnet with a lower id would silently be used for new load balancers.",
+		Fix:      []preflight.Fix{fixes.ByCommand("reserve these subnets", fixes.AddTag(f, role, "1", chosen...))},
+	})
+}

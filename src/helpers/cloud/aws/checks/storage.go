@@ -1,0 +1,198 @@
+package checks
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "storage-permissions",
+	rank:     290,
+	title:    "the role can create, attach and remove volumes",
+	severity: preflight.Fail,
+	Roles:    controlOnly,
+	section:  sectionPolicies,
+	warnsIf:  "IAM does not answer whether it can",
+	Needs:    facts.FromPolicies | facts.FromProbes,
+	run:      onStorage(checkStoragePermissions),
+	fix:      "Attach the generated policy, without `--no-storage`.",
+})
+
+var _ = register(Check{
+	ID:       "storage-keys",
+	rank:     300,
+	title:    "the role can use the keys that volumes are encrypted with",
+	severity: preflight.Fail,
+	Roles:    controlOnly,
+	section:  sectionStorage,
+	warnsIf:  "a key is named by an alias, or IAM does not answer whether it can",
+	Needs:    facts.FromStorage | facts.FromPolicies,
+	run:      onStorage(checkStorageKeys),
+	fix:      "Attach the generated policy, with `--key ARN`; or `aws ec2 reset-ebs-default-kms-key-id`.",
+})
+
+var _ = register(Check{
+	ID:       "storage-zones",
+	rank:     310,
+	title:    "volumes can be created in the zones of StorageClasses, and attached there",
+	severity: preflight.Fail,
+	Roles:    controlOnly,
+	section:  sectionStorage,
+	warnsIf:  "no subnet in the zone has the cluster's tag",
+	Needs:    facts.FromZones | facts.FromSubnets,
+	run:      onStorage(checkStorageZones),
+	fix:      "Correct the zones of the StorageClass, or tag the subnets of the nodes there.",
+})
+
+var _ = register(Check{
+	ID:       "storage-attachments",
+	rank:     320,
+	title:    "every instance of the cluster can attach another volume",
+	severity: preflight.Warn,
+	Roles:    controlOnly,
+	section:  sectionStorage,
+	Needs:    facts.FromStorage | facts.FromCluster,
+	run:      onStorage(checkStorageAttachments),
+	fix: "`aws ec2 detach-volume` for volumes that are not the cluster's, or an `instance_type` with more " +
+		"attachments.",
+})
+
+func checkStoragePermissions(f *facts.Facts) preflight.Outcome {
+	if tested := testedBy(f, "ec2:CreateVolume"); len(tested.Findings) > 0 {
+		return tested
+	}
+	if outcome, done := withoutPolicies(f, iampolicy.IsStorage); done {
+		return outcome
+	}
+	return byPolicy(f, iampolicy.IsStorage)
+}
+
+func checkStorageKeys(f *facts.Facts) preflight.Outcome {
+	if f.EncryptionErr != nil {
+		return skipped("it is unknown which key EBS uses by default: %s", awserr.Describe(f.EncryptionErr))
+	}
+	keys := f.Keys()
+	if len(keys) == 0 {
+		return passed("volumes are encrypted with the key of AWS, or not")
+	}
+	var findings []preflight.Finding
+	for _, k := range keys {
+		if strings.Contains(k, "alias/") {
+			findings = append(findings, preflight.Finding{
+				Resource: k,
+				Wanted:   "the ARN of the key",
+				Found:    "an alias",
+				Advisory: true,
+				Why: "IAM policies do not accept aliases of keys, so it is unknown whether the role can use the " +
+					"key.",
+				Fix: []preflight.Fix{
+					fixes.ByCommand(
+						"find the key, and use its ARN in the StorageClass",
+						fixes.Query(f, "KeyMetadata.Arn", "kms", "describe-key", "--key-id", k),
+					),
+				},
+			})
+		}
+	}
+	if len(findings) > 0 {
+		return found(findings...)
+	}
+	if outcome, done := withoutPolicies(f, iampolicy.IsForKeys); done {
+		return outcome
+	}
+	outcome := byPolicy(f, iampolicy.IsForKeys)
+	for i := range outcome.Findings {
+		finding := &outcome.Findings[i]
+		finding.Found += "; keys: " + strings.Join(keys, ", ")
+		if f.Encryption.ByDefault && slices.Contains(keys, f.Encryption.Key) {
+			finding.Found += "; EBS encrypts all new volumes with " + f.Encryption.Key
+		}
+	}
+	return outcome
+}
+
+func checkStorageZones(f *facts.Facts) preflight.Outcome {
+	if len(f.Request.StorageZones) == 0 {
+		return passed("no StorageClass names zones")
+	}
+	if f.ZonesErr != nil {
+		return skipped("the zones are unknown: %s", awserr.Describe(f.ZonesErr))
+	}
+	var known []string
+	for _, z := range f.Zones {
+		known = append(known, z.Name)
+	}
+	slices.Sort(known)
+	var findings []preflight.Finding
+	for _, name := range f.Request.StorageZones {
+		switch {
+		case !slices.Contains(known, name):
+			findings = append(findings, preflight.Finding{
+				Resource: name,
+				Wanted:   "a zone of " + f.Region() + ": " + strings.Join(known, ", "),
+				Found:    "no such zone",
+				Why:      "EC2 refuses to create volumes in it, and claims stay Pending.",
+				Fix:      []preflight.Fix{fixes.ByHand("correct the zones of the StorageClass in the manifest")},
+			})
+		case f.SubnetsErr == nil && !f.HasSubnetIn(name):
+			findings = append(findings, preflight.Finding{
+				Resource: name,
+				Wanted:   "a subnet with the tag " + f.TagKey(),
+				Found:    "none in this zone",
+				Advisory: true,
+				Why: "A volume can only be attached in its own zone, and no node of the cluster seems to be " +
+					"there.",
+				Fix: []preflight.Fix{
+					fixes.ByHand("remove the zone from the StorageClass in the manifest, or create nodes there"),
+				},
+			})
+		}
+	}
+	if len(findings) > 0 {
+		return found(findings...)
+	}
+	return passed("%s", strings.Join(f.Request.StorageZones, ", "))
+}
+
+func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
+	if f.MachinesErr != nil {
+		return skipped("the cluster's instances are unknown: %s", awserr.Describe(f.MachinesErr))
+	}
+	var findings []preflight.Finding
+	for _, m := range f.Machines {
+		if m.Limit == 0 || m.Free() > 0 {
+			continue
+		}
+		counts := "volumes only"
+		if m.Shared {
+			counts = "volumes and network interfaces"
+		}
+		findings = append(findings, preflight.Finding{
+			Resource: m.ID,
+			Wanted:   "room for another volume",
+			Found: fmt.Sprintf(
+				"%s can have %d attachments (%s); it has %d volumes and %d network interfaces", m.Kind, m.Limit, counts,
+				m.Volumes, m.Interfaces,
+			),
+			Why: "Pods with claims stay Pending if no other node has room.",
+			Fix: []preflight.Fix{
+				fixes.ByCommand(
+					"see what is attached, and detach what the cluster does not use",
+					fixes.AWS(f, "ec2", "describe-volumes", "--filters", "Name=attachment.instance-id,Values="+m.ID),
+				),
+				fixes.ByHand("or use an instance_type with more attachments, or more VMs"),
+			},
+		})
+	}
+	if len(findings) > 0 {
+		return found(findings...)
+	}
+	return passed("%d instances", len(f.Machines))
+}

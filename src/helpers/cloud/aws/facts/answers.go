@@ -1,0 +1,51 @@
+package facts
+
+import (
+	"kubernetes-release/cloud/aws/iampolicy"
+)
+
+// answer is the result of one call.
+type answer struct {
+	Action  string
+	Err     error
+	IsProbe bool // the call tests a permission
+}
+
+// EC2Answers are the results of the describe calls of EC2 that apply to the role.
+func (f *Facts) EC2Answers() []answer {
+	list := []answer{
+		{
+			Action: "ec2:DescribeInstances",
+			Err:    f.InstanceErr,
+		},
+		{Action: "ec2:DescribeSubnets", Err: f.SubnetsErr},
+		{Action: "ec2:DescribeSecurityGroups", Err: f.GroupsErr},
+	}
+	if f.IsControl() {
+		list = append(
+			list, answer{Action: "ec2:DescribeRouteTables", Err: f.TablesErr},
+			answer{Action: "ec2:DescribeAvailabilityZones", Err: f.ZonesErr},
+		)
+		if f.Storage() {
+			list = append(
+				list, answer{Action: "ec2:GetEbsEncryptionByDefault", Err: f.EncryptionErr},
+				answer{Action: "ec2:DescribeInstanceTypes", Err: f.MachinesErr},
+			)
+		}
+		if f.TablesErr == nil {
+			list = append(list, answer{Action: "ec2:DescribeRouteTables", Err: f.RoutesErr})
+		}
+	}
+	return list
+}
+
+func (f *Facts) Answers() []answer {
+	list := f.EC2Answers()
+	for _, p := range f.Probes {
+		list = append(list, answer{Action: p.Action, Err: p.Err, IsProbe: true})
+	}
+	if f.AssumesRole() {
+		list = append(list, answer{Action: iampolicy.AssumeAction, Err: f.AssumeErr})
+	}
+	return list
+}

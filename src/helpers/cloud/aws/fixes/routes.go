@@ -1,0 +1,192 @@
+package fixes
+
+import (
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/clustertags"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/resource"
+	"kubernetes-release/preflight"
+)
+
+// Fixes that make subnets public. None of them changes a route table that other subnets use, in particular not a VPC's
+// main one: those subnets would be open to the internet too.
+
+// hasNodes reports whether a subnet is meant to be private: it is this instance's own or reserved for internal load
+// balancers.
+func hasNodes(f *facts.Facts, id string) bool {
+	s := f.Subnet(id)
+	return id == f.SubnetID() || s != nil && s.Tags.Has(clustertags.InternalRole)
+}
+
+func isOwnSubnet(f *facts.Facts, id string) bool {
+	s := f.Subnet(id)
+	return s != nil && s.Tags.BelongTo(f.Cluster())
+}
+
+// PublicRoute is the fix if subnets with the tag for public load balancers have no public route, or if there is no
+// public subnet.
+func PublicRoute(f *facts.Facts, intended []string, otherwise bool) []preflight.Fix {
+	var private, public []string
+	for _, id := range intended {
+		if hasNodes(f, id) {
+			private = append(private, id)
+		} else {
+			public = append(public, id)
+		}
+	}
+	var fixes []preflight.Fix
+	if len(public) > 0 {
+		lines := routeToInternet(f, public)
+		owned := func(id string) bool { return isOwnSubnet(f, id) }
+		if untagged := slices.DeleteFunc(slices.Clone(public), owned); len(untagged) > 0 {
+			lines = append(lines, TagCommand(f, untagged...)) // else the next report would ask for it
+		}
+		fixes = append(
+			fixes, ByCommand("route these subnets to the internet gateway; no other subnet gets a new route", lines...),
+		)
+	}
+	if len(public) == 0 && !otherwise {
+		fixes = append(fixes, NewPublicSubnets(f, f.Metadata.Zone))
+	}
+	if len(private) > 0 {
+		text := "remove the tag for public load balancers from subnets with nodes, which should stay private"
+		if len(fixes) > 0 {
+			text = "also " + text
+		}
+		fixes = append(fixes, ByCommand(text, UntagCommand(f, private, clustertags.PublicRole)))
+	}
+	return append(fixes, CheckOff("for a cluster with internal load balancers only", "public-subnet-route"))
+}
+
+// gateway is the id of the VPC's internet gateway, and the lines that determine it if no route leads to one yet.
+func gateway(f *facts.Facts) (id string, lines []string) {
+	for _, t := range f.Tables {
+		if id := t.InternetGateway(); id != "" {
+			return id, nil
+		}
+	}
+	find := Query(f,
+		"InternetGateways[0].InternetGatewayId", "ec2", "describe-internet-gateways", "--filters",
+		"Name=attachment.vpc-id,Values="+Word(f.VPCID(), "vpc"),
+	)
+	create := Query(f, "InternetGateway.InternetGatewayId", "ec2", "create-internet-gateway")
+	attach := AWS(f,
+		"ec2", "attach-internet-gateway", "--internet-gateway-id", Expand("gateway"), "--vpc-id",
+		Word(f.VPCID(), "vpc"),
+	)
+	return Expand(
+			"gateway",
+		), []string{
+			Assign("gateway", find),
+			`test "$gateway" != None || { ` + Assign("gateway", create) + " && " + attach + "; }",
+		}
+}
+
+// routeToInternet are the commands that give exactly these subnets a default route to the internet gateway: in their
+// own route table if no other subnet uses it, or else in another public table or a new one.
+func routeToInternet(f *facts.Facts, subnets []string) []string {
+	gateway, lines := gateway(f)
+	var changed, moved []string
+	for _, id := range subnets {
+		table := f.Choices().TableOf(id)
+		switch {
+		case table == nil || !table.Only(subnets):
+			moved = append(moved, id)
+		case !slices.Contains(changed, table.ID):
+			changed = append(changed, table.ID)
+			operation := "create-route"
+			if table.HasDefault { // such as one to a NAT gateway
+				operation = "replace-route"
+			}
+			lines = append(
+				lines,
+				AWS(f,
+					"ec2", operation, "--route-table-id", table.ID, "--destination-cidr-block", resource.AnyAddress,
+					"--gateway-id", gateway,
+				),
+			)
+		}
+	}
+	if len(moved) == 0 {
+		return lines
+	}
+	table, more := publicTable(f, gateway)
+	lines = append(lines, more...)
+	for _, id := range moved {
+		lines = append(lines, Associate(f, id, table))
+	}
+	return lines
+}
+
+// publicTable is a route table with a route to the internet gateway, and the lines that create one if there is none but
+// the main one.
+func publicTable(f *facts.Facts, gateway string) (id string, lines []string) {
+	for _, t := range f.Tables {
+		if t.IsPublic() && t.HasDefault && !t.Main {
+			return t.ID, nil
+		}
+	}
+	table := Expand("table")
+	return table, []string{
+		NewTable(f),
+		AWS(f,
+			"ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", resource.AnyAddress,
+			"--gateway-id", gateway,
+		),
+	}
+}
+
+// NewTable creates a route table, which routes only within the VPC.
+func NewTable(f *facts.Facts) string {
+	return Assign(
+		"table", Query(f, "RouteTable.RouteTableId", "ec2", "create-route-table", "--vpc-id", Word(f.VPCID(), "vpc")),
+	)
+}
+
+// Associate gives a subnet another route table.
+func Associate(f *facts.Facts, subnet, table string) string {
+	for _, t := range f.Tables {
+		if id := t.Associations[subnet]; id != "" {
+			return AWS(f, "ec2", "replace-route-table-association", "--association-id", id, "--route-table-id", table)
+		}
+	}
+	return AWS(f, "ec2", "associate-route-table", "--subnet-id", subnet, "--route-table-id", table)
+}
+
+// NewPublicSubnets creates a public subnet for load balancers in each zone.
+func NewPublicSubnets(f *facts.Facts, zones ...string) preflight.Fix {
+	gateway, lines := gateway(f)
+	table, more := publicTable(f, gateway)
+	lines = append(lines, more...)
+	tags := tagArguments(
+		[]map[string]string{{"Key": f.TagKey(), "Value": "shared"}, {"Key": clustertags.PublicRole, "Value": "1"}},
+	)
+	specification := "ResourceType=subnet,Tags=[{" + strings.Join(tags, "},{") + "}]"
+	if strings.HasPrefix(tags[0], "[") {
+		specification = `[{"ResourceType":"subnet","Tags":` + tags[0] + "}]"
+	}
+	for _, zone := range zones {
+		suffix := ""
+		if len(zones) > 1 {
+			suffix = "_" + strings.ReplaceAll(zone, "-", "_")
+		}
+		lines = append(
+			lines,
+			Assign(
+				"subnet"+suffix,
+				Query(f,
+					"Subnet.SubnetId", "ec2", "create-subnet", "--vpc-id", Word(f.VPCID(), "vpc"),
+					"--availability-zone", zone, "--cidr-block", Expand("cidr"+suffix), "--tag-specifications",
+					specification,
+				),
+			),
+			Associate(f, Expand("subnet"+suffix), table),
+		)
+	}
+	return ByCommand(
+		"create a subnet for load balancers whose route table leads to the internet gateway, which changes no "+
+			"existing subnet",
+		lines...)
+}

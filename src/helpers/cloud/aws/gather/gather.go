@@ -1,0 +1,379 @@
+// Package gather asks instance metadata and AWS for facts.
+package gather
+
+import (
+	"context"
+	"net/netip"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	awssdk "github.com/aws/aws-sdk-go-v2/aws"
+
+	"kubernetes-release/cloud/aws/awsapi"
+	"kubernetes-release/cloud/aws/awsclient"
+	"kubernetes-release/cloud/aws/awserr"
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/cloud/aws/identity"
+	"kubernetes-release/cloud/aws/metadata"
+	"kubernetes-release/cloud/aws/resource"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/preflight"
+)
+
+// Environment is what a gatherer uses besides AWS. All of it is set.
+type Environment struct {
+	Now            func() time.Time
+	LocalAddresses func() ([]netip.Addr, error)
+	Reachable      func(ctx context.Context, endpoint *url.URL) error
+	NodeProviderID func(ctx context.Context, kubeconfig, name string) (string, error)
+	RoundPause     func() *preflight.Backoff
+	ThrottleSpan   time.Duration // over which throttled calls are spread at first
+	BeforeCalls    func()        // before the first call of EC2
+}
+
+// Gatherer asks for facts.
+type Gatherer struct {
+	environment Environment
+	metadata    *metadata.Client
+	Recorder    *awsapi.Recorder
+	api         *awsapi.Client
+	log         func(msg string, args ...any)
+	Facts       *facts.Facts
+
+	Secrets *preflight.Secrets
+	mu      sync.Mutex // guards the credentials
+}
+
+// New returns what asks for the facts of one run. It logs what it waits for, and adds the credentials that it
+// reads to the secrets.
+func New(
+	e Environment, client *metadata.Client, f *facts.Facts, secrets *preflight.Secrets,
+	log func(msg string, args ...any),
+) *Gatherer {
+	return &Gatherer{
+		environment: e, metadata: client, Recorder: awsapi.NewRecorder(e.Now, secrets), log: log, Facts: f,
+		Secrets: secrets,
+	}
+}
+
+// Close closes the connections to AWS that are idle.
+func (g *Gatherer) Close() {
+	if g.api != nil {
+		g.api.HTTP.CloseIdleConnections()
+	}
+}
+
+// Gather asks the given sources again and leaves the values of the others unchanged. Instance metadata that does not
+// reply is asked again until the deadline, because nothing else can be asked without it.
+func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline time.Time) {
+	f := g.Facts
+	g.gatherRole(ctx, wanted)
+	backoff := g.environment.RoundPause()
+	for f.MetadataFailure() != nil && g.environment.Now().Before(deadline) {
+		g.log("waiting", "for", "instance metadata", "last", f.MetadataFailure().Error())
+		if poll.Sleep(ctx, backoff.Next()) != nil {
+			break
+		}
+		g.gatherRole(ctx, facts.FromProfile|facts.FromCredentials)
+	}
+	if wanted&facts.FromRegistry != 0 && f.MetadataErr == nil {
+		f.RegistryHost, f.RegistryErr = awsclient.HostPort(awsclient.RegistryEndpoint(f.Metadata.Region)), nil
+	}
+	registry := make(chan error, 1)
+	go func() {
+		if wanted&facts.FromRegistry == 0 || f.RegistryHost == "" {
+			registry <- nil
+			return
+		}
+		registry <- g.environment.Reachable(ctx, awsclient.RegistryEndpoint(f.Metadata.Region))
+	}()
+	tokens := make(chan struct{})
+	go func() {
+		defer close(tokens)
+		if wanted&facts.FromTokenService != 0 && f.MetadataErr == nil {
+			g.gatherTokenService(ctx)
+		}
+	}()
+	node := make(chan struct{})
+	go func() {
+		defer close(node)
+		if wanted&facts.FromNode != 0 && f.MetadataErr == nil && f.Request.NodeKubeconfig != "" {
+			f.NodeProviderID, f.NodeErr = g.environment.NodeProviderID(
+				ctx,
+				f.Request.NodeKubeconfig,
+				f.Metadata.Hostname,
+			)
+		}
+	}()
+	if wanted&facts.FromEC2 != 0 {
+		g.gatherEC2(ctx, wanted)
+	}
+	<-node
+	<-tokens
+	if err := <-registry; wanted&facts.FromRegistry != 0 {
+		f.RegistryErr = err
+	}
+	f.Skew, f.SkewKnown = g.Recorder.ClockSkew()
+	f.MedianReply = g.metadata.Replies.Median()
+	f.Local, f.LocalErr = g.environment.LocalAddresses()
+}
+
+// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK
+// chooses.
+func (g *Gatherer) gatherTokenService(ctx context.Context) {
+	f := g.Facts
+	if f.CredentialsErr != nil {
+		return
+	}
+	endpoint, err := identity.TokenServiceEndpoint(ctx, f.Metadata.Region, g.currentCredentials)
+	if err != nil {
+		f.TokenErr = err
+		return
+	}
+	f.TokenHost, f.TokenErr = awsclient.HostPort(endpoint), g.environment.Reachable(ctx, endpoint)
+}
+
+// GatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:
+// without a session token, or on a machine that has no metadata, nothing else can be read.
+func (g *Gatherer) GatherMetadata(ctx context.Context, role bool) {
+	f := g.Facts
+	if f.Metadata, f.MetadataErr = g.metadata.Instance(ctx); f.MetadataErr != nil {
+		return
+	}
+	_ = awsclient.InParallel(
+		func() error {
+			f.Metadata, f.MetadataErr = g.metadata.Network(ctx, f.Metadata)
+			return nil
+		},
+		func() error {
+			if role {
+				g.gatherRole(ctx, facts.FromProfile|facts.FromCredentials)
+			}
+			return nil
+		})
+}
+
+// gatherRole asks again for the instance profile and the role's credentials, as wanted, and for credentials that are
+// about to expire.
+func (g *Gatherer) gatherRole(ctx context.Context, wanted facts.Source) {
+	f := g.Facts
+	f.Now = g.environment.Now()
+	_ = awsclient.InParallel(
+		func() error {
+			if wanted&facts.FromProfile != 0 {
+				f.Profile, f.ProfileErr = g.metadata.Profile(ctx)
+			}
+			return nil
+		},
+		func() error {
+			expiring := f.CredentialsErr == nil && f.Credentials.Expires.Before(f.Now.Add(time.Minute))
+			if wanted&facts.FromCredentials != 0 || expiring {
+				c, err := g.metadata.Credentials(ctx, f.Now)
+				f.CredentialsErr = err
+				g.setCredentials(c)
+			}
+			return nil
+		})
+}
+
+func (g *Gatherer) setCredentials(c metadata.Credentials) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.Facts.Credentials = c
+	g.Secrets.Add(c.SecretAccessKey, c.Token, c.AccessKeyID)
+}
+
+func (g *Gatherer) currentCredentials() metadata.Credentials {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.Facts.Credentials
+}
+
+// gatherEC2 makes all calls in parallel that do not depend on each other. Calls that depend on the instance's
+// description wait for it only if instance metadata does not have what they need.
+func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
+	f := g.Facts
+	if f.CredentialsErr != nil {
+		g.GiveUp(wanted, awserr.NotAsked("there are no credentials"))
+		return
+	}
+	if g.api == nil {
+		if err := g.connect(ctx); err != nil {
+			g.GiveUp(wanted, err)
+			return
+		}
+		g.environment.BeforeCalls()
+	}
+	ask := func(s facts.Source, roles ...preflight.Role) bool {
+		return wanted&s != 0 && (len(roles) == 0 || slices.Contains(roles, f.Request.Role))
+	}
+	if ask(facts.FromInstance) && needsInstanceFirst(f) {
+		f.Instance, f.InstanceErr = g.api.DescribeInstance(ctx, f.InstanceID())
+		wanted &^= facts.FromInstance
+	}
+	// Which of several groups permissions are tested on depends on their tags.
+	if ask(facts.FromGroups, preflight.Control) && len(f.GroupIDs()) > 1 {
+		f.Groups, f.GroupsErr = g.describeGroups(ctx, f.GroupIDs())
+		wanted &^= facts.FromGroups
+	}
+	// IAM is asked about the keys that volumes are encrypted with.
+	if ask(facts.FromStorage, preflight.Control) && f.Storage() {
+		f.Encryption, f.EncryptionErr = g.api.Encryption(ctx)
+	}
+	// Pod routes are tested on the table that the cloud controller writes them to.
+	if ask(facts.FromRouteTables, preflight.Control) && f.Request.ConfigureCloudRoutes {
+		f.RouteTables, f.RoutesErr = g.describeClusterTables(ctx)
+	}
+	tasks := []func() error{}
+	add := func(when bool, task func()) {
+		if when {
+			tasks = append(tasks, func() error { task(); return nil })
+		}
+	}
+	// The ids are read before the calls start, because one of the calls changes what they are read from.
+	vpcID, subnetID, groupIDs := f.VPCID(), f.SubnetID(), f.GroupIDs()
+	add(ask(facts.FromInstance), func() { f.Instance, f.InstanceErr = g.api.DescribeInstance(ctx, f.InstanceID()) })
+	add(ask(facts.FromSubnets), func() { f.Subnets, f.SubnetsErr = g.describeSubnets(ctx, vpcID, subnetID) })
+	add(
+		ask(facts.FromRouteTables, preflight.Control),
+		func() { f.Tables, f.TablesErr = g.describeRouteTables(ctx, "vpc-id", vpcID) },
+	)
+	add(
+		ask(facts.FromGroups, preflight.Control) && f.Conf.ElbSecurityGroup != "",
+		func() { f.Balancers, f.BalancersErr = g.describeBalancersGroup(ctx) },
+	)
+	add(ask(facts.FromZones, preflight.Control), func() { f.Zones, f.ZonesErr = g.api.DescribeZones(ctx) })
+	add(
+		ask(facts.FromCluster, preflight.Control),
+		func() { f.Machines, f.MachinesErr = g.api.DescribeMachines(ctx, f.TagKey(), f.Storage()) },
+	)
+	// A worker with one group needs no call, unless its rules matter: the cloud controller uses that group, tagged or
+	// not.
+	add(
+		ask(facts.FromGroups) &&
+			(f.IsControl() || len(groupIDs) > 1 || f.Request.Thorough || f.Conf.NoIngressManagement || f.PodsRouted()),
+		func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) },
+	)
+	if ask(facts.FromProbes, preflight.Control) {
+		probes := g.permissionProbes(vpcID, groupIDs)
+		f.Probes = make([]facts.Probe, len(probes))
+		for i, p := range probes {
+			add(true, func() { f.Probes[i] = p.run(ctx) })
+		}
+	}
+	add(
+		ask(facts.FromPolicies) && (f.IsControl() || f.Request.Thorough),
+		func() { f.Policies, f.PoliciesErr = g.askPolicies(ctx) },
+	)
+	_ = awsclient.InParallel(tasks...)
+}
+
+// describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
+func (g *Gatherer) describeClusterTables(ctx context.Context) ([]resource.RouteTable, error) {
+	if id := g.Facts.Conf.RouteTableID; id != "" {
+		return g.describeRouteTables(ctx, "route-table-id", id)
+	}
+	return g.describeRouteTables(ctx, "tag-key", g.Facts.TagKey())
+}
+
+func (g *Gatherer) describeBalancersGroup(ctx context.Context) (*resource.SecurityGroup, error) {
+	groups, err := g.api.DescribeGroups(ctx, []string{g.Facts.Conf.ElbSecurityGroup})
+	if err != nil {
+		return nil, err
+	}
+	return &groups[0], nil
+}
+
+// needsInstanceFirst reports whether instance metadata lacks an id that other calls require.
+func needsInstanceFirst(f *facts.Facts) bool {
+	return f.VPCID() == "" || f.SubnetID() == "" || len(f.GroupIDs()) == 0
+}
+
+func (g *Gatherer) GiveUp(wanted facts.Source, err error) {
+	f := g.Facts
+	for s, target := range map[facts.Source]*error{
+		facts.FromInstance: &f.InstanceErr, facts.FromSubnets: &f.SubnetsErr, facts.FromRouteTables: &f.TablesErr,
+		facts.FromZones: &f.ZonesErr, facts.FromGroups: &f.GroupsErr,
+	} {
+		if wanted&s != 0 {
+			*target = err
+		}
+	}
+	if wanted&facts.FromRouteTables != 0 {
+		f.RoutesErr = err
+	}
+	if wanted&facts.FromGroups != 0 {
+		f.BalancersErr = err
+	}
+	if wanted&facts.FromStorage != 0 {
+		f.EncryptionErr = err
+	}
+	if wanted&facts.FromCluster != 0 {
+		f.MachinesErr = err
+	}
+	if wanted&facts.FromProbes != 0 {
+		f.Probes = nil
+	}
+	if wanted&facts.FromPolicies != 0 {
+		f.Policies, f.PoliciesErr = nil, err
+	}
+}
+
+// describeSubnets returns all subnets of the VPC on a control VM, and the instance's own on a worker.
+func (g *Gatherer) describeSubnets(ctx context.Context, vpcID, subnetID string) ([]resource.Subnet, error) {
+	switch {
+	case g.Facts.IsControl() && vpcID == "":
+		return nil, awserr.NotAsked("the VPC is unknown")
+	case g.Facts.IsControl():
+		return g.api.DescribeSubnetsOf(ctx, vpcID)
+	case subnetID == "":
+		return nil, awserr.NotAsked("the instance's subnet is unknown")
+	}
+	return g.api.DescribeSubnet(ctx, subnetID)
+}
+
+func (g *Gatherer) describeRouteTables(ctx context.Context, filterName, value string) ([]resource.RouteTable, error) {
+	if value == "" {
+		return nil, awserr.NotAsked("the VPC is unknown")
+	}
+	return g.api.DescribeRouteTables(ctx, filterName, value)
+}
+
+func (g *Gatherer) describeGroups(ctx context.Context, ids []string) ([]resource.SecurityGroup, error) {
+	if len(ids) == 0 {
+		return nil, awserr.NotAsked("the instance's security groups are unknown")
+	}
+	return g.api.DescribeGroups(ctx, ids)
+}
+
+// connect creates the clients, which authenticate as the role that the cloud controller uses.
+func (g *Gatherer) connect(ctx context.Context) error {
+	f := g.Facts
+	client := func(credentials awssdk.CredentialsProvider) (*awsapi.Client, error) {
+		a, err := awsapi.New(ctx, f.Region(), credentials, f.Overrides(), g.Recorder)
+		if err == nil {
+			a.Pace, a.Log = awsapi.NewPace(g.environment.Now, g.environment.ThrottleSpan), g.log
+		}
+		return a, err
+	}
+	own, err := client(
+		awssdk.CredentialsProviderFunc(
+			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().SDK(), nil },
+		),
+	)
+	if err != nil || !f.AssumesRole() {
+		g.api = own
+		return err
+	}
+	role := own.Role(f.Conf.RoleARN, f.Conf.SourceARN)
+	assumed, err := awsapi.Call(ctx, own, iampolicy.AssumeAction, role.Retrieve)
+	if f.AssumeErr = err; err != nil {
+		return awserr.NotAsked("the cloud controller cannot assume its role (see assumed-role)")
+	}
+	g.Secrets.Add(assumed.SecretAccessKey, assumed.SessionToken, assumed.AccessKeyID)
+	g.api, err = client(role)
+	return err
+}

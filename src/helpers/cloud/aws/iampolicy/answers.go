@@ -1,0 +1,130 @@
+package iampolicy
+
+import (
+	"slices"
+	"strings"
+)
+
+// DeniedByPolicy is the decision about an action that a policy denies explicitly.
+const DeniedByPolicy = "a policy denies it"
+
+// Answers are what the role's policies allow.
+type Answers struct {
+	Denied  map[string]string // action to the decision in words
+	Unknown map[string]string // action to the reason
+	Allowed map[string]bool
+
+	// OwnKeys are the condition keys of the generated policy. Each question has values for those that matter to its
+	// actions.
+	OwnKeys []string
+}
+
+// regionKey is the condition key with which policies of an organization often limit the regions.
+const regionKey = "aws:RequestedRegion"
+
+// Context returns the values of the condition keys in the permission's statement, and of the one for the region.
+func (p Permission) Context(service, tagKey, region string) map[string]string {
+	context := map[string]string{regionKey: region}
+	resourceTag := func(value string) {
+		context["aws:ResourceTag/"+tagKey], context[service+":ResourceTag/"+tagKey] = value, value
+	}
+	switch p.Scope {
+	case creates:
+		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
+	case changes, changesOwn:
+		resourceTag("owned")
+	case sourceDestOff:
+		resourceTag("owned")
+		context["ec2:Attribute"], context["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
+	case TagsNew:
+		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
+		context[service+":CreateAction"] = p.createActions()[0]
+	case onNodes:
+		resourceTag("shared")
+	case serviceLinked:
+		context["iam:AWSServiceName"] = "elasticloadbalancing.amazonaws.com"
+	case publicRegistry:
+		context["sts:AWSServiceName"] = "ecr-public.amazonaws.com"
+	}
+	return context
+}
+
+// Add adds the results of one question. An action must be allowed on every kind of resource that it is called for. IAM
+// lists missing condition keys of all statements: those of the generated policy that the question lacks belong to other
+// actions. Only with other keys the result remains unknown.
+func (a *Answers) Add(actions []string, results []Evaluation) {
+	for _, action := range actions {
+		answered, denied, explicit := false, false, false
+		var missing []string
+		for _, r := range results {
+			if !strings.EqualFold(r.Action, action) || !concerns(action, r.Resource) {
+				continue
+			}
+			answered, explicit = true, explicit || r.Explicit
+			if r.Allowed {
+				continue
+			}
+			denied = true
+			for _, key := range r.Missing {
+				if !slices.ContainsFunc(a.OwnKeys, func(own string) bool { return strings.EqualFold(own, key) }) {
+					missing = append(missing, key)
+				}
+			}
+		}
+		switch {
+		case !answered:
+			a.Unknown[action] = "IAM did not answer"
+		case !denied:
+			a.Allowed[action] = true
+		case len(missing) > 0: // also of statements that deny
+			slices.Sort(missing)
+			a.Unknown[action] = "unknown, because a condition depends on " + strings.Join(slices.Compact(missing), ", ")
+		case explicit:
+			a.Denied[action] = DeniedByPolicy
+		default:
+			a.Denied[action] = "no policy of the role allows it in this form"
+		}
+	}
+}
+
+// callsFor are the kinds of resources of actions that are asked about together with actions for others.
+var callsFor = map[string][]string{
+	"elasticloadbalancing:CreateLoadBalancer":          {"loadbalancer"},
+	"elasticloadbalancing:CreateTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:DeleteListener":              {"listener"},
+	"elasticloadbalancing:ModifyListener":              {"listener"},
+	"elasticloadbalancing:DeleteTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:DeregisterTargets":           {"targetgroup"},
+	"elasticloadbalancing:ModifyTargetGroup":           {"targetgroup"},
+	"elasticloadbalancing:ModifyTargetGroupAttributes": {"targetgroup"},
+	"elasticloadbalancing:RegisterTargets":             {"targetgroup"},
+	"ec2:DeleteSnapshot":                               {"snapshot"},
+	"ec2:DeleteVolume":                                 {"volume"},
+}
+
+// concerns reports whether an action is called for a resource of this kind. A result without a resource is for all.
+func concerns(action, resource string) bool {
+	kinds := callsFor[action]
+	parts := strings.SplitN(resource, ":", 6)
+	if len(kinds) == 0 || len(parts) < 6 {
+		return true
+	}
+	kind, _, _ := strings.Cut(parts[5], "/")
+	return slices.Contains(kinds, kind)
+}
+
+// Evaluation is IAM's answer about one action on one resource.
+type Evaluation struct {
+	Action   string
+	Resource string // ARN; or * for all
+	Allowed  bool
+	Explicit bool     // a statement denies it
+	Missing  []string // condition keys that the question did not have
+}
+
+// Question asks IAM about actions of one scope on one kind of resource.
+type Question struct {
+	Actions   []string
+	Resources []string
+	Context   map[string]string // condition key to value
+}

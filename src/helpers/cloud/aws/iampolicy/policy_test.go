@@ -1,0 +1,117 @@
+package iampolicy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"kubernetes-release/preflight"
+)
+
+func TestPolicies(t *testing.T) {
+	for _, role := range allMachines {
+		for _, partition := range []string{"aws", "aws-cn", "aws-us-gov"} {
+			p, err := New(
+				Options{
+					Role:        role,
+					Cluster:     "prod",
+					Partition:   partition,
+					CloudRoutes: true,
+					Storage:     true,
+					Keys:        []string{"arn:" + partition + ":kms:x:123456789012:key/y"},
+				},
+			)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var actions, sids []string
+			for _, s := range p.Statement {
+				actions = append(actions, s.Action...)
+				if slices.Contains(sids, s.Sid) {
+					t.Errorf("%s: statement %s twice", role, s.Sid)
+				}
+				sids = append(sids, s.Sid)
+				for _, r := range s.Resource {
+					if r != "*" && !strings.HasPrefix(r, "arn:"+partition+":") {
+						t.Errorf("resource %s in %s", r, partition)
+					}
+				}
+				for _, a := range s.Action {
+					name := a[strings.Index(a, ":")+1:]
+					reads := strings.HasPrefix(name, "Describe") || strings.HasPrefix(name, "GetEbs") ||
+						strings.HasPrefix(a, "ecr") ||
+						s.Sid == "Ec2CreateInVpc" ||
+						s.Sid == "IamAskAboutItself"
+					if !reads && len(s.Condition) == 0 {
+						t.Errorf("%s: %s has no condition", role, a)
+					}
+				}
+			}
+			slices.Sort(actions)
+			want := slices.DeleteFunc(
+				Needs{Role: role, Routes: true, Storage: true, Keys: []string{"key"}}.Actions(),
+				func(a string) bool {
+					return partition != "aws" &&
+						(strings.HasPrefix(a, "ecr-public:") || a == "sts:GetServiceBearerToken")
+				},
+			)
+			if got := slices.Compact(actions); !slices.Equal(got, want) {
+				t.Errorf("%s: the policy has %v, the table %v", role, got, want)
+			}
+		}
+	}
+	if slices.Contains(Actions(preflight.Control, false), "ec2:CreateRoute") ||
+		slices.Contains(Actions(preflight.Worker, true), "elasticloadbalancing:CreateLoadBalancer") {
+		t.Errorf("a role has more permissions than it requires")
+	}
+	for _, o := range []Options{
+		{Role: "x", Cluster: "prod"},
+		{Role: preflight.Worker},
+		{Role: preflight.Worker, Cluster: "prod", Partition: "moon"},
+		{Role: preflight.Worker, Cluster: "prod", RoleName: "a*"},
+	} {
+		if _, err := New(o); err == nil {
+			t.Errorf("accepted %+v", o)
+		}
+	}
+	named, err := New(Options{Role: preflight.Worker, Cluster: "prod", RoleName: "mine"})
+	if last := named.Statement[len(named.Statement)-1]; err != nil || last.Resource[0] != "arn:aws:iam::*:role/mine" {
+		t.Errorf("%+v, %v", named, err)
+	}
+	wide, err := New(Options{Role: preflight.Control, WideOpen: true})
+	if err != nil || wide.Statement[0].Sid != "WideOpenNotForProduction" {
+		t.Errorf("%+v, %v", wide, err)
+	}
+}
+
+// TestTableCoversTheCloudController compares the table with what cloud-provider-aws 1.37 calls.
+func TestTableCoversTheCloudController(t *testing.T) {
+	calls := strings.Fields(
+		`ec2:AuthorizeSecurityGroupIngress ec2:CreateRoute ec2:CreateSecurityGroup ec2:CreateTags ec2:DeleteRoute
+		ec2:DeleteSecurityGroup ec2:DescribeAvailabilityZones ec2:DescribeInstanceTopology ec2:DescribeInstances
+		ec2:DescribeRouteTables ec2:DescribeSecurityGroups ec2:DescribeSubnets ec2:ModifyInstanceAttribute
+		ec2:RevokeSecurityGroupIngress elasticloadbalancing:AddTags
+		elasticloadbalancing:ApplySecurityGroupsToLoadBalancer elasticloadbalancing:AttachLoadBalancerToSubnets
+		elasticloadbalancing:ConfigureHealthCheck elasticloadbalancing:CreateListener
+		elasticloadbalancing:CreateLoadBalancer elasticloadbalancing:CreateLoadBalancerListeners
+		elasticloadbalancing:CreateLoadBalancerPolicy elasticloadbalancing:CreateTargetGroup
+		elasticloadbalancing:DeleteListener elasticloadbalancing:DeleteLoadBalancer
+		elasticloadbalancing:DeleteLoadBalancerListeners elasticloadbalancing:DeleteTargetGroup
+		elasticloadbalancing:DeregisterInstancesFromLoadBalancer elasticloadbalancing:DeregisterTargets
+		elasticloadbalancing:DescribeListeners elasticloadbalancing:DescribeLoadBalancerAttributes
+		elasticloadbalancing:DescribeLoadBalancerPolicies elasticloadbalancing:DescribeLoadBalancers
+		elasticloadbalancing:DescribeTargetGroupAttributes elasticloadbalancing:DescribeTargetGroups
+		elasticloadbalancing:DescribeTargetHealth elasticloadbalancing:DetachLoadBalancerFromSubnets
+		elasticloadbalancing:ModifyListener elasticloadbalancing:ModifyLoadBalancerAttributes
+		elasticloadbalancing:ModifyTargetGroup elasticloadbalancing:ModifyTargetGroupAttributes
+		elasticloadbalancing:RegisterInstancesWithLoadBalancer elasticloadbalancing:RegisterTargets
+		elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer
+		elasticloadbalancing:SetLoadBalancerPoliciesOfListener elasticloadbalancing:SetSecurityGroups`,
+	)
+	table := Actions(preflight.Control, true)
+	for _, action := range calls {
+		if !slices.Contains(table, action) {
+			t.Errorf("%s is not in the table", action)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+package iampolicy
+
+import (
+	"slices"
+)
+
+// storagePermissions are the calls of the EBS CSI driver's controller, which uses the role of the control machines'
+// instance profile (pkg/cloud/cloud.go in its source). What the driver tags as the cluster's it may delete; what an
+// operator tags as shared it may attach, resize, copy and restore.
+func storagePermissions() []Permission {
+	var table []Permission
+	row := func(s scope, resources []string, why string, actions ...string) {
+		for _, a := range actions {
+			table = append(
+				table,
+				Permission{
+					Action:    a,
+					roles:     controlMachines,
+					holder:    machines,
+					Storage:   true,
+					Scope:     s,
+					Resources: resources,
+					Why:       why,
+				},
+			)
+		}
+	}
+	volume, snapshot := []string{"ec2:*:*:volume/*"}, []string{"ec2:*::snapshot/*"}
+	row(
+		anything, nil, "The EBS CSI driver finds volumes, snapshots and what they are attached to with it.",
+		"ec2:DescribeAvailabilityZones", "ec2:DescribeInstanceTypes", "ec2:DescribeSnapshots",
+		"ec2:DescribeVolumeStatus", "ec2:DescribeVolumes", "ec2:DescribeVolumesModifications",
+	)
+	row(
+		anything, nil, "The checks find the key that volumes are encrypted with by default with it.",
+		"ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault",
+	)
+	row(creates, volume, "The EBS CSI driver creates volumes with it.", "ec2:CreateVolume")
+	row(creates, snapshot, "The EBS CSI driver creates snapshots with it.", "ec2:CreateSnapshot")
+	row(
+		TagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.",
+		"ec2:CreateTags",
+	)
+	row(
+		changes, volume, "The EBS CSI driver attaches, resizes and copies volumes with it.", "ec2:AttachVolume",
+		"ec2:CreateSnapshot", "ec2:DetachVolume", "ec2:ModifyVolume",
+	)
+	row(changes, snapshot, "The EBS CSI driver restores volumes from snapshots with it.", "ec2:CreateVolume")
+	row(
+		onNodes, []string{"ec2:*:*:instance/*"}, "The EBS CSI driver attaches volumes to nodes with it.",
+		"ec2:AttachVolume", "ec2:DetachVolume",
+	)
+	row(
+		changesOwn, slices.Concat(volume, snapshot), "The EBS CSI driver deletes volumes and snapshots with it.",
+		"ec2:DeleteSnapshot", "ec2:DeleteVolume",
+	)
+	// What EBS does with a customer managed key it does with the caller's permissions ("How Amazon EBS encryption
+	// works" in its user guide).
+	row(
+		UsesKeys,
+		nil,
+		"Without it encrypted volumes disappear while they are created, or cannot be attached.",
+		keyActions...)
+	for i := range table {
+		if table[i].Scope == UsesKeys {
+			table[i].when = withKeys
+		}
+	}
+	return table
+}
+
+var keyActions = []string{"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"}
+
+func IsStorage(p Permission) bool { return p.Storage && p.Scope != UsesKeys }
+
+func IsForKeys(p Permission) bool { return p.Scope == UsesKeys }

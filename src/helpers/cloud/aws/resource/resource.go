@@ -1,0 +1,129 @@
+// Package resource has the resources of AWS as far as the checks need them. A value that AWS left out is the zero
+// value.
+package resource
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/clustertags"
+)
+
+// The fixes of findings are complete command lines: a test parses each with bash and with the AWS CLI, and runs it. A
+// value that an earlier line determines, or that only the operator knows, is a shell variable.
+
+// AnyAddress is the destination of a default route.
+const AnyAddress = "0.0.0.0/0"
+
+// Only reports whether no subnets but the given ones use the table.
+func (t RouteTable) Only(subnets []string) bool {
+	return !t.Main && !slices.ContainsFunc(t.Subnets, func(id string) bool { return !slices.Contains(subnets, id) })
+}
+
+// The types here are AWS's resources as far as the checks need them. calls.go converts the SDK's answers to them, so
+// that no check has to deal with the SDK's pointers. A value that AWS left out is the zero value.
+
+// Instance is this machine as EC2 describes it.
+type Instance struct {
+	ID              string
+	PrivateDNSName  string
+	Address         string // the primary private one
+	Subnet          string
+	VPC             string
+	Groups          []string // ids of its security groups
+	Tags            clustertags.Tags
+	Interfaces      []Interface
+	SourceDestCheck bool
+	// MetadataHopLimit is how many network hops a session token of instance metadata may pass; 0: EC2 did not say.
+	MetadataHopLimit int
+}
+
+// Addresses are all private addresses of the instance.
+func (i Instance) Addresses() []string {
+	all := []string{i.Address}
+	for _, n := range i.Interfaces {
+		all = append(all, n.Addresses...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+type Interface struct {
+	ID              string
+	Addresses       []string // private
+	IPv6            []string
+	SourceDestCheck bool
+}
+
+type Subnet struct {
+	ID, Zone string
+	Tags     clustertags.Tags
+}
+
+type RouteTable struct {
+	ID, VPC      string
+	Main         bool              // applies to the subnets that have no table of their own
+	Subnets      []string          // ids of those that it is the table of
+	Associations map[string]string // ids of its associations by subnet
+	Gateways     []string          // targets of its routes, such as local, igw-… and nat-…
+	HasDefault   bool              // has a route for 0.0.0.0/0
+	Tags         clustertags.Tags
+}
+
+// InternetGateway is the id of the internet gateway that the table has a route to, or "".
+func (t RouteTable) InternetGateway() string {
+	for _, id := range t.Gateways {
+		if strings.HasPrefix(id, "igw") {
+			return id
+		}
+	}
+	return ""
+}
+
+// IsPublic reports whether the table has a route to an internet gateway.
+func (t RouteTable) IsPublic() bool {
+	return t.InternetGateway() != ""
+}
+
+type Zone struct{ Name, Type string }
+
+type SecurityGroup struct {
+	ID, VPC string
+	Tags    clustertags.Tags
+	Ingress []IngressRule
+}
+
+// IngressRule allows traffic to a range of ports, or to all, from sources outside of the group.
+type IngressRule struct {
+	Protocols []string // tcp, udp or both
+	From, To  int
+	Groups    []string
+	Networks  []netip.Prefix // IPv4
+	Lists     []string       // prefix lists
+	Anywhere  bool           // also from addresses
+}
+
+// Encryption are the account's settings for new volumes in the region.
+type Encryption struct {
+	ByDefault bool
+	Key       string // of encryption by default
+}
+
+// Machine is an instance of the cluster with what it has attached.
+type Machine struct {
+	ID, VPC, Kind       string
+	Tags                clustertags.Tags
+	Volumes, Interfaces int
+	Limit               int  // of its type; 0: unknown
+	Shared              bool // the limit counts further network interfaces
+}
+
+// Free is how many volumes can still be attached (getVolumesLimit in pkg/driver/node.go of the EBS CSI driver).
+func (m Machine) Free() int {
+	free := m.Limit - m.Volumes
+	if m.Shared {
+		free -= max(0, m.Interfaces-1)
+	}
+	return free
+}
