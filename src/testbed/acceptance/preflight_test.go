@@ -216,7 +216,8 @@ func recordedActions(t *testing.T) map[string]bool {
 }
 
 // beyond lists the permissions of calls that the policies do not contain, or that are not in the record: then the
-// record is incomplete, or the action has a reason (helpers/cloud/aws/iampolicy/evidence_test.go) that is no longer true.
+// record is incomplete, or the action has a reason (helpers/cloud/aws/iampolicy/evidence_test.go) that is no longer
+// true.
 func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
 	var problems []string
 	for _, c := range calls {

@@ -12,6 +12,7 @@ import (
 // ARN is an Amazon Resource Name.
 type ARN struct{ Partition, Service, Account, Resource string }
 
+// Parse reads an ARN. The error says that text is none, or has no account.
 func Parse(text string) (ARN, error) {
 	parts := strings.SplitN(text, ":", 6)
 	if len(parts) != 6 || parts[0] != "arn" || slices.Contains([]string{parts[1], parts[2], parts[4], parts[5]}, "") {
@@ -26,6 +27,7 @@ func (a ARN) Name() string { return a.Resource[strings.LastIndex(a.Resource, "/"
 // Partition is a group of regions with accounts of its own.
 type Partition struct{ Name, Domain string }
 
+// Partitions are those that policies can be for.
 var Partitions = []Partition{{"aws", "amazonaws.com"}, {"aws-cn", "amazonaws.com.cn"}, {"aws-us-gov", "amazonaws.com"}}
 
 // PartitionOf returns the partition of a region.

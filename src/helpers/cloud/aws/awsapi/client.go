@@ -38,7 +38,7 @@ type Client struct {
 	HTTP     *http.Client
 	recorder *Recorder
 	Log      func(msg string, args ...any)
-	Pace     *pace
+	Pace     *Pace
 }
 
 // New returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the

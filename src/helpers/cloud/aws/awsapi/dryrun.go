@@ -24,6 +24,7 @@ func (a *Client) dryRun(ctx context.Context, action string, request func(context
 	return err
 }
 
+// TryCreateSecurityGroup tests creating a security group with the cluster's tag in a VPC.
 func (a *Client) TryCreateSecurityGroup(ctx context.Context, vpc, tagKey string) error {
 	return a.dryRun(ctx, "ec2:CreateSecurityGroup", func(ctx context.Context) error {
 		_, err := a.ec2.CreateSecurityGroup(ctx, &ec2.CreateSecurityGroupInput{
@@ -45,6 +46,7 @@ func allTrafficWithin(group string) []types.IpPermission {
 	}
 }
 
+// TryAuthorizeIngress tests adding a rule to a security group.
 func (a *Client) TryAuthorizeIngress(ctx context.Context, group string) error {
 	return a.dryRun(ctx, "ec2:AuthorizeSecurityGroupIngress", func(ctx context.Context) error {
 		_, err := a.ec2.AuthorizeSecurityGroupIngress(ctx, &ec2.AuthorizeSecurityGroupIngressInput{
@@ -53,6 +55,7 @@ func (a *Client) TryAuthorizeIngress(ctx context.Context, group string) error {
 	})
 }
 
+// TryRevokeIngress tests removing a rule from a security group.
 func (a *Client) TryRevokeIngress(ctx context.Context, group string) error {
 	return a.dryRun(ctx, "ec2:RevokeSecurityGroupIngress", func(ctx context.Context) error {
 		_, err := a.ec2.RevokeSecurityGroupIngress(ctx, &ec2.RevokeSecurityGroupIngressInput{
@@ -61,6 +64,7 @@ func (a *Client) TryRevokeIngress(ctx context.Context, group string) error {
 	})
 }
 
+// TryDescribeTopology tests describing where an instance is in the network.
 func (a *Client) TryDescribeTopology(ctx context.Context, instance string) error {
 	return a.dryRun(ctx, "ec2:DescribeInstanceTopology", func(ctx context.Context) error {
 		_, err := a.ec2.DescribeInstanceTopology(
@@ -70,6 +74,7 @@ func (a *Client) TryDescribeTopology(ctx context.Context, instance string) error
 	})
 }
 
+// TryDisableSourceDestCheck tests turning the source/destination check of an instance off.
 func (a *Client) TryDisableSourceDestCheck(ctx context.Context, instance string) error {
 	return a.dryRun(ctx, "ec2:ModifyInstanceAttribute", func(ctx context.Context) error {
 		_, err := a.ec2.ModifyInstanceAttribute(ctx, &ec2.ModifyInstanceAttributeInput{
@@ -95,6 +100,7 @@ func (a *Client) TryCreateRoute(ctx context.Context, table, instance string) err
 	})
 }
 
+// TryCreateVolume tests creating a volume with the cluster's tag in a zone.
 func (a *Client) TryCreateVolume(ctx context.Context, zone, tagKey string) error {
 	return a.dryRun(ctx, "ec2:CreateVolume", func(ctx context.Context) error {
 		_, err := a.ec2.CreateVolume(ctx, &ec2.CreateVolumeInput{

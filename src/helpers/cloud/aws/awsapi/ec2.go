@@ -22,6 +22,7 @@ const (
 	routeTablePageSize = 100
 )
 
+// DescribeInstance returns an instance, or an awserr.EmptyAnswer if EC2 answers without it.
 func (a *Client) DescribeInstance(ctx context.Context, id string) (*resource.Instance, error) {
 	out, err := Call(ctx, a, "ec2:DescribeInstances", func(ctx context.Context) (*ec2.DescribeInstancesOutput, error) {
 		return a.ec2.DescribeInstances(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
@@ -165,6 +166,7 @@ func newRouteTable(t types.RouteTable) resource.RouteTable {
 	return result
 }
 
+// DescribeZones returns the zones of the region.
 func (a *Client) DescribeZones(ctx context.Context) ([]resource.Zone, error) {
 	out, err := Call(
 		ctx, a, "ec2:DescribeAvailabilityZones",
@@ -182,6 +184,7 @@ func (a *Client) DescribeZones(ctx context.Context) ([]resource.Zone, error) {
 	return zones, nil
 }
 
+// DescribeGroups returns the security groups with the given ids, and an error if one of them is missing.
 func (a *Client) DescribeGroups(ctx context.Context, ids []string) ([]resource.SecurityGroup, error) {
 	out, err := Call(
 		ctx, a, "ec2:DescribeSecurityGroups",

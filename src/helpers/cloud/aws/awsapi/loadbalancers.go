@@ -11,6 +11,7 @@ import (
 // The load balancer APIs do not support DryRun: these two calls only show whether they answer and whether the role may
 // describe load balancers.
 
+// DescribeClassicLoadBalancers asks for one classic load balancer.
 func (a *Client) DescribeClassicLoadBalancers(ctx context.Context) error {
 	_, err := Call(
 		ctx, a, "elasticloadbalancing:DescribeLoadBalancers",
@@ -21,6 +22,7 @@ func (a *Client) DescribeClassicLoadBalancers(ctx context.Context) error {
 	return err
 }
 
+// DescribeNetworkLoadBalancers asks for one load balancer of the second API.
 func (a *Client) DescribeNetworkLoadBalancers(ctx context.Context) error {
 	_, err := Call(
 		ctx, a, "elasticloadbalancing:DescribeLoadBalancers (v2)",

@@ -9,9 +9,9 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// pace spaces the retries of calls that AWS throttles. Only one call of the run is retried at a time: the others follow
+// Pace spaces the retries of calls that AWS throttles. Only one call of the run is retried at a time: the others follow
 // once it has succeeded, when their quotas have filled up again, instead of being throttled in parallel.
-type pace struct {
+type Pace struct {
 	now     func() time.Time
 	turn    chan struct{} // holds one element
 	spread  preflight.Spread
@@ -20,8 +20,8 @@ type pace struct {
 
 // NewPace returns a pace with the given first span. EC2 admits bursts of 100 calls of a kind and 20 per second;
 // machines that it throttles finish at most one span later than that allows, which is 15 % of the time.
-func NewPace(now func() time.Time, first time.Duration) *pace {
-	p := &pace{now: now, turn: make(chan struct{}, 1), spread: preflight.Spread{First: first, Growth: 1.15}}
+func NewPace(now func() time.Time, first time.Duration) *Pace {
+	p := &Pace{now: now, turn: make(chan struct{}, 1), spread: preflight.Spread{First: first, Growth: 1.15}}
 	p.turn <- struct{}{}
 	return p
 }
@@ -33,7 +33,7 @@ const ThrottleSpan = 20 * time.Second
 const lastChance = 2 * time.Second
 
 // next returns the pause before the next attempt, which ends before the deadline of the context.
-func (p *pace) next(ctx context.Context) time.Duration {
+func (p *Pace) next(ctx context.Context) time.Duration {
 	now := p.now()
 	if p.started.IsZero() {
 		p.started = now

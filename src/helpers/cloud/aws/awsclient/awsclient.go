@@ -23,6 +23,7 @@ const (
 	CallTimeout = 30 * time.Second
 )
 
+// Filter selects resources in a describe call of EC2.
 func Filter(name string, values ...string) types.Filter {
 	return types.Filter{Name: awssdk.String(name), Values: values}
 }

@@ -22,6 +22,7 @@ func (w WrongAnswer) Error() string { return string(w) }
 // Class is the kind of problem behind an error of a call.
 type Class int
 
+// The kinds of problems.
 const (
 	None              Class = iota
 	Denied                  // the role lacks a permission
@@ -143,6 +144,7 @@ func Describe(err error) string {
 	return ClipLong(RootMessage(err))
 }
 
+// ClipLong shortens a message from outside.
 func ClipLong(s string) string {
 	const limit = 400
 	if len(s) > limit {
@@ -189,6 +191,7 @@ type NotAsked string
 
 func (n NotAsked) Error() string { return string(n) }
 
+// IsNotAsked reports whether a source was not asked.
 func IsNotAsked(err error) bool {
 	var n NotAsked
 	return errors.As(err, &n)
@@ -199,6 +202,7 @@ type EmptyAnswer string
 
 func (e EmptyAnswer) Error() string { return string(e) }
 
+// IsEmpty reports whether an answer lacks what was requested.
 func IsEmpty(err error) bool {
 	var e EmptyAnswer
 	return errors.As(err, &e)

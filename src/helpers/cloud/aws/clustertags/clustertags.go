@@ -17,6 +17,7 @@ import (
 	"kubernetes-release/cloud/aws/awserr"
 )
 
+// FromEC2 converts the tags of an answer of EC2.
 func FromEC2(list []types.Tag) Tags {
 	result := Tags{}
 	for _, t := range list {
@@ -104,6 +105,7 @@ func (t Tags) Count() int {
 	return n
 }
 
+// Has reports whether there is a tag with this key.
 func (t Tags) Has(key string) bool {
 	_, ok := t[key]
 	return ok

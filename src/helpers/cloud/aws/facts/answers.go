@@ -4,16 +4,16 @@ import (
 	"kubernetes-release/cloud/aws/iampolicy"
 )
 
-// answer is the result of one call.
-type answer struct {
+// Answer is the result of one call.
+type Answer struct {
 	Action  string
 	Err     error
 	IsProbe bool // the call tests a permission
 }
 
 // EC2Answers are the results of the describe calls of EC2 that apply to the role.
-func (f *Facts) EC2Answers() []answer {
-	list := []answer{
+func (f *Facts) EC2Answers() []Answer {
+	list := []Answer{
 		{
 			Action: "ec2:DescribeInstances",
 			Err:    f.InstanceErr,
@@ -23,29 +23,30 @@ func (f *Facts) EC2Answers() []answer {
 	}
 	if f.IsControl() {
 		list = append(
-			list, answer{Action: "ec2:DescribeRouteTables", Err: f.TablesErr},
-			answer{Action: "ec2:DescribeAvailabilityZones", Err: f.ZonesErr},
+			list, Answer{Action: "ec2:DescribeRouteTables", Err: f.TablesErr},
+			Answer{Action: "ec2:DescribeAvailabilityZones", Err: f.ZonesErr},
 		)
 		if f.Storage() {
 			list = append(
-				list, answer{Action: "ec2:GetEbsEncryptionByDefault", Err: f.EncryptionErr},
-				answer{Action: "ec2:DescribeInstanceTypes", Err: f.MachinesErr},
+				list, Answer{Action: "ec2:GetEbsEncryptionByDefault", Err: f.EncryptionErr},
+				Answer{Action: "ec2:DescribeInstanceTypes", Err: f.MachinesErr},
 			)
 		}
 		if f.TablesErr == nil {
-			list = append(list, answer{Action: "ec2:DescribeRouteTables", Err: f.RoutesErr})
+			list = append(list, Answer{Action: "ec2:DescribeRouteTables", Err: f.RoutesErr})
 		}
 	}
 	return list
 }
 
-func (f *Facts) Answers() []answer {
+// Answers are the results of all calls of AWS that apply to the role.
+func (f *Facts) Answers() []Answer {
 	list := f.EC2Answers()
 	for _, p := range f.Probes {
-		list = append(list, answer{Action: p.Action, Err: p.Err, IsProbe: true})
+		list = append(list, Answer{Action: p.Action, Err: p.Err, IsProbe: true})
 	}
 	if f.AssumesRole() {
-		list = append(list, answer{Action: iampolicy.AssumeAction, Err: f.AssumeErr})
+		list = append(list, Answer{Action: iampolicy.AssumeAction, Err: f.AssumeErr})
 	}
 	return list
 }

@@ -43,6 +43,7 @@ func (f *Facts) WhyNoChoice() string {
 	return "" // without zones, all are treated as regular ones, as the cloud controller does
 }
 
+// WhyMissing is the reason to skip what requires resources that could not be described.
 func WhyMissing(what string, err error) string {
 	if awserr.IsNotAsked(err) {
 		return err.Error()
@@ -113,12 +114,16 @@ type Facts struct {
 	LocalErr  error
 }
 
+// Cluster is the name of the cluster.
 func (f *Facts) Cluster() string { return f.Request.Cluster }
 
+// TagKey is the key of the cluster's tag.
 func (f *Facts) TagKey() string { return clustertags.Prefix + f.Request.Cluster }
 
+// IsControl reports whether this is a control VM.
 func (f *Facts) IsControl() bool { return f.Request.Role == preflight.Control }
 
+// InstanceID is the id of this instance; empty if instance metadata does not answer.
 func (f *Facts) InstanceID() string { return f.Metadata.InstanceID }
 
 // Region is the one that calls go to: that of the cloud controller on a control VM.
@@ -137,6 +142,7 @@ func (f *Facts) VPCID() string {
 	return f.OwnVPC()
 }
 
+// OwnVPC is the VPC of the instance.
 func (f *Facts) OwnVPC() string {
 	switch {
 	case f.Metadata.VPC != "":
@@ -147,6 +153,7 @@ func (f *Facts) OwnVPC() string {
 	return ""
 }
 
+// SubnetID is the subnet of the instance.
 func (f *Facts) SubnetID() string {
 	if f.Metadata.Subnet == "" && f.Instance != nil {
 		return f.Instance.Subnet
@@ -154,6 +161,7 @@ func (f *Facts) SubnetID() string {
 	return f.Metadata.Subnet
 }
 
+// GroupIDs are the security groups of the instance.
 func (f *Facts) GroupIDs() []string {
 	if len(f.Metadata.Groups) > 0 || f.Instance == nil {
 		return f.Metadata.Groups
@@ -161,6 +169,7 @@ func (f *Facts) GroupIDs() []string {
 	return f.Instance.Groups
 }
 
+// Choices is what the cloud controller chooses the subnets of load balancers from.
 func (f *Facts) Choices() subnetchoice.VPC {
 	own := f.SubnetID()
 	if f.Conf.IsElsewhere() {

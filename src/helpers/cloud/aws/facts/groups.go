@@ -7,6 +7,7 @@ import (
 	"kubernetes-release/cloud/aws/resource"
 )
 
+// IsOwnGroup reports whether a security group is this cluster's.
 func (f *Facts) IsOwnGroup(id string) bool {
 	return slices.ContainsFunc(
 		f.Groups, func(g resource.SecurityGroup) bool { return g.ID == id && g.Tags.BelongTo(f.Cluster()) },

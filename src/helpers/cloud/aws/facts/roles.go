@@ -67,6 +67,7 @@ type CallingRole struct {
 	Assumed            bool
 }
 
+// ARN is the one of the role.
 func (i CallingRole) ARN() string {
 	return fmt.Sprintf("arn:%s:iam::%s:role%s%s", i.Partition, i.Account, cmp.Or(i.Path, "/"), i.Role)
 }

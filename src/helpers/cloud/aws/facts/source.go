@@ -7,6 +7,7 @@ import (
 // Source is one thing that is asked for. Checks list the sources that they need, so that only those are asked again.
 type Source uint
 
+// The sources.
 const (
 	FromMetadata Source = 1 << iota
 	FromProfile

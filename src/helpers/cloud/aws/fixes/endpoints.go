@@ -58,6 +58,7 @@ func EndpointCommands(f *facts.Facts, services ...string) []string {
 	return lines
 }
 
+// EndpointText explains EndpointCommands.
 const EndpointText = "create a VPC endpoint with a security group that lets this instance's groups connect, if the " +
 	"VPC has no route to the internet and no such endpoint yet"
 

@@ -45,6 +45,7 @@ func TagCommand(f *facts.Facts, resources ...string) string {
 	return AddTag(f, f.TagKey(), "shared", resources...)
 }
 
+// AddTag is the command that adds a tag to resources.
 func AddTag(f *facts.Facts, key, value string, resources ...string) string {
 	words := append([]string{"--resources"}, resources...)
 	return AWS(f,
@@ -94,6 +95,7 @@ func KeepTagOn(f *facts.Facts, kept string, all map[string]clustertags.Tags) pre
 	return ByCommand("keep the tag on "+kept+" only", lines...)
 }
 
+// SortedIDs are the keys of the map in order.
 func SortedIDs(all map[string]clustertags.Tags) []string {
 	ids := make([]string, 0, len(all))
 	for id := range all {

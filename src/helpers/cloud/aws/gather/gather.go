@@ -292,6 +292,7 @@ func needsInstanceFirst(f *facts.Facts) bool {
 	return f.VPCID() == "" || f.SubnetID() == "" || len(f.GroupIDs()) == 0
 }
 
+// GiveUp sets the error of sources that cannot be asked.
 func (g *Gatherer) GiveUp(wanted facts.Source, err error) {
 	f := g.Facts
 	for s, target := range map[facts.Source]*error{

@@ -341,6 +341,7 @@ func Rare(action string) bool {
 	return slices.ContainsFunc(Permissions, func(p Permission) bool { return p.Action == action && p.Rare })
 }
 
+// Actions are the actions that either role requires, sorted and without duplicates.
 func (n Needs) Actions() []string {
 	var actions []string
 	for _, p := range Permissions {
@@ -406,4 +407,5 @@ func (p Permission) InWords(tagKey string) string {
 	return ""
 }
 
+// IsLoadBalancing selects the rows of the load balancer APIs.
 func IsLoadBalancing(p Permission) bool { return strings.HasPrefix(p.Action, "elasticloadbalancing:") }

@@ -191,7 +191,8 @@ func New(o Options) (Policy, error) {
 var (
 	roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
 	vpcForm      = regexp.MustCompile(`^vpc-[0-9a-f]+$`)
-	KeyForm      = regexp.MustCompile(`^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$`)
+	// KeyForm matches the ARN of a key.
+	KeyForm = regexp.MustCompile(`^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$`)
 )
 
 // DefaultRoleName is the name of the IAM role of machines with a role, unless the operator chooses another.

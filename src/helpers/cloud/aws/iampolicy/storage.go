@@ -71,6 +71,8 @@ func storagePermissions() []Permission {
 
 var keyActions = []string{"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"}
 
+// IsStorage selects the rows of the EBS CSI driver, except those for keys.
 func IsStorage(p Permission) bool { return p.Storage && p.Scope != UsesKeys }
 
+// IsForKeys selects the rows for the keys of volumes.
 func IsForKeys(p Permission) bool { return p.Scope == UsesKeys }

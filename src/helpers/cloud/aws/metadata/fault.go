@@ -6,6 +6,7 @@ type Fault struct {
 	Found string
 }
 
+// FaultKind is what is wrong with an answer.
 type FaultKind int
 
 func (f *Fault) Error() string { return f.Found }

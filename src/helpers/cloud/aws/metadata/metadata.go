@@ -25,9 +25,10 @@ import (
 	"kubernetes-release/cloud/aws/awserr"
 )
 
+// The kinds of faults.
 const (
 	Unreachable FaultKind = iota // nothing answers
-	// connections are accepted but replies are lost, for example because the hop limit is too low
+	// NoReply: connections are accepted but replies are lost, for example because the hop limit is too low.
 	NoReply
 	Disabled    // 403
 	NoTokens    // the endpoint does not support IMDSv2

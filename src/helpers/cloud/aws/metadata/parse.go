@@ -13,6 +13,7 @@ import (
 )
 
 var (
+	// InstanceIDForm matches the id of an instance.
 	InstanceIDForm = regexp.MustCompile(`^i-[0-9a-f]{8,32}$`)
 	zoneForm       = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)+$`)
 )

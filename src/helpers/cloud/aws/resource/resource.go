@@ -49,6 +49,7 @@ func (i Instance) Addresses() []string {
 	return slices.Compact(all)
 }
 
+// Interface is a network interface of an instance.
 type Interface struct {
 	ID              string
 	Addresses       []string // private
@@ -56,11 +57,13 @@ type Interface struct {
 	SourceDestCheck bool
 }
 
+// Subnet is one of a VPC.
 type Subnet struct {
 	ID, Zone string
 	Tags     clustertags.Tags
 }
 
+// RouteTable has the routes of subnets.
 type RouteTable struct {
 	ID, VPC      string
 	Main         bool              // applies to the subnets that have no table of their own
@@ -86,8 +89,10 @@ func (t RouteTable) IsPublic() bool {
 	return t.InternetGateway() != ""
 }
 
+// Zone is an availability zone, local zone or wavelength zone.
 type Zone struct{ Name, Type string }
 
+// SecurityGroup has the rules for what may connect to its members.
 type SecurityGroup struct {
 	ID, VPC string
 	Tags    clustertags.Tags

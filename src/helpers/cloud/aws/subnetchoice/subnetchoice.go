@@ -97,6 +97,7 @@ func (v VPC) Choose(internal bool) Choice {
 	return choice
 }
 
+// NoPublicRoute is why a subnet is rejected for internet-facing load balancers.
 const NoPublicRoute = "no route to an internet gateway"
 
 func (v VPC) eligible(choice *Choice) []resource.Subnet {
@@ -122,6 +123,7 @@ func (v VPC) eligible(choice *Choice) []resource.Subnet {
 	return nil
 }
 
+// IsRegular reports whether a zone can have load balancers.
 func (v VPC) IsRegular(name string) bool {
 	for _, z := range v.Zones {
 		if z.Name == name {
