@@ -44,6 +44,8 @@ type Options struct {
 	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments,
 	// and signs approved certificate signing requests of kubelets.
 	ControllerManager bool
+	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets.
+	APIServerFlags []string
 }
 
 // Cluster is a running API server and the credentials for it.
@@ -170,7 +172,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
 		return err
 	}
-	apiserver, err := c.run(b.apiserver, c.apiserverFlags(etcdURL, ports[2]))
+	apiserver, err := c.run(b.apiserver, append(c.apiserverFlags(etcdURL, ports[2]), options.APIServerFlags...))
 	if err != nil {
 		return err
 	}
