@@ -159,7 +159,9 @@ func loadDocument(document []byte, images Images) ([]*unstructured.Unstructured,
 // check verifies the fields that every object requires.
 func check(object *unstructured.Unstructured) error {
 	var missing []string
-	for field, value := range map[string]string{"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(), "metadata.name": object.GetName()} {
+	for field, value := range map[string]string{
+		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(), "metadata.name": object.GetName(),
+	} {
 		if value == "" {
 			missing = append(missing, field)
 		}

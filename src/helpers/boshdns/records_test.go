@@ -37,7 +37,10 @@ func TestLoad(t *testing.T) {
 	if err != nil || len(records) != 2 || records[0] != want || records[1].AZ != "" {
 		t.Errorf("got %+v, %v", records, err)
 	}
-	for _, broken := range []string{"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1), strings.Replace(table, `, "agent", 1]`, `]`, 1), strings.Replace(table, `"z1"`, `1`, 1)} {
+	for _, broken := range []string{
+		"", "[]", `{"record_keys": ["id"]}`, strings.Replace(table, `"10.0.0.5"`, `"ten"`, 1),
+		strings.Replace(table, `, "agent", 1]`, `]`, 1), strings.Replace(table, `"z1"`, `1`, 1),
+	} {
 		write(broken)
 		if _, err := Load(path, "kube-prod", "bosh"); err == nil || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: error %v", broken, err)

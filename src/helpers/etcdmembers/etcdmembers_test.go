@@ -214,8 +214,11 @@ func TestPrepare(t *testing.T) {
 		// calls are the changes.
 		calls []string
 	}{
-		"first of a new cluster":        {prepare: func(b *bench) { b.config.Bootstrap = true }},
-		"second, and the first is down": {prepare: func(*bench) {}, want: []string{"no other instance runs a member", "only the bootstrap instance", "docs/operations.md"}},
+		"first of a new cluster": {prepare: func(b *bench) { b.config.Bootstrap = true }},
+		"second, and the first is down": {
+			prepare: func(*bench) {},
+			want:    []string{"no other instance runs a member", "only the bootstrap instance", "docs/operations.md"},
+		},
 		"second of a new cluster": {prepare: func(b *bench) {
 			b.member(0, []int{0, 1, 2}, []int{0})
 		}},
@@ -232,7 +235,10 @@ func TestPrepare(t *testing.T) {
 		},
 		"no quorum": {
 			prepare: func(b *bench) { b.member(0, []int{0, 2}, []int{0, 2}); b.refuse = "unhealthy cluster" },
-			want:    []string{"etcd refuses to add this instance", "unhealthy cluster", "control/id-0", "start the members that are down", "docs/operations.md"},
+			want: []string{
+				"etcd refuses to add this instance", "unhealthy cluster", "control/id-0",
+				"start the members that are down", "docs/operations.md",
+			},
 		},
 		"refused for good": {
 			prepare: func(b *bench) { b.member(0, []int{0}, []int{0}); b.refuse = "auth"; b.config.patience = time.Hour },
@@ -282,7 +288,10 @@ func TestPrepare(t *testing.T) {
 		},
 		"another CA": {
 			prepare: func(b *bench) { b.serve(0, newAuthority(b.t).server(b.t, "*.etcd.test"), http.NotFound) },
-			want:    []string{"could not be read", "certificate signed by unknown authority", "tls.peer", "/var/vcap/sys/log/etcd/etcd.stderr.log on control/id-0"},
+			want: []string{
+				"could not be read", "certificate signed by unknown authority", "tls.peer",
+				"/var/vcap/sys/log/etcd/etcd.stderr.log on control/id-0",
+			},
 		},
 		"client certificate refused": {
 			prepare: func(b *bench) {
@@ -298,13 +307,19 @@ func TestPrepare(t *testing.T) {
 		}},
 		"answer that is not a list": {
 			prepare: func(b *bench) {
-				b.serve(0, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") })
+				b.serve(
+					0, b.ca.server(b.t, "*.etcd.test"),
+					func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") },
+				)
 			},
 			want: []string{"could not be read", "/members is not a list of members"},
 		},
 		"answer without members": {
 			prepare: func(b *bench) {
-				b.serve(0, b.ca.server(b.t, "*.etcd.test"), func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") })
+				b.serve(
+					0, b.ca.server(b.t, "*.etcd.test"),
+					func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[]") },
+				)
 			},
 			want: []string{"a list without members"},
 		},
@@ -436,7 +451,10 @@ func TestLeave(t *testing.T) {
 		},
 		"the others would have no quorum": {
 			prepare: func(b *bench) { b.member(0, []int{0, 1, 2}, nil); b.refuse = "unhealthy cluster" },
-			want:    []string{"etcd refuses to remove this instance", "unhealthy cluster", "this instance", "start the members that are down"},
+			want: []string{
+				"etcd refuses to remove this instance", "unhealthy cluster", "this instance",
+				"start the members that are down",
+			},
 		},
 		"last member": {
 			prepare: func(b *bench) { b.member(1, []int{1}, nil) },
@@ -488,7 +506,10 @@ func TestLoad(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
 		"good":        {good, ""},
 		"unknown key": {strings.Replace(good, "wal_dir", "wal", 1), `"wal"`},
-		"no self":     {strings.Replace(good, `"self": "https://a"`, `"self": "https://b"`, 1), `self is "https://b", which is none of the instances [n (https://a)]`},
+		"no self": {
+			strings.Replace(good, `"self": "https://a"`, `"self": "https://b"`, 1),
+			`self is "https://b", which is none of the instances [n (https://a)]`,
+		},
 		"no data dir": {strings.Replace(good, `"wal_dir": "w"`, `"wal_dir": ""`, 1), "wal_dir is empty"},
 		"not JSON":    {"x", "not JSON"},
 	} {

@@ -161,7 +161,9 @@ func (m *member) start() {
 }
 
 func (m *member) etcdctl(arguments ...string) (string, error) {
-	out, err := exec.Command(filepath.Join(m.config.Programs, "etcdctl"), append([]string{"--endpoints=" + m.client}, arguments...)...).
+	out, err := exec.Command(
+		filepath.Join(m.config.Programs, "etcdctl"), append([]string{"--endpoints=" + m.client}, arguments...)...,
+	).
 		CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
@@ -318,12 +320,29 @@ func TestRefusedBeforeAnythingIsTouched(t *testing.T) {
 		"another cluster": {edited(t, content, func(tx *bbolt.Tx) error {
 			return tx.Bucket(membersBucket).Put([]byte("1"), []byte(`{"peerURLs": ["https://id.etcd.other:2380"]}`))
 		}), "another cluster"},
-		"newer etcd":    {edited(t, content, func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(storageVersion, []byte("3.99.0")) }), "newer than this one"},
-		"newer cluster": {edited(t, content, func(tx *bbolt.Tx) error { return tx.Bucket(clusterBucket).Put(clusterVersion, []byte("4.0.0")) }), "newer than this one"},
+		"newer etcd": {
+			edited(
+				t, content,
+				func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put(storageVersion, []byte("3.99.0")) },
+			),
+			"newer than this one",
+		},
+		"newer cluster": {
+			edited(
+				t, content,
+				func(tx *bbolt.Tx) error { return tx.Bucket(clusterBucket).Put(clusterVersion, []byte("4.0.0")) },
+			),
+			"newer than this one",
+		},
 		"no version": {edited(t, content, func(tx *bbolt.Tx) error {
-			return errors.Join(tx.Bucket(metaBucket).Delete(storageVersion), tx.Bucket(clusterBucket).Delete(clusterVersion))
+			return errors.Join(
+				tx.Bucket(metaBucket).Delete(storageVersion), tx.Bucket(clusterBucket).Delete(clusterVersion),
+			)
 		}), "no version"},
-		"another program's": {edited(t, content, func(tx *bbolt.Tx) error { return tx.DeleteBucket(keyBucket) }), "not a database of etcd"},
+		"another program's": {
+			edited(t, content, func(tx *bbolt.Tx) error { return tx.DeleteBucket(keyBucket) }),
+			"not a database of etcd",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "bad.db")
@@ -389,7 +408,9 @@ func TestKeep(t *testing.T) {
 		!slices.Equal(names, want) {
 		t.Errorf("%v %v, want %v", names, err, want)
 	}
-	for now, want := range map[string]time.Duration{"2026-01-01T00:13:00Z": 50 * time.Minute, "2026-01-01T02:03:00Z": -time.Hour, "2025-01-01T00:00:00Z": 0} {
+	for now, want := range map[string]time.Duration{
+		"2026-01-01T00:13:00Z": 50 * time.Minute, "2026-01-01T02:03:00Z": -time.Hour, "2025-01-01T00:00:00Z": 0,
+	} {
 		at, err := time.Parse(time.RFC3339, now)
 		if err != nil {
 			t.Fatal(err)

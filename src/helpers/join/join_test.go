@@ -128,17 +128,38 @@ func TestDeploymentAdmits(t *testing.T) {
 		peer  string
 		want  string
 	}{
-		"as another instance":             {claim(t, other, secret, "request"), "127.0.7.1", "comes from 127.0.7.1, and worker_gpu/" + otherID + " has the address [127.0.7.2]"},
-		"as a control VM":                 {claim(t, control, secret, "request"), "127.0.7.1", "has the address [127.0.7.3]"},
-		"from another address":            {claim(t, worker, secret, "request"), "127.0.7.2", "comes from 127.0.7.2"},
-		"a pod, which has no secret":      {claim(t, worker, "guess", "request"), "127.0.7.1", "not made with the secret"},
-		"another request's proof":         {claim(t, worker, secret, "another request"), "127.0.7.1", "not for this certificate request"},
-		"claim changed":                   {forged(func(p *deploymentProof) { p.Group = "control" }), "127.0.7.1", "not made with the secret"},
-		"no MAC":                          {forged(func(p *deploymentProof) { p.MAC = "" }), "127.0.7.1", "not made with the secret"},
-		"own ID in another group":         {claim(t, Instance{"control", workerID, "default"}, secret, "request"), "127.0.7.1", "BOSH knows no instance control/" + workerID},
-		"name that leads to another zone": {claim(t, Instance{"worker.evil", workerID, "default"}, secret, "request"), "127.0.7.1", "malformed"},
-		"instance that does not exist":    {claim(t, Instance{"worker", "5d4a0eb4-0000-4000-8000-000000000009", "default"}, secret, "request"), "127.0.7.1", "BOSH knows no instance"},
-		"no proof":                        {json.RawMessage(`null`), "127.0.7.1", "secret"},
+		"as another instance": {
+			claim(t, other, secret, "request"), "127.0.7.1",
+			"comes from 127.0.7.1, and worker_gpu/" + otherID + " has the address [127.0.7.2]",
+		},
+		"as a control VM": {
+			claim(t, control, secret, "request"), "127.0.7.1", "has the address [127.0.7.3]",
+		},
+		"from another address": {claim(t, worker, secret, "request"), "127.0.7.2", "comes from 127.0.7.2"},
+		"a pod, which has no secret": {
+			claim(t, worker, "guess", "request"), "127.0.7.1", "not made with the secret",
+		},
+		"another request's proof": {
+			claim(t, worker, secret, "another request"), "127.0.7.1", "not for this certificate request",
+		},
+		"claim changed": {
+			forged(func(p *deploymentProof) { p.Group = "control" }), "127.0.7.1", "not made with the secret",
+		},
+		"no MAC": {
+			forged(func(p *deploymentProof) { p.MAC = "" }), "127.0.7.1", "not made with the secret",
+		},
+		"own ID in another group": {
+			claim(t, Instance{"control", workerID, "default"}, secret, "request"), "127.0.7.1",
+			"BOSH knows no instance control/" + workerID,
+		},
+		"name that leads to another zone": {
+			claim(t, Instance{"worker.evil", workerID, "default"}, secret, "request"), "127.0.7.1", "malformed",
+		},
+		"instance that does not exist": {
+			claim(t, Instance{"worker", "5d4a0eb4-0000-4000-8000-000000000009", "default"}, secret, "request"),
+			"127.0.7.1", "BOSH knows no instance",
+		},
+		"no proof": {json.RawMessage(`null`), "127.0.7.1", "secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := d.Admit(
@@ -216,7 +237,9 @@ func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) 
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- NewServer(client, authority, slog.New(slog.NewTextHandler(log, nil))).Serve(ctx, listener, pair, suites)
+		ended <- NewServer(
+			client, authority, slog.New(slog.NewTextHandler(log, nil)),
+		).Serve(ctx, listener, pair, suites)
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -370,18 +393,42 @@ func TestAttacks(t *testing.T) {
 		want   string
 		audit  []string
 	}{
-		"another node's name":        {request(worker, secret, "worker-gpu-7d2b9c4e"), Path, 403, "can only join as node worker-5d4a0eb4, and not as worker-gpu-7d2b9c4e", []string{"user=system:node:worker-gpu-7d2b9c4e", "machine=worker/" + workerID}},
-		"a control node's name":      {request(worker, secret, "control-3c5e8f1a"), Path, 403, "and not as control-3c5e8f1a", []string{"user=system:node:control-3c5e8f1a"}},
-		"as another VM":              {request(other, secret, "worker-gpu-7d2b9c4e"), Path, 403, "comes from 127.0.7.1", []string{"machine=worker_gpu/" + otherID}},
-		"another VM's proof":         {replayed, Path, 403, "not for this certificate request", []string{"user=system:node:worker-gpu-7d2b9c4e"}},
-		"a pod without the secret":   {request(worker, "guess", "worker-5d4a0eb4"), Path, 403, "not made with the secret", nil},
-		"an administrator's subject": {request(worker, secret, "worker-5d4a0eb4,O=system:masters"), Path, 403, "can only join as", nil},
-		"extra query parameters":     {request(worker, secret, "worker-5d4a0eb4"), Path + "?Action=GetCallerIdentity", 404, "only /v1/join exists", nil},
-		"another path":               {request(worker, secret, "worker-5d4a0eb4"), "/v1/join/../admin", 404, "", nil},
-		"oversized body":             {append(request(worker, secret, "worker-5d4a0eb4"), bytes.Repeat([]byte(" "), maxRequest)...), Path, 413, "can have 32768 bytes", nil},
-		"unknown field":              {[]byte(`{"node": "control-3c5e8f1a"}`), Path, 400, "unknown field", nil},
-		"no JSON":                    {[]byte(`x`), Path, 400, "cannot be read", nil},
-		"no certificate request":     {[]byte(`{"certificate_request": "", "proof": {}}`), Path, 400, "not a PEM block", nil},
+		"another node's name": {
+			request(worker, secret, "worker-gpu-7d2b9c4e"), Path, 403,
+			"can only join as node worker-5d4a0eb4, and not as worker-gpu-7d2b9c4e",
+			[]string{"user=system:node:worker-gpu-7d2b9c4e", "machine=worker/" + workerID},
+		},
+		"a control node's name": {
+			request(worker, secret, "control-3c5e8f1a"), Path, 403, "and not as control-3c5e8f1a",
+			[]string{"user=system:node:control-3c5e8f1a"},
+		},
+		"as another VM": {
+			request(other, secret, "worker-gpu-7d2b9c4e"), Path, 403, "comes from 127.0.7.1",
+			[]string{"machine=worker_gpu/" + otherID},
+		},
+		"another VM's proof": {
+			replayed, Path, 403, "not for this certificate request", []string{"user=system:node:worker-gpu-7d2b9c4e"},
+		},
+		"a pod without the secret": {
+			request(worker, "guess", "worker-5d4a0eb4"), Path, 403, "not made with the secret", nil,
+		},
+		"an administrator's subject": {
+			request(worker, secret, "worker-5d4a0eb4,O=system:masters"), Path, 403, "can only join as", nil,
+		},
+		"extra query parameters": {
+			request(worker, secret, "worker-5d4a0eb4"), Path + "?Action=GetCallerIdentity", 404,
+			"only /v1/join exists", nil,
+		},
+		"another path": {request(worker, secret, "worker-5d4a0eb4"), "/v1/join/../admin", 404, "", nil},
+		"oversized body": {
+			append(request(worker, secret, "worker-5d4a0eb4"), bytes.Repeat([]byte(" "), maxRequest)...), Path, 413,
+			"can have 32768 bytes", nil,
+		},
+		"unknown field": {[]byte(`{"node": "control-3c5e8f1a"}`), Path, 400, "unknown field", nil},
+		"no JSON":       {[]byte(`x`), Path, 400, "cannot be read", nil},
+		"no certificate request": {
+			[]byte(`{"certificate_request": "", "proof": {}}`), Path, 400, "not a PEM block", nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log.take()
@@ -413,11 +460,32 @@ func TestSubjectsOfRequests(t *testing.T) {
 		template x509.CertificateRequest
 		want     string
 	}{
-		"masters":          {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes", "system:masters"}}}, "system:masters"},
-		"no group":         {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a"}}, "only"},
-		"no node":          {x509.CertificateRequest{Subject: pkix.Name{CommonName: "kubernetes-admin", Organization: []string{"system:nodes"}}}, "system:node:NAME"},
-		"empty name":       {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:", Organization: []string{"system:nodes"}}}, "system:node:NAME"},
-		"alternative name": {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}}, DNSNames: []string{"kubernetes"}}, "alternative names"},
+		"masters": {
+			x509.CertificateRequest{Subject: pkix.Name{
+				CommonName: "system:node:a", Organization: []string{"system:nodes", "system:masters"},
+			}},
+			"system:masters",
+		},
+		"no group": {x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:a"}}, "only"},
+		"no node": {
+			x509.CertificateRequest{Subject: pkix.Name{
+				CommonName: "kubernetes-admin", Organization: []string{"system:nodes"},
+			}},
+			"system:node:NAME",
+		},
+		"empty name": {
+			x509.CertificateRequest{Subject: pkix.Name{
+				CommonName: "system:node:", Organization: []string{"system:nodes"},
+			}},
+			"system:node:NAME",
+		},
+		"alternative name": {
+			x509.CertificateRequest{
+				Subject:  pkix.Name{CommonName: "system:node:a", Organization: []string{"system:nodes"}},
+				DNSNames: []string{"kubernetes"},
+			},
+			"alternative names",
+		},
 	} {
 		if got, err := NodeOf(&test.template); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: got %q, %v, want %q", name, got, err, test.want)
@@ -509,12 +577,17 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	}
 	if _, err := kubelet.CoreV1().
 		Nodes().
-		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}, metav1.CreateOptions{}); err != nil {
+		Create(
+			t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.Node}}, metav1.CreateOptions{},
+		); err != nil {
 		t.Errorf("register: %v", err)
 	}
 	if _, err := kubelet.CoreV1().
 		Nodes().
-		Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-3c5e8f1a"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(
+		Create(
+			t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control-3c5e8f1a"}},
+			metav1.CreateOptions{},
+		); !apierrors.IsForbidden(
 		err,
 	) {
 		t.Errorf("register as another node: %v", err)
@@ -532,7 +605,10 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	}
 	if _, err := kubelet.CoreV1().
 		Nodes().
-		Patch(t.Context(), "worker-gpu-7d2b9c4e", "application/merge-patch+json", patch, metav1.PatchOptions{}, "status"); !apierrors.IsForbidden(
+		Patch(
+			t.Context(), "worker-gpu-7d2b9c4e", "application/merge-patch+json", patch, metav1.PatchOptions{},
+			"status",
+		); !apierrors.IsForbidden(
 		err,
 	) {
 		t.Errorf("annotate another Node: %v", err)
@@ -585,7 +661,10 @@ func leave(t *testing.T, admin kubernetes.Interface, name string) func() {
 	// kube-controller-manager creates no service accounts here.
 	if _, err := admin.CoreV1().
 		ServiceAccounts("default").
-		Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+		Create(
+			t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+			metav1.CreateOptions{},
+		); err != nil {
 		t.Fatal(err)
 	}
 	mount := false

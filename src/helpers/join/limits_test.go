@@ -161,8 +161,16 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 		works  bool
 	}{
 		"TLS 1.3": {&tls.Config{MinVersion: tls.VersionTLS13}, true},
-		"GCM":     {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}, true},
-		"CBC":     {&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}}, false},
+		"GCM": {
+			&tls.Config{
+				MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+			},
+			true,
+		},
+		"CBC": {
+			&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}},
+			false,
+		},
 		"TLS 1.1": {&tls.Config{MinVersion: tls.VersionTLS11, MaxVersion: tls.VersionTLS11}, false},
 	} {
 		test.config.InsecureSkipVerify = true //nolint:gosec // the version is what is tested
@@ -175,9 +183,11 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 		}
 	}
 	for name, wrong := range map[string]TLS{
-		"min_version":           {CipherSuites: suites.CipherSuites},
-		"cipher_suites is":      {MinVersion: "VersionTLS13"},
-		"WITH_AES_128_CBC_SHA2": {MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"}},
+		"min_version":      {CipherSuites: suites.CipherSuites},
+		"cipher_suites is": {MinVersion: "VersionTLS13"},
+		"WITH_AES_128_CBC_SHA2": {
+			MinVersion: "VersionTLS12", CipherSuites: []string{"TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256"},
+		},
 	} {
 		if _, err := wrong.config(tls.Certificate{}); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)

@@ -77,12 +77,14 @@ func TestMetadataAloneDoesNotAdmit(t *testing.T) {
 	bare, _ := cloud.Prove(t.Context(), nil)
 	cloud.calls = 0
 	for name, proof := range map[string]json.RawMessage{
-		"metadata alone":            bare,
-		"another secret":            prove("a-guess-of-the-secret", "request"),
-		"another request's proof":   prove(secret, "another request"),
-		"another proof, own secret": json.RawMessage(strings.Replace(string(prove(secret, "request")), "i-1", "i-2", 1)),
-		"no MAC":                    json.RawMessage(`{"proof":{"instance":"i-1"}}`),
-		"nothing":                   json.RawMessage(`null`),
+		"metadata alone":          bare,
+		"another secret":          prove("a-guess-of-the-secret", "request"),
+		"another request's proof": prove(secret, "another request"),
+		"another proof, own secret": json.RawMessage(
+			strings.Replace(string(prove(secret, "request")), "i-1", "i-2", 1),
+		),
+		"no MAC":  json.RawMessage(`{"proof":{"instance":"i-1"}}`),
+		"nothing": json.RawMessage(`null`),
 	} {
 		var refusal *node.Refusal
 		if err := admit(proof, "10.0.0.4"); !errors.As(err, &refusal) {

@@ -139,7 +139,9 @@ func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string 
 func missingFiles(config *Config) []string {
 	var problems []string
 	for i, w := range config.WaitFor {
-		for key, path := range map[string]string{"ca": w.CA, "certificate": w.Certificate, "private_key": w.PrivateKey} {
+		for key, path := range map[string]string{
+			"ca": w.CA, "certificate": w.Certificate, "private_key": w.PrivateKey,
+		} {
 			if path == "" {
 				continue
 			}

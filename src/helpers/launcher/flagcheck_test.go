@@ -17,25 +17,64 @@ func TestCheckFindsWrongFlags(t *testing.T) {
 		want   []string
 		absent string
 	}{
-		"pflag, good":         {program: "fake-pflag", flags: map[string]any{"v": 2, "max-pods": []int{1, 2}, "leader-elect": true, "feature-gates": map[string]any{"BigThing": true}, "unset": nil}},
-		"pflag, hidden":       {program: "fake-pflag", flags: map[string]any{"secret-knob": "x"}},
-		"pflag, underscore":   {program: "fake-pflag", flags: map[string]any{"max_pods": 1}},
-		"pflag, all at once":  {program: "fake-pflag", flags: map[string]any{"max-pod": 1, "v": "loud", "hostname-overide": "x", "qqqq": 1}, want: []string{"4 problems", "has no flag --max-pod; the nearest is --max-pods", `--v=loud`, `refuses this value: strconv`, "nearest is --hostname-override", "no flag --qqqq or similar"}},
-		"pflag, structured":   {program: "fake-pflag", flags: map[string]any{"v": "loud", "max-pod": 1}, fields: map[string]any{"environment": map[string]any{"FAKE_LOG": 1}}, want: []string{"2 problems", "--max-pods", "parsing \"loud\""}},
-		"pflag, gate":         {program: "fake-pflag", flags: map[string]any{"feature-gates": map[string]any{"BigThng": true}}, want: []string{"unrecognized feature gate: BigThng; the nearest is BigThing"}},
-		"pflag, deprecated":   {program: "fake-pflag", flags: map[string]any{"old": "x"}},
-		"pflag, extra":        {program: "fake-pflag", extra: `{"max_pod": 3}`, want: []string{"--max_pod=3 (property extra_args, rendered to ", "--max-pods"}},
-		"node flags":          {program: "fake-pflag", fields: map[string]any{"node_flags": map[string]any{"hostname-overrid": "name"}}, want: []string{"--hostname-overrid=a-0", "node_flags"}},
-		"goflag, good":        {program: "fake-goflag", flags: map[string]any{"name": "x", "client-cert-auth": true}},
-		"goflag, all at once": {program: "fake-goflag", flags: map[string]any{"nme": "x", "client-cert-auth": "yes", "snapshot-count": 1.5}, want: []string{"3 problems", "--name", "--client-cert-auth=yes", "--snapshot-count=1.5"}},
-		"zero, good":          {program: "fake-zero", flags: map[string]any{"iface": "eth0"}},
-		"zero, unknown":       {program: "fake-zero", flags: map[string]any{"ifac": "eth0"}, want: []string{"the nearest is --iface"}},
-		"deaf":                {program: "fake-deaf", fields: map[string]any{"check_timeout": "200ms"}, want: []string{"did not exit within 200ms", "flag_check", "check_timeout"}},
+		"pflag, good": {
+			program: "fake-pflag",
+			flags: map[string]any{
+				"v": 2, "max-pods": []int{1, 2}, "leader-elect": true,
+				"feature-gates": map[string]any{"BigThing": true}, "unset": nil,
+			},
+		},
+		"pflag, hidden":     {program: "fake-pflag", flags: map[string]any{"secret-knob": "x"}},
+		"pflag, underscore": {program: "fake-pflag", flags: map[string]any{"max_pods": 1}},
+		"pflag, all at once": {
+			program: "fake-pflag",
+			flags:   map[string]any{"max-pod": 1, "v": "loud", "hostname-overide": "x", "qqqq": 1},
+			want: []string{
+				"4 problems", "has no flag --max-pod; the nearest is --max-pods", `--v=loud`,
+				`refuses this value: strconv`, "nearest is --hostname-override", "no flag --qqqq or similar",
+			},
+		},
+		"pflag, structured": {
+			program: "fake-pflag", flags: map[string]any{"v": "loud", "max-pod": 1},
+			fields: map[string]any{"environment": map[string]any{"FAKE_LOG": 1}},
+			want:   []string{"2 problems", "--max-pods", "parsing \"loud\""},
+		},
+		"pflag, gate": {
+			program: "fake-pflag", flags: map[string]any{"feature-gates": map[string]any{"BigThng": true}},
+			want: []string{"unrecognized feature gate: BigThng; the nearest is BigThing"},
+		},
+		"pflag, deprecated": {program: "fake-pflag", flags: map[string]any{"old": "x"}},
+		"pflag, extra": {
+			program: "fake-pflag", extra: `{"max_pod": 3}`,
+			want: []string{"--max_pod=3 (property extra_args, rendered to ", "--max-pods"},
+		},
+		"node flags": {
+			program: "fake-pflag", fields: map[string]any{"node_flags": map[string]any{"hostname-overrid": "name"}},
+			want: []string{"--hostname-overrid=a-0", "node_flags"},
+		},
+		"goflag, good": {program: "fake-goflag", flags: map[string]any{"name": "x", "client-cert-auth": true}},
+		"goflag, all at once": {
+			program: "fake-goflag",
+			flags:   map[string]any{"nme": "x", "client-cert-auth": "yes", "snapshot-count": 1.5},
+			want:    []string{"3 problems", "--name", "--client-cert-auth=yes", "--snapshot-count=1.5"},
+		},
+		"zero, good": {program: "fake-zero", flags: map[string]any{"iface": "eth0"}},
+		"zero, unknown": {
+			program: "fake-zero", flags: map[string]any{"ifac": "eth0"}, want: []string{"the nearest is --iface"},
+		},
+		"deaf": {
+			program: "fake-deaf", fields: map[string]any{"check_timeout": "200ms"},
+			want: []string{"did not exit within 200ms", "flag_check", "check_timeout"},
+		},
 		"broken": {program: "fake-broken", want: []string{"refuses its arguments: cannot load libfoo " +
 			"(exit status 3)", "fake-broken --help"}},
-		"missing":              {program: "absent", want: []string{"absent cannot be run", "no such file"}},
-		"not checked":          {program: "fake-broken", flags: map[string]any{"any": 1}, fields: map[string]any{"flag_check": "none"}},
-		"not checked, missing": {program: "absent", fields: map[string]any{"flag_check": "none"}, want: []string{"executable: stat"}},
+		"missing": {program: "absent", want: []string{"absent cannot be run", "no such file"}},
+		"not checked": {
+			program: "fake-broken", flags: map[string]any{"any": 1}, fields: map[string]any{"flag_check": "none"},
+		},
+		"not checked, missing": {
+			program: "absent", fields: map[string]any{"flag_check": "none"}, want: []string{"executable: stat"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -128,7 +167,9 @@ func TestKubernetesBinaries(t *testing.T) {
 				"kube-controller-manager, kube-scheduler, kubelet and kube-proxy",
 		)
 	}
-	for _, program := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
+	for _, program := range []string{
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
+	} {
 		t.Run(program, func(t *testing.T) {
 			b := newBench(t)
 			if err := os.Symlink(bin+"/"+program, b.path(program)); err != nil {

@@ -108,8 +108,10 @@ func TestStartRefusesAVMThatCannotBePrepared(t *testing.T) {
 		want   []string
 	}{
 		"kernel without a setting": {
-			extra: map[string]any{"kernel_modules": []string{"nf_absent"}, "sysctls": map[string]any{"net.absent.setting": 1}},
-			want:  []string{"kernel setting net.absent.setting must be 1", "could not be loaded: nf_absent"},
+			extra: map[string]any{
+				"kernel_modules": []string{"nf_absent"}, "sysctls": map[string]any{"net.absent.setting": 1},
+			},
+			want: []string{"kernel setting net.absent.setting must be 1", "could not be loaded: nf_absent"},
 		},
 		"settings that cannot be written": {
 			change: func(b *bench) error {
@@ -167,15 +169,40 @@ func TestStartIsNotLedElsewhere(t *testing.T) {
 		plant func(b *bench) error
 		want  string
 	}{
-		"link instead of the log":             {func(b *bench) error { return os.Symlink(b.path("outside/evil"), b.path("log/fake.stdout.log")) }, "fake.stdout.log: it is a symbolic link"},
-		"hard link instead of the log":        {func(b *bench) error { return os.Link(b.path("outside/shadow"), b.path("log/fake.stderr.log")) }, "fake.stderr.log: it is a hard link"},
-		"pipe instead of the log":             {func(b *bench) error { return syscall.Mkfifo(b.path("log/fake.stderr.log"), 0o666) }, "fake.stderr.log: it is a pipe"},
-		"link instead of the log directory":   {func(b *bench) error { return replace(b.path("log"), b.path("outside")) }, "log: it is a symbolic link"},
-		"link instead of the run directory":   {func(b *bench) error { return replace(b.path("run"), b.path("outside")) }, "run: it is a symbolic link"},
-		"link instead of the pidfile":         {func(b *bench) error { return plantAs(b.path("run/fake.pid"), b.path("outside/shadow")) }, "run/fake.pid belongs to the user"},
-		"link instead of the lock":            {func(b *bench) error { return plantAs(b.path("run/fake.pid.lock"), b.path("outside/shadow")) }, "run/fake.pid.lock belongs to the user"},
-		"link instead of a state directory":   {func(b *bench) error { return plantAs(b.path("data/pki"), b.path("outside")) }, "data/pki belongs to the user"},
-		"link instead of the resolver's file": {func(b *bench) error { return plantAs(b.path("data/resolv.conf"), b.path("outside/shadow")) }, "data/resolv.conf belongs to the user"},
+		"link instead of the log": {
+			func(b *bench) error { return os.Symlink(b.path("outside/evil"), b.path("log/fake.stdout.log")) },
+			"fake.stdout.log: it is a symbolic link",
+		},
+		"hard link instead of the log": {
+			func(b *bench) error { return os.Link(b.path("outside/shadow"), b.path("log/fake.stderr.log")) },
+			"fake.stderr.log: it is a hard link",
+		},
+		"pipe instead of the log": {
+			func(b *bench) error { return syscall.Mkfifo(b.path("log/fake.stderr.log"), 0o666) },
+			"fake.stderr.log: it is a pipe",
+		},
+		"link instead of the log directory": {
+			func(b *bench) error { return replace(b.path("log"), b.path("outside")) }, "log: it is a symbolic link",
+		},
+		"link instead of the run directory": {
+			func(b *bench) error { return replace(b.path("run"), b.path("outside")) }, "run: it is a symbolic link",
+		},
+		"link instead of the pidfile": {
+			func(b *bench) error { return plantAs(b.path("run/fake.pid"), b.path("outside/shadow")) },
+			"run/fake.pid belongs to the user",
+		},
+		"link instead of the lock": {
+			func(b *bench) error { return plantAs(b.path("run/fake.pid.lock"), b.path("outside/shadow")) },
+			"run/fake.pid.lock belongs to the user",
+		},
+		"link instead of a state directory": {
+			func(b *bench) error { return plantAs(b.path("data/pki"), b.path("outside")) },
+			"data/pki belongs to the user",
+		},
+		"link instead of the resolver's file": {
+			func(b *bench) error { return plantAs(b.path("data/resolv.conf"), b.path("outside/shadow")) },
+			"data/resolv.conf belongs to the user",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if os.Geteuid() != 0 {
@@ -245,7 +272,9 @@ func TestPrivateDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.must(command)
-		for path, want := range map[string]os.FileMode{"job": 0o750, "job/config": 0o700, "job/config/client.key": 0o600} {
+		for path, want := range map[string]os.FileMode{
+			"job": 0o750, "job/config": 0o700, "job/config/client.key": 0o600,
+		} {
 			if info, err := os.Stat(b.path(path)); err != nil || info.Mode().Perm() != want {
 				t.Errorf("%s: %s has mode %v (%v), want %o", command, path, info.Mode(), err, want)
 			}

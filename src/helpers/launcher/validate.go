@@ -141,7 +141,9 @@ func (c *Config) validateFlags(v *validation) {
 }
 
 func (c *Config) validateEnvironment(v *validation) {
-	for _, name := range slices.Concat(slices.Sorted(maps.Keys(c.Environment)), slices.Sorted(maps.Keys(c.NodeEnvironment))) {
+	for _, name := range slices.Concat(
+		slices.Sorted(maps.Keys(c.Environment)), slices.Sorted(maps.Keys(c.NodeEnvironment)),
+	) {
 		if !variable.MatchString(name) {
 			v.problem("environment has %q, which is not the name of a variable: letters, digits and '_'", name)
 		}

@@ -56,7 +56,9 @@ func TestWaitUntilItAnswers(t *testing.T) {
 		}
 	})
 	var lines strings.Builder
-	err := testLauncher().wait(t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, logger(&lines, "x"))
+	err := testLauncher().wait(
+		t.Context(), Wait{URL: address + "/readyz", CA: ca, Timeout: timeout(time.Minute)}, logger(&lines, "x"),
+	)
 	if err != nil || calls.Load() != 4 {
 		t.Errorf("wait = %v after %d calls", err, calls.Load())
 	}
@@ -71,7 +73,10 @@ func TestWaitForAccess(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusCreated)
 		_ = json.NewEncoder(w).
-			Encode(map[string]any{"kind": "SelfSubjectAccessReview", "status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"}})
+			Encode(map[string]any{
+				"kind":   "SelfSubjectAccessReview",
+				"status": map[string]any{"allowed": calls.Add(1) > 2, "reason": "no role binding"},
+			})
 	})
 	var lines strings.Builder
 	err := testLauncher().wait(t.Context(), Wait{
@@ -106,7 +111,9 @@ func TestWaitTimesOut(t *testing.T) {
 		http.Error(w, "etcd is not there", http.StatusServiceUnavailable)
 	})
 	defer close(release)
-	err := testLauncher().wait(t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, logger(io.Discard, "x"))
+	err := testLauncher().wait(
+		t.Context(), Wait{URL: address, CA: ca, Timeout: timeout(2 * time.Second)}, logger(io.Discard, "x"),
+	)
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -138,7 +145,9 @@ func TestWaitRefusesBrokenFiles(t *testing.T) {
 func TestInterruptedWait(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
-	err := testLauncher().wait(ctx, Wait{URL: "http://127.0.0.1:1/", Timeout: timeout(time.Minute)}, logger(io.Discard, "x"))
+	err := testLauncher().wait(
+		ctx, Wait{URL: "http://127.0.0.1:1/", Timeout: timeout(time.Minute)}, logger(io.Discard, "x"),
+	)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("error = %v", err)
 	}

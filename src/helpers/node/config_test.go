@@ -93,11 +93,20 @@ func TestLoadRefuses(t *testing.T) {
 		content map[string]any
 		want    []string
 	}{
-		"nothing":       {map[string]any{}, []string{"instance_group is empty", "instance_id is empty"}},
-		"unknown key":   {map[string]any{"instance_grup": "worker"}, []string{"instance_grup", "instance_group"}},
-		"address":       {map[string]any{"instance_group": "w", "instance_id": "0", "address": "x"}, []string{`address "x" is not an IP address`}},
-		"name":          {map[string]any{"instance_group": "_", "instance_id": "0", "address": "10.0.0.4"}, []string{"is not a DNS subdomain"}},
-		"relative path": {map[string]any{"instance_group": "w", "instance_id": "0", "address": "10.0.0.4", "identity_file": "x"}, []string{"identity_file"}},
+		"nothing":     {map[string]any{}, []string{"instance_group is empty", "instance_id is empty"}},
+		"unknown key": {map[string]any{"instance_grup": "worker"}, []string{"instance_grup", "instance_group"}},
+		"address": {
+			map[string]any{"instance_group": "w", "instance_id": "0", "address": "x"},
+			[]string{`address "x" is not an IP address`},
+		},
+		"name": {
+			map[string]any{"instance_group": "_", "instance_id": "0", "address": "10.0.0.4"},
+			[]string{"is not a DNS subdomain"},
+		},
+		"relative path": {
+			map[string]any{"instance_group": "w", "instance_id": "0", "address": "10.0.0.4", "identity_file": "x"},
+			[]string{"identity_file"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := writeConfig(t, test.content)

@@ -397,10 +397,16 @@ func TestEndsWithoutAPI(t *testing.T) {
 		answer func(http.ResponseWriter, *http.Request)
 		want   string
 	}{
-		"gone":         {nil, "has not answered"},
-		"shuts down":   {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }, "has not answered"},
+		"gone": {nil, "has not answered"},
+		"shuts down": {
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) },
+			"has not answered",
+		},
 		"unknown Node": {http.NotFound, "nothing to drain"},
-		"no rights":    {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) }, "kubernetes-addons"},
+		"no rights": {
+			func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+			"kubernetes-addons",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(test.answer))

@@ -84,9 +84,11 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 		"by address": {inCloud, machine.Node, second, ""},
 		"unknown name": {named, "worker-00000000", nil, "no instance of deployment Kube has this name; 2 are " +
 			"known"},
-		"unknown VM":       {inCloud, "ip-10-0-0-4.ec2.internal", nil, "no such VM"},
-		"other deployment": {&Instances{Records: path, Deployment: "new", Domain: "bosh"}, "worker-3c5e8f1a", nil, "0 are known"},
-		"no records":       {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
+		"unknown VM": {inCloud, "ip-10-0-0-4.ec2.internal", nil, "no such VM"},
+		"other deployment": {
+			&Instances{Records: path, Deployment: "new", Domain: "bosh"}, "worker-3c5e8f1a", nil, "0 are known",
+		},
+		"no records": {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
 	} {
 		got, err := test.instances.Labels(t.Context(), test.node)
 		if !maps.Equal(got, test.want) || (err == nil) != (test.problem == "") ||
@@ -131,7 +133,10 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 		eventually.Succeeds(t, 30*time.Second, "a Node that has registered has no labels of BOSH", func() (err error) {
 			created, err = worker.CoreV1().
 				Nodes().
-				Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}, metav1.CreateOptions{})
+				Create(
+					t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}},
+					metav1.CreateOptions{},
+				)
 			if err != nil {
 				return err
 			}

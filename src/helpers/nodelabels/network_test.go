@@ -100,7 +100,9 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/addresses": "10.0.0.4_10.1.0.22"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, own := range []struct{ address, mac string }{{"10.1.0.22", "0a:58:0a:01:00:16"}, {"10.0.0.4", "0a:58:0a:00:00:04"}} {
+	for _, own := range []struct{ address, mac string }{
+		{"10.1.0.22", "0a:58:0a:01:00:16"}, {"10.0.0.4", "0a:58:0a:00:00:04"},
+	} {
 		if err := annotate(t, worker, name, announcement(own.address, own.mac), "status"); err != nil {
 			t.Errorf("flannel's own announcement of %s: %v", own.address, err)
 		}
@@ -110,14 +112,22 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		annotations map[string]any
 		words       []string
 	}{
-		"another VM's address":     {announcement("10.0.0.5", "0a:58:0a:00:00:05"), []string{"10.0.0.4 or 10.1.0.22", "10.0.0.5"}},
-		"another VM's MAC address": {announcement("10.0.0.4", "0a:58:0a:00:00:05"), []string{"0a:58:0a:00:00:04", "0a:58:0a:00:00:05"}},
+		"another VM's address": {
+			announcement("10.0.0.5", "0a:58:0a:00:00:05"), []string{"10.0.0.4 or 10.1.0.22", "10.0.0.5"},
+		},
+		"another VM's MAC address": {
+			announcement("10.0.0.4", "0a:58:0a:00:00:05"), []string{"0a:58:0a:00:00:04", "0a:58:0a:00:00:05"},
+		},
 		"a MAC address alone": {map[string]any{flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:05"}`},
 			[]string{"0a:58:0a:00:00:04"}},
 		"two MAC addresses": {map[string]any{
 			flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:04","VtepMAC":"0a:58:0a:00:00:05"}`}, []string{"0a:58:0a:00:00:04"}},
-		"an address to prefer":        {map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"}, []string{"only backend-data"}},
-		"an IPv6 address":             {map[string]any{flannel + "public-ipv6": "fd00::5"}, []string{"only backend-data"}},
+		"an address to prefer": {
+			map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"}, []string{"only backend-data"},
+		},
+		"an IPv6 address": {
+			map[string]any{flannel + "public-ipv6": "fd00::5"}, []string{"only backend-data"},
+		},
 		"no address, but a MAC again": {map[string]any{flannel + "public-ip": nil}, []string{"that BOSH knows"}},
 	} {
 		for _, subresource := range []string{"", "status"} {

@@ -119,7 +119,14 @@ func TestWaitAgainstRealAPIServer(t *testing.T) {
 	reasons := make(chan string, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Wait(ctx, Options{Kubeconfig: path, Name: "node-a", Timeout: time.Minute, Untainted: true, Interval: 20 * time.Millisecond}, slog.New(reasonHandler{reasons}))
+		ended <- Wait(
+			ctx,
+			Options{
+				Kubeconfig: path, Name: "node-a", Timeout: time.Minute, Untainted: true,
+				Interval: 20 * time.Millisecond,
+			},
+			slog.New(reasonHandler{reasons}),
+		)
 	}()
 	expect := func(want string) {
 		t.Helper()

@@ -119,35 +119,98 @@ func TestCheck(t *testing.T) {
 		want    []string
 		warning string
 	}{
-		"good":                {UsageServer, certificates(root), certificates(good), keyPEM(t, good.key), []string{"api.example", "127.0.0.1", "a.etcd.example"}, nil, ""},
-		"SEC 1 key":           {UsageServer, "", certificates(good), block("EC PARAMETERS", []byte{6, 0}) + block("EC PRIVATE KEY", ecDER), nil, nil, ""},
-		"intermediate":        {UsageServer, certificates(root), certificates(deep, intermediate), keyPEM(t, deep.key), nil, nil, ""},
-		"bundle":              {UsageServer, certificates(otherRoot, root), certificates(good), "", nil, nil, ""},
-		"any usage":           {UsagePeer, certificates(root), certificates(anyUsage), "", nil, nil, ""},
-		"CA with key":         {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
-		"expired CA in it":    {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
-		"expires soon":        {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},
-		"no intermediate":     {UsageServer, certificates(root), certificates(deep), "", nil, []string{`issued by "CN=between"`, `contains "CN=root"`}, ""},
-		"other CA":            {UsageServer, certificates(otherRoot), certificates(good), "", nil, []string{`"CN=api"`, `issued by "CN=root"`, `contains "CN=other"`, "the CA that signed the certificate"}, ""},
-		"CA regenerated":      {UsageServer, certificates(rootRegenerated), certificates(good), "", nil, []string{"same name but another key", "issue the certificate again"}, ""},
-		"CA is not a CA":      {UsageServer, certificates(good), certificates(good), "", nil, []string{"ca.pem", `"CN=api"`, "is not a CA", "is_ca: true"}, ""},
-		"usage CA":            {UsageCA, "", certificates(good), "", nil, []string{"certificate.pem", "is not a CA"}, ""},
-		"CA cannot sign":      {UsageCA, "", certificates(weakRoot), "", nil, []string{"keyCertSign"}, ""},
-		"CA expired":          {UsageCA, "", certificates(expiredRoot), "", nil, []string{`"CN=old root"`, "expired 1h0m0s ago"}, ""},
-		"expired":             {UsageServer, certificates(root), certificates(expired), "", nil, []string{`"CN=late"`, "to 2026-06-01T11:00:00Z", "expired 1h0m0s ago", "credhub regenerate"}, ""},
-		"not yet valid":       {UsageServer, certificates(root), certificates(early), "", nil, []string{`"CN=early"`, "valid 2026-06-01T13:00:00Z", "not valid yet", "clock"}, ""},
-		"key of another":      {UsageServer, "", certificates(good), keyPEM(t, client.key), nil, []string{"key.pem", "ECDSA, P-256", "does not match", `"CN=api"`, "same variable"}, ""},
-		"key of another type": {UsageServer, "", certificates(good), pkcs1, nil, []string{"RSA, 2048 bits", "does not match"}, ""},
-		"names":               {UsageServer, "", certificates(good), "", []string{"api.example", "10.0.0.1", "etcd.example"}, []string{"does not cover 10.0.0.1, etcd.example", "covers api.example, *.etcd.example, 127.0.0.1", "alternative_names"}, ""},
-		"wrong usage":         {UsageClient, "", certificates(good), "", nil, []string{"is for server_auth", "used as a client certificate", "[server_auth, client_auth]"}, ""},
-		"peer of a client":    {UsagePeer, "", certificates(client), "", nil, []string{"used as a peer certificate", "[client_auth, server_auth]"}, ""},
-		"empty file":          {UsageClient, "", "\n", "", nil, []string{"certificate.pem: the file is empty"}, ""},
-		"no PEM":              {UsageClient, "", "hello", "", nil, []string{"no PEM block"}, ""},
-		"key for cert":        {UsageClient, "", keyPEM(t, client.key), "", nil, []string{`"PRIVATE KEY", expected only CERTIFICATE`}, ""},
-		"broken cert":         {UsageClient, "", block("CERTIFICATE", []byte("x")), "", nil, []string{"certificate 1 of the file cannot be read"}, ""},
-		"cert for key":        {UsageClient, "", certificates(client), certificates(client), nil, []string{"key.pem", `"CERTIFICATE"`, "unencrypted private key"}, ""},
-		"encrypted key":       {UsageClient, "", certificates(client), block("ENCRYPTED PRIVATE KEY", []byte("x")), nil, []string{"is encrypted"}, ""},
-		"broken key":          {UsageClient, "", certificates(client), block("PRIVATE KEY", []byte("x")), nil, []string{"private key cannot be read"}, ""},
+		"good": {
+			UsageServer, certificates(root), certificates(good), keyPEM(t, good.key),
+			[]string{"api.example", "127.0.0.1", "a.etcd.example"}, nil, "",
+		},
+		"SEC 1 key": {
+			UsageServer, "", certificates(good),
+			block("EC PARAMETERS", []byte{6, 0}) + block("EC PRIVATE KEY", ecDER), nil, nil, "",
+		},
+		"intermediate": {
+			UsageServer, certificates(root), certificates(deep, intermediate), keyPEM(t, deep.key), nil, nil, "",
+		},
+		"bundle":           {UsageServer, certificates(otherRoot, root), certificates(good), "", nil, nil, ""},
+		"any usage":        {UsagePeer, certificates(root), certificates(anyUsage), "", nil, nil, ""},
+		"CA with key":      {UsageCA, "", certificates(root), keyPEM(t, root.key), nil, nil, ""},
+		"expired CA in it": {UsageCA, "", certificates(expiredRoot, root), "", nil, nil, `the CA "CN=old root"`},
+		"expires soon":     {UsageServer, certificates(root), certificates(soon), "", nil, nil, "expires in 3 days"},
+		"no intermediate": {
+			UsageServer, certificates(root), certificates(deep), "", nil,
+			[]string{`issued by "CN=between"`, `contains "CN=root"`}, "",
+		},
+		"other CA": {
+			UsageServer, certificates(otherRoot), certificates(good), "", nil,
+			[]string{`"CN=api"`, `issued by "CN=root"`, `contains "CN=other"`, "the CA that signed the certificate"},
+			"",
+		},
+		"CA regenerated": {
+			UsageServer, certificates(rootRegenerated), certificates(good), "", nil,
+			[]string{"same name but another key", "issue the certificate again"}, "",
+		},
+		"CA is not a CA": {
+			UsageServer, certificates(good), certificates(good), "", nil,
+			[]string{"ca.pem", `"CN=api"`, "is not a CA", "is_ca: true"}, "",
+		},
+		"usage CA": {
+			UsageCA, "", certificates(good), "", nil, []string{"certificate.pem", "is not a CA"}, "",
+		},
+		"CA cannot sign": {UsageCA, "", certificates(weakRoot), "", nil, []string{"keyCertSign"}, ""},
+		"CA expired": {
+			UsageCA, "", certificates(expiredRoot), "", nil, []string{`"CN=old root"`, "expired 1h0m0s ago"}, "",
+		},
+		"expired": {
+			UsageServer, certificates(root), certificates(expired), "", nil,
+			[]string{`"CN=late"`, "to 2026-06-01T11:00:00Z", "expired 1h0m0s ago", "credhub regenerate"}, "",
+		},
+		"not yet valid": {
+			UsageServer, certificates(root), certificates(early), "", nil,
+			[]string{`"CN=early"`, "valid 2026-06-01T13:00:00Z", "not valid yet", "clock"}, "",
+		},
+		"key of another": {
+			UsageServer, "", certificates(good), keyPEM(t, client.key), nil,
+			[]string{"key.pem", "ECDSA, P-256", "does not match", `"CN=api"`, "same variable"}, "",
+		},
+		"key of another type": {
+			UsageServer, "", certificates(good), pkcs1, nil, []string{"RSA, 2048 bits", "does not match"}, "",
+		},
+		"names": {
+			UsageServer, "", certificates(good), "", []string{"api.example", "10.0.0.1", "etcd.example"},
+			[]string{
+				"does not cover 10.0.0.1, etcd.example", "covers api.example, *.etcd.example, 127.0.0.1",
+				"alternative_names",
+			},
+			"",
+		},
+		"wrong usage": {
+			UsageClient, "", certificates(good), "", nil,
+			[]string{"is for server_auth", "used as a client certificate", "[server_auth, client_auth]"}, "",
+		},
+		"peer of a client": {
+			UsagePeer, "", certificates(client), "", nil,
+			[]string{"used as a peer certificate", "[client_auth, server_auth]"}, "",
+		},
+		"empty file": {UsageClient, "", "\n", "", nil, []string{"certificate.pem: the file is empty"}, ""},
+		"no PEM":     {UsageClient, "", "hello", "", nil, []string{"no PEM block"}, ""},
+		"key for cert": {
+			UsageClient, "", keyPEM(t, client.key), "", nil, []string{`"PRIVATE KEY", expected only CERTIFICATE`}, "",
+		},
+		"broken cert": {
+			UsageClient, "", block("CERTIFICATE", []byte("x")), "", nil,
+			[]string{"certificate 1 of the file cannot be read"}, "",
+		},
+		"cert for key": {
+			UsageClient, "", certificates(client), certificates(client), nil,
+			[]string{"key.pem", `"CERTIFICATE"`, "unencrypted private key"}, "",
+		},
+		"encrypted key": {
+			UsageClient, "", certificates(client), block("ENCRYPTED PRIVATE KEY", []byte("x")), nil,
+			[]string{"is encrypted"}, "",
+		},
+		"broken key": {
+			UsageClient, "", certificates(client), block("PRIVATE KEY", []byte("x")), nil,
+			[]string{"private key cannot be read"}, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -243,12 +306,17 @@ func TestValidate(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"property is empty", "certificate is empty", `usage is "sever": allowed are server, client, peer, ca`, `names has "a b"`} {
+	for _, want := range []string{
+		"property is empty", "certificate is empty", `usage is "sever": allowed are server, client, peer, ca`,
+		`names has "a b"`,
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q, want %q", err, want)
 		}
 	}
-	if err := (Certificate{Property: "x", Certificate: "/x", Usage: UsageCA, Names: []string{"a"}}).Validate(); err == nil {
+	if err := (Certificate{
+		Property: "x", Certificate: "/x", Usage: UsageCA, Names: []string{"a"},
+	}).Validate(); err == nil {
 		t.Error("a CA with names is accepted")
 	}
 }

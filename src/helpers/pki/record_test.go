@@ -26,14 +26,24 @@ func TestRotation(t *testing.T) {
 		deploys []deploy
 		want    string // of the last deploy; the others pass
 	}{
-		"three deploys":             {[]deploy{{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{second, first}, next}, {[]*pair{second}, next}}, ""},
-		"certificate alone":         {[]deploy{{[]*pair{first}, old}, {[]*pair{first}, renewed}}, ""},
-		"first deploy":              {[]deploy{{[]*pair{first}, old}}, ""},
-		"all at once":               {[]deploy{{[]*pair{first}, old}, {[]*pair{second}, next}}, notTrusted},
-		"first step left out":       {[]deploy{{[]*pair{first}, old}, {[]*pair{second, first}, next}}, notTrusted},
-		"second step left out":      {[]deploy{{[]*pair{first, second}, old}, {[]*pair{second}, next}}, noLongerTrusted},
-		"back after the first step": {[]deploy{{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{first}, old}}, ""},
-		"after the expiry":          {[]deploy{{[]*pair{expired}, late}, {[]*pair{first}, old}}, ""},
+		"three deploys": {
+			[]deploy{
+				{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{second, first}, next},
+				{[]*pair{second}, next},
+			},
+			"",
+		},
+		"certificate alone":   {[]deploy{{[]*pair{first}, old}, {[]*pair{first}, renewed}}, ""},
+		"first deploy":        {[]deploy{{[]*pair{first}, old}}, ""},
+		"all at once":         {[]deploy{{[]*pair{first}, old}, {[]*pair{second}, next}}, notTrusted},
+		"first step left out": {[]deploy{{[]*pair{first}, old}, {[]*pair{second, first}, next}}, notTrusted},
+		"second step left out": {
+			[]deploy{{[]*pair{first, second}, old}, {[]*pair{second}, next}}, noLongerTrusted,
+		},
+		"back after the first step": {
+			[]deploy{{[]*pair{first}, old}, {[]*pair{first, second}, old}, {[]*pair{first}, old}}, "",
+		},
+		"after the expiry": {[]deploy{{[]*pair{expired}, late}, {[]*pair{first}, old}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -116,7 +126,9 @@ func TestDamagedRecord(t *testing.T) {
 			Certificate: write(t, dir, "certificate.pem", certificates(root)),
 		},
 	}
-	for content, want := range map[string]string{"{": record, `{"tls.x": {"ca": "", "certificate": ""}}`: "tls.x: ca of the last deploy"} {
+	for content, want := range map[string]string{
+		"{": record, `{"tls.x": {"ca": "", "certificate": ""}}`: "tls.x: ca of the last deploy",
+	} {
 		if err := os.WriteFile(record, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -138,11 +150,28 @@ func TestRotationOfSigningKey(t *testing.T) {
 		deploys []deploy
 		want    string // of the last deploy; the others pass
 	}{
-		"three deploys":        {[]deploy{{[]*pair{first}, first}, {[]*pair{first, second}, first}, {[]*pair{first, second}, second}, {[]*pair{second}, second}}, ""},
-		"all at once":          {[]deploy{{[]*pair{first}, first}, {[]*pair{second}, second}}, "not among the public_keys of the last deploy"},
-		"first step left out":  {[]deploy{{[]*pair{first}, first}, {[]*pair{first, second}, second}}, "not among the public_keys of the last deploy"},
-		"second step left out": {[]deploy{{[]*pair{first, second}, first}, {[]*pair{second}, second}}, "lacks the public key of the private_key of the last deploy"},
-		"keys of two pairs":    {[]deploy{{[]*pair{first}, first}, {[]*pair{first}, second}}, "lacks the public key of private_key"},
+		"three deploys": {
+			[]deploy{
+				{[]*pair{first}, first}, {[]*pair{first, second}, first}, {[]*pair{first, second}, second},
+				{[]*pair{second}, second},
+			},
+			"",
+		},
+		"all at once": {
+			[]deploy{{[]*pair{first}, first}, {[]*pair{second}, second}},
+			"not among the public_keys of the last deploy",
+		},
+		"first step left out": {
+			[]deploy{{[]*pair{first}, first}, {[]*pair{first, second}, second}},
+			"not among the public_keys of the last deploy",
+		},
+		"second step left out": {
+			[]deploy{{[]*pair{first, second}, first}, {[]*pair{second}, second}},
+			"lacks the public key of the private_key of the last deploy",
+		},
+		"keys of two pairs": {
+			[]deploy{{[]*pair{first}, first}, {[]*pair{first}, second}}, "lacks the public key of private_key",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

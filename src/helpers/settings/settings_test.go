@@ -28,7 +28,9 @@ func TestChangedSettingsAreRefused(t *testing.T) {
 	if err == nil {
 		t.Fatal("not refused")
 	}
-	for _, want := range []string{`cluster.service_cidr is "10.97.0.0/16"`, `deployed with "10.96.0.0/16"`, "deploy a new cluster", record} {
+	for _, want := range []string{
+		`cluster.service_cidr is "10.97.0.0/16"`, `deployed with "10.96.0.0/16"`, "deploy a new cluster", record,
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the message lacks %q: %v", want, err)
 		}

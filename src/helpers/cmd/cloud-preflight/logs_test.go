@@ -13,7 +13,9 @@ import (
 // TestLogsOfAJobAreRoots: the agent opens logs beside preflight.log as root, where vcap could put links.
 func TestLogsOfAJobAreRoots(t *testing.T) {
 	root := t.TempDir()
-	for dir, want := range map[string]fs.FileMode{"sys/log/cloud-provider": 0o750, "elsewhere/log/cloud-provider": 0o770} {
+	for dir, want := range map[string]fs.FileMode{
+		"sys/log/cloud-provider": 0o750, "elsewhere/log/cloud-provider": 0o770,
+	} {
 		dir = filepath.Join(root, dir)
 		if err := os.MkdirAll(dir, 0o750); err != nil {
 			t.Fatal(err)

@@ -70,20 +70,29 @@ func TestCouldNotRun(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		"unknown check":    {replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil, `"instance-cluster-tags" is not a check (did you mean instance-cluster-tag?)`},
-		"unknown severity": {replace(`{}`, `{"clock": "no"}`), nil, `check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50]},
-		"unknown key":      {replace(`"mode"`, `"modus"`), nil, `"modus"`},
-		"mode":             {replace("enforce", "on"), nil, `mode "on" is not one of`},
-		"role":             {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
-		"window":           {replace("0s", "soon"), nil, `"soon" is not a duration`},
-		"provider removed": {replace(`"aws"`, `"photon"`), nil, `cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`},
-		"provider":         {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is unknown (did you mean "aws"?)`},
-		"no cluster":       {replace(`"prod"`, `""`), nil, "cluster.name"},
-		"cloud.conf":       {replace(`"cloud_config_file": ""`, `"cloud_config_file": "/absent"`), nil, "/absent"},
-		"output":           {good, []string{"--output", "yaml"}, `--output "yaml" is not one of text, json`},
-		"timeout":          {good, []string{"--timeout", "0s"}, "not a positive duration"},
-		"argument":         {good, []string{"again"}, `"again"`},
-		"flag":             {good, []string{"--color"}, "--color"},
+		"unknown check": {
+			replace(`{}`, `{"instance-cluster-tags": "off", "clock": "no"}`), nil,
+			`"instance-cluster-tags" is not a check (did you mean instance-cluster-tag?)`,
+		},
+		"unknown severity": {
+			replace(`{}`, `{"clock": "no"}`), nil,
+			`check "clock" is set to "no"; allowed are fail, warn and off. Known checks`[:50],
+		},
+		"unknown key": {replace(`"mode"`, `"modus"`), nil, `"modus"`},
+		"mode":        {replace("enforce", "on"), nil, `mode "on" is not one of`},
+		"role":        {replace(`"control"`, `"master"`), nil, `role "master" is not one of control, worker`},
+		"window":      {replace("0s", "soon"), nil, `"soon" is not a duration`},
+		"provider removed": {
+			replace(`"aws"`, `"photon"`), nil,
+			`cloud provider "photon" cannot be used: Kubernetes removed the built-in provider in 1.16`,
+		},
+		"provider":   {replace(`"aws"`, `"asw"`), nil, `cloud provider "asw" is unknown (did you mean "aws"?)`},
+		"no cluster": {replace(`"prod"`, `""`), nil, "cluster.name"},
+		"cloud.conf": {replace(`"cloud_config_file": ""`, `"cloud_config_file": "/absent"`), nil, "/absent"},
+		"output":     {good, []string{"--output", "yaml"}, `--output "yaml" is not one of text, json`},
+		"timeout":    {good, []string{"--timeout", "0s"}, "not a positive duration"},
+		"argument":   {good, []string{"again"}, `"again"`},
+		"flag":       {good, []string{"--color"}, "--color"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := invoke(t, test.config, test.args...)

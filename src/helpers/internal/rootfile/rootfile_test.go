@@ -375,7 +375,9 @@ func TestSeal(t *testing.T) {
 	s.must(os.Symlink("kubelet", filepath.Join(filepath.Dir(job), "link"))) // as in /var/vcap/jobs
 	s.must(os.Chmod(s.file, 0o644))                                         //nolint:gosec // must stay
 	s.must(Seal(filepath.Join(filepath.Dir(job), "link")))
-	for name, want := range map[string]fs.FileMode{".": 0o700, "config": 0o700, "bin": 0o700, "config/client.key": 0o600, "bin/ctl": 0o700, "packages": 0o644} {
+	for name, want := range map[string]fs.FileMode{
+		".": 0o700, "config": 0o700, "bin": 0o700, "config/client.key": 0o600, "bin/ctl": 0o700, "packages": 0o644,
+	} {
 		info, err := os.Stat(filepath.Join(job, name))
 		if s.must(err); info.Mode().Perm() != want {
 			t.Errorf("%s has mode %s, want %s", name, info.Mode(), want)
