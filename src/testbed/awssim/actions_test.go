@@ -341,6 +341,7 @@ func TestActions(t *testing.T) {
 	checkClassicBalancers(t, covered, c)
 	checkNetworkBalancers(t, covered, c)
 	checkRouting(t, covered, c)
+	checkNetworkACLs(t, covered, c)
 	checkProfiles(t, covered, c)
 	checkPolicies(t, covered, c)
 	checkRoles(t, covered, c)

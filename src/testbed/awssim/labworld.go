@@ -16,6 +16,7 @@ const (
 	LabSecurityGroup   = "sg-0a0b0c0d0e0f00001"
 	LabInternetGateway = "igw-0a0b0c0d0e0f00001"
 	LabRouteTable      = "rtb-0a0b0c0d0e0f00001" // of the node subnets
+	LabNetworkACL      = "acl-0a0b0c0d0e0f00001" // of all subnets
 	LabAccount         = "123456789012"
 	LabRegion          = "us-east-1"
 	// LabAccessKeyID and LabSecretAccessKey are the static key of the lab's operator and of its CPI. Only the simulator
@@ -80,6 +81,7 @@ func NewLabWorld(o LabOptions) *store.World {
 		},
 		VPCs:             []store.VPC{{ID: LabVPC, CIDR: o.Network, Tags: store.Tags{"Name": "lab"}}},
 		InternetGateways: []store.InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
+		NetworkACLs:      []store.NetworkACL{{ID: LabNetworkACL, VPC: LabVPC, Default: true, Entries: store.AllowAll()}},
 		SecurityGroups: []store.SecurityGroup{{
 			ID: LabSecurityGroup, Name: "kubernetes-nodes", Description: "Nodes of the Kubernetes cluster", VPC: LabVPC,
 			Ingress: []store.Rule{{Protocol: "-1", Group: LabSecurityGroup}},

@@ -83,7 +83,7 @@ func TestFirstCluster(t *testing.T) {
 	t.Logf("%s", out)
 	for _, want := range []string{
 		"created       IAM role kubernetes-control\n", "created       IAM role kubernetes-control-staging\n",
-		"PASSED: 0 checks failed, 0 warnings, 0 skipped, 5 passed", "kubernetes: 6 VMs", "kubernetes-staging: 6 VMs", "deleted       IAM role kubernetes-worker\n",
+		"PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed", "kubernetes: 6 VMs", "kubernetes-staging: 6 VMs", "deleted       IAM role kubernetes-worker\n",
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is missing in\n%s", want, out)

@@ -268,7 +268,7 @@ func TestCheckAccount(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
 	}
 	if code, stdout, stderr = check(); code != 0 ||
-		!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 5 passed") {
+		!strings.Contains(stdout, "PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed") {
 		t.Fatalf("prepared account: exit code %d\n%s%s", code, stdout, stderr)
 	}
 	good := sim.World()
@@ -343,5 +343,173 @@ func TestTerraform(t *testing.T) {
 				t.Errorf("the policy of %s differs", name)
 			}
 		}
+	}
+}
+
+// TestCheckNetwork: each mistake in route tables, network ACLs and rules between nodes is found, and its commands remove
+// it. Repeated they change nothing.
+func TestCheckNetwork(t *testing.T) {
+	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")))
+	file := variablesFile(t)
+	if code, stdout, stderr := prepare(t, file); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+	good := sim.World()
+	entry := func(number int, egress, allow bool, protocol, cidr string, from, to int) store.ACLEntry {
+		return store.ACLEntry{
+			Number: number, Egress: egress, Allow: allow, Protocol: protocol, CIDR: netip.MustParsePrefix(cidr),
+			FromPort: from, ToPort: to,
+		}
+	}
+	// own gives the first node subnet, 10.0.16.0/20, an ACL of its own: entries in front of those that allow all.
+	own := func(entries ...store.ACLEntry) func(*store.World) {
+		return func(w *store.World) {
+			w.NetworkACLs = append(w.NetworkACLs, store.NetworkACL{
+				ID: "acl-0a0b0c0d0e0f00002", VPC: awssim.LabVPC, Subnets: []string{awssim.LabNodeSubnet(1)},
+				Entries: append(entries, store.AllowAll()...),
+			})
+		}
+	}
+	members := func(w *store.World) *store.SecurityGroup { return &w.SecurityGroups[1] }
+	tcp := func(from, to int, group string) store.Rule {
+		return store.Rule{Protocol: "tcp", FromPort: from, ToPort: to, Group: group}
+	}
+	for name, c := range map[string]struct {
+		change func(*store.World)
+		want   []string // nothing is wrong if it is empty
+	}{
+		"no way out": {
+			func(w *store.World) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] },
+			[]string{"no default route, and no VPC endpoint of ec2, elasticloadbalancing, sts", "aws ec2 create-route"},
+		},
+		"endpoints": {func(w *store.World) {
+			w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1]
+			for i, service := range []string{"ec2", "elasticloadbalancing", "sts"} {
+				w.VPCEndpoints = append(w.VPCEndpoints, store.VPCEndpoint{
+					ID: fmt.Sprintf("vpce-%d", i), VPC: awssim.LabVPC, Type: "Interface",
+					Service: "com.amazonaws.us-east-1." + service, PrivateDNS: true,
+				})
+			}
+		}, nil},
+		"a deleted NAT gateway": {
+			func(w *store.World) { w.RouteTables[0].Routes[1].Blackhole = true },
+			[]string{"state blackhole", "aws ec2 replace-route"},
+		},
+		"nodes at the internet gateway": {
+			func(w *store.World) {
+				w.RouteTables[0].Routes[1] = store.Route{Destination: "0.0.0.0/0", Gateway: awssim.LabInternetGateway}
+			},
+			[]string{"VMs get no public address"},
+		},
+		"public subnets behind NAT": {
+			func(w *store.World) { w.RouteTables[1].Routes[1] = w.RouteTables[0].Routes[1] },
+			[]string{"a default route to the VPC's internet gateway", "a default route to nat-"},
+		},
+		"ephemeral ports": {
+			own(
+				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535), entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
+			),
+			[]string{"tcp 32768-60999 (answers to nodes) from 0.0.0.0/0", "rule 95 denies it"},
+		},
+		"443 outward": {
+			own(entry(9, true, false, "6", "0.0.0.0/0", 443, 443)),
+			[]string{"tcp 443 (AWS and registries) to 0.0.0.0/0", "--rule-number 8 "},
+		},
+		"VXLAN between subnets": {
+			own(entry(50, false, false, "17", "10.0.32.0/20", 8000, 9000)),
+			[]string{"udp 8472 (VXLAN: packets between pods) from 10.0.32.0/20"},
+		},
+		"a blocked address of the internet": {own(entry(1, false, false, "-1", "203.0.113.7/32", 0, 0)), nil},
+		"another protocol":                  {own(entry(1, false, false, "17", "0.0.0.0/0", 40000, 50000)), nil},
+		"no rule for ports of Services": {
+			func(w *store.World) {
+				own()(w)
+				w.NetworkACLs[1].Entries = append(
+					w.NetworkACLs[1].Entries[1:], entry(10, false, true, "6", "0.0.0.0/0", 0, 29999),
+					entry(11, false, true, "6", "0.0.0.0/0", 32768, 65535),
+					entry(12, false, true, "17", "0.0.0.0/0", 0, 65535),
+				)
+			},
+			[]string{"tcp 30000-32767 (ports of Services) from 10.0.101.0/24", "no rule allows it", "--rule-number 32764"},
+		},
+		"single ports": {func(w *store.World) {
+			g := members(w)
+			g.Ingress = append(
+				g.Ingress[1:], tcp(6443, 6444, g.ID), tcp(2379, 2380, g.ID), tcp(10250, 10250, g.ID),
+				tcp(8853, 8853, g.ID),
+				store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/16"},
+			)
+		}, nil},
+		"no kubelets": {func(w *store.World) {
+			g := members(w)
+			g.Ingress = append(g.Ingress[1:], tcp(0, 10249, g.ID), tcp(10251, 65535, g.ID),
+				store.Rule{Protocol: "udp", FromPort: 8472, ToPort: 8472, CIDR: "10.0.0.0/19"})
+		}, []string{
+			"incoming traffic between nodes at tcp 10250", "API to kubelets",
+			"incoming traffic between nodes at udp 8472",
+		}},
+		"only HTTPS leaves": {func(w *store.World) {
+			members(w).Egress = []store.Rule{{Protocol: "tcp", FromPort: 443, ToPort: 443, CIDR: "0.0.0.0/0"}}
+		}, []string{"outgoing traffic between nodes at tcp 2379-2380"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(good)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var w store.World
+			if err := json.Unmarshal(text, &w); err != nil {
+				t.Fatal(err)
+			}
+			c.change(&w)
+			sim, _ := simulateAccount(t, &w)
+			check := func() (int, string, string) { return account(t, "--vars", file, "--cluster", "prod") }
+			code, stdout, stderr := check()
+			if (code == 1) != (len(c.want) > 0) {
+				t.Fatalf("exit code %d\n%s%s", code, stdout, stderr)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(stderr, want) {
+					t.Errorf("%q is missing in\n%s", want, stderr)
+				}
+			}
+			if code == 0 {
+				return
+			}
+			commands := pastedCommands(stderr)
+			runCommands(t, commands)
+			if code, stdout, stderr := check(); code != 0 {
+				t.Fatalf("after the commands\n%s\nexit code %d\n%s%s", commands, code, stdout, stderr)
+			}
+			fixed := worldText(t, sim)
+			runCommands(t, commands)
+			if worldText(t, sim) != fixed {
+				t.Errorf("the commands change something when they are repeated:\n%s", commands)
+			}
+		})
+	}
+}
+
+var commandLine = regexp.MustCompile(`(?m)^ +((?:aws ec2 |nat=|gateway=).*)$`)
+
+// pastedCommands are the commands of a report but those that prepare the account, with a value for the placeholder.
+func pastedCommands(report string) string {
+	var lines []string
+	for _, line := range commandLine.FindAllStringSubmatch(report, -1) {
+		lines = append(lines, strings.Replace(line[1], "NAT_GATEWAY_ID", "nat-0a0b0c0d0e0f00001", 1))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// runCommands runs them as they are pasted into a shell, which goes on after an error.
+func runCommands(t *testing.T, commands string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), "bash", "-c", commands)
+	command.Env = append(
+		os.Environ(), "AWS_ACCESS_KEY_ID="+awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY="+awssim.LabSecretAccessKey,
+		"AWS_DEFAULT_REGION="+awssim.LabRegion,
+	)
+	if out, _ := command.CombinedOutput(); len(out) > 0 { // repeated commands are refused
+		t.Logf("%s", out)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/ec2api"
@@ -279,6 +280,12 @@ func routeTableAttributes(c *api.Call, t *store.RouteTable) (ec2api.Attributes, 
 	}, t.Tags
 }
 
+// attached reports whether an internet gateway is attached to a VPC.
+func attached(c *api.Call, gateway, vpc string) bool {
+	g := store.Find(c.InternetGateways, gateway)
+	return g != nil && g.VPC == vpc
+}
+
 func viewRouteTable(c *api.Call, t *store.RouteTable) routeTableView {
 	v := routeTableView{ID: t.ID, VPC: t.VPC, Owner: c.Account, Tags: t.Tags.List()}
 	suffix := t.ID[len("rtb-"):]
@@ -300,6 +307,9 @@ func viewRouteTable(c *api.Call, t *store.RouteTable) routeTableView {
 			Instance:    r.Instance,
 			State:       "active",
 			Origin:      "CreateRoute",
+		}
+		if r.Blackhole || strings.HasPrefix(r.Gateway, "igw-") && !attached(c, r.Gateway, t.VPC) {
+			view.State = "blackhole"
 		}
 		if r.Gateway == "local" {
 			view.Origin = "CreateRouteTable"

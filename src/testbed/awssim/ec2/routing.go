@@ -412,7 +412,7 @@ type createVPCEndpointOutput struct {
 }
 
 // endpointServices are those that the release's documentation names.
-var endpointServices = []string{"ec2", "elasticloadbalancing", "ecr.api", "ecr.dkr", "s3"}
+var endpointServices = []string{"ec2", "elasticloadbalancing", "sts", "ecr.api", "ecr.dkr", "s3"}
 
 // endpointService is the full name of a service. In China most of them start with cn.com.
 func endpointService(w *store.World, name string) string {
@@ -447,6 +447,32 @@ func createVPCEndpoint(c *api.Call, in createVPCEndpointInput) (*createVPCEndpoi
 	e.ID = c.NewID("vpce")
 	c.VPCEndpoints = append(c.VPCEndpoints, e)
 	return &createVPCEndpointOutput{vpcEndpointView{e.ID, e.Type, e.VPC, e.Service, "pending"}}, nil
+}
+
+type describeVPCEndpointsInput struct {
+	ec2api.Page
+	VpcEndpointId []string
+}
+
+type describeVPCEndpointsOutput struct {
+	Endpoints []vpcEndpointView `xml:"vpcEndpointSet>item"`
+}
+
+func describeVPCEndpoints(c *api.Call, in describeVPCEndpointsInput) (*describeVPCEndpointsOutput, error) {
+	list, err := ec2api.WithIDs(c.VPCEndpoints, in.VpcEndpointId, "InvalidVpcEndpointId", "VpcEndpoint")
+	if err != nil {
+		return nil, err
+	}
+	selected, err := ec2api.SelectBy(list, in.Filter, func(e *store.VPCEndpoint) (ec2api.Attributes, store.Tags) {
+		return ec2api.Attributes{
+			"vpc-id": ec2api.One(e.VPC), "service-name": ec2api.One(e.Service), "vpc-endpoint-id": ec2api.One(e.ID),
+		}, nil
+	})
+	out := &describeVPCEndpointsOutput{}
+	for _, e := range selected {
+		out.Endpoints = append(out.Endpoints, vpcEndpointView{e.ID, e.Type, e.VPC, e.Service, "available"})
+	}
+	return out, err
 }
 
 func checkEndpoint(c *api.Call, e store.VPCEndpoint) error {

@@ -17,6 +17,7 @@ var Operations = map[string]api.Operation{
 	"AuthorizeSecurityGroupEgress":           api.Changing(authorizeEgress),
 	"AuthorizeSecurityGroupIngress":          api.Changing(authorizeIngress),
 	"CreateInternetGateway":                  api.Changing(createInternetGateway),
+	"CreateNetworkAclEntry":                  api.Changing(createNetworkACLEntry),
 	"CreateRoute":                            api.Changing(createRoute),
 	"CreateRouteTable":                       api.Changing(createRouteTable),
 	"CreateSecurityGroup":                    api.Changing(createSecurityGroup),
@@ -32,12 +33,14 @@ var Operations = map[string]api.Operation{
 	"DescribeInstanceTopology":               api.Reading(describeInstanceTopology),
 	"DescribeInstances":                      api.Reading(describeInstances),
 	"DescribeInternetGateways":               api.Reading(describeInternetGateways),
+	"DescribeNetworkAcls":                    api.Reading(describeNetworkACLs),
 	"DescribeNetworkInterfaces":              api.Reading(describeNetworkInterfaces),
 	"DescribeRouteTables":                    api.Reading(describeRouteTables),
 	"DescribeSecurityGroups":                 api.Reading(describeSecurityGroups),
 	"DescribeSubnets":                        api.Reading(describeSubnets),
 	"DescribeTags":                           api.Reading(describeTags),
 	"DescribeVpcEndpointServices":            api.Reading(describeVPCEndpointServices),
+	"DescribeVpcEndpoints":                   api.Reading(describeVPCEndpoints),
 	"DescribeVpcs":                           api.Reading(describeVpcs),
 	"ModifyInstanceAttribute":                api.Changing(modifyInstanceAttribute),
 	"ModifyInstanceMetadataOptions":          api.Changing(modifyInstanceMetadataOptions),
@@ -71,6 +74,10 @@ func Taggable(w *store.World, id string) (tags *store.Tags, kind string) {
 	case "rtb":
 		if t := store.Find(w.RouteTables, id); t != nil {
 			return &t.Tags, "route-table"
+		}
+	case "acl":
+		if a := store.Find(w.NetworkACLs, id); a != nil {
+			return &a.Tags, "network-acl"
 		}
 	case "vpc":
 		if v := store.Find(w.VPCs, id); v != nil {

@@ -32,6 +32,7 @@ type World struct {
 	VPCEndpoints     []VPCEndpoint     `json:"vpc_endpoints,omitempty"`
 	Subnets          []Subnet          `json:"subnets,omitempty"`
 	RouteTables      []RouteTable      `json:"route_tables,omitempty"`
+	NetworkACLs      []NetworkACL      `json:"network_acls,omitempty"`
 	SecurityGroups   []SecurityGroup   `json:"security_groups,omitempty"`
 	Roles            []Role            `json:"roles,omitempty"`
 	ManagedPolicies  []ManagedPolicy   `json:"managed_policies,omitempty"`
@@ -165,6 +166,38 @@ type Route struct {
 	Gateway     string `json:"gateway,omitempty"`  // local, igw-…, vgw-…
 	NAT         string `json:"nat,omitempty"`      // nat-…
 	Instance    string `json:"instance,omitempty"` // i-…
+	// Blackhole is true if the target was deleted.
+	Blackhole bool `json:"blackhole,omitempty"`
+}
+
+// NetworkACL filters what enters and leaves subnets. It is stored and described; it filters nothing here.
+type NetworkACL struct {
+	ID      string     `json:"id"`
+	VPC     string     `json:"vpc"`
+	Default bool       `json:"default,omitempty"` // of all subnets that no other one lists
+	Subnets []string   `json:"subnets,omitempty"`
+	Entries []ACLEntry `json:"entries,omitempty"`
+	Tags    Tags       `json:"tags,omitempty"`
+}
+
+// ACLEntry is a rule. The matching one with the lowest number decides; without one, traffic is denied.
+type ACLEntry struct {
+	Number   int          `json:"number"` // 1 to 32766
+	Egress   bool         `json:"egress,omitempty"`
+	Allow    bool         `json:"allow,omitempty"`
+	Protocol string       `json:"protocol"` // -1 for all, 6 for TCP, 17 for UDP
+	CIDR     netip.Prefix `json:"cidr"`
+	FromPort int          `json:"from_port,omitempty"`
+	ToPort   int          `json:"to_port,omitempty"`
+}
+
+// AllowAll are the entries of a VPC's default network ACL.
+func AllowAll() []ACLEntry {
+	anywhere := netip.MustParsePrefix("0.0.0.0/0")
+	return []ACLEntry{
+		{Number: 100, Allow: true, Protocol: "-1", CIDR: anywhere},
+		{Number: 100, Egress: true, Allow: true, Protocol: "-1", CIDR: anywhere},
+	}
 }
 
 // SecurityGroup is stored and described; it filters nothing.
@@ -359,6 +392,13 @@ func (w *World) Validate() error {
 			v.check(Find(w.Subnets, s) != nil, "route_tables: %s: subnet %q does not exist", t.ID, s)
 		}
 	}
+	for _, a := range w.NetworkACLs {
+		v.id("network_acls", a.ID, "acl-")
+		v.check(Find(w.VPCs, a.VPC) != nil, "network_acls: %s: vpc %q does not exist", a.ID, a.VPC)
+		for _, s := range a.Subnets {
+			v.check(Find(w.Subnets, s) != nil, "network_acls: %s: subnet %q does not exist", a.ID, s)
+		}
+	}
 	for _, g := range w.SecurityGroups {
 		v.id("security_groups", g.ID, "sg-")
 		v.check(Find(w.VPCs, g.VPC) != nil, "security_groups: %s: vpc %q does not exist", g.ID, g.VPC)
@@ -476,6 +516,8 @@ func (p ManagedPolicy) key() string { return p.ARN }
 func (s Subnet) key() string { return s.ID }
 
 func (t RouteTable) key() string { return t.ID }
+
+func (a NetworkACL) key() string { return a.ID }
 
 func (g SecurityGroup) key() string { return g.ID }
 

@@ -37,13 +37,17 @@ func (a *Account) Check(ctx context.Context) (*preflight.Report, error) {
 		id, title string
 		run       func(context.Context) (preflight.Outcome, error)
 	}{
-		{"account-prepared", "roles, policies, security group, rules and tags exist", func(ctx context.Context) (preflight.Outcome, error) {
-			return a.checkSteps(ctx, steps)
-		}},
+		{
+			"account-prepared", "roles, policies, security group, rules and tags exist",
+			func(ctx context.Context) (preflight.Outcome, error) { return a.checkSteps(ctx, steps) },
+		},
 		{"account-role-permissions", "the roles may do what their policies allow", a.checkRoles},
 		{"account-pass-role", "the Director may pass the roles to VMs", a.checkPassRole},
 		{"account-subnets", "subnets are in their zones and have free addresses", a.checkSubnets},
 		{"account-egress", "nodes may connect to AWS", a.checkEgress},
+		{"account-ports", "nodes reach each other at the ports that they need", a.checkPorts},
+		{"account-routes", "nodes and load balancers have a way to the internet", a.checkRoutes},
+		{"account-network-acls", "network ACLs let nodes and load balancers communicate", a.checkACLs},
 	} {
 		outcome, err := c.run(ctx)
 		if err != nil {

@@ -102,7 +102,7 @@ func (a *Account) groupSteps() []step {
 	return []step{
 		created,
 		a.tagStep("security group of the nodes", func() string { return a.group }, a.tagKey(), tagValue),
-		a.ruleStep("nodes reach each other at all ports", func() rule { return rule{to: a.group, from: a.group} }),
+		a.membersStep(),
 		a.ruleStep("agents reach the Director's NATS", func() rule { return rule{a.DirectorGroup, a.group, natsPort} }),
 		a.ruleStep(
 			"agents reach the Director's blobstore",

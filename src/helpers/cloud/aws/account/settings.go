@@ -89,7 +89,8 @@ func (s *Settings) check() error {
 	require("director_iam", s.Director, directorForm, "user/bosh or role/bosh")
 	if s.ControlProfile == s.WorkerProfile {
 		problems = append(problems, fmt.Errorf("control_instance_profile and worker_instance_profile are both %q: "+
-			"give workers a profile of their own, so that they do not get the permissions of control VMs", s.WorkerProfile))
+			"give workers a profile of their own, so that they do not get the permissions of control VMs",
+			s.WorkerProfile))
 	}
 	return errors.Join(problems...)
 }
