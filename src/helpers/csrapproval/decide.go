@@ -3,6 +3,7 @@ package csrapproval
 import (
 	"context"
 	"crypto/x509"
+	"encoding/asn1"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,13 +28,16 @@ var purposes = map[string]certificatesv1.KeyUsage{
 	certificatesv1.KubeAPIServerClientKubeletSignerName: certificatesv1.UsageClientAuth,
 }
 
+// alternativeNames is the only extension of a kubelet's request (RFC 5280, section 4.2.1.6).
+var alternativeNames = asn1.ObjectIdentifier{2, 5, 29, 17}
+
 // Action is what happens to a certificate request.
 type Action int
 
 const (
 	// LeavePending does nothing: the request may become valid when its Node changes, or a person may decide.
 	LeavePending Action = iota
-	// Approve lets kube-controller-manager sign the request.
+	// Approve lets kubelet-signer sign the request.
 	Approve
 	// Deny rejects the request for good. No kubelet sends such a request, so the sender misuses a node's credentials.
 	Deny
@@ -92,8 +96,8 @@ func Decide(
 		return pendingForPerson(
 			"RequesterNotANode",
 			fmt.Sprintf(
-				"requested by user %q with groups %q, which is not a node (%sNAME in group %s); approve it by hand "+
-					"if it is legitimate",
+				"requested by user %q with groups %q, which is not a node (%sNAME in group %s): nobody signs it, "+
+					"even if it is approved",
 				request.Spec.Username, request.Spec.Groups, nodeUserPrefix, nodesGroup,
 			),
 		), nil
@@ -102,7 +106,7 @@ func Decide(
 	if err != nil {
 		return deny("MalformedRequest", err.Error()), nil
 	}
-	if problem := forged(request, parsed); problem != "" {
+	if problem := Forged(request, parsed, request.Spec.Username); problem != "" {
 		return deny("ForgedRequest", problem), nil
 	}
 	serving := request.Spec.SignerName == certificatesv1.KubeletServingSignerName
@@ -166,16 +170,20 @@ func deny(reason, message string) Decision {
 	return Decision{Action: Deny, Reason: reason, Message: message}
 }
 
-// forged describes the part of a request that no kubelet would send, or returns "".
-func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest) string {
-	if parsed.Subject.CommonName != request.Spec.Username {
+// Forged describes the part of a request that no kubelet would send for this user, system:node:NAME, or returns "". The
+// approver decides by it, and the signer (package csrsigning) refuses by it what was approved in spite of it.
+func Forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.CertificateRequest, user string) string {
+	if parsed.Subject.CommonName != user {
 		return fmt.Sprintf(
-			"common name is %q; the requester %q can only request its own", parsed.Subject.CommonName,
-			request.Spec.Username,
+			"common name is %q; the requester %q can only request %q", parsed.Subject.CommonName, request.Spec.Username,
+			user,
 		)
 	}
 	if !slices.Equal(parsed.Subject.Organization, []string{nodesGroup}) {
 		return fmt.Sprintf("organizations are %q; only %q is allowed", parsed.Subject.Organization, nodesGroup)
+	}
+	if subject := parsed.Subject.Names; len(subject) != 2 {
+		return fmt.Sprintf("subject is %q; only a common name and an organization are allowed", parsed.Subject)
 	}
 	purpose := purposes[request.Spec.SignerName]
 	allowed := []certificatesv1.KeyUsage{
@@ -199,6 +207,11 @@ func forged(request *certificatesv1.CertificateSigningRequest, parsed *x509.Cert
 	}
 	if len(parsed.EmailAddresses) > 0 {
 		return fmt.Sprintf("contains the e-mail address %q; none is allowed", parsed.EmailAddresses[0])
+	}
+	for _, extension := range parsed.Extensions {
+		if !extension.Id.Equal(alternativeNames) {
+			return fmt.Sprintf("contains the extension %s; only alternative names are allowed", extension.Id)
+		}
 	}
 	return ""
 }

@@ -2,7 +2,7 @@
 //
 // A VM creates its key, and sends a certificate request with a proof of which machine it is to a control VM. There, an
 // authority (node.Authority) determines from the proof the machine, and with it the only name that it can have as a
-// node. The certificate request is approved by this package alone, and signed by kube-controller-manager. From then on,
+// node. The certificate request is approved by this package alone, and signed by kubelet-signer. From then on,
 // the kubelet renews its certificate with the one that it has; see package csrapproval.
 package join
 

@@ -60,7 +60,7 @@ func (c *Client) Renew(
 		if err := c.renewClient(ctx, client, connect); err != nil {
 			return fmt.Errorf(
 				"renew the client certificate of node %s: %w; see the logs of the jobs kubelet-csr-approver and "+
-					"kube-controller-manager on the control VMs",
+					"kubelet-signer on the control VMs",
 				c.Node, err,
 			)
 		}
@@ -144,7 +144,7 @@ func (c *Client) renewClient(
 		return errors.Join(
 			err,
 			fmt.Errorf(
-				"kube-controller-manager signed it with another CA than tls.kubelet_ca.certificate of its job, valid "+
+				"kubelet-signer signed it with another CA than tls.kubelet_ca.certificate of its job, valid "+
 					"until %s",
 				pair.Leaf.NotAfter.UTC().Format(time.RFC3339),
 			),

@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// requestTimeout limits one request, signTimeout the wait for kube-controller-manager in it.
+	// requestTimeout limits one request, signTimeout the wait for kubelet-signer in it.
 	requestTimeout = time.Minute
 	signTimeout    = 30 * time.Second
 	signInterval   = 200 * time.Millisecond
@@ -345,7 +345,7 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 	})
 	if err != nil {
 		return nil, fmt.Errorf(
-			"wait for kube-controller-manager to sign the certificate request %s: %w", created.Name, err,
+			"wait for kubelet-signer to sign the certificate request %s: %w", created.Name, err,
 		)
 	}
 	return certificate, nil

@@ -64,6 +64,11 @@ type Config struct {
 	// Capabilities are all that the process has, and all that it can ever get: names of capabilities(7) without CAP_.
 	// It also gets no new privileges from the programs that it runs. Without this field it keeps what its parent has.
 	Capabilities []string `json:"capabilities"`
+	// UserID is the number of the user, and of its group, that the process runs as: one that no other process has, so
+	// that nobody but root can read what it reads, and look into it. It needs no entry in /etc/passwd. The process can
+	// read PrivateDir, and is a member of the group that can enter the job's directory, which is vcap. It requires
+	// capabilities, which must be empty, and private_dir.
+	UserID int `json:"user_id"`
 	// WritablePaths are where the process can write to files; paths that do not exist are left out. Without this field
 	// it can write wherever its user can.
 	WritablePaths []string `json:"writable_paths"`

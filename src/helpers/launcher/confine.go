@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -58,6 +59,9 @@ var capabilities = map[string]uint{
 	"WAKE_ALARM":         unix.CAP_WAKE_ALARM,
 }
 
+// maxUserID is the kernel's number for no user.
+const maxUserID = 1<<32 - 1
+
 // maxCapabilities is the size of the kernel's sets of capabilities, in bits.
 const maxCapabilities = 64
 
@@ -72,6 +76,12 @@ func (c *Config) validateConfinement(v *validation) {
 	}
 	for i, path := range c.LockFiles {
 		v.absolute(fmt.Sprintf("lock_files[%d]", i), path)
+	}
+	if c.UserID < 0 || c.UserID >= maxUserID {
+		v.problem("user_id is %d: set a number between 0 and %d", c.UserID, maxUserID)
+	}
+	if c.UserID != 0 && (c.Capabilities == nil || len(c.Capabilities) > 0 || c.PrivateDir == "") {
+		v.problem("user_id requires capabilities, which must be an empty list, and private_dir")
 	}
 	if c.WritablePaths != nil && (c.Capabilities == nil || slices.Contains(c.Capabilities, "SYS_ADMIN")) {
 		v.problem("writable_paths requires capabilities without SYS_ADMIN, with which the process could undo it")
@@ -93,6 +103,12 @@ func (c *Config) confine(log *slog.Logger) error {
 			)
 		}
 	}
+	if err := dropFromBounding(c.Capabilities); err != nil {
+		return err
+	}
+	if err := c.becomeUser(); err != nil {
+		return err
+	}
 	if err := keepCapabilities(c.Capabilities); err != nil {
 		return err
 	}
@@ -100,18 +116,44 @@ func (c *Config) confine(log *slog.Logger) error {
 		return fmt.Errorf("no new privileges: %w", err)
 	}
 	log.Info(
-		"confined", "capabilities", strings.Join(c.Capabilities, ","), "writable", strings.Join(c.WritablePaths, ","),
+		"confined", "user_id", c.UserID, "capabilities", strings.Join(c.Capabilities, ","), "writable",
+		strings.Join(c.WritablePaths, ","),
 	)
 	return nil
 }
 
-// keepCapabilities gives up all capabilities but these, for good: exec gives a program of root's what is in the
-// bounding set (capabilities(7)).
-func keepCapabilities(names []string) error {
-	var keep uint64
-	for _, name := range names {
-		keep |= 1 << capabilities[name]
+// becomeUser makes this process the one of the configured user. The capabilities go with the user (capabilities(7)).
+func (c *Config) becomeUser() error {
+	if c.UserID == 0 {
+		return nil
 	}
+	var job unix.Stat_t
+	if err := unix.Stat(filepath.Dir(c.PrivateDir), &job); err != nil {
+		return fmt.Errorf("the job's directory: %w", err)
+	}
+	if err := errors.Join(
+		syscall.Setgroups([]int{int(job.Gid)}),
+		syscall.Setresgid(c.UserID, c.UserID, c.UserID),
+		syscall.Setresuid(c.UserID, c.UserID, c.UserID),
+	); err != nil {
+		return fmt.Errorf("become user %d: %w", c.UserID, err)
+	}
+	return nil
+}
+
+// bits returns capabilities as a set.
+func bits(names []string) uint64 {
+	var set uint64
+	for _, name := range names {
+		set |= 1 << capabilities[name]
+	}
+	return set
+}
+
+// dropFromBounding takes all capabilities but these from the bounding set, for good: exec gives a program of root's
+// what is in it (capabilities(7)).
+func dropFromBounding(names []string) error {
+	keep := bits(names)
 	for number := range uintptr(maxCapabilities) {
 		if keep&(1<<number) != 0 {
 			continue
@@ -124,6 +166,12 @@ func keepCapabilities(names []string) error {
 			return fmt.Errorf("give up capability %d: %w", number, err)
 		}
 	}
+	return nil
+}
+
+// keepCapabilities gives up all capabilities but these.
+func keepCapabilities(names []string) error {
+	keep := bits(names)
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("give up ambient capabilities: %w", err)
 	}

@@ -1,14 +1,22 @@
 package launcher
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"kubernetes-release/internal/eventually"
 )
 
 // TestConfinement runs a process with few capabilities and one directory to write to, as root.
@@ -51,6 +59,80 @@ func TestConfinement(t *testing.T) {
 	}
 }
 
+// TestOwnUser runs a process as a user of its own, on files as the agent leaves them, and reads its key as vcap.
+func TestOwnUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("requires root")
+	}
+	const vcap, own = 1000, 1_900_000_001
+	b := newBench(t)
+	key := b.path("job/config/ca.key")
+	b.lay("job/config/ca.key", "the key")
+	for path, mode := range map[string]os.FileMode{"job": 0o750, "job/config": 0o750, "job/config/ca.key": 0o640} {
+		if err := errors.Join(os.Chown(b.path(path), 0, vcap), os.Chmod(b.path(path), mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The directories of the test itself.
+	for dir := b.dir; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // as /var/vcap is
+			t.Fatal(err)
+		}
+	}
+	readAs := func(user uint32, path string) error {
+		command := exec.Command("cat", path)
+		command.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: user, Gid: user, Groups: []uint32{vcap}},
+		}
+		output, err := command.CombinedOutput()
+		if err == nil && string(output) != "the key" {
+			t.Fatalf("%s contains %q", path, output)
+		}
+		return err
+	}
+	if err := readAs(vcap, key); err != nil {
+		t.Fatalf("vcap cannot read what the agent has written: %v", err)
+	}
+	b.config("fake-daemon", map[string]any{
+		"executable": "/bin/sh",
+		"arguments": []string{
+			"-c", "id -u; id -G; cat " + key + "; echo; touch " + b.dir + "/x; while :; do sleep 1; done",
+		},
+		"user_id":        own,
+		"capabilities":   []string{},
+		"writable_paths": []string{},
+		"private_dir":    b.path("job/config"),
+	})
+	b.stopAtEnd()
+	b.must("start")
+	eventually.Succeeds(t, 10*time.Second, "output of the process", func() error {
+		if got, want := b.read("log/fake.stdout.log"), fmt.Sprintf("%d\n%[1]d %d\nthe key\n", own, vcap); got != want {
+			return fmt.Errorf("it printed %q, want %q", got, want)
+		}
+		return nil
+	})
+	contains(t, b.read("log/fake.stderr.log"), "/x") // it could not write
+	pid := strings.TrimSpace(b.read("run/fake.pid"))
+	for _, path := range []string{key, "/proc/" + pid + "/root" + key} {
+		if readAs(vcap, path) == nil {
+			t.Errorf("vcap reads %s", path)
+		}
+	}
+	status, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, set := range []string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"} {
+		if got := statusField(t, string(status), set); got != 0 {
+			t.Errorf("%s is %x", set, got)
+		}
+	}
+	b.must("start") // again, as monit does, on files that are handed over already
+	if err := readAs(own, key); err != nil {
+		t.Errorf("the process's user: %v", err)
+	}
+}
+
 func TestProcessesAreNotConfinedWithoutTheField(t *testing.T) {
 	b := newBench(t)
 	b.config("fake-daemon", map[string]any{
@@ -90,7 +172,12 @@ func TestConfinementIsValidated(t *testing.T) {
 		"unknown capability": {`"capabilities": ["CAP_NET_ADMIN"]`, `capabilities has "CAP_NET_ADMIN"`},
 		"relative path":      {`"capabilities": [], "writable_paths": ["run"]`, "writable_paths[0]"},
 		"could be undone":    {`"capabilities": ["SYS_ADMIN"], "writable_paths": []`, "SYS_ADMIN"},
-		"all capabilities":   {`"writable_paths": []`, "SYS_ADMIN"},
+		"user with capabilities": {
+			`"user_id": 7, "private_dir": "/x", "capabilities": ["NET_RAW"]`, "user_id requires capabilities",
+		},
+		"user without directory": {`"user_id": 7, "capabilities": []`, "private_dir"},
+		"negative user":          {`"user_id": -1, "capabilities": [], "private_dir": "/x"`, "user_id is -1"},
+		"all capabilities":       {`"writable_paths": []`, "SYS_ADMIN"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(`{"process": "a", "executable": "/bin/true", ` + test.fields + `}`))

@@ -63,7 +63,10 @@ func (l *Launcher) prepare(ctx context.Context, config *Config, log *slog.Logger
 // files and data to write to (agent/applier/models/job.go).
 func (c *Config) protect() error {
 	var problems []error
-	if c.PrivateDir != "" {
+	switch {
+	case c.UserID != 0:
+		problems = append(problems, rootfile.Hand(c.PrivateDir, c.UserID))
+	case c.PrivateDir != "":
 		problems = append(problems, rootfile.Seal(c.PrivateDir))
 	}
 	if c.LogDir != "" {

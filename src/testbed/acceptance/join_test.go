@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -61,5 +62,42 @@ func (l *lab) checkLabels(t *testing.T, instance string) {
 	)
 	if fields := strings.Fields(labels); err != nil || len(fields) != 2 || fields[0] != group {
 		t.Errorf("%s has the labels %q (%v), want its instance group", instance, labels, err)
+	}
+}
+
+// checkCAOfKubelets is vcap on a control VM, outside the containers of bpm, as a process of another release would be.
+func (l *lab) checkCAOfKubelets(t *testing.T, instance string) {
+	t.Helper()
+	const script = `user=$(cat /var/vcap/sys/run/kubelet-signer/kubelet-signer.pid)
+own=/var/vcap/jobs/kubelet-signer/config
+try() { setpriv --reuid vcap --regid vcap --init-groups cat "$1" >/dev/null 2>&1 && echo "read $1"; }
+try /var/vcap/jobs/kube-controller-manager/config/flags.json
+try $own/kubelet_ca.key; try $own/client.key; try /proc/$user/root$own/kubelet_ca.key; try /proc/$user/environ
+find /var/vcap/jobs/*/ /var/vcap/data /var/vcap/store -name kubelet_ca.key 2>/dev/null | sort
+grep -E '^(Uid|CapEff|CapBnd)' /proc/$user/status`
+	want := []string{
+		"read /var/vcap/jobs/kube-controller-manager/config/flags.json", // the friend: what vcap could read before
+		"/var/vcap/jobs/kubelet-signer/config/kubelet_ca.key",
+	}
+	for _, line := range strings.Split(strings.TrimSpace(l.ssh(t, instance, "sh", "-c", script)), "\n") {
+		fields := strings.Fields(line)
+		switch {
+		case len(fields) > 1 && fields[0] == "Uid:":
+			if slices.ContainsFunc(fields[1:], func(id string) bool { return id != "1900000001" }) {
+				t.Errorf("kubelet-signer runs as %s", line)
+			}
+		case strings.HasPrefix(line, "Cap"):
+			if fields[1] != "0000000000000000" {
+				t.Errorf("kubelet-signer has the capabilities %s", line)
+			}
+		case strings.HasPrefix(line, "/var/vcap/data/jobs/kubelet-signer/"): // where the job's link leads
+		case !slices.Contains(want, line):
+			t.Errorf("%s: %s", instance, line)
+		default:
+			want = slices.DeleteFunc(want, func(w string) bool { return w == line })
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("%s: the output lacks %q", instance, want)
 	}
 }

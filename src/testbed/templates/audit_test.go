@@ -74,12 +74,12 @@ func call(t *testing.T, agent, identity, method, path, body string) string {
 	return string(output)
 }
 
-// nodeIdentity writes a client certificate of a node, signed as kube-controller-manager signs it.
+// nodeIdentity writes a client certificate of a node, signed as kubelet-signer signs it.
 func nodeIdentity(t *testing.T, node string) string {
 	t.Helper()
 	ca, err := tls.LoadX509KeyPair(
-		"/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.pem",
-		"/var/vcap/jobs/kube-controller-manager/config/kubelet_ca.key",
+		"/var/vcap/jobs/kubelet-signer/config/kubelet_ca.pem",
+		"/var/vcap/jobs/kubelet-signer/config/kubelet_ca.key",
 	)
 	if err != nil {
 		t.Fatal(err)

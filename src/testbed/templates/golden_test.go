@@ -104,13 +104,11 @@ var everything = map[string]values{
 		},
 	},
 	"kube-controller-manager": {
-		"tls":     values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
 		"metrics": values{"bind_address": "0.0.0.0"},
 		"api": values{
 			"host": "api.example",
 		},
 		"node_cidr_mask_size": 25,
-		"certificate_days":    30,
 		"controllers":         []any{"*", "-ttl"},
 		"log_level":           4,
 		"extra_args":          values{"node-monitor-grace-period": "40s"},
@@ -154,6 +152,11 @@ var everything = map[string]values{
 		"metrics":                     values{"bind_address": "0.0.0.0"},
 		"post_start":                  values{"timeout": "1m"},
 		"extra_args":                  values{"legacy-xfs": true},
+	},
+	"kubelet-signer": {
+		"tls":              values{"kubelet_ca": values{"ca": "kubelet ca and its successor"}},
+		"api":              values{"host": "api.example"},
+		"certificate_days": 30,
 	},
 	"kubelet-csr-approver": {
 		"api":  values{"host": "api.example"},

@@ -435,6 +435,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"certificatesigningrequest-approving-controller must stay off"},
 		},
 		{
+			"signing controller",
+			"kube-controller-manager",
+			values{"controllers": []any{"*", "certificatesigningrequest-signing-controller"}},
+			[]string{"certificatesigningrequest-signing-controller must stay off", "kubelet-signer"},
+		},
+		{
 			"static tokens",
 			"kube-apiserver",
 			values{"extra_args": values{"token-auth-file": "/tokens"}},

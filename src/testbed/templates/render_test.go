@@ -236,10 +236,7 @@ var required = map[string]values{
 		"encryption": values{"keys": []any{values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"}}},
 	},
 	"kube-controller-manager": {
-		"tls": values{
-			"client": certificate("client"), "server": certificate("server"),
-			"kubelet_ca": values{"certificate": "kubelet ca", "private_key": "kubelet ca key"},
-		},
+		"tls":             values{"client": certificate("client"), "server": certificate("server")},
 		"service_account": values{"private_key": "service account key"},
 	},
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
@@ -250,6 +247,10 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
+	"kubelet-signer": {"tls": values{
+		"client":     certificate("client"),
+		"kubelet_ca": values{"certificate": "kubelet ca", "private_key": "kubelet ca key"},
+	}},
 	"metrics-server": {"tls": values{
 		"client":     certificate("client"),
 		"server":     certificate("server"),

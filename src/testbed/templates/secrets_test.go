@@ -27,6 +27,8 @@ const (
 	onlyRoot reader = "root"
 	// groupVcap runs the job under bpm.
 	groupVcap reader = "vcap"
+	// ownUser runs the job, and nothing else.
+	ownUser reader = "the job's own user"
 )
 
 // secrets lists every rendered file that holds a secret. A row that is missing here is a secret that nobody has thought
@@ -57,7 +59,7 @@ var secrets = map[string]struct {
 	},
 	"kube-controller-manager": {
 		groupVcap,
-		[]string{"config/client.key", "config/kubelet_ca.key", "config/server.key", "config/service_account.key"},
+		[]string{"config/client.key", "config/server.key", "config/service_account.key"},
 	},
 	"kube-proxy":     {onlyRoot, []string{"config/client.key"}},
 	"kube-scheduler": {groupVcap, []string{"config/client.key", "config/server.key"}},
@@ -73,6 +75,7 @@ var secrets = map[string]struct {
 		groupVcap,
 		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},
 	},
+	"kubelet-signer": {ownUser, []string{"config/client.key", "config/kubelet_ca.key"}},
 	"kubernetes-addons": {
 		onlyRoot,
 		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
@@ -169,7 +172,16 @@ func TestWhoReadsSecrets(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				want := map[reader]fs.FileMode{onlyRoot: 0, groupVcap: 0o040}[secrets[job].reader]
+				if secrets[job].reader == ownUser {
+					if os.Geteuid() != 0 {
+						t.Skip("only root can give files to another user")
+					}
+					user := decode[values](t, files["config/flags.json"])["user_id"]
+					if group := groupOf(info); user == float64(vcapGID) || float64(group) != user {
+						t.Errorf("%s has group %d after pre-start; the job's user is %v", path, group, user)
+					}
+				}
+				want := map[reader]fs.FileMode{onlyRoot: 0, groupVcap: 0o040, ownUser: 0o040}[secrets[job].reader]
 				if got := info.Mode().Perm() & 0o047; got != want {
 					t.Errorf(
 						"%s has mode %s after pre-start; only %s must be able to read it", path, info.Mode(),
@@ -194,7 +206,7 @@ func checkBoshDNSReads(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		gid := int(info.Sys().(*syscall.Stat_t).Gid)
+		gid := groupOf(info)
 		if got := info.Mode().Perm() & 0o070; got != want || gid != agentGroup() {
 			t.Errorf(
 				"%s of the job has mode %s and group %d after pre-start: bosh-dns must be able to read it", path,
@@ -203,6 +215,8 @@ func checkBoshDNSReads(t *testing.T, dir string) {
 		}
 	}
 }
+
+func groupOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Gid) }
 
 // agentGroup is the group of the files that the agent writes; root can give them another group than its own.
 func agentGroup() int {

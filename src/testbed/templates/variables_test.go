@@ -190,7 +190,7 @@ func TestTrustComesFromCertificates(t *testing.T) {
 			if !regexp.MustCompile(`\(\(\w+_ca\.`).MatchString(line) {
 				continue
 			}
-			// kube-controller-manager signs with this one.
+			// kubelet-signer signs with this one.
 			if parts := signer.FindStringSubmatch(value); parts != nil && parts[1] == "kubelet_ca" {
 				found++
 				continue
@@ -209,11 +209,11 @@ func TestTrustComesFromCertificates(t *testing.T) {
 // TestKubeletsKnowTheSigningCA: with it, kubelets find out that their certificates must be renewed.
 func TestKubeletsKnowTheSigningCA(t *testing.T) {
 	p := plan(t, deployment{})
-	signing := file(t, group(t, p, "control"), "kube-controller-manager", "config/kubelet_ca.pem")
+	signing := file(t, group(t, p, "control"), "kubelet-signer", "config/kubelet_ca.pem")
 	trusted := file(t, group(t, p, "control"), "kube-apiserver", "config/kubelet_ca.pem")
 	if !bytes.Contains(signing, []byte("BEGIN CERTIFICATE")) ||
 		!bytes.Equal(bytes.TrimSpace(signing), bytes.TrimSpace(trusted)) {
-		t.Fatalf("kube-controller-manager signs with\n%s\nand API servers trust\n%s", signing, trusted)
+		t.Fatalf("kubelet-signer signs with\n%s\nand API servers trust\n%s", signing, trusted)
 	}
 	for _, name := range []string{"control", "worker"} {
 		g := group(t, p, name)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"kubernetes-release/csrapproval"
+	"kubernetes-release/csrsigning"
 	"kubernetes-release/join"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/nodelabels"
@@ -70,6 +71,32 @@ func approveKubeletCSRs() *cobra.Command {
 		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Labels, slog.Default()) })
 		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
 		return group.Wait()
+	}
+	return command
+}
+
+func signKubeletCSRs() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "sign-kubelet-csrs",
+		Short: "Sign the certificates of kubelets that were approved, until stopped",
+	}
+	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that signs")
+	certificate := requirePath(command, "ca-certificate", "certificate of the CA")
+	key := requirePath(command, "ca-private-key", "private key of the CA")
+	duration := command.Flags().Duration("duration", 0, "how long a certificate is valid at most; required")
+	if err := command.MarkFlagRequired("duration"); err != nil {
+		panic(err) // the flag has just been added
+	}
+	command.RunE = func(command *cobra.Command, _ []string) error {
+		authority, err := csrsigning.LoadAuthority(*certificate, *key, *duration)
+		if err != nil {
+			return err
+		}
+		client, err := kubeconfig.Client(*path)
+		if err != nil {
+			return err
+		}
+		return csrsigning.Run(command.Context(), client, authority, slog.Default())
 	}
 	return command
 }

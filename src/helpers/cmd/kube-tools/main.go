@@ -26,7 +26,8 @@ func newCommand() *cobra.Command {
 		Short: "Clients of Kubernetes and etcd for the release's jobs",
 	}
 	root.AddCommand(
-		approveKubeletCSRs(), joinCluster(), renewKubeletCertificates(), applyAddons(), registerCSIDriver(),
+		approveKubeletCSRs(), signKubeletCSRs(), joinCluster(), renewKubeletCertificates(), applyAddons(),
+		registerCSIDriver(),
 		checkCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(),
 		prepareVXLAN(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(),
 		keepSettings(), checkRotation(), keepCertificates(), stopProcess(), moveEtcdLeader(), drainNode(),

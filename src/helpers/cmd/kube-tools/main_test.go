@@ -36,8 +36,8 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, " +
 				"etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, " +
-				"renew-kubelet-certificates, restore-node, settle-etcd, smoke-test, stop-process, wait-node, " +
-				"wait-ready",
+				"renew-kubelet-certificates, restore-node, settle-etcd, sign-kubelet-csrs, smoke-test, " +
+				"stop-process, wait-node, wait-ready",
 		},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},

@@ -185,7 +185,14 @@ func Protect(path string) error {
 
 // Seal takes a directory and everything below it from all users but root: those who could read it no longer can. It is
 // for the directories of jobs in /var/vcap/jobs, where only root can write. Links below it are left alone.
-func Seal(path string) error {
+func Seal(path string) error { return restrict(path, 0o700, os.Getegid()) }
+
+// Hand is Seal, but for the members of this group, who can read what its members could read before.
+func Hand(path string, group int) error { return restrict(path, 0o750, group) }
+
+// restrict leaves of the permissions of a directory, and of everything below it, those in mode, and gives it to root
+// and to this group.
+func restrict(path string, mode fs.FileMode, group int) error {
 	dir, err := openMode(path, 0)
 	if err != nil {
 		return err
@@ -206,7 +213,10 @@ func Seal(path string) error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(os.Chmod(path, info.Mode().Perm()&0o700), os.Lchown(path, os.Geteuid(), os.Getegid()))
+		// The group first: nobody can read it in between who could not before.
+		return errors.Join(
+			os.Lchown(path, os.Geteuid(), group), os.Chmod(path, info.Mode().Perm()&mode),
+		)
 	})
 }
 
