@@ -1,0 +1,220 @@
+package nodelabels
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/eventually"
+)
+
+// mustForbid fails unless the error is a refusal by the policies.
+func mustForbid(t *testing.T, what string, err error) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a node can report") {
+		t.Errorf("%s: %v, want it forbidden", what, err)
+	}
+}
+
+func internal(address string) corev1.NodeAddress {
+	return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
+}
+
+func reportNode(t *testing.T, client kubernetes.Interface, name string, addresses ...corev1.NodeAddress) error {
+	t.Helper()
+	object, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object.Status.Addresses = addresses
+	_, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), object, metav1.UpdateOptions{})
+	return err
+}
+
+// TestNodesCannotRedirectTheAPIServer is root on a worker that reports another machine's address as its own: the API
+// server would connect there for logs and commands, with its certificate for all kubelets.
+func TestNodesCannotRedirectTheAPIServer(t *testing.T) {
+	cluster := withPolicies(t)
+	const name = "worker-3c5e8f1a"
+	admin, worker := cluster.Admin(), cluster.ClientFor("system:node:"+name, "system:nodes")
+	hostname := corev1.NodeAddress{Type: corev1.NodeHostName, Address: name}
+	eventually.Succeeds(t, 30*time.Second, "a new Node has no addresses", func() error {
+		created, err := worker.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{internal("10.0.0.5"), hostname}},
+		}, metav1.CreateOptions{})
+		if err != nil || len(created.Status.Addresses) == 0 {
+			return err
+		}
+		// The API server learns of policies a moment after they were written.
+		return errors.Join(
+			errors.New("it has addresses"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}),
+		)
+	})
+	mustForbid(t, "before BOSH's address is known", reportNode(t, worker, name, internal("10.0.0.4")))
+	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/addresses": "10.0.0.4_10.1.0.22"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := reportNode(t, worker, name, internal("10.0.0.4"), hostname); err != nil {
+		t.Errorf("kubelet's own report: %v", err)
+	}
+	for what, address := range map[string]corev1.NodeAddress{
+		"another node's address": internal("10.0.0.5"),
+		"by IPv6":                internal("fd00::5"),
+		"by the public address":  {Type: corev1.NodeExternalIP, Address: "10.0.0.5"},
+		"another name":           {Type: corev1.NodeHostName, Address: "worker-other"},
+		"a name of DNS":          {Type: corev1.NodeInternalDNS, Address: "api.prod.kubernetes.internal"},
+	} {
+		mustForbid(t, what, reportNode(t, worker, name, address))
+	}
+
+	// What a cloud controller manager has added, kubelet repeats.
+	public := corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "198.51.100.7"}
+	dns := corev1.NodeAddress{Type: corev1.NodeInternalDNS, Address: name}
+	if err := reportNode(t, admin, name, internal("10.0.0.4"), public, dns, hostname); err != nil {
+		t.Fatal(err)
+	}
+	if err := reportNode(t, worker, name, hostname, internal("10.0.0.4"), dns, public); err != nil {
+		t.Errorf("kubelet repeats the cloud's addresses: %v", err)
+	}
+}
+
+// TestNodesCannotAddressOthersAsTheirPods is root on a worker that gives its pods the addresses of others, so that they
+// become endpoints of a Service, and that creates pods with the labels of another's Service.
+func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	const name, other = "worker-3c5e8f1a", "worker-0d9b2c4e"
+	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
+	for node, network := range map[string][2]string{
+		name:  {"10.0.0.4", "10.244.1.0/24"},
+		other: {"10.0.0.5", "10.244.2.0/24"},
+	} {
+		if _, err := admin.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: node, Labels: map[string]string{"bosh.io/addresses": network[0]},
+				Annotations: map[string]string{flannel + "public-ip": network[0]},
+			},
+			Spec: corev1.NodeSpec{PodCIDR: network[1], PodCIDRs: []string{network[1]}},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pods := admin.CoreV1().Pods("default")
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+	}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	create := func(pod string, host bool) {
+		t.Helper()
+		if _, err := pods.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: pod},
+			Spec: corev1.PodSpec{
+				NodeName: name, HostNetwork: host, Containers: []corev1.Container{{Name: "main", Image: "image"}},
+			},
+		}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("plain", false)
+	create("host", true)
+	report := func(pod string, addresses ...string) error {
+		ips := make([]map[string]string, len(addresses))
+		for i, address := range addresses {
+			ips[i] = map[string]string{"ip": address}
+		}
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"podIP": addresses[0], "podIPs": ips}})
+		if err != nil {
+			return err
+		}
+		_, err = worker.CoreV1().Pods("default").
+			Patch(t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	}
+	foreign := []string{"10.244.2.9", "10.0.0.5"}
+	eventually.Succeeds(t, 30*time.Second, "another node's address is refused", func() error {
+		foreign[0], foreign[1] = foreign[1], foreign[0] // a report without a change is not looked at
+		if err := report("plain", foreign[0]); apierrors.IsForbidden(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		return errors.New("it was written")
+	})
+	if err := report("plain", "10.244.1.7"); err != nil {
+		t.Errorf("kubelet's own report of a pod: %v", err)
+	}
+	for what, attack := range map[string][]string{
+		"metadata":                                {"plain", "169.254.169.254"},
+		"a pod of another node":                   {"plain", "10.244.2.9"},
+		"its own VM":                              {"plain", "10.0.0.4"},
+		"a second address":                        {"plain", "10.244.1.7", "fd00:ec2::254"},
+		"another node, on the host network":       {"host", "10.0.0.5"},
+		"metadata, on the host network":           {"host", "169.254.169.254"},
+		"an address of a pod, on the host":        {"host", "10.244.1.7"},
+		"another node's pod, on the host network": {"host", "10.244.2.9"},
+	} {
+		mustForbid(t, what, report(attack[0], attack[1:]...))
+	}
+	if err := report("host", "10.0.0.4"); err != nil {
+		t.Errorf("kubelet's own report of a pod on the host network: %v", err)
+	}
+
+	// A CNI that does not use the pod subnets: its Nodes have no annotations of flannel.
+	if err := annotate(t, admin, name, map[string]any{flannel + "public-ip": nil}); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Succeeds(t, 10*time.Second, "a pod of another CNI has an address outside of pod subnets", func() error {
+		return report("plain", "10.99.0.7")
+	})
+	mustForbid(t, "a VM, with another CNI", report("plain", "10.0.0.4"))
+	mustForbid(t, "another node's pod, with another CNI here", report("plain", "10.244.2.9"))
+
+	// Without its Node, the node still cannot name others.
+	if err := admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mustForbid(t, "another node, without a Node", report("plain", "10.0.0.5"))
+	mustForbid(t, "another node's pod, without a Node", report("plain", "10.244.2.9"))
+}
+
+// TestStaticPodsHaveNoLabels is a node that creates the object of a static pod with the labels of another's Service.
+func TestStaticPodsHaveNoLabels(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	const name = "worker-3c5e8f1a"
+	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
+	node, err := admin.CoreV1().Nodes().Create(
+		t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	eventually.Succeeds(t, 30*time.Second, "a static pod has no labels", func() error {
+		created, err := worker.CoreV1().Pods("kube-system").Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: "static-" + name, Labels: map[string]string{"k8s-app": "kube-dns"},
+				Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
+				OwnerReferences: []metav1.OwnerReference{
+					{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID, Controller: &yes},
+				},
+			},
+			Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "image"}}},
+		}, metav1.CreateOptions{})
+		if err != nil || len(created.Labels) == 0 {
+			return err
+		}
+		return errors.Join(errors.New("it has labels"),
+			admin.CoreV1().Pods("kube-system").Delete(t.Context(), created.Name, *metav1.NewDeleteOptions(0)))
+	})
+}
