@@ -406,3 +406,14 @@ func TestCloneUpRemovesItsLab(t *testing.T) {
 		t.Errorf("make got %q, want %q", got, want)
 	}
 }
+
+// TestJoinBefore: the proof is signed for the simulated AWS that kubelet's environment names.
+func TestJoinBefore(t *testing.T) {
+	environment := []string{"AWS_ENDPOINT_URL=http://10.0.0.1:4566"}
+	kubelet := command{name: "kubelet", argv: []string{"kubelet"}, environment: environment}
+	joins := joinBefore([]command{{name: "etcd"}, kubelet})
+	if len(joins) != 1 || joins[0].name != "join" || !slices.Equal(joins[0].environment, environment) ||
+		joins[0].argv[1] != "join" {
+		t.Errorf("got %+v", joins)
+	}
+}

@@ -17,7 +17,8 @@ await() { # WHAT COMMAND…: repeats the command until it succeeds, for two minu
 }
 kubectl() { "$packages/kubernetes/bin/kubectl" "$@"; }
 ctr() { "$packages/containerd/bin/ctr" --address /run/containerd/containerd.sock --namespace k8s.io "$@"; }
-etcd_listens() { : </dev/tcp/127.0.0.1/2379; }
+listens() { : <"/dev/tcp/127.0.0.1/$1"; }
+join() { ./join >join.log 2>&1; }
 import_images() {
   await containerd ctr version
   for archive in "$packages"/images/*.tar; do ctr images import "$archive"; done
@@ -25,21 +26,27 @@ import_images() {
 }
 
 sysctl -q -w net.ipv4.ip_forward=1 net.bridge.bridge-nf-call-iptables=1
-mkdir -p /var/vcap/data/{containerd,kubelet} /var/vcap/data/cni/{bin,conf}
+mkdir -p /var/vcap/data/containerd /var/vcap/data/cni/{bin,conf}
+install -d -o root -g root -m 755 /var/vcap/data/{kubelet,cloud-provider} # root's alone, or the programs refuse them
 cp /etc/resolv.conf /var/vcap/data/kubelet/resolv.conf
 install -d -o vcap -g vcap -m 700 /var/vcap/store/etcd
 
 begin etcd containerd
 import_images >images.log 2>&1 &
-await etcd etcd_listens
+await etcd listens 2379
 begin kube-apiserver
 await kube-apiserver kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json get --raw /readyz
 "$packages/helpers/bin/kube-tools" apply-addons --kubeconfig=$jobs/kubernetes-addons/config/kubeconfig.json \
   --bootstrap-certificate=$jobs/kubernetes-addons/config/bootstrap.pem --bootstrap-key=$jobs/kubernetes-addons/config/bootstrap.key \
   --dir=$jobs/kubernetes-addons/config/manifests --images=$packages/images/images.json --timeout=5m >addons.log 2>&1 &
-begin kube-controller-manager kube-scheduler kubelet-csr-approver kube-proxy
-begin kubelet # joins as soon as it can
+begin kube-controller-manager kube-scheduler kubelet-csr-approver node-labeler kube-proxy
+await kubelet-csr-approver listens 6444
+await certificate join # kubelet's, and its kubeconfig
+begin kubelet
 # The cloud controller manager and flannel exit if they lack permissions.
 await addons kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json --namespace kube-system get deployment coredns
-begin cloud-controller-manager flannel
+begin cloud-controller-manager flannel network-policy
+for program in *; do # of the deployed VM; the figure would compare it with less than it does
+  [[ $program == start || $program == *.log || -e $program.log ]] || { echo "$program is not started by hand" >&2; exit 1; }
+done
 wait

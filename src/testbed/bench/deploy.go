@@ -85,10 +85,7 @@ func (d *Deploys) inLab(ctx context.Context, measure func(context.Context) ([]Fi
 			err = errors.Join(
 				err,
 				fmt.Errorf(
-					"the lab in %s was not removed; run `bin/lab down --all --state %s`: %w",
-					d.state,
-					d.state,
-					cleanup,
+					"the lab in %s was not removed; run `bin/lab down --all --state %s`: %w", d.state, d.state, cleanup,
 				),
 			)
 		}
@@ -111,11 +108,13 @@ func (d *Deploys) prepare(ctx context.Context) (unlock func(), err error) {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return nil, err
 	}
-	d.state, d.program, d.release = filepath.Join(
-		work, "lab",
-	), filepath.Join(bin, "lab"), filepath.Join(work, "kubernetes.tgz")
+	d.state = filepath.Join(work, "lab")
+	d.program = filepath.Join(bin, "lab")
+	d.release = filepath.Join(work, "kubernetes.tgz")
 	for from, to := range map[string]string{
-		filepath.Join(d.Root, "bin", "lab"): d.program, filepath.Join(d.Root, "bin", "bpm"): filepath.Join(bin, "bpm"), d.Tarball: d.release,
+		filepath.Join(d.Root, "bin", "lab"): d.program,
+		filepath.Join(d.Root, "bin", "bpm"): filepath.Join(bin, "bpm"),
+		d.Tarball:                           d.release,
 	} {
 		if err := atomicfile.WriteFrom(
 			to, 0o755, func(w io.Writer) error { return archive.CopyFile(w, from) },
@@ -228,7 +227,7 @@ func runGroup(ctx context.Context, command *exec.Cmd, output *bytes.Buffer) erro
 
 // deploy measures one deploy and its phases.
 func (d *Deploys) deploy(ctx context.Context) (time.Duration, map[string]time.Duration, error) {
-	begun := time.Now()
+	started := time.Now()
 	if err := d.up(ctx); err != nil {
 		return 0, nil, err
 	}
@@ -241,8 +240,8 @@ func (d *Deploys) deploy(ctx context.Context) (time.Duration, map[string]time.Du
 		return 0, nil, err
 	}
 	defer func() { _ = log.Close() }()
-	parts, err := deployPhases(log, begun, end)
-	return end.Sub(begun), parts, err
+	parts, err := deployPhases(log, started, end)
+	return end.Sub(started), parts, err
 }
 
 // machine returns the lab's only VM.
@@ -275,8 +274,16 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
+	commands = append(commands, joinBefore(commands)...)
+	identity, err := os.ReadFile(v.HostPath(identityFile))
+	if err != nil {
+		return 0, err
+	}
 	fresh, err := recreate(ctx, v)
 	if err != nil {
+		return 0, err
+	}
+	if err := writeIdentity(fresh.HostPath(identityFile), identity); err != nil {
 		return 0, err
 	}
 	const dir = "/root/by-hand"
@@ -289,7 +296,7 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 	running, stop := context.WithCancelCause(ctx)
 	var output bytes.Buffer
 	exited := make(chan struct{})
-	begun := time.Now()
+	started := time.Now()
 	go func() {
 		defer close(exited)
 		err := fresh.Run(
@@ -302,7 +309,7 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 		stop(fmt.Errorf("starting by hand: %w", err)) // waiting longer is pointless
 	}()
 	err = d.awaitReady(running)
-	took := time.Since(begun)
+	took := time.Since(started)
 	stop(nil)
 	<-exited
 	if err != nil {
@@ -332,6 +339,16 @@ func recreate(ctx context.Context, v *vm.VM) (*vm.VM, error) {
 		return nil, err
 	}
 	return fresh, agent.New(fresh).Apply(ctx, applied)
+}
+
+// identityFile is what the job cloud-provider learns of the machine in pre-start; whoever starts by hand knows it.
+var identityFile = bosh.DefaultRoot.Data("cloud-provider/node.json")
+
+func writeIdentity(path string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, content, 0o644)
 }
 
 func writeScripts(dir string, commands []command) error {

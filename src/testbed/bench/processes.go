@@ -85,6 +85,23 @@ func parseCommand(line string) (command, error) {
 	return c, nil
 }
 
+// joinBefore returns the command that gets a kubelet its certificate, as the setup in the job's config/flags.json does:
+// with kubelet's user and environment, which names the simulated AWS that the proof is signed for.
+func joinBefore(commands []command) []command {
+	var joins []command
+	for _, c := range commands {
+		if c.name == "kubelet" {
+			c.name = "join"
+			c.argv = []string{
+				bosh.DefaultRoot.Package("helpers", "bin/kube-tools"), "join",
+				"--config=" + bosh.DefaultRoot.Job("kubelet", "config/join.json"),
+			}
+			joins = append(joins, c)
+		}
+	}
+	return joins
+}
+
 // script is the script that a person would write to start the program by hand.
 func (c command) script() string {
 	words := make([]string, 0, len(c.environment)+len(c.argv))
