@@ -34,7 +34,8 @@ func TestRefusesWrongArguments(t *testing.T) {
 			nil,
 			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, " +
 				"check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, " +
-				"etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-node-labels, keep-settings, " +
+				"etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, keep-node-labels, " +
+				"keep-settings, " +
 				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, " +
 				"renew-kubelet-certificates, restore-node, settle-etcd, sign-kubelet-csrs, smoke-test, " +
 				"stop-process, wait-node, wait-ready",

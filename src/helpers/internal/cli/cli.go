@@ -67,10 +67,9 @@ func Main(root *cobra.Command) {
 // MainUninterrupted is Main for programs that must remove what they made: a second signal changes nothing.
 func MainUninterrupted(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	os.Exit(
-		Run(ctx, root, os.Args[1:], os.Stderr),
-	) //nolint:gocritic // exitAfterDefer: the process ends, and its signal handlers with it
+	code := Run(ctx, root, os.Args[1:], os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // Run runs a program, prints its error and returns its exit code. Commands must return errors and print none.
