@@ -267,7 +267,10 @@ var everything = map[string]values{
 			"critical_priority":    true,
 			"exempt_namespaces":    []any{"kube-system", "monitoring"},
 		},
-		"coredns":   values{"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5},
+		"coredns": values{
+			"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5, "extra_plugins": corednsPlugins,
+			"extra_server_blocks": corednsBlocks,
+		},
 		"manifests": "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: mine\n",
 		"tls": values{
 			"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"},

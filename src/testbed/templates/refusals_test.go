@@ -1323,6 +1323,24 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"admission": values{"exempt_namespaces": []any{"agents"}}},
 			[]string{`admission.exempt_namespaces is ["agents"]`, "add kube-system"}},
 		{
+			"CoreDNS's block closed",
+			"kubernetes-addons",
+			values{"coredns": values{"extra_plugins": "log\n}\nevil.example {\n"}},
+			[]string{`coredns.extra_plugins has on line 2 "}" a } without {`},
+		},
+		{
+			"CoreDNS's block left open",
+			"kubernetes-addons",
+			values{"coredns": values{"extra_server_blocks": "corp.example {\n  errors\n"}},
+			[]string{"coredns.extra_server_blocks has 1 { without }"},
+		},
+		{
+			"CoreDNS's plugins as a list",
+			"kubernetes-addons",
+			values{"coredns": values{"extra_plugins": []any{"log"}}},
+			[]string{`coredns.extra_plugins is ["log"]`, "format of a Corefile"},
+		},
+		{
 			"no CoreDNS",
 			"kubernetes-addons",
 			values{"coredns": values{"replicas": 0}},
