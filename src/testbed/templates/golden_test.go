@@ -198,6 +198,7 @@ var everything = map[string]values{
 		"extra_args": values{"version": nil},
 	},
 	"kubelet": merge(fullKubelet, values{
+		"sysctls": values{"vm.max_map_count": 262144},
 		"proxy": values{
 			"http_proxy":  "http://proxy.example:3128",
 			"https_proxy": "http://proxy.example:3129",

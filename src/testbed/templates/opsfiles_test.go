@@ -467,6 +467,21 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"set-sysctls.yml": {deployment{
+		ops:  []string{"set-sysctls.yml"},
+		vars: []string{"sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			settings := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))["sysctls"].(values)
+			want := values{
+				"fs.inotify.max_user_instances": 8192, "vm.max_map_count": 262144, "net.ipv4.ip_forward": 1,
+				"net.bridge.bridge-nf-call-iptables": 1,
+			}
+			if fmt.Sprint(settings) != fmt.Sprint(want) {
+				t.Errorf("%s: kernel settings are %v, want %v", name, settings, want)
+			}
+		}
+	}},
 	"set-audit-policy.yml": {deployment{
 		ops:  []string{"set-audit-policy.yml"},
 		vars: []string{"audit_rules=[{level: Request, verbs: [create]}, {level: Metadata}]"},

@@ -63,6 +63,36 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			cluster(values{"name": "prod\nx"}),
 			[]string{`cluster.name is "prod\nx"`},
 		},
+		{
+			"kernel settings as a list",
+			"kubelet",
+			values{"sysctls": []any{"vm.max_map_count=1"}},
+			[]string{`sysctls is ["vm.max_map_count=1"]`, "names of kernel settings"},
+		},
+		{
+			"path as kernel setting",
+			"kubelet",
+			values{"sysctls": values{"../../../etc/passwd": 1}},
+			[]string{`sysctls is {"../../../etc/passwd"`},
+		},
+		{
+			"two lines as kernel setting",
+			"kubelet",
+			values{"sysctls": values{"kernel.core_pattern": "core\nx"}},
+			[]string{"sysctls is", "one line"},
+		},
+		{
+			"kernel setting of the release",
+			"kubelet",
+			values{"sysctls": values{"net.ipv4.ip_forward": 0}},
+			[]string{"sysctls is", "which the release and kubelet set"},
+		},
+		{
+			"kernel setting of kube-proxy",
+			"kubelet",
+			values{"sysctls": values{"net.netfilter.nf_conntrack_max": 524288}},
+			[]string{"sysctls is", "property config of job kube-proxy"},
+		},
 		{"empty name", "kube-apiserver", cluster(values{"name": ""}), []string{`cluster.name is ""`}},
 		{"number as name", "kube-apiserver", cluster(values{"name": "-1"}), []string{`cluster.name is "-1"`}},
 		{
