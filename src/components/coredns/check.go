@@ -32,8 +32,8 @@ func check(corefile io.Reader) error {
 	}
 	// The plugin kubernetes ends its setup with a client for the pod's service
 	// account. It comes last, so that what is not a pod has checked all else.
-	dnsserver.Directives = append(
-		slices.DeleteFunc(dnsserver.Directives, func(directive string) bool { return directive == "kubernetes" }), "kubernetes")
+	others := slices.DeleteFunc(dnsserver.Directives, func(name string) bool { return name == "kubernetes" })
+	dnsserver.Directives = append(others, "kubernetes")
 	input := caddy.CaddyfileInput{Filepath: name, Contents: text, ServerTypeName: serverType}
 	err = caddy.ValidateAndExecuteDirectives(input, nil, true)
 	if errors.Is(err, rest.ErrNotInCluster) {

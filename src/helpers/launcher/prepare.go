@@ -169,8 +169,8 @@ func (l *Launcher) applySysctl(name, value string) error {
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf(
-			"kernel setting %s must be %s, but the kernel does not have it: remove it from the job's property sysctls if it "+
-				"is set there, or use a stemcell whose kernel has it: %w", name, value, err,
+			"kernel setting %s must be %s, but the kernel does not have it: remove it from the job's property sysctls "+
+				"if it is set there, or use a stemcell whose kernel has it: %w", name, value, err,
 		)
 	}
 	current := strings.Join(strings.Fields(string(content)), " ")
@@ -182,8 +182,8 @@ func (l *Launcher) applySysctl(name, value string) error {
 	}
 	if err != nil {
 		return fmt.Errorf(
-			"kernel setting %s is %q and cannot be set to %s: correct the job's property sysctls if it is set there, or "+
-				"set it on the VM, for example with job sysctl of the os-conf release: %w",
+			"kernel setting %s is %q and cannot be set to %s: correct the job's property sysctls if it is set there, "+
+				"or set it on the VM, for example with job sysctl of the os-conf release: %w",
 			name, current, value, err,
 		)
 	}

@@ -52,9 +52,13 @@ func TestCoreDNSChecksItsConfiguration(t *testing.T) {
 	}{
 		{"defaults", values{}, nil},
 		{"all plugins", values{"extra_plugins": corednsPlugins, "extra_server_blocks": corednsBlocks}, nil},
-		{"unknown plugin", values{"extra_plugins": "log\nhostz\n"}, []string{"Unknown directive 'hostz'", `is "hostz"`}},
 		{
-			"wrong option", values{"extra_server_blocks": "a.example {\n  forward . 10.0.0.1 {\n    max_fails many\n  }\n}\n"},
+			"unknown plugin", values{"extra_plugins": "log\nhostz\n"},
+			[]string{"Unknown directive 'hostz'", `is "hostz"`},
+		},
+		{
+			"wrong option",
+			values{"extra_server_blocks": "a.example {\n  forward . 10.0.0.1 {\n    max_fails many\n  }\n}\n"},
 			[]string{"plugin/forward", "many"},
 		},
 		{
@@ -69,7 +73,8 @@ func TestCoreDNSChecksItsConfiguration(t *testing.T) {
 		{"no name server", values{"upstream": []any{"10.0.0"}}, []string{"plugin/forward", "coredns.upstream"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rendered, err := renderJob(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(values{"coredns": c.given}))
+			in := inputFor(t, "kubernetes-addons").with(values{"coredns": c.given})
+			rendered, err := renderJob(t, "kubernetes-addons", in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -141,13 +146,21 @@ func TestCoreDNSForwardsADomainElsewhere(t *testing.T) {
 	})
 }
 
-// freePort is a port of loopback that no program listens on, for UDP.
+// freePort is a port that no program listens on, for UDP and TCP, on all addresses as CoreDNS listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	connection, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 20 {
+		listener, err := net.Listen("tcp", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		connection, err := net.ListenPacket("udp", listener.Addr().String())
+		_ = listener.Close()
+		if err == nil {
+			_ = connection.Close()
+			return listener.Addr().(*net.TCPAddr).Port
+		}
 	}
-	defer func() { _ = connection.Close() }()
-	return connection.LocalAddr().(*net.UDPAddr).Port
+	t.Fatal("no port is free for UDP and TCP")
+	return 0
 }

@@ -120,7 +120,12 @@ func releases(t testing.TB) map[string]*release.Release {
 		t.Fatal(err)
 	}
 	custom := &release.Release{Name: "example-cni", Version: "1", Jobs: map[string]*release.Job{cni.Name: cni}}
-	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom}
+	forwarder, err := release.ReadJob("testdata/syslog/jobs/syslog_forwarder")
+	if err != nil {
+		t.Fatal(err)
+	}
+	syslog := &release.Release{Name: "syslog", Version: "1", Jobs: map[string]*release.Job{forwarder.Name: forwarder}}
+	return map[string]*release.Release{"kubernetes": ours, "bpm": bpm, "example-cni": custom, "syslog": syslog}
 }
 
 // plan places the instances, resolves the links and renders every job of every instance, as a deploy does.

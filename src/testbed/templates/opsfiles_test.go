@@ -467,12 +467,34 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"forward-logs.yml": {deployment{
+		ops: []string{"forward-logs.yml"},
+		vars: []string{
+			"syslog_address=logs.example.com", "syslog_port=6514", "syslog_permitted_peer=logs.example.com",
+			"syslog_ca=CA",
+		},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			jobs := group(t, p, name).Spec.Jobs
+			added := jobs[len(jobs)-1]
+			syslog, _ := added.Properties["syslog"].(values)
+			if added.Name != "syslog_forwarder" || syslog["tls_enabled"] != true || syslog["transport"] != "tcp" {
+				t.Errorf("%s: the last job is %s with %v", name, added.Name, added.Properties)
+			}
+			for property := range syslog {
+				if _, known := releases(t)["syslog"].Jobs[added.Name].Properties["syslog."+property]; !known {
+					t.Errorf("the job has no property syslog.%s", property)
+				}
+			}
+		}
+	}},
 	"set-sysctls.yml": {deployment{
 		ops:  []string{"set-sysctls.yml"},
 		vars: []string{"sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"},
 	}, func(t *testing.T, p *director.Plan) {
 		for _, name := range nodeGroups {
-			settings := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))["sysctls"].(values)
+			flags := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
+			settings := flags["sysctls"].(values)
 			want := values{
 				"fs.inotify.max_user_instances": 8192, "vm.max_map_count": 262144, "net.ipv4.ip_forward": 1,
 				"net.bridge.bridge-nf-call-iptables": 1,

@@ -18,9 +18,16 @@ type Manifest struct {
 	Stemcells      []Stemcell        `yaml:"stemcells"`
 	Update         Update            `yaml:"update"`
 	InstanceGroups []InstanceGroup   `yaml:"instance_groups"`
+	Addons         []Addon           `yaml:"addons"`
 	Variables      []Variable        `yaml:"variables"`
 	Tags           map[string]string `yaml:"tags"`
 	Features       Features          `yaml:"features"`
+}
+
+// Addon is jobs that a Director adds to every instance. The lab knows no rules of placement (include, exclude).
+type Addon struct {
+	Name string `yaml:"name"`
+	Jobs []Job  `yaml:"jobs"`
 }
 
 // ReleaseRef names a release that the manifest uses.
@@ -204,11 +211,18 @@ type Job struct {
 	Consumes   map[string]any `yaml:"consumes"`
 }
 
-// Decode decodes a manifest strictly, and checks nothing else. Variables need not be resolved.
+// Decode decodes a manifest strictly, adds the jobs of its addons to the groups, and checks nothing else. Variables
+// need not be resolved.
 func Decode(file string, text []byte) (*Manifest, error) {
 	var m Manifest
 	if err := decode(file, text, &m); err != nil {
 		return nil, err
+	}
+	// As a Director does after it has read the groups' own jobs (bosh-director, lib/bosh/director/addon/addon.rb).
+	for _, addon := range m.Addons {
+		for i := range m.InstanceGroups {
+			m.InstanceGroups[i].Jobs = append(m.InstanceGroups[i].Jobs, addon.Jobs...)
+		}
 	}
 	return &m, nil
 }
