@@ -46,7 +46,7 @@ begin kubelet
 # The cloud controller manager and flannel exit if they lack permissions.
 await addons kubectl --kubeconfig $jobs/kubectl/config/kubeconfig.json --namespace kube-system get deployment coredns
 begin cloud-controller-manager flannel network-policy
-for program in *; do # of the deployed VM; the figure would compare it with less than it does
-  [[ $program == start || $program == *.log || -e $program.log ]] || { echo "$program is not started by hand" >&2; exit 1; }
+for program in *; do # the others of the deployed VM, such as those of storage
+  [[ $program == start || $program == *.log || -e $program.log ]] || begin "$program"
 done
 wait

@@ -275,16 +275,20 @@ func (d *Deploys) byHand(ctx context.Context, v *vm.VM) (time.Duration, error) {
 		return 0, err
 	}
 	commands = append(commands, joinBefore(commands)...)
-	identity, err := os.ReadFile(v.HostPath(identityFile))
-	if err != nil {
-		return 0, err
+	known := map[string][]byte{}
+	for _, path := range knownFiles {
+		if known[path], err = os.ReadFile(v.HostPath(path)); err != nil {
+			return 0, err
+		}
 	}
 	fresh, err := recreate(ctx, v)
 	if err != nil {
 		return 0, err
 	}
-	if err := writeIdentity(fresh.HostPath(identityFile), identity); err != nil {
-		return 0, err
+	for path, content := range known {
+		if err := atomicfile.Write(fresh.HostPath(path), content, 0o644); err != nil {
+			return 0, err
+		}
 	}
 	const dir = "/root/by-hand"
 	if err := writeScripts(fresh.HostPath(dir), commands); err != nil {
@@ -341,14 +345,10 @@ func recreate(ctx context.Context, v *vm.VM) (*vm.VM, error) {
 	return fresh, agent.New(fresh).Apply(ctx, applied)
 }
 
-// identityFile is what the job cloud-provider learns of the machine in pre-start; whoever starts by hand knows it.
-var identityFile = bosh.DefaultRoot.Data("cloud-provider/node.json")
-
-func writeIdentity(path string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(path, content, 0o644)
+// knownFiles are what whoever starts by hand knows of the machines: what the job cloud-provider learns in pre-start,
+// and the records of all instances, which the lab writes when a deploy publishes names.
+var knownFiles = []string{
+	bosh.DefaultRoot.Data("cloud-provider/node.json"), bosh.DefaultRoot.Path("instance/dns/records.json"),
 }
 
 func writeScripts(dir string, commands []command) error {
