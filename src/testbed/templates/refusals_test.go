@@ -1564,6 +1564,19 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 	}
 }
 
+// TestOffNeedsNoQuotes: in YAML 1.1, which the bosh CLI and the Director read, off without quotes is false.
+func TestOffNeedsNoQuotes(t *testing.T) {
+	given := values{"preflight": values{"mode": false, "checks": values{"registry-endpoint": false}}}
+	files := mustRender(t, "cloud-provider", inputFor(t, "cloud-provider").with(given))
+	got := decode[struct {
+		Mode   string
+		Checks map[string]string
+	}](t, files["config/preflight.json"])
+	if got.Mode != "off" || got.Checks["registry-endpoint"] != "off" {
+		t.Errorf("preflight.json is %+v, want mode and check off", got)
+	}
+}
+
 // On workers the job cloud-provider takes its settings from the link.
 func TestCloudProviderTakesSettingsFromTheLink(t *testing.T) {
 	link := map[string]values{
