@@ -116,10 +116,7 @@ var breaks = map[string]func(*Account){
 	"EC2 cannot assume the role": func(a *Account) { a.Role().Untrusted = true },
 	"credentials fail":           func(a *Account) { a.instance().CredentialStatus = "Failed" },
 	"metadata is off":            func(a *Account) { a.instance().Metadata.HTTPEndpoint = "disabled" },
-	"pods need metadata": func(a *Account) {
-		a.instance().Metadata.HopLimit = 1
-		a.Config.Checks = map[string]preflight.Severity{"metadata-hop-limit": preflight.Fail}
-	},
+	"pods reach metadata":        func(a *Account) { a.instance().Metadata.HopLimit = 2 },
 	"source/destination check": func(a *Account) {
 		on := true
 		a.instance().SourceDestCheck = &on

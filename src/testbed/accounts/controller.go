@@ -66,10 +66,7 @@ func (a *Account) unmet() (problems []Problem) {
 	missing(!has(i.Tags), "the instance has no tag")
 	missing(!has(a.World.Subnets[0].Tags), "the node's subnet has no tag")
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
-	missing(
-		a.Config.Checks["metadata-hop-limit"] == preflight.Fail && i.Metadata.HopLimit == 1,
-		"pods cannot reach instance metadata",
-	)
+	missing(i.Metadata.HopLimit > 1, "pods reach the credentials of the instance's role")
 	missing(
 		a.Config.UnencapsulatedPodNetwork && !a.Config.ConfigureCloudRoutes && i.SourceDestCheck != nil &&
 			*i.SourceDestCheck,

@@ -131,7 +131,7 @@ func newFake() *fakeCloud {
 		},
 		rolePath:   "/",
 		dnsName:    "ip-10-0-16-4.ec2.internal",
-		hopLimit:   2,
+		hopLimit:   1,
 		sourceDest: true,
 		groups:     map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{

@@ -937,20 +937,24 @@ var instanceCases = map[string]mistake{
 		resource: "sg-1",
 	},
 	"hop limit": {
-		worker: true,
-		change: func(f *fakeCloud) { f.hopLimit = 1 },
-		check:  "metadata-hop-limit",
-		status: preflight.Passed,
-	},
-	"hop limit, pods require more": {
 		worker:   true,
-		change:   func(f *fakeCloud) { f.hopLimit = 1 },
+		change:   func(f *fakeCloud) { f.hopLimit = 2 },
+		check:    "metadata-hop-limit",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"2"},
+		fix: []string{
+			"--http-put-response-hop-limit 1", "http_put_response_hop_limit: 1", "metadata-hop-limit: off",
+		},
+	},
+	"hop limit, accepted": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.hopLimit = 2 },
 		config:   withCheck("metadata-hop-limit", preflight.Warn),
 		check:    "metadata-hop-limit",
 		status:   preflight.Warned,
 		resource: testInstance,
-		found:    []string{"1"},
-		fix:      []string{"--http-put-response-hop-limit 2", "http_put_response_hop_limit: 2"},
+		found:    []string{"2"},
 	},
 }
 
@@ -1280,7 +1284,7 @@ var operatorMistakes = map[string][]string{
 	"several untagged security groups":             {"untagged-security-groups"},
 	"a host name that is not the private DNS name": {"node-name"},
 	"a node address that is not the instance's":    {"node-address"},
-	"a hop limit of 1":                             {"metadata-hop-limit"},
+	"a hop limit of 2":                             {"metadata-hop-limit"},
 	"instance metadata is off":                     {"metadata-service"},
 	"clock skew":                                   {"clock"},
 	"EC2, ELB, ECR or STS is not reachable": {

@@ -236,7 +236,6 @@ func (f *fakeCloud) noProfile() {
 func TestAllFindingsInOneRun(t *testing.T) {
 	f := newFake()
 	f.tags = map[string]string{}
-	f.hopLimit = 1
 	for i := range f.subnets {
 		f.subnets[i].tags = nil
 	}

@@ -293,7 +293,7 @@ type Instance struct {
 type MetadataOptions struct {
 	HTTPEndpoint string `json:"http_endpoint,omitempty"`  // enabled (default), disabled
 	HTTPTokens   string `json:"http_tokens,omitempty"`    // required (default), optional
-	HopLimit     int    `json:"http_hop_limit,omitempty"` // default 2, 1 to 64
+	HopLimit     int    `json:"http_hop_limit,omitempty"` // default 1, 1 to 64
 }
 
 // TerminatedFor is how long EC2 describes a terminated instance.
@@ -349,7 +349,7 @@ func (i *Instance) SetDefaults() {
 	set(&i.Metadata.HTTPEndpoint, "enabled")
 	set(&i.Metadata.HTTPTokens, "required")
 	if i.Metadata.HopLimit == 0 {
-		i.Metadata.HopLimit = 2
+		i.Metadata.HopLimit = 1
 	}
 	if i.SourceDestCheck == nil {
 		yes := true

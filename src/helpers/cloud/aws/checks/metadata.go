@@ -28,14 +28,15 @@ var _ = register(Check{
 var _ = register(Check{
 	ID:       "metadata-hop-limit",
 	rank:     490,
-	title:    "pods can or cannot reach instance metadata, as configured",
-	severity: preflight.Warn,
+	title:    "pods cannot reach instance metadata",
+	severity: preflight.Fail,
 	Roles:    both,
 	section:  sectionCloudConfig,
 	Needs:    facts.FromInstance,
 	run:      checkHopLimit,
-	fix: "Active only if `preflight.checks` sets this check to warn or fail, because pods need instance " +
-		"metadata: `http_put_response_hop_limit: 2` in the VM extension.",
+	fix: "`aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 1`, and " +
+		"`http_put_response_hop_limit: 1` in the VM extension. If pods need instance metadata, set this check to off " +
+		"in `preflight.checks`.",
 })
 
 func checkMetadata(f *facts.Facts) preflight.Outcome {
@@ -122,44 +123,37 @@ func slowMetadata(f *facts.Facts) preflight.Outcome {
 	})
 }
 
-// checkHopLimit reports a limit of 1 only if the operator has set the check's severity, because pods need instance
-// metadata. The release's own processes run on the host, for which 1 is best.
+// checkHopLimit reports a hop limit above 1: any pod gets the credentials of the instance's role then, and with them
+// proves to be the instance. The release's own processes run on the host, for which 1 is enough.
 func checkHopLimit(f *facts.Facts) preflight.Outcome {
 	if f.Instance == nil {
 		return instanceMissing(f)
 	}
 	limit := f.Instance.MetadataHopLimit
-	if limit == 0 {
+	switch limit {
+	case 0:
 		return skipped("EC2 does not report the hop limit")
-	}
-	if limit >= 2 {
-		return passed("%d: pods can reach it, including the role's credentials", limit)
-	}
-	if _, podsNeedIt := f.Request.Checks["metadata-hop-limit"]; !podsNeedIt {
-		return passed(
-			"%d: pods that are not on the host network cannot reach it, and this release does not require that they "+
-				"can",
-			limit,
-		)
+	case 1:
+		return passed("1: pods that are not on the host network cannot reach it")
 	}
 	return found(preflight.Finding{
 		Resource: f.InstanceID(),
-		Wanted:   "a hop limit of 2 or more, because preflight.checks has metadata-hop-limit",
+		Wanted:   "a hop limit of 1",
 		Found:    fmt.Sprint(limit),
-		Why: "Replies to pods that are not on the host network are dropped, for example to a CSI driver of your " +
-			"own.",
+		Why: "Replies reach pods that are not on the host network: whoever controls a pod reads the credentials of " +
+			"the instance's role.",
 		Fix: []preflight.Fix{
 			fixes.ByCommand(
-				"raise the hop limit, which lets pods read the role's credentials",
+				"lower the hop limit",
 				fixes.AWS(f,
 					"ec2", "modify-instance-metadata-options", "--instance-id", f.InstanceID(),
-					"--http-put-response-hop-limit", "2",
+					"--http-put-response-hop-limit", "1",
 				),
 			),
-			fixes.InExtension(f, "metadata_options: {http_put_response_hop_limit: 2}"),
+			fixes.InExtension(f, "metadata_options: {http_put_response_hop_limit: 1}"),
 			fixes.ByHand(
-				"or, if no pod needs it, remove metadata-hop-limit from preflight.checks: a limit of 1 keeps the " +
-					"role's credentials away from pods",
+				"or, if pods of yours require instance metadata, accept the risk: set preflight.checks to " +
+					"{metadata-hop-limit: off}",
 			),
 		},
 	})
