@@ -73,9 +73,8 @@ func (a *authority) peer(t *testing.T, names ...string) (certificate, key []byte
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(
-		&pem.Block{Type: "CERTIFICATE", Bytes: der},
-	), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
+	published := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return published, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded})
 }
 
 // server is the TLS configuration of a member: it requires client certificates of its peers.

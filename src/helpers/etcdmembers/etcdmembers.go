@@ -3,9 +3,10 @@
 // etcd takes its members from its flags on the very first start, and from its data from then on, so what a manifest
 // says changes nothing by itself. This package makes the changes, each at the point of a deploy at which it is safe:
 //
-//	Prepare  pre-start: adds an instance without data to the cluster as a learner, which has no vote; replaces the entry of a
-//	         member whose disk was lost
-//	Join     each start of the process: runs a learner until it has a copy of the data and a vote, before clients can connect
+//	Prepare  pre-start: adds an instance without data to the cluster as a learner, which has no vote; replaces the
+//	         entry of a member whose disk was lost
+//	Join     each start of the process: runs a learner until it has a copy of the data and a vote, before clients can
+//	         connect
 //	Settle   post-start: removes members whose instances no longer exist
 //	Leave    pre-stop of an instance that is about to be deleted: removes it from the cluster
 //
@@ -127,7 +128,8 @@ func (c *Config) check() error {
 	for _, field := range []struct{ key, value string }{
 		{"data_dir", c.DataDir}, {"wal_dir", c.WALDir}, {"left_file", c.LeftFile},
 		{"ca", c.CA}, {"certificate", c.Certificate}, {"private_key", c.PrivateKey},
-		{"client.ca", c.Client.CA}, {"client.certificate", c.Client.Certificate}, {"client.private_key", c.Client.PrivateKey},
+		{"client.ca", c.Client.CA},
+		{"client.certificate", c.Client.Certificate}, {"client.private_key", c.Client.PrivateKey},
 	} {
 		if field.value == "" {
 			return fmt.Errorf("%s is empty", field.key)

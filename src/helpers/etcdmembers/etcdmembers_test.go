@@ -121,7 +121,8 @@ func (b *bench) member(n int, listed, joined []int) {
 		case r.URL.Path == "/metrics":
 			_, _ = io.WriteString(
 				w,
-				`etcd_network_active_peers{Local="1",Remote="2"} 1`+"\n"+`etcd_network_active_peers{Local="1",Remote="63"} 0`+"\n",
+				`etcd_network_active_peers{Local="1",Remote="2"} 1`+"\n"+
+					`etcd_network_active_peers{Local="1",Remote="63"} 0`+"\n",
 			)
 		case method == "cluster/member/list":
 			_ = json.NewEncoder(w).Encode(map[string]any{"members": wire})
@@ -241,8 +242,11 @@ func TestPrepare(t *testing.T) {
 			},
 		},
 		"refused for good": {
-			prepare: func(b *bench) { b.member(0, []int{0}, []int{0}); b.refuse = "auth"; b.config.patience = time.Hour },
-			want:    []string{"etcd refuses to add this instance: etcdserver: auth"},
+			prepare: func(b *bench) {
+				b.member(0, []int{0}, []int{0})
+				b.refuse, b.config.patience = "auth", time.Hour
+			},
+			want: []string{"etcd refuses to add this instance: etcdserver: auth"},
 		},
 		"two clusters": {
 			prepare: func(b *bench) {
@@ -502,7 +506,10 @@ func TestNamesUnusableFiles(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	const good = `{"self": "https://a", "bootstrap": true, "data_dir": "d", "left_file": "l", "client": {"ca": "c", "certificate": "d", "private_key": "k"}, "wal_dir": "w", "ca": "c", "certificate": "d", "private_key": "k", "instances": [{"name": "n", "peer_url": "https://a", "client_url": "https://a", "address": "10.0.0.1"}]}`
+	const good = `{"self": "https://a", "bootstrap": true, "data_dir": "d", "left_file": "l",
+		"client": {"ca": "c", "certificate": "d", "private_key": "k"}, "wal_dir": "w",
+		"ca": "c", "certificate": "d", "private_key": "k",
+		"instances": [{"name": "n", "peer_url": "https://a", "client_url": "https://a", "address": "10.0.0.1"}]}`
 	for name, test := range map[string]struct{ content, want string }{
 		"good":        {good, ""},
 		"unknown key": {strings.Replace(good, "wal_dir", "wal", 1), `"wal"`},

@@ -31,8 +31,9 @@ func TestCheckWritesWhenCertificatesExpire(t *testing.T) {
 		map[string]any{"property": "tls.other", "certificate": b.path("absent.pem"), "usage": "ca"},
 	}})
 	b.refuses("check", "tls.client", "tls.other")
-	want := `# HELP kubernetes_bosh_certificate_not_after_timestamp_seconds Time at which a certificate of a BOSH job expires.
-# TYPE kubernetes_bosh_certificate_not_after_timestamp_seconds gauge
+	want := "# HELP kubernetes_bosh_certificate_not_after_timestamp_seconds " +
+		"Time at which a certificate of a BOSH job expires.\n" +
+		`# TYPE kubernetes_bosh_certificate_not_after_timestamp_seconds gauge
 kubernetes_bosh_certificate_not_after_timestamp_seconds{process="fake",property="tls.client"} 1600000000
 kubernetes_bosh_certificate_not_after_timestamp_seconds{process="fake",property="tls.client.ca"} 4102444801
 kubernetes_bosh_certificate_not_after_timestamp_seconds{process="fake",property="tls.server"} 4102444800

@@ -19,43 +19,117 @@ func TestParseRefuses(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"empty":            {"", []string{"empty"}},
-		"truncated":        {`{"process": "x"`, []string{"not JSON"}},
-		"not JSON":         {"{\n\"process\": x}", []string{"not JSON, line 2"}},
-		"two values":       {`{` + minimal + `} {}`, []string{"not JSON, line 1", "after top-level value"}},
-		"a list":           {`[]`, []string{"want a map, found array"}},
-		"null":             {`null`, []string{`process is ""`, `executable is ""`}},
-		"not UTF-8":        {"{\"process\": \"\xff\"}", []string{"not UTF-8"}},
-		"duplicate key":    {`{"flags": {"v": 1, "v": 2}}`, []string{"duplicate", "flags.v"}},
-		"duplicate option": {`{` + minimal + `, "flags": {"feature-gates": {"A": true, "A": false}}}`, []string{"flags: feature-gates: duplicate", `"A"`}},
-		"unknown keys":     {`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`, []string{`"proces"; did you mean process?`, `"wait_for[0].tmeout"; did you mean timeout?`, `"qqqqqqqqq"; known are process, `}},
-		"case":             {`{"Process": "x"}`, []string{`"Process"; did you mean process?`}},
-		"string":           {`{"process": 1}`, []string{"process: want a string, found number"}},
-		"map":              {`{"flags": []}`, []string{"flags: want a map, found array"}},
-		"list":             {`{"arguments": "x"}`, []string{"arguments: want a list, found string"}},
-		"duration type":    {`{"stop_timeout": 5}`, []string{"5 is not a duration"}},
-		"duration unit":    {`{"check_timeout": "5"}`, []string{`"5" is not a duration`}},
-		"durations":        {`{` + minimal + `, "stop_timeout": "0s", "check_timeout": "-1s", "wait_for": [{"url": "http://x/", "timeout": "0s"}], "ready": {"command": ["/x"], "timeout": "0s"}}`, []string{"stop_timeout is 0s", "check_timeout is -1s", "wait_for[0].timeout is 0s", "ready.timeout is 0s"}},
-		"nested value":     {`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`, []string{"flags: a: element 0", `flags: b: key "c"`, "flags: d: element 0: is null", `flags: e: key "x=y"`, "flags: f: \"a\\u0000b\" contains NUL"}},
-		"paths":            {`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "node": "n", "ready": {"command": ["w"]}}`, []string{`process is "a/b"`, `executable is "x": set an absolute path`, `log_dir is "y"`, `pidfile is "z"`, `node is "n"`, `ready.command[0] is "w"`}},
-		"dashes": {`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`, []string{"--v: write the name of " +
-			"the flag without dashes, v", `"a b" is not the name of a flag`}},
-		"separator":     {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
-		"flag twice":    {`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`, []string{"the same flag, node-ip and node_ip"}},
-		"identity keys": {`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`, []string{`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`, `node_environment.X is ""`}},
-		"no node":       {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
-		"environment": {`{` + minimal + `, "environment": {"C": []}}`, []string{"environment.C: must be a " +
-			"string"}},
-		"environment names": {`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"}, "node": "/node.json"}`, []string{`"A B"`, "environment and node_environment both set C"}},
-		"limit name": {`{` + minimal + `, "limits": {"nofiles": 1}}`, []string{"limits.nofiles: unknown " +
-			"limit; allowed are core, memlock, nofile, nproc, stack"}},
-		"limits":             {`{` + minimal + `, "limits": {"nofile": -1, "core": [], "stack": "max"}}`, []string{"limits.nofile: -1 is not a limit", "limits.core: must be", "limits.stack: max is not a limit"}},
-		"kernel modules":     {`{` + minimal + `, "kernel_modules": ["-r", "a/b"]}`, []string{`kernel_modules[0] is "-r"`, `kernel_modules[1] is "a/b"`}},
-		"kernel settings":    {`{` + minimal + `, "sysctls": {"net/ipv4": 1, "a": 1, "a..b": 1, "a.b": null, "a.c": [1], "a.d": " "}}`, []string{`sysctls has "net/ipv4"`, `sysctls has "a"`, `sysctls has "a..b"`, "sysctls.a.b has no value", "sysctls.a.c: must be", "sysctls.a.d has no value"}},
-		"directories":        {`{` + minimal + `, "resolver_file": "r", "directories": [{"path": "x", "mode": "0755"}, {"path": "/x", "mode": "0775"}, {"path": "/x"}, {"path": "/x", "mode": "01755"}]}`, []string{`resolver_file is "r"`, `directories[0].path is "x"`, `directories[1].mode is "0775"`, `directories[2].mode is ""`, `directories[3].mode is "01755"`}},
-		"flag check":         {`{` + minimal + `, "flag_check": "maybe"}`, []string{`flag_check is "maybe": allowed are help and none`}},
-		"certificate":        {`{` + minimal + `, "certificates": [{"usage": "sever"}]}`, []string{"certificates[0]", `usage is "sever"`}},
-		"wait":               {`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "ca": "/ca"}, {"url": "https://x", "certificate": "/c", "access_review": {}}]}`, []string{`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together", "access_review: verb and resource"}},
+		"empty":         {"", []string{"empty"}},
+		"truncated":     {`{"process": "x"`, []string{"not JSON"}},
+		"not JSON":      {"{\n\"process\": x}", []string{"not JSON, line 2"}},
+		"two values":    {`{` + minimal + `} {}`, []string{"not JSON, line 1", "after top-level value"}},
+		"a list":        {`[]`, []string{"want a map, found array"}},
+		"null":          {`null`, []string{`process is ""`, `executable is ""`}},
+		"not UTF-8":     {"{\"process\": \"\xff\"}", []string{"not UTF-8"}},
+		"duplicate key": {`{"flags": {"v": 1, "v": 2}}`, []string{"duplicate", "flags.v"}},
+		"duplicate option": {
+			`{` + minimal + `, "flags": {"feature-gates": {"A": true, "A": false}}}`,
+			[]string{"flags: feature-gates: duplicate", `"A"`},
+		},
+		"unknown keys": {
+			`{"proces": 1, "wait_for": [{"tmeout": "1s"}], "qqqqqqqqq": 1}`,
+			[]string{
+				`"proces"; did you mean process?`, `"wait_for[0].tmeout"; did you mean timeout?`,
+				`"qqqqqqqqq"; known are process, `,
+			},
+		},
+		"case":          {`{"Process": "x"}`, []string{`"Process"; did you mean process?`}},
+		"string":        {`{"process": 1}`, []string{"process: want a string, found number"}},
+		"map":           {`{"flags": []}`, []string{"flags: want a map, found array"}},
+		"list":          {`{"arguments": "x"}`, []string{"arguments: want a list, found string"}},
+		"duration type": {`{"stop_timeout": 5}`, []string{"5 is not a duration"}},
+		"duration unit": {`{"check_timeout": "5"}`, []string{`"5" is not a duration`}},
+		"durations": {
+			`{` + minimal + `, "stop_timeout": "0s", "check_timeout": "-1s",
+				"wait_for": [{"url": "http://x/", "timeout": "0s"}], "ready": {"command": ["/x"], "timeout": "0s"}}`,
+			[]string{"stop_timeout is 0s", "check_timeout is -1s", "wait_for[0].timeout is 0s", "ready.timeout is 0s"},
+		},
+		"nested value": {
+			`{"flags": {"a": [[1]], "b": {"c": {}}, "d": [null], "e": {"x=y": 1}, "f": "a\u0000b"}}`,
+			[]string{
+				"flags: a: element 0", `flags: b: key "c"`, "flags: d: element 0: is null", `flags: e: key "x=y"`,
+				"flags: f: \"a\\u0000b\" contains NUL",
+			},
+		},
+		"paths": {
+			`{"process": "a/b", "executable": "x", "log_dir": "y", "pidfile": "z", "node": "n",
+				"ready": {"command": ["w"]}}`,
+			[]string{
+				`process is "a/b"`, `executable is "x": set an absolute path`, `log_dir is "y"`, `pidfile is "z"`,
+				`node is "n"`, `ready.command[0] is "w"`,
+			},
+		},
+		"dashes": {
+			`{` + minimal + `, "flags": {"--v": 1, "a b": 2}}`,
+			[]string{"--v: write the name of the flag without dashes, v", `"a b" is not the name of a flag`},
+		},
+		"separator": {`{` + minimal + `, "arguments": ["--"]}`, []string{"arguments[0]"}},
+		"flag twice": {
+			`{` + minimal + `, "flags": {"node-ip": 1}, "node_flags": {"node_ip": "address"}, "node": "/node.json"}`,
+			[]string{"the same flag, node-ip and node_ip"},
+		},
+		"identity keys": {
+			`{` + minimal + `, "node_flags": {"x": "nam"}, "node_environment": {"X": ""}, "node": "/node.json"}`,
+			[]string{
+				`node_flags.x is "nam": allowed are address, name, provider_id, region, zone`,
+				`node_environment.X is ""`,
+			},
+		},
+		"no node":     {`{` + minimal + `, "node_flags": {"x": "name"}}`, []string{"node is missing"}},
+		"environment": {`{` + minimal + `, "environment": {"C": []}}`, []string{"environment.C: must be a string"}},
+		"environment names": {
+			`{` + minimal + `, "environment": {"A B": "x", "C": 1}, "node_environment": {"C": "name"},
+				"node": "/node.json"}`,
+			[]string{`"A B"`, "environment and node_environment both set C"},
+		},
+		"limit name": {
+			`{` + minimal + `, "limits": {"nofiles": 1}}`,
+			[]string{"limits.nofiles: unknown limit; allowed are core, memlock, nofile, nproc, stack"},
+		},
+		"limits": {
+			`{` + minimal + `, "limits": {"nofile": -1, "core": [], "stack": "max"}}`,
+			[]string{"limits.nofile: -1 is not a limit", "limits.core: must be", "limits.stack: max is not a limit"},
+		},
+		"kernel modules": {
+			`{` + minimal + `, "kernel_modules": ["-r", "a/b"]}`,
+			[]string{`kernel_modules[0] is "-r"`, `kernel_modules[1] is "a/b"`},
+		},
+		"kernel settings": {
+			`{` + minimal + `, "sysctls": {"net/ipv4": 1, "a": 1, "a..b": 1, "a.b": null, "a.c": [1], "a.d": " "}}`,
+			[]string{
+				`sysctls has "net/ipv4"`, `sysctls has "a"`, `sysctls has "a..b"`, "sysctls.a.b has no value",
+				"sysctls.a.c: must be", "sysctls.a.d has no value",
+			},
+		},
+		"directories": {
+			`{` + minimal + `, "resolver_file": "r", "directories": [{"path": "x", "mode": "0755"},
+				{"path": "/x", "mode": "0775"}, {"path": "/x"}, {"path": "/x", "mode": "01755"}]}`,
+			[]string{
+				`resolver_file is "r"`, `directories[0].path is "x"`, `directories[1].mode is "0775"`,
+				`directories[2].mode is ""`, `directories[3].mode is "01755"`,
+			},
+		},
+		"flag check": {
+			`{` + minimal + `, "flag_check": "maybe"}`,
+			[]string{`flag_check is "maybe": allowed are help and none`},
+		},
+		"certificate": {
+			`{` + minimal + `, "certificates": [{"usage": "sever"}]}`,
+			[]string{"certificates[0]", `usage is "sever"`},
+		},
+		"wait": {
+			`{` + minimal + `, "wait_for": [{"url": "host:6443"}, {"url": "http://x/", "ca": "/ca"},
+				{"url": "https://x", "certificate": "/c", "access_review": {}}]}`,
+			[]string{
+				`wait_for[0].url is "host:6443"`, "require https", "certificate and private_key belong together",
+				"access_review: verb and resource",
+			},
+		},
 		"ready without prog": {`{` + minimal + `, "ready": {}}`, []string{"ready.command is empty"}},
 		"large":              {strings.Repeat(" ", strictjson.MaxSize+1), []string{"larger than 1048576"}},
 	} {
@@ -85,7 +159,8 @@ func load(t *testing.T, config, extra string) (*Config, error) {
 }
 
 func TestExtraArgs(t *testing.T) {
-	config := `{` + minimal + `, "flags": {"v": 2, "unset": null, "cloud_provider": null}, "node_flags": {"node-ip": "address"}, "node": "/node.json"}`
+	config := `{` + minimal + `, "flags": {"v": 2, "unset": null, "cloud_provider": null},
+		"node_flags": {"node-ip": "address"}, "node": "/node.json"}`
 	for name, test := range map[string]struct {
 		extra string
 		want  []string
@@ -129,7 +204,8 @@ func TestCommandLine(t *testing.T) {
 		"v": 2, "big": 2147483648, "ratio": 0.50, "leader-elect": true, "profiling": false, "empty": "", "unset": null,
 		"list": ["b", "a"], "commas": ["a,b", "c"], "one": ["a,b"], "none": [], "spaces": "a b'c",
 		"feature-gates": {"Z": true, "A": false}, "labels": {"a": "x,y", "b": null, "c": ""}
-	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"}, "node": "/node.json"}`, `{"kube-extra": 7}`)
+	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"},
+		"node": "/node.json"}`, `{"kube-extra": 7}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,11 +221,8 @@ func TestCommandLine(t *testing.T) {
 }
 
 func TestDefaultTimeouts(t *testing.T) {
-	config, err := Parse(
-		[]byte(
-			`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]}, "wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`,
-		),
-	)
+	config, err := Parse([]byte(`{` + minimal + `, "node": "/node.json", "ready": {"command": ["/x"]},
+		"wait_for": [{"url": "https://x/"}, {"url": "https://x/", "timeout": "1s"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,16 +237,10 @@ func TestDefaultTimeouts(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{` + minimal + `}`))
-	f.Add(
-		[]byte(
-			`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null}, "stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`,
-		),
-	)
-	f.Add(
-		[]byte(
-			`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"}, "wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`,
-		),
-	)
+	f.Add([]byte(`{` + minimal + `, "flags": {"v": 2, "l": ["a", "b,c"], "m": {"k": true}, "n": null},
+		"stop_timeout": "30s", "limits": {"nofile": "unlimited"}}`))
+	f.Add([]byte(`{` + minimal + `, "node": "/node.json", "node_flags": {"x": "name"},
+		"wait_for": [{"url": "https://h/", "access_review": {"verb": "create", "resource": "x"}}]}`))
 	f.Add([]byte(`{"flags": {"v": 1, "v": 2}}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		config, err := Parse(content)

@@ -45,7 +45,9 @@ func TestConfinement(t *testing.T) {
 	b.must("start")
 	c := b.circumstances("state/report.json")
 	want := uint64(1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW)
-	for set, want := range map[string]uint64{"CapInh": 0, "CapPrm": want, "CapEff": want, "CapBnd": want, "CapAmb": 0, "NoNewPrivs": 1} {
+	for set, want := range map[string]uint64{
+		"CapInh": 0, "CapPrm": want, "CapEff": want, "CapBnd": want, "CapAmb": 0, "NoNewPrivs": 1,
+	} {
 		if got := statusField(t, c.Status, set); got != want {
 			t.Errorf("%s is %x, want %x", set, got, want)
 		}
@@ -146,9 +148,8 @@ func TestProcessesAreNotConfinedWithoutTheField(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, set := range []string{"CapPrm", "CapBnd", "NoNewPrivs"} {
-		if got, want := statusField(
-			t, b.circumstances("report.json").Status, set,
-		), statusField(t, string(own), set); got != want {
+		got := statusField(t, b.circumstances("report.json").Status, set)
+		if want := statusField(t, string(own), set); got != want {
 			t.Errorf("%s is %x, want %x", set, got, want)
 		}
 	}

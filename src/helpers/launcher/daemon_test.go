@@ -180,10 +180,12 @@ func TestStopKillsAProcessThatIgnoresSIGTERM(t *testing.T) {
 // TestPidfileOfAnotherProcess has a pidfile with the PID of another running process, as after a reboot.
 func TestPidfileOfAnotherProcess(t *testing.T) {
 	for name, birthFile := range map[string]func(pid int) string{
-		"without birth":     func(int) string { return "" },
-		"birth of another":  func(int) string { return `{"pid": 1, "start_ticks": 1, "boot_id": "x"}` },
-		"birth before boot": func(pid int) string { return `{"pid": ` + strconv.Itoa(pid) + `, "start_ticks": 1, "boot_id": "x"}` },
-		"broken birth":      func(int) string { return "{" },
+		"without birth":    func(int) string { return "" },
+		"birth of another": func(int) string { return `{"pid": 1, "start_ticks": 1, "boot_id": "x"}` },
+		"birth before boot": func(pid int) string {
+			return `{"pid": ` + strconv.Itoa(pid) + `, "start_ticks": 1, "boot_id": "x"}`
+		},
+		"broken birth": func(int) string { return "{" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)

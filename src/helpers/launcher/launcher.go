@@ -1,11 +1,12 @@
 // Package launcher starts the processes of this release. A job renders what its process is, as data, to
 // config/flags.json; the launcher turns it into a command line, in the same way for all jobs:
 //
-//	check  checks everything before anything is stopped or started (pre-start): the configuration, the certificates, and, by
-//	       running the program itself, the name and the value of each flag
+//	check  checks everything before anything is stopped or started (pre-start): the configuration, the certificates,
+//	       and, by running the program itself, the name and the value of each flag
 //	exec   waits for what the process needs, then becomes the process, with the same PID (bpm, and start)
 //	start  prepares the VM, runs exec as a daemon and returns when the process is ready (monit)
-//	stop   stops that process, and only that one: its children keep running, as containers must when containerd restarts
+//	stop   stops that process, and only that one: its children keep running, as containers must when containerd
+//	       restarts
 //
 // The operator's own flags are in extra_args.json next to the configuration. They can add flags, but not replace those
 // that the job sets.

@@ -56,7 +56,9 @@ func launcherMain() {
 	if settle, err := time.ParseDuration(os.Getenv("TEST_SETTLE")); err == nil {
 		l.settle = settle
 	}
-	command := map[string]func(context.Context, string) error{"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop}[os.Args[1]]
+	command := map[string]func(context.Context, string) error{
+		"check": l.Check, "exec": l.Exec, "start": l.Start, "stop": l.Stop,
+	}[os.Args[1]]
 	err := command(ctx, os.Args[2])
 	stop()
 	if err != nil {

@@ -95,7 +95,8 @@ func TestStartPreparesTheVM(t *testing.T) {
 	for path, want := range map[string]os.FileMode{"run": 0o711, "data/fake": 0o750} {
 		if info, err := os.Stat(b.path(path)); err != nil || info.Mode().Perm() != want {
 			t.Errorf("%s: %v (%v), want mode %o", path, info.Mode(), err, want)
-		} else if owner := info.Sys().(*syscall.Stat_t); int(owner.Uid) != os.Geteuid() || int(owner.Gid) != os.Getegid() {
+		} else if owner := info.Sys().(*syscall.Stat_t); int(owner.Uid) != os.Geteuid() ||
+			int(owner.Gid) != os.Getegid() {
 			t.Errorf("%s belongs to %d:%d", path, owner.Uid, owner.Gid)
 		}
 	}

@@ -188,9 +188,10 @@ func TestSetUp(t *testing.T) {
 		t.Errorf("no command: %v", err)
 	}
 	for content, want := range map[string]string{
-		`"setup": ["kube-tools"]`:                                          `setup[0] is "kube-tools": set an absolute path`,
-		`"wait_for": [{"file": "kubeconfig"}]`:                             `wait_for[0].file is "kubeconfig"`,
-		`"wait_for": [{"file": "/kubeconfig", "url": "https://api:6443"}]`: "file and url are two conditions",
+		`"setup": ["kube-tools"]`:              `setup[0] is "kube-tools": set an absolute path`,
+		`"wait_for": [{"file": "kubeconfig"}]`: `wait_for[0].file is "kubeconfig"`,
+		`"wait_for": [{"file": "/kubeconfig",
+			"url": "https://api:6443"}]`: "file and url are two conditions",
 	} {
 		if _, err := Parse(
 			[]byte(`{"process": "x", "executable": "/x", ` + content + `}`),
