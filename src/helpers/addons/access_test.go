@@ -65,8 +65,10 @@ func TestOwnIdentity(t *testing.T) {
 	files["6.yaml"] = strings.Replace(harmlessManifest, "small", "large", 1)
 	expect(nil, files, Result{Changed: 1, Unchanged: 7})
 	for name, change := range map[string]string{
-		"a rule":       strings.Replace(rbacManifest, "verbs: [get]", "verbs: [get, list]", 1),
-		"no rules":     strings.Replace(rbacManifest, "rules: [{apiGroups: [\"\"], resources: [nodes], verbs: [get]}]", "rules: []", 1),
+		"a rule": strings.Replace(rbacManifest, "verbs: [get]", "verbs: [get, list]", 1),
+		"no rules": strings.Replace(
+			rbacManifest, `rules: [{apiGroups: [""], resources: [nodes], verbs: [get]}]`, "rules: []", 1,
+		),
 		"another kind": rbacManifest + "---\n" + secretManifest,
 	} {
 		changed := map[string]string{
@@ -83,9 +85,10 @@ func TestOwnIdentity(t *testing.T) {
 	}
 
 	// A change by hand is undone.
+	everything := []byte(`{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"]}]}`)
 	if _, err := admin.RbacV1().
 		ClusterRoles().
-		Patch(ctx, "addon", types.MergePatchType, []byte(`{"rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["*"]}]}`), metav1.PatchOptions{}); err != nil {
+		Patch(ctx, "addon", types.MergePatchType, everything, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	expect(cluster.AdminConfig(), files, Result{Changed: 1, Unchanged: 7})
@@ -118,26 +121,37 @@ func attack(t *testing.T, client kubernetes.Interface) {
 			return err
 		},
 		"become cluster-admin": func() error {
-			_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "mine"},
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+			_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "mine"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects:   []rbacv1.Subject{subject},
+			}, metav1.CreateOptions{})
 			return err
 		},
 		"extend its own role": merge(`{"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}`),
 		"join an applied binding": func() error {
 			_, err := client.RbacV1().ClusterRoleBindings().Patch(ctx, "addon", types.JSONPatchType,
-				[]byte(`[{"op": "add", "path": "/subjects/-", "value": {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kubernetes-addons"}}]`), metav1.PatchOptions{})
+				[]byte(`[{"op": "add", "path": "/subjects/-", "value":
+					{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kubernetes-addons"}}]`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"run an applied Deployment as another service account": func() error {
-			_, err := client.AppsV1().Deployments("addons").Patch(ctx, "addon", types.MergePatchType, []byte(`{"spec": {"template": {"spec": {"serviceAccountName": "other"}}}}`), metav1.PatchOptions{})
+			_, err := client.AppsV1().Deployments("addons").Patch(ctx, "addon", types.MergePatchType,
+				[]byte(`{"spec": {"template": {"spec": {"serviceAccountName": "other"}}}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"relax Pod Security": func() error {
-			_, err := client.CoreV1().Namespaces().Patch(ctx, "addons", types.MergePatchType, []byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`), metav1.PatchOptions{})
+			_, err := client.CoreV1().Namespaces().Patch(ctx, "addons", types.MergePatchType,
+				[]byte(`{"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "privileged"}}}`),
+				metav1.PatchOptions{})
 			return err
 		},
 		"get a service account's token": func() error {
-			return client.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces/addons/serviceaccounts/addon/token").Body([]byte(`{}`)).Do(ctx).Error()
+			return client.CoreV1().RESTClient().Post().
+				AbsPath("/api/v1/namespaces/addons/serviceaccounts/addon/token").
+				Body([]byte(`{}`)).Do(ctx).Error()
 		},
 	} {
 		if err := try(); !apierrors.IsForbidden(err) {
@@ -145,9 +159,14 @@ func attack(t *testing.T, client kubernetes.Interface) {
 		}
 	}
 	for _, a := range []authorizationv1.ResourceAttributes{
-		{Verb: "impersonate", Resource: "users"}, {Verb: "impersonate", Resource: "groups"}, {Verb: "create", Resource: "pods"}, {Verb: "create", Resource: "configmaps"},
-		{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"}, {Verb: "escalate", Group: rbacv1.GroupName, Resource: "clusterroles"},
-		{Verb: "bind", Group: rbacv1.GroupName, Resource: "clusterroles"}, {Verb: "delete", Resource: "namespaces", Name: "addons"},
+		{Verb: "impersonate", Resource: "users"},
+		{Verb: "impersonate", Resource: "groups"},
+		{Verb: "create", Resource: "pods"},
+		{Verb: "create", Resource: "configmaps"},
+		{Verb: "create", Group: "certificates.k8s.io", Resource: "certificatesigningrequests"},
+		{Verb: "escalate", Group: rbacv1.GroupName, Resource: "clusterroles"},
+		{Verb: "bind", Group: rbacv1.GroupName, Resource: "clusterroles"},
+		{Verb: "delete", Resource: "namespaces", Name: "addons"},
 		{Verb: "create", Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicies"},
 	} {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(context.Background(),

@@ -128,9 +128,13 @@ func (b bench) versions() map[string]string {
 	b.t.Helper()
 	found := map[string]string{}
 	for _, r := range []schema.GroupVersionResource{
-		{Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "namespaces"}, {Version: "v1", Resource: "serviceaccounts"},
-		{Group: "apps", Version: "v1", Resource: "deployments"}, {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
-		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, {Group: "example.com", Version: "v1", Resource: "widgets"},
+		{Version: "v1", Resource: "configmaps"},
+		{Version: "v1", Resource: "namespaces"},
+		{Version: "v1", Resource: "serviceaccounts"},
+		{Group: "apps", Version: "v1", Resource: "deployments"},
+		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+		{Group: "example.com", Version: "v1", Resource: "widgets"},
 	} {
 		list, err := b.dynamic.Resource(r).List(context.Background(), metav1.ListOptions{})
 		if err != nil {
@@ -388,9 +392,8 @@ func namespaceKept(b bench) {
 		},
 		Result{Created: 3, Changed: 1},
 	)
-	if _, err := b.client.CoreV1().
-		ConfigMaps("shared").
-		Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}, metav1.CreateOptions{}); err != nil {
+	theirs := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "theirs"}}
+	if _, err := b.client.CoreV1().ConfigMaps("shared").Create(ctx, theirs, metav1.CreateOptions{}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.must("inventory-ns", map[string]string{"c.yaml": marker}, Result{Unchanged: 1, Pruned: 1, Kept: 2})
@@ -488,7 +491,12 @@ func obsolete(b bench) {
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: {name: v1.skew.example.com}
-spec: {group: skew.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, service: {name: skew, namespace: default}}
+spec:
+  group: skew.example.com
+  version: v1
+  groupPriorityMinimum: 100
+  versionPriority: 100
+  service: {name: skew, namespace: default}
 `
 	b.must(
 		"inventory-skew", map[string]string{"a.yaml": configMap("default", "skew-old", "x"), "b.yaml": apiService},

@@ -154,9 +154,8 @@ func (a *applier) foreignContent(ctx context.Context, namespace string) (string,
 				return "", fmt.Errorf("check whether namespace %s is empty: list %s: %w", namespace, resource.Name, err)
 			}
 			for n := range items.Items {
-				if k := (key{schema.GroupKind{Group: version.Group, Kind: resource.Kind}, namespace, items.Items[n].GetName()}); a.isForeign(
-					k, &items.Items[n],
-				) {
+				kind := schema.GroupKind{Group: version.Group, Kind: resource.Kind}
+				if k := (key{kind, namespace, items.Items[n].GetName()}); a.isForeign(k, &items.Items[n]) {
 					return k.String(), nil
 				}
 			}
@@ -198,8 +197,8 @@ func (a *applier) decideDefinition(ctx context.Context, live *unstructured.Unstr
 	if err != nil {
 		return keep, "", err
 	}
-	items, err := a.administrator.dynamic.Resource(schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}).
-		List(ctx, metav1.ListOptions{Limit: 1})
+	defined := schema.GroupVersionResource{Group: group, Version: mapping.GroupVersionKind.Version, Resource: plural}
+	items, err := a.administrator.dynamic.Resource(defined).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return keep, "", fmt.Errorf("check whether there are %s: %w", plural, err)
 	}

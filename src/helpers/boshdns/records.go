@@ -65,7 +65,8 @@ func parse(content []byte) ([]Record, error) {
 		var ip string
 		var problems []error
 		for key, field := range map[string]*string{
-			"id": &r.ID, "instance_group": &r.InstanceGroup, "az": &r.AZ, "network": &r.Network, "deployment": &r.Deployment, "ip": &ip, "domain": &r.Domain,
+			"id": &r.ID, "instance_group": &r.InstanceGroup, "az": &r.AZ, "network": &r.Network,
+			"deployment": &r.Deployment, "ip": &ip, "domain": &r.Domain,
 		} {
 			if err := json.Unmarshal(row[columns[key]], field); err != nil {
 				problems = append(problems, fmt.Errorf("row %d, %s: %w", n, key, err))

@@ -9,11 +9,15 @@ import (
 )
 
 const table = `{"version": 7, "records": [["10.0.0.4", "x.bosh"]], "aliases": {},
-"record_keys": ["id", "num_id", "instance_group", "group_ids", "az", "az_id", "network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"],
+"record_keys": ["id", "num_id", "instance_group", "group_ids", "az", "az_id",
+	"network", "network_id", "deployment", "ip", "domain", "agent_id", "instance_index"],
 "record_infos": [
-["3c5e8f1a-0000-4000-8000-000000000001", "3", "worker-gpu", ["1"], "z1", "1", "private", "1", "kube-prod", "10.0.0.4", "bosh", "agent", 0],
-["3c5e8f1a-0000-4000-8000-000000000002", "4", "worker-gpu", ["1"], null, null, "private", "1", "kube-prod", "10.0.0.5", "bosh", "agent", 1],
-["3c5e8f1a-0000-4000-8000-000000000003", "5", "worker-gpu", ["1"], "z1", "1", "private", "1", "other", "10.0.0.6", "bosh", "agent", 0]]}`
+["3c5e8f1a-0000-4000-8000-000000000001", "3", "worker-gpu", ["1"], "z1", "1", "private", "1",
+	"kube-prod", "10.0.0.4", "bosh", "agent", 0],
+["3c5e8f1a-0000-4000-8000-000000000002", "4", "worker-gpu", ["1"], null, null, "private", "1",
+	"kube-prod", "10.0.0.5", "bosh", "agent", 1],
+["3c5e8f1a-0000-4000-8000-000000000003", "5", "worker-gpu", ["1"], "z1", "1", "private", "1",
+	"other", "10.0.0.6", "bosh", "agent", 0]]}`
 
 func TestLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "records.json")

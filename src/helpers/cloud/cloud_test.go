@@ -28,7 +28,8 @@ func TestLookup(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"mesos": "in 1.8", "ovirt": "in 1.16", "photon": "in 1.16", "rackspace": "in 1.9", "fake": "test double", "external": "name the cloud itself",
+		"mesos": "in 1.8", "ovirt": "in 1.16", "photon": "in 1.16", "rackspace": "in 1.9",
+		"fake": "test double", "external": "name the cloud itself",
 		"openstak": `did you mean "openstack"`, "nonesuch-at-all": "is unknown; allowed are aws, azure",
 	} {
 		if _, _, err := registry.Lookup(name); err == nil || !strings.Contains(err.Error(), want) ||

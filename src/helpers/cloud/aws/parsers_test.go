@@ -18,7 +18,10 @@ func FuzzAnswers(f *testing.F) {
 	cloud.start(f)
 	f.Add(
 		200,
-		"<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>"+testInstance+"</instanceId><tagSet><item/></tagSet><networkInterfaceSet><item/></networkInterfaceSet></item></instancesSet></item></reservationSet></DescribeInstancesResponse>",
+		"<DescribeInstancesResponse><reservationSet><item><instancesSet><item>"+
+			"<instanceId>"+testInstance+"</instanceId>"+
+			"<tagSet><item/></tagSet><networkInterfaceSet><item/></networkInterfaceSet>"+
+			"</item></instancesSet></item></reservationSet></DescribeInstancesResponse>",
 	)
 	f.Add(
 		200,
@@ -67,7 +70,11 @@ func FuzzMetadata(f *testing.F) {
 	cloud := newFake()
 	cloud.start(f)
 	good := newFake().metadata
-	const document, hostname, info = "dynamic/instance-identity/document", "meta-data/local-hostname", "meta-data/iam/info"
+	const (
+		document = "dynamic/instance-identity/document"
+		hostname = "meta-data/local-hostname"
+		info     = "meta-data/iam/info"
+	)
 	f.Add(
 		good[document], good[hostname], "0a:00:00:00:00:01", good[info], "kubernetes-control",
 		good["meta-data/iam/security-credentials/kubernetes-control"],
@@ -77,8 +84,11 @@ func FuzzMetadata(f *testing.F) {
 	f.Fuzz(func(t *testing.T, identity, name, mac, profile, role, credentials string) {
 		cloud.mu.Lock()
 		cloud.metadata = maps.Clone(good)
-		for path, body := range map[string]string{document: identity, hostname: name, "meta-data/mac": mac, info: profile,
-			"meta-data/iam/security-credentials/": role, "meta-data/iam/security-credentials/kubernetes-control": credentials} {
+		for path, body := range map[string]string{
+			document: identity, hostname: name, "meta-data/mac": mac, info: profile,
+			"meta-data/iam/security-credentials/":                   role,
+			"meta-data/iam/security-credentials/kubernetes-control": credentials,
+		} {
 			cloud.metadata[path] = body
 		}
 		cloud.calls = nil

@@ -108,8 +108,11 @@ func TestIndependentCallsAreParallel(t *testing.T) {
 	}
 	for role, actions := range map[preflight.Role][]string{
 		preflight.Worker: {"DescribeInstances", "DescribeSubnets"},
-		preflight.Control: {"DescribeInstances", "DescribeInstances", "DescribeSubnets", "DescribeRouteTables", "DescribeAvailabilityZones", "DescribeSecurityGroups", "CreateSecurityGroup",
-			"AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress"},
+		preflight.Control: {
+			"DescribeInstances", "DescribeInstances", "DescribeSubnets", "DescribeRouteTables",
+			"DescribeAvailabilityZones", "DescribeSecurityGroups",
+			"CreateSecurityGroup", "AuthorizeSecurityGroupIngress", "RevokeSecurityGroupIngress",
+		},
 	} {
 		f := newFake()
 		f.gates = map[string]*sync.WaitGroup{}

@@ -332,9 +332,8 @@ func (a *Client) addLimits(ctx context.Context, list []resource.Machine, kinds [
 		for _, t := range out.InstanceTypes {
 			for i := range list {
 				if list[i].Kind == string(t.InstanceType) && t.EbsInfo != nil {
-					list[i].Limit, list[i].Shared = int(
-						awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments),
-					), t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
+					list[i].Limit = int(awssdk.ToInt32(t.EbsInfo.MaximumEbsAttachments))
+					list[i].Shared = t.EbsInfo.AttachmentLimitType == types.AttachmentLimitTypeShared
 				}
 			}
 		}

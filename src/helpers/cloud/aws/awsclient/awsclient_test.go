@@ -31,7 +31,11 @@ func TestRegistryThroughProxy(t *testing.T) {
 
 func TestRegistryEndpoint(t *testing.T) {
 	for endpoint, want := range map[string]string{
-		"": "api.ecr.us-east-1.amazonaws.com:443", "http://a": "a:80", "https://a/b": "a:443", "https://a:1": "a:1", "http://[::1]:2": "[::1]:2",
+		"":               "api.ecr.us-east-1.amazonaws.com:443",
+		"http://a":       "a:80",
+		"https://a/b":    "a:443",
+		"https://a:1":    "a:1",
+		"http://[::1]:2": "[::1]:2",
 	} {
 		t.Setenv("AWS_ENDPOINT_URL", "")
 		t.Setenv("AWS_ENDPOINT_URL_ECR", endpoint)
