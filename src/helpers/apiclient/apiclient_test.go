@@ -121,7 +121,9 @@ func TestNodeProviderID(t *testing.T) {
 		want   string
 		err    string
 	}{
-		"registered":          {http.StatusOK, `{"kind": "Node", "spec": {"providerID": "aws:///z/i-1"}}`, "aws:///z/i-1", ""},
+		"registered": {
+			http.StatusOK, `{"kind": "Node", "spec": {"providerID": "aws:///z/i-1"}}`, "aws:///z/i-1", "",
+		},
 		"without provider ID": {http.StatusOK, `{"kind": "Node", "spec": {}}`, "", ""},
 		"another kind":        {http.StatusOK, `{"kind": "Status"}`, "", "not a Node"},
 		"text":                {http.StatusOK, "not JSON", "", "not a Node: not JSON"},
@@ -153,8 +155,13 @@ func TestCheckAccess(t *testing.T) {
 		body string
 		want string
 	}{
-		"allowed":       {`{"kind": "SelfSubjectAccessReview", "status": {"allowed": true}}`, ""},
-		"not allowed":   {`{"kind": "SelfSubjectAccessReview", "status": {"reason": "no role", "evaluationError": "role x not found"}}`, "no permission (yet) to create certificatesigningrequests.certificates.k8s.io: no role: role x not found"},
+		"allowed": {`{"kind": "SelfSubjectAccessReview", "status": {"allowed": true}}`, ""},
+		"not allowed": {
+			`{"kind": "SelfSubjectAccessReview",
+				"status": {"reason": "no role", "evaluationError": "role x not found"}}`,
+			"no permission (yet) to create certificatesigningrequests.certificates.k8s.io: " +
+				"no role: role x not found",
+		},
 		"no review":     {`{"kind": "Status"}`, "not a SelfSubjectAccessReview"},
 		"not JSON":      {"x", "not a SelfSubjectAccessReview"},
 		"no status yet": {`{"kind": "SelfSubjectAccessReview"}`, "no permission"},

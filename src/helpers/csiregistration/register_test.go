@@ -156,7 +156,8 @@ func TestServe(t *testing.T) {
 		eventually.Succeeds(t, time.Minute, "registration", func() error {
 			got, err := info(p.Socket)
 			if err == nil &&
-				(got.Type != "CSIPlugin" || got.Name != p.Driver || got.Endpoint != p.Endpoint || len(got.SupportedVersions) != 1) {
+				(got.Type != "CSIPlugin" || got.Name != p.Driver || got.Endpoint != p.Endpoint ||
+					len(got.SupportedVersions) != 1) {
 				t.Fatalf("kubelet is told %v", got)
 			}
 			return err

@@ -11,11 +11,13 @@
 //	ClusterRole
 //	  certificates.k8s.io  certificatesigningrequests            create (to join), get, list, watch
 //	  certificates.k8s.io  certificatesigningrequests/approval   update
-//	  certificates.k8s.io  signers, resourceNames [kubernetes.io/kubelet-serving, kubernetes.io/kube-apiserver-client-kubelet]   approve
+//	  certificates.k8s.io  signers                               approve (resourceNames kubernetes.io/kubelet-serving
+//	                                                             and kubernetes.io/kube-apiserver-client-kubelet)
 //	  ""                   nodes                                 get, list, watch
 //	  ""                   pods                                  list (to join)
 //	  storage.k8s.io       volumeattachments                     list (to join)
-//	  events.k8s.io        events                                create, patch      (in namespace default, where Events of cluster-scoped objects are)
+//	  events.k8s.io        events                                create, patch (in namespace default, where Events
+//	                                                             of cluster-scoped objects are)
 //	Role in the namespace of the lease (kube-system)
 //	  coordination.k8s.io  leases                                create
 //	  coordination.k8s.io  leases, resourceNames [kubelet-csr-approver]   get, update

@@ -309,7 +309,10 @@ func TestConcerns(t *testing.T) {
 		ask  ask
 		want bool
 	}{
-		"serving": {kubeletOf("node-a"), true}, "renewal": {renewalOf("node-a"), true}, "join": {joining, false}, "another signer": {other, false},
+		"serving":        {kubeletOf("node-a"), true},
+		"renewal":        {renewalOf("node-a"), true},
+		"join":           {joining, false},
+		"another signer": {other, false},
 	} {
 		if got := concerns(test.ask.request(t)); got != test.want {
 			t.Errorf("%s: %v", name, got)
@@ -325,7 +328,9 @@ func TestPendingRequests(t *testing.T) {
 	if !pending(&certificatesv1.CertificateSigningRequest{}) {
 		t.Error("a new request is pending")
 	}
-	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, kind := range []certificatesv1.RequestConditionType{
+		certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed,
+	} {
 		if pending(condition(kind)) {
 			t.Errorf("a request that is %s is not pending", kind)
 		}

@@ -341,9 +341,9 @@ func TestDecide(t *testing.T) {
 			reason: "MalformedRequest",
 		},
 		"not a request": {
-			ask: with(
-				func(a *ask) { a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}) },
-			),
+			ask: with(func(a *ask) {
+				a.raw = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})
+			}),
 			action: Deny,
 			reason: "MalformedRequest",
 		},

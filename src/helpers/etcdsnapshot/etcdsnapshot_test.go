@@ -111,8 +111,9 @@ func writeCertificate(t *testing.T, to etcdmembers.Identity) {
 		t.Fatal(err)
 	}
 	for path, block := range map[string]*pem.Block{
-		to.CA: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]}, to.Certificate: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
-		to.PrivateKey: {Type: "PRIVATE KEY", Bytes: key},
+		to.CA:          {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		to.Certificate: {Type: "CERTIFICATE", Bytes: pair.Certificate[0]},
+		to.PrivateKey:  {Type: "PRIVATE KEY", Bytes: key},
 	} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)

@@ -113,7 +113,8 @@ func TestMembersAsKubernetesAcceptsThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for member, want := range map[string]string{
-		"010.1.0.0/16": "10.1.0.0/16", "10.2.3.4/16": "10.2.0.0/16", "::ffff:10.3.0.0/112": "10.3.0.0/16", "10.4.0.1": "10.4.0.1/32",
+		"010.1.0.0/16": "10.1.0.0/16", "10.2.3.4/16": "10.2.0.0/16",
+		"::ffff:10.3.0.0/112": "10.3.0.0/16", "10.4.0.1": "10.4.0.1/32",
 	} {
 		if err := Run([]string{"add", "A", member, "timeout", "0"}, nil, nil); err != nil ||
 			!strings.Contains(saved(t), "add A "+want+" timeout 0\n") {

@@ -26,7 +26,8 @@ import (
 	"kubernetes-release/node"
 )
 
-const records = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"], "record_infos": [
+const records = `{"record_keys": ["id", "instance_group", "az", "network", "deployment", "ip", "domain"],
+"record_infos": [
 ["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "kube", "10.0.0.4", "bosh"],
 ["7d2b9c4e-0000-4000-8000-000000000002", "worker", null, "private", "kube", "10.0.0.5", "bosh"],
 ["3c5e8f1a-0000-4000-8000-000000000001", "worker", "z1", "private", "other", "10.0.0.6", "bosh"]]}`
@@ -202,7 +203,9 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 	t.Helper()
 	for what, labels := range map[string]map[string]any{
-		"change": {"bosh.io/instance-group": "control"}, "remove": {"bosh.io/instance-group": nil}, "add": {"bosh.io/team": "a"},
+		"change": {"bosh.io/instance-group": "control"},
+		"remove": {"bosh.io/instance-group": nil},
+		"add":    {"bosh.io/team": "a"},
 	} {
 		for _, subresource := range []string{"", "status"} {
 			if err := patchLabels(t, worker, name, subresource, labels); !apierrors.IsForbidden(err) ||

@@ -120,8 +120,12 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		},
 		"a MAC address alone": {map[string]any{flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:05"}`},
 			[]string{"0a:58:0a:00:00:04"}},
-		"two MAC addresses": {map[string]any{
-			flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:04","VtepMAC":"0a:58:0a:00:00:05"}`}, []string{"0a:58:0a:00:00:04"}},
+		"two MAC addresses": {
+			map[string]any{
+				flannel + "backend-data": `{"VNI":1,"VtepMAC":"0a:58:0a:00:00:04","VtepMAC":"0a:58:0a:00:00:05"}`,
+			},
+			[]string{"0a:58:0a:00:00:04"},
+		},
 		"an address to prefer": {
 			map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"}, []string{"only backend-data"},
 		},

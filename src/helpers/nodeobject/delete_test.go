@@ -45,7 +45,8 @@ func server(t *testing.T, statuses ...int) (kubeconfig string, calls *atomic.Int
 		w.WriteHeader(status)
 		_, _ = fmt.Fprintf(
 			w,
-			`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "because of %[1]d", "reason": %[2]q, "code": %[1]d}`,
+			`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "because of %[1]d",
+				"reason": %[2]q, "code": %[1]d}`,
 			status,
 			map[int]metav1.StatusReason{
 				http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,

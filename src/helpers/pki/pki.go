@@ -335,7 +335,8 @@ func (k *checker) chain(chain []*x509.Certificate) {
 	var expired x509.CertificateInvalidError
 	switch {
 	case err == nil:
-	case errors.As(err, &expired) && expired.Reason == x509.Expired && (expired.Cert == nil || expired.Cert.Equal(leaf)):
+	case errors.As(err, &expired) && expired.Reason == x509.Expired &&
+		(expired.Cert == nil || expired.Cert.Equal(leaf)):
 		// dates reports it
 	case errors.As(err, new(x509.UnknownAuthorityError)):
 		k.unknownAuthority(leaf, bundle)

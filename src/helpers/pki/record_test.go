@@ -13,9 +13,8 @@ import (
 func TestRotation(t *testing.T) {
 	first, second := issue(t, "root", nil, ca), issue(t, "root", nil, ca)
 	expired := issue(t, "root", nil, func(c *x509.Certificate) { ca(c); c.NotAfter = now.Add(-time.Hour) })
-	old, renewed, next, late := issue(
-		t, "api", first, server,
-	), issue(t, "api", first, server), issue(t, "api", second, server), issue(t, "api", expired, server)
+	old, renewed := issue(t, "api", first, server), issue(t, "api", first, server)
+	next, late := issue(t, "api", second, server), issue(t, "api", expired, server)
 	type deploy struct {
 		bundle []*pair
 		leaf   *pair

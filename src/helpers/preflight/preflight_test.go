@@ -97,8 +97,10 @@ func TestJSONSchema(t *testing.T) {
 		[]byte(
 			`{"schema_version": 4, "provider": "aws", "cluster": "prod", "role": "worker", "mode": "enforce",
 		"result": "failed",
-		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500, "results": [{"check": "id", "title": "t", "status": "fail",
-		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y", "fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`,
+		"started": "2026-01-02T02:04:05Z", "duration_ms": 1500,
+		"results": [{"check": "id", "title": "t", "status": "fail",
+		"findings": [{"resource": "r", "wanted": "w", "found": "f", "why": "y",
+		"fix": [{"text": "t", "commands": ["a && b <c>"]}]}]}]}`,
 		),
 		&want,
 	)
@@ -222,10 +224,12 @@ func TestConfigErrors(t *testing.T) {
 		"[]":                        "want a map",
 		`{"role": "worker"} {}`:     "not JSON",
 		`{"role": "worker", "x":1}`: `unknown field "x"`,
-		`{"provider": "aws", "role": "x", "mode": "y"}`:  `mode "y" is not one of enforce, warn, off; role "x" is not one of control, worker; cluster is empty`,
-		`{"role": "worker", "retry_window": 60}`:         "is not a duration",
-		`{"role": "worker", "retry_window": "-1s"}`:      "retry_window -1s is negative",
-		`{"role": "worker", "pod_network": "10.244.0"}`:  `pod_network "10.244.0" is not an IPv4 network such as 10.244.0.0/16`,
+		`{"provider": "aws", "role": "x", "mode": "y"}`: `mode "y" is not one of enforce, warn, off; ` +
+			`role "x" is not one of control, worker; cluster is empty`,
+		`{"role": "worker", "retry_window": 60}`:    "is not a duration",
+		`{"role": "worker", "retry_window": "-1s"}`: "retry_window -1s is negative",
+		`{"role": "worker", "pod_network": "10.244.0"}`: `pod_network "10.244.0" is not an IPv4 network ` +
+			"such as 10.244.0.0/16",
 		`{"role": "worker", "pod_network": "fd00::/64"}`: `pod_network "fd00::/64" is not an IPv4 network`,
 	} {
 		if _, err := ParseConfig([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
@@ -314,7 +318,8 @@ func TestCrowd(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"provider": "aws", "cluster": "prod", "role": "worker", "mode": "warn", "retry_window": "1m", "checks": {"a": "off"}}`,
+			`{"provider": "aws", "cluster": "prod", "role": "worker", "mode": "warn",
+				"retry_window": "1m", "checks": {"a": "off"}}`,
 		),
 	)
 	f.Add([]byte(`{"retry_window": "9999999h"}`))

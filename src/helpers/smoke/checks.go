@@ -158,9 +158,8 @@ func (s *suite) checkPods(ctx context.Context) (string, error) {
 }
 
 func (s *suite) listPods(ctx context.Context) ([]corev1.Pod, error) {
-	list, err := s.client.CoreV1().
-		Pods(s.namespace).
-		List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: appLabels})})
+	selector := metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: appLabels})
+	list, err := s.client.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return nil, err
 	}
@@ -409,8 +408,9 @@ type executor struct {
 }
 
 func (e executor) run(ctx context.Context, namespace, pod string, command ...string) (string, error) {
+	options := &corev1.PodExecOptions{Container: appName, Command: command, Stdout: true, Stderr: true}
 	url := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(namespace).Name(pod).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: appName, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).
+		VersionedParams(options, scheme.ParameterCodec).
 		URL()
 	stream, err := remotecommand.NewWebSocketExecutor(e.config, "GET", url.String())
 	if err != nil {

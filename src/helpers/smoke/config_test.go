@@ -23,7 +23,8 @@ func TestLoadConfig(t *testing.T) {
 		write(
 			t,
 			"config.json",
-			`{"kubeconfig": "/k", "domain": "cluster.local", "images": "`+images+`", "timeout": "90s", "load_balancer": {"enabled": true, "types": ["nlb"]}}`,
+			`{"kubeconfig": "/k", "domain": "cluster.local", "images": "`+images+`", "timeout": "90s",
+				"load_balancer": {"enabled": true, "types": ["nlb"]}}`,
 		),
 	)
 	if err != nil {

@@ -285,7 +285,8 @@ func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 		t.Fatal(err)
 	}
 	status := []byte(
-		`{"status": {"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}`,
+		`{"status": {"conditions": [{"type": "Ready", "status": "True"}],
+			"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}}`,
 	)
 	if _, err := client.CoreV1().
 		Nodes().
@@ -299,9 +300,9 @@ func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 				`{"status": {"conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": %q}]}}`,
 				time.Now().UTC().Format(time.RFC3339),
 			)
-			if _, err := client.CoreV1().
-				Nodes().
-				Patch(ctx, node.Name, types.StrategicMergePatchType, []byte(beat), metav1.PatchOptions{}, "status"); err != nil {
+			if _, err := client.CoreV1().Nodes().Patch(
+				ctx, node.Name, types.StrategicMergePatchType, []byte(beat), metav1.PatchOptions{}, "status",
+			); err != nil {
 				return
 			}
 			time.Sleep(5 * time.Second)

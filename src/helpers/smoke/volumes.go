@@ -483,7 +483,8 @@ func (s *suite) snapshotContentsOf(ctx context.Context) (names []string, err err
 func volumePod(image, name, claim, avoid string) *corev1.Pod {
 	spec := podSpec(image)
 	group, grace := int64(unprivileged), int64(1)
-	spec.SecurityContext.FSGroup, spec.TerminationGracePeriodSeconds, spec.TopologySpreadConstraints = &group, &grace, nil
+	spec.SecurityContext.FSGroup, spec.TerminationGracePeriodSeconds = &group, &grace
+	spec.TopologySpreadConstraints = nil
 	spec.Containers[0].ReadinessProbe = nil // nobody sends requests to it
 	spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}
 	spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{

@@ -357,10 +357,16 @@ func TestStorage(t *testing.T) {
 			"storage kept           20 GiB written on node-a, read on node-b, restored from a snapshot",
 			"its load balancers, volumes and snapshots were deleted",
 		}},
-		"no class":  {"", []string{"absent"}, "storage absent", []string{"StorageClass absent does not exist", "storage_classes of job ebs-csi-controller"}},
-		"no volume": {"provisioning", []string{deleteClass}, "storage fast", []string{"claim volume-1 is Pending", "last warning: ProvisioningFailed: UnauthorizedOperation: ec2:CreateVolume"}},
-		"lost data": {"data", []string{deleteClass}, "storage fast", []string{"pod volume-1-second reads 5 bytes " +
-			"from the volume that are not the 4096 bytes that were written"}},
+		"no class": {"", []string{"absent"}, "storage absent", []string{
+			"StorageClass absent does not exist", "storage_classes of job ebs-csi-controller",
+		}},
+		"no volume": {"provisioning", []string{deleteClass}, "storage fast", []string{
+			"claim volume-1 is Pending",
+			"last warning: ProvisioningFailed: UnauthorizedOperation: ec2:CreateVolume",
+		}},
+		"lost data": {"data", []string{deleteClass}, "storage fast", []string{
+			"pod volume-1-second reads 5 bytes from the volume that are not the 4096 bytes that were written",
+		}},
 		"restore": {"restore", []string{deleteClass}, "storage fast", []string{"pod volume-1-restored: no such file"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -414,9 +420,8 @@ func TestStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.namespace = old.Name
-		if err := (&volumeTest{suite: s, class: &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: retainClass}}, name: "v", size: 1}).claim(
-			ctx, "v", "",
-		); err != nil {
+		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: retainClass}}
+		if err := (&volumeTest{suite: s, class: class, name: "v", size: 1}).claim(ctx, "v", ""); err != nil {
 			t.Fatal(err)
 		}
 		eventually.Succeeds(t, time.Minute, "create a pod", func() error {

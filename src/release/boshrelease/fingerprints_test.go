@@ -21,9 +21,8 @@ func stock() (boshrel.Provider, boshsys.FileSystem, boshsys.CmdRunner, bicrypto.
 	logger := boshlog.NewLogger(boshlog.LevelNone)
 	files, commands := boshsys.NewOsFileSystem(logger), boshsys.NewExecCmdRunner(logger)
 	digests := bicrypto.NewDigestCalculator(files, []boshcrypto.Algorithm{boshcrypto.DigestAlgorithmSHA256})
-	return boshrel.NewProvider(
-		commands, boshfile.NewTarballCompressor(commands, files), digests, files, logger,
-	), files, commands, digests
+	compressor := boshfile.NewTarballCompressor(commands, files)
+	return boshrel.NewProvider(commands, compressor, digests, files, logger), files, commands, digests
 }
 
 // jobFingerprints returns the fingerprints of a release folder's jobs, as bosh-cli calculates them.

@@ -89,9 +89,8 @@ func (b Builder) BuildImages(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			program, version = filepath.Join(
-				built.Dir, "bin", image.program,
-			), strings.TrimPrefix(built.Version, "v")+"-"
+			program = filepath.Join(built.Dir, "bin", image.program)
+			version = strings.TrimPrefix(built.Version, "v") + "-"
 		}
 		content, err := os.ReadFile(program)
 		if err != nil {

@@ -285,9 +285,8 @@ func Compile(command *exec.Cmd, part *progress.Part, total int) error {
 	command.Stderr = output
 	part.Watch(func() (string, float64) {
 		compiled := output.packages.Load()
-		return fmt.Sprintf(
-			"compiled %d of at most %d packages", compiled, total,
-		), float64(compiled) / float64(max(total, 1))
+		share := float64(compiled) / float64(max(total, 1))
+		return fmt.Sprintf("compiled %d of at most %d packages", compiled, total), share
 	})
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", strings.Join(command.Args, " "), err, output.tail())

@@ -63,9 +63,9 @@ func newAccountCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "account --vars FILE --cluster NAME",
 		Short: "Check an AWS account before a cluster's first VM exists, with your own credentials",
-		Long: `Check what the account must contain for a cluster: roles, instance profiles and policies, what IAM says about
-them and about the Director, the nodes' security group and its rules, subnets, their routes and network ACLs. It
-changes nothing. The command prepare creates what is missing.
+		Long: `Check what the account must contain for a cluster: roles, instance profiles and policies, what IAM
+says about them and about the Director, the nodes' security group and its rules, subnets, their routes and network
+ACLs. It changes nothing. The command prepare creates what is missing.
 
 Credentials and region are those of the AWS CLI. Exit codes: 0 if no check failed, 1 if a check failed.`,
 		Args: cobra.NoArgs,
@@ -99,9 +99,10 @@ func newPrepareCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "prepare --vars FILE --cluster NAME",
 		Short: "Create what a cluster requires of the account",
-		Long: `Create roles, instance profiles, policies, the nodes' security group with its rules, and the tags of subnets, as
-docs/aws.md describes. Each step is printed. What exists already is left as it is, so the command can be repeated, for
-example after an upgrade that changes the policies. The id of a new security group is written into the file.
+		Long: `Create roles, instance profiles, policies, the nodes' security group with its rules, and the tags of
+subnets, as docs/aws.md describes. Each step is printed. What exists already is left as it is, so the command can be
+repeated, for example after an upgrade that changes the policies. The id of a new security group is written into the
+file.
 
 Credentials and region are those of the AWS CLI.`,
 		Example: `  cloud-preflight account prepare --vars aws-vars.yml --cluster prod --dry-run
@@ -129,9 +130,9 @@ func newTerraformCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "terraform --vars FILE --cluster NAME",
 		Short: "Print what prepare creates as a Terraform configuration",
-		Long: `Print what prepare creates as a configuration for Terraform's provider for AWS, for those who keep their account
-in Terraform. It reads the account, to find out its number and the VPC, and changes nothing. Put the output
-security_group into the file.`,
+		Long: `Print what prepare creates as a configuration for Terraform's provider for AWS, for those who keep
+their account in Terraform. It reads the account, to find out its number and the VPC, and changes nothing. Put the
+output security_group into the file.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			a, err := flags.account(command)

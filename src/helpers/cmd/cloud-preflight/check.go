@@ -153,7 +153,8 @@ func (o options) writeIdentity(id node.Identity, log *slog.Logger) error {
 
 func newReport(config preflight.Config, outcome *cloud.Outcome, started time.Time) *preflight.Report {
 	report := preflight.NewReport(config, outcome.Results, started, time.Since(started))
-	report.Node, report.Machine, report.Explanations, report.Calls = outcome.Identity, outcome.Machine, outcome.Explanations, outcome.Calls
+	report.Node, report.Machine = outcome.Identity, outcome.Machine
+	report.Explanations, report.Calls = outcome.Explanations, outcome.Calls
 	report.Redact(outcome.Secrets...)
 	return report
 }

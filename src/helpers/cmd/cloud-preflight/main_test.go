@@ -35,7 +35,8 @@ func run(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
+const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce",
+	"retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
 
 func TestMissingIdentityIsAnError(t *testing.T) {
 	t.Setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")

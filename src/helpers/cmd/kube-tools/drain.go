@@ -27,8 +27,9 @@ func drainNode() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain-node",
 		Short: "Take this VM's node out of service and evict its pods",
-		Long: `Take this VM's node out of service and evict its pods, as their budgets permit. The exit status is 1 only if the policy is fail and
-pods or volumes are left at the deadline: an API that does not answer must not keep BOSH from stopping the VM.`,
+		Long: `Take this VM's node out of service and evict its pods, as their budgets permit. The exit status is
+1 only if the policy is fail and pods or volumes are left at the deadline: an API that does not answer must not keep
+BOSH from stopping the VM.`,
 	}
 	config := requirePath(
 		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to drain",

@@ -211,7 +211,8 @@ func TestKeptSettingsAreChecked(t *testing.T) {
 		code          int
 	}{
 		{"check-settings", "10.96.0.0/16", 0}, {"check-settings", "10.97.0.0/16", 0}, // a first deploy, tried twice
-		{"keep-settings", "10.97.0.0/16", 0}, {"check-settings", "10.97.0.0/16", 0}, {"check-settings", "10.98.0.0/16", 1},
+		{"keep-settings", "10.97.0.0/16", 0},
+		{"check-settings", "10.97.0.0/16", 0}, {"check-settings", "10.98.0.0/16", 1},
 	} {
 		if err := os.WriteFile(settings, []byte(`{"cluster.service_cidr": "`+step.cidr+`"}`), 0o600); err != nil {
 			t.Fatal(err)

@@ -18,9 +18,9 @@ func waitReady() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait-ready",
 		Short: "Wait until a check succeeds, unless too few etcd members run for a quorum",
-		Long: `Run a check every second until it succeeds. While half or more of the etcd members do not accept connections on
-port ` + etcdPeerPort + `, no quorum is possible: after three such rounds the command stops waiting and exits with status 0, so that
-a deploy creates the other VMs.`,
+		Long: `Run a check every second until it succeeds. While half or more of the etcd members do not accept
+connections on port ` + etcdPeerPort + `, no quorum is possible: after three such rounds the command stops waiting
+and exits with status 0, so that a deploy creates the other VMs.`,
 	}
 	check := requirePath(command, "check", "program that exits with status 0 when the job is ready")
 	members := etcdMembersFlag(command)

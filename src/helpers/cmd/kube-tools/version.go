@@ -27,8 +27,10 @@ func checkAPIServerVersion() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check-apiserver-version",
 		Short: "Refuse an API server that is too new or too old for the cluster's data",
-		Long: `Compare the version of the program with the one that has run here before, and with the one of the API servers that run elsewhere. What
-is not known is not compared: there is nothing to compare with in a new cluster, and a deploy must be able to repair one that does not run. If the program is not refused, its version is recorded for the next check.`,
+		Long: `Compare the version of the program with the one that has run here before, and with the one of the API
+servers that run elsewhere. What is not known is not compared: there is nothing to compare with in a new cluster, and a
+deploy must be able to repair one that does not run. If the program is not refused, its version is recorded for the next
+check.`,
 	}
 	program := requirePath(command, "program", "the API server")
 	record := command.Flags().String("record", "", "`FILE` that keeps the version for the next check, if any")

@@ -8,11 +8,13 @@ func TestNearest(t *testing.T) {
 		want  map[string]string
 	}{
 		{[]string{"max-pods", "max-open-files", "node-labels", "kubeconfig", "v"}, map[string]string{
-			"max-pod": "max-pods", "maxpods": "max-pods", "Max_Pods": "max-pods", "kubeconfg": "kubeconfig", "kubecofnig": "kubeconfig",
-			"node-lables": "node-labels", "vv": "v", "something-else": "", "": "",
+			"max-pod": "max-pods", "maxpods": "max-pods", "Max_Pods": "max-pods",
+			"kubeconfg": "kubeconfig", "kubecofnig": "kubeconfig", "node-lables": "node-labels",
+			"vv": "v", "something-else": "", "": "",
 		}},
 		{[]string{"instance-cluster-tag", "instance-profile", "clock"}, map[string]string{
-			"instance-cluster-tags": "instance-cluster-tag", "Clock": "clock", "instnce-profle": "instance-profile", "something": "", "": "",
+			"instance-cluster-tags": "instance-cluster-tag", "Clock": "clock", "instnce-profle": "instance-profile",
+			"something": "", "": "",
 		}},
 		{[]string{"canaries", "max_in_flight", "serial"}, map[string]string{
 			"canarys": "canaries", "max_in_fligth": "max_in_flight", "cereal": "serial", "other": "",

@@ -27,9 +27,8 @@ type config struct {
 func TestUnmarshal(t *testing.T) {
 	got := config{Count: 7}
 	err := Unmarshal(
-		[]byte(
-			`{"name":"n","count":null,"inner":{"wait":"5s"},"list":[{"command":"c"}],"by_name":{"a.b":{"command":"d"}}}`,
-		),
+		[]byte(`{"name":"n","count":null,"inner":{"wait":"5s"},"list":[{"command":"c"}],
+			"by_name":{"a.b":{"command":"d"}}}`),
 		&got,
 	)
 	if err != nil || got.Name != "n" || got.Count != 7 || got.Inner.Wait.String() != "5s" ||

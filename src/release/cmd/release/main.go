@@ -32,7 +32,8 @@ func main() {
 		versioned   bool
 		build       func(boshrelease.Builder, context.Context) error
 	}{
-		{"helpers", "Build our programs that jobs run, into .build/helpers/bin", false, boshrelease.Builder.BuildHelpers},
+		{"helpers", "Build our programs that jobs run, into .build/helpers/bin", false,
+			boshrelease.Builder.BuildHelpers},
 		{"images", "Write the container images, into .build/images", false, boshrelease.Builder.BuildImages},
 		{"tarball", "Write the dev release, .build/release/NAME.tgz", false, boshrelease.Builder.BuildTarball},
 		{"blobs", "Write blobs and config/blobs.yml, for bosh create-release", false, boshrelease.Builder.WriteBlobs},
