@@ -32,13 +32,12 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-csi-driver, check-kubelet-version, " +
-				"check-rotation, check-settings, completion, delete-node, drain-node, etcd-maintenance, " +
-				"etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, keep-node-labels, " +
-				"keep-settings, " +
-				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, register-csi-driver, " +
-				"renew-kubelet-certificates, restore-node, settle-etcd, sign-kubelet-csrs, smoke-test, " +
-				"stop-process, wait-node, wait-ready",
+			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-corefile, check-csi-driver, " +
+				"check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, " +
+				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
+				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
+				"register-csi-driver, renew-kubelet-certificates, restore-node, settle-etcd, sign-kubelet-csrs, " +
+				"smoke-test, stop-process, wait-node, wait-ready",
 		},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
