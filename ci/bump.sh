@@ -22,7 +22,7 @@ bump() {
       continue
     fi
     if [[ $current == "$next" ]]; then continue; fi
-    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/{helpers,release,testbed}/go.{mod,sum} CHANGELOG.md
+    tar -C ../.. -cf "$saved/files.tar" "src/components/$component" src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} CHANGELOG.md
     if ! (cd "$component" && edit "$module" "$current" "$next" && go mod tidy); then
       tar -C ../.. -xf "$saved/files.tar"
       echo "bump: $component: $module stays at $current, because the modules that $next requires cannot be fetched" >&2
@@ -36,12 +36,16 @@ bump() {
 }
 
 # edit MODULE OLD NEW. The staging modules of Kubernetes have its version, with v0 for v1, in `require` and in `replace`, and the
-# modules of src require the same.
+# modules of src and the conformance tests require the same.
 edit() {
   if [[ $1 == k8s.io/kubernetes ]]; then
-    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod ../../{helpers,release,testbed}/go.mod &&
+    local modules=(../../helpers ../../release ../../testbed ../../tools/conformance) module
+    sed -i -E "s#^(.*k8s\.io/[^ ]+ )v0\.${2#v1.}( .*)?\$#\1v0.${3#v1.}\2#" go.mod "${modules[@]/%//go.mod}" &&
       sed -i "s/^Ships Kubernetes ${2#v}\./Ships Kubernetes ${3#v}./" ../../../CHANGELOG.md &&
-      (cd ../../helpers && go mod tidy) && (cd ../../release && go mod tidy) && (cd ../../testbed && go mod tidy) || return
+      (cd ../../tools/conformance && go mod edit -require="$1@$3") || return
+    for module in "${modules[@]}"; do
+      (cd "$module" && go mod tidy) || return
+    done
   fi
   go mod edit -require="$1@$3"
 }
