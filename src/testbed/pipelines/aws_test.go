@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -145,7 +146,8 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 // version, for which a module cannot be fetched, and goes on with the others.
 func TestBumpMovesKubernetesTogether(t *testing.T) {
 	dir := t.TempDir()
-	copyTree := `cd "$1" && mkdir -p "$0/src/"{helpers,release,testbed} "$0/docs" && cp -r ci CHANGELOG.md "$0/" && cp docs/versions.md "$0/docs/" && for m in helpers release testbed; do cp src/$m/go.{mod,sum} "$0/src/$m/"; done && cp -r src/components "$0/src/"`
+	copyTree := `cd "$1" && cp -r --parents ci CHANGELOG.md docs/versions.md src/components ` +
+		`src/{helpers,release,testbed,tools/conformance}/go.{mod,sum} "$0/"`
 	if out, err := exec.Command("bash", "-c", copyTree, dir, root).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -179,12 +181,23 @@ esac
 			t.Errorf("%s has changed, %v", file, err)
 		}
 	}
+	pinned := regexp.MustCompile(`k8s\.io/kubernetes v1\.(\S+)`).FindStringSubmatch(
+		read(t, "src/components/kubernetes/go.mod"),
+	)
+	if pinned == nil {
+		t.Fatal("src/components/kubernetes/go.mod does not pin Kubernetes")
+	}
+	current := pinned[1] // the current version without its major version, which staging modules have too
 	for path, want := range map[string]struct {
 		text string
 		n    int
 	}{
-		"src/components/kubernetes/go.mod": {"v0.37.99", 33}, "src/helpers/go.mod": {"v0.37.99", 3}, "src/testbed/go.mod": {"v0.37.99", 3},
-		"CHANGELOG.md": {"Ships Kubernetes 1.37.99.", 1}, "docs/versions.md": {"| Kubernetes | 1.37.99 |", 1},
+		"src/components/kubernetes/go.mod": {"v0.37.99", 33},
+		"src/helpers/go.mod":               {"v0.37.99", 3},
+		"src/testbed/go.mod":               {"v0.37.99", 3},
+		"src/tools/conformance/go.mod":     {"v0.37.99", 33},
+		"CHANGELOG.md":                     {"Ships Kubernetes 1.37.99.", 1},
+		"docs/versions.md":                 {"| Kubernetes | 1.37.99 |", 1},
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, path))
 		if err != nil {
@@ -193,7 +206,8 @@ esac
 		if got := strings.Count(string(text), want.text); got < want.n {
 			t.Errorf("%s has %q %d times, want %d at least", path, want.text, got, want.n)
 		}
-		if strings.Contains(string(text), "v0.37.0") || strings.Contains(string(text), "k8s.io/kubernetes v1.37.0") {
+		if strings.Contains(string(text), "k8s.io/client-go v0."+current) ||
+			strings.Contains(string(text), "k8s.io/kubernetes v1."+current) {
 			t.Errorf("%s still has the old version", path)
 		}
 	}
