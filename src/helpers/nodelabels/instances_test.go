@@ -116,6 +116,7 @@ func withPolicies(t *testing.T) *kubetest.Cluster {
 	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
 		t.Fatal(err)
 	}
+	cluster.AwaitPolicies()
 	return cluster
 }
 
@@ -130,26 +131,11 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 	forged := map[string]string{"bosh.io/instance-group": "control", "bosh.io/other": "x", "disk": "fast"}
 	register := func() map[string]string {
 		t.Helper()
-		var created *corev1.Node
-		eventually.Succeeds(t, 30*time.Second, "a Node that has registered has no labels of BOSH", func() (err error) {
-			created, err = worker.CoreV1().
-				Nodes().
-				Create(
-					t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}},
-					metav1.CreateOptions{},
-				)
-			if err != nil {
-				return err
-			}
-			if _, ok := created.Labels["bosh.io/instance-group"]; !ok {
-				return nil
-			}
-			// The API server learns of policies a moment after they were written.
-			return errors.Join(
-				errors.New("the label is there"),
-				admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}),
-			)
-		})
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}
+		created, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
 		return created.Labels
 	}
 	if labels := register(); len(labels) != 1 || labels["disk"] != "fast" {

@@ -2,18 +2,14 @@ package nodelabels
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-
-	"kubernetes-release/internal/eventually"
 )
 
 const flannel = "flannel.alpha.coreos.com/"
@@ -65,17 +61,10 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		}
 	}
 	const metadata = "169.254.169.254/32"
-	eventually.Succeeds(t, 30*time.Second, "a Node with a pod subnet of its choice is refused", func() error {
-		if err := create(
-			corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil,
-		); apierrors.IsForbidden(err) {
-			return nil
-		}
-		// The API server learns of policies a moment after they were written.
-		return errors.Join(
-			errors.New("it was created"), admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}),
-		)
-	})
+	refused(
+		"a Node with a pod subnet of its choice",
+		create(corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil),
+	)
 	refused(
 		"a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
 		"that BOSH knows",

@@ -1,7 +1,6 @@
 package templates
 
 import (
-	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/addons"
-	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
 
@@ -33,6 +31,7 @@ func applyPodPolicies(t *testing.T, cluster *kubetest.Cluster, properties values
 	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
 		t.Fatal(err)
 	}
+	cluster.AwaitPolicies()
 }
 
 // TestPodsCannotNameVolumesOfTheCloud is a tenant who knows the ID of another tenant's volume.
@@ -62,17 +61,10 @@ func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
 	}
 
 	applyPodPolicies(t, cluster, values{})
-	eventually.Succeeds(t, 30*time.Second, "the volume of an EBS ID is refused", func() error {
-		err := pod("ebs", ebs)
-		if !apierrors.IsForbidden(err) {
-			// The API server learns of policies a moment after they were written.
-			return errors.Join(errors.New("not forbidden"), err)
-		}
-		if !strings.Contains(err.Error(), "volume data: ") || !strings.Contains(err.Error(), "PersistentVolumeClaim") {
-			t.Errorf("%v does not name the volume and the remedy", err)
-		}
-		return nil
-	})
+	if err := pod("ebs", ebs); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "volume data: ") || !strings.Contains(err.Error(), "PersistentVolumeClaim") {
+		t.Errorf("the volume of an EBS ID: %v, want it forbidden, with the volume and the remedy", err)
+	}
 	for name, volume := range map[string]corev1.VolumeSource{
 		"azure-disk": {AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "https://example/d.vhd"}},
 		"azure-file": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "s"}},
