@@ -88,6 +88,9 @@ type fakeTable struct {
 	gateway string
 	tags    map[string]string
 	vpc     string // "": that of the instance
+
+	destinations []string // of the routes to the gateway; none: 0.0.0.0/0
+	blackhole    bool     // the gateway is gone
 }
 
 type fakeAnswer struct {
@@ -441,9 +444,19 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			}
 			routes := "<item><destinationCidrBlock>10.0.0.0/16</destinationCidrBlock><gatewayId>" +
 				"local</gatewayId></item>"
-			if t.gateway != "" {
-				routes += "<item><destinationCidrBlock>0.0.0.0/0</destinationCidrBlock><gatewayId>" + t.gateway +
-					"</gatewayId></item>"
+			state := "active"
+			if t.blackhole {
+				state = "blackhole"
+			}
+			destinations := t.destinations
+			if len(destinations) == 0 {
+				destinations = []string{"0.0.0.0/0"}
+			}
+			for _, d := range destinations {
+				if t.gateway != "" {
+					routes += "<item><destinationCidrBlock>" + d + "</destinationCidrBlock><gatewayId>" + t.gateway +
+						"</gatewayId><state>" + state + "</state></item>"
+				}
 			}
 			fmt.Fprintf(
 				&b,

@@ -297,6 +297,46 @@ var subnetCases = map[string]mistake{
 		resource: "vpc-1",
 		fix:      []string{"public-subnet-route: off"},
 	},
+	"the internet gateway is gone": {
+		change:   func(f *fakeCloud) { f.tables[1].blackhole = true },
+		check:    "public-subnet-route",
+		status:   preflight.Failed,
+		resource: "subnet-public-a, subnet-public-b",
+		found:    []string{"rtb-public", "igw-1", "blackhole"},
+		fix: []string{
+			"describe-internet-gateways",
+			"replace-route --region us-east-1 --route-table-id rtb-public --destination-cidr-block 0.0.0.0/0 " +
+				`--gateway-id "$gateway"`,
+		},
+	},
+	"the internet gateway of one zone is gone": {
+		change: func(f *fakeCloud) {
+			f.tables[1].subnets = []string{"subnet-public-a"}
+			f.tables = append(f.tables, fakeTable{
+				id: "rtb-b", subnets: []string{"subnet-public-b"}, gateway: "igw-2", blackhole: true,
+			})
+		},
+		check:    "public-subnet-route",
+		status:   preflight.Warned,
+		resource: "subnet-public-b",
+		fix:      []string{"--route-table-id rtb-b --destination-cidr-block 0.0.0.0/0 --gateway-id igw-1"},
+	},
+	"a route to a part of the internet": {
+		change:   func(f *fakeCloud) { f.tables[1].destinations = []string{"192.0.2.0/24", "0.0.0.0/1"} },
+		check:    "public-subnet-route",
+		status:   preflight.Warned,
+		resource: "subnet-public-a, subnet-public-b",
+		found:    []string{"rtb-public", "0.0.0.0/1, 192.0.2.0/24"},
+		fix: []string{
+			"create-route --region us-east-1 --route-table-id rtb-public --destination-cidr-block 0.0.0.0/0 " +
+				"--gateway-id igw-1",
+		},
+	},
+	"a route for each half of the internet": {
+		change: func(f *fakeCloud) { f.tables[1].destinations = []string{"0.0.0.0/1", "128.0.0.0/1"} },
+		check:  "public-subnet-route",
+		status: preflight.Passed,
+	},
 	"no route table": {
 		change:   func(f *fakeCloud) { f.tables = f.tables[1:] },
 		check:    "public-subnet-route",

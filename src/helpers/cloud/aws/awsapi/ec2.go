@@ -157,11 +157,12 @@ func newRouteTable(t types.RouteTable) resource.RouteTable {
 			result.Associations[id] = awssdk.ToString(association.RouteTableAssociationId)
 		}
 	}
-	for _, route := range t.Routes {
-		result.HasDefault = result.HasDefault || awssdk.ToString(route.DestinationCidrBlock) == resource.AnyAddress
-		if id := awssdk.ToString(route.GatewayId); id != "" {
-			result.Gateways = append(result.Gateways, id)
+	for _, r := range t.Routes {
+		route := resource.Route{Gateway: awssdk.ToString(r.GatewayId), Blackhole: r.State == types.RouteStateBlackhole}
+		if network, err := netip.ParsePrefix(awssdk.ToString(r.DestinationCidrBlock)); err == nil {
+			route.Destination = network
 		}
+		result.Routes = append(result.Routes, route)
 	}
 	return result
 }

@@ -3,11 +3,14 @@ package checks
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"kubernetes-release/cloud/aws/clustertags"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/cloud/aws/subnetchoice"
 	"kubernetes-release/preflight"
 )
@@ -31,9 +34,10 @@ var _ = register(Check{
 	severity: preflight.Fail,
 	Roles:    controlOnly,
 	section:  sectionSubnets,
-	warnsIf:  "there is one, but another subnet with `kubernetes.io/role/elb` has no public route",
-	Needs:    fromVPC,
-	run:      onChoice(false, checkPublicRoute),
+	warnsIf: "there is one, but another subnet with `kubernetes.io/role/elb` has no public route, another zone's " +
+		"leads to a gateway that is gone, or no route is for 0.0.0.0/0",
+	Needs: fromVPC,
+	run:   onChoice(false, checkPublicRoute),
 	fix: "Route the public subnets to an internet gateway, in a route table that no private subnet uses; " +
 		"for a cluster without internet-facing load balancers turn the check off.",
 })
@@ -68,7 +72,7 @@ func checkPublicRoute(f *facts.Facts, choice subnetchoice.Choice) preflight.Outc
 		}
 	}
 	if len(choice.Zones) > 0 && len(intended) == 0 {
-		return passed("%s", strings.Join(choice.IDs(), ", "))
+		return checkReturnRoutes(f, choice.IDs())
 	}
 	if len(choice.Zones) == 0 && len(foreignPublic(f, choice)) > 0 {
 		return skipped("the public subnets are tagged only for other clusters (see public-subnet-cluster-tag)")
@@ -81,6 +85,68 @@ func checkPublicRoute(f *facts.Facts, choice subnetchoice.Choice) preflight.Outc
 		Fix:      fixes.PublicRoute(f, intended, len(choice.Zones) > 0),
 		Advisory: len(choice.Zones) > 0,
 	})
+}
+
+// checkReturnRoutes checks that packets from the internet find their way back from the chosen subnets. The cloud
+// controller only looks for a route to an internet gateway, whatever its destination and its state.
+func checkReturnRoutes(f *facts.Facts, subnets []string) preflight.Outcome {
+	var gone, partial, goneIn, partialIn []string
+	for _, id := range subnets {
+		table := f.Choices().TableOf(id)
+		var networks []netip.Prefix
+		var ways, lost []string
+		for _, r := range table.Routes {
+			switch {
+			case !r.ToInternet():
+			case r.Blackhole:
+				lost = append(lost, r.Gateway)
+			default:
+				networks, ways = append(networks, r.Destination), append(ways, destination(r))
+			}
+		}
+		slices.Sort(ways)
+		switch {
+		case len(ways) == 0:
+			gone = append(gone, id)
+			goneIn = append(goneIn, table.ID+" leads to "+strings.Join(slices.Compact(lost), ", ")+" (blackhole)")
+		case !covers(networks, resource.AnyAddress):
+			partial = append(partial, id)
+			partialIn = append(partialIn, table.ID+" only for "+strings.Join(ways, ", "))
+		}
+	}
+	var findings []preflight.Finding
+	if len(gone) > 0 {
+		findings = append(findings, preflight.Finding{
+			Resource: strings.Join(gone, ", "),
+			Wanted:   "a route for 0.0.0.0/0 to an internet gateway of the VPC",
+			Found:    strings.Join(slices.Compact(goneIn), "; "),
+			Why:      "The cloud controller would choose the subnet, and no client would get an answer from there.",
+			Fix:      fixes.DefaultRoute(f, gone),
+			Advisory: len(gone) < len(subnets),
+		})
+	}
+	if len(partial) > 0 {
+		findings = append(findings, preflight.Finding{
+			Resource: strings.Join(partial, ", "),
+			Wanted:   "a route for 0.0.0.0/0 to an internet gateway",
+			Found:    strings.Join(slices.Compact(partialIn), "; "),
+			Why:      "Clients elsewhere would get no answer from a load balancer in the subnet.",
+			Fix:      fixes.DefaultRoute(f, partial),
+			Advisory: true,
+		})
+	}
+	if len(findings) > 0 {
+		return found(findings...)
+	}
+	return passed("%s", strings.Join(subnets, ", "))
+}
+
+// destination describes where a route applies.
+func destination(r resource.Route) string {
+	if !r.Destination.IsValid() {
+		return "IPv6 or a prefix list"
+	}
+	return r.Destination.String()
 }
 
 // routeWithinVPC gives subnets without any route table one that only has routes within the VPC.

@@ -60,6 +60,17 @@ func PublicRoute(f *facts.Facts, intended []string, otherwise bool) []preflight.
 	return append(fixes, CheckOff("for a cluster with internal load balancers only", "public-subnet-route"))
 }
 
+// DefaultRoute is the fix if subnets lead to an internet gateway that is gone, or with a part of their packets only.
+func DefaultRoute(f *facts.Facts, subnets []string) []preflight.Fix {
+	return []preflight.Fix{
+		ByCommand(
+			"route these subnets to the internet gateway; no other subnet gets a new route",
+			routeToInternet(f, subnets)...,
+		),
+		CheckOff("for a cluster with internal load balancers only", "public-subnet-route"),
+	}
+}
+
 // gateway is the id of the VPC's internet gateway, and the lines that determine it if no route leads to one yet.
 func gateway(f *facts.Facts) (id string, lines []string) {
 	for _, t := range f.Tables {
@@ -97,14 +108,14 @@ func routeToInternet(f *facts.Facts, subnets []string) []string {
 		case !slices.Contains(changed, table.ID):
 			changed = append(changed, table.ID)
 			operation := "create-route"
-			if table.HasDefault { // such as one to a NAT gateway
+			if table.Default() != nil { // such as one to a NAT gateway
 				operation = "replace-route"
 			}
 			lines = append(
 				lines,
 				AWS(f,
-					"ec2", operation, "--route-table-id", table.ID, "--destination-cidr-block", resource.AnyAddress,
-					"--gateway-id", gateway,
+					"ec2", operation, "--route-table-id", table.ID,
+					"--destination-cidr-block", resource.AnyAddress.String(), "--gateway-id", gateway,
 				),
 			)
 		}
@@ -124,7 +135,7 @@ func routeToInternet(f *facts.Facts, subnets []string) []string {
 // the main one.
 func publicTable(f *facts.Facts, gateway string) (id string, lines []string) {
 	for _, t := range f.Tables {
-		if t.IsPublic() && t.HasDefault && !t.Main {
+		if r := t.Default(); r != nil && r.ToInternet() && !r.Blackhole && !t.Main {
 			return t.ID, nil
 		}
 	}
@@ -132,7 +143,7 @@ func publicTable(f *facts.Facts, gateway string) (id string, lines []string) {
 	return table, []string{
 		NewTable(f),
 		AWS(f,
-			"ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", resource.AnyAddress,
+			"ec2", "create-route", "--route-table-id", table, "--destination-cidr-block", resource.AnyAddress.String(),
 			"--gateway-id", gateway,
 		),
 	}

@@ -14,7 +14,7 @@ import (
 // value that an earlier line determines, or that only the operator knows, is a shell variable.
 
 // AnyAddress is the destination of a default route.
-const AnyAddress = "0.0.0.0/0"
+var AnyAddress = netip.MustParsePrefix("0.0.0.0/0")
 
 // Only reports whether no subnets but the given ones use the table.
 func (t RouteTable) Only(subnets []string) bool {
@@ -69,24 +69,44 @@ type RouteTable struct {
 	Main         bool              // applies to the subnets that have no table of their own
 	Subnets      []string          // ids of those that it is the table of
 	Associations map[string]string // ids of its associations by subnet
-	Gateways     []string          // targets of its routes, such as local, igw-… and nat-…
-	HasDefault   bool              // has a route for 0.0.0.0/0
+	Routes       []Route
 	Tags         clustertags.Tags
 }
 
-// InternetGateway is the id of the internet gateway that the table has a route to, or "".
+// Route is where packets to a network go.
+type Route struct {
+	Destination netip.Prefix // IPv4; not valid if it is something else
+	Gateway     string       // such as local or igw-…; "": something else, such as a NAT gateway
+	Blackhole   bool         // the target is gone, and packets are dropped
+}
+
+// ToInternet reports whether the target of the route is an internet gateway.
+func (r Route) ToInternet() bool { return strings.HasPrefix(r.Gateway, "igw") }
+
+// InternetGateway is the id of an internet gateway that the table leads to, or "".
 func (t RouteTable) InternetGateway() string {
-	for _, id := range t.Gateways {
-		if strings.HasPrefix(id, "igw") {
-			return id
+	for _, r := range t.Routes {
+		if r.ToInternet() && !r.Blackhole {
+			return r.Gateway
 		}
 	}
 	return ""
 }
 
-// IsPublic reports whether the table has a route to an internet gateway.
+// IsPublic reports whether the table has a route to an internet gateway, as the cloud controller does: for any
+// destination, and in any state (isSubnetPublic in cloud-provider-aws).
 func (t RouteTable) IsPublic() bool {
-	return t.InternetGateway() != ""
+	return slices.ContainsFunc(t.Routes, Route.ToInternet)
+}
+
+// Default is the route for 0.0.0.0/0, or nil.
+func (t RouteTable) Default() *Route {
+	for i := range t.Routes {
+		if t.Routes[i].Destination == AnyAddress {
+			return &t.Routes[i]
+		}
+	}
+	return nil
 }
 
 // Zone is an availability zone, local zone or wavelength zone.
