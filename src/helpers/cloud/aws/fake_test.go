@@ -46,26 +46,29 @@ type fakeCloud struct {
 	hopLimit   int
 	rival      map[string]string // tags of another instance with the cluster's tag
 	rivalVPC   string
-	sourceDest bool
-	groups     map[string]map[string]string // the instance's, with their tags
-	rules      string                       // of each group
-	subnets    []fakeSubnet
-	tables     []fakeTable
-	zones      map[string]string // name to type
-	denied     map[string]bool   // actions such as ec2:DescribeSubnets
-	conditions map[string]string // actions denied by a policy with a condition on this key
-	regionOnly bool              // the role's policies allow only requests for us-east-1
-	onlyFor    map[string]string // actions allowed on resources of this kind only
-	unlessTag  map[string]string // actions denied in questions that have this condition key
-	rolePath   string            // of the role's name
-	answers    map[string]fakeAnswer
-	unknown    bool   // EC2 does not find the instance
-	empty      bool   // 200 without the instance
-	defaultKey string // EBS encrypts all volumes with it; "": none
-	volumes    int    // of the instance
-	interfaces int    // of the instance; 0: one
-	throttle   map[string]int
-	dateOffset time.Duration
+	rivalState string // "": running
+
+	rivalVolumes int
+	sourceDest   bool
+	groups       map[string]map[string]string // the instance's, with their tags
+	rules        string                       // of each group
+	subnets      []fakeSubnet
+	tables       []fakeTable
+	zones        map[string]string // name to type
+	denied       map[string]bool   // actions such as ec2:DescribeSubnets
+	conditions   map[string]string // actions denied by a policy with a condition on this key
+	regionOnly   bool              // the role's policies allow only requests for us-east-1
+	onlyFor      map[string]string // actions allowed on resources of this kind only
+	unlessTag    map[string]string // actions denied in questions that have this condition key
+	rolePath     string            // of the role's name
+	answers      map[string]fakeAnswer
+	unknown      bool   // EC2 does not find the instance
+	empty        bool   // 200 without the instance
+	defaultKey   string // EBS encrypts all volumes with it; "": none
+	volumes      int    // of the instance
+	interfaces   int    // of the instance; 0: one
+	throttle     map[string]int
+	dateOffset   time.Duration
 
 	// gates block a request, by metadata path or action, until all requests with the same gate have arrived.
 	gates map[string]*sync.WaitGroup
@@ -377,22 +380,25 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		for _, id := range slices.Sorted(mapKeys(f.groups)) {
 			fmt.Fprintf(&groups, "<item><groupId>%s</groupId><groupName>%s</groupName></item>", id, id)
 		}
-		rival := ""
-		if f.rival != nil && r.Form.Get("Filter.1.Name") == "tag-key" {
-			rival = "<item><instanceId>i-rival</instanceId><vpcId>" + cmp.Or(
-				f.rivalVPC, "vpc-1",
-			) + "</vpcId>" + tagSet(f.rival) + "</item>"
+		devices := func(volumes int) string {
+			return "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat(
+				"<item><deviceName>/dev/xvdaa</deviceName></item>", volumes,
+			) + "</blockDeviceMapping>"
 		}
-		devices := "<instanceType>m5.large</instanceType><blockDeviceMapping>" + strings.Repeat(
-			"<item><deviceName>/dev/xvdaa</deviceName></item>", f.volumes,
-		) + "</blockDeviceMapping>"
+		rival := ""
+		state := cmp.Or(f.rivalState, "running")
+		if f.rival != nil && r.Form.Get("Filter.1.Name") == "tag-key" && selectsState(r, state) {
+			rival = "<item><instanceId>i-rival</instanceId><instanceState><name>" + state +
+				"</name></instanceState><vpcId>" + cmp.Or(f.rivalVPC, "vpc-1") + "</vpcId>" + devices(f.rivalVolumes) +
+				tagSet(f.rival) + "</item>"
+		}
 		more := strings.Repeat(
 			"<item><networkInterfaceId>eni-2</networkInterfaceId><sourceDestCheck>true</sourceDestCheck></item>",
 			max(0, f.interfaces-1),
 		)
 		return fmt.Sprintf(
 			`<DescribeInstancesResponse><reservationSet><item><instancesSet><item><instanceId>%s</instanceId>`+
-				`<privateDnsName>%s</privateDnsName>`+
+				`<instanceState><name>running</name></instanceState><privateDnsName>%s</privateDnsName>`+
 				`<privateIpAddress>10.0.16.4</privateIpAddress><subnetId>subnet-node-a</subnetId><vpcId>`+
 				`vpc-1</vpcId><groupSet>%s</groupSet>%s%s`+
 				`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>`+
@@ -405,7 +411,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			f.dnsName,
 			groups.String(),
 			tagSet(f.tags),
-			devices,
+			devices(f.volumes),
 			f.sourceDest,
 			more,
 			f.hopLimit,
@@ -507,6 +513,22 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 	}
 	f.fail(w, "ec2", http.StatusBadRequest, "InvalidAction", "The action "+name+" is not valid for this web service.")
 	return ""
+}
+
+// selectsState reports whether a request to describe instances is for those in a state.
+func selectsState(r *http.Request, state string) bool {
+	for i := 1; r.Form.Get(fmt.Sprintf("Filter.%d.Name", i)) != ""; i++ {
+		if r.Form.Get(fmt.Sprintf("Filter.%d.Name", i)) != "instance-state-name" {
+			continue
+		}
+		for j := 1; ; j++ {
+			value := r.Form.Get(fmt.Sprintf("Filter.%d.Value.%d", i, j))
+			if value == "" || value == state {
+				return value == state
+			}
+		}
+	}
+	return true
 }
 
 // simulatePolicy allows what is not denied, and returns one result per page.

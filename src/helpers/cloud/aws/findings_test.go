@@ -119,6 +119,30 @@ var tagCases = map[string]mistake{
 		resource: "i-rival",
 		found:    []string{"deployment prod-1 of Director other"},
 	},
+	"another deployment that is stopped": {
+		change: func(f *fakeCloud) {
+			f.rival, f.rivalState = map[string]string{"director": "bosh", "deployment": "prod-2"}, "stopped"
+		},
+		check:    "other-deployment",
+		status:   preflight.Failed,
+		resource: "i-rival",
+		found:    []string{"deployment prod-2 of Director bosh", "stopped"},
+	},
+	"another deployment that is being created": {
+		change: func(f *fakeCloud) {
+			f.rival, f.rivalState = map[string]string{"director": "bosh", "deployment": "prod-2"}, "pending"
+		},
+		check:    "other-deployment",
+		status:   preflight.Failed,
+		resource: "i-rival",
+	},
+	"another deployment that was deleted": {
+		change: func(f *fakeCloud) {
+			f.rival, f.rivalState = map[string]string{"director": "bosh", "deployment": "prod-2"}, "terminated"
+		},
+		check:  "other-deployment",
+		status: preflight.Passed,
+	},
 	"another deployment in another VPC": {
 		change: func(f *fakeCloud) { f.rival, f.rivalVPC = map[string]string{"deployment": "prod-2"}, "vpc-2" },
 		check:  "other-deployment",
@@ -1188,6 +1212,21 @@ var storageCases = map[string]mistake{
 		resource: testInstance,
 		found:    []string{"m5.large can have 27", "27 volumes"},
 		fix:      []string{"Values=" + testInstance, "instance_type"},
+	},
+	"27 volumes of a stopped instance": {
+		config: storage,
+		change: func(f *fakeCloud) {
+			f.rival, f.rivalState, f.rivalVolumes = map[string]string{}, "stopped", 27
+		},
+		check:  "storage-attachments",
+		status: preflight.Passed,
+	},
+	"27 volumes of another instance": {
+		config:   storage,
+		change:   func(f *fakeCloud) { f.rival, f.rivalVolumes = map[string]string{}, 27 },
+		check:    "storage-attachments",
+		status:   preflight.Warned,
+		resource: "i-rival",
 	},
 	"26 volumes and two interfaces": {
 		config:   storage,

@@ -269,13 +269,13 @@ func (a *Client) Encryption(ctx context.Context) (resource.Encryption, error) {
 	return resource.Encryption{ByDefault: true, Key: awssdk.ToString(key.KmsKeyId)}, nil
 }
 
-// DescribeMachines returns the running instances with the cluster's tag, and if limits is set with the limits of their
-// types.
+// DescribeMachines returns the instances with the cluster's tag that are not terminated, and if limits is set with the
+// limits of their types.
 func (a *Client) DescribeMachines(ctx context.Context, tagKey string, limits bool) ([]resource.Machine, error) {
 	input := &ec2.DescribeInstancesInput{
 		Filters: []types.Filter{
 			awsclient.Filter("tag-key", tagKey),
-			awsclient.Filter("instance-state-name", "running"),
+			awsclient.Filter("instance-state-name", "pending", "running", "stopping", "stopped"),
 		},
 		MaxResults: awssdk.Int32(1000),
 	}
@@ -293,14 +293,18 @@ func (a *Client) DescribeMachines(ctx context.Context, tagKey string, limits boo
 		}
 		for _, reservation := range out.Reservations {
 			for _, i := range reservation.Instances {
-				list = append(list, resource.Machine{
+				machine := resource.Machine{
 					ID:         awssdk.ToString(i.InstanceId),
 					VPC:        awssdk.ToString(i.VpcId),
 					Tags:       clustertags.FromEC2(i.Tags),
 					Kind:       string(i.InstanceType),
 					Volumes:    len(i.BlockDeviceMappings),
 					Interfaces: len(i.NetworkInterfaces),
-				})
+				}
+				if i.State != nil {
+					machine.State = string(i.State.Name)
+				}
+				list = append(list, machine)
 				kinds[i.InstanceType] = true
 			}
 		}

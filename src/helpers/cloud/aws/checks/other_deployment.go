@@ -50,9 +50,10 @@ func checkOtherDeployment(f *facts.Facts) preflight.Outcome {
 				awserr.Clip(director),
 			),
 			Found: fmt.Sprintf(
-				"it is a VM of deployment %s of Director %s",
+				"it is a VM of deployment %s of Director %s (%s)",
 				awserr.Clip(other),
 				awserr.Clip(otherDirector),
+				i.State,
 			),
 			Why: "both deployments would treat each other's load balancers, security groups, routes and volumes as " +
 				"their own, and change or delete them.",

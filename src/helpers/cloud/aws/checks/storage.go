@@ -166,7 +166,12 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 		return skipped("the cluster's instances are unknown: %s", awserr.Describe(f.MachinesErr))
 	}
 	var findings []preflight.Finding
+	running := 0
 	for _, m := range f.Machines {
+		if m.State != "running" {
+			continue // no pod waits for a volume there
+		}
+		running++
 		if m.Limit == 0 || m.Free() > 0 {
 			continue
 		}
@@ -194,5 +199,5 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 	if len(findings) > 0 {
 		return found(findings...)
 	}
-	return passed("%d instances", len(f.Machines))
+	return passed("%d instances", running)
 }

@@ -138,6 +138,7 @@ type Encryption struct {
 // Machine is an instance of the cluster with what it has attached.
 type Machine struct {
 	ID, VPC, Kind       string
+	State               string // such as running and stopped
 	Tags                clustertags.Tags
 	Volumes, Interfaces int
 	Limit               int  // of its type; 0: unknown
