@@ -4,6 +4,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
+const noIngress = "[Global]\nDisableSecurityGroupIngress = true\n"
+
 // configCases are configurations of the cloud controller that do not fit this machine.
 var configCases = map[string]mistake{
 	"other region": {
@@ -118,9 +120,97 @@ var configCases = map[string]mistake{
 		resource: "sg-9",
 		found:    []string{"InvalidGroup.NotFound"},
 	},
+	"nodes open to one port": {
+		change: rules(allows("tcp", "30000-30000", "10.0.0.0/16")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Warned,
+		found:  []string{"none"},
+		fix: []string{
+			"--group-id sg-1 --protocol tcp --port 30000-32767 --cidr 10.0.0.0/24",
+			"--group-id sg-1 --protocol tcp --port 30000-32767 --cidr 10.0.16.0/20",
+		},
+	},
+	"nodes of a worker open to one port": {
+		worker: true,
+		change: rules(allows("tcp", "31000-31000", "10.0.0.0/16")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Warned,
+		found:  []string{"none"},
+	},
+	"nodes open to a foreign address": {
+		change: rules(allows("tcp", "30000-32767", "203.0.113.7/32")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Warned,
+		found:  []string{"none for 10.0.0.0/24, 10.0.1.0/24, 10.0.16.0/20, 10.0.32.0/20"},
+	},
+	"nodes of a worker open to an address": {
+		worker: true,
+		change: rules(allows("tcp", "30000-32767", "203.0.113.7/32")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Skipped,
+		found:  []string{"203.0.113.7/32"},
+	},
+	"nodes open to some load balancers": {
+		change: rules(allows("tcp", "30000-32767", "10.0.0.0/24", "10.0.16.0/20")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Warned,
+		found:  []string{"none for 10.0.1.0/24, 10.0.32.0/20"},
+		fix:    []string{"--cidr 10.0.32.0/20"},
+	},
+	"nodes open to internal load balancers only": {
+		change: rules(allows("tcp", "30000-32767", "10.0.16.0/20", "10.0.32.0/20")),
+		config: withCheck("public-subnet-route", preflight.Off),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes open to another group": {
+		change: rules(allowsGroup("sg-8")),
+		conf:   noIngress + "ElbSecurityGroup = sg-1\n",
+		check:  "node-ports",
+		status: preflight.Warned,
+		fix:    []string{"--source-group sg-1"},
+	},
+	"nodes open to the load balancers' group": {
+		change: rules(allowsGroup("sg-1")),
+		conf:   noIngress + "ElbSecurityGroup = sg-1\n",
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes open to the VPC": {
+		change: rules(allows("-1", "", "10.0.0.0/16")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes open to the VPC by two rules": {
+		change: rules(allows("tcp", "30000-31000", "10.0.0.0/16") + allows("tcp", "31001-32767", "10.0.0.0/16")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes of a worker open to everyone": {
+		worker: true,
+		change: rules(allows("tcp", "30000-32767", "0.0.0.0/0")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Passed,
+	},
+	"nodes open to a prefix list": {
+		change: rules(allowsList("pl-1")),
+		conf:   noIngress,
+		check:  "node-ports",
+		status: preflight.Skipped,
+		found:  []string{"pl-1"},
+	},
 	"nodes closed to load balancers": {
 		worker: true,
-		conf:   "[Global]\nDisableSecurityGroupIngress = true\n",
+		conf:   noIngress,
 		check:  "node-ports",
 		status: preflight.Warned,
 		found:  []string{"30000 to 32767"},

@@ -53,6 +53,7 @@ type fakeCloud struct {
 	groups       map[string]map[string]string // the instance's, with their tags
 	rules        string                       // of each group
 	subnets      []fakeSubnet
+	networks     map[string]string // of subnets by id
 	tables       []fakeTable
 	zones        map[string]string // name to type
 	denied       map[string]bool   // actions such as ec2:DescribeSubnets
@@ -149,6 +150,10 @@ func newFake() *fakeCloud {
 			{"subnet-node-b", "us-east-1b", with(clustertags.InternalRole)},
 			{"subnet-public-a", "us-east-1a", own()},
 			{"subnet-public-b", "us-east-1b", own()},
+		},
+		networks: map[string]string{
+			"subnet-node-a": "10.0.16.0/20", "subnet-node-b": "10.0.32.0/20",
+			"subnet-public-a": "10.0.0.0/24", "subnet-public-b": "10.0.1.0/24",
 		},
 		tables: []fakeTable{
 			{id: "rtb-main", main: true},
@@ -606,8 +611,9 @@ func (f *fakeCloud) describeSubnets(r *http.Request) string {
 	var b strings.Builder
 	for _, s := range all[start:end] {
 		fmt.Fprintf(
-			&b, "<item><subnetId>%s</subnetId><vpcId>vpc-1</vpcId><availabilityZone>%s</availabilityZone>%s</item>",
-			s.id, s.zone, tagSet(s.tags),
+			&b, "<item><subnetId>%s</subnetId><vpcId>vpc-1</vpcId><availabilityZone>%s</availabilityZone>"+
+				"<cidrBlock>%s</cidrBlock>%s</item>",
+			s.id, s.zone, f.networks[s.id], tagSet(s.tags),
 		)
 	}
 	next := ""

@@ -62,6 +62,17 @@ func allows(protocol, ports string, networks ...string) string {
 	return "<item><ipProtocol>" + protocol + "</ipProtocol>" + limits + "<ipRanges>" + ranges.String() + "</ipRanges></item>"
 }
 
+// allowsGroup is a rule that admits a group to all ports.
+func allowsGroup(id string) string {
+	return "<item><ipProtocol>-1</ipProtocol><groups><item><groupId>" + id + "</groupId></item></groups></item>"
+}
+
+// allowsList is a rule that admits a prefix list to all ports.
+func allowsList(id string) string {
+	return "<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>" + id +
+		"</prefixListId></item></prefixListIds></item>"
+}
+
 // profileIs gives the instance's role another instance profile.
 func profileIs(name string) func(*fakeCloud) {
 	return func(f *fakeCloud) {
@@ -983,10 +994,7 @@ var instanceCases = map[string]mistake{
 	},
 	"a prefix list": {
 		worker: true,
-		change: rules(
-			`<item><ipProtocol>-1</ipProtocol><prefixListIds><item><prefixListId>pl-1</prefixListId></item>` +
-				`</prefixListIds></item>`,
-		),
+		change: rules(allowsList("pl-1")),
 		config: podNetwork,
 		check:  "pod-network-ingress",
 		status: preflight.Skipped,

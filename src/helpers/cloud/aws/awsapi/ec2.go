@@ -100,14 +100,15 @@ func (a *Client) describeSubnets(ctx context.Context, input *ec2.DescribeSubnets
 			return nil, err
 		}
 		for _, s := range out.Subnets {
-			subnets = append(
-				subnets,
-				resource.Subnet{
-					ID:   awssdk.ToString(s.SubnetId),
-					Zone: awssdk.ToString(s.AvailabilityZone),
-					Tags: clustertags.FromEC2(s.Tags),
-				},
-			)
+			subnet := resource.Subnet{
+				ID:   awssdk.ToString(s.SubnetId),
+				Zone: awssdk.ToString(s.AvailabilityZone),
+				Tags: clustertags.FromEC2(s.Tags),
+			}
+			if network, err := netip.ParsePrefix(awssdk.ToString(s.CidrBlock)); err == nil {
+				subnet.Network = network
+			}
+			subnets = append(subnets, subnet)
 		}
 		if awssdk.ToString(out.NextToken) == "" {
 			return subnets, nil
@@ -216,9 +217,8 @@ func newSecurityGroup(g types.SecurityGroup) resource.SecurityGroup {
 	}
 	for _, p := range g.IpPermissions {
 		rule := resource.IngressRule{
-			From:     int(awssdk.ToInt32(p.FromPort)),
-			To:       int(awssdk.ToInt32(p.ToPort)),
-			Anywhere: len(p.IpRanges)+len(p.Ipv6Ranges)+len(p.PrefixListIds) > 0,
+			From: int(awssdk.ToInt32(p.FromPort)),
+			To:   int(awssdk.ToInt32(p.ToPort)),
 		}
 		switch awssdk.ToString(p.IpProtocol) {
 		case "-1":

@@ -10,7 +10,6 @@ import (
 	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
-	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/cloud/aws/subnetchoice"
 	"kubernetes-release/preflight"
 )
@@ -38,19 +37,6 @@ var _ = register(Check{
 	Needs:    facts.FromSubnets,
 	run:      checkNodeSubnet,
 	fix:      "`aws ec2 create-tags --resources SUBNET`.",
-})
-
-var _ = register(Check{
-	ID:       "node-ports",
-	rank:     240,
-	title:    "load balancers can connect to the node",
-	severity: preflight.Warn,
-	Roles:    both,
-	section:  sectionConfig,
-	Needs:    facts.FromGroups,
-	run:      checkNodePorts,
-	fix: "With `DisableSecurityGroupIngress` in the property `config`: open the nodes' security group to " +
-		"load balancers.",
 })
 
 var _ = register(Check{
@@ -172,63 +158,6 @@ func checkIPFamilies(f *facts.Facts) preflight.Outcome {
 	}
 	finding.Wanted, finding.Found = "an IPv6 address, because NodeIPFamilies has ipv6", "none on its interfaces"
 	return found(finding)
-}
-
-// The default range of NodePorts, to which load balancers send.
-const firstNodePort, lastNodePort = 30000, 32767
-
-// checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers.
-func checkNodePorts(f *facts.Facts) preflight.Outcome {
-	switch {
-	case !f.Conf.NoIngressManagement:
-		return passed("the cloud controller opens them")
-	case f.MetadataErr != nil:
-		return skipped(facts.NoMetadata)
-	case f.GroupsErr != nil:
-		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
-	}
-	var ids []string
-	for _, g := range f.Groups {
-		if admits(g, f.Conf.ElbSecurityGroup) {
-			return passed("%s", g.ID)
-		}
-		ids = append(ids, g.ID)
-	}
-	if len(ids) == 0 {
-		return instanceMissing(f)
-	}
-	source, text := []string{
-		"--cidr", fixes.Expand("cidr"),
-	}, "allow the network of the load balancers' subnets to connect to them"
-	if id := f.Conf.ElbSecurityGroup; id != "" {
-		source, text = []string{"--source-group", id}, "allow the load balancers' security group to connect to them"
-	}
-	allow := fixes.AWS(f, "ec2", "authorize-security-group-ingress", append([]string{
-		"--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol", "tcp", "--port",
-		fmt.Sprintf("%d-%d", firstNodePort, lastNodePort),
-	}, source...)...)
-	return found(preflight.Finding{
-		Resource: strings.Join(ids, ", "),
-		Wanted: fmt.Sprintf(
-			"a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort,
-		),
-		Found: "none",
-		Why: "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load " +
-			"balancers would reach none.",
-		Eventual: true,
-		Fix: []preflight.Fix{
-			fixes.ByCommand(text, allow),
-			fixes.ByHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"),
-		},
-	})
-}
-
-// admits reports whether a group has a rule for NodePorts from addresses, or from the load balancers' group.
-func admits(g resource.SecurityGroup, balancers string) bool {
-	return slices.ContainsFunc(g.Ingress, func(r resource.IngressRule) bool {
-		fromBalancers := r.Anywhere || balancers != "" && slices.Contains(r.Groups, balancers)
-		return fromBalancers && slices.Contains(r.Protocols, "tcp") && r.From <= lastNodePort && r.To >= firstNodePort
-	})
 }
 
 func checkNodeName(f *facts.Facts) preflight.Outcome {

@@ -61,6 +61,7 @@ type Interface struct {
 type Subnet struct {
 	ID, Zone string
 	Tags     clustertags.Tags
+	Network  netip.Prefix // IPv4; not valid if it has none
 }
 
 // RouteTable has the routes of subnets.
@@ -126,7 +127,6 @@ type IngressRule struct {
 	Groups    []string
 	Networks  []netip.Prefix // IPv4
 	Lists     []string       // prefix lists
-	Anywhere  bool           // also from addresses
 }
 
 // Encryption are the account's settings for new volumes in the region.

@@ -1,0 +1,203 @@
+package checks
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"kubernetes-release/cloud/aws/facts"
+	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/cloud/aws/resource"
+	"kubernetes-release/preflight"
+)
+
+var _ = register(Check{
+	ID:       "node-ports",
+	rank:     240,
+	title:    "load balancers can connect to the node",
+	severity: preflight.Warn,
+	Roles:    both,
+	section:  sectionConfig,
+	Needs:    facts.FromGroups | fromVPC,
+	run:      checkNodePorts,
+	fix: "With `DisableSecurityGroupIngress` in the property `config`: open the nodes' security group to " +
+		"load balancers.",
+})
+
+// The default range of NodePorts, to which load balancers send.
+const firstNodePort, lastNodePort = 30000, 32767
+
+// checkNodePorts: with DisableSecurityGroupIngress the operator opens the nodes to load balancers: to their security
+// group, or to the networks of the subnets that the cloud controller attaches them to.
+func checkNodePorts(f *facts.Facts) preflight.Outcome {
+	switch {
+	case !f.Conf.NoIngressManagement:
+		return passed("the cloud controller opens them")
+	case f.MetadataErr != nil:
+		return skipped(facts.NoMetadata)
+	case f.GroupsErr != nil:
+		return skipped("%s", facts.WhyMissing("security groups", f.GroupsErr))
+	case len(f.Groups) == 0:
+		return instanceMissing(f)
+	case admitBalancers(f.Groups, f.Conf.ElbSecurityGroup):
+		return passed("%s", f.Conf.ElbSecurityGroup)
+	case admit(f.Groups, resource.AnyAddress):
+		return passed("%s", resource.AnyAddress)
+	}
+	lists, seen := sources(f.Groups)
+	networks, why := balancerNetworks(f)
+	closed := slices.DeleteFunc(slices.Clone(networks), func(n netip.Prefix) bool { return admit(f.Groups, n) })
+	switch {
+	case len(networks) > 0 && len(closed) == 0:
+		return passed("%s", joinNetworks(networks))
+	case len(lists) > 0:
+		return skipped("what is in %s is not read; load balancers must be in it", strings.Join(lists, ", "))
+	case why != "" && len(seen) > 0:
+		return skipped("%s; the rules for NodePorts admit %s", why, joinNetworks(seen))
+	}
+	return found(closedPorts(f, closed))
+}
+
+// closedPorts is the finding if load balancers cannot connect. The networks are those that no rule admits, if they are
+// known.
+func closedPorts(f *facts.Facts, networks []netip.Prefix) preflight.Finding {
+	var ids []string
+	for _, g := range f.Groups {
+		ids = append(ids, g.ID)
+	}
+	allow := func(source ...string) string {
+		return fixes.AWS(f, "ec2", "authorize-security-group-ingress", append([]string{
+			"--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol", "tcp", "--port",
+			fmt.Sprintf("%d-%d", firstNodePort, lastNodePort),
+		}, source...)...)
+	}
+	seen, text, lines := "none", "allow the networks of the load balancers' subnets to connect to them", []string{}
+	for _, n := range networks {
+		lines = append(lines, allow("--cidr", n.String()))
+	}
+	if len(networks) > 0 {
+		seen = "none for " + joinNetworks(networks)
+	} else {
+		lines = append(lines, allow("--cidr", fixes.Expand("cidr")))
+	}
+	if id := f.Conf.ElbSecurityGroup; id != "" {
+		text = "allow the load balancers' security group to connect to them"
+		lines = []string{allow("--source-group", id)}
+	}
+	return preflight.Finding{
+		Resource: strings.Join(ids, ", "),
+		Wanted: fmt.Sprintf(
+			"a rule that allows load balancers to connect to ports %d to %d", firstNodePort, lastNodePort,
+		),
+		Found: seen,
+		Why: "DisableSecurityGroupIngress is set, so the cloud controller does not open the nodes, and load " +
+			"balancers would reach none.",
+		Eventual: true,
+		Fix: []preflight.Fix{
+			fixes.ByCommand(text, lines...),
+			fixes.ByHand("or remove DisableSecurityGroupIngress from the property config of the job cloud-provider"),
+		},
+	}
+}
+
+// balancerNetworks are those of the subnets that load balancers would be attached to; why is the reason if they are
+// unknown. Without public-subnet-route there are no internet-facing ones.
+func balancerNetworks(f *facts.Facts) (networks []netip.Prefix, why string) {
+	if !f.IsControl() {
+		return nil, "a worker does not know the subnets of load balancers"
+	}
+	if why := f.WhyNoChoice(); why != "" {
+		return nil, why
+	}
+	for _, internal := range []bool{false, true} {
+		if !internal && f.Request.Checks["public-subnet-route"] == preflight.Off {
+			continue
+		}
+		for _, id := range f.Choices().Choose(internal).IDs() {
+			if s := f.Subnet(id); s != nil && s.Network.IsValid() {
+				networks = append(networks, s.Network)
+			}
+		}
+	}
+	if len(networks) == 0 {
+		return nil, "there is no subnet for load balancers"
+	}
+	slices.SortFunc(networks, netip.Prefix.Compare)
+	return slices.Compact(networks), ""
+}
+
+// admitBalancers reports whether rules admit a security group to all NodePorts.
+func admitBalancers(groups []resource.SecurityGroup, id string) bool {
+	return id != "" && atNodePorts(groups, func(rules []resource.IngressRule) bool {
+		return slices.ContainsFunc(rules, func(r resource.IngressRule) bool { return slices.Contains(r.Groups, id) })
+	})
+}
+
+// admit reports whether rules admit a network to all NodePorts.
+func admit(groups []resource.SecurityGroup, network netip.Prefix) bool {
+	return atNodePorts(groups, func(rules []resource.IngressRule) bool { return covers(networksOf(rules), network) })
+}
+
+// sources are the prefix lists with which rules admit addresses to all NodePorts, and the networks if they do so
+// without lists.
+func sources(groups []resource.SecurityGroup) (lists []string, networks []netip.Prefix) {
+	all := atNodePorts(groups, func(rules []resource.IngressRule) bool {
+		own := networksOf(rules)
+		networks = append(networks, own...)
+		before := len(lists)
+		for _, r := range rules {
+			lists = append(lists, r.Lists...)
+		}
+		return len(own) > 0 || len(lists) > before
+	})
+	if !all {
+		return nil, nil
+	}
+	slices.SortFunc(networks, netip.Prefix.Compare)
+	slices.Sort(lists)
+	return slices.Compact(lists), slices.Compact(networks)
+}
+
+// atNodePorts reports whether something is true of the rules for each NodePort. Which rules apply changes only behind
+// the last port of one, so that asking there and at the first NodePort is enough.
+func atNodePorts(groups []resource.SecurityGroup, admits func([]resource.IngressRule) bool) bool {
+	var all []resource.IngressRule
+	ports := []int{firstNodePort}
+	for _, g := range groups {
+		for _, r := range g.Ingress {
+			if !slices.Contains(r.Protocols, "tcp") {
+				continue
+			}
+			all = append(all, r)
+			if r.To >= firstNodePort && r.To < lastNodePort {
+				ports = append(ports, r.To+1)
+			}
+		}
+	}
+	return !slices.ContainsFunc(ports, func(port int) bool {
+		var here []resource.IngressRule
+		for _, r := range all {
+			if r.From <= port && port <= r.To {
+				here = append(here, r)
+			}
+		}
+		return !admits(here)
+	})
+}
+
+func networksOf(rules []resource.IngressRule) []netip.Prefix {
+	var networks []netip.Prefix
+	for _, r := range rules {
+		networks = append(networks, r.Networks...)
+	}
+	return networks
+}
+
+func joinNetworks(networks []netip.Prefix) string {
+	list := make([]string, 0, len(networks))
+	for _, n := range networks {
+		list = append(list, n.String())
+	}
+	return strings.Join(list, ", ")
+}
