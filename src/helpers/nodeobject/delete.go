@@ -27,7 +27,7 @@ func Delete(ctx context.Context, options Options, log *slog.Logger) error {
 		)
 		return nil
 	}
-	client, err := options.client()
+	client, err := options.Client()
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 // UninitializedTaint is on a Node until the cloud-controller-manager has set its addresses, zone and provider ID.
 const UninitializedTaint = "node.cloudprovider.kubernetes.io/uninitialized"
 
-// maxRequestTimeout limits one request, to leave time for others if an API server accepts it and never answers.
+// maxRequestTimeout limits one request.
 const maxRequestTimeout = 10 * time.Second
 
 // Options names a Node and how long to try.
@@ -44,7 +44,9 @@ func (o Options) interval() time.Duration {
 	return o.Interval
 }
 
-func (o Options) client() (kubernetes.Interface, error) {
+// Client returns a client that authenticates as the kubelet. Each of its requests is limited, to leave time for others
+// if an API server accepts it and never answers.
+func (o Options) Client() (kubernetes.Interface, error) {
 	return kubeconfig.ClientWithin(o.Kubeconfig, min(maxRequestTimeout, o.Timeout/2))
 }
 

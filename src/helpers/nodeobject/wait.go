@@ -55,7 +55,7 @@ func (w *waiter) check(ctx context.Context) error {
 
 func (w *waiter) tryOnce(ctx context.Context) error {
 	if w.client == nil {
-		client, err := w.Options.client()
+		client, err := w.Client()
 		if err != nil {
 			return fmt.Errorf("not usable yet: %w", err)
 		}

@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/strictjson"
 )
+
+// EtcdPeerPort is the port at which etcd's members listen for each other.
+const EtcdPeerPort = "2380"
 
 const (
 	// dialTimeout limits one connection to a member, with the lookup of its name.
@@ -16,6 +20,23 @@ const (
 	// interval the minimum time between two of them.
 	maxRoundsWithoutQuorum = 3
 )
+
+// LoadMembers reads a JSON list of the hosts of etcd's members and returns the addresses, HOST:PORT, at which they
+// listen for each other. With an empty path there are none.
+func LoadMembers(path string) ([]string, error) {
+	if path == "" {
+		return nil, nil
+	}
+	var hosts []string
+	if err := strictjson.ReadFile(path, &hosts); err != nil {
+		return nil, err
+	}
+	addresses := make([]string, 0, len(hosts))
+	for _, host := range hosts {
+		addresses = append(addresses, net.JoinHostPort(host, EtcdPeerPort))
+	}
+	return addresses, nil
+}
 
 // NoQuorumError ends a wait: too few members of etcd run for a quorum.
 type NoQuorumError struct {

@@ -33,7 +33,7 @@ type Options struct {
 	Check string
 	// Members are the addresses, HOST:PORT, at which etcd's members listen for each other. If empty, Wait always waits.
 	Members []string
-	// Timeout limits the wait; it must be positive.
+	// Timeout limits the wait. If it is 0, Wait does not wait.
 	Timeout time.Duration
 }
 
@@ -44,6 +44,10 @@ func Wait(ctx context.Context, options Options, output io.Writer) error {
 	say := func(format string, arguments ...any) { _, _ = fmt.Fprintf(output, format+"\n", arguments...) }
 	report := func(elapsed time.Duration, problem error) {
 		say("Waiting for %s of at most %s: %v", elapsed.Round(time.Second), options.Timeout, problem)
+	}
+	if options.Timeout <= 0 {
+		say("Not waiting: the timeout is %s.", options.Timeout)
+		return nil
 	}
 	check := poll.Reported(0, progressInterval, report, options.check)
 	err := poll.Within(ctx, options.Timeout, interval, UnlessNoQuorum(options.Members, check))

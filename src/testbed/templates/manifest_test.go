@@ -236,9 +236,13 @@ func TestOnlyMembersOfEtcdGiveUpWaiting(t *testing.T) {
 	for _, name := range nodeGroups {
 		for _, job := range []string{"kubelet", "flannel", "network-policy"} {
 			want := map[string]int{"control": 3, "worker": 0}[name]
-			script := string(file(t, group(t, p, name), job, "bin/post-start"))
-			if got := strings.Count(script, "--etcd-member="); got != want {
-				t.Errorf("%s: post-start of %s has %d etcd members, want %d:\n%s", name, job, got, want, script)
+			g := group(t, p, name)
+			if got := decode[[]string](t, file(t, g, job, "config/etcd_members.json")); len(got) != want {
+				t.Errorf("%s: post-start of %s has the etcd members %v, want %d", name, job, got, want)
+			}
+			const flag = `--etcd-members="$job/config/etcd_members.json"`
+			if script := string(file(t, g, job, "bin/post-start")); !strings.Contains(script, flag) {
+				t.Errorf("%s: post-start of %s lacks %s:\n%s", name, job, flag, script)
 			}
 		}
 	}

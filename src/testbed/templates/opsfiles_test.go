@@ -687,9 +687,9 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 		t.Error(err)
 	}
 	// No control VM is a member, so each waits for its node.
-	for _, job := range []string{"kubelet", "flannel", "network-policy"} {
-		if script := string(file(t, control, job, "bin/post-start")); strings.Contains(script, "--etcd-member=") {
-			t.Errorf("post-start of %s gives up without a quorum:\n%s", job, script)
+	for _, job := range []string{"kubelet", "flannel", "network-policy", "kube-apiserver", "kubernetes-addons"} {
+		if got := decode[[]string](t, file(t, control, job, "config/etcd_members.json")); len(got) != 0 {
+			t.Errorf("post-start of %s gives up without a quorum of %v", job, got)
 		}
 	}
 	for _, job := range control.Jobs {

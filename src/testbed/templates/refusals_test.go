@@ -1611,9 +1611,18 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 		start, deploy       []string
 		notStart, notDeploy string // what the scripts must not have
 	}{
-		"single VM": {1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`}, nil, "keep-obsolete", "/apply"},
-		"bootstrap": {3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-member="}, []string{`exec "$(dirname "$0")/apply"`}, "wait-ready", "keep-obsolete"},
-		"other VM":  {3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-member="}, nil, "wait-ready", "/apply"},
+		"single VM": {
+			1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`, "--etcd-members="}, nil,
+			"keep-obsolete", "/apply",
+		},
+		"bootstrap": {
+			3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-members="},
+			[]string{`exec "$(dirname "$0")/apply"`}, "wait-ready", "keep-obsolete",
+		},
+		"other VM": {
+			3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-members="}, nil,
+			"wait-ready", "/apply",
+		},
 	} {
 		in := inputFor(t, "kubernetes-addons")
 		in.Spec, in.Instances = test.spec, test.vms

@@ -35,7 +35,11 @@ func applyAddons() *cobra.Command {
 	members := etcdMembersFlag(command)
 	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		options := addons.Options{Dirs: *dirs, KeepObsolete: *keepObsolete, EtcdMembers: members(), Timeout: *timeout}
+		addresses, err := members()
+		if err != nil {
+			return err
+		}
+		options := addons.Options{Dirs: *dirs, KeepObsolete: *keepObsolete, EtcdMembers: addresses, Timeout: *timeout}
 		if *images != "" {
 			loaded, err := addons.LoadImages(*images)
 			if err != nil {

@@ -13,11 +13,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/internal/poll"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
 	"kubernetes-release/nodedrain"
-	"kubernetes-release/readywait"
 )
 
 // requestTimeout bounds each request, to leave time for others if an API server accepts it and never answers.
@@ -53,32 +51,6 @@ BOSH from stopping the VM.`,
 			Node: name, VMDeleted: *deleted, Timeout: *timeout, Force: *policy == "force", LoadBalancerDelay: *delay,
 		}, log)
 	})
-	return command
-}
-
-func restoreNode() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "restore-node",
-		Short: "Take this VM's node back into service after a drain",
-	}
-	config := requirePath(command, "kubeconfig", "kubelet's kubeconfig")
-	path := requirePath(command, "node", nodeUsage)
-	members := etcdMembersFlag(command)
-	timeout := timeoutFlag(command, time.Minute, "how long to try")
-	command.RunE = func(command *cobra.Command, _ []string) error {
-		client, name, err := nodeClient(*config, *path)
-		if errors.Is(err, fs.ErrNotExist) {
-			slog.Info("nothing to restore", "reason", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		restore := func(ctx context.Context) error { return nodedrain.Restore(ctx, client, name, slog.Default()) }
-		return noQuorumIsNoError(
-			poll.Within(command.Context(), *timeout, time.Second, readywait.UnlessNoQuorum(members(), restore)),
-		)
-	}
 	return command
 }
 

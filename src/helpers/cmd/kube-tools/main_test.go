@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"kubernetes-release/internal/cli"
+	"kubernetes-release/readywait"
 )
 
 // run runs kube-tools and returns its exit code and what it printed.
@@ -36,7 +37,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
 				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
-				"register-csi-driver, renew-kubelet-certificates, restore-node, settle-etcd, sign-kubelet-csrs, " +
+				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, stop-process, wait-node, wait-ready",
 		},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
@@ -49,7 +50,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
 		"no node to delete":    {[]string{"delete-node", "--kubeconfig", "x"}, `"node" not set`},
 		"no check":             {[]string{"wait-ready"}, `"check" not set`},
-		"timeout of zero":      {[]string{"wait-node", "--timeout", "0s"}, "--timeout"},
+		"timeout of zero":      {[]string{"apply-addons", "--timeout", "0s"}, "--timeout"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
 		"no config":            {[]string{"smoke-test"}, `"config" not set`},
 		"no members":           {[]string{"prepare-etcd"}, `"config" not set`},
@@ -86,6 +87,7 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		"members":        {[]string{"leave-etcd", "--config", broken}, broken},
 		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},
 		"check":          {[]string{"wait-ready", "--check", missing, "--timeout", "1s"}, missing},
+		"etcd's members": {[]string{"wait-ready", "--check", missing, "--etcd-members", broken}, broken},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +123,7 @@ func listenAtPeerPort(t *testing.T) (listens string, others [2]string) {
 	t.Helper()
 	for {
 		network := fmt.Sprintf("127.%d.%d.", 1+rand.IntN(254), rand.IntN(256))
-		listener, err := net.Listen("tcp", network+"1:"+etcdPeerPort)
+		listener, err := net.Listen("tcp", net.JoinHostPort(network+"1", readywait.EtcdPeerPort))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			continue
 		}
@@ -139,16 +141,25 @@ func TestWaitReadyAsksEtcdsPeerPort(t *testing.T) {
 	if err := os.WriteFile(check, []byte("#!/bin/sh\necho starting; exit 1\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	code, stdout, stderr := run(
-		t, "wait-ready", "--check", check, "--etcd-member", member, "--etcd-member="+others[0],
-		"--etcd-member="+others[1],
-	)
+	members := func(hosts string) string {
+		path := filepath.Join(t.TempDir(), "etcd_members.json")
+		if err := os.WriteFile(path, []byte(hosts), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "--etcd-members=" + path
+	}
+	three := members(fmt.Sprintf(`["%s", "%s", "%s"]`, member, others[0], others[1]))
+	code, stdout, stderr := run(t, "wait-ready", "--check", check, three)
 	if code != 0 || !strings.Contains(stdout, "Not waiting: 1 of 3 etcd members answer") {
 		t.Errorf("got exit code %d, %q and %q", code, stdout, stderr)
 	}
-	code, _, stderr = run(t, "wait-ready", "--check", check, "--etcd-member="+member, "--timeout=4s")
+	code, _, stderr = run(t, "wait-ready", "--check", check, members(`["`+member+`"]`), "--timeout=4s")
 	if code != 1 || !strings.Contains(stderr, "1 of 1 etcd members answer") || !strings.Contains(stderr, "starting") {
 		t.Errorf("got exit code %d and %q", code, stderr)
+	}
+	code, stdout, stderr = run(t, "wait-ready", "--check", check, "--timeout=0s")
+	if code != 0 || !strings.Contains(stdout, "Not waiting: the timeout is 0s") {
+		t.Errorf("got exit code %d, %q and %q; a timeout of 0 is not to wait", code, stdout, stderr)
 	}
 }
 

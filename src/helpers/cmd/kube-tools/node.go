@@ -11,6 +11,7 @@ import (
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/node"
+	"kubernetes-release/nodedrain"
 	"kubernetes-release/nodeobject"
 )
 
@@ -19,24 +20,28 @@ const nodeUsage = "file with the node's configuration, a job's config/node.json"
 func waitNode() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait-node",
-		Short: "Wait until this VM's Node is Ready",
+		Short: "Wait until this VM's Node is Ready, and take it back into service after a drain",
 	}
 	kubeconfig := requirePath(command, "kubeconfig", "kubelet's kubeconfig, which may appear later")
 	path := requirePath(command, "node", nodeUsage)
 	members := etcdMembersFlag(command)
-	timeout := timeoutFlag(command, 5*time.Minute, "how long to wait")
+	timeout := command.Flags().Duration("timeout", 0, "how long to wait; 0s is not at all")
+	kubelet := command.Flags().String("kubelet-log", "", "`FILE` whose end to print if the Node is not Ready")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*path)
 		if err != nil {
 			return err
 		}
-		options := nodeobject.Options{
+		addresses, err := members()
+		if err != nil {
+			return err
+		}
+		return noQuorumIsNoError(nodedrain.Return(command.Context(), nodeobject.Options{
 			Kubeconfig:  *kubeconfig,
 			Name:        identity.Name,
-			EtcdMembers: members(),
+			EtcdMembers: addresses,
 			Timeout:     *timeout,
-		}
-		return noQuorumIsNoError(nodeobject.Wait(command.Context(), options, slog.Default()))
+		}, *kubelet, slog.Default()))
 	}
 	return command
 }

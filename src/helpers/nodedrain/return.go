@@ -1,0 +1,73 @@
+package nodedrain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"time"
+
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/tail"
+	"kubernetes-release/nodeobject"
+	"kubernetes-release/readywait"
+)
+
+const (
+	// restoreTimeout bounds how long Return tries to change the Node.
+	restoreTimeout = time.Minute
+	// logLines is how much Return repeats of kubelet's log, from its last logBytes.
+	logLines, logBytes = 5, 64 << 10
+)
+
+// Return waits until the Node of this VM is Ready and takes it back into service after a drain, as post-start of
+// kubelet does. An error repeats the end of kubelet's log, if it has the path of one. With a timeout of 0 Return does
+// not wait and only tries the latter. It ends with a *readywait.NoQuorumError as nodeobject.Wait does.
+func Return(ctx context.Context, node nodeobject.Options, kubeletLog string, log *slog.Logger) error {
+	if node.Timeout <= 0 {
+		log.Info("not waiting for the node", "timeout", node.Timeout)
+		if err := restore(ctx, node, log); err != nil {
+			log.Error("the node is not taken back into service", "error", err)
+		}
+		return nil
+	}
+	err := nodeobject.Wait(ctx, node, log)
+	var none *readywait.NoQuorumError
+	switch {
+	case errors.As(err, &none):
+		log.Info("not waiting for the node", "reason", err)
+	case err != nil:
+		return fmt.Errorf("%w%s", err, end(kubeletLog))
+	}
+	return restore(ctx, node, log)
+}
+
+// restore repeats Restore until it succeeds.
+func restore(ctx context.Context, node nodeobject.Options, log *slog.Logger) error {
+	node.Timeout = restoreTimeout
+	try := func(ctx context.Context) error {
+		client, err := node.Client()
+		if errors.Is(err, fs.ErrNotExist) {
+			log.Info("nothing to restore: this VM has not joined the cluster", "reason", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return Restore(ctx, client, node.Name, log)
+	}
+	return poll.Within(ctx, node.Timeout, time.Second, readywait.UnlessNoQuorum(node.EtcdMembers, try))
+}
+
+// end is the last lines of a log, for an error.
+func end(path string) string {
+	if path == "" {
+		return ""
+	}
+	lines, err := tail.File(path, 0, logBytes, logLines)
+	if err != nil {
+		return fmt.Sprintf("; its log cannot be read: %v", err)
+	}
+	return fmt.Sprintf(". The end of %s:\n%s", path, lines)
+}
