@@ -2,7 +2,6 @@ package templates
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,35 +53,42 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 	}
 }
 
-// TestKubeletDrain runs kubelet's pre-stop and drain in the Director's order, with fakes of our programs that
-// record how they are called.
+// TestKubeletDrain runs kubelet's pre-stop and drain in the Director's order, with a fake of our program that
+// records how it is called.
 func TestKubeletDrain(t *testing.T) {
 	scripts := mustRender(t, "kubelet", inputFor(t, "kubelet").linked(awsLink))
-	const arguments = " --log=ROOT/sys/log/kubelet/drain.stderr.log --kubeconfig=ROOT/data/kubelet/kubeconfig " +
-		"--node=ROOT/jobs/kubelet/config/node.json"
-	drained := func(deleted bool) string {
-		return fmt.Sprintf(
-			"kube-tools drain-node%s --timeout=10m --policy=force --load-balancer-delay=20s --vm-deleted=%t\n",
-			arguments, deleted,
-		)
-	}
-	const deletes = "ctl stop\nkube-tools delete-node" + arguments + "\n"
-	deleted := drained(true) + deletes
+	const call = "kube-tools drain-node --kubeconfig=ROOT/data/kubelet/kubeconfig " +
+		"--node=ROOT/jobs/kubelet/config/node.json --timeout=10m --policy=force --load-balancer-delay=20s " +
+		"--run=ROOT/sys/run/kubelet --ctl=ROOT/jobs/kubelet/bin/ctl --log=ROOT/sys/log/kubelet/drain.stderr.log\n"
 	for name, test := range map[string]struct {
 		vm, instance, deployment string
-		status                   string // exit status of our programs
+		status                   string // exit status of our program
 		without                  string // a directory that is missing
-		calls                    string
-		fails                    bool // drain writes no number, which fails the deploy
+		marker                   string // what pre-stop leaves
+		fails                    bool   // drain writes no number, which fails the deploy
 	}{
-		"restarted or updated":      {vm: "keep", instance: "keep", deployment: "keep", status: "0", calls: drained(false)},
-		"recreated":                 {vm: "delete", instance: "keep", deployment: "keep", status: "0", calls: deleted},
-		"scaled down":               {vm: "delete", instance: "delete", deployment: "keep", status: "0", calls: deleted},
-		"deployment is deleted":     {vm: "delete", instance: "delete", deployment: "delete", status: "0"},
-		"tools are missing":         {vm: "delete", instance: "keep", deployment: "keep", status: "127", calls: deleted},
-		"kubelet was never started": {vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet", calls: drained(false)},
-		"deadline of policy fail":   {vm: "delete", instance: "keep", deployment: "keep", status: "1", calls: drained(true), fails: true},
-		"old Director":              {status: "0", calls: drained(false)},
+		"restarted or updated": {
+			vm: "keep", instance: "keep", deployment: "keep", status: "0",
+		},
+		"recreated": {
+			vm: "delete", instance: "keep", deployment: "keep", status: "0", marker: "leaving",
+		},
+		"scaled down": {
+			vm: "delete", instance: "delete", deployment: "keep", status: "0", marker: "leaving",
+		},
+		"deployment is deleted": {
+			vm: "delete", instance: "delete", deployment: "delete", status: "0", marker: "undeployed",
+		},
+		"tools are missing": {
+			vm: "delete", instance: "keep", deployment: "keep", status: "127", marker: "leaving",
+		},
+		"kubelet was never started": {
+			vm: "delete", instance: "keep", deployment: "keep", status: "0", without: "sys/run/kubelet",
+		},
+		"deadline of policy fail": {
+			vm: "delete", instance: "keep", deployment: "keep", status: "1", marker: "leaving", fails: true,
+		},
+		"old Director": {status: "0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -96,9 +102,10 @@ func TestKubeletDrain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for _, program := range []string{"jobs/kubelet/bin/ctl", "packages/helpers/bin/kube-tools"} {
-				write(program, "#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n")
-			}
+			write(
+				"packages/helpers/bin/kube-tools",
+				"#!/bin/bash\necho noise\necho \"${0##*/} $*\" >>"+root+"/calls\nexit "+test.status+"\n",
+			)
 			for _, script := range []string{"pre-stop", "drain"} {
 				write("jobs/kubelet/bin/"+script, strings.ReplaceAll(string(scripts["bin/"+script]), "/var/vcap", root))
 			}
@@ -132,15 +139,18 @@ func TestKubeletDrain(t *testing.T) {
 			if output := run("drain"); output != want {
 				t.Errorf("drain wrote %q, want %q: the agent accepts a number only", output, want)
 			}
-			if _, err := os.Stat(filepath.Join(root, "sys/run/kubelet/leaving")); err == nil && test.fails {
-				t.Error("the marker is left, with which kubelet does not start")
+			for _, marker := range []string{"leaving", "undeployed"} {
+				_, err := os.Stat(filepath.Join(root, "sys/run/kubelet", marker))
+				if left := err == nil; left != (marker == test.marker) {
+					t.Errorf("pre-stop left %s: %t, want %q", marker, left, test.marker)
+				}
 			}
 			calls, err := os.ReadFile(filepath.Join(root, "calls"))
 			if err != nil && !os.IsNotExist(err) {
 				t.Fatal(err)
 			}
-			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != test.calls {
-				t.Errorf("called:\n%s\nwant:\n%s", got, test.calls)
+			if got := strings.ReplaceAll(string(calls), root, "ROOT"); got != call {
+				t.Errorf("called:\n%s\nwant:\n%s", got, call)
 			}
 		})
 	}

@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"os/exec"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -103,9 +101,8 @@ func renewKubeletCertificates() *cobra.Command {
 		connect := func() (kubernetes.Interface, error) { return kubeconfig.Client(client.Kubeconfig) }
 		return client.Renew(command.Context(), connect, func(ctx context.Context) error {
 			for _, action := range []string{"stop", "start"} {
-				command := exec.CommandContext(ctx, *ctl, action) //nolint:gosec // the job's own script
-				if output, err := command.CombinedOutput(); err != nil {
-					return fmt.Errorf("%s %s: %w: %s", *ctl, action, err, output)
+				if err := runScript(ctx, *ctl, action); err != nil {
+					return err
 				}
 			}
 			return nil

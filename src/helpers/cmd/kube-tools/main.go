@@ -28,7 +28,7 @@ func newCommand() *cobra.Command {
 	root.AddCommand(
 		approveKubeletCSRs(), signKubeletCSRs(), joinCluster(), renewKubeletCertificates(), applyAddons(),
 		registerCSIDriver(),
-		checkCSIDriver(), keepNodeLabels(), waitNode(), deleteNode(), waitReady(), smokeTest(), prepareEtcd(),
+		checkCSIDriver(), keepNodeLabels(), waitNode(), waitReady(), smokeTest(), prepareEtcd(),
 		prepareVXLAN(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(),
 		keepSettings(), checkRotation(), keepCertificates(), stopProcess(), moveEtcdLeader(), drainNode(),
 		checkCorefile(), checkAPIServerVersion(), checkKubeletVersion(), ipSet(), keepFirewall(),

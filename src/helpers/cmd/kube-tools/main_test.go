@@ -34,7 +34,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"no command": {
 			nil,
 			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-corefile, check-csi-driver, " +
-				"check-kubelet-version, check-rotation, check-settings, completion, delete-node, drain-node, " +
+				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
 				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
@@ -48,7 +48,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 		"no directory":         {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir" not set`},
 		"no label":             {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
 		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
-		"no node to delete":    {[]string{"delete-node", "--kubeconfig", "x"}, `"node" not set`},
+		"no files of pre-stop": {[]string{"drain-node", "--kubeconfig", "x", "--node", "x"}, `"ctl", "run" not set`},
 		"no check":             {[]string{"wait-ready"}, `"check" not set`},
 		"timeout of zero":      {[]string{"apply-addons", "--timeout", "0s"}, "--timeout"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
@@ -82,7 +82,6 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		"join":           {[]string{"join", "--config", missing}, missing},
 		"images":         {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
 		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
-		"node to delete": {[]string{"delete-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
 		"members":        {[]string{"leave-etcd", "--config", broken}, broken},
 		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"io"
 	"log/slog"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,28 +41,6 @@ func waitNode() *cobra.Command {
 			Timeout:     *timeout,
 		}, *kubelet, slog.Default()))
 	}
-	return command
-}
-
-func deleteNode() *cobra.Command {
-	command := &cobra.Command{
-		Use:   "delete-node",
-		Short: "Delete this VM's Node",
-	}
-	kubeconfig := requirePath(
-		command, "kubeconfig", "kubelet's kubeconfig; if the file is missing, there is nothing to delete",
-	)
-	path := requirePath(command, "node", nodeUsage)
-	timeout := timeoutFlag(command, 10*time.Second, "how long to try")
-	logged(command, "the Node is not deleted", func(ctx context.Context, log *slog.Logger) error {
-		identity, err := node.Load(*path)
-		if err != nil {
-			return err
-		}
-		return nodeobject.Delete(
-			ctx, nodeobject.Options{Kubeconfig: *kubeconfig, Name: identity.Name, Timeout: *timeout}, log,
-		)
-	})
 	return command
 }
 

@@ -1,0 +1,83 @@
+package nodedrain
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestLeave(t *testing.T) {
+	deadline, broken := &DeadlineError{Left: errors.New("pod x")}, errors.New("broken")
+	deleted := []string{"drain true", "stop", "delete"}
+	for name, test := range map[string]struct {
+		markers                []string
+		drains, stops, deletes error
+		calls                  []string
+		logs                   []string
+		stays                  bool // kubelet starts again
+	}{
+		"processes restart": {calls: []string{"drain false"}, stays: true},
+		"VM is deleted":     {markers: []string{"leaving"}, calls: deleted},
+		"undeployed": {
+			markers: []string{"leaving", "undeployed"}, logs: []string{"deployment is deleted"},
+		},
+		"deadline":                {markers: []string{"leaving"}, drains: deadline, calls: deleted[:1], stays: true},
+		"deadline before restart": {drains: deadline, calls: []string{"drain false"}, stays: true},
+		"steps fail": {
+			markers: []string{"leaving"}, stops: broken, deletes: broken, calls: deleted,
+			logs: []string{"kubelet is not stopped", "the Node is not deleted"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run, calls := t.TempDir(), []string(nil)
+			for _, marker := range test.markers {
+				if err := os.WriteFile(filepath.Join(run, marker), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			step := func(call string, result error) error {
+				calls = append(calls, call)
+				return result
+			}
+			var log bytes.Buffer
+			err := Leave(t.Context(), run, Steps{
+				Drain: func(_ context.Context, vmDeleted bool) error {
+					return step(fmt.Sprintf("drain %t", vmDeleted), test.drains)
+				},
+				StopKubelet: func(context.Context) error { return step("stop", test.stops) },
+				DeleteNode:  func(context.Context) error { return step("delete", test.deletes) },
+			}, slog.New(slog.NewTextHandler(&log, nil)))
+			if !errors.Is(err, test.drains) || (err == nil) != (test.drains == nil) {
+				t.Errorf("got %v, want %v", err, test.drains)
+			}
+			if !reflect.DeepEqual(calls, test.calls) {
+				t.Errorf("did %q, want %q", calls, test.calls)
+			}
+			if stays := !exists(filepath.Join(run, "leaving")); stays != test.stays {
+				t.Errorf("kubelet can start: %t, want %t", stays, test.stays)
+			}
+			for _, want := range test.logs {
+				if !strings.Contains(log.String(), want) {
+					t.Errorf("logged %q, want %q", log.String(), want)
+				}
+			}
+		})
+	}
+}
+
+func TestLeaveWithoutADirectory(t *testing.T) {
+	drained := false
+	err := Leave(t.Context(), filepath.Join(t.TempDir(), "none"), Steps{
+		Drain: func(_ context.Context, vmDeleted bool) error { drained = !vmDeleted; return nil },
+	}, slog.New(slog.DiscardHandler))
+	if err != nil || !drained {
+		t.Errorf("got %v, drained: %t; a kubelet that was never started is drained, and its Node stays", err, drained)
+	}
+}
