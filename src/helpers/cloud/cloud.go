@@ -33,7 +33,7 @@ type Attester interface {
 	// NewProver returns what creates proofs on a machine of the cluster.
 	NewProver(cluster string) node.Prover
 	// NewAuthority returns what verifies them on another machine of the cluster. The roles are those that nodes can
-	// have in the cloud in addition to the ones that the provider can find out.
+	// have in the cloud; without any, the provider decides.
 	NewAuthority(cluster string, roles []string) node.Authority
 }
 

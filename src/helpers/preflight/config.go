@@ -47,7 +47,7 @@ type Config struct {
 
 	// InstanceProfile is the name of the instance profile that machines with this role must have; empty: any.
 	InstanceProfile string `json:"instance_profile,omitempty"`
-	// JoinRoles are roles that control machines accept of nodes that join, in addition to those with the names of
+	// JoinRoles are the roles that control machines accept of nodes that join; empty: those with the names of
 	// instance profiles; nil if nodes do not join with their role.
 	JoinRoles []string `json:"join_roles,omitempty"`
 	// ConfigureCloudRoutes: the cloud controller manager writes pod routes into the cloud's route table.

@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,21 +194,26 @@ func TestAdmit(t *testing.T) {
 			wantRefusal(t, err, attack.want)
 		})
 	}
-	t.Run("role in the list", func(t *testing.T) {
-		authority := (&aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}).NewAuthority(
-			"prod", []string{"kubernetes-worker"},
-		)
-		if _, err := authority.Admit(
-			t.Context(),
-			node.Application{
-				Request: []byte("request"),
-				Proof:   prove(t, s, renamed, "prod", "request", now),
-				Peer:    renamed.Address,
-			},
-		); err != nil {
-			t.Error(err)
-		}
-	})
+	for role, want := range map[string]string{
+		"kubernetes-worker":  "",
+		"kubernetes-control": "the role kubernetes-worker, and nodes have one of kubernetes-control",
+	} {
+		t.Run("list of "+role, func(t *testing.T) {
+			provider := &aws.Provider{MetadataEndpoint: s.metadataFor(t, control.Address)}
+			authority := provider.NewAuthority("prod", []string{role})
+			for _, machine := range []store.Instance{worker, renamed} {
+				_, err := authority.Admit(t.Context(), node.Application{
+					Request: []byte("request"), Proof: prove(t, s, machine, "prod", "request", now),
+					Peer: machine.Address,
+				})
+				if want != "" {
+					wantRefusal(t, err, want)
+				} else if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
 	t.Run("stopped after it proved itself", func(t *testing.T) {
 		proof := prove(t, s, stopped, "prod", "request", now)
 		err := s.Update(func(w *store.World) error {
@@ -224,6 +232,41 @@ func TestAdmit(t *testing.T) {
 		)
 		wantRefusal(t, err, "instance i-00000000000000006 is stopped")
 	})
+}
+
+// TestVerificationsShareASession sends a hundred proofs that are refused, and one that is not: instance metadata, which
+// answers an instance only so many requests a second, is read once.
+func TestVerificationsShareASession(t *testing.T) {
+	s, control, worker, _, _, _, _ := twoNodes(t)
+	metadata, err := url.Parse(s.metadataFor(t, control.Address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests atomic.Int32
+	forward := httputil.NewSingleHostReverseProxy(metadata)
+	counter := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		forward.ServeHTTP(w, r)
+	}))
+	defer counter.Close()
+	authority := (&aws.Provider{MetadataEndpoint: counter.URL}).NewAuthority("prod", nil)
+	application := node.Application{
+		Request: []byte("request"), Proof: prove(t, s, worker, "prod", "request", time.Now()), Peer: worker.Address,
+	}
+	if _, err := authority.Admit(t.Context(), application); err != nil {
+		t.Fatal(err)
+	}
+	first := requests.Load()
+	for range 100 {
+		_, err := authority.Admit(t.Context(), node.Application{Proof: json.RawMessage(`{}`), Peer: worker.Address})
+		wantRefusal(t, err, "not a signature")
+	}
+	if _, err := authority.Admit(t.Context(), application); err != nil {
+		t.Error(err)
+	}
+	if now := requests.Load(); first == 0 || now != first {
+		t.Errorf("metadata got %d requests for the first proof, %d for the others; want some and 0", first, now-first)
+	}
 }
 
 func wantRefusal(t *testing.T, err error, want string) {

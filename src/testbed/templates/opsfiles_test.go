@@ -488,6 +488,16 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"set-node-roles.yml": {deployment{
+		ops:  []string{"aws.yml", "set-node-roles.yml"},
+		vars: []string{"node_roles=[prod-control, prod-worker]"},
+	}, func(t *testing.T, p *director.Plan) {
+		control := group(t, p, "control")
+		join := decode[values](t, file(t, control, "kubelet-csr-approver", "config/join.json"))
+		if want := []any{"prod-control", "prod-worker"}; fmt.Sprint(join["roles"]) != fmt.Sprint(want) {
+			t.Errorf("nodes have the roles %v, want %v", join["roles"], want)
+		}
+	}},
 	"set-sysctls.yml": {deployment{
 		ops:  []string{"set-sysctls.yml"},
 		vars: []string{"sysctls={fs.inotify.max_user_instances: 8192, vm.max_map_count: 262144}"},

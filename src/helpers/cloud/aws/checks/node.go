@@ -23,7 +23,7 @@ var _ = register(Check{
 	section:  sectionPolicies,
 	Needs:    facts.FromProfile | facts.FromCredentials,
 	run:      checkJoinRole,
-	fix: "Name the role in `join.roles` of the job kubelet-csr-approver, or give it the name of its " +
+	fix: "List the role in `join.roles` of the job kubelet-csr-approver; without a list, give it the name of its " +
 		"instance profile.",
 })
 
@@ -88,35 +88,38 @@ var _ = register(Check{
 		"balancers turn the check off.",
 })
 
-// checkJoinRole: a machine proves who it is with its role, which must have the name of its instance profile, or be
-// listed (see Admit).
+// checkJoinRole: a machine proves who it is with its role, which must be listed, or without a list have the name of its
+// instance profile (see Admit).
 func checkJoinRole(f *facts.Facts) preflight.Outcome {
-	role, profile := f.Credentials.Role, f.ProfileName()
+	role, profile, listed := f.Credentials.Role, f.ProfileName(), f.Request.JoinRoles
 	switch {
-	case f.Request.JoinRoles == nil:
+	case listed == nil:
 		return skipped("the deployment has no job kubelet-csr-approver")
 	case f.ProfileErr != nil || f.Profile == "":
 		return skipped("there is no instance profile (see instance-profile)")
 	case role == "":
 		return skipped("there are no credentials (see role-credentials)")
-	case role == profile || slices.Contains(f.Request.JoinRoles, role):
+	case len(listed) == 0 && role == profile || slices.Contains(listed, role):
 		return passed("%s", role)
 	}
-	listed := strings.Join(append(slices.Clone(f.Request.JoinRoles), role), ", ")
+	wanted, others := "a role that is listed in join.roles", ""
+	if len(listed) == 0 {
+		wanted = "a role with the name of the instance profile, " + profile + ", or a list in join.roles"
+		others = ", and the roles of all other nodes"
+	}
 	return found(preflight.Finding{
 		Resource: role,
-		Wanted:   "a role with the name of the instance profile, " + profile + ", or listed in join.roles",
-		Found:    "join.roles: [" + strings.Join(f.Request.JoinRoles, ", ") + "]",
+		Wanted:   wanted,
+		Found:    "join.roles: [" + strings.Join(listed, ", ") + "]",
 		Why: "Control VMs refuse a new node with this role, because anyone who may assume a role can claim to " +
 			"be one of its instances.",
 		Eventual: true,
 		Fix: []preflight.Fix{
 			fixes.ByHand(
 				"if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: "+
-					"{roles: [%s]}",
-				listed,
+					"{roles: [%s]}%s", strings.Join(append(slices.Clone(listed), role), ", "), others,
 			),
-			fixes.ByHand("or use a role that has the name of the instance profile"),
+			fixes.ByHand("or give the VM an instance profile with a role that control VMs accept"),
 		},
 	})
 }

@@ -27,16 +27,15 @@ import (
 
 // authority verifies proofs with STS and EC2.
 type authority struct {
-	machine Machine
-	cluster string
-	// roles are accepted in addition to the role with the name of the instance's own profile.
-	roles []string
+	cluster  string
+	roles    []string
+	sessions sessions
 }
 
-// NewAuthority returns what verifies the proofs of other machines of a cluster. The roles are those that nodes can have
-// in addition to the role with the name of their instance profile.
+// NewAuthority returns what verifies the proofs of other machines of a cluster. The roles are those that nodes can
+// have; without any, a node has the role with the name of its instance profile.
 func NewAuthority(machine Machine, cluster string, roles []string) node.Authority {
-	return &authority{machine, cluster, roles}
+	return &authority{cluster: cluster, roles: roles, sessions: sessions{machine: machine}}
 }
 
 // Admit implements node.Authority.
@@ -45,12 +44,11 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 	if err := strictjson.Unmarshal(application.Proof, &evidence); err != nil {
 		return node.Machine{}, &node.Refusal{Reason: "the proof cannot be read: " + err.Error()}
 	}
-	s, err := a.machine.openSession(ctx)
+	s, err := a.sessions.get(ctx)
 	if err != nil {
 		return node.Machine{}, err
 	}
-	defer s.close()
-	if refusal := evidence.check(s.metadata.Region, a.machine.Now()); refusal != nil {
+	if refusal := evidence.check(s.metadata.Region, a.sessions.machine.Now()); refusal != nil {
 		return node.Machine{}, refusal
 	}
 	caller, err := s.askSTS(ctx, a.cluster, application.Request, evidence)
@@ -61,6 +59,14 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 	if err != nil {
 		return node.Machine{}, err
 	}
+	if len(a.roles) > 0 && !slices.Contains(a.roles, role) {
+		return node.Machine{}, &node.Refusal{
+			Reason: fmt.Sprintf(
+				"the proof is signed with the role %s, and nodes have one of %s: if it is the role of nodes, add it "+
+					"to the property join.roles of the job kubelet-csr-approver", role, strings.Join(a.roles, ", "),
+			),
+		}
+	}
 	instance, err := s.describe(ctx, &ec2.DescribeInstancesInput{InstanceIds: []string{id}})
 	if err != nil {
 		return node.Machine{}, err
@@ -69,12 +75,12 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 	if err != nil {
 		return node.Machine{}, err
 	}
-	if own := profileName(instance); role != own && !slices.Contains(a.roles, role) {
+	if own := profileName(instance); len(a.roles) == 0 && role != own {
 		return machine, &node.Refusal{
 			Reason: fmt.Sprintf(
 				"the proof is signed with the role %s, and the instance profile of %s is %q: if this is the "+
-					"profile's role, add it to the property join.roles of the job kubelet-csr-approver",
-				role, id, own,
+					"profile's role, list it and the roles of all other nodes in the property join.roles of the job "+
+					"kubelet-csr-approver", role, id, own,
 			),
 		}
 	}
@@ -172,11 +178,10 @@ func (s *session) instanceOf(caller arn.ARN) (role, id string, err error) {
 
 // Find implements node.Authority. Private DNS names are unique in a VPC only.
 func (a *authority) Find(ctx context.Context, name string, _ map[string]string) (node.Machine, error) {
-	s, err := a.machine.openSession(ctx)
+	s, err := a.sessions.get(ctx)
 	if err != nil {
 		return node.Machine{}, err
 	}
-	defer s.close()
 	if s.metadata.VPC == "" {
 		return node.Machine{}, errors.New("instance metadata does not name the VPC")
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
@@ -38,6 +39,41 @@ type session struct {
 }
 
 func (s *session) current() metadata.Credentials { return s.credentials }
+
+// sessionAge limits how long a session is kept: credentials that a role has lost are noticed after it.
+const sessionAge = time.Minute
+
+// sessions keeps one session for many verifications, so that each costs no calls of instance metadata, which answers
+// an instance only so many at a time.
+type sessions struct {
+	machine Machine
+
+	mutex sync.Mutex
+	kept  *session
+	until time.Time
+}
+
+// get returns the kept session, or opens one if that is too old or its credentials have expired.
+func (o *sessions) get(ctx context.Context) (*session, error) {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	now := o.machine.Now()
+	if o.kept != nil && now.Before(o.until) {
+		return o.kept, nil
+	}
+	opened, err := o.machine.openSession(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if o.kept != nil {
+		o.kept.close() // connections that nothing uses at the moment
+	}
+	o.kept, o.until = opened, now.Add(sessionAge)
+	if expires := opened.credentials.Expires; expires.Before(o.until) {
+		o.until = expires
+	}
+	return opened, nil
+}
 
 // openSession reads instance metadata. Endpoints come from the SDK's environment variables.
 func (p Machine) openSession(ctx context.Context) (_ *session, err error) {
