@@ -147,7 +147,9 @@ test-programs: release lab ## Run the tests with real programs and VMs; needs ro
 	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
 	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 30m ./templates
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
+	@ci/setup.sh busybox-static
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 45m -v ./acceptance
+	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 go test -count=1 -timeout 20m -v -run 'InLab$$' ./firstcluster
 
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root

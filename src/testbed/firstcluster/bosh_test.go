@@ -38,7 +38,12 @@ networks:
 - name: default
   type: manual
   subnets:
-  - {range: 10.0.0.0/24, gateway: 10.0.0.1, azs: [z1, z2, z3], dns: [1.1.1.1], reserved: [10.0.0.1/30], cloud_properties: {subnet: subnet-0123456789abcdef0}}
+  - range: 10.0.0.0/24
+    gateway: 10.0.0.1
+    azs: [z1, z2, z3]
+    dns: [1.1.1.1]
+    reserved: [10.0.0.1/30]
+    cloud_properties: {subnet: subnet-0123456789abcdef0}
 - {name: vip, type: vip}
 compilation: {workers: 5, reuse_compilation_vms: true, az: z1, vm_type: default, network: default}
 `
@@ -53,12 +58,18 @@ addons:
   jobs:
   - name: bosh-dns
     release: bosh-dns
-    properties: {configure_systemd_resolved: true, health: {enabled: true, server: {tls: ((/dns_healthcheck_server_tls))}}}
+    properties:
+      configure_systemd_resolved: true
+      health: {enabled: true, server: {tls: ((/dns_healthcheck_server_tls))}}
 variables:
 - {name: /dns_healthcheck_tls_ca, type: certificate, options: {is_ca: true, common_name: dns-healthcheck-tls-ca}}
 - name: /dns_healthcheck_server_tls
   type: certificate
-  options: {ca: /dns_healthcheck_tls_ca, common_name: health.bosh-dns, alternative_names: [health.bosh-dns], extended_key_usage: [server_auth]}
+  options:
+    ca: /dns_healthcheck_tls_ca
+    common_name: health.bosh-dns
+    alternative_names: [health.bosh-dns]
+    extended_key_usage: [server_auth]
 `
 
 // runBosh parses arguments as the CLI does (cmd/factory.go of bosh-cli), so that an unknown command, flag or argument
@@ -102,13 +113,13 @@ func runCommand(global *opts.BoshOpts, command any) error {
 		if o.Args.Name != "smoke-tests" {
 			return fmt.Errorf("nothing checks the errand %s", o.Args.Name)
 		}
-		return deployed(global.DeploymentOpt)
+		return onDeployment(global.DeploymentOpt, func() error { return runLab("errand", o.Args.Name) })
 	case *opts.SSHOpts:
 		if o.Args.Slug.String() != "control/0" ||
 			!slices.Equal(o.RawOpts.AsStrings(), []string{"-N", "-L6443:127.0.0.1:6443"}) {
 			return fmt.Errorf("nothing checks bosh ssh %s %v", o.Args.Slug, o.RawOpts)
 		}
-		return deployed(global.DeploymentOpt)
+		return onDeployment(global.DeploymentOpt, func() error { return tunnel("control/0", 6443) })
 	case *opts.DeleteDeploymentOpts:
 		return deleteDeployment(global.DeploymentOpt)
 	}
@@ -148,13 +159,26 @@ func updateConfig(o *opts.UpdateConfigOpts) error {
 	return os.WriteFile(configFile(o.Type, o.Name), text, 0o600)
 }
 
-// cloudConfig is what the Director makes of all its cloud configs.
-func cloudConfig() (*manifest.CloudConfig, error) {
-	configs := []manifest.NamedText{{Name: "default", Text: []byte(directorsCloudConfig)}}
-	files, err := filepath.Glob(configFile("cloud", "*"))
+// cloudConfigFiles are the cloud configs of the Director: its first one and those that the page has updated.
+func cloudConfigFiles() ([]string, error) {
+	folder, err := filepath.Abs(".")
 	if err != nil {
 		return nil, err
 	}
+	file := filepath.Join(folder, configFile("cloud", "default"))
+	if err := os.WriteFile(file, []byte(directorsCloudConfig), 0o600); err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(folder, configFile("cloud", "*")))
+}
+
+// cloudConfig is what the Director makes of all its cloud configs.
+func cloudConfig() (*manifest.CloudConfig, error) {
+	files, err := cloudConfigFiles()
+	if err != nil {
+		return nil, err
+	}
+	var configs []manifest.NamedText
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -177,14 +201,19 @@ func cloud() *cpi.AWS {
 
 func deployment(name string) string { return filepath.Join("director", "deployment-"+name) }
 
-func deployed(name string) error {
+// onDeployment does something with the lab that runs a deployment, if one does.
+func onDeployment(name string, do func() error) error {
 	if _, err := os.Stat(deployment(name)); err != nil {
 		return fmt.Errorf("there is no deployment %q", name)
+	}
+	if runsInLab(name) {
+		return do()
 	}
 	return nil
 }
 
-// deploy interpolates the manifest, and creates its VMs in the account with the Director's key.
+// deploy interpolates the manifest. The lab deploys the first cluster, if there is a lab; of other clusters the VMs are
+// created in the account, with the Director's key.
 func deploy(name string, o *opts.DeployOpts) error {
 	text, err := template.NewTemplate(o.Args.Manifest.Bytes).
 		Evaluate(o.AsVariables(), o.AsOp(), template.EvaluateOpts{})
@@ -211,7 +240,12 @@ func deploy(name string, o *opts.DeployOpts) error {
 	if err := config.Check(&m); err != nil {
 		return err
 	}
-	ids, err := launchAll(config, &m)
+	var ids []string
+	if runsInLab(name) {
+		err = deployInLab(text)
+	} else {
+		ids, err = launchAll(config, &m)
+	}
 	if err != nil {
 		return err
 	}
@@ -294,6 +328,11 @@ func deleteDeployment(name string) error {
 	text, err := os.ReadFile(deployment(name))
 	if err != nil {
 		return err
+	}
+	if runsInLab(name) {
+		if err := runLab("stop", "--hard"); err != nil {
+			return err
+		}
 	}
 	for _, id := range strings.Fields(string(text)) {
 		if err := cloud().Terminate(context.Background(), id); err != nil {

@@ -1,6 +1,7 @@
 package firstcluster
 
 import (
+	"context"
 	"fmt"
 	"net/http/httptest"
 	"net/netip"
@@ -9,9 +10,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 )
 
 const root = "../../.."
@@ -34,31 +38,13 @@ var blocks = regexp.MustCompile("(?ms)^```sh\n(.*?)^```")
 var programs = []string{"bosh", "curl", "git", "kubectl", "make"}
 
 // TestFirstCluster: the account is that of the AWS simulator, and empty. What is built, prepared and written there is
-// real; bosh parses its arguments with the CLI's own parser, interpolates with its library, and creates the VMs of a
-// deployment with the Director's key, by the rules of BOSH's AWS CPI. The programs kubectl and curl only check their
-// arguments: the acceptance tests run clusters.
+// real; bosh parses its arguments with the CLI's own parser, interpolates with its library, and creates the VMs of both
+// deployments in their full size with the Director's key, by the rules of BOSH's AWS CPI. The programs kubectl and curl
+// only check their arguments: TestFirstClusterInLab runs a cluster.
 func TestFirstCluster(t *testing.T) {
-	if _, err := os.Stat("/usr/bin/kubectl"); err != nil {
+	if _, err := os.Stat(kubectlProgram()); err != nil {
 		t.Skip("scripts/write-kubeconfig.sh requires kubectl")
 	}
-	text, err := os.ReadFile(filepath.Join(root, "docs", "first-cluster.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := blocks.FindAllStringSubmatch(string(text), -1)
-	if len(found) < 8 {
-		t.Fatalf("only %d blocks of commands found", len(found))
-	}
-	script := "set -euo pipefail\n"
-	for i, block := range found {
-		script += block[1]
-		if i == 0 { // "Edit aws-vars.yml now"
-			script += editFile + exampleToAccount + "' aws-vars.yml\n"
-			script += "cp aws-vars.yml staging-vars.yml\n"
-			script += editFile + "s/kubernetes-(control|worker)$/kubernetes-\\1-staging/' staging-vars.yml\n" // step 6
-		}
-	}
-
 	sim, err := awssim.New(awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")), awssim.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,33 +52,106 @@ func TestFirstCluster(t *testing.T) {
 	t.Cleanup(func() { _ = sim.Close() })
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
-
-	folder := workFolder(t)
-	command := exec.CommandContext(t.Context(), "bash", "-c", script)
-	command.Dir = folder
-	command.Env = []string{
-		"PATH=" + filepath.Join(folder, "programs") + ":/usr/bin:/bin", "HOME=" + folder,
-		"FIRST_CLUSTER_ROOT=" + absolute(t, root), "GOCACHE=" + goEnv(t, "GOCACHE"),
-		"GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "FIRST_CLUSTER_GO=" + goProgram(t), "AWS_ENDPOINT_URL=" + api.URL,
-		"AWS_ACCESS_KEY_ID=" + awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY=" + awssim.LabSecretAccessKey,
-	}
-	out, err := command.CombinedOutput()
+	p := readPage(t)
+	out, err := p.run(t, p.script(exampleToAccount, false), "AWS_ENDPOINT_URL="+api.URL)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	t.Logf("%s", out)
+	t.Log(out)
 	for _, want := range []string{
 		"created       IAM role kubernetes-control\n", "created       IAM role kubernetes-control-staging\n",
-		"PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed", "kubernetes: 6 VMs", "kubernetes-staging: 6 VMs", "deleted       IAM role kubernetes-worker\n",
+		"PASSED: 0 checks failed, 0 warnings, 0 skipped, 8 passed", "kubernetes: 6 VMs", "kubernetes-staging: 6 VMs",
+		"deleted       IAM role kubernetes-worker\n",
 	} {
-		if !strings.Contains(string(out), want) {
+		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}
 	}
-	w := sim.World()
+	checkEmpty(t, sim.World())
+}
+
+// checkEmpty expects nothing in the account that the page has created.
+func checkEmpty(t *testing.T, w *store.World) {
+	t.Helper()
 	if len(w.Roles)+len(w.InstanceProfiles) > 0 || len(w.SecurityGroups) != 1 || len(w.SecurityGroups[0].Ingress) > 0 {
 		t.Errorf("the page leaves %v, %v, %v", w.Roles, w.InstanceProfiles, w.SecurityGroups)
 	}
+	for _, subnet := range w.Subnets {
+		for key := range subnet.Tags {
+			if strings.HasPrefix(key, "kubernetes.io/cluster/") {
+				t.Errorf("the page leaves the tag %s of %s", key, subnet.ID)
+			}
+		}
+	}
+}
+
+// page is the blocks of commands of docs/first-cluster.md.
+type page []string
+
+func readPage(t *testing.T) page {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "first-cluster.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p page
+	for _, block := range blocks.FindAllStringSubmatch(string(text), -1) {
+		p = append(p, block[1])
+	}
+	if len(p) < 8 {
+		t.Fatalf("only %d blocks of commands found", len(p))
+	}
+	return p
+}
+
+// script is all commands of the page, with edits of the files that the page tells to edit. With tunnel, the command
+// that opens it runs in the background, as in a second terminal.
+func (p page) script(edits string, tunnel bool) string {
+	script := "set -euo pipefail\n"
+	for i, block := range p {
+		if tunnel && strings.Contains(block, "--opts=-N") {
+			block = strings.TrimSpace(block) + ` &
+tunnel=$!
+trap 'kill $tunnel' EXIT
+until (: <>/dev/tcp/127.0.0.1/6443) 2>/dev/null; do
+  kill -0 $tunnel
+  sleep 0.1
+done
+`
+		}
+		script += block
+		if i == 0 { // "Edit aws-vars.yml now"
+			script += editFile + edits + "' aws-vars.yml\n"
+			script += "cp aws-vars.yml staging-vars.yml\n"
+			script += editFile + "s/kubernetes-(control|worker)$/kubernetes-\\1-staging/' staging-vars.yml\n" // step 6
+		}
+	}
+	return script
+}
+
+// pageTimeout limits all commands of the page, which take a few minutes in a lab.
+const pageTimeout = 15 * time.Minute
+
+// run runs the script with the page's programs, in a folder as an operator has it. None of its processes is left.
+func (p page) run(t *testing.T, script string, env ...string) (string, error) {
+	t.Helper()
+	folder := workFolder(t)
+	ctx, cancel := context.WithTimeout(t.Context(), pageTimeout)
+	defer cancel()
+	command := exec.CommandContext(ctx, "bash", "-c", script)
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+	command.WaitDelay = 10 * time.Second
+	command.Dir = folder
+	command.Env = append([]string{
+		"PATH=" + filepath.Join(folder, "programs") + ":/usr/sbin:/usr/bin:/sbin:/bin", "HOME=" + folder,
+		"FIRST_CLUSTER_ROOT=" + repository(), "GOCACHE=" + goEnv(t, "GOCACHE"),
+		"GOMODCACHE=" + goEnv(t, "GOMODCACHE"), "FIRST_CLUSTER_GO=" + goProgram(t),
+		"KUBERNETES_BIN_DIR=" + os.Getenv("KUBERNETES_BIN_DIR"),
+		"AWS_ACCESS_KEY_ID=" + awssim.LabAccessKeyID, "AWS_SECRET_ACCESS_KEY=" + awssim.LabSecretAccessKey,
+	}, env...)
+	out, err := command.CombinedOutput()
+	return string(out), err
 }
 
 const editFile = "sed -i -E '"
@@ -121,7 +180,12 @@ func workFolder(t *testing.T) string {
 	if err := os.Chmod(filepath.Join(folder, "scripts", "write-kubeconfig.sh"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(folder, "kubernetes.tgz"), nil, 0o600); err != nil {
+	tarball := filepath.Join(folder, "kubernetes.tgz")
+	if os.Getenv("ACCEPTANCE") == "" { // only a lab reads it
+		if err := os.WriteFile(tarball, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	} else if err := os.Symlink(filepath.Join(repository(), ".build/release/kubernetes.tgz"), tarball); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -140,11 +204,14 @@ func workFolder(t *testing.T) string {
 	return folder
 }
 
-func absolute(t *testing.T, path string) string {
-	t.Helper()
-	full, err := filepath.Abs(path)
+// repository is the root of the repository: of the test's process, or as that passes it to the page's programs.
+func repository() string {
+	if passed := os.Getenv("FIRST_CLUSTER_ROOT"); passed != "" {
+		return passed
+	}
+	full, err := filepath.Abs(root)
 	if err != nil {
-		t.Fatal(err)
+		panic(err)
 	}
 	return full
 }

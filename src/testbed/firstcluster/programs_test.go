@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"gopkg.in/yaml.v3"
 )
@@ -72,14 +73,12 @@ var kubectlCommands = []*regexp.Regexp{
 	regexp.MustCompile(`^rollout (restart|status) deployment/hello( --timeout=\d+m)?$`),
 }
 
-// runKubectl runs the real one for the kubeconfig. Other commands need a cluster: only their form, the kubeconfig and
-// the objects are checked.
+// runKubectl runs the real one for the kubeconfig. Other commands need a cluster: without a lab only their form, the
+// kubeconfig and the objects are checked.
 func runKubectl(args []string) error {
 	line := strings.Join(args, " ")
 	if strings.HasPrefix(line, "config ") || slices.Contains(args, "config") {
-		command := exec.Command("/usr/bin/kubectl", args...)
-		command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
-		return command.Run()
+		return replaceBy(kubectlProgram(), args)
 	}
 	if text, err := os.ReadFile(os.Getenv("KUBECONFIG")); err != nil ||
 		!bytes.Contains(text, []byte("server: https://127.0.0.1:6443")) {
@@ -89,6 +88,9 @@ func runKubectl(args []string) error {
 		match := form.FindStringSubmatch(line)
 		if match == nil {
 			continue
+		}
+		if labState() != "" {
+			return replaceBy(kubectlProgram(), args)
 		}
 		if strings.HasSuffix(line, "hostname}") {
 			fmt.Print("hello.elb.example")
@@ -128,7 +130,24 @@ func checkObjects(file string) error {
 	return nil
 }
 
+// kubectlProgram is the one that is built for the release, or that of this machine.
+func kubectlProgram() string {
+	if folder := os.Getenv("KUBERNETES_BIN_DIR"); folder != "" {
+		return filepath.Join(folder, "kubectl")
+	}
+	return "/usr/bin/kubectl"
+}
+
+// replaceBy replaces this process by a program.
+func replaceBy(path string, args []string) error {
+	return syscall.Exec(path, append([]string{path}, args...), os.Environ())
+}
+
+// runCurl runs the real one where names are resolved by the lab's DNS. Without a lab, only its arguments are checked.
 func runCurl(args []string) error {
+	if labState() != "" {
+		return runLab(append([]string{"client", "/usr/bin/curl"}, args...)...)
+	}
 	want := []string{"--retry", "30", "--retry-delay", "10", "--retry-all-errors", "http://hello.elb.example/"}
 	if !slices.Equal(args, want) {
 		return fmt.Errorf("curl %v, want %v", args, want)

@@ -118,7 +118,7 @@ func (s *session) writeKubectl(job *director.Job) error {
 
 // writeAWS writes the variables that point any AWS client at the simulated cloud, with the credentials of an operator
 // who may do everything.
-func (s *session) writeAWS() error {
+func (l *Lab) writeAWS() error {
 	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud; source it: . %s
 export AWS_ENDPOINT_URL=%s
 export AWS_REGION=%s
@@ -126,6 +126,9 @@ export AWS_DEFAULT_REGION=%s
 export AWS_ACCESS_KEY_ID=%s
 export AWS_SECRET_ACCESS_KEY=%s
 unset AWS_SESSION_TOKEN AWS_PROFILE
-`, shellescape.Quote(s.path("aws.env")), APIURL(s.Network), awssim.LabRegion, awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
-	return atomicfile.Write(s.path("aws.env"), []byte(text), 0o600)
+`,
+		shellescape.Quote(l.path("aws.env")), APIURL(l.Network), awssim.LabRegion, awssim.LabRegion,
+		awssim.LabAccessKeyID, awssim.LabSecretAccessKey,
+	)
+	return atomicfile.Write(l.path("aws.env"), []byte(text), 0o600)
 }

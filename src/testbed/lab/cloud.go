@@ -45,11 +45,16 @@ type cloudSettings struct {
 	Storage bool `json:"storage,omitempty"`
 	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
 	CloudConfig string `json:"cloud_config,omitempty"`
+	// Empty is an account in which nothing is prepared for a cluster, and whose Director has a key of its own.
+	Empty bool `json:"empty,omitempty"`
 }
 
 // world returns the account that the simulator starts with. The roles of its VMs have the policies that operators
 // attach, and nothing else.
 func (c cloudSettings) world(number int) (*store.World, error) {
+	if c.Empty {
+		return awssim.EmptyWorld(network.Network{Number: number}.Prefix()), nil
+	}
 	world := awssim.LabWorld(number, c.Cluster)
 	if c.PodNetwork != "" {
 		pods, err := netip.ParsePrefix(c.PodNetwork)
@@ -84,22 +89,51 @@ func (c cloudSettings) world(number int) (*store.World, error) {
 }
 
 // writeCloudSettings writes the settings of a cloud that does not exist yet.
-func (s *session) writeCloudSettings() error {
-	if _, err := os.Stat(s.path(worldFile)); err == nil {
+func (l *Lab) writeCloudSettings(settings cloudSettings) error {
+	if _, err := os.Stat(l.path(worldFile)); err == nil {
 		return nil
 	}
-	text, err := json.Marshal(
-		cloudSettings{
-			Cluster:     s.clusterName(),
-			PodNetwork:  s.routedPodNetwork(),
-			Storage:     s.storage(),
-			CloudConfig: s.cloudConfig(),
-		},
-	)
+	text, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(s.path(cloudSettingsFile), append(text, '\n'), 0o644)
+	return atomicfile.Write(l.path(cloudSettingsFile), append(text, '\n'), 0o644)
+}
+
+func (l *Lab) readCloudSettings() (settings cloudSettings, err error) {
+	text, err := os.ReadFile(l.path(cloudSettingsFile))
+	if err == nil {
+		err = json.Unmarshal(text, &settings)
+	}
+	if err != nil {
+		return settings, fmt.Errorf("reading the cloud's settings: %w", err)
+	}
+	return settings, nil
+}
+
+// CreateEmptyAccount starts the simulated cloud of a lab in which nothing is deployed yet. Nothing in its account is
+// prepared for a cluster, and the Director may not pass roles to VMs. Later deploys use this account.
+func (l *Lab) CreateEmptyAccount(ctx context.Context) error {
+	if _, err := os.Stat(l.path(cloudSettingsFile)); err == nil {
+		return fmt.Errorf("the lab in %s has an account; `bin/lab down` removes the lab", l.Dir)
+	}
+	if err := l.writeCloudSettings(cloudSettings{Empty: true}); err != nil {
+		return err
+	}
+	if err := l.ensureCloud(ctx, l.progress()); err != nil {
+		return err
+	}
+	return l.writeAWS()
+}
+
+// cloudSettings are those of the deployment's cloud.
+func (s *session) cloudSettings() cloudSettings {
+	return cloudSettings{
+		Cluster:     s.clusterName(),
+		PodNetwork:  s.routedPodNetwork(),
+		Storage:     s.storage(),
+		CloudConfig: s.cloudConfig(),
+	}
 }
 
 // clusterName returns the name of the deployment's cluster.
@@ -158,9 +192,13 @@ func (s *session) storage() bool {
 	return false
 }
 
-// cloud returns the CPI's client of the simulated cloud.
+// cloud returns the CPI's client of the simulated cloud. In an account that was empty it has the Director's key.
 func (l *Lab) cloud() cpi.Cloud {
-	return cpi.NewAWS(APIURL(l.Network), awssim.LabRegion, awssim.LabAccessKeyID, awssim.LabSecretAccessKey)
+	id, secret := awssim.LabAccessKeyID, awssim.LabSecretAccessKey
+	if settings, err := l.readCloudSettings(); err == nil && settings.Empty {
+		id, secret = awssim.DirectorAccessKeyID, awssim.DirectorSecretAccessKey
+	}
+	return cpi.NewAWS(APIURL(l.Network), awssim.LabRegion, id, secret)
 }
 
 // plumbing adds the addresses of the simulated load balancers to the bridge.
@@ -176,13 +214,9 @@ func (p plumbing) Remove(a netip.Addr) error { return p.network.RemoveAddress(a)
 // cloud namespace until ctx ends.
 func (l *Lab) RunCloud(ctx context.Context) error {
 	log := logging.New(os.Stderr)
-	var settings cloudSettings
-	text, err := os.ReadFile(l.path(cloudSettingsFile))
-	if err == nil {
-		err = json.Unmarshal(text, &settings)
-	}
+	settings, err := l.readCloudSettings()
 	if err != nil {
-		return fmt.Errorf("reading the cloud's settings: %w", err)
+		return err
 	}
 	world, err := settings.world(l.Network.Number)
 	if err != nil {

@@ -67,7 +67,7 @@ func (l *Lab) Act(ctx context.Context, options director.Options) error {
 
 // deploy updates instances to the prepared plan. It returns false if there is no kubeconfig; see writeAccess.
 func (s *session) deploy(ctx context.Context, options director.Options, started time.Time) (bool, error) {
-	if err := s.writeCloudSettings(); err != nil {
+	if err := s.writeCloudSettings(s.cloudSettings()); err != nil {
 		return false, err
 	}
 	if err := s.ensureCloud(ctx, s.director.Progress); err != nil {

@@ -28,6 +28,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 	root.AddCommand(
 		p.up(),
 		p.down(),
+		p.emptyAccount(),
 		p.errand(),
 		p.cloud(), // the deployment
 		p.status(),
@@ -102,6 +103,20 @@ Secrets and certificates that the manifest defines in 'variables' are generated 
 	}
 	_ = c.MarkFlagFilename("release", "tgz")
 	return c
+}
+
+func (p *program) emptyAccount() *cobra.Command {
+	return &cobra.Command{
+		Use:   "empty-account",
+		Short: "Create a lab in whose AWS account nothing is prepared, and deploy nothing",
+		Long: `Creates a lab with an AWS account that has a VPC with subnets and a Director, and nothing for a cluster:
+no roles, no tags, no permission to pass roles to VMs. DIRECTORY/aws.env points AWS clients at it, such as
+cloud-preflight account prepare. lab up deploys there; the cloud config must name what the account has.`,
+		Args: cobra.NoArgs,
+		RunE: p.run(creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+			return 0, l.CreateEmptyAccount(ctx)
+		}),
+	}
 }
 
 func (p *program) down() *cobra.Command {
