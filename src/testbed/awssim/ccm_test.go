@@ -2,7 +2,6 @@ package awssim_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -26,7 +25,6 @@ import (
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/preflight"
 	"kubernetes-release/testbed/awssim"
-	"kubernetes-release/testbed/awssim/iam"
 	"kubernetes-release/testbed/awssim/store"
 )
 
@@ -117,25 +115,23 @@ func TestCloudControllerManager(t *testing.T) {
 func enforceGeneratedPolicies(t *testing.T, world *store.World) {
 	t.Helper()
 	for i := range world.Roles {
-		role := &world.Roles[i]
-		policy, err := cloudaws.NewPolicy(
-			cloudaws.PolicyOptions{
-				Role:    preflight.Role(strings.TrimPrefix(role.Name, "kubernetes-")),
-				Cluster: cluster,
-			},
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		content, err := policy.JSON()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var enforced iam.Policy
-		if err := json.Unmarshal(content, &enforced); err != nil {
-			t.Fatal(err)
-		}
-		role.Policies = map[string]iam.Policy{"kubernetes": enforced}
+		name := world.Roles[i].Name
+		setGeneratedPolicy(t, world, name, preflight.Role(strings.TrimPrefix(name, "kubernetes-")), cluster)
+	}
+}
+
+func setGeneratedPolicy(t *testing.T, world *store.World, name string, role preflight.Role, cluster string) {
+	t.Helper()
+	policy, err := cloudaws.NewPolicy(cloudaws.PolicyOptions{Role: role, Cluster: cluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	content, err := policy.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := world.SetPolicy(name, content); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -182,11 +178,11 @@ func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...s
 	}
 	command := exec.Command(
 		binary,
-		append(
-			flags, "--cloud-provider=aws", "--kubeconfig="+kubeconfig, "--authentication-kubeconfig="+kubeconfig,
-			"--authorization-kubeconfig="+kubeconfig, "--leader-elect=false", "--cluster-name="+cluster,
+		append([]string{
+			"--cloud-provider=aws", "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+			"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false", "--cluster-name=" + cluster,
 			"--secure-port=0", "--v=2",
-		)...)
+		}, flags...)...)
 	command.Env = []string{
 		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir(),
 	}
