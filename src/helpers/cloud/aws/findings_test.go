@@ -711,6 +711,15 @@ var credentialCases = map[string]mistake{
 		status: preflight.Failed,
 		fix:    []string{"aws iam add-role-to-instance-profile"},
 	},
+	"credentials in place of the list of roles": {
+		worker: true,
+		change: func(f *fakeCloud) {
+			f.metadata["meta-data/iam/security-credentials/"] = `{"SecretAccessKey":"` + testSecret + `"}`
+		},
+		check:  "role-credentials",
+		status: preflight.Failed,
+		found:  []string{"does not start with the name of a role"},
+	},
 	"role cannot be assumed": {worker: true, change: credentialsAre(`{"Code": "AssumeRoleUnauthorizedAccess"}`),
 		check: "role-credentials", status: preflight.Failed, found: []string{"AssumeRoleUnauthorizedAccess"}},
 	"credentials expired": {

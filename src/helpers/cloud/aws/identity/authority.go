@@ -23,6 +23,7 @@ import (
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/node"
+	"kubernetes-release/preflight"
 )
 
 // authority verifies proofs with STS and EC2.
@@ -114,6 +115,10 @@ func (s *session) askSTS(
 	request.Header.Set("Authorization", evidence.Authorization)
 	request.Header.Set(dateHeader, evidence.Date)
 	request.Header.Set(tokenHeader, evidence.Token)
+	// The message of STS can repeat signed headers if a signature does not match.
+	var secrets preflight.Secrets
+	_, signature, _ := strings.Cut(evidence.Authorization, "Signature=")
+	secrets.Add(evidence.Token, signature)
 	response, err := s.http.Do(request)
 	if err != nil {
 		return arn.ARN{}, fmt.Errorf("ask STS at %s who signed the proof: %w", s.endpoint.Host, err)
@@ -135,7 +140,8 @@ func (s *session) askSTS(
 		return arn.ARN{}, &node.Refusal{
 			Reason: fmt.Sprintf(
 				"STS does not accept the proof for this certificate request and cluster: HTTP %d %s %s",
-				response.StatusCode, awserr.Clip(answer.Code), awserr.ClipLong(answer.Message),
+				response.StatusCode, awserr.Clip(secrets.Clean(answer.Code)),
+				awserr.ClipLong(secrets.Clean(answer.Message)),
 			),
 		}
 	}
@@ -147,9 +153,10 @@ func (s *session) askSTS(
 		ARN     string   `xml:"GetCallerIdentityResult>Arn"`
 	}
 	if err := xml.Unmarshal(body, &answer); err != nil {
-		return arn.ARN{}, fmt.Errorf("the answer of STS cannot be read: %w", err)
+		text := awserr.ClipLong(secrets.Clean(err.Error()))
+		return arn.ARN{}, fmt.Errorf("the answer of STS cannot be read: %s", text)
 	}
-	return arn.Parse(answer.ARN)
+	return arn.Parse(secrets.Clean(answer.ARN))
 }
 
 // instanceOf returns role and instance ID of a caller with the credentials of an instance of this account. The session

@@ -2,6 +2,10 @@ package identity
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -46,6 +50,49 @@ func TestCallersThatAreNoInstances(t *testing.T) {
 	}
 	if got := s.profile.Name(); got != "control" {
 		t.Errorf("name %q", got)
+	}
+}
+
+// TestTokensOfProofsAreNotRepeated: STS can repeat signed headers, and what answers in its place anything.
+func TestTokensOfProofsAreNotRepeated(t *testing.T) {
+	// The message is clipped in the middle of the token: it must be cleaned before.
+	token := "IQoJb3JpZ2luX2VjEXAMPLE" + strings.Repeat("x", 500)
+	signature := strings.Repeat("0123456789abcdef", 4)
+	evidence := proof{Authorization: "AWS4-HMAC-SHA256 Signature=" + signature, Token: token}
+	for name, answer := range map[string]struct {
+		status int
+		body   string
+	}{
+		"refusal": {
+			http.StatusForbidden, "<ErrorResponse><Error><Code>SignatureDoesNotMatch</Code><Message>" +
+				"x-amz-security-token:" + token + " " + signature + "</Message></Error></ErrorResponse>",
+		},
+		"code":   {http.StatusForbidden, "<R><Error><Code>" + token + "</Code></Error></R>"},
+		"no XML": {http.StatusOK, "<" + token + "></x>"},
+		"no ARN": {
+			http.StatusOK, "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>" + token +
+				"</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>",
+		},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(answer.status)
+			_, _ = w.Write([]byte(answer.body))
+		}))
+		t.Cleanup(server.Close)
+		endpoint, err := url.Parse(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &session{endpoint: endpoint, http: server.Client()}
+		_, err = s.askSTS(t.Context(), "prod", []byte("request"), evidence)
+		var refusal *node.Refusal
+		text := fmt.Sprint(err)
+		if errors.As(err, &refusal) {
+			text = refusal.Reason
+		}
+		if err == nil || strings.Contains(text, token[:20]) || strings.Contains(text, signature[:20]) {
+			t.Errorf("%s: %s; want an error without the token and the signature", name, text)
+		}
 	}
 }
 

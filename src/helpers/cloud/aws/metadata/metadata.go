@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -247,6 +248,10 @@ func (c *Client) Profile(ctx context.Context) (string, error) {
 	return arn, nil
 }
 
+// roleForm matches the names that IAM allows for roles
+// (https://docs.aws.amazon.com/IAM/latest/APIReference/API_Role.html).
+var roleForm = regexp.MustCompile(`^[\w+=,.@-]{1,64}$`)
+
 // Credentials returns those of the instance's role, or only its name if they cannot be used. The error is a
 // *metadataFault.
 func (c *Client) Credentials(ctx context.Context, now time.Time) (Credentials, error) {
@@ -256,10 +261,10 @@ func (c *Client) Credentials(ctx context.Context, now time.Time) (Credentials, e
 	}
 	role, _, _ := strings.Cut(strings.TrimSpace(list), "\n") // as every SDK does: the first line
 	role = strings.TrimSpace(role)
-	if role == "" || strings.ContainsAny(role, "/<> ") {
+	if !roleForm.MatchString(role) { // it may be the credentials themselves: not quoted
 		return Credentials{}, &Fault{
 			Malformed,
-			fmt.Sprintf("the list of roles in iam/security-credentials/ starts with %q", awserr.Clip(role)),
+			"the list of roles in iam/security-credentials/ does not start with the name of a role",
 		}
 	}
 	content, err := c.get(ctx, "meta-data/iam/security-credentials/"+role)
