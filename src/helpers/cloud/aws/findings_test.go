@@ -720,6 +720,16 @@ var credentialCases = map[string]mistake{
 		status: preflight.Failed,
 		found:  []string{"does not start with the name of a role"},
 	},
+	"tag in capitals": {
+		worker: true,
+		change: func(f *fakeCloud) {
+			delete(f.tags, testKey)
+			f.tagInstance("Kubernetes.io/cluster/PROD", "owned")
+		},
+		check:  "instance-cluster-tag",
+		status: preflight.Failed,
+		found:  []string{`"Kubernetes.io/cluster/PROD" with the value "owned" is not ` + testKey},
+	},
 	"role cannot be assumed": {worker: true, change: credentialsAre(`{"Code": "AssumeRoleUnauthorizedAccess"}`),
 		check: "role-credentials", status: preflight.Failed, found: []string{"AssumeRoleUnauthorizedAccess"}},
 	"credentials expired": {

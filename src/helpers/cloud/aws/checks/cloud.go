@@ -170,7 +170,7 @@ func fixRouteTable(f *facts.Facts) preflight.Fix {
 			return fixes.ByHand(
 				"give the nodes of this cluster subnets with a route table of their own, and tag it with %s: "+
 					"%s, the one of %s, is %s",
-				f.TagKey(), t.ID, f.SubnetID(), t.Tags.Found(),
+				f.TagKey(), t.ID, f.SubnetID(), t.Tags.Found(f.TagKey()),
 			)
 		}
 	}

@@ -198,7 +198,7 @@ func checkInstanceTag(f *facts.Facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: f.InstanceID(),
 		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.TagKey()),
-		Found:    f.Instance.Tags.Found(),
+		Found:    f.Instance.Tags.Found(f.TagKey()),
 		Why:      whyInstanceTags(f),
 		Eventual: true,
 		Fix: []preflight.Fix{

@@ -317,7 +317,7 @@ func checkNodeSubnet(f *facts.Facts) preflight.Outcome {
 	return found(preflight.Finding{
 		Resource: id,
 		Wanted:   fmt.Sprintf("tag %s with the value shared or owned", f.TagKey()),
-		Found:    s.Tags.Found(),
+		Found:    s.Tags.Found(f.TagKey()),
 		Why: "The tag distinguishes clusters that share a VPC; without it any cluster uses the nodes' subnet, " +
 			"and this one no longer does once another cluster tags it.",
 		Eventual: true,

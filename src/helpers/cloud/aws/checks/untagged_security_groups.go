@@ -55,7 +55,7 @@ func foreignGroups(f *facts.Facts, ids []string) preflight.Finding {
 	return preflight.Finding{
 		Resource: strings.Join(ids, ", "),
 		Wanted:   "a security group with the tag " + f.TagKey(),
-		Found:    f.Group(ids[0]).Found(),
+		Found:    f.Group(ids[0]).Found(f.TagKey()),
 		Why: "The cloud controller would open the security group of another cluster for the load balancers of this " +
 			"one, or not know which one to open.",
 		Eventual: true,

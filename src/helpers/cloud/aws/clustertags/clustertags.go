@@ -136,10 +136,26 @@ func (t Tags) OnlyForeign(cluster string) bool {
 	return !t.BelongTo(cluster) && len(t.Clusters()) > 0
 }
 
-// Found describes the tags that exist on a resource that lacks the cluster's tag.
-func (t Tags) Found() string {
+// near describes the tags that differ from the key only in case or spaces, which AWS and the cloud controller tell
+// apart; "" if there are none.
+func (t Tags) near(key string) string {
+	fold := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }
+	var near []string
+	for _, k := range t.keys() {
+		if k != key && fold(k) == fold(key) {
+			near = append(near, fmt.Sprintf("%q with the value %q", k, awserr.Clip(t[k])))
+		}
+	}
+	if len(near) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s is not %s, because case and spaces matter in tag keys", strings.Join(near, ", "), key)
+}
+
+// Found describes the tags that exist on a resource that lacks the cluster's tag, which has this key.
+func (t Tags) Found(key string) string {
 	if names := t.Clusters(); len(names) > 0 {
-		return "tagged only for " + Quote(names)
+		return "tagged only for " + Quote(names) + t.near(key)
 	}
 	keys := t.keys()
 	if len(keys) == 0 {
@@ -154,5 +170,7 @@ func (t Tags) Found() string {
 	for i := range keys {
 		keys[i] = awserr.Clip(keys[i])
 	}
-	return fmt.Sprintf("no tag that starts with %s; the tags are %s%s", Prefix, strings.Join(keys, ", "), more)
+	return fmt.Sprintf(
+		"no tag that starts with %s; the tags are %s%s%s", Prefix, strings.Join(keys, ", "), more, t.near(key),
+	)
 }

@@ -17,3 +17,24 @@ func TestValidateClusterName(t *testing.T) {
 		}
 	}
 }
+
+func TestFoundHintsAtNearTags(t *testing.T) {
+	const key = Prefix + "prod"
+	for _, test := range []struct {
+		tags Tags
+		want string // "" for no hint
+	}{
+		{Tags{Prefix + "PROD": "owned"}, `"kubernetes.io/cluster/PROD" with the value "owned" is not ` + key},
+		{Tags{"Kubernetes.io/cluster/prod": "shared"}, `"Kubernetes.io/cluster/prod" with the value "shared"`},
+		{Tags{Prefix + " prod": ""}, `"kubernetes.io/cluster/ prod" with the value ""`},
+		{Tags{Prefix + "prod2": "owned", "Name": "prod"}, ""},
+		{Tags{"Name": "prod"}, ""},
+		{Tags{}, ""},
+	} {
+		got := test.tags.Found(key)
+		hinted := strings.Contains(got, "case and spaces matter")
+		if hinted != (test.want != "") || !strings.Contains(got, test.want) {
+			t.Errorf("%v: %s; want a hint with %q", test.tags, got, test.want)
+		}
+	}
+}

@@ -252,7 +252,7 @@ func (a *authority) member(s *session, instance types.Instance) (node.Machine, e
 		return machine, &node.Refusal{
 			Reason: fmt.Sprintf(
 				"instance %s does not have the tag %s%s of this cluster; it has %s", id, clustertags.Prefix, a.cluster,
-				clustertags.FromEC2(instance.Tags).Found(),
+				clustertags.FromEC2(instance.Tags).Found(clustertags.Prefix+a.cluster),
 			),
 		}
 	case machine.Node == "":
