@@ -101,7 +101,9 @@ var everything = map[string]values{
 			"cors-allowed-origins":  []any{"a", "b"},
 			"max-requests-inflight": 200,
 			"enable-logs-handler":   nil,
+			"tracing-config-file":   "/var/vcap/jobs/kube-apiserver/config/files/tracing.yaml",
 		},
+		"files": values{"tracing.yaml": "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"},
 	},
 	"kube-controller-manager": {
 		"metrics": values{"bind_address": "0.0.0.0"},

@@ -220,6 +220,39 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			},
 		},
 		{
+			"files as a list", "kube-apiserver", values{"files": []any{"s3cret"}},
+			[]string{"files is a Array", "a map of file name to content"},
+		},
+		{
+			"path as a file", "kube-apiserver", values{"files": values{"../up": "s3cret"}},
+			[]string{`"../up": it must be a file name`, "it is not a path"},
+		},
+		{"parent as a file", "kube-apiserver", values{"files": values{"..": "s3cret"}}, []string{`"..": it must be`}},
+		{"two lines as a file", "kube-apiserver", values{"files": values{"a\nb": ""}}, []string{`"a\nb": it must be`}},
+		{
+			"file without text", "kube-apiserver", values{"files": values{"a.yaml": values{"token": "s3cret"}}},
+			[]string{"a.yaml: its content is a Hash", "write it as text"},
+		},
+		{
+			"files that are too large", "kube-apiserver",
+			values{"files": values{"a": strings.Repeat("ä", 1<<17), "b": "x"}},
+			[]string{"files has 262145 bytes in total", "at most 262144"},
+		},
+		{
+			"flag with a file that is missing",
+			"kube-apiserver",
+			values{
+				"files": values{"a.yaml": "", "b.yaml": ""},
+				"extra_args": values{
+					"tls-sni-cert-key": []any{
+						"/var/vcap/jobs/kube-apiserver/config/files/a.yaml," +
+							"/var/vcap/jobs/kube-apiserver/config/files/c.yaml",
+					},
+				},
+			},
+			[]string{"extra_args holds tls-sni-cert-key", "config/files/c.yaml", "it has a.yaml, b.yaml"},
+		},
+		{
 			"encryption without keys",
 			"kube-apiserver",
 			values{"encryption": values{"keys": []any{}}},

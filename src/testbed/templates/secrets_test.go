@@ -53,8 +53,9 @@ var secrets = map[string]struct {
 	"kube-apiserver": {
 		groupVcap,
 		[]string{
-			"config/encryption.json", "config/etcd_client.key", "config/front_proxy_client.key",
-			"config/kubelet_client.key", "config/server.key", "config/service_account.key",
+			"config/encryption.json", "config/etcd_client.key", "config/files.json",
+			"config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
+			"config/service_account.key",
 		},
 	},
 	"kube-controller-manager": {
@@ -123,7 +124,8 @@ var secretsIn = map[string]values{
 	"etcd": {"snapshots": values{"s3": values{
 		"bucket": "prod", "region": "eu-central-1", "access_key_id": "AKIA1", "secret_access_key": secret,
 	}}},
-	"kubelet": {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
+	"kube-apiserver": {"files": values{"webhook.yaml": "token: " + secret + "\n"}},
+	"kubelet":        {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
 	"kubernetes-addons": {
 		"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n",
 		"tls":       values{"bootstrap": values{"certificate": "certificate", "private_key": secret}},

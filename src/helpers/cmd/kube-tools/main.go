@@ -31,7 +31,7 @@ func newCommand() *cobra.Command {
 		checkCSIDriver(), keepNodeLabels(), waitNode(), waitReady(), smokeTest(), prepareEtcd(),
 		prepareVXLAN(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(),
 		keepSettings(), checkRotation(), keepCertificates(), stopProcess(), moveEtcdLeader(), drainNode(),
-		checkCorefile(), checkAPIServerVersion(), checkKubeletVersion(), ipSet(), keepFirewall(),
+		checkCorefile(), checkAPIServerVersion(), checkKubeletVersion(), ipSet(), keepFirewall(), writeFiles(),
 	)
 	return root
 }

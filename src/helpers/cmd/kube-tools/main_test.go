@@ -38,7 +38,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
 				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
-				"smoke-test, stop-process, wait-node, wait-ready",
+				"smoke-test, stop-process, wait-node, wait-ready, write-files",
 		},
 		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
@@ -85,6 +85,7 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
 		"members":        {[]string{"leave-etcd", "--config", broken}, broken},
 		"settings":       {[]string{"check-settings", "--settings", missing, "--record", broken}, missing},
+		"files":          {[]string{"write-files", "--files", broken, "--directory", dir + "/new"}, broken},
 		"check":          {[]string{"wait-ready", "--check", missing, "--timeout", "1s"}, missing},
 		"etcd's members": {[]string{"wait-ready", "--check", missing, "--etcd-members", broken}, broken},
 	}
