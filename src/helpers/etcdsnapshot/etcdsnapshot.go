@@ -47,6 +47,8 @@ type Config struct {
 	Dir      string            `json:"dir"`
 	Interval duration.Duration `json:"interval"`
 	Keep     int               `json:"keep"`
+	// Metrics is the file that Run writes about snapshots, for the textfile collector of node_exporter; empty for none.
+	Metrics string `json:"metrics,omitempty"`
 	// Bucket is where snapshots are uploaded to, if anywhere.
 	Bucket *Bucket `json:"bucket,omitempty"`
 

@@ -24,7 +24,7 @@ const (
 )
 
 // Run takes a snapshot whenever the newest one is older than the interval, and uploads it, until ctx ends. What fails
-// is logged and repeated.
+// is logged and repeated. After each attempt it writes the metrics.
 func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 	for ctx.Err() == nil {
 		wait, err := c.due(time.Now())
@@ -39,6 +39,9 @@ func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
 			log.Error("no snapshot, or it is not uploaded", "error", err, "next attempt in", retryInterval)
 			wait = retryInterval
 		}
+		if err := c.writeMetrics(err); err != nil {
+			log.Error("metrics of snapshots are not written", "path", c.Metrics, "error", err)
+		}
 		_ = poll.Sleep(ctx, wait) // fails if ctx ends
 	}
 	return nil
@@ -50,11 +53,16 @@ func (c *Config) due(now time.Time) (time.Duration, error) {
 	if err != nil || len(names) == 0 {
 		return 0, err
 	}
-	newest, err := time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(names[len(names)-1], prefix), suffix))
+	newest, err := taken(names[len(names)-1])
 	if written := err == nil; !written || newest.After(now) {
 		return 0, nil // a name that was not written here, or the clock was set back
 	}
 	return newest.Add(c.Interval.Std()).Sub(now), nil
+}
+
+// taken returns the time in the name of a snapshot. It fails for a name that was not written here.
+func taken(name string) (time.Time, error) {
+	return time.Parse(stamp, strings.TrimSuffix(strings.TrimPrefix(name, prefix), suffix))
 }
 
 // list returns the names of the snapshots, the oldest first.

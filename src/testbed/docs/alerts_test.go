@@ -1,0 +1,86 @@
+package docs
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+)
+
+const (
+	alertsFile  = "config/prometheus/alerts.yml"
+	runbookFile = "docs/alerts.md"
+)
+
+type alert struct {
+	Alert       string
+	Expr        string
+	For         string
+	Labels      struct{ Severity string }
+	Annotations struct{ Summary, Runbook string }
+}
+
+func alerts(t *testing.T) []alert {
+	t.Helper()
+	var file struct{ Groups []struct{ Rules []alert } }
+	if err := yaml.Unmarshal([]byte(read(t, alertsFile)), &file); err != nil {
+		t.Fatal(err)
+	}
+	var all []alert
+	for _, group := range file.Groups {
+		all = append(all, group.Rules...)
+	}
+	if len(all) == 0 {
+		t.Fatalf("%s has no rules", alertsFile)
+	}
+	return all
+}
+
+func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
+	var runbooks, names []string
+	for _, m := range regexp.MustCompile(`(?m)^## (.*)$`).FindAllStringSubmatch(read(t, runbookFile), -1) {
+		runbooks = append(runbooks, m[1])
+	}
+	for _, a := range alerts(t) {
+		names = append(names, a.Alert)
+		if want := runbookFile + "#" + strings.ToLower(a.Alert); a.Annotations.Runbook != want {
+			t.Errorf("alert %s has the runbook %q, want %q", a.Alert, a.Annotations.Runbook, want)
+		}
+		if a.Annotations.Summary == "" || a.For == "" {
+			t.Errorf("alert %s needs a summary and the time for which its condition must hold", a.Alert)
+		}
+		if !slices.Contains([]string{"warning", "critical"}, a.Labels.Severity) {
+			t.Errorf("alert %s has the severity %q, want warning or critical", a.Alert, a.Labels.Severity)
+		}
+	}
+	if !slices.Equal(names, runbooks) {
+		t.Errorf("%s has the alerts %q, and %s the headings %q: they must be the same, in this order",
+			alertsFile, names, runbookFile, runbooks)
+	}
+}
+
+// TestMetricsOfAlertsExist looks for the name of each metric in the code that writes it, whose own tests compare the
+// whole text.
+func TestMetricsOfAlertsExist(t *testing.T) {
+	var code strings.Builder
+	for _, path := range find(t, func(path string) bool {
+		return strings.HasPrefix(path, "src/helpers/") && strings.HasSuffix(path, ".go") &&
+			!strings.HasSuffix(path, "_test.go")
+	}) {
+		code.WriteString(read(t, path))
+	}
+	metric := regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
+	for _, a := range alerts(t) {
+		found := metric.FindAllString(a.Expr, -1)
+		if len(found) == 0 {
+			t.Errorf("alert %s has no metric in %q", a.Alert, a.Expr)
+		}
+		for _, name := range found {
+			if !strings.Contains(code.String(), `"`+name+`"`) {
+				t.Errorf("alert %s uses %s, which no program of src/helpers writes", a.Alert, name)
+			}
+		}
+	}
+}
