@@ -154,6 +154,7 @@ test-acceptance: release lab ## Deploy in labs and look at the clusters; needs r
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace
+	@$(BUILD)/bin/components kubernetes-previous
 	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 
 .PHONY: cis

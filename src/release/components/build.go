@@ -322,8 +322,12 @@ func (b Builder) goCommand(ctx context.Context, c Component, arguments ...string
 	if c.Cgo {
 		cgo = "1"
 	}
+	flags := "-mod=readonly"
+	if c.ModFile != "" {
+		flags += " -modfile=" + c.ModFile
+	}
 	command.Env = append(
-		os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo, "GOFLAGS=-mod=readonly",
+		os.Environ(), "GOOS=linux", "GOARCH=amd64", "GOAMD64=v1", "CGO_ENABLED="+cgo, "GOFLAGS="+flags,
 		"GOWORK=off", "GOEXPERIMENT=", "CC=gcc", "CGO_CFLAGS=-O2 -g", "CGO_CPPFLAGS=", "CGO_LDFLAGS=",
 	)
 	command.Env = append(command.Env, b.Environment...)
@@ -404,7 +408,7 @@ func (b Builder) PinnedVersion(ctx context.Context, c Component) (string, error)
 			return required.Version, nil
 		}
 	}
-	return "", fmt.Errorf("src/components/%s/go.mod does not require %s", c.Pin, c.Module)
+	return "", fmt.Errorf("src/components/%s/%s does not require %s", c.Pin, cmp.Or(c.ModFile, "go.mod"), c.Module)
 }
 
 // fingerprint is a digest of everything that a component depends on: the recipe, the pin, our sources next to it, and
@@ -422,10 +426,11 @@ func (b Builder) fingerprint(ctx context.Context, c Component) (string, error) {
 		return "", err
 	}
 	sort.Strings(files)
+	mod := cmp.Or(c.ModFile, "go.mod")
+	pins := []string{mod, strings.TrimSuffix(mod, ".mod") + ".sum"}
 	for _, file := range files {
 		name := filepath.Base(file)
-		if strings.HasSuffix(name, "_test.go") ||
-			(filepath.Ext(name) != ".go" && name != "go.mod" && name != "go.sum") {
+		if strings.HasSuffix(name, "_test.go") || filepath.Ext(name) != ".go" && !slices.Contains(pins, name) {
 			continue
 		}
 		if err := digestFile(digest, name, file); err != nil {

@@ -17,6 +17,8 @@ type Component struct {
 	Name string
 	// Pin is the folder in src/components whose go.mod has the versions.
 	Pin string
+	// ModFile, if set, is the file there that has the versions in place of go.mod, as go's -modfile.
+	ModFile string `json:",omitempty"`
 	// Module is the Go module that the component has its version from.
 	Module string
 	// Binaries are the programs.
@@ -186,21 +188,33 @@ func names(programs []Binary) []string {
 	return found
 }
 
-// Names returns the names of all components.
+// previousKubernetes is the previous minor version of Kubernetes, which the release does not ship: tests upgrade from
+// it.
+func previousKubernetes() Component {
+	previous := Named("kubernetes")[0]
+	previous.Name, previous.ModFile = "kubernetes-previous", "previous.mod"
+	return previous
+}
+
+// Names returns the names of all components, and of those that only tests use.
 func Names() []string {
 	var names []string
-	for _, c := range All() {
+	for _, c := range append(All(), previousKubernetes()) {
 		names = append(names, c.Name)
 	}
 	return names
 }
 
-// Named returns the components with these names in the order of All; without names it returns all.
+// Named returns the components with these names in the order of Names; without names it returns what the release ships.
 func Named(names ...string) []Component {
 	if len(names) == 0 {
 		return All()
 	}
-	return slices.DeleteFunc(All(), func(c Component) bool { return !slices.Contains(names, c.Name) })
+	known := All()
+	if slices.Contains(names, "kubernetes-previous") {
+		known = append(known, previousKubernetes())
+	}
+	return slices.DeleteFunc(known, func(c Component) bool { return !slices.Contains(names, c.Name) })
 }
 
 // kubernetesVersion sets the version that a Kubernetes program reports. The build date is fixed, because builds must be

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -277,7 +278,25 @@ func TestNamed(t *testing.T) {
 	if len(found) != 2 || found[0].Name != "etcd" || found[1].Name != "runc" {
 		t.Errorf("got %v, want etcd and runc", found)
 	}
-	if all := Named(); len(all) != len(Names()) || all[0].Name != Names()[0] {
-		t.Errorf("got %v without names, want all components", all)
+	if all := Named(); len(all) != len(All()) || all[0].Name != Names()[0] {
+		t.Errorf("got %v without names, want what the release ships", all)
+	}
+}
+
+// TestPreviousKubernetes compares the pin that tests upgrade from with the one that the release ships.
+func TestPreviousKubernetes(t *testing.T) {
+	b := Builder{Source: pins}
+	minor := func(name string) (minor int) {
+		version, err := b.PinnedVersion(t.Context(), Named(name)[0])
+		if err == nil {
+			_, err = fmt.Sscanf(version, "v1.%d.", &minor)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return minor
+	}
+	if current, previous := minor("kubernetes"), minor("kubernetes-previous"); previous != current-1 {
+		t.Errorf("go.mod pins Kubernetes 1.%d and previous.mod 1.%d, want 1.%d", current, previous, current-1)
 	}
 }

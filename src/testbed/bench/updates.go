@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/testbed/apiprobe"
+	"kubernetes-release/testbed/tarball"
 )
 
 // GapAim is the maximum time in seconds without a successful API request during an update.
@@ -52,14 +53,14 @@ func (u *Updates) measure(ctx context.Context) (figures []Figure, err error) {
 	}
 	release := func(name string, next func(string) string) (arguments []string, version string, err error) {
 		to := filepath.Join(filepath.Dir(u.release), name+".tgz")
-		_, version, err = patchedRelease(ctx, u.release, to, next)
+		version, err = tarball.SayVersion(ctx, u.release, to, next)
 		return append([]string{"up", "--release", to}, productionShape...), version, err
 	}
-	patch, patched, err := release("patch", nextPatch)
+	patch, patched, err := release("patch", tarball.NextPatch)
 	if err != nil {
 		return nil, err
 	}
-	minor, upgraded, err := release("minor", nextMinor)
+	minor, upgraded, err := release("minor", tarball.NextMinor)
 	if err != nil {
 		return nil, err
 	}
