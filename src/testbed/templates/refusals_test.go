@@ -573,7 +573,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"snapshots without a unit",
 			"etcd",
 			values{"snapshots": values{"interval": 3600}},
-			[]string{`snapshots.interval is "3600"`, "6h or 30m, or 0"},
+			[]string{`snapshots.interval is 3600`, "6h or 30m, or 0"},
 		},
 		{
 			"defragment by a word",
@@ -977,7 +977,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"resolution without a unit",
 			"metrics-server",
 			values{"metric_resolution": 30},
-			[]string{`metric_resolution is "30"`, "such as 30s or 1m"},
+			[]string{`metric_resolution is 30`, "such as 30s or 1m"},
 		},
 		{
 			"URL as host name",

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(awscli.Run(m)) }
 
-// answersAnything is an API that accepts every request, so that only the AWS CLI judges the commands.
+// answersAnything is an API that accepts every request, so that only the AWS CLI checks the commands.
 var answersAnything = sync.OnceValue(func() string {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		action := r.FormValue("Action")

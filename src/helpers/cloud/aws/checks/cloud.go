@@ -204,7 +204,7 @@ func checkRouteTable(f *facts.Facts) preflight.Outcome {
 	}
 	slices.Sort(ids)
 	if len(ids) == 1 {
-		return judgeRouteTable(f, f.RouteTables[0])
+		return checkTaggedTable(f, f.RouteTables[0])
 	}
 	seen := "none"
 	if len(ids) > 1 {
@@ -223,8 +223,8 @@ func checkRouteTable(f *facts.Facts) preflight.Outcome {
 	})
 }
 
-// judgeRouteTable checks the one table that pod routes are written to.
-func judgeRouteTable(f *facts.Facts, t resource.RouteTable) preflight.Outcome {
+// checkTaggedTable checks the one table that pod routes are written to.
+func checkTaggedTable(f *facts.Facts, t resource.RouteTable) preflight.Outcome {
 	finding := preflight.Finding{Resource: t.ID, Eventual: true, Fix: []preflight.Fix{fixRouteTable(f)}}
 	own := f.Choices().TableOf(f.SubnetID())
 	switch {

@@ -70,14 +70,14 @@ func setPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 			Expand("policy"),
 		),
 	)
-	const crowded = "or, if IAM answers LimitExceeded because the role has other inline policies, "
+	const ifFull = "or, if IAM answers LimitExceeded because the role has other inline policies, "
 	if size > iampolicy.ManagedLimit {
 		return []preflight.Fix{
 			inline,
 			ByCommand(
 				fmt.Sprintf(
 					"%sadd it as managed policies, each of which can have %d characters",
-					crowded, iampolicy.ManagedLimit,
+					ifFull, iampolicy.ManagedLimit,
 				),
 				attachPolicies(f, role, policy)...),
 		}
@@ -85,7 +85,7 @@ func setPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 	return []preflight.Fix{
 		inline,
 		ByCommand(
-			crowded+"add it as a managed policy, in the same shell",
+			ifFull+"add it as a managed policy, in the same shell",
 			attachPolicy(f, role, role, Expand("policy"))...),
 	}
 }
