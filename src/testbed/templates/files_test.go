@@ -1,6 +1,7 @@
 package templates
 
 import (
+	"encoding/pem"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -17,7 +18,7 @@ import (
 // events, which no property of the release configures.
 func TestFlagTakesFileOfOperator(t *testing.T) {
 	events := make(chan struct{}, 1)
-	receiver := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	receiver := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return
 		}
@@ -27,12 +28,16 @@ func TestFlagTakesFileOfOperator(t *testing.T) {
 		}
 	}))
 	t.Cleanup(receiver.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw})
 	input := inputFor(t, "kube-apiserver")
 	const name = "audit-webhook.yaml"
 	input.Properties = merge(input.Properties, values{
-		"files": values{name: `{apiVersion: v1, kind: Config, current-context: a,
+		"files": values{
+			name: `{apiVersion: v1, kind: Config, current-context: a,
 contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: secret}}],
-clusters: [{name: a, cluster: {server: "` + receiver.URL + `"}}]}`},
+clusters: [{name: a, cluster: {server: "` + receiver.URL + `", certificate-authority: ca.pem}}]}`,
+			"ca.pem": string(ca),
+		},
 		"extra_args": values{"audit-webhook-config-file": "/var/vcap/jobs/kube-apiserver/config/files/" + name},
 	})
 	rendered := mustRender(t, "kube-apiserver", input)
