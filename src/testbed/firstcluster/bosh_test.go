@@ -21,6 +21,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director/manifest"
 )
@@ -330,6 +331,15 @@ func deleteDeployment(name string) error {
 		return err
 	}
 	if runsInLab(name) {
+		w, err := readWorld(context.Background(), os.Getenv("AWS_ENDPOINT_URL"))
+		if err != nil {
+			return err
+		}
+		deleted := func(v store.Volume) bool { return v.State == store.VolumeDeleting }
+		left := slices.DeleteFunc(w.Volumes, deleted)
+		if n := len(left) + len(w.ClassicLoadBalancers) + len(w.LoadBalancers); n > 0 {
+			return fmt.Errorf("%d volumes and load balancers are left, which only the cluster deletes", n)
+		}
 		if err := runLab("stop", "--hard"); err != nil {
 			return err
 		}

@@ -103,15 +103,11 @@ func networkOf(t *testing.T, state string) network.Network {
 // checkNothingLeft expects an account as empty as before the page.
 func checkNothingLeft(t *testing.T, vpc network.Network) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "curl", "-sS", "--fail", lab.APIURL(vpc)+"/_sim/world").Output()
+	w, err := readWorld(t.Context(), lab.APIURL(vpc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var w store.World
-	if err := json.Unmarshal(out, &w); err != nil {
-		t.Fatal(err)
-	}
-	checkEmpty(t, &w)
+	checkEmpty(t, w)
 	for _, i := range w.Instances {
 		if i.State != store.Terminated {
 			t.Errorf("the page leaves the instance %s", i.ID)
@@ -120,6 +116,16 @@ func checkNothingLeft(t *testing.T, vpc network.Network) {
 	if len(w.Volumes)+len(w.ClassicLoadBalancers)+len(w.LoadBalancers) > 0 {
 		t.Errorf("the page leaves %v, %v, %v", w.Volumes, w.ClassicLoadBalancers, w.LoadBalancers)
 	}
+}
+
+// readWorld returns everything that is in the simulated account.
+func readWorld(ctx context.Context, api string) (*store.World, error) {
+	out, err := exec.CommandContext(ctx, "/usr/bin/curl", "-sS", "--fail", api+"/_sim/world").Output()
+	if err != nil {
+		return nil, fmt.Errorf("reading the simulated account: %w", err)
+	}
+	w := &store.World{}
+	return w, json.Unmarshal(out, w)
 }
 
 // labState is the folder of the lab, empty if there is none.

@@ -70,6 +70,7 @@ var kubectlCommands = []*regexp.Regexp{
 		`^wait (service)/(hello) --for=jsonpath='?\{\.status\.loadBalancer\.ingress\}'? --timeout=\d+m$`,
 	),
 	regexp.MustCompile(`^get service hello -o jsonpath=\{\.status\.loadBalancer\.ingress\[0\]\.hostname\}$`),
+	regexp.MustCompile(`^wait persistentvolume --all --for=delete --timeout=\d+m$`),
 	regexp.MustCompile(`^rollout (restart|status) deployment/hello( --timeout=\d+m)?$`),
 }
 
