@@ -259,10 +259,16 @@ func (l *lab) readHost(t *testing.T, number int) hostState {
 		return state != "" && state != l.state
 	}
 	for kind, argv := range map[string][]string{
-		"network namespace": {"ip", "netns", "list"}, "interface": {"ip", "-o", "link", "show"}, "address": {"ip", "-o", "-4", "address", "show"},
+		"network namespace": {"ip", "netns", "list"}, "interface": {"ip", "-o", "link", "show"}, "address": {
+			"ip", "-o", "-4", "address", "show",
+		},
 		"route": {"ip", "-4", "route", "show", "table", "all"}, "rule": {"ip", "rule", "list"},
-		"loop device": {"losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"}, "nftables": {"nft", "list", "ruleset"},
-		"mount": {"cat", "/proc/self/mounts"}, "control group": {"find", "/sys/fs/cgroup", "-maxdepth", "3", "-type", "d"},
+		"loop device": {
+			"losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE",
+		}, "nftables": {"nft", "list", "ruleset"},
+		"mount": {"cat", "/proc/self/mounts"}, "control group": {
+			"find", "/sys/fs/cgroup", "-maxdepth", "3", "-type", "d",
+		},
 	} {
 		out, err := exec.Command(argv[0], argv[1:]...).Output()
 		if err != nil {
@@ -315,7 +321,9 @@ func TestFullDiskIsReported(t *testing.T) {
 		name string
 		free int64 // MiB
 	}{
-		{"no space at all", 0}, {"no space for the release", 60}, {"no space for packages", 300}, {"no space for the VM", 0},
+		{"no space at all", 0},
+		{"no space for the release", 60},
+		{"no space for packages", 300}, {"no space for the VM", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.name == "no space for the VM" { // let it reach that stage
@@ -571,7 +579,10 @@ func TestKilledProcessesAreRestarted(t *testing.T) {
 	pods := l.containersOf(t, "killed")
 	for _, victims := range [][]string{
 		{"kubelet"}, {"containerd"}, {"kube-apiserver"}, {"etcd"},
-		{"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "kubelet-csr-approver", "kube-proxy", "flannel", "network-policy"},
+		{
+			"kube-controller-manager", "kube-scheduler", "cloud-controller-manager", "kubelet-csr-approver",
+			"kube-proxy", "flannel", "network-policy",
+		},
 	} {
 		t.Run(strings.Join(victims, " "), func(t *testing.T) {
 			before := l.pidsOf(t, "control/0")

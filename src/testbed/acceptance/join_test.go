@@ -23,7 +23,9 @@ sed -e "s|/var/vcap/jobs/kubelet/config/join_secret|$dir/join_secret|" -e "s|\"n
 /var/vcap/packages/helpers/bin/kube-tools join --config=$dir/join.json 2>&1 || echo "exit status $?"
 ls $dir/pki`
 	out := l.ssh(t, instance, "sh", "-c", script, "sh", own, other, strings.TrimSpace(secret))
-	for _, part := range []string{"HTTP 403", "can only join as node " + own + ", and not as " + other, "exit status 1"} {
+	for _, part := range []string{
+		"HTTP 403", "can only join as node " + own + ", and not as " + other, "exit status 1",
+	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("%s as %s: the output lacks %q: %s", instance, other, part, out)
 		}

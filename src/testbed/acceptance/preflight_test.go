@@ -69,7 +69,10 @@ func (l *lab) awsEndpoint(t *testing.T) string {
 // generatedPolicy is what an operator of the deployment attaches to a role.
 func generatedPolicy(t *testing.T, role string) []byte {
 	t.Helper()
-	policy, err := exec.Command(filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc", awssim.LabVPC).
+	policy, err := exec.Command(
+		filepath.Join(repo, "bin/cloud-preflight"), "iam-policy", "--role", role, "--cluster", labCluster, "--vpc",
+		awssim.LabVPC,
+	).
 		Output()
 	if err != nil {
 		t.Fatalf("iam-policy: %v", err)
@@ -166,7 +169,10 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 			t.Errorf("%s:%s was denied to %s", c.Service, c.Action, c.Principal)
 		}
 	}
-	for _, action := range []string{"elb:CreateLoadBalancer", "elb:DeleteLoadBalancer", "elbv2:CreateLoadBalancer", "elbv2:DeleteLoadBalancer", "ec2:DeleteSecurityGroup", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer"} {
+	for _, action := range []string{
+		"elb:CreateLoadBalancer", "elb:DeleteLoadBalancer", "elbv2:CreateLoadBalancer", "elbv2:DeleteLoadBalancer",
+		"ec2:DeleteSecurityGroup", "ecr:GetAuthorizationToken", "ecr:GetDownloadUrlForLayer",
+	} {
 		if used[action] == 0 {
 			t.Errorf("%s was not called, so this test proves nothing: %v", action, used)
 		}
@@ -222,7 +228,9 @@ func beyond(calls []cloudCall, policies, recorded map[string]bool) []string {
 	var problems []string
 	for _, c := range calls {
 		for _, action := range c.Permissions {
-			for where, actions := range map[string]map[string]bool{"in the generated policies": policies, "in recorded-actions.json": recorded} {
+			for where, actions := range map[string]map[string]bool{
+				"in the generated policies": policies, "in recorded-actions.json": recorded,
+			} {
 				if problem := fmt.Sprintf(
 					"%s:%s of %s requires %s, which is not %s", c.Service, c.Action, c.Principal, action, where,
 				); !actions[action] &&

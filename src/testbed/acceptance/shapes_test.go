@@ -33,15 +33,24 @@ func TestSoakTopologies(t *testing.T) {
 			nodes: []string{"control/0", "control/1", "control/2"}, pods: 3, check: (*lab).checkCombined,
 		},
 		{
-			name: "separate etcd VMs", ops: append([]string{"ops-files/use-separate-etcd.yml"}, workerOps...), vars: append([]string{"worker_instances=1"}, oneEtcd...), control: "1",
+			name: "separate etcd VMs", ops: append(
+				[]string{"ops-files/use-separate-etcd.yml"}, workerOps...,
+			), vars: append([]string{"worker_instances=1"}, oneEtcd...), control: "1",
 			nodes: []string{"control/0", "worker/0"}, pods: 1, check: (*lab).checkSeparateEtcd,
 		},
 		{
-			name: "combined, separate etcd VMs", ops: []string{"ops-files/combined.yml", "ops-files/use-separate-etcd.yml"}, vars: oneEtcd, control: "1",
-			nodes: []string{"control/0"}, pods: 1, check: func(l *lab, t *testing.T) { l.checkCombined(t); l.checkSeparateEtcd(t) },
+			name: "combined, separate etcd VMs", ops: []string{
+				"ops-files/combined.yml", "ops-files/use-separate-etcd.yml",
+			}, vars: oneEtcd, control: "1",
+			nodes: []string{"control/0"}, pods: 1, check: func(l *lab, t *testing.T) {
+				l.checkCombined(t)
+				l.checkSeparateEtcd(t)
+			},
 		},
 		{
-			name: "cloud routes", ops: append([]string{"ops-files/use-cloud-routes.yml"}, workerOps...), vars: []string{"worker_instances=2"}, control: "1",
+			name: "cloud routes", ops: append(
+				[]string{"ops-files/use-cloud-routes.yml"}, workerOps...,
+			), vars: []string{"worker_instances=2"}, control: "1",
 			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2, check: (*lab).checkCloudRoutes,
 		},
 	} {

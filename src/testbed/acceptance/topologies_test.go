@@ -481,7 +481,9 @@ func (l *lab) checkDefragmentation(t *testing.T) {
 	if err != nil {
 		t.Fatalf("errand: %v\n%s", err, tail.Lines(out, 60))
 	}
-	for text, want := range map[string]int{"etcd is defragmented": 3, "leadership is moved": 1, "Skipped on this instance": 2} {
+	for text, want := range map[string]int{
+		"etcd is defragmented": 3, "leadership is moved": 1, "Skipped on this instance": 2,
+	} {
 		if n := strings.Count(out, text); n != want {
 			t.Errorf("the output has %q %d times, want %d:\n%s", text, n, want, out)
 		}

@@ -47,7 +47,10 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 			}
 		}
 	})
-	for process, want := range map[string]string{"kube-proxy": "[NET_ADMIN NET_RAW SYS_RESOURCE]", "flannel": "[NET_ADMIN NET_RAW]", "network-policy": "[NET_ADMIN NET_RAW]"} {
+	for process, want := range map[string]string{
+		"kube-proxy": "[NET_ADMIN NET_RAW SYS_RESOURCE]", "flannel": "[NET_ADMIN NET_RAW]",
+		"network-policy": "[NET_ADMIN NET_RAW]",
+	} {
 		t.Run("capabilities of "+process, func(t *testing.T) {
 			status := l.ssh(
 				t, "control/0", "sh", "-c",

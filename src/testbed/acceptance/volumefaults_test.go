@@ -839,7 +839,14 @@ func (f *faults) isolate(t *testing.T) {
 	// It still has the volume, and writes to it.
 	other := path.Base(f.identity(t, "control/0").ProviderID)
 	_, err := f.ec2(t).
-		AttachVolume(t.Context(), &ec2.AttachVolumeInput{VolumeId: &f.world(t).Volumes[0].ID, InstanceId: &other, Device: aws.String("/dev/xvdz")})
+		AttachVolume(
+			t.Context(),
+			&ec2.AttachVolumeInput{
+				VolumeId:   &f.world(t).Volumes[0].ID,
+				InstanceId: &other,
+				Device:     aws.String("/dev/xvdz"),
+			},
+		)
 	if err == nil || !strings.Contains(err.Error(), "VolumeInUse") {
 		t.Errorf("an attempt to attach the volume to another instance: %v", err)
 	}

@@ -57,9 +57,11 @@ const (
 // breaks are the ways to break an account that commands can fix. Each changes the world or what the deployment requires
 // of it.
 var breaks = map[string]func(*Account){
-	"no instance tag":                func(a *Account) { delete(a.instance().Tags, a.key()) },
-	"another cluster's tag":          func(a *Account) { a.instance().Tags[tagPrefix+"other (it's)"] = "shared" },
-	"another cluster's tag only":     func(a *Account) { a.instance().Tags = store.Tags{tagPrefix + "old name": "shared"} },
+	"no instance tag":       func(a *Account) { delete(a.instance().Tags, a.key()) },
+	"another cluster's tag": func(a *Account) { a.instance().Tags[tagPrefix+"other (it's)"] = "shared" },
+	"another cluster's tag only": func(a *Account) {
+		a.instance().Tags = store.Tags{tagPrefix + "old name": "shared"}
+	},
 	"another cluster's old tag":      func(a *Account) { a.instance().Tags[legacyTag] = "other" },
 	"a wrong value":                  func(a *Account) { a.instance().Tags[a.key()] = "yes" },
 	"untagged node subnet":           func(a *Account) { delete(a.World.Subnets[0].Tags, a.key()) },
@@ -103,7 +105,9 @@ var breaks = map[string]func(*Account){
 	"no instance profile":    func(a *Account) { a.instance().InstanceProfile = "" },
 	"the other profile": func(a *Account) {
 		a.instance().InstanceProfile = profile(
-			map[preflight.Role]preflight.Role{preflight.Control: preflight.Worker, preflight.Worker: preflight.Control}[a.Config.Role],
+			map[preflight.Role]preflight.Role{
+				preflight.Control: preflight.Worker, preflight.Worker: preflight.Control,
+			}[a.Config.Role],
 		)
 	},
 	"a profile without a role": func(a *Account) {

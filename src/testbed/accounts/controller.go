@@ -566,7 +566,9 @@ func (c *controller) network(subnets []string) {
 // routes writes and removes a pod route (aws_routes.go).
 func (c *controller) routes() {
 	var ours []types.RouteTable
-	for _, table := range call(c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables, &ec2.DescribeRouteTablesInput{}).RouteTables {
+	for _, table := range call(
+		c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables, &ec2.DescribeRouteTablesInput{},
+	).RouteTables {
 		if c.ours(table.Tags) {
 			ours = append(ours, table)
 		}

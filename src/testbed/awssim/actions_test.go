@@ -332,7 +332,10 @@ func TestActions(t *testing.T) {
 				*i.MetadataOptions.HttpPutResponseHopLimit, *i.IamInstanceProfile.Arn, *i.Placement.AvailabilityZone,
 				*i.SubnetId, *i.VpcId, *i.SecurityGroups[0].GroupId, i.State.Name,
 			), nil
-		}, want: fmt.Sprint(dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a", node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running")},
+		}, want: fmt.Sprint(
+			dnsName, false, false, 1, "arn:aws:iam::123456789012:instance-profile/kubernetes-worker", "us-east-1a",
+			node(1), awssim.LabVPC, awssim.LabSecurityGroup, "running",
+		)},
 	})
 	checkTags(t, covered, c)
 	checkSecurityGroups(t, covered, c)
@@ -740,7 +743,10 @@ func checkClassicBalancers(t *testing.T, covered map[string]bool, c clients) {
 				*d.HealthCheck.Target, *d.HealthCheck.Interval, d.Subnets, d.AvailabilityZones, *d.Scheme,
 				*d.SourceSecurityGroup.GroupName,
 			)
-		}), want: fmt.Sprint("TCP:30080", 30, []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)}, []string{"us-east-1a", "us-east-1b"}, "internet-facing", "kubernetes-nodes")},
+		}), want: fmt.Sprint(
+			"TCP:30080", 30, []string{awssim.LabPublicSubnet(1), awssim.LabPublicSubnet(2)},
+			[]string{"us-east-1a", "us-east-1b"}, "internet-facing", "kubernetes-nodes",
+		)},
 		{action: "elb:ConfigureHealthCheck", call: func(ctx context.Context) (any, error) {
 			out, err := c.elb.ConfigureHealthCheck(
 				ctx,
@@ -1193,7 +1199,9 @@ func checkNetworkBalancers(t *testing.T, covered map[string]bool, c clients) {
 				ctx,
 				&elbv2.SetSubnetsInput{
 					LoadBalancerArn: &balancer,
-					Subnets:         []string{awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1)},
+					Subnets: []string{
+						awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3), awssim.LabNodeSubnet(1),
+					},
 				},
 			)
 			if err != nil {

@@ -56,7 +56,10 @@ func testWorld(t testing.TB) *store.World {
 	w := awssim.NewLabWorld(awssim.LabOptions{Network: network, Cluster: cluster})
 	w.Settings.HealthCheckInterval = store.Duration(50 * time.Millisecond)
 	for i, instance := range []store.Instance{
-		{ID: controlID, InstanceProfile: "kubernetes-control", Tags: store.Tags{clusterTag: "owned", "Name": "control/0"}},
+		{
+			ID: controlID, InstanceProfile: "kubernetes-control",
+			Tags: store.Tags{clusterTag: "owned", "Name": "control/0"},
+		},
 		{ID: workerID, InstanceProfile: "kubernetes-worker", Tags: store.Tags{clusterTag: "owned", "Name": "worker/0"}},
 		{ID: bareID},
 	} {

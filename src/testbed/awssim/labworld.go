@@ -81,7 +81,9 @@ func NewLabWorld(o LabOptions) *store.World {
 		},
 		VPCs:             []store.VPC{{ID: LabVPC, CIDR: o.Network, Tags: store.Tags{"Name": "lab"}}},
 		InternetGateways: []store.InternetGateway{{ID: LabInternetGateway, VPC: LabVPC}},
-		NetworkACLs:      []store.NetworkACL{{ID: LabNetworkACL, VPC: LabVPC, Default: true, Entries: store.AllowAll()}},
+		NetworkACLs: []store.NetworkACL{
+			{ID: LabNetworkACL, VPC: LabVPC, Default: true, Entries: store.AllowAll()},
+		},
 		SecurityGroups: []store.SecurityGroup{{
 			ID: LabSecurityGroup, Name: "kubernetes-nodes", Description: "Nodes of the Kubernetes cluster", VPC: LabVPC,
 			Ingress: []store.Rule{{Protocol: "-1", Group: LabSecurityGroup}},

@@ -20,7 +20,9 @@ func (s *Simulator) MetadataServer() *http.Server {
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.serveMetadata),
 		ReadHeaderTimeout: 5 * time.Second,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connKey{}, c)
+		},
 	}
 }
 

@@ -31,7 +31,9 @@ func checkNetworkACLs(t *testing.T, covered map[string]bool, c clients) {
 			if err != nil {
 				return nil, err
 			}
-			return fmt.Sprint(len(out.NetworkAcls[0].Entries), " entries, protocol ", *out.NetworkAcls[0].Entries[2].Protocol), nil
+			return fmt.Sprint(
+				len(out.NetworkAcls[0].Entries), " entries, protocol ", *out.NetworkAcls[0].Entries[2].Protocol,
+			), nil
 		}, want: "5 entries, protocol 6"},
 		{action: "ec2:DescribeVpcEndpoints", call: func(ctx context.Context) (any, error) {
 			_, err := c.ec2.DescribeVpcEndpoints(ctx, &ec2.DescribeVpcEndpointsInput{})

@@ -102,10 +102,34 @@ func TestGeneratedPolicyStopsAttacks(t *testing.T) {
 		denied bool
 		call   func() error
 	}{
-		{"source/destination check off", false, modify(ec2.ModifyInstanceAttributeInput{SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)}})},
-		{"source/destination check on", true, modify(ec2.ModifyInstanceAttributeInput{SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(true)}})},
-		{"another security group for a worker", true, modify(ec2.ModifyInstanceAttributeInput{Groups: []string{balancer}})},
-		{"another attribute", true, modify(ec2.ModifyInstanceAttributeInput{Attribute: ec2types.InstanceAttributeNameUserData, Value: aws.String("eA==")})},
+		{
+			"source/destination check off", false,
+			modify(
+				ec2.ModifyInstanceAttributeInput{
+					SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(false)},
+				},
+			),
+		},
+		{
+			"source/destination check on", true,
+			modify(
+				ec2.ModifyInstanceAttributeInput{
+					SourceDestCheck: &ec2types.AttributeBooleanValue{Value: aws.Bool(true)},
+				},
+			),
+		},
+		{
+			"another security group for a worker", true,
+			modify(ec2.ModifyInstanceAttributeInput{Groups: []string{balancer}}),
+		},
+		{
+			"another attribute", true,
+			modify(
+				ec2.ModifyInstanceAttributeInput{
+					Attribute: ec2types.InstanceAttributeNameUserData, Value: aws.String("eA=="),
+				},
+			),
+		},
 		{"security group in the cluster's VPC", false, create(awssim.LabVPC, tagged)},
 		{"security group in another VPC", true, create(foreignVPC, tagged)},
 		{"security group without the tag", true, create(awssim.LabVPC, nil)},
@@ -134,7 +158,9 @@ func TestFirstLoadBalancer(t *testing.T) {
 		return err
 	}
 	first := func(w *store.World) { w.Settings.NoServiceLinkedRole = true }
-	for _, action := range []string{"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole"} {
+	for _, action := range []string{
+		"ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways", "iam:CreateServiceLinkedRole",
+	} {
 		without := func(policy string) string { return strings.ReplaceAll(policy, `"`+action+`"`, `"ec2:None"`) }
 		if err := create(withPolicy(t, without, first)); code(err) != "AccessDenied" ||
 			!strings.Contains(err.Error(), action) {

@@ -92,7 +92,9 @@ func (r *registryBed) ecr(c aws.Config, action, body string) (status int, answer
 	}
 	digest := sha256.Sum256([]byte(body))
 	if err := v4.NewSigner().
-		SignHTTP(r.t.Context(), keys, request, hex.EncodeToString(digest[:]), "ecr", c.Region, r.clock.now()); err != nil {
+		SignHTTP(
+			r.t.Context(), keys, request, hex.EncodeToString(digest[:]), "ecr", c.Region, r.clock.now(),
+		); err != nil {
 		r.t.Fatal(err)
 	}
 	response, err := http.DefaultClient.Do(request)
@@ -194,9 +196,15 @@ func TestRegistryNeedsATokenAndPermissions(t *testing.T) {
 		want string
 	}{
 		"without a token": {r.pull(), "401 Unauthorized"},
-		"another user":    {r.pull(r.as(authn.Basic{Username: "me", Password: worker.Password})...), "Your Authorization Token is invalid"},
-		"forged token":    {r.pull(r.as(authn.Basic{Username: "AWS", Password: "x" + worker.Password})...), "Your Authorization Token is invalid"},
-		"worker pushes":   {remote.Write(r.image, another, r.as(worker)...), "403 Forbidden"},
+		"another user": {
+			r.pull(r.as(authn.Basic{Username: "me", Password: worker.Password})...),
+			"Your Authorization Token is invalid",
+		},
+		"forged token": {
+			r.pull(r.as(authn.Basic{Username: "AWS", Password: "x" + worker.Password})...),
+			"Your Authorization Token is invalid",
+		},
+		"worker pushes": {remote.Write(r.image, another, r.as(worker)...), "403 Forbidden"},
 		"repository of nobody": {push(t, r, "team/other:1"), "The repository with name 'team/other' does not " +
 			"exist"},
 		"token as session of role": {r.sessionToken(worker), "UnrecognizedClientException"},

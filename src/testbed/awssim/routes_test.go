@@ -26,18 +26,26 @@ func TestRoutesToInstances(t *testing.T) {
 		change func(w *store.World, target *store.Instance)
 		routed bool
 	}{
-		"as documented":            {func(*store.World, *store.Instance) {}, true},
-		"source/destination check": {func(_ *store.World, target *store.Instance) { target.SourceDestCheck = &on }, false},
-		"stopped instance":         {func(_ *store.World, target *store.Instance) { target.State = store.Stopped }, false},
+		"as documented": {func(*store.World, *store.Instance) {}, true},
+		"source/destination check": {
+			func(_ *store.World, target *store.Instance) { target.SourceDestCheck = &on }, false,
+		},
+		"stopped instance": {func(_ *store.World, target *store.Instance) { target.State = store.Stopped }, false},
 		"no rule for pods": {func(w *store.World, _ *store.Instance) {
 			w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
 		}, false},
-		"rule for other networks": {func(w *store.World, _ *store.Instance) { w.SecurityGroups[0].Ingress[1].CIDR = "10.245.0.0/16" }, false},
-		"rule for one protocol":   {func(w *store.World, _ *store.Instance) { w.SecurityGroups[0].Ingress[1].Protocol = "tcp" }, false},
+		"rule for other networks": {
+			func(w *store.World, _ *store.Instance) { w.SecurityGroups[0].Ingress[1].CIDR = "10.245.0.0/16" }, false,
+		},
+		"rule for one protocol": {
+			func(w *store.World, _ *store.Instance) { w.SecurityGroups[0].Ingress[1].Protocol = "tcp" }, false,
+		},
 		"table of other subnets": {func(w *store.World, _ *store.Instance) {
 			w.RouteTables[1].Routes, w.RouteTables[0].Routes = w.RouteTables[0].Routes, w.RouteTables[1].Routes
 		}, false},
-		"no route": {func(w *store.World, _ *store.Instance) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] }, false},
+		"no route": {
+			func(w *store.World, _ *store.Instance) { w.RouteTables[0].Routes = w.RouteTables[0].Routes[:1] }, false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			world := testWorld(t)

@@ -240,14 +240,36 @@ func TestAuthentication(t *testing.T) {
 	}{
 		{"role", static(role.AccessKeyID, role.SecretAccessKey, role.SessionToken), 0, "", "AccessDenied", ""},
 		{"operator", b.operator(), 0, "", "", ""},
-		{"unknown key", static("AKIAUNKNOWN", "x", ""), 0, "AuthFailure", "InvalidClientTokenId", "InvalidClientTokenId"},
-		{"wrong secret", static(awssim.LabAccessKeyID, "wrong", ""), 0, "AuthFailure", "SignatureDoesNotMatch", "SignatureDoesNotMatch"},
-		{"role key without token", static(role.AccessKeyID, role.SecretAccessKey, ""), 0, "AuthFailure", "InvalidClientTokenId", "InvalidClientTokenId"},
-		{"forged token", static(role.AccessKeyID, role.SecretAccessKey, role.SessionToken[:len(role.SessionToken)-4]+"AAAA"), 0, "AuthFailure", "InvalidClientTokenId", "InvalidClientTokenId"},
+		{
+			"unknown key", static("AKIAUNKNOWN", "x", ""), 0, "AuthFailure", "InvalidClientTokenId",
+			"InvalidClientTokenId",
+		},
+		{
+			"wrong secret", static(awssim.LabAccessKeyID, "wrong", ""), 0, "AuthFailure", "SignatureDoesNotMatch",
+			"SignatureDoesNotMatch",
+		},
+		{
+			"role key without token", static(role.AccessKeyID, role.SecretAccessKey, ""), 0, "AuthFailure",
+			"InvalidClientTokenId", "InvalidClientTokenId",
+		},
+		{
+			"forged token",
+			static(role.AccessKeyID, role.SecretAccessKey, role.SessionToken[:len(role.SessionToken)-4]+"AAAA"), 0,
+			"AuthFailure", "InvalidClientTokenId", "InvalidClientTokenId",
+		},
 		{"4 minutes behind", b.operator(), -4 * time.Minute, "", "", ""},
-		{"6 minutes behind", b.operator(), -6 * time.Minute, "RequestExpired", "SignatureDoesNotMatch", "SignatureDoesNotMatch"},
-		{"6 minutes ahead", b.operator(), 6 * time.Minute, "AuthFailure", "SignatureDoesNotMatch", "SignatureDoesNotMatch"},
-		{"another region", func() aws.Config { c := b.operator(); c.Region = "eu-west-1"; return c }(), 0, "AuthFailure", "SignatureDoesNotMatch", "SignatureDoesNotMatch"},
+		{
+			"6 minutes behind", b.operator(), -6 * time.Minute, "RequestExpired", "SignatureDoesNotMatch",
+			"SignatureDoesNotMatch",
+		},
+		{
+			"6 minutes ahead", b.operator(), 6 * time.Minute, "AuthFailure", "SignatureDoesNotMatch",
+			"SignatureDoesNotMatch",
+		},
+		{
+			"another region", func() aws.Config { c := b.operator(); c.Region = "eu-west-1"; return c }(), 0,
+			"AuthFailure", "SignatureDoesNotMatch", "SignatureDoesNotMatch",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newClientsAt(tc.config, func() time.Time { return time.Now().Add(tc.skew) })
@@ -755,9 +777,17 @@ func TestAdminAPI(t *testing.T) {
 		want               string
 	}{
 		{"GET", "/_sim/healthz", "", 200, "ok"},
-		{"PUT", "/_sim/instances/i-0000000000000a001", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 200, "true"},
+		{
+			"PUT", "/_sim/instances/i-0000000000000a001",
+			fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 200,
+			"true",
+		},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_tokens": "required"`},
-		{"PUT", "/_sim/instances/i-0000000000000a002", fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 400, "already belongs to i-0000000000000a001"},
+		{
+			"PUT", "/_sim/instances/i-0000000000000a002",
+			fmt.Sprintf(`{"subnet": %q, "address": %q}`, awssim.LabNodeSubnet(1), netip.AddrFrom4(address)), 400,
+			"already belongs to i-0000000000000a001",
+		},
 		{"PUT", "/_sim/instances/i-0000000000000a002", `{"color": "red"}`, 400, "color"},
 		{"PATCH", "/_sim/instances/i-0000000000000a001", `{"metadata": {"http_hop_limit": 1}}`, 200, "true"},
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, `"http_hop_limit": 1`},
@@ -767,12 +797,22 @@ func TestAdminAPI(t *testing.T) {
 		{"GET", "/_sim/instances/i-0000000000000a001", "", 200, "\"tags\": {\n    \"b\": \"2\"\n  }"},
 		{"DELETE", "/_sim/instances/i-0000000000000a001", "", 200, "true"},
 		{"DELETE", "/_sim/instances/i-0000000000000a001", "", 404, "no such resource"},
-		{"PUT", "/_sim/roles/kubernetes-worker/policies/none", `{"Statement": {"Effect": "Deny", "Action": "*", "Resource": "*"}}`, 200, "true"},
-		{"PUT", "/_sim/roles/kubernetes-worker/policies/none", `{"Statement": {"Effect": "deny", "Action": "*", "Resource": "*"}}`, 400, "must be Allow or Deny"},
+		{
+			"PUT", "/_sim/roles/kubernetes-worker/policies/none",
+			`{"Statement": {"Effect": "Deny", "Action": "*", "Resource": "*"}}`, 200, "true",
+		},
+		{
+			"PUT", "/_sim/roles/kubernetes-worker/policies/none",
+			`{"Statement": {"Effect": "deny", "Action": "*", "Resource": "*"}}`, 400, "must be Allow or Deny",
+		},
 		{"DELETE", "/_sim/roles/kubernetes-worker/policies/none", "", 200, "true"},
 		{"PATCH", "/_sim/settings", `{"throttle": [{"action": "ec2:*", "burst": 100, "rate": 20}]}`, 200, "true"},
 		{"GET", "/_sim/settings", "", 200, `"burst": 100`},
-		{"POST", "/_sim/faults", `{"action": "ec2:DescribeVpcs", "kind": "error", "code": "Unavailable", "status": 503, "count": 1}`, 200, "true"},
+		{
+			"POST", "/_sim/faults",
+			`{"action": "ec2:DescribeVpcs", "kind": "error", "code": "Unavailable", "status": 503, "count": 1}`, 200,
+			"true",
+		},
 		{"GET", "/_sim/faults", "", 200, "Unavailable"},
 		{"GET", "/_sim/dns", "", 200, ".ec2.internal"},
 	} {

@@ -534,13 +534,36 @@ func TestCreateVolumeChecksLimits(t *testing.T) {
 		in   ec2.CreateVolumeInput
 		code string
 	}{
-		{"no such zone", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1z")}, "InvalidZone.NotFound"},
+		{
+			"no such zone", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1z")},
+			"InvalidZone.NotFound",
+		},
 		{"zone by id", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZoneId: aws.String("use1-az2")}, ""},
-		{"both", ec2.CreateVolumeInput{Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"), AvailabilityZoneId: aws.String("use1-az1")}, "InvalidParameterCombination"},
-		{"key without encryption", ec2.CreateVolumeInput{Size: aws.Int32(1), KmsKeyId: aws.String("alias/a")}, "InvalidParameterDependency"},
-		{"several instances", ec2.CreateVolumeInput{Size: aws.Int32(4), VolumeType: "io2", Iops: aws.Int32(100), MultiAttachEnabled: aws.Bool(true)}, "UnsupportedOperation"},
+		{
+			"both",
+			ec2.CreateVolumeInput{
+				Size: aws.Int32(1), AvailabilityZone: aws.String("us-east-1a"),
+				AvailabilityZoneId: aws.String("use1-az1"),
+			},
+			"InvalidParameterCombination",
+		},
+		{
+			"key without encryption", ec2.CreateVolumeInput{Size: aws.Int32(1), KmsKeyId: aws.String("alias/a")},
+			"InvalidParameterDependency",
+		},
+		{
+			"several instances",
+			ec2.CreateVolumeInput{
+				Size: aws.Int32(4), VolumeType: "io2", Iops: aws.Int32(100), MultiAttachEnabled: aws.Bool(true),
+			},
+			"UnsupportedOperation",
+		},
 		{"dry run", ec2.CreateVolumeInput{Size: aws.Int32(1), DryRun: aws.Bool(true)}, "DryRunOperation"},
-		{"no such snapshot", ec2.CreateVolumeInput{Size: aws.Int32(1), SnapshotId: aws.String("snap-00000000000000fff")}, "InvalidSnapshot.NotFound"},
+		{
+			"no such snapshot",
+			ec2.CreateVolumeInput{Size: aws.Int32(1), SnapshotId: aws.String("snap-00000000000000fff")},
+			"InvalidSnapshot.NotFound",
+		},
 	} {
 		_, err := v.create(c.in)
 		wantCode(t, c.what, err, c.code)
@@ -981,10 +1004,16 @@ func TestVolumeWithAnUnusableKeyDisappears(t *testing.T) {
 
 func TestWorldRefusesWrongVolumes(t *testing.T) {
 	for want, change := range map[string]func(*store.World){
-		"attach -1s; must be positive":          func(w *store.World) { w.Settings.Volumes.Attach = store.Duration(-time.Second) },
-		`id "disk-1"; must start with vol-`:     func(w *store.World) { w.Volumes = []store.Volume{{ID: "disk-1", Size: 1}} },
+		"attach -1s; must be positive": func(w *store.World) {
+			w.Settings.Volumes.Attach = store.Duration(-time.Second)
+		},
+		`id "disk-1"; must start with vol-`: func(w *store.World) {
+			w.Volumes = []store.Volume{{ID: "disk-1", Size: 1}}
+		},
 		"vol-1: size 0; must be at least 1 GiB": func(w *store.World) { w.Volumes = []store.Volume{{ID: "vol-1"}} },
-		`snapshots: duplicate id "snap-1"`:      func(w *store.World) { w.Snapshots = []store.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}} },
+		`snapshots: duplicate id "snap-1"`: func(w *store.World) {
+			w.Snapshots = []store.Snapshot{{ID: "snap-1"}, {ID: "snap-1"}}
+		},
 	} {
 		world := testWorld(t)
 		change(world)

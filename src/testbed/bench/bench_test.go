@@ -242,7 +242,10 @@ func TestParseCommands(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	for _, bad := range []string{"etcd.pid 0 0 Lw==", strings.Replace(line, "1000", "vcap", 1), strings.Replace(line, "1001", "vcap", 1), line + "!"} {
+	for _, bad := range []string{
+		"etcd.pid 0 0 Lw==", strings.Replace(line, "1000", "vcap", 1), strings.Replace(line, "1001", "vcap", 1),
+		line + "!",
+	} {
 		if _, err := parseCommands([]byte(bad)); err == nil {
 			t.Errorf("%q was accepted", bad)
 		}
@@ -325,12 +328,15 @@ func TestNotReady(t *testing.T) {
 		dns   *appsv1.Deployment
 		ready bool
 	}{
-		"ready":         {[]corev1.Node{node(corev1.ConditionTrue)}, available, true},
-		"no node":       {nil, available, false},
-		"not ready":     {[]corev1.Node{node(corev1.ConditionTrue), node(corev1.ConditionFalse)}, available, false},
-		"uninitialised": {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodeobject.UninitializedTaint})}, available, false},
-		"other taint":   {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: "x"})}, available, false},
-		"no DNS":        {[]corev1.Node{node(corev1.ConditionTrue)}, &appsv1.Deployment{}, false},
+		"ready":     {[]corev1.Node{node(corev1.ConditionTrue)}, available, true},
+		"no node":   {nil, available, false},
+		"not ready": {[]corev1.Node{node(corev1.ConditionTrue), node(corev1.ConditionFalse)}, available, false},
+		"uninitialised": {
+			[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: nodeobject.UninitializedTaint})}, available,
+			false,
+		},
+		"other taint": {[]corev1.Node{node(corev1.ConditionTrue, corev1.Taint{Key: "x"})}, available, false},
+		"no DNS":      {[]corev1.Node{node(corev1.ConditionTrue)}, &appsv1.Deployment{}, false},
 	} {
 		if err := notReady(test.nodes, test.dns); (err == nil) != test.ready {
 			t.Errorf("%s: %v", name, err)
@@ -386,7 +392,10 @@ func TestCloneUpRemovesItsLab(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "Makefile"), []byte(makefile), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, argv := range [][]string{{"init", "-q"}, {"add", "Makefile"}, {"-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "t"}} {
+	for _, argv := range [][]string{
+		{"init", "-q"}, {"add", "Makefile"},
+		{"-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "t"},
+	} {
 		cmd := exec.Command("git", argv...)
 		cmd.Dir = root
 		if output, err := cmd.CombinedOutput(); err != nil {

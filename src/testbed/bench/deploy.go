@@ -446,7 +446,10 @@ func memoryFigures(processes []memory) []Figure {
 	}{
 		{"memory-pss", "resident memory of a deployed VM, shared pages divided by the number of processes that share " +
 			"them (PSS)", func(m memory) int64 { return m.pss }},
-		{"memory-rss", "resident memory of a deployed VM, shared pages counted for each process (RSS)", func(m memory) int64 { return m.rss }},
+		{
+			"memory-rss", "resident memory of a deployed VM, shared pages counted for each process (RSS)",
+			func(m memory) int64 { return m.rss },
+		},
 	} {
 		sums := map[owner]int64{}
 		for _, p := range processes {

@@ -28,7 +28,10 @@ func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
 	}{
 		{1, "a single VM", []string{"-o", "ops-files/single-vm.yml"}},
 		{3, "three control VMs that run pods", []string{"-o", "ops-files/combined.yml"}},
-		{5, "three control VMs and two workers", []string{"-o", "ops-files/scale-workers.yml", "-v", "worker_instances=2"}},
+		{
+			5, "three control VMs and two workers",
+			[]string{"-o", "ops-files/scale-workers.yml", "-v", "worker_instances=2"},
+		},
 	} {
 		if err := s.lab(ctx, downTimeout, "down"); err != nil {
 			return nil, err

@@ -229,7 +229,10 @@ func TestConfigurationIsStrict(t *testing.T) {
 		{"no executable", "processes: [{name: a}]", "executable"},
 		{"relative executable", "processes: [{name: a, executable: a}]", `"a": must be an absolute path`},
 		{"twice", "processes: [{name: a, executable: /a}, {name: a, executable: /a}]", "defined twice"},
-		{"volume outside", "processes: [{name: a, executable: /a, additional_volumes: [{path: /etc/x}]}]", "unrestricted_volumes"},
+		{
+			"volume outside", "processes: [{name: a, executable: /a, additional_volumes: [{path: /etc/x}]}]",
+			"unrestricted_volumes",
+		},
 		{"volume not clean", "processes: [{name: a, executable: /a, additional_volumes: [{path: " +
 			"/var/vcap/data/../x}]}]", "clean path"},
 		{"capability", "processes: [{name: a, executable: /a, capabilities: [CAP_KILL]}]", "CAP_KILL"},

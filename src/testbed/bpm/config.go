@@ -136,7 +136,9 @@ func (c *JobConfig) check() error {
 func (p *ProcessConfig) check() []error {
 	var problems []error
 	report := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	for key, path := range map[string]string{"executable": p.Executable, "workdir": p.WorkDir, "hooks.pre_start": p.Hooks.PreStart} {
+	for key, path := range map[string]string{
+		"executable": p.Executable, "workdir": p.WorkDir, "hooks.pre_start": p.Hooks.PreStart,
+	} {
 		if path == "" && key != "executable" {
 			continue
 		}

@@ -85,7 +85,10 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"--procs=3 ", "--label-filter=Conformance ", "--focus=sig-node|DNS ", "--skip=slow ones ", "--kubeconfig=/admin.conf "} {
+	for _, want := range []string{
+		"--procs=3 ", "--label-filter=Conformance ", "--focus=sig-node|DNS ", "--skip=slow ones ",
+		"--kubeconfig=/admin.conf ",
+	} {
 		if !strings.Contains(string(log), want) {
 			t.Errorf("ginkgo got %s, want %s", log, want)
 		}

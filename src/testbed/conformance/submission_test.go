@@ -41,7 +41,10 @@ func TestSubmission(t *testing.T) {
 	if err := yaml.UnmarshalStrict([]byte(files[prefix+"PRODUCT.yaml"]), &fields); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"vendor", "name", "version", "type", "description", "website_url", "documentation_url", "contact_email_address", "repo_url"} {
+	for _, name := range []string{
+		"vendor", "name", "version", "type", "description", "website_url", "documentation_url", "contact_email_address",
+		"repo_url",
+	} {
 		if _, ok := fields[name]; !ok {
 			t.Errorf("PRODUCT.yaml has no field %s", name)
 		}

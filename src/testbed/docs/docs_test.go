@@ -173,7 +173,9 @@ func TestNamedPathsExist(t *testing.T) {
 
 func TestArchitectureNamesEveryHelperAndCommand(t *testing.T) {
 	text := read(t, "docs/architecture.md")
-	for _, folder := range []string{"src/helpers", "src/helpers/cmd", "src/release/cmd", "src/testbed", "src/testbed/cmd"} {
+	for _, folder := range []string{
+		"src/helpers", "src/helpers/cmd", "src/release/cmd", "src/testbed", "src/testbed/cmd",
+	} {
 		entries, err := os.ReadDir(filepath.Join(root, folder))
 		if err != nil {
 			t.Fatal(err)

@@ -218,7 +218,9 @@ func TestVersionsTableAgreesWithPins(t *testing.T) {
 	if kubernetes == nil {
 		t.Fatal("docs/versions.md has no row for Kubernetes")
 	}
-	for document, want := range map[string]string{"README.md": "Kubernetes " + kubernetes[2], "CHANGELOG.md": "Ships Kubernetes " + kubernetes[1]} {
+	for document, want := range map[string]string{
+		"README.md": "Kubernetes " + kubernetes[2], "CHANGELOG.md": "Ships Kubernetes " + kubernetes[1],
+	} {
 		if !strings.Contains(read(t, document), want) {
 			t.Errorf("%s does not say %q", document, want)
 		}

@@ -111,9 +111,15 @@ func TestUploadFails(t *testing.T) {
 		want    string
 	}{
 		{"no permission", []string{"s3:GetObject"}, func(*etcdsnapshot.Bucket) {}, "allow s3:PutObject"},
-		{"another prefix", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.Prefix = "staging" }, "allow s3:PutObject"},
+		{
+			"another prefix", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.Prefix = "staging" },
+			"allow s3:PutObject",
+		},
 		{"no bucket", []string{"s3:*"}, func(b *etcdsnapshot.Bucket) { b.Name = "backups" }, "s3://backups/prod/"},
-		{"unknown key", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.CredentialsFile = "/dev/null" }, "upload etcd-20260102T090405Z.db"},
+		{
+			"unknown key", []string{"s3:PutObject"}, func(b *etcdsnapshot.Bucket) { b.CredentialsFile = "/dev/null" },
+			"upload etcd-20260102T090405Z.db",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Setenv("AWS_EC2_METADATA_DISABLED", "true")

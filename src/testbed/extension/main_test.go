@@ -12,8 +12,14 @@ func TestAnswers(t *testing.T) {
 		status             int
 		want               string
 	}{
-		"allowed":   {"POST", "/validate", `{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1"}}`, 200, `"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"uid":"1"}`},
-		"denied":    {"POST", "/validate", `{"request": {"uid": "2", "object": {"metadata": {"labels": {"forbidden": ""}}}}}`, 200, `"allowed":false`},
+		"allowed": {
+			"POST", "/validate", `{"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1"}}`, 200,
+			`"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"allowed":true,"uid":"1"}`,
+		},
+		"denied": {
+			"POST", "/validate", `{"request": {"uid": "2", "object": {"metadata": {"labels": {"forbidden": ""}}}}}`,
+			200, `"allowed":false`,
+		},
 		"not JSON":  {"POST", "/validate", `x`, 400, "invalid character"},
 		"discovery": {"GET", "/apis/" + groupVersion, "", 200, `"name":"greetings"`},
 		"object":    {"GET", "/apis/" + groupVersion + "/greetings/hello", "", 200, `"name":"hello"`},

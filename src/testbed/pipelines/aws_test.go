@@ -105,7 +105,10 @@ func TestDeployPinsTheTarball(t *testing.T) {
 	if err != nil || len(calls) != 1 {
 		t.Fatalf("%v, calls %q\n%s", err, calls, output)
 	}
-	for _, want := range []string{"-d ci-deploy deploy ./manifests/kubernetes.yml", "-o ops-files/dev-release.yml", "-v release_version=0+dev.7.abc", "-v release_url=file://" + tarball} {
+	for _, want := range []string{
+		"-d ci-deploy deploy ./manifests/kubernetes.yml", "-o ops-files/dev-release.yml",
+		"-v release_version=0+dev.7.abc", "-v release_url=file://" + tarball,
+	} {
 		if !strings.Contains(calls[0], want) {
 			t.Errorf("%s lacks %q", calls[0], want)
 		}
@@ -131,7 +134,9 @@ func TestShipCheckComparesFingerprints(t *testing.T) {
 		return path
 	}
 	tested := pack("tested.tgz", "0+dev.1.abc", "f00")
-	for built, same := range map[string]bool{pack("same.tgz", "1.0.0", "f00"): true, pack("other.tgz", "1.0.0", "f01"): false} {
+	for built, same := range map[string]bool{
+		pack("same.tgz", "1.0.0", "f00"): true, pack("other.tgz", "1.0.0", "f01"): false,
+	} {
 		out, err := exec.Command(filepath.Join(root, "ci", "ship-check.sh"), tested, built).CombinedOutput()
 		if (err == nil) != same {
 			t.Errorf("%s: %v\n%s", built, err, out)

@@ -39,7 +39,10 @@ func TestMistakesAreFound(t *testing.T) {
 	}
 	for _, mistake := range []struct{ old, new, want string }{
 		{"serial: true", "seriell: true", "seriell not found"},
-		{"  - put: version\n    params: {bump: major}", "  - put: versions\n    params: {bump: major}", "resource versions is not declared"},
+		{
+			"  - put: version\n    params: {bump: major}", "  - put: versions\n    params: {bump: major}",
+			"resource versions is not declared",
+		},
 		{"    - get: bpm\n", "", ""}, // both jobs have it, so the input is missing in one
 		{"type: time\n  icon: calendar-week", "type: cron\n  icon: calendar-week", "unknown type cron"},
 		{"passed: [lint-and-unit, ops-files]", "passed: [lint-and-units, ops-files]", "which does not exist"},
@@ -51,14 +54,26 @@ func TestMistakesAreFound(t *testing.T) {
 		{"file: repository/ci/tasks/soak.yml", "file: source/ci/tasks/soak.yml", "in no artifact"},
 		{"input_mapping: {repository: bumped}", "input_mapping: {source: bumped}", "maps the input source"},
 		{"    params: {GIT_USER_EMAIL: ((git_email))}", "    params: {}", "does not set the parameter GIT_USER_EMAIL"},
-		{"    params: {GIT_USER_EMAIL: ((git_email))}", "    params: {GIT_USER_EMAIL: ((git_email)), EMAIL: x}", "sets the parameter EMAIL"},
-		{"params: {file: candidate/kubernetes.tgz}", "params: {file: build/kubernetes.tgz}", "build/kubernetes.tgz is in no artifact"},
+		{
+			"    params: {GIT_USER_EMAIL: ((git_email))}", "    params: {GIT_USER_EMAIL: ((git_email)), EMAIL: x}",
+			"sets the parameter EMAIL",
+		},
+		{
+			"params: {file: candidate/kubernetes.tgz}", "params: {file: build/kubernetes.tgz}",
+			"build/kubernetes.tgz is in no artifact",
+		},
 		{"jobs: [patch, minor, major, ship]", "jobs: [patch, minor, ship]", "job major is in no group"},
 		{"  - task: soak\n", "  - task: soak\n    put: version\n", "exactly one of"},
-		{"    - get: night\n      trigger: true\n", "    - get: night\n      trigger: true\n      privileged: true\n", "has the field privileged"},
+		{
+			"    - get: night\n      trigger: true\n",
+			"    - get: night\n      trigger: true\n      privileged: true\n", "has the field privileged",
+		},
 		{"    image: image\n", "", "is no artifact of the job"},
 		{"timeout: 6h", "timeout: 6 hours", "unknown unit"},
-		{"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "", "job conformance: no step uses the output results"},
+		{
+			"    ensure:\n      put: conformance-results\n      params: {file: results/conformance.tgz}\n", "",
+			"job conformance: no step uses the output results",
+		},
 	} {
 		changed := strings.Replace(text, mistake.old, mistake.new, 1)
 		if changed == text {
@@ -128,7 +143,9 @@ func TestTasksMatchTheirScripts(t *testing.T) {
 func makeTargets(t *testing.T) []string {
 	t.Helper()
 	var known []string
-	for _, m := range regexp.MustCompile(`(?m)^([a-z-]+(?: [a-z-]+)*):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
+	for _, m := range regexp.MustCompile(
+		`(?m)^([a-z-]+(?: [a-z-]+)*):`,
+	).FindAllStringSubmatch(read(t, "Makefile"), -1) {
 		known = append(known, strings.Fields(m[1])...)
 	}
 	return known
@@ -171,7 +188,9 @@ func TestVariablesAreDocumented(t *testing.T) {
 	}
 	documented := map[string][]string{}
 	_, table, _ := strings.Cut(read(t, "ci/README.md"), "\n## Variables\n")
-	for _, row := range regexp.MustCompile("(?m)^\\| (`[a-z0-9_]+`(?:, `[a-z0-9_]+`)*) \\| ([a-z, ]+) \\|").FindAllStringSubmatch(table, -1) {
+	for _, row := range regexp.MustCompile(
+		"(?m)^\\| (`[a-z0-9_]+`(?:, `[a-z0-9_]+`)*) \\| ([a-z, ]+) \\|",
+	).FindAllStringSubmatch(table, -1) {
 		for _, name := range strings.Split(row[1], ", ") {
 			documented[strings.Trim(name, "`")] = strings.Split(row[2], ", ")
 		}

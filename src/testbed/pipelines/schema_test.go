@@ -106,7 +106,10 @@ func (s step) resource() string {
 // kind returns which kind of step this is, and an error unless it is exactly one, with the fields of that kind only.
 func (s step) kind() (string, error) {
 	var kinds []string
-	for kind, is := range map[string]bool{"get": s.Get != "", "put": s.Put != "", "task": s.Task != "", "do": s.Do != nil, "in_parallel": s.InParallel != nil} {
+	for kind, is := range map[string]bool{
+		"get": s.Get != "", "put": s.Put != "", "task": s.Task != "", "do": s.Do != nil,
+		"in_parallel": s.InParallel != nil,
+	} {
 		if is {
 			kinds = append(kinds, kind)
 		}
@@ -121,10 +124,16 @@ func (s step) kind() (string, error) {
 		set bool
 		to  []string
 	}{
-		"passed": {s.Passed != nil, []string{"get"}}, "trigger": {s.Trigger, []string{"get"}}, "resource": {s.Resource != "", []string{"get", "put"}},
-		"params": {s.Params != nil, []string{"get", "put", "task"}}, "image": {s.Image != "", []string{"task"}}, "file": {s.File != "", []string{"task"}},
+		"passed": {s.Passed != nil, []string{"get"}}, "trigger": {s.Trigger, []string{"get"}}, "resource": {
+			s.Resource != "", []string{"get", "put"},
+		},
+		"params": {
+			s.Params != nil, []string{"get", "put", "task"},
+		}, "image": {s.Image != "", []string{"task"}}, "file": {s.File != "", []string{"task"}},
 		"config": {s.Config != nil, []string{"task"}}, "privileged": {s.Privileged, []string{"task"}},
-		"input_mapping": {s.InputMapping != nil, []string{"task"}}, "output_mapping": {s.OutputMapping != nil, []string{"task"}},
+		"input_mapping": {s.InputMapping != nil, []string{"task"}}, "output_mapping": {
+			s.OutputMapping != nil, []string{"task"},
+		},
 	} {
 		if belongs.set && !slices.Contains(belongs.to, kind) {
 			problems = append(problems, fmt.Errorf("a %s step has the field %s", kind, field))

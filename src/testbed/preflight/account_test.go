@@ -279,13 +279,24 @@ func TestCheckAccount(t *testing.T) {
 		change func(*store.World)
 		want   string
 	}{
-		"another policy denies": {func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume"},
+		"another policy denies": {
+			func(w *store.World) { w.Roles[0].Policies["guard"] = deny }, "IAM allows ec2:AttachVolume",
+		},
 		"no PassRole": {func(w *store.World) { w.StaticKeys[1].Inline = nil }, "iam:PassRole on the role " +
 			"kubernetes-worker"},
-		"a tag is missing": {func(w *store.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") }, "of the subnet " + world.Subnets[3].ID},
-		"another zone":     {func(w *store.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
-		"another CIDR":     {func(w *store.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") }, "subnet2_cidr: 10.0.128.0/20 in"},
-		"a full subnet":    {func(w *store.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") }, "at least 8 free addresses"},
+		"a tag is missing": {
+			func(w *store.World) { delete(w.Subnets[3].Tags, "kubernetes.io/cluster/prod") },
+			"of the subnet " + world.Subnets[3].ID,
+		},
+		"another zone": {func(w *store.World) { w.Subnets[2].AvailabilityZone = "us-east-1a" }, "az2: us-east-1a in"},
+		"another CIDR": {
+			func(w *store.World) { w.Subnets[2].CIDR = netip.MustParsePrefix("10.0.128.0/20") },
+			"subnet2_cidr: 10.0.128.0/20 in",
+		},
+		"a full subnet": {
+			func(w *store.World) { w.Subnets[1].CIDR = netip.MustParsePrefix("10.0.200.0/29") },
+			"at least 8 free addresses",
+		},
 		"no outgoing traffic": {func(w *store.World) { w.SecurityGroups[1].Egress = nil }, "outgoing traffic to TCP " +
 			"443"},
 		"a closed port": {func(w *store.World) { w.SecurityGroups[0].Ingress = nil }, "agents reach the " +
@@ -346,8 +357,8 @@ func TestTerraform(t *testing.T) {
 	}
 }
 
-// TestCheckNetwork: each mistake in route tables, network ACLs and rules between nodes is found, and its commands remove
-// it. Repeated they change nothing.
+// TestCheckNetwork: each mistake in route tables, network ACLs and rules between nodes is found, and its commands
+// remove it. Repeated they change nothing.
 func TestCheckNetwork(t *testing.T) {
 	sim, _ := simulateAccount(t, awssim.EmptyWorld(netip.MustParsePrefix("10.0.0.0/16")))
 	file := variablesFile(t)
@@ -407,7 +418,8 @@ func TestCheckNetwork(t *testing.T) {
 		},
 		"ephemeral ports": {
 			own(
-				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535), entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
+				entry(90, false, true, "6", "10.0.0.0/16", 0, 65535),
+				entry(95, false, false, "6", "0.0.0.0/0", 40000, 50000),
 			),
 			[]string{"tcp 32768-60999 (answers to nodes) from 0.0.0.0/0", "rule 95 denies it"},
 		},
@@ -430,7 +442,9 @@ func TestCheckNetwork(t *testing.T) {
 					entry(12, false, true, "17", "0.0.0.0/0", 0, 65535),
 				)
 			},
-			[]string{"tcp 30000-32767 (ports of Services) from 10.0.101.0/24", "no rule allows it", "--rule-number 32764"},
+			[]string{
+				"tcp 30000-32767 (ports of Services) from 10.0.101.0/24", "no rule allows it", "--rule-number 32764",
+			},
 		},
 		"single ports": {func(w *store.World) {
 			g := members(w)

@@ -198,7 +198,9 @@ func nothingOpened(t *testing.T, right, broken, now *store.World) {
 	for _, g := range now.SecurityGroups {
 		for _, old := range broken.SecurityGroups {
 			if g.ID == old.ID &&
-				!(slices.Equal(withoutPods(g.Ingress), withoutPods(old.Ingress)) && reflect.DeepEqual(g.Egress, old.Egress)) {
+				!(slices.Equal(
+					withoutPods(g.Ingress), withoutPods(old.Ingress),
+				) && reflect.DeepEqual(g.Egress, old.Egress)) {
 				t.Errorf("the rules of %s have changed", g.ID)
 			}
 		}
@@ -324,7 +326,10 @@ func TestCrowdedRole(t *testing.T) {
 		// The alternative uses variables of the first fix.
 		if err := cli(
 			t,
-		).Paste(os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...), sim.operatorKnows()); err != nil {
+		).Paste(
+			os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...),
+			sim.operatorKnows(),
+		); err != nil {
 			t.Error(err)
 		}
 		if r := run(); r.Result != preflight.RunPassed {

@@ -285,7 +285,10 @@ func TestRedirectsOfSTSAreNotFollowed(t *testing.T) {
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the redirect was followed") }),
 	)
 	defer elsewhere.Close()
-	for status, want := range map[int]string{http.StatusTemporaryRedirect: "HTTP 307", http.StatusInternalServerError: "HTTP 500", http.StatusOK: "cannot be read"} {
+	for status, want := range map[int]string{
+		http.StatusTemporaryRedirect: "HTTP 307", http.StatusInternalServerError: "HTTP 500",
+		http.StatusOK: "cannot be read",
+	} {
 		sts := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", elsewhere.URL)
 			w.WriteHeader(status)

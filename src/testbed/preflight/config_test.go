@@ -41,7 +41,9 @@ func TestConfigurationAndPolicy(t *testing.T) {
 		"VPC of another one's policy": {
 			conf: "RouteTableID = " + table, check: "security-group-permissions", found: "ec2:CreateSecurityGroup",
 			without: func(_ *testing.T, w *store.World) {
-				w.Roles[0].Policies = enforced(t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"})
+				w.Roles[0].Policies = enforced(
+					t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, VPC: "vpc-1"},
+				)
 			},
 		},
 		"VPC and SubnetID": {
@@ -50,14 +52,22 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			check: "cloud-config-scope", found: awssim.LabVPC,
 			without: func(_ *testing.T, w *store.World) {
 				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.Subnets = append(w.Subnets, store.Subnet{ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a", CIDR: netip.MustParsePrefix("127.78.0.0/20")})
+				w.Subnets = append(
+					w.Subnets,
+					store.Subnet{
+						ID: "subnet-2", VPC: "vpc-2", AvailabilityZone: "us-east-1a",
+						CIDR: netip.MustParsePrefix("127.78.0.0/20"),
+					},
+				)
 				w.Instances[0].Subnet, w.Instances[0].Address, w.Instances[0].SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
 			},
 		},
 		"ElbSecurityGroup": {
 			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "InvalidGroup.NotFound",
 			prepare: func(w *store.World) {
-				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
+				w.SecurityGroups = append(
+					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
+				)
 			},
 			without: func(_ *testing.T, w *store.World) { w.SecurityGroups = w.SecurityGroups[:1] },
 			unused:  []string{"ec2:CreateSecurityGroup", "ec2:CreateTags", "ec2:DeleteSecurityGroup"},
@@ -66,25 +76,40 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "belongs to vpc-2",
 			prepare: func(w *store.World) {
 				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
-				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
+				w.SecurityGroups = append(
+					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
+				)
 			},
 			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[1].VPC = "vpc-2" },
 		},
 		"DisableSecurityGroupIngress": {
 			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true, found: "none",
 			prepare: func(w *store.World) {
-				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, store.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"})
+				w.SecurityGroups[0].Ingress = append(
+					w.SecurityGroups[0].Ingress,
+					store.Rule{Protocol: "tcp", FromPort: 30000, ToPort: 32767, CIDR: "127.77.0.0/16"},
+				)
 			},
-			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
+			without: func(_ *testing.T, w *store.World) {
+				w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
+			},
 		},
 		"DisableSecurityGroupIngress and ElbSecurityGroup": {
 			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancer, check: "node-ports", warns: true, found: "none",
 			prepare: func(w *store.World) {
-				w.SecurityGroups = append(w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC})
-				w.SecurityGroups[0].Ingress = append(w.SecurityGroups[0].Ingress, store.Rule{Protocol: "-1", Group: balancer})
+				w.SecurityGroups = append(
+					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
+				)
+				w.SecurityGroups[0].Ingress = append(
+					w.SecurityGroups[0].Ingress, store.Rule{Protocol: "-1", Group: balancer},
+				)
 			},
-			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1] },
-			unused:  []string{"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:CreateSecurityGroup"},
+			without: func(_ *testing.T, w *store.World) {
+				w.SecurityGroups[0].Ingress = w.SecurityGroups[0].Ingress[:1]
+			},
+			unused: []string{
+				"ec2:AuthorizeSecurityGroupIngress", "ec2:RevokeSecurityGroupIngress", "ec2:CreateSecurityGroup",
+			},
 		},
 		"RoleARN, trust": {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "assumed-role", found: "sts:AssumeRole",
@@ -103,7 +128,9 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions", found: "no policy",
 			without: func(_ *testing.T, w *store.World) {
 				w.Roles[2].Policies = enforced(t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
-					CloudConfig: []byte("[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n")}, "elasticloadbalancing:CreateLoadBalancer")
+					CloudConfig: []byte(
+						"[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n",
+					)}, "elasticloadbalancing:CreateLoadBalancer")
 			},
 		},
 	} {

@@ -102,7 +102,10 @@ func TestPasses(t *testing.T) {
 		t.Errorf("exit code %d\n%s\n%s", code, stdout, stderr)
 	}
 	id, err := node.Read(identity)
-	if want := (node.Identity{Name: "ip-127-0-0-1.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "127.0.0.1", Region: "us-east-1", Zone: "us-east-1a"}); err != nil ||
+	if want := (node.Identity{
+		Name: "ip-127-0-0-1.ec2.internal", ProviderID: "aws:///us-east-1a/i-0123456789abcdef0", Address: "127.0.0.1",
+		Region: "us-east-1", Zone: "us-east-1a",
+	}); err != nil ||
 		id != want {
 		t.Errorf("identity %+v, %v", id, err)
 	}

@@ -178,8 +178,13 @@ func TestSimulatedAWS(t *testing.T) {
 		routes, thorough, storage bool
 		calls                     int // of EC2, as documented
 	}{
-		{preflight.Worker, false, false, false, 2}, {preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
-		{preflight.Control, false, false, false, 9}, {preflight.Control, true, false, false, 10}, {preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
+		{preflight.Worker, false, false, false, 2},
+		{preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
+		{
+			preflight.Control, false, false, false, 9,
+		},
+		{preflight.Control, true, false, false, 10},
+		{preflight.Control, false, true, false, 10}, {preflight.Control, true, true, false, 13},
 		{preflight.Control, false, false, true, 13}, // with the key of encryption by default
 	} {
 		t.Run(
@@ -367,13 +372,29 @@ func TestSimulatedMistakes(t *testing.T) {
 	}{
 		"untagged instance": {func(_ *store.World, i *store.Instance) { i.Tags = nil }, "instance-cluster-tag"},
 		"no profile":        {func(_ *store.World, i *store.Instance) { i.InstanceProfile = "" }, "instance-profile"},
-		"profile, no role":  {func(w *store.World, _ *store.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials"},
-		"unusable role":     {func(_ *store.World, i *store.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" }, "role-credentials"},
-		"metadata off":      {func(_ *store.World, i *store.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service"},
-		"clock":             {func(w *store.World, _ *store.Instance) { w.Settings.ClockOffset = store.Duration(20 * time.Minute) }, "clock"},
-		"node subnet":       {func(w *store.World, _ *store.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag"},
-		"public subnet":     {func(w *store.World, _ *store.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag"},
-		"no internet":       {func(w *store.World, _ *store.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route"},
+		"profile, no role": {
+			func(w *store.World, _ *store.Instance) { w.InstanceProfiles[0].Role = "" }, "role-credentials",
+		},
+		"unusable role": {
+			func(_ *store.World, i *store.Instance) { i.CredentialStatus = "AssumeRoleUnauthorizedAccess" },
+			"role-credentials",
+		},
+		"metadata off": {
+			func(_ *store.World, i *store.Instance) { i.Metadata.HTTPEndpoint = "disabled" }, "metadata-service",
+		},
+		"clock": {
+			func(w *store.World, _ *store.Instance) { w.Settings.ClockOffset = store.Duration(20 * time.Minute) },
+			"clock",
+		},
+		"node subnet": {
+			func(w *store.World, _ *store.Instance) { w.Subnets[0].Tags = nil }, "node-subnet-cluster-tag",
+		},
+		"public subnet": {
+			func(w *store.World, _ *store.Instance) { w.Subnets[1].Tags = nil }, "public-subnet-cluster-tag",
+		},
+		"no internet": {
+			func(w *store.World, _ *store.Instance) { w.RouteTables[1].Routes = nil }, "public-subnet-route",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := simulatedInstance(1, preflight.Control)

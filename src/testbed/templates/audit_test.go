@@ -106,7 +106,9 @@ func nodeIdentity(t *testing.T, node string) string {
 	}
 	identity := filepath.Join(t.TempDir(), node)
 	for path, block := range map[string]*pem.Block{
-		identity + ".pem": {Type: "CERTIFICATE", Bytes: certificate}, identity + ".key": {Type: "PRIVATE KEY", Bytes: encoded},
+		identity + ".pem": {
+			Type: "CERTIFICATE", Bytes: certificate,
+		}, identity + ".key": {Type: "PRIVATE KEY", Bytes: encoded},
 	} {
 		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
@@ -266,7 +268,9 @@ func checkAudit(t *testing.T) {
 		}
 	}
 	for _, want := range []struct{ verb, resource, subresource string }{
-		{"create", "secrets", ""}, {"create", "serviceaccounts", "token"}, {"patch", "clusterrolebindings", ""}, {"create", "tokenreviews", ""},
+		{"create", "secrets", ""},
+		{"create", "serviceaccounts", "token"},
+		{"patch", "clusterrolebindings", ""}, {"create", "tokenreviews", ""},
 	} {
 		if !slices.ContainsFunc(events, func(e auditEvent) bool {
 			return e.Verb == want.verb && e.ObjectRef.Resource == want.resource &&

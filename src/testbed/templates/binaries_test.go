@@ -32,7 +32,9 @@ func kubernetesBin(t testing.TB) string {
 		return given
 	}
 	dir := t.TempDir()
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"} {
+	for _, name := range []string{
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl",
+	} {
 		if err := os.Symlink(filepath.Join(given, "kubernetes"), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +97,9 @@ func withAllLinks(t testing.TB, job string) input {
 
 func TestRealBinariesSupportEveryFlag(t *testing.T) {
 	bin := kubernetesBin(t)
-	for _, job := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"} {
+	for _, job := range []string{
+		"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy",
+	} {
 		t.Run(job, func(t *testing.T) {
 			flags := decode[flagsFile](t, mustRender(t, job, withAllLinks(t, job))["config/flags.json"])
 			for name := range flags.NodeFlags {
@@ -136,7 +140,9 @@ func TestKubeProxyAcceptsItsConfiguration(t *testing.T) {
 	bin, dir := kubernetesBin(t), t.TempDir()
 	for name, in := range map[string]input{
 		"minimal": inputFor(t, "kube-proxy"),
-		"all":     inputFor(t, "kube-proxy").with(values{"mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}}),
+		"all": inputFor(t, "kube-proxy").with(
+			values{"mode": "iptables", "config": values{"nodePortAddresses": []any{"10.0.0.0/8"}}},
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
 			writeAll(t, dir, mustRender(t, "kube-proxy", in))

@@ -52,8 +52,10 @@ func awsCloudConfig(t testing.TB, name string) manifest.NamedText {
 
 func TestCloudConfigForAWSAddsToTheDirectors(t *testing.T) {
 	for name, other := range map[string]manifest.NamedText{
-		"a Director with the cloud config of bosh-deployment": {Name: "bosh-deployment", Text: []byte(directorsCloudConfig)},
-		"a Director without zones and compilation":            awsCloudConfig(t, "aws-base.yml"),
+		"a Director with the cloud config of bosh-deployment": {
+			Name: "bosh-deployment", Text: []byte(directorsCloudConfig),
+		},
+		"a Director without zones and compilation": awsCloudConfig(t, "aws-base.yml"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			merged, err := manifest.MergeCloudConfigs([]manifest.NamedText{other, awsCloudConfig(t, "aws.yml")})

@@ -345,7 +345,9 @@ func checkMetricsAPI(t *testing.T) {
 		!strings.Contains(answer, `"kind":"NodeMetricsList"`) {
 		t.Errorf("GET nodes: %v\n%s", err, answer)
 	}
-	for _, question := range []struct{ as, want string }{{"system:smoke-tests", "NodeMetricsList"}, {"nobody", "Forbidden"}} {
+	for _, question := range []struct{ as, want string }{
+		{"system:smoke-tests", "NodeMetricsList"}, {"nobody", "Forbidden"},
+	} {
 		if answer, err := kubectl(
 			"get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes", "--as="+question.as,
 		); !strings.Contains(fmt.Sprint(answer, err), question.want) {
@@ -355,7 +357,9 @@ func checkMetricsAPI(t *testing.T) {
 	// An attacker who reaches the port, with a certificate of the cluster's CA or none, and the header that API servers
 	// send.
 	const client = "/var/vcap/jobs/kube-scheduler/config/client."
-	for what, arguments := range map[string][]string{"without a certificate": nil, "as kube-scheduler": {"--cert", client + "pem", "--key", client + "key"}} {
+	for what, arguments := range map[string][]string{
+		"without a certificate": nil, "as kube-scheduler": {"--cert", client + "pem", "--key", client + "key"},
+	} {
 		arguments = append([]string{
 			"-s",
 			"-o",
@@ -384,7 +388,10 @@ func checkTokens(t *testing.T) {
 	for _, c := range []struct{ name, header, path, want string }{
 		{"no credentials", "", "/version", "401"},
 		{"wrong token", "Authorization: Bearer wrong-token-0123456789", "/version", "401"},
-		{"the secret with which VMs join", "Authorization: Bearer " + required["kubelet"]["join"].(values)["secret"].(string), "/version", "401"},
+		{
+			"the secret with which VMs join",
+			"Authorization: Bearer " + required["kubelet"]["join"].(values)["secret"].(string), "/version", "401",
+		},
 	} {
 		arguments := []string{
 			"-s", "-o", "/dev/null", "-w", "%{http_code}", "--cacert", "/var/vcap/jobs/kubelet/config/ca.pem",

@@ -166,7 +166,10 @@ func TestInvalidExtraArgsAreRefused(t *testing.T) {
 		{"nested map", values{"a": values{"b": values{"c": 1}}}, []string{"a: ", "nested"}},
 		{"a list", []any{"--event-ttl=1h"}, []string{"extra_args is", "map of flag name"}},
 		{"a string", "--event-ttl=1h", []string{"extra_args is", "map of flag name"}},
-		{"several", values{"v": 3, "--x": 1, "cloud-config": "x"}, []string{"v: use property log_level", "--x: not a flag's name", "cloud-config: use property config"}},
+		{
+			"several", values{"v": 3, "--x": 1, "cloud-config": "x"},
+			[]string{"v: use property log_level", "--x: not a flag's name", "cloud-config: use property config"},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := renderJob(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{"extra_args": c.extra}))

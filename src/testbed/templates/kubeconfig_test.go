@@ -233,17 +233,33 @@ func TestWriteKubeconfigRefuses(t *testing.T) {
 		code      int
 		want      string
 	}{
-		"no server":            {[]string{"--vars-store", sharedStore}, 2, "--server"},
-		"server without TLS":   {[]string{"--server", "http://api:6443", "--vars-store", sharedStore}, 2, "http://api:6443"},
-		"no source":            {[]string{"--server", server}, 2, "--credhub and --vars-store"},
-		"two sources":          {[]string{"--server", server, "--vars-store", sharedStore, "--credhub", "/bosh/kubernetes"}, 2, "--credhub and --vars-store"},
+		"no server": {[]string{"--vars-store", sharedStore}, 2, "--server"},
+		"server without TLS": {
+			[]string{"--server", "http://api:6443", "--vars-store", sharedStore}, 2, "http://api:6443",
+		},
+		"no source": {[]string{"--server", server}, 2, "--credhub and --vars-store"},
+		"two sources": {
+			[]string{"--server", server, "--vars-store", sharedStore, "--credhub", "/bosh/kubernetes"}, 2,
+			"--credhub and --vars-store",
+		},
 		"option without value": {[]string{"--server"}, 2, "--server requires a value"},
 		"unknown option":       {[]string{"--sever", server}, 2, "--sever"},
-		"issuer alone":         {[]string{"--server", server, "--vars-store", sharedStore, "--oidc-issuer", "https://login"}, 2, "--oidc-client-id"},
-		"scope alone":          {[]string{"--server", server, "--vars-store", sharedStore, "--oidc-scope", "groups"}, 2, "--oidc-issuer"},
-		"no file":              {[]string{"--server", server, "--vars-store", filepath.Join(dir, "none.yml")}, 1, "none.yml"},
-		"other deployment":     {[]string{"--server", server, "--credhub", "/bosh/other"}, 1, "/bosh/other/tls_kubernetes_admin"},
-		"no such credential":   {[]string{"--server", server, "--vars-store", sharedStore, "--credential", "ada"}, 1, "ca from ada in "},
+		"issuer alone": {
+			[]string{"--server", server, "--vars-store", sharedStore, "--oidc-issuer", "https://login"}, 2,
+			"--oidc-client-id",
+		},
+		"scope alone": {
+			[]string{"--server", server, "--vars-store", sharedStore, "--oidc-scope", "groups"}, 2, "--oidc-issuer",
+		},
+		"no file": {
+			[]string{"--server", server, "--vars-store", filepath.Join(dir, "none.yml")}, 1, "none.yml",
+		},
+		"other deployment": {
+			[]string{"--server", server, "--credhub", "/bosh/other"}, 1, "/bosh/other/tls_kubernetes_admin",
+		},
+		"no such credential": {
+			[]string{"--server", server, "--vars-store", sharedStore, "--credential", "ada"}, 1, "ca from ada in ",
+		},
 		"not a certificate": {[]string{"--server", server, "--vars-store", empty}, 1, "ca of tls_kubernetes_admin " +
 			"in " + empty},
 	} {

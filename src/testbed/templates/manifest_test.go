@@ -187,12 +187,14 @@ func readManifest(t testing.TB) string {
 
 func TestManifestRenders(t *testing.T) {
 	for name, d := range map[string]deployment{
-		"production":                       {},
-		"production on aws":                {ops: []string{"aws.yml"}},
-		"single vm":                        {ops: []string{"single-vm.yml"}},
-		"single vm on aws":                 {ops: []string{"aws.yml", "single-vm.yml"}},
-		"single vm on aws, the other way":  {ops: []string{"single-vm.yml", "aws.yml"}},
-		"single vm and two workers on aws": {ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}},
+		"production":                      {},
+		"production on aws":               {ops: []string{"aws.yml"}},
+		"single vm":                       {ops: []string{"single-vm.yml"}},
+		"single vm on aws":                {ops: []string{"aws.yml", "single-vm.yml"}},
+		"single vm on aws, the other way": {ops: []string{"single-vm.yml", "aws.yml"}},
+		"single vm and two workers on aws": {
+			ops: []string{"aws.yml", "single-vm.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) { plan(t, d) })
 	}
@@ -212,7 +214,9 @@ func TestControlVMsAreNodes(t *testing.T) {
 			if got := fmt.Sprint(config["registerWithTaints"]); got != "[map[effect:NoSchedule key:"+roleLabel+"]]" {
 				t.Errorf("control VMs register with the taints %s", got)
 			}
-			labels := decode[values](t, file(t, control, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+			labels := decode[values](
+				t, file(t, control, "kubelet", "config/flags.json"),
+			)["flags"].(values)["node-labels"].(values)
 			if _, excluded := labels[excludeLabel]; !excluded {
 				t.Errorf("control VMs are targets of load balancers: %v", labels)
 			}

@@ -17,7 +17,9 @@ func TestStartTimeouts(t *testing.T) {
 	const each, longest = 20, 60
 	found := 0
 	for _, job := range jobNames(t) {
-		for _, m := range startTimeout.FindAllStringSubmatch(string(mustRender(t, job, inputFor(t, job))["monit"]), -1) {
+		for _, m := range startTimeout.FindAllStringSubmatch(
+			string(mustRender(t, job, inputFor(t, job))["monit"]), -1,
+		) {
 			found++
 			limit := each
 			if m[1] == "containerd" {

@@ -35,7 +35,9 @@ func TestJobsAgreeOnTheNode(t *testing.T) {
 				in := inputFor(t, job).linked(test.links)
 				in.Spec = values{"name": "Big_Workers"}
 				files := mustRender(t, job, in)
-				if path := decode[values](t, files["config/flags.json"])["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
+				if path := decode[values](
+					t, files["config/flags.json"],
+				)["node"]; path != "/var/vcap/jobs/"+job+"/config/node.json" {
 					t.Errorf("flags.json names the file %v", path)
 				}
 				content := bytes.ReplaceAll(
@@ -324,7 +326,9 @@ func TestFlannelIsReadyWithANewSubnetFile(t *testing.T) {
 				t.Errorf("ready: %v, want %v: %s", err == nil, test.ready, output)
 			}
 			if !test.ready &&
-				(!strings.Contains(string(output), "no route to host") || strings.Contains(string(output), "level=INFO")) {
+				(!strings.Contains(
+					string(output), "no route to host",
+				) || strings.Contains(string(output), "level=INFO")) {
 				t.Errorf("the output lacks the end of the log without informational lines: %s", output)
 			}
 		})

@@ -69,7 +69,9 @@ func TestKubeletWritesItsResolverFile(t *testing.T) {
 		used, generated string
 	}{
 		"by default": {values{}, "/var/vcap/data/kubelet/resolv.conf", "/var/vcap/data/kubelet/resolv.conf"},
-		"empty":      {values{"resolv_conf": ""}, "/var/vcap/data/kubelet/resolv.conf", "/var/vcap/data/kubelet/resolv.conf"},
+		"empty": {
+			values{"resolv_conf": ""}, "/var/vcap/data/kubelet/resolv.conf", "/var/vcap/data/kubelet/resolv.conf",
+		},
 		"operator's": {values{"resolv_conf": "/etc/resolv.conf"}, "/etc/resolv.conf", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -154,7 +154,9 @@ var opsCases = map[string]struct {
 	"use-cloud-routes.yml": {
 		deployment{ops: []string{"aws.yml", "use-cloud-routes.yml"}},
 		func(t *testing.T, p *director.Plan) {
-			ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))["flags"].(values)
+			ccm := decode[values](
+				t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"),
+			)["flags"].(values)
 			if ccm["configure-cloud-routes"] != true || ccm["cluster-cidr"] != "10.244.0.0/16" {
 				t.Errorf("the cloud controller manager has the flags %v", ccm)
 			}
@@ -164,13 +166,17 @@ var opsCases = map[string]struct {
 					t.Errorf("%s: the preflight does not know of the routes: %v", name, config)
 				}
 				g := group(t, p, name)
-				if backend := decode[values](t, file(t, g, "flannel", "config/net-conf.json"))["Backend"]; !reflect.DeepEqual(
+				if backend := decode[values](
+					t, file(t, g, "flannel", "config/net-conf.json"),
+				)["Backend"]; !reflect.DeepEqual(
 					backend, values{"Type": "alloc"},
 				) {
 					t.Errorf("%s: flannel's backend is %v", name, backend)
 				}
 				// Otherwise flannel would declare the network available before the cloud has a route.
-				if flags := decode[values](t, file(t, g, "flannel", "config/flags.json"))["flags"].(values); flags["set-node-network-unavailable"] != false ||
+				if flags := decode[values](
+					t, file(t, g, "flannel", "config/flags.json"),
+				)["flags"].(values); flags["set-node-network-unavailable"] != false ||
 					flags["ip-masq"] != true {
 					t.Errorf("%s: flannel has the flags %v", name, flags)
 				}
@@ -241,14 +247,18 @@ var opsCases = map[string]struct {
 		},
 		func(t *testing.T, p *director.Plan) {
 			worker := group(t, p, "worker")
-			labels := decode[values](t, file(t, worker, "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values)
+			labels := decode[values](
+				t, file(t, worker, "kubelet", "config/flags.json"),
+			)["flags"].(values)["node-labels"].(values)
 			taints := decode[values](t, file(t, worker, "kubelet", "config/config.json"))["registerWithTaints"]
 			if got := fmt.Sprint(
 				labels["disk"], " ", taints,
 			); got != "ssd [map[effect:NoSchedule key:dedicated value:batch]]" {
 				t.Errorf("label and taints are %s", got)
 			}
-			if labels := decode[values](t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"))["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
+			if labels := decode[values](
+				t, file(t, group(t, p, "control"), "kubelet", "config/flags.json"),
+			)["flags"].(values)["node-labels"].(values); labels["disk"] != nil {
 				t.Errorf("control VMs have the labels %v", labels)
 			}
 		},
@@ -550,7 +560,9 @@ var opsCases = map[string]struct {
 			},
 		},
 		func(t *testing.T, p *director.Plan) {
-			plugins := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"))["plugins"].([]any)
+			plugins := decode[values](
+				t, file(t, group(t, p, "control"), "kube-apiserver", "config/admission.json"),
+			)["plugins"].([]any)
 			configuration := plugins[0].(values)["configuration"].(values)
 			defaults, exemptions := configuration["defaults"].(values), configuration["exemptions"].(values)
 			if defaults["enforce"] != "restricted" || defaults["warn"] != "privileged" ||
@@ -886,20 +898,34 @@ func TestTopologiesCombine(t *testing.T) {
 		check func(t *testing.T, p *director.Plan)
 	}{
 		{deployment{ops: []string{"aws.yml", "set-azs.yml"}, vars: []string{"azs=[kubernetes-z1]"}}, checkOneAZ},
-		{deployment{ops: []string{"scale-to-one-az.yml", "use-separate-etcd.yml"}, vars: []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}}, checkOneAZ},
+		{
+			deployment{
+				ops:  []string{"scale-to-one-az.yml", "use-separate-etcd.yml"},
+				vars: []string{"etcd_instances=3", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"},
+			},
+			checkOneAZ,
+		},
 		{deployment{ops: []string{"aws.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
-		{deployment{ops: []string{"use-separate-etcd.yml", "aws.yml", "combined.yml"}, vars: etcdVars}, func(t *testing.T, p *director.Plan) {
+		{deployment{
+			ops: []string{"use-separate-etcd.yml", "aws.yml", "combined.yml"}, vars: etcdVars,
+		}, func(t *testing.T, p *director.Plan) {
 			checkSeparateEtcd(t, p)
 			checkRunsPods(t, group(t, p, "control"))
 		}},
 		{deployment{ops: []string{"expose-metrics.yml", "use-separate-etcd.yml"}, vars: etcdVars}, checkSeparateEtcd},
-		{deployment{ops: []string{"combined.yml", "aws.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"}}, func(t *testing.T, p *director.Plan) {
+		{deployment{
+			ops: []string{"combined.yml", "aws.yml", "scale-workers.yml"}, vars: []string{"worker_instances=2"},
+		}, func(t *testing.T, p *director.Plan) {
 			checkRunsPods(t, group(t, p, "control"))
 		}},
-		{deployment{ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"}}, func(t *testing.T, p *director.Plan) {
+		{deployment{
+			ops: []string{"aws.yml", "combined.yml", "use-cloud-routes.yml", "scale-to-one-az.yml"},
+		}, func(t *testing.T, p *director.Plan) {
 			checkRunsPods(t, group(t, p, "control"))
 		}},
-		{deployment{ops: []string{"aws.yml", "use-cloud-routes.yml", "use-custom-cni.yml"}, vars: cniVars}, func(t *testing.T, p *director.Plan) {
+		{deployment{
+			ops: []string{"aws.yml", "use-cloud-routes.yml", "use-custom-cni.yml"}, vars: cniVars,
+		}, func(t *testing.T, p *director.Plan) {
 			checkCustomCNI(t, p, nodeGroups...)
 		}},
 	} {

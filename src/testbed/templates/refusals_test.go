@@ -1460,7 +1460,10 @@ func TestEtcdRequiresIPAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3c5e8f1a-0000-4000-8000-000000000001.control.kubernetes.kubernetes.bosh", "consumes: {etcd: {from: etcd, ip_addresses: true}}"} {
+	for _, want := range []string{
+		"3c5e8f1a-0000-4000-8000-000000000001.control.kubernetes.kubernetes.bosh",
+		"consumes: {etcd: {from: etcd, ip_addresses: true}}",
+	} {
 		if failures[0] == nil || !strings.Contains(failures[0].Error(), want) {
 			t.Errorf("the message lacks %q: %v", want, failures[0])
 		}
@@ -1586,7 +1589,9 @@ func TestPodNetworkTooSmallForTheNodes(t *testing.T) {
 		}
 	}
 	// All nodes of a deployment get the link, whatever their group.
-	for name, ops := range map[string]deployment{"default": {}, "pool": {ops: []string{"add-worker-pool.yml"}, vars: poolVars}} {
+	for name, ops := range map[string]deployment{
+		"default": {}, "pool": {ops: []string{"add-worker-pool.yml"}, vars: poolVars},
+	} {
 		for _, g := range plan(t, ops).Groups {
 			for _, job := range g.Jobs {
 				if job.Job.Name == "kubelet" && job.Links["node-subnets"] == nil {
@@ -1667,7 +1672,9 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 					t.Errorf("%s: %s lacks %q:\n%s", name, script, part, text)
 				}
 			}
-			if not := map[string]string{"post-start": test.notStart, "post-deploy": test.notDeploy}[script]; not != "" &&
+			if not := map[string]string{
+				"post-start": test.notStart, "post-deploy": test.notDeploy,
+			}[script]; not != "" &&
 				strings.Contains(text, not) {
 				t.Errorf("%s: %s has %q:\n%s", name, script, not, text)
 			}

@@ -30,7 +30,10 @@ func TestRotationOfEverything(t *testing.T) {
 	p := plan(t, d)
 	checkDeploy(t, p, records)
 	old := map[string][]byte{}
-	for _, job := range []string{"kube-apiserver/config/server_ca.pem", "kube-apiserver/config/kubelet_ca.pem", "kube-apiserver/config/front_proxy_client_ca.pem", "etcd/config/peer_ca.pem"} {
+	for _, job := range []string{
+		"kube-apiserver/config/server_ca.pem", "kube-apiserver/config/kubelet_ca.pem",
+		"kube-apiserver/config/front_proxy_client_ca.pem", "etcd/config/peer_ca.pem",
+	} {
 		name, path, _ := strings.Cut(job, "/")
 		old[job] = bytes.TrimSpace(file(t, group(t, p, "control"), name, path))
 	}
@@ -38,7 +41,8 @@ func TestRotationOfEverything(t *testing.T) {
 		step rotation.Step
 		ops  string
 	}{
-		{rotation.Add, "rotate-service-account-key.yml"}, {rotation.Switch, "use-new-service-account-key.yml"}, {rotation.Remove, "remove-old-service-account-key.yml"},
+		{rotation.Add, "rotate-service-account-key.yml"}, {rotation.Switch, "use-new-service-account-key.yml"},
+		{rotation.Remove, "remove-old-service-account-key.yml"},
 	} {
 		if _, err := rotation.Run(d.store, step.step, nil, time.Now()); err != nil {
 			t.Fatal(err)

@@ -200,7 +200,9 @@ func TestWhoReadsSecrets(t *testing.T) {
 // (bosh-dns-release, src/bosh-dns/healthconfig/jobs_parser.go): it ends if it is refused.
 func checkBoshDNSReads(t *testing.T, dir string) {
 	t.Helper()
-	for path, want := range map[string]fs.FileMode{".": 0o050, "bin": 0o050, ".bosh": 0o050, ".bosh/links.json": 0o040} {
+	for path, want := range map[string]fs.FileMode{
+		".": 0o050, "bin": 0o050, ".bosh": 0o050, ".bosh/links.json": 0o040,
+	} {
 		info, err := os.Stat(filepath.Join(dir, path))
 		if errors.Is(err, fs.ErrNotExist) && path == "bin" {
 			continue

@@ -218,7 +218,9 @@ func TestKubeletsKnowTheSigningCA(t *testing.T) {
 	for _, name := range []string{"control", "worker"} {
 		g := group(t, p, name)
 		config := decode[values](t, file(t, g, "kubelet", "config/join.json"))
-		for key, path := range map[string]string{"signing_ca": "config/kubelet_ca.pem", "trusted_cas": "config/kubelet_trust.pem"} {
+		for key, path := range map[string]string{
+			"signing_ca": "config/kubelet_ca.pem", "trusted_cas": "config/kubelet_trust.pem",
+		} {
 			if got := config[key]; got != "/var/vcap/jobs/kubelet/"+path {
 				t.Errorf("%s: %s is %v", name, key, got)
 			}

@@ -192,7 +192,9 @@ func instanceAttributes(c *api.Call, i *store.Instance) (ec2api.Attributes, stor
 		"network-interface.network-interface-id":         ec2api.One(InterfaceID(i.ID)),
 		"metadata-options.http-tokens":                   ec2api.One(i.Metadata.HTTPTokens),
 		"metadata-options.http-endpoint":                 ec2api.One(i.Metadata.HTTPEndpoint),
-		"source-dest-check":                              func() []string { return []string{strconv.FormatBool(*i.SourceDestCheck)} },
+		"source-dest-check": func() []string {
+			return []string{strconv.FormatBool(*i.SourceDestCheck)}
+		},
 	}, i.Tags
 }
 

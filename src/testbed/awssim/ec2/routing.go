@@ -94,7 +94,9 @@ func attachInternetGateway(c *api.Call, in attachInternetGatewayInput) (*ec2api.
 		return nil, api.Errorf(
 			"Resource.AlreadyAssociated", "resource %s is already attached to network %s", g.ID, g.VPC,
 		)
-	case slices.ContainsFunc(c.InternetGateways, func(other store.InternetGateway) bool { return other.VPC == in.VpcId }):
+	case slices.ContainsFunc(
+		c.InternetGateways, func(other store.InternetGateway) bool { return other.VPC == in.VpcId },
+	):
 		return nil, api.Errorf("InvalidParameterValue", "Network %s already has an internet gateway attached", in.VpcId)
 	}
 	if err := c.Begin(); err != nil {
@@ -280,7 +282,9 @@ func createSubnet(c *api.Call, in createSubnetInput) (*createSubnetOutput, error
 		)
 	case network.Bits() < 16 || network.Bits() > 28 || network.Bits() < vpc.CIDR.Bits() || !vpc.CIDR.Contains(network.Addr()):
 		return nil, api.Errorf("InvalidSubnet.Range", "The CIDR '%s' is invalid.", in.CidrBlock)
-	case slices.ContainsFunc(c.Subnets, func(s store.Subnet) bool { return s.VPC == vpc.ID && s.CIDR.Overlaps(network) }):
+	case slices.ContainsFunc(
+		c.Subnets, func(s store.Subnet) bool { return s.VPC == vpc.ID && s.CIDR.Overlaps(network) },
+	):
 		return nil, api.Errorf("InvalidSubnet.Conflict", "The CIDR '%s' conflicts with another subnet", in.CidrBlock)
 	case !strings.HasPrefix(in.AvailabilityZone, c.Region):
 		return nil, api.Errorf(

@@ -247,7 +247,9 @@ func createSecurityGroup(c *api.Call, in createSecurityGroupInput) (*createSecur
 		)
 	case len(in.GroupName) > 255 || len(in.GroupDescription) > 255:
 		return nil, api.Errorf("InvalidParameterValue", "GroupName and GroupDescription may have up to 255 characters")
-	case slices.ContainsFunc(c.SecurityGroups, func(g store.SecurityGroup) bool { return g.VPC == in.VpcId && g.Name == in.GroupName }):
+	case slices.ContainsFunc(
+		c.SecurityGroups, func(g store.SecurityGroup) bool { return g.VPC == in.VpcId && g.Name == in.GroupName },
+	):
 		return nil, api.Errorf(
 			"InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", in.GroupName, in.VpcId,
 		)

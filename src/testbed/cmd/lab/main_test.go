@@ -47,7 +47,10 @@ func TestUpTakesTheFlagsOfBoshDeploy(t *testing.T) {
 	if err := command.ParseFlags(rest); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string][]string{"ops-file": {"a.yml", "b,c.yml"}, "var": {"x=1,2", "y=z=1"}, "vars-file": {"vars.yml"}, "release": {"r.tgz", "s.tgz"}} {
+	for name, want := range map[string][]string{
+		"ops-file": {"a.yml", "b,c.yml"}, "var": {"x=1,2", "y=z=1"}, "vars-file": {"vars.yml"},
+		"release": {"r.tgz", "s.tgz"},
+	} {
 		if got, err := command.Flags().GetStringArray(name); err != nil || !slices.Equal(got, want) {
 			t.Errorf("--%s: got %q, %v; want %q", name, got, err, want)
 		}

@@ -84,7 +84,9 @@ func (h *host) Apply(ctx context.Context, s ApplySpec) error {
 	if err := h.writeMonitFiles(nil); err != nil {
 		return err
 	}
-	for _, step := range []func(ApplySpec) error{h.installJobs, h.installPackages, h.createJobDirs, h.removeOthers, h.writeInstance} {
+	for _, step := range []func(ApplySpec) error{
+		h.installJobs, h.installPackages, h.createJobDirs, h.removeOthers, h.writeInstance,
+	} {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -262,7 +264,9 @@ func isMountPoint(path string) (bool, error) {
 func (h *host) createJobDirs(s ApplySpec) error {
 	return h.vm.Do(func() error {
 		for _, j := range s.Jobs {
-			for _, dir := range []string{bosh.DefaultRoot.Data(j.Name), bosh.DefaultRoot.Log(j.Name), bosh.DefaultRoot.Run(j.Name)} {
+			for _, dir := range []string{
+				bosh.DefaultRoot.Data(j.Name), bosh.DefaultRoot.Log(j.Name), bosh.DefaultRoot.Run(j.Name),
+			} {
 				if err := os.MkdirAll(dir, 0o770); err != nil {
 					return fmt.Errorf("job %s: %w", j.Name, err)
 				}

@@ -33,7 +33,10 @@ func TestBoshDNSReadsEveryJob(t *testing.T) {
 		{"chmod go= /var/vcap/jobs/c/", "/var/vcap/jobs/c/.bosh/links.json", "chmod g=rx /var/vcap/jobs/c/"},
 		{"chown root:root /var/vcap/jobs/c/bin", "/var/vcap/jobs/c/bin/dns/healthy", "chown root:vcap " +
 			"/var/vcap/jobs/c/bin"},
-		{"chmod 600 /var/vcap/jobs/a/.bosh/links.json", "/var/vcap/jobs/a/.bosh/links.json", "chmod 640 /var/vcap/jobs/a/.bosh/links.json"},
+		{
+			"chmod 600 /var/vcap/jobs/a/.bosh/links.json", "/var/vcap/jobs/a/.bosh/links.json",
+			"chmod 640 /var/vcap/jobs/a/.bosh/links.json",
+		},
 	} {
 		sh(t, v, c.spoil)
 		if err := a.CheckDNS(t.Context()); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), c.path) {

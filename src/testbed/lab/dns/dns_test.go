@@ -144,9 +144,11 @@ func TestResponseCodes(t *testing.T) {
 		"unknown name":          {query("two.", dns.TypeA, dns.ClassINET), dns.RcodeNameError, 0},
 		"the root":              {query(".", dns.TypeNS, dns.ClassINET), dns.RcodeNameError, 0},
 		"class CHAOS":           {query("one.", dns.TypeA, dns.ClassCHAOS), dns.RcodeRefused, 0},
-		"no question":           {&dns.Msg{MsgHdr: dns.MsgHdr{Id: 77, RecursionDesired: true}}, dns.RcodeFormatError, 0},
-		"update":                {withOpcode(dns.OpcodeUpdate), dns.RcodeNotImplemented, 0},
-		"notify":                {withOpcode(dns.OpcodeNotify), dns.RcodeNotImplemented, 0},
+		"no question": {
+			&dns.Msg{MsgHdr: dns.MsgHdr{Id: 77, RecursionDesired: true}}, dns.RcodeFormatError, 0,
+		},
+		"update": {withOpcode(dns.OpcodeUpdate), dns.RcodeNotImplemented, 0},
+		"notify": {withOpcode(dns.OpcodeNotify), dns.RcodeNotImplemented, 0},
 	} {
 		for _, network := range []string{"udp", "tcp"} {
 			got, err := exchange(t, server, network, c.query)

@@ -152,7 +152,9 @@ func (n Network) createBridge() error {
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attributes}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("creating bridge %s: %w", Bridge, err)
 	}
-	for _, address := range []netip.Prefix{netip.PrefixFrom(n.Gateway(), n.Prefix().Bits()), netip.PrefixFrom(Metadata, 32)} {
+	for _, address := range []netip.Prefix{
+		netip.PrefixFrom(n.Gateway(), n.Prefix().Bits()), netip.PrefixFrom(Metadata, 32),
+	} {
 		if err := addAddress(Bridge, address); err != nil {
 			return err
 		}

@@ -85,7 +85,9 @@ func TestNamesAndAddresses(t *testing.T) {
 }
 
 func TestCheckRefusesNumbersOutOfRange(t *testing.T) {
-	for number, valid := range map[int]bool{-1: false, 0: false, 19: false, 20: true, 250: true, 251: false, 300: false} {
+	for number, valid := range map[int]bool{
+		-1: false, 0: false, 19: false, 20: true, 250: true, 251: false, 300: false,
+	} {
 		if err := (Network{Number: number}).Check(); (err == nil) != valid {
 			t.Errorf("number %d: got error %v, want valid %v", number, err, valid)
 		}

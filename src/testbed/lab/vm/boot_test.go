@@ -46,7 +46,10 @@ setsid sleep 1000 > /dev/null 2>&1 &`)
 		t.Errorf("another process finds %+v, %v", found, err)
 	}
 	for _, c := range []struct{ what, script, want string }{
-		{"disks", "ls /var/vcap/store/kept /var/vcap/data/kept /etc/kept", "/etc/kept\n/var/vcap/data/kept\n/var/vcap/store/kept"},
+		{
+			"disks", "ls /var/vcap/store/kept /var/vcap/data/kept /etc/kept",
+			"/etc/kept\n/var/vcap/data/kept\n/var/vcap/store/kept",
+		},
 		{"tmpfs", "find /run/gone /var/vcap/sys/run/gone /dev/shm/gone 2> /dev/null || true", ""},
 		{"processes", "ps -e -o comm= | grep -c sleep || true", "0"},
 		{"links", "ip -br link show type bridge", ""},
@@ -56,7 +59,10 @@ setsid sleep 1000 > /dev/null 2>&1 &`)
 		{"bridged packets", "cat /proc/sys/net/bridge/bridge-nf-call-iptables 2> /dev/null || echo 0", "0"},
 		{"control groups", "find /sys/fs/cgroup -name gone", ""},
 		{"network", reach(n.Gateway().String()), "refused"},
-		{"mounts", "cat " + target + "/tool; touch " + target + "/x 2>&1 | grep -o 'Read-only' || true", "toolRead-only"},
+		{
+			"mounts", "cat " + target + "/tool; touch " + target + "/x 2>&1 | grep -o 'Read-only' || true",
+			"toolRead-only",
+		},
 		{"monit", "monit status | head -1 | cut -d' ' -f1", "Monit"},
 	} {
 		if got := sh(t, v, c.script); got != c.want {

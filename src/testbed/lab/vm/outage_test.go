@@ -88,7 +88,9 @@ func TestPacketsAreLostByDirection(t *testing.T) {
 		loss     network.Loss
 		from, to bool
 	}{
-		{network.Loss{}, true, true}, {network.Loss{From: 100}, false, true}, {network.Loss{To: 100}, true, false}, {network.Everything, false, false},
+		{network.Loss{}, true, true},
+		{network.Loss{From: 100}, false, true},
+		{network.Loss{To: 100}, true, false}, {network.Everything, false, false},
 		{network.Loss{}, true, true},
 	} {
 		if err := n.Lose(v.Spec.Address, c.loss); err != nil {

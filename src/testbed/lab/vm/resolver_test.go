@@ -29,7 +29,9 @@ func TestResolverIsAsOnAStemcell(t *testing.T) {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		served <- n.Do(func() error { return server.ListenAndServe(ctx, netip.AddrPortFrom(n.Gateway(), dnsPort).String()) })
+		served <- n.Do(
+			func() error { return server.ListenAndServe(ctx, netip.AddrPortFrom(n.Gateway(), dnsPort).String()) },
+		)
 	}()
 
 	v := create(t, Spec{Name: "one", StateDir: state, Network: n, Address: address(n, 16, 4)})

@@ -256,8 +256,11 @@ func writeEtc(spec Spec) error {
 		names += " " + short
 	}
 	for name, f := range map[string]etcFile{
-		"hostname":   {0o644, spec.hostname() + "\n"},
-		"hosts":      {0o644, fmt.Sprintf("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n", spec.Address, names)},
+		"hostname": {0o644, spec.hostname() + "\n"},
+		"hosts": {
+			0o644,
+			fmt.Sprintf("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n", spec.Address, names),
+		},
 		"machine-id": {0o444, hex.EncodeToString(id) + "\n"},
 		"fstab":      {0o644, ""},
 		"passwd": {0o644, systemAccounts(string(passwd)) + fmt.Sprintf("vcap:x:%d:%d:BOSH "+

@@ -100,7 +100,10 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 	for _, c := range []struct{ what, script, want string }{
 		{"host name", "hostname; cat /etc/hostname", "one.internal\none.internal"},
 		{"init is ours", "tr '\\0' ' ' < /proc/1/cmdline", "lab vm-init one"},
-		{"few processes", "ps -e -o comm= | grep -v -e ps -e sh -e grep -e sort -e xargs | sort | xargs", "monit vm-init"},
+		{
+			"few processes", "ps -e -o comm= | grep -v -e ps -e sh -e grep -e sort -e xargs | sort | xargs",
+			"monit vm-init",
+		},
 		{"address", "ip -4 -br addr show eth0 | awk '{print $3}'", address(n, 16, 4).String() + "/16"},
 		{"gateway", "ip route show default | awk '{print $3}'", n.Gateway().String()},
 		{"user vcap", "id vcap", "uid=1000(vcap) gid=1000(vcap) groups=1000(vcap)"},
@@ -123,12 +126,19 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"host settings are shielded", "echo 7 > /proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7"},
 		{"user namespaces have /proc and /sys", "unshare --user --map-root-user --mount --pid --net --fork sh -euc " +
 			"'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; echo ok'", "ok"},
-		{"no programs that stemcells lack", "for p in conntrack socat; do ! command -v $p || exit 1; done; echo ok", "ok"},
+		{
+			"no programs that stemcells lack", "for p in conntrack socat; do ! command -v $p || exit 1; done; echo ok",
+			"ok",
+		},
 		{"programs are read-only", "touch /usr/bin/x 2>&1 || true", "touch: cannot touch '/usr/bin/x': Read-only " +
 			"file system"},
 		{"pseudo terminals", "script -qec 'echo ok' /dev/null | tr -d '\\r'", "ok"},
 		{"ephemeral disk's directories", "readlink -f /var/vcap/sys/log", "/var/vcap/data/sys/log"},
-		{"run directory", "findmnt -bno FSTYPE,SIZE /var/vcap/sys/run/ | xargs; stat -c '%a %U %G' /var/vcap/sys/run/", "tmpfs 16777216\n1777 root vcap"},
+		{
+			"run directory",
+			"findmnt -bno FSTYPE,SIZE /var/vcap/sys/run/ | xargs; stat -c '%a %U %G' /var/vcap/sys/run/",
+			"tmpfs 16777216\n1777 root vcap",
+		},
 		{"persistent disk", "touch /var/vcap/store/kept; mountpoint /var/vcap/store", "/var/vcap/store is a " +
 			"mountpoint"},
 		{"monit", "monit status | head -1 | cut -d' ' -f1", "Monit"},

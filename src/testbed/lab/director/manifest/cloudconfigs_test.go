@@ -40,7 +40,10 @@ func TestCloudConfigsAreMerged(t *testing.T) {
 
 func TestCloudConfigsThatADirectorRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"second compilation": {"compilation: {workers: 1, az: z1, vm_type: default, network: default}", "Cloud config 'compilation' key cannot be defined in multiple cloud configs: a.yml and b.yml"},
+		"second compilation": {
+			"compilation: {workers: 1, az: z1, vm_type: default, network: default}",
+			"Cloud config 'compilation' key cannot be defined in multiple cloud configs: a.yml and b.yml",
+		},
 		"same zone twice":    {"azs: [{name: z1}]", "Duplicate availability zone name 'z1'"},
 		"same vm_type twice": {"vm_types: [{name: default}]", "Duplicate vm_type name 'default'"},
 		"unknown key":        {"vm_typs: []", "b.yml: unknown key 'vm_typs'"},

@@ -105,12 +105,25 @@ func TestInterpolateSourcesAndErrors(t *testing.T) {
 		source Source
 		want   string // of the output, or of the error with !
 	}{
-		{"order of sources", Source{Vars: []string{"a=1"}, VarsFiles: []string{file}, Defaults: map[string]any{"a": "given"}, OpsFiles: []string{ops}}, "a: 1\nb: x-from-file\nc: 1\n"},
+		{
+			"order of sources",
+			Source{
+				Vars: []string{"a=1"}, VarsFiles: []string{file}, Defaults: map[string]any{"a": "given"},
+				OpsFiles: []string{ops},
+			},
+			"a: 1\nb: x-from-file\nc: 1\n",
+		},
 		{"missing", Source{Vars: []string{"a=1"}}, "!Expected to find variables: b\ngive them with -v NAME=VALUE"},
 		{"unused", Source{Vars: []string{"a=1", "b=2", "c=3"}}, "!nothing uses the variables given by -v: c"},
 		{"no value", Source{Vars: []string{"a"}}, "!-v a:"},
-		{"ops-file that does not fit", Source{Vars: []string{"a=1", "b=2"}, OpsFiles: []string{bad}}, "!bad.yml failed"},
-		{"ops-file with a wrong key", Source{Vars: []string{"a=1", "b=2"}, OpsFiles: []string{typo}}, "!field pat not found"},
+		{
+			"ops-file that does not fit", Source{Vars: []string{"a=1", "b=2"}, OpsFiles: []string{bad}},
+			"!bad.yml failed",
+		},
+		{
+			"ops-file with a wrong key", Source{Vars: []string{"a=1", "b=2"}, OpsFiles: []string{typo}},
+			"!field pat not found",
+		},
 		{"no ops-file", Source{OpsFiles: []string{"none.yml"}}, "!none.yml"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -162,7 +175,10 @@ func TestRefusesInvalidCloudConfigs(t *testing.T) {
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, reserved: [10.0.1.1]"), "Reserved IP '10.0.1.1' is out of " +
 			"subnet range"},
 		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.9-10.0.0.2]"), "ends before it begins"},
-		{subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"), "is in network's reserved range"},
+		{
+			subnet("range: 10.0.0.0/24, gateway: 10.0.0.1, static: [10.0.0.5], reserved: [10.0.0.2-10.0.0.9]"),
+			"is in network's reserved range",
+		},
 		{"vm_types: [{name: a}, {name: a}]", "Duplicate vm_type name 'a'"},
 		{"vm_typs: []", "unknown key 'vm_typs' (did you mean vm_types?)"},
 		{"disk_types: [{name: a, disk_size: 0}]", "size in MiB"},

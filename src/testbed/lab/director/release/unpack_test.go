@@ -78,19 +78,33 @@ func TestFullDiskIsReportedInOneLine(t *testing.T) {
 		do   func(dir string) error
 		want string
 	}{
-		"the release": {1, func(dir string) error { _, err := release.Read(context.Background(), tarball, dir, nil); return err },
+		"the release": {1, func(dir string) error {
+			_, err := release.Read(context.Background(), tarball, dir, nil)
+			return err
+		},
 			"had 1 MiB of free space, and " + tarball + " alone has 1 MiB; free some space there, or use another " +
 				"directory with --state"},
-		"a package's source": {1, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "unpacking package 'big': no space left on device"},
-		"a compiled package": {2, func(dir string) error { return compile(dir, t.TempDir(), "big") }, "compiling package 'big': no space left on device below "},
+		"a package's source": {
+			1, func(dir string) error { return compile(dir, t.TempDir(), "big") },
+			"unpacking package 'big': no space left on device",
+		},
+		"a compiled package": {
+			2, func(dir string) error { return compile(dir, t.TempDir(), "big") },
+			"compiling package 'big': no space left on device below ",
+		},
 		"a compiled package and its log": {2, func(dir string) error {
 			logs := smallDisk(t, 1)
-			if err := os.WriteFile(filepath.Join(logs, "ballast"), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+			if err := os.WriteFile(
+				filepath.Join(logs, "ballast"), make([]byte, 2<<20), 0o600,
+			); !errors.Is(err, syscall.ENOSPC) {
 				t.Fatalf("the disk of logs is not full: %v", err)
 			}
 			return compile(dir, logs, "big")
 		}, "compiling package 'big': no space left on device below "},
-		"the end of a file": {2, func(dir string) error { return compile(dir, t.TempDir(), "cut") }, "compiling package 'cut': no space left on device below "},
+		"the end of a file": {
+			2, func(dir string) error { return compile(dir, t.TempDir(), "cut") },
+			"compiling package 'cut': no space left on device below ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := c.do(smallDisk(t, c.size))
