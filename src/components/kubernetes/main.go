@@ -39,7 +39,9 @@ var servers = map[string]func() *cobra.Command{
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
-	"metrics-server":          func() *cobra.Command { return metrics.NewMetricsServerCommand(server.SetupSignalHandler()) },
+	"metrics-server": func() *cobra.Command {
+		return metrics.NewMetricsServerCommand(server.SetupSignalHandler())
+	},
 }
 
 func main() {

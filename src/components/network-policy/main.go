@@ -236,7 +236,7 @@ func (s settings) watch(
 		select {
 		case <-ctx.Done():
 			go func() {
-				for range heartbeats { //nolint:revive // The controller does not end while nobody receives its heartbeat.
+				for range heartbeats { //nolint:revive // The controller ends only when its heartbeat is received.
 				}
 			}()
 			return nil

@@ -304,8 +304,12 @@ func (i *issuer) ops(t *testing.T) string {
 // of kubelogin.
 func (l *lab) checkSignIn(t *testing.T, p *laptop, i *issuer) {
 	p.write(t, "bin/kubectl-oidc_login", `#!/bin/bash
-[[ $* == "get-token --oidc-issuer-url=`+i.url+` --oidc-client-id=kubernetes --oidc-extra-scope=groups" ]] || { echo "arguments: $*" >&2; exit 1; }
-echo "{\"apiVersion\": \"client.authentication.k8s.io/v1\", \"kind\": \"ExecCredential\", \"status\": {\"token\": \"$(cat `+p.dir+`/token)\"}}"
+[[ $* == "get-token --oidc-issuer-url=`+i.url+` --oidc-client-id=kubernetes --oidc-extra-scope=groups" ]] ||
+  { echo "arguments: $*" >&2; exit 1; }
+cat <<END
+{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+ "status": {"token": "$(cat `+p.dir+`/token)"}}
+END
 `, 0o755)
 	kubeconfig := p.writeKubeconfig(
 		t,

@@ -141,7 +141,8 @@ func (l *lab) checkPeer(t *testing.T, from, pod, url, peer, to, list string) {
 
 // checkHostPort uses the plugin portmap.
 func (l *lab) checkHostPort(t *testing.T) {
-	overrides := `{"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}, "containers": [{"name": "published", "image": "` + l.smokeImage(
+	overrides := `{"spec": {"nodeSelector": {"bosh.io/instance-group": "worker"}, "containers": [{"name": ` +
+		`"published", "image": "` + l.smokeImage(
 		t,
 	) +
 		`", "imagePullPolicy": "Never", "ports": [{"containerPort": 8080, "hostPort": 18080}]}]}}`

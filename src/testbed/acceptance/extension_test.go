@@ -46,7 +46,8 @@ func (l *lab) checkAPIServersReachPods(t *testing.T, controlVMs int) {
 		name := fmt.Sprintf("created-by-%d", n)
 		expect("allowed by the webhook", "configmap/"+name+" created", "-n", "extension", "create", "configmap", name)
 		labeled := fmt.Sprintf(
-			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden-%d", "labels": {"forbidden": ""}}}`,
+			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "forbidden-%d", "labels": {"forbidden": `+
+				`""}}}`,
 			n,
 		)
 		expect(
@@ -56,7 +57,8 @@ func (l *lab) checkAPIServersReachPods(t *testing.T, controlVMs int) {
 		expect("aggregated API", "from a pod", "get", "--raw", "/apis/acceptance.example.com/v1/greetings/hello")
 		expect(
 			"proxy of a Service", "from a pod", "get", "--raw",
-			"/api/v1/namespaces/extension/services/https:extension:443/proxy/apis/acceptance.example.com/v1/greetings/hello",
+			"/api/v1/namespaces/extension/services/https:extension:443/proxy"+
+				"/apis/acceptance.example.com/v1/greetings/hello",
 		)
 		pod := l.mustKubectl(t, "", "-n", "extension", "get", "pods", "-o", "jsonpath={.items[0].metadata.name}")
 		expect(

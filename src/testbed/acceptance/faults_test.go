@@ -471,7 +471,8 @@ func (l *lab) containersOf(t *testing.T, namespace string) string {
 		"pods",
 		"--sort-by=.metadata.name",
 		"-o",
-		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {range .status.containerStatuses[*]}{.containerID} {.restartCount} {.state.running.startedAt}{end}{"\n"}{end}`,
+		`jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {range `+
+			`.status.containerStatuses[*]}{.containerID} {.restartCount} {.state.running.startedAt}{end}{"\n"}{end}`,
 	)
 }
 

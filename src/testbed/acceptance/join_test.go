@@ -17,9 +17,12 @@ umask 077
 dir=$(mktemp -d) jobs=/var/vcap/jobs
 if [ -e $jobs/cloud-provider/config/environment ]; then . $jobs/cloud-provider/config/environment; fi
 sed "s/$1/$2/g" /var/vcap/data/cloud-provider/node.json >$dir/identity.json
-sed "s|\"identity_file\": \"[^\"]*\"|\"identity_file\": \"$dir/identity.json\"|" $jobs/kubelet/config/node.json >$dir/node.json
+sed "s|\"identity_file\": \"[^\"]*\"|\"identity_file\": \"$dir/identity.json\"|" \
+  $jobs/kubelet/config/node.json >$dir/node.json
 printf '%s' "$3" >$dir/join_secret
-sed -e "s|/var/vcap/jobs/kubelet/config/join_secret|$dir/join_secret|" -e "s|\"node\": \"[^\"]*\"|\"node\": \"$dir/node.json\"|" -e "s|/var/vcap/data/kubelet|$dir|" -e 's|"10m"|"5s"|' $jobs/kubelet/config/join.json >$dir/join.json
+sed -e "s|/var/vcap/jobs/kubelet/config/join_secret|$dir/join_secret|" \
+  -e "s|\"node\": \"[^\"]*\"|\"node\": \"$dir/node.json\"|" -e "s|/var/vcap/data/kubelet|$dir|" -e 's|"10m"|"5s"|' \
+  $jobs/kubelet/config/join.json >$dir/join.json
 /var/vcap/packages/helpers/bin/kube-tools join --config=$dir/join.json 2>&1 || echo "exit status $?"
 ls $dir/pki`
 	out := l.ssh(t, instance, "sh", "-c", script, "sh", own, other, strings.TrimSpace(secret))
@@ -39,15 +42,17 @@ ls $dir/pki`
 func (l *lab) checkLabels(t *testing.T, instance string) {
 	t.Helper()
 	name, group := l.identity(t, instance).Name, strings.Split(instance, "/")[0]
-	const script = `cd /var/vcap/data/kubelet && curl -s -o /dev/null -w '%{http_code}' --cacert /var/vcap/jobs/kubelet/config/ca.pem \
+	const script = `cd /var/vcap/data/kubelet &&
+curl -s -o /dev/null -w '%{http_code}' --cacert /var/vcap/jobs/kubelet/config/ca.pem \
   --cert pki/kubelet-client-current.pem -X PATCH -H 'Content-Type: application/merge-patch+json' -d "$2" \
   "$(sed -n 's/.*server: //p' kubeconfig | tr -d '"')/api/v1/nodes/$1"`
 	for body, want := range map[string]string{
 		`{"metadata": {"labels": {"bosh.io/instance-group": "other"}}}`: "403",
 		`{"metadata": {"labels": {"example.com/own": "label"}}}`:        "200",
 		// Traffic of other nodes: TestNodesCannotRerouteOthers has more of this.
-		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`:                                        "403",
-		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": "{\"VNI\":1,\"VtepMAC\":\"0a:58:c0:00:02:01\"}"}}}`: "403",
+		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "192.0.2.1"}}}`: "403",
+		`{"metadata": {"annotations": {"flannel.alpha.coreos.com/backend-data": "{\"VNI\":1,` +
+			`\"VtepMAC\":\"0a:58:c0:00:02:01\"}"}}}`: "403",
 	} {
 		if got := l.ssh(t, instance, "sh", "-c", script, "sh", name, body); strings.TrimSpace(got) != want {
 			t.Errorf("%s: PATCH of its Node with %s answers %s, want %s", instance, body, got, want)

@@ -70,7 +70,8 @@ func (l *lab) checkRestartAndReboot(t *testing.T, instances []string) {
 			"pods",
 			"--all-namespaces",
 			"-o",
-			`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status} {.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}`,
+			`jsonpath={range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status} `+
+				`{.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}`,
 		)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)

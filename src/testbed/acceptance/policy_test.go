@@ -19,7 +19,11 @@ metadata: {name: server, namespace: policy, labels: {role: server}}
 spec:
   nodeSelector: {bosh.io/instance-group: worker}
   terminationGracePeriodSeconds: 1
-  containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
+  containers:
+  - name: web
+    image: IMAGE
+    imagePullPolicy: Never
+    readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
 `
 
 // policyClients are clients with a label, on the server's node and on the others.
@@ -33,7 +37,11 @@ spec:
     metadata: {labels: {role: ROLE}}
     spec:
       terminationGracePeriodSeconds: 1
-      containers: [{name: web, image: IMAGE, imagePullPolicy: Never, readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}}]
+      containers:
+      - name: web
+        image: IMAGE
+        imagePullPolicy: Never
+        readinessProbe: {httpGet: {path: /, port: 8080}, periodSeconds: 1}
 `
 
 // admit is a policy of the server: friends connect to one port.

@@ -140,7 +140,8 @@ func TestGeneratedPoliciesAllowEverythingNeeded(t *testing.T) {
 			"get",
 			"nodes",
 			"-o",
-			`jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key} {.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`,
+			`jsonpath={range .items[*]}{.metadata.name} {.spec.taints[*].key} `+
+				`{.status.conditions[?(@.type=="Ready")].status}{"\n"}{end}`,
 		)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)

@@ -120,7 +120,8 @@ type snapshotBucket struct {
 
 const (
 	snapshotBucketName = "snapshots"
-	snapshotPolicy     = `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:PutObject", "Resource": "arn:aws:s3:::snapshots/prod/*"}]}`
+	snapshotPolicy     = `{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "s3:PutObject", ` +
+		`"Resource": "arn:aws:s3:::snapshots/prod/*"}]}`
 )
 
 func (l *lab) newSnapshotBucket(t *testing.T) *snapshotBucket {

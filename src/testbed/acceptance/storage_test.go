@@ -104,8 +104,10 @@ func (l *lab) hangDriver(t *testing.T, instance string) func(*testing.T) {
 // checkStorageMetrics reads a metric of each process of storage.
 func (l *lab) checkStorageMetrics(t *testing.T) {
 	for port, metric := range map[string]string{
-		"3301": "aws_ebs_csi_api_request_duration_seconds", "3302": "csi_sidecar_operations_seconds", "3303": "csi_sidecar_operations_seconds",
-		"3304": "csi_sidecar_operations_seconds", "3306": "csi_sidecar_operations_seconds", "3308": "snapshot_controller_operation_total_seconds",
+		"3301": "aws_ebs_csi_api_request_duration_seconds", "3302": "csi_sidecar_operations_seconds",
+		"3303": "csi_sidecar_operations_seconds",
+		"3304": "csi_sidecar_operations_seconds", "3306": "csi_sidecar_operations_seconds",
+		"3308": "snapshot_controller_operation_total_seconds",
 		"3309": "aws_ebs_csi_nvme_collector_scrapes_total",
 	} {
 		if out := l.ssh(

@@ -168,7 +168,8 @@ func (l *lab) machines(t *testing.T, instances []string) map[string]machine {
 				"node",
 				identity.Name,
 				"-o",
-				`jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} {.spec.taints[*].key}`,
+				`jsonpath={.metadata.uid} {.spec.providerID} {.status.conditions[?(@.type=="Ready")].status} `+
+					`{.spec.taints[*].key}`,
 			)
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
@@ -555,7 +556,8 @@ func TestThreeControlVMs(t *testing.T) {
 			t.Fatalf("kill: %v\n%s", err, out)
 		}
 		// A write in the first seconds fails if the VM has had etcd's leader.
-		const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "created-meanwhile", "namespace": "default"}}`
+		const object = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "created-meanwhile", ` +
+			`"namespace": "default"}}`
 		waitFor(t, time.Minute, "a write without control/1", func() error {
 			out, err := l.kubectl(t, object, "apply", "-f", "-")
 			return wrap(err, out)

@@ -22,7 +22,8 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 	}
 	t.Run("private keys", func(t *testing.T) {
 		found := asVcap(
-			`grep -rlE 'PRIVATE KEY' /var/vcap/jobs/ /var/vcap/data/jobs /var/vcap/data/kubelet /var/vcap/data/cni /var/vcap/sys/ 2>/dev/null; true`,
+			`grep -rlE 'PRIVATE KEY' /var/vcap/jobs/ /var/vcap/data/jobs /var/vcap/data/kubelet /var/vcap/data/cni ` +
+				`/var/vcap/sys/ 2>/dev/null; true`,
 		)
 		if !strings.Contains(found, "/etcd/") { // which runs as vcap
 			t.Fatalf("the search finds no key of vcap's own jobs: %q", found)
@@ -35,10 +36,14 @@ func TestVcapGetsNothingOfRoots(t *testing.T) {
 	})
 	t.Run("root's directories", func(t *testing.T) {
 		for _, path := range []string{
-			"/var/vcap/data/cloud-provider/node.json", "/var/vcap/data/cloud-provider", "/var/vcap/data/kubelet", "/var/vcap/data/containerd",
-			"/var/vcap/data/cni/bin", "/var/vcap/sys/run/kubelet", "/var/vcap/sys/run/containerd", "/var/vcap/sys/run/flannel",
-			"/var/vcap/sys/run/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd", "/var/vcap/sys/log/flannel",
-			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy", "/var/vcap/sys/log/network-policy",
+			"/var/vcap/data/cloud-provider/node.json", "/var/vcap/data/cloud-provider", "/var/vcap/data/kubelet",
+			"/var/vcap/data/containerd",
+			"/var/vcap/data/cni/bin", "/var/vcap/sys/run/kubelet", "/var/vcap/sys/run/containerd",
+			"/var/vcap/sys/run/flannel",
+			"/var/vcap/sys/run/kube-proxy", "/var/vcap/sys/log/kubelet", "/var/vcap/sys/log/containerd",
+			"/var/vcap/sys/log/flannel",
+			"/var/vcap/sys/log/cloud-provider", "/var/vcap/sys/log/kube-proxy", "/var/vcap/sys/run/network-policy",
+			"/var/vcap/sys/log/network-policy",
 		} {
 			if out := asVcap(
 				fmt.Sprintf(`test -w %s && echo writable; true`, path),

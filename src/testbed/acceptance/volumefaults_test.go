@@ -90,7 +90,8 @@ func (f *faults) clean(t *testing.T) {
 	f.running = ""
 	f.settings(
 		t,
-		`{"throttle": [], "latency": [], "volumes": {"create": "500ms", "attach": "1s", "detach": "1s", "modify": "1s", "snapshot": "1s"}}`,
+		`{"throttle": [], "latency": [], "volumes": {"create": "500ms", "attach": "1s", "detach": "1s", "modify": `+
+			`"1s", "snapshot": "1s"}}`,
 	)
 	f.cloud(t, http.MethodDelete, "faults", nil)
 	f.mustKubectl(
@@ -376,7 +377,8 @@ func (f *faults) killDuringStage(t *testing.T, process string) {
 		var err error
 		out, err = f.script(
 			instance,
-			`cat `+file+`; i=0; until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; kill -9 $(cat `+file+`)`,
+			`cat `+file+`; i=0; until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep `+
+				`0.01; done; kill -9 $(cat `+file+`)`,
 		)
 		watched <- err
 	}()
@@ -521,7 +523,8 @@ func (f *faults) fillVolume(t *testing.T) {
 		"worker/0",
 		"sh",
 		"-c",
-		mountOf+`dd if=/dev/zero of="$dir/ballast" bs=1M 2> /dev/null; dd if=/dev/zero of="$dir/more" bs=512 2> /dev/null; sync -f "$dir"; df "$dir"`,
+		mountOf+`dd if=/dev/zero of="$dir/ballast" bs=1M 2> /dev/null; dd if=/dev/zero of="$dir/more" bs=512 2> `+
+			`/dev/null; sync -f "$dir"; df "$dir"`,
 	)
 	if out, err := f.kubectl(
 		t, "", "-n", "volumes", "exec", "data", "--", "/smoke-server", "store", "/data/other", f.text(),

@@ -25,8 +25,9 @@ var errNoSuchResource = errors.New("no such resource")
 //	GET    /_sim/faults                      pending faults; POST adds one (Fault), DELETE removes all
 //	GET    /_sim/overlaps                    times at which several machines used a volume; DELETE clears the record
 //	GET    /_sim/settings                    Settings; PATCH changes the given ones
-//	PUT    /_sim/KIND/ID                     creates or replaces a resource: vpcs, subnets, route_tables, security_groups,
-//	                                         roles, instance_profiles, instances; in the world file's form
+//	PUT    /_sim/KIND/ID                     creates or replaces a resource: vpcs, subnets, route_tables,
+//	                                         security_groups, roles, instance_profiles, instances; in the
+//	                                         world file's form
 //	PATCH  /_sim/KIND/ID                     changes the given fields
 //	DELETE /_sim/KIND/ID                     removes it
 //	PATCH  /_sim/tags/ID                     {"key": "value", "gone": null} on any EC2 resource

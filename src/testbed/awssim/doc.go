@@ -7,11 +7,11 @@
 //
 // # Structure
 //
-//   - store is what exists: VPCs, subnets, instances, roles, volumes, load balancers. A World is read from YAML, changed by API calls
-//     and by the admin API, and written to a state file on each change.
-//   - Each service has a package with a table of its actions and one short function for each: ec2, ebs (part of EC2's API), elb, elbv2,
-//     iamapi, sts and ecr. api has the call that runs an action and its checks of permissions; ec2api and balancing are what two
-//     services share. metadata answers requests to instance metadata.
+//   - store is what exists: VPCs, subnets, instances, roles, volumes, load balancers. A World is read from YAML,
+//     changed by API calls and by the admin API, and written to a state file on each change.
+//   - Each service has a package with a table of its actions and one short function for each: ec2, ebs (part of EC2's
+//     API), elb, elbv2, iamapi, sts and ecr. api has the call that runs an action and its checks of permissions; ec2api
+//     and balancing are what two services share. metadata answers requests to instance metadata.
 //   - wire, iam and forward are the protocols, the evaluation of policies and the load balancers' data path.
 //   - Simulator (simulator.go) holds a World and its handlers. api.go takes an API request through faults, throttling,
 //     authentication (auth.go verifies SigV4) and the action's table entry.

@@ -361,7 +361,8 @@ func checkPolicies(t *testing.T, covered map[string]bool, c clients) {
 		{
 			action: "iam:UpdateAssumeRolePolicy",
 			call: trust(
-				`{"Statement":[{"Effect":"Allow","Principal":{"Service":["lambda.amazonaws.com"]},"Action":"sts:AssumeRole"}]}`,
+				`{"Statement":[{"Effect":"Allow","Principal":{"Service":["lambda.amazonaws.com"]},` +
+					`"Action":"sts:AssumeRole"}]}`,
 			),
 			want: "<nil>",
 		},

@@ -218,7 +218,8 @@ func TestRegistryNeedsATokenAndPermissions(t *testing.T) {
 		return w.SetPolicy(
 			"kubernetes-worker",
 			[]byte(
-				`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ecr:BatchGetImage", "Resource": "*"}]}`,
+				`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Action": "ecr:BatchGetImage", `+
+					`"Resource": "*"}]}`,
 			),
 		)
 	}); err != nil {

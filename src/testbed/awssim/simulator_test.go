@@ -53,9 +53,13 @@ func TestMetadata(t *testing.T) {
 	}
 	mac := get("mac")
 	for path, want := range map[string]string{
-		"instance-id": workerID, "local-ipv4": worker.Address.String(), "local-hostname": "ip-" + replaceDots(worker.Address.String()) + ".ec2.internal",
-		"placement/region": "us-east-1", "placement/availability-zone": "us-east-1a", "iam/security-credentials/": "kubernetes-worker",
-		"network/interfaces/macs/": mac + "/", "network/interfaces/macs/" + mac + "/subnet-id": awssim.LabNodeSubnet(1), "network/interfaces/macs/" + mac + "/vpc-id": awssim.LabVPC,
+		"instance-id": workerID, "local-ipv4": worker.Address.String(),
+		"local-hostname":   "ip-" + replaceDots(worker.Address.String()) + ".ec2.internal",
+		"placement/region": "us-east-1", "placement/availability-zone": "us-east-1a",
+		"iam/security-credentials/":                     "kubernetes-worker",
+		"network/interfaces/macs/":                      mac + "/",
+		"network/interfaces/macs/" + mac + "/subnet-id": awssim.LabNodeSubnet(1),
+		"network/interfaces/macs/" + mac + "/vpc-id":    awssim.LabVPC,
 		"placement": "availability-zone\navailability-zone-id\nregion",
 	} {
 		if got := get(path); got != want {
@@ -100,7 +104,10 @@ func TestMetadataRules(t *testing.T) {
 		}
 		return resp.StatusCode, string(body), resp.Header
 	}
-	const ttl, token, tokenPath, idPath = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token", "/latest/api/token", "/latest/meta-data/instance-id"
+	const (
+		ttl, token        = "X-aws-ec2-metadata-token-ttl-seconds", "X-aws-ec2-metadata-token"
+		tokenPath, idPath = "/latest/api/token", "/latest/meta-data/instance-id"
+	)
 	worker, bare := b.from(workerID), b.from(bareID)
 	_, good, header := request(worker, "PUT", tokenPath, ttl, "60")
 	if header.Get(ttl) != "60" {
@@ -298,9 +305,12 @@ func TestPolicies(t *testing.T) {
 	const policy = `{"Version": "2012-10-17", "Statement": [
 	  {"Effect": "Allow", "Action": "ec2:Describe*", "Resource": "*"},
 	  {"Effect": "Allow", "Action": "ec2:CreateSecurityGroup", "Resource": "arn:aws:ec2:*:*:vpc/*"},
-	  {"Effect": "Allow", "Action": "ec2:CreateSecurityGroup", "Resource": "arn:aws:ec2:*:*:security-group/*", "Condition": {"StringEquals": {"aws:RequestTag/kubernetes.io/cluster/demo": "owned"}}},
-	  {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:aws:ec2:*:*:security-group/*", "Condition": {"StringEquals": {"ec2:CreateAction": ["CreateSecurityGroup"]}}},
-	  {"Effect": "Allow", "Action": ["ec2:DeleteSecurityGroup", "ec2:AuthorizeSecurityGroupIngress"], "Resource": "*", "Condition": {"StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/demo": "owned"}}},
+	  {"Effect": "Allow", "Action": "ec2:CreateSecurityGroup", "Resource": "arn:aws:ec2:*:*:security-group/*",
+   "Condition": {"StringEquals": {"aws:RequestTag/kubernetes.io/cluster/demo": "owned"}}},
+	  {"Effect": "Allow", "Action": "ec2:CreateTags", "Resource": "arn:aws:ec2:*:*:security-group/*",
+   "Condition": {"StringEquals": {"ec2:CreateAction": ["CreateSecurityGroup"]}}},
+	  {"Effect": "Allow", "Action": ["ec2:DeleteSecurityGroup", "ec2:AuthorizeSecurityGroupIngress"], "Resource": "*",
+   "Condition": {"StringEquals": {"aws:ResourceTag/kubernetes.io/cluster/demo": "owned"}}},
 	  {"Effect": "Deny", "Action": "ec2:DescribeVpcs", "Resource": "*"}]}`
 	var doc iam.Policy
 	if err := json.Unmarshal([]byte(policy), &doc); err != nil {
@@ -855,7 +865,8 @@ func TestInvalidWorldFilesAreRefused(t *testing.T) {
 			"subnet-1, address: 10.0.0.1}\n", `subnet "subnet-1" does not exist`},
 		{"address outside", "region: us-east-1\naccount: '123456789012'\nvpcs: [{id: vpc-1, cidr: " +
 			"10.0.0.0/16}]\nsubnets: [{id: subnet-1, vpc: vpc-1, availability_zone: us-east-1a, cidr: " +
-			"10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n", "address 10.0.2.1 is not inside its subnet"},
+			"10.0.1.0/24}]\ninstances:\n- {id: i-00000001, subnet: subnet-1, address: 10.0.2.1}\n",
+			"address 10.0.2.1 is not inside its subnet"},
 		{"metadata option", "region: us-east-1\naccount: '123456789012'\ninstances:\n- {id: i-00000001, metadata: " +
 			"{http_tokens: maybe}}\n", `http_tokens "maybe"; must be required or optional`},
 	} {

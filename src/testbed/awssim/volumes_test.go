@@ -731,9 +731,13 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 // TestVolumePermissions uses the conditions that policies of the EBS CSI driver have.
 func TestVolumePermissions(t *testing.T) {
 	const policy = `{"Version":"2012-10-17","Statement":[
-		{"Effect":"Allow","Action":"ec2:CreateVolume","Resource":"*","Condition":{"StringEquals":{"aws:RequestTag/` + clusterTag + `":"owned"}}},
-		{"Effect":"Allow","Action":"ec2:CreateTags","Resource":"arn:aws:ec2:*:*:volume/*","Condition":{"StringEquals":{"ec2:CreateAction":"CreateVolume"}}},
-		{"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DetachVolume","ec2:DeleteVolume"],"Resource":"arn:aws:ec2:*:*:volume/*","Condition":{"StringEquals":{"ec2:ResourceTag/` + clusterTag + `":"owned"}}},
+		{"Effect":"Allow","Action":"ec2:CreateVolume","Resource":"*",
+	 "Condition":{"StringEquals":{"aws:RequestTag/` + clusterTag + `":"owned"}}},
+		{"Effect":"Allow","Action":"ec2:CreateTags","Resource":"arn:aws:ec2:*:*:volume/*",
+	 "Condition":{"StringEquals":{"ec2:CreateAction":"CreateVolume"}}},
+		{"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DetachVolume","ec2:DeleteVolume"],
+	 "Resource":"arn:aws:ec2:*:*:volume/*",
+	 "Condition":{"StringEquals":{"ec2:ResourceTag/` + clusterTag + `":"owned"}}},
 		{"Effect":"Allow","Action":["ec2:AttachVolume","ec2:DetachVolume"],"Resource":"arn:aws:ec2:*:*:instance/*"}]}`
 	v := startVolumes(t, func(w *store.World) {
 		if err := w.SetPolicy("kubernetes-control", []byte(policy)); err != nil {

@@ -32,7 +32,8 @@ const listCommands = `
 for file in "$1"/bpm/*/*.pid "$1"/*/*.pid; do
   [ -s "$file" ] || continue
   process=/proc/$(tr -d '[:space:]' <"$file")
-  echo "$file" $(stat -c '%u %g' "$process") $(readlink -n "$process/cwd" | base64 -w0) $(base64 -w0 "$process/cmdline") $(base64 -w0 "$process/environ")
+  echo "$file" $(stat -c '%u %g' "$process") $(readlink -n "$process/cwd" | base64 -w0) \
+    $(base64 -w0 "$process/cmdline") $(base64 -w0 "$process/environ")
 done`
 
 // commandsOf returns the programs that run in a VM, named after their pidfiles.
@@ -123,7 +124,9 @@ type memory struct {
 const listMemory = `
 for process in /proc/[0-9]*; do
   [ "${process#/proc/}" != $$ ] && read -r -d '' program <"$process/cmdline" 2>/dev/null &&
-    awk -v program="$program" '$1 == "Pss:" { pss = $2 } $1 == "Rss:" { rss = $2 } END { if (rss) print program, pss, rss }' "$process/smaps_rollup" 2>/dev/null
+    awk -v program="$program" '$1 == "Pss:" { pss = $2 } $1 == "Rss:" { rss = $2 }
+      END { if (rss) print program, pss, rss }' \
+      "$process/smaps_rollup" 2>/dev/null
 done; true`
 
 // memoryOf measures the processes of a VM.

@@ -95,7 +95,8 @@ func watchMoments(ctx context.Context, client kubernetes.Interface) (m *moments,
 		reading.Wait()
 	}
 	for _, begin := range []func(context.Context, metav1.ListOptions) (watch.Interface, error){
-		core.PersistentVolumeClaims(benchNamespace).Watch, core.Pods(benchNamespace).Watch, core.Nodes().Watch, client.StorageV1().VolumeAttachments().Watch,
+		core.PersistentVolumeClaims(benchNamespace).Watch, core.Pods(benchNamespace).Watch, core.Nodes().Watch,
+		client.StorageV1().VolumeAttachments().Watch,
 	} {
 		w, err := begin(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -49,7 +49,8 @@ env | grep -v -e ^_= -e ^SHLVL= -e ^PWD= | sort > report.env 2>/dev/null
 echo "args $*"
 id -un; id -gn; pwd
 grep -e CapEff -e CapBnd -e NoNewPrivs -e CapAmb /proc/self/status | tr -d '\t'
-for d in /var/vcap/data/web /var/vcap/data/web/tmp /tmp /var/vcap/store/web /var/vcap/sys/log/web /var/vcap/data/shared /var/vcap/jobs/web /var/vcap/packages/tool /usr /etc /; do
+for d in /var/vcap/data/web /var/vcap/data/web/tmp /tmp /var/vcap/store/web /var/vcap/sys/log/web \
+  /var/vcap/data/shared   /var/vcap/jobs/web /var/vcap/packages/tool /usr /etc /; do
   if touch $d/.probe 2>/dev/null; then echo "writable $d"; rm -f $d/.probe; else echo "read-only $d"; fi
 done
 ls /var/vcap /var/vcap/jobs /var/vcap/sys

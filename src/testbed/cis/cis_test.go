@@ -13,7 +13,8 @@ func results(more string) string {
 	for _, section := range sections[Control] {
 		controls = append(
 			controls,
-			`{"id":"1","node_type":"`+section+`","tests":[{"results":[{"test_number":"`+section+`","status":"PASS"}]}]}`,
+			`{"id":"1","node_type":"`+section+
+				`","tests":[{"results":[{"test_number":"`+section+`","status":"PASS"}]}]}`,
 		)
 	}
 	return `{"Controls":[` + strings.Join(
@@ -34,19 +35,39 @@ func TestCompare(t *testing.T) {
 	const remaining = `[{checks: ["1.1.1"], found: permissions=640, reason: the group needs it}]`
 	for name, test := range map[string]struct{ results, problem string }{
 		"a failure with its reason": {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\n"}`, ""},
-		"a warning needs none":      {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.2.1","status":"WARN"}`, ""},
-		"objects that comply":       {`{"test_number":"1.1.1","status":"FAIL","actual_value":"role: a is_compliant: true\npermissions=640"}`, ""},
-		"another value":             {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=666"}`, `fails for another reason: "permissions=666"`},
-		"a value that contains it":  {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=6400"}`, `fails for another reason: "permissions=6400"`},
-		"a second value":            {`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\npermissions=777"}`, `fails for another reason: "permissions=777"`},
-		"it could not run":          {`{"test_number":"1.1.1","status":"FAIL","reason":"failed to run:\nx"}`, `fails for another reason: "failed to run: x"`},
-		"nothing found":             {`{"test_number":"1.1.1","status":"FAIL"}`, `fails for another reason: "(no output)"`},
+		"a warning needs none": {
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.2.1",` +
+				`"status":"WARN"}`,
+			"",
+		},
+		"objects that comply": {
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"role: a is_compliant: true\npermissions=640"}`, "",
+		},
+		"another value": {
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=666"}`,
+			`fails for another reason: "permissions=666"`,
+		},
+		"a value that contains it": {
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=6400"}`,
+			`fails for another reason: "permissions=6400"`,
+		},
+		"a second value": {
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640\npermissions=777"}`,
+			`fails for another reason: "permissions=777"`,
+		},
+		"it could not run": {
+			`{"test_number":"1.1.1","status":"FAIL","reason":"failed to run:\nx"}`,
+			`fails for another reason: "failed to run: x"`,
+		},
+		"nothing found": {`{"test_number":"1.1.1","status":"FAIL"}`, `fails for another reason: "(no output)"`},
 		"it passes now": {`{"test_number":"1.1.1","status":"PASS"}`, "stale: it does not fail any " +
 			"more (PASS); remove its reason"},
 		"the benchmark does not have it": {`{"test_number":"1.1.2","status":"PASS"}`, "stale: the benchmark has no " +
 			"such check; remove its reason"},
 		"no reason": {
-			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.1.2","status":"FAIL"}`, "fails without a reason",
+			`{"test_number":"1.1.1","status":"FAIL","actual_value":"permissions=640"},{"test_number":"1.1.2",` +
+				`"status":"FAIL"}`,
+			"fails without a reason",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +149,8 @@ func TestRemainingIsStrict(t *testing.T) {
 		`[{found: x, reason: x}]`:                                "must have checks, found and a reason",
 		`[{checks: ["1.1.1"], found: x, reason: x, because: x}]`: "because",
 		`[{checks: ["1.1.1"], found: "(", reason: x}]`:           "found of check 1.1.1",
-		`[{checks: ["1.1.1"], found: x, reason: x}, {checks: ["1.1.1"], found: x, reason: something}]`: "check 1.1.1 is listed twice",
+		`[{checks: ["1.1.1"], found: x, reason: x}, ` +
+			`{checks: ["1.1.1"], found: x, reason: something}]`: "check 1.1.1 is listed twice",
 	} {
 		if _, err := ParseRemaining([]byte(content)); err == nil || !strings.Contains(err.Error(), problem) {
 			t.Errorf("%s: got %v, want an error with %q", content, err, problem)

@@ -261,7 +261,8 @@ func TestDownRemovesDisksOfAFaultThatWasKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
-	const script = `truncate --size 8M "$1" && mkfs.ext4 -q "$1" && mount -o loop "$1" "$2" && mkdir "$2/store" && mount --bind "$2/store" "$2/lost+found"`
+	const script = `truncate --size 8M "$1" && mkfs.ext4 -q "$1" && mount -o loop "$1" "$2" && mkdir "$2/store" && ` +
+		`mount --bind "$2/store" "$2/lost+found"`
 	if out, err := exec.CommandContext(t.Context(), "sh", "-c", script, "sh", image, disk).
 		CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

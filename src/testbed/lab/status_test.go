@@ -48,9 +48,12 @@ func TestStatusShowsNodes(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"kind": "NodeList", "apiVersion": "v1", "items": [
-			{"metadata": {"name": "a"}, "spec": {"providerID": "aws:///us-east-1a/i-1"}, "status": {"nodeInfo": {"kubeletVersion": "v1.37.0"},
-				"conditions": [{"type": "Ready", "status": "True"}], "addresses": [{"type": "InternalIP", "address": "10.77.16.4"}]}},
-			{"metadata": {"name": "b"}, "spec": {"unschedulable": true}, "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}]}`)
+			{"metadata": {"name": "a"}, "spec": {"providerID": "aws:///us-east-1a/i-1"},
+			 "status": {"nodeInfo": {"kubeletVersion": "v1.37.0"},
+				"conditions": [{"type": "Ready", "status": "True"}],
+				"addresses": [{"type": "InternalIP", "address": "10.77.16.4"}]}},
+			{"metadata": {"name": "b"}, "spec": {"unschedulable": true},
+			 "status": {"conditions": [{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}]}}]}`)
 	}))
 	defer server.Close()
 	var out bytes.Buffer
@@ -58,7 +61,8 @@ func TestStatusShowsNodes(t *testing.T) {
 	c.printAccess(&out)
 	c.printNodes(&out)
 	for _, want := range []string{
-		"API " + server.URL + "\n", "Kubeconfig " + c.kubeconfig + "\n", "\na ready v1.37.0 10.77.16.4 i-1\n", "\nb not ready (NodeStatusUnknown), cordoned",
+		"API " + server.URL + "\n", "Kubeconfig " + c.kubeconfig + "\n", "\na ready v1.37.0 10.77.16.4 i-1\n",
+		"\nb not ready (NodeStatusUnknown), cordoned",
 	} {
 		if !strings.Contains(squeezed(out.String())+"\n", want) {
 			t.Errorf("no %q in\n%s", want, out.String())
@@ -97,7 +101,8 @@ func TestStatusWithoutKubeconfig(t *testing.T) {
 
 func TestStatusShowsLoadBalancersAndVolumes(t *testing.T) {
 	for name, c := range map[string]struct{ world, want string }{
-		"some": {`{"region": "us-east-1", "classic_load_balancers": [{"name": "c", "dns_name": "c.elb", "tags": {"kubernetes.io/service-name": "default/web"}}],
+		"some": {`{"region": "us-east-1", "classic_load_balancers": [{"name": "c", "dns_name": "c.elb",
+			"tags": {"kubernetes.io/service-name": "default/web"}}],
 			"load_balancers": [{"name": "n", "dns_name": "n.elb"}], "volumes": [{"id": "vol-1"}, {"id": "vol-2"}]}`,
 			"\nLoad balancer of Kind Host name\ndefault/web classic c.elb\n- network n.elb\n\nVolumes: vol-1, vol-2"},
 		"none": {`{}`, "\nLoad balancers: none\nVolumes: none"},

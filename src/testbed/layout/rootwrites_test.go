@@ -46,14 +46,21 @@ var writing = map[string][]string{
 
 // writes are those that are left, and why they are safe.
 var writes = map[string]string{
-	"etcdsnapshot/keep.go: os.MkdirAll":        "runs as vcap, in bpm and in the errand",
-	"etcdsnapshot/upload.go: atomicfile.Write": "runs as vcap, in bpm and in the errand",
-	"csiregistration/register.go: os.Remove":   "below a directory that the launcher has claimed",
-	"join/renew.go: os.Remove":                 "in a directory that it has claimed",
-	"launcher/pidfile.go: os.Remove":           "below a directory that the launcher has claimed",
-	"launcher/pidfile.go: filelock.Acquire":    "below a directory that the launcher has claimed",
-	"launcher/check.go: atomicfile.Write":      "next to the configuration, where vcap cannot write",
-	"launcher/prepare.go: os.OpenFile":         "below /proc/sys",
+	"etcdsnapshot/keep.go: os.MkdirAll":         "runs as vcap, in bpm and in the errand",
+	"etcdsnapshot/upload.go: atomicfile.Write":  "runs as vcap, in bpm and in the errand",
+	"etcdsnapshot/metrics.go: atomicfile.Write": "runs as vcap, in bpm",
+	"jobfiles/jobfiles.go: atomicfile.Write":    "in the job's configuration, where vcap cannot write",
+	"jobfiles/jobfiles.go: os.Chmod":            "in the job's configuration, where vcap cannot write",
+	"jobfiles/jobfiles.go: os.Lchown":           "in the job's configuration, where vcap cannot write",
+	"jobfiles/jobfiles.go: os.MkdirAll":         "in the job's configuration, where vcap cannot write",
+	"jobfiles/jobfiles.go: os.RemoveAll":        "in the job's configuration, where vcap cannot write",
+	"nodedrain/leave.go: os.Remove":             "below a directory that the launcher has claimed",
+	"csiregistration/register.go: os.Remove":    "below a directory that the launcher has claimed",
+	"join/renew.go: os.Remove":                  "in a directory that it has claimed",
+	"launcher/pidfile.go: os.Remove":            "below a directory that the launcher has claimed",
+	"launcher/pidfile.go: filelock.Acquire":     "below a directory that the launcher has claimed",
+	"launcher/check.go: atomicfile.Write":       "next to the configuration, where vcap cannot write",
+	"launcher/prepare.go: os.OpenFile":          "below /proc/sys",
 }
 
 // TestRootWritesWithoutFollowingLinks: vcap must not make root write elsewhere.

@@ -94,7 +94,8 @@ func TestSVGIsWellFormed(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"<title>a &amp; b</title>", ">echo &lt;x&gt;</text>", `fill="` + palette[vt10x.Red] + `">a &lt;b&gt; &amp; &#39;c&#39;</text>`,
+		"<title>a &amp; b</title>", ">echo &lt;x&gt;</text>",
+		`fill="` + palette[vt10x.Red] + `">a &lt;b&gt; &amp; &#39;c&#39;</text>`,
 		`fill="#ff8700">orange<`, `fill="#010203">rgb<`, `<rect x="217.6"`, `fill="` + palette[vt10x.Green] + `"/>`,
 	} {
 		if !strings.Contains(string(svg), want) {

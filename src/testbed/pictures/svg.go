@@ -74,7 +74,8 @@ func (p Picture) SVG() []byte {
 	) // browsers; xml:space is for others
 	fmt.Fprintf(
 		&svg,
-		`<rect width="100%%" height="100%%" rx="8" fill="%s"/><path d="M0 %d V8 a8 8 0 0 1 8-8 H%.0f a8 8 0 0 1 8 8 V%d z" fill="%s"/>`+"\n",
+		`<rect width="100%%" height="100%%" rx="8" fill="%s"/><path d="M0 %d V8 a8 8 0 0 1 8-8 H%.0f a8 8 0 0 1 8 8 `+
+			`V%d z" fill="%s"/>`+"\n",
 		background,
 		titleBar,
 		width-8,
@@ -86,7 +87,8 @@ func (p Picture) SVG() []byte {
 	}
 	fmt.Fprintf(
 		&svg,
-		"\n"+`<text x="50%%" y="%d" text-anchor="middle" font-family="system-ui,sans-serif" font-size="13" fill="%s">%s</text>`+"\n",
+		"\n"+`<text x="50%%" y="%d" text-anchor="middle" font-family="system-ui,sans-serif" font-size="13" `+
+			`fill="%s">%s</text>`+"\n",
 		titleBar/2+5,
 		faint,
 		escape(p.Title),

@@ -14,7 +14,8 @@ import (
 const fakeAWS = `#!/bin/bash
 echo "aws $*" >>"$CALLS"
 case "$*" in
-  *elasticloadbalancing:loadbalancer*) echo arn:aws:elasticloadbalancing:r:1:loadbalancer/a1 arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00 ;;
+  *elasticloadbalancing:loadbalancer*) echo arn:aws:elasticloadbalancing:r:1:loadbalancer/a1 \
+    arn:aws:elasticloadbalancing:r:1:loadbalancer/net/a2/f00 ;;
   *elasticloadbalancing:targetgroup*) echo arn:aws:elasticloadbalancing:r:1:targetgroup/k8s-x/f01 ;;
   *ec2:volume*) echo arn:aws:ec2:r:1:volume/vol-1 ;;
   *ec2:security-group*) echo arn:aws:ec2:r:1:security-group/sg-1 ;;
@@ -95,7 +96,8 @@ func TestDeployPinsTheTarball(t *testing.T) {
 	pack := exec.Command(
 		"bash",
 		"-c",
-		`cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" release.MF`,
+		`cd "$(mktemp -d)" && printf 'name: kubernetes\nversion: 0+dev.7.abc\n' >release.MF && tar -czf "$0" `+
+			`release.MF`,
 		tarball,
 	)
 	if out, err := pack.CombinedOutput(); err != nil {
@@ -163,7 +165,8 @@ case "$*" in
   "list -m -f {{.Version}} k8s.io/kubernetes@v1.37") echo v1.37.99 ;;
   "list -m -f {{.Version}} github.com/flannel-io/flannel@v"*) echo v0.99.99 ;;
   "list -m -f {{.Version}} github.com/coredns/coredns@v"*) echo v1.99.99 ;;
-  "list -m -f {{.Version}} "*) module=${!#}; grep -hoE "^(.*[[:space:]])?${module%@*} v[^ ]+" go.mod | head -n 1 | grep -oE 'v[^ ]+$' ;;
+  "list -m -f {{.Version}} "*) module=${!#}; grep -hoE "^(.*[[:space:]])?${module%@*} v[^ ]+" go.mod |
+    head -n 1 | grep -oE 'v[^ ]+$' ;;
   "mod tidy") if grep -q 'flannel v0.99.99' go.mod; then echo half done >>go.sum; echo 403 Forbidden >&2; exit 1; fi ;;
   *) exec ` + lookGo(t) + ` "$@" ;;
 esac

@@ -330,7 +330,8 @@ func TestTerraform(t *testing.T) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	for resource, want := range map[string]int{
-		"aws_iam_role": 2, "aws_iam_role_policy": 2, "aws_iam_instance_profile": 2, "aws_iam_user_policy": 1, "aws_security_group": 1,
+		"aws_iam_role": 2, "aws_iam_role_policy": 2, "aws_iam_instance_profile": 2, "aws_iam_user_policy": 1,
+		"aws_security_group":                  1,
 		"aws_vpc_security_group_ingress_rule": 4, "aws_vpc_security_group_egress_rule": 1, "aws_ec2_tag": 12,
 	} {
 		if got := strings.Count(text, `resource "`+resource+`" `); got != want {

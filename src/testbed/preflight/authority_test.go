@@ -117,7 +117,8 @@ func TestAdmit(t *testing.T) {
 			prove(t, s, foreign, "prod", "request", now),
 			"request",
 			foreign.Address,
-			`does not have the tag kubernetes.io/cluster/prod of this cluster; it has tagged only for cluster "staging"`,
+			`does not have the tag kubernetes.io/cluster/prod of this cluster; it has tagged only for cluster ` +
+				`"staging"`,
 		},
 		"old proof": {
 			prove(t, s, worker, "prod", "request", now.Add(-6*time.Minute)),

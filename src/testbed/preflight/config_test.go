@@ -59,11 +59,13 @@ func TestConfigurationAndPolicy(t *testing.T) {
 						CIDR: netip.MustParsePrefix("127.78.0.0/20"),
 					},
 				)
-				w.Instances[0].Subnet, w.Instances[0].Address, w.Instances[0].SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
+				own := &w.Instances[0]
+				own.Subnet, own.Address, own.SecurityGroups = "subnet-2", netip.MustParseAddr("127.78.0.9"), nil
 			},
 		},
 		"ElbSecurityGroup": {
-			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "InvalidGroup.NotFound",
+			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group",
+			found: "InvalidGroup.NotFound",
 			prepare: func(w *store.World) {
 				w.SecurityGroups = append(
 					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
@@ -73,7 +75,8 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			unused:  []string{"ec2:CreateSecurityGroup", "ec2:CreateTags", "ec2:DeleteSecurityGroup"},
 		},
 		"ElbSecurityGroup of another VPC": {
-			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group", found: "belongs to vpc-2",
+			conf: "RouteTableID = " + table + "\nElbSecurityGroup = " + balancer, check: "load-balancer-security-group",
+			found: "belongs to vpc-2",
 			prepare: func(w *store.World) {
 				w.VPCs = append(w.VPCs, store.VPC{ID: "vpc-2", CIDR: netip.MustParsePrefix("127.78.0.0/16")})
 				w.SecurityGroups = append(
@@ -83,7 +86,8 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			without: func(_ *testing.T, w *store.World) { w.SecurityGroups[1].VPC = "vpc-2" },
 		},
 		"DisableSecurityGroupIngress": {
-			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true, found: "none",
+			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true", check: "node-ports", warns: true,
+			found: "none",
 			prepare: func(w *store.World) {
 				w.SecurityGroups[0].Ingress = append(
 					w.SecurityGroups[0].Ingress,
@@ -95,7 +99,8 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			},
 		},
 		"DisableSecurityGroupIngress and ElbSecurityGroup": {
-			conf: "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancer, check: "node-ports", warns: true, found: "none",
+			conf:  "RouteTableID = " + table + "\nDisableSecurityGroupIngress = true\nElbSecurityGroup = " + balancer,
+			check: "node-ports", warns: true, found: "none",
 			prepare: func(w *store.World) {
 				w.SecurityGroups = append(
 					w.SecurityGroups, store.SecurityGroup{ID: balancer, Name: "balancers", VPC: awssim.LabVPC},
@@ -121,16 +126,19 @@ func TestConfigurationAndPolicy(t *testing.T) {
 			without: func(_ *testing.T, w *store.World) { w.Roles[0].Policies = enforced(t, own) },
 		},
 		"RoleARN, permissions of the role": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions", found: "ec2:DescribeInstances",
+			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "ec2-read-permissions",
+			found:   "ec2:DescribeInstances",
 			without: func(_ *testing.T, w *store.World) { w.Roles[2].Policies = nil },
 		},
 		"RoleARN, load balancers of the role": {
-			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions", found: "no policy",
+			conf: "RouteTableID = " + table + "\nRoleARN = " + role, check: "load-balancer-write-permissions",
+			found: "no policy",
 			without: func(_ *testing.T, w *store.World) {
-				w.Roles[2].Policies = enforced(t, aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
-					CloudConfig: []byte(
-						"[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n",
-					)}, "elasticloadbalancing:CreateLoadBalancer")
+				w.Roles[2].Policies = enforced(t,
+					aws.PolicyOptions{Role: preflight.Control, Cluster: "prod", CloudRoutes: true, AssumedRole: true,
+						CloudConfig: []byte(
+							"[Global]\nRouteTableID = " + table + "\nRoleARN = " + role + "\n",
+						)}, "elasticloadbalancing:CreateLoadBalancer")
 			},
 		},
 	} {

@@ -88,7 +88,8 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 	return command.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", "checks": {}, "cloud_config_file": ""}`
+const good = `{"provider": "aws", "cluster": "prod", "role": "control", "mode": "enforce", "retry_window": "0s", ` +
+	`"checks": {}, "cloud_config_file": ""}`
 
 func TestPasses(t *testing.T) {
 	simulateThisMachine(t, func(*store.Instance) {})

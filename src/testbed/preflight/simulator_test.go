@@ -279,7 +279,8 @@ func removals(t *testing.T, role preflight.Role) [][]string {
 		service, name, _ := strings.Cut(action, ":")
 		at, ok := together[service]
 		switch {
-		case !testing.Short() || service == "ec2" || service == "iam" || strings.HasPrefix(name, "DescribeLoadBalancer"):
+		case !testing.Short() || service == "ec2" || service == "iam" ||
+			strings.HasPrefix(name, "DescribeLoadBalancer"):
 			sets = append(sets, []string{action})
 		case ok:
 			sets[at] = append(sets[at], action)
@@ -306,7 +307,8 @@ func TestMissingPermissions(t *testing.T) {
 				})
 				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
 					// A deployment checks a control VM's permissions; the errand also checks a worker's.
-					c.ConfigureCloudRoutes, c.Thorough, c.Storage = role == preflight.Control, role == preflight.Worker, true
+					c.ConfigureCloudRoutes, c.Thorough = role == preflight.Control, role == preflight.Worker
+					c.Storage = true
 				})
 				out := text(r)
 				switch actions[0] {

@@ -124,7 +124,8 @@ func checkAudit(t *testing.T) {
 	t.Helper()
 	node := nodeIdentity(t, "worker-1")
 	component := func(job string) string { return "/var/vcap/jobs/" + job + "/config/client" }
-	lease := `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "kube-controller-manager"}}`
+	lease := `{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": ` +
+		`"kube-controller-manager"}}`
 	review := `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "stolen"}}`
 	calls := []struct {
 		name, identity, method, path, body string

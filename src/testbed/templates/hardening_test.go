@@ -90,11 +90,30 @@ func checkAdmission(t *testing.T) {
 			spec + `}]}}`
 	}
 	for _, c := range []struct{ name, namespace, object, want string }{
-		{"privileged pod", "default", pod(`securityContext: {privileged: true}`), `violates PodSecurity "baseline:latest"`},
-		{"pod with the host's files", "default", `{apiVersion: v1, kind: Pod, metadata: {name: attack}, spec: {containers: [{name: a, image: a}], volumes: [{name: v, hostPath: {path: /}}]}}`, `violates PodSecurity "baseline:latest"`},
-		{"pod that runs as root", "default", pod(`securityContext: {runAsUser: 0}`), `would violate PodSecurity "restricted:latest"`},
-		{"privileged pod of the release's namespace", "kube-system", pod(`securityContext: {privileged: true}`), "created"},
-		{"Service that takes an address", "default", `{apiVersion: v1, kind: Service, metadata: {name: attack}, spec: {externalIPs: [10.0.0.2], ports: [{port: 443}]}}`, "external IP"},
+		{
+			"privileged pod", "default", pod(`securityContext: {privileged: true}`),
+			`violates PodSecurity "baseline:latest"`,
+		},
+		{
+			"pod with the host's files", "default",
+			`{apiVersion: v1, kind: Pod, metadata: {name: attack}, spec: {containers: [{name: a, image: a}], ` +
+				`volumes: [{name: v, hostPath: {path: /}}]}}`,
+			`violates PodSecurity "baseline:latest"`,
+		},
+		{
+			"pod that runs as root", "default", pod(`securityContext: {runAsUser: 0}`),
+			`would violate PodSecurity "restricted:latest"`,
+		},
+		{
+			"privileged pod of the release's namespace", "kube-system", pod(`securityContext: {privileged: true}`),
+			"created",
+		},
+		{
+			"Service that takes an address", "default",
+			`{apiVersion: v1, kind: Service, metadata: {name: attack}, spec: {externalIPs: [10.0.0.2], ports: ` +
+				`[{port: 443}]}}`,
+			"external IP",
+		},
 	} {
 		output, err := dryRun(c.namespace, c.object)
 		refused := !strings.HasPrefix(c.want, "would") && c.want != "created"
@@ -186,7 +205,9 @@ func checkCipherSuites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for suite, want := range map[uint16]bool{tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA: false, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256: true} {
+	for suite, want := range map[uint16]bool{
+		tls.TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA: false, tls.TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256: true,
+	} {
 		for _, server := range []struct{ name, address, client string }{
 			{"kube-apiserver", "127.0.0.1:6443", ""},
 			{"kube-controller-manager", "127.0.0.1:10257", ""},

@@ -84,7 +84,8 @@ func writeKubeconfig(t *testing.T, path string, arguments ...string) (output str
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-const otherKubeconfig = `{apiVersion: v1, kind: Config, current-context: other, clusters: [{name: other, cluster: {server: "https://other"}}],
+const otherKubeconfig = `{apiVersion: v1, kind: Config, current-context: other,
+  clusters: [{name: other, cluster: {server: "https://other"}}],
 contexts: [{name: other, context: {cluster: other, user: other}}], users: [{name: other, user: {token: secret}}]}`
 
 // readKubeconfig also checks that only its owner can read the file, and that the other entries are still there.

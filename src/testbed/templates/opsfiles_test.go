@@ -356,7 +356,8 @@ var opsCases = map[string]struct {
 				t.Errorf("the CA is %q", ca)
 			}
 			flags := decode[values](t, file(t, g, "containerd", "config/flags.json"))
-			if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs" {
+			const want = "/var/vcap/jobs/containerd/config/registry_ca:/etc/ssl/certs"
+			if dirs := flags["environment"].(values)["SSL_CERT_DIR"]; dirs != want {
 				t.Errorf("SSL_CERT_DIR is %v", dirs)
 			}
 		}
@@ -450,7 +451,8 @@ var opsCases = map[string]struct {
 			}
 			endpoint(control, "ebs-csi-controller", "config/flags.json", "0.0.0.0:3301")
 			for sidecar, port := range map[string]string{
-				"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306", "snapshot-controller": "3308",
+				"csi-provisioner": "3302", "csi-attacher": "3303", "csi-resizer": "3304", "csi-snapshotter": "3306",
+				"snapshot-controller": "3308",
 			} {
 				endpoint(control, "ebs-csi-controller", "config/sidecars/"+sidecar+".json", "0.0.0.0:"+port)
 			}
@@ -954,7 +956,8 @@ func checkProxy(t *testing.T, g *director.InstanceGroup) {
 	t.Helper()
 	environment := decode[values](t, file(t, g, "containerd", "config/flags.json"))["environment"].(values)
 	for name, want := range map[string]string{
-		"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129", "NO_PROXY": "10.0.0.0/8,.corp.example",
+		"HTTP_PROXY": "http://proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3129",
+		"NO_PROXY": "10.0.0.0/8,.corp.example",
 	} {
 		if environment[name] != want {
 			t.Errorf("containerd has %s=%v, want %s", name, environment[name], want)

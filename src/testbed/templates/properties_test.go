@@ -30,7 +30,8 @@ type specLink struct {
 const propertiesIntroduction = `# Properties
 
 All jobs with their links and properties, in the order of their specs, from which this page is generated. Properties are
-set in the manifest, in ` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. A deploy with
+set in the manifest, in ` + "`instance_groups/name=GROUP/jobs/name=JOB/properties`" + `, best by an ops-file. ` +
+	`A deploy with
 a value that is not allowed is refused before any VM changes, and a misspelled property has no effect: the Director
 ignores it. Structured values are shown in one line, as JSON.
 

@@ -38,11 +38,11 @@ var topologies = []struct {
 
 const topologiesIntroduction = `# Topologies
 
-One manifest, and ops-files for its shapes. This page is generated from them: the diagrams show the VMs in their availability zones with the
-processes that run on them, and arrows the connections between instance groups.
-[combined.yml](../ops-files/combined.yml) and [use-separate-etcd.yml](../ops-files/use-separate-etcd.yml) can be combined, and each topology
-can be in one zone ([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)). [ops-files/README.md](../ops-files/README.md) says which
-files of a topology must be chosen at the first deploy.
+One manifest, and ops-files for its shapes. This page is generated from them: the diagrams show the VMs in their
+availability zones with the processes that run on them, and arrows the connections between instance groups.
+[combined.yml](../ops-files/combined.yml) and [use-separate-etcd.yml](../ops-files/use-separate-etcd.yml) can be
+combined, and each topology can be in one zone ([scale-to-one-az.yml](../ops-files/scale-to-one-az.yml)).
+[ops-files/README.md](../ops-files/README.md) says which files of a topology must be chosen at the first deploy.
 `
 
 // TestTopologiesAreDocumented: docs/topologies.md is generated from the manifest. UPDATE_DOCS=1 rewrites it.

@@ -59,7 +59,8 @@ func allows(protocol, ports string, networks ...string) string {
 	if ports != "" {
 		limits = "<fromPort>" + first + "</fromPort><toPort>" + last + "</toPort>"
 	}
-	return "<item><ipProtocol>" + protocol + "</ipProtocol>" + limits + "<ipRanges>" + ranges.String() + "</ipRanges></item>"
+	return "<item><ipProtocol>" + protocol + "</ipProtocol>" + limits +
+		"<ipRanges>" + ranges.String() + "</ipRanges></item>"
 }
 
 // allowsGroup is a rule that admits a group to all ports.
@@ -177,7 +178,8 @@ var tagCases = map[string]mistake{
 		resource: testInstance,
 		found:    []string{testKey, "Name"},
 		fix: []string{
-			"aws ec2 create-tags --region us-east-1 --resources " + testInstance + " --tags Key=" + testKey + ",Value=shared",
+			"aws ec2 create-tags --region us-east-1 --resources " + testInstance +
+				" --tags Key=" + testKey + ",Value=shared",
 			"tags: {" + testKey + ": shared}",
 		},
 	},
@@ -317,7 +319,8 @@ var subnetCases = map[string]mistake{
 		}, map[string]string{
 			clustertags.Prefix + "x": "1",
 		}
-	}, check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-a, subnet-public-b", found: []string{`"x"`}},
+	}, check: "public-subnet-cluster-tag", status: preflight.Failed, resource: "subnet-public-a, subnet-public-b",
+		found: []string{`"x"`}},
 	"one zone of others only": {
 		change:   func(f *fakeCloud) { f.subnets[2].tags = map[string]string{clustertags.Prefix + "x": "1"} },
 		check:    "foreign-public-subnets",
@@ -584,11 +587,13 @@ var permissionCases = map[string]mistake{
 		resource: "elasticloadbalancing:DeleteTargetGroup, elasticloadbalancing:RegisterTargets",
 	},
 	"a condition on something else": {change: func(f *fakeCloud) {
-		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:SourceVpc"
+		f.denied["elasticloadbalancing:RegisterTargets"] = true
+		f.conditions["elasticloadbalancing:RegisterTargets"] = "aws:SourceVpc"
 	}, check: "load-balancer-write-permissions", status: preflight.Warned, resource: "elasticloadbalancing:Regis" +
 		"terTargets", found: []string{"aws:SourceVpc"}},
 	"no statement, among statements with conditions": {change: func(f *fakeCloud) {
-		f.denied["elasticloadbalancing:RegisterTargets"], f.conditions["elasticloadbalancing:RegisterTargets"] = true, "aws:RequestTag/"+testKey
+		f.denied["elasticloadbalancing:RegisterTargets"] = true
+		f.conditions["elasticloadbalancing:RegisterTargets"] = "aws:RequestTag/" + testKey
 	}, check: "load-balancer-write-permissions", status: preflight.Failed, resource: "elasticloadbalancing:Regis" +
 		"terTargets"},
 	"a policy that is limited to the region": {
@@ -680,7 +685,8 @@ var permissionCases = map[string]mistake{
 	"no CreateRoute": {change: func(f *fakeCloud) {
 		f.denied["ec2:CreateRoute"] = true
 		f.tables[0].tags = map[string]string{testKey: ""}
-	}, config: cloudRoutes, check: "other-permissions", status: preflight.Failed, resource: "ec2:CreateRoute", fix: []string{"--policy-name kubernetes ", "ec2:CreateRoute"}},
+	}, config: cloudRoutes, check: "other-permissions", status: preflight.Failed, resource: "ec2:CreateRoute",
+		fix: []string{"--policy-name kubernetes ", "ec2:CreateRoute"}},
 	"no BatchGetImage": {
 		worker:   true,
 		change:   denies("ecr:BatchGetImage"),
@@ -909,7 +915,8 @@ var instanceCases = map[string]mistake{
 		f.metadata["dynamic/instance-identity/document"] = strings.Replace(
 			f.metadata["dynamic/instance-identity/document"], "10.0.16.4", "10.0.16.5", 1,
 		)
-	}, check: "node-address", status: preflight.Failed, resource: testInstance, found: []string{"10.0.16.5", "10.0.16.4"}},
+	}, check: "node-address", status: preflight.Failed, resource: testInstance,
+		found: []string{"10.0.16.5", "10.0.16.4"}},
 	"source/destination check": {
 		worker:   true,
 		config:   func(c *preflight.Config) { c.UnencapsulatedPodNetwork = true },

@@ -232,9 +232,8 @@ type DeviceView struct {
 // DeviceViews are the root volume, which exists only here, and the attached volumes.
 func DeviceViews(c *api.Call, i *store.Instance) []DeviceView {
 	root := DeviceView{Name: RootDevice}
-	root.EBS.Volume, root.EBS.Status, root.EBS.Time, root.EBS.DeleteOnTermination = "vol-"+i.ID[len("i-"):], store.AttachmentAttached, ec2api.FormatTime(
-		i.LaunchTime,
-	), true
+	root.EBS.Volume, root.EBS.Status = "vol-"+i.ID[len("i-"):], store.AttachmentAttached
+	root.EBS.Time, root.EBS.DeleteOnTermination = ec2api.FormatTime(i.LaunchTime), true
 	views := []DeviceView{root}
 	for k := range c.Volumes {
 		for _, a := range c.Volumes[k].Attachments {

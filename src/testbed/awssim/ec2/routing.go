@@ -280,7 +280,8 @@ func createSubnet(c *api.Call, in createSubnetInput) (*createSubnetOutput, error
 			"InvalidParameterValue", "Value (%s) for parameter cidrBlock is invalid. This is not a valid CIDR block.",
 			in.CidrBlock,
 		)
-	case network.Bits() < 16 || network.Bits() > 28 || network.Bits() < vpc.CIDR.Bits() || !vpc.CIDR.Contains(network.Addr()):
+	case network.Bits() < 16 || network.Bits() > 28 || network.Bits() < vpc.CIDR.Bits() ||
+		!vpc.CIDR.Contains(network.Addr()):
 		return nil, api.Errorf("InvalidSubnet.Range", "The CIDR '%s' is invalid.", in.CidrBlock)
 	case slices.ContainsFunc(
 		c.Subnets, func(s store.Subnet) bool { return s.VPC == vpc.ID && s.CIDR.Overlaps(network) },

@@ -135,8 +135,7 @@ func createRepository(c *api.Call, in struct {
 	}
 	c.Repositories = append(c.Repositories, store.Repository{Name: in.RepositoryName})
 	r := &out.Repository
-	r.RepositoryARN, r.RegistryID, r.RepositoryName, r.RepositoryURI, r.CreatedAt = arn, c.Account, in.RepositoryName, c.RegistryHost()+"/"+in.RepositoryName, float64(
-		c.Now.Unix(),
-	)
+	r.RepositoryARN, r.RegistryID, r.RepositoryName = arn, c.Account, in.RepositoryName
+	r.RepositoryURI, r.CreatedAt = c.RegistryHost()+"/"+in.RepositoryName, float64(c.Now.Unix())
 	return out, nil
 }

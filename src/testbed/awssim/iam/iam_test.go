@@ -26,26 +26,125 @@ func TestEvaluate(t *testing.T) {
 		request      Request
 		want         Decision
 	}{
-		{"no statement matches", `{"Statement":{"Effect":"Allow","Action":"ec2:DescribeVpcs","Resource":"*"}}`, Request{Action: "ec2:DescribeSubnets", Resource: "*"}, ImplicitDeny},
-		{"single statement, single strings", `{"Statement":{"Effect":"Allow","Action":"ec2:DescribeVpcs","Resource":"*"}}`, Request{Action: "ec2:DescribeVpcs", Resource: "*"}, Allowed},
-		{"action wildcard without case", `{"Statement":[{"Effect":"Allow","Action":["ec2:describe*"],"Resource":["*"]}]}`, Request{Action: "ec2:DescribeVpcs", Resource: "*"}, Allowed},
-		{"deny wins over allow", `{"Statement":[{"Effect":"Allow","Action":"*","Resource":"*"},{"Effect":"Deny","Action":"ec2:Delete*","Resource":"*"}]}`, Request{Action: "ec2:DeleteTags", Resource: sg}, ExplicitDeny},
-		{"NotAction", `{"Statement":{"Effect":"Allow","NotAction":"iam:*","Resource":"*"}}`, Request{Action: "ec2:DeleteTags", Resource: sg}, Allowed},
-		{"resource wildcard", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:security-group/*"}}`, Request{Action: "ec2:DeleteTags", Resource: sg}, Allowed},
-		{"other resource", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:vpc/*"}}`, Request{Action: "ec2:DeleteTags", Resource: sg}, ImplicitDeny},
-		{"a describe needs Resource *", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:vpc/*"}}`, Request{Action: "ec2:DescribeVpcs", Resource: "*"}, ImplicitDeny},
-		{"resource tag fits", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned"}}}}`, Request{Action: "ec2:DeleteSecurityGroup", Resource: sg, Context: owned}, Allowed},
-		{"resource tag missing", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned"}}}}`, Request{Action: "ec2:DeleteSecurityGroup", Resource: sg}, ImplicitDeny},
-		{"every key must hold", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned","ec2:CreateAction":["X"]}}}}`, Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, ImplicitDeny},
-		{"StringLike", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringLike":{"aws:ResourceTag/kubernetes.io/cluster/a":"own*"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, Allowed},
-		{"keys have no case", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringEquals":{"AWS:resourcetag/kubernetes.io/cluster/a":"owned"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, Allowed},
-		{"missing key satisfies StringNotEquals", `{"Statement":{"Effect":"Deny","Action":"ec2:*","Resource":"*","Condition":{"StringNotEquals":{"aws:RequestTag/a":"b"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg}, ExplicitDeny},
-		{"IfExists", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"StringEqualsIfExists":{"aws:RequestTag/a":"b"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg}, Allowed},
-		{"Null true on missing key", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"Null":{"aws:RequestTag/a":"true"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg}, Allowed},
-		{"Null false on missing key", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"Null":{"aws:RequestTag/a":"false"}}}}`, Request{Action: "ec2:CreateTags", Resource: sg}, ImplicitDeny},
-		{"ForAnyValue", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"ForAnyValue:StringLike":{"aws:TagKeys":["x","kube*"]}}}}`, Request{Action: "ec2:CreateTags", Resource: sg, Context: map[string][]string{"aws:TagKeys": {"a", "kubernetes"}}}, Allowed},
-		{"ForAllValues fails on one", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"ForAllValues:StringLike":{"aws:TagKeys":["kube*"]}}}}`, Request{Action: "ec2:CreateTags", Resource: sg, Context: map[string][]string{"aws:TagKeys": {"a", "kubernetes"}}}, ImplicitDeny},
-		{"ForAllValues holds on none", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*","Condition":{"ForAllValues:StringLike":{"aws:TagKeys":["kube*"]}}}}`, Request{Action: "ec2:CreateTags", Resource: sg}, Allowed},
+		{
+			"no statement matches", `{"Statement":{"Effect":"Allow","Action":"ec2:DescribeVpcs","Resource":"*"}}`,
+			Request{Action: "ec2:DescribeSubnets", Resource: "*"}, ImplicitDeny,
+		},
+		{
+			"single statement, single strings",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:DescribeVpcs","Resource":"*"}}`,
+			Request{Action: "ec2:DescribeVpcs", Resource: "*"}, Allowed,
+		},
+		{
+			"action wildcard without case",
+			`{"Statement":[{"Effect":"Allow","Action":["ec2:describe*"],"Resource":["*"]}]}`,
+			Request{Action: "ec2:DescribeVpcs", Resource: "*"}, Allowed,
+		},
+		{
+			"deny wins over allow",
+			`{"Statement":[{"Effect":"Allow","Action":"*","Resource":"*"},{"Effect":"Deny","Action":"ec2:Delete*",` +
+				`"Resource":"*"}]}`,
+			Request{Action: "ec2:DeleteTags", Resource: sg}, ExplicitDeny,
+		},
+		{
+			"NotAction", `{"Statement":{"Effect":"Allow","NotAction":"iam:*","Resource":"*"}}`,
+			Request{Action: "ec2:DeleteTags", Resource: sg}, Allowed,
+		},
+		{
+			"resource wildcard",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:security-group/*"}}`,
+			Request{Action: "ec2:DeleteTags", Resource: sg}, Allowed,
+		},
+		{
+			"other resource", `{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:vpc/*"}}`,
+			Request{Action: "ec2:DeleteTags", Resource: sg}, ImplicitDeny,
+		},
+		{
+			"a describe needs Resource *",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"arn:aws:ec2:*:*:vpc/*"}}`,
+			Request{Action: "ec2:DescribeVpcs", Resource: "*"}, ImplicitDeny,
+		},
+		{
+			"resource tag fits",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned"}}}}`,
+			Request{Action: "ec2:DeleteSecurityGroup", Resource: sg, Context: owned}, Allowed,
+		},
+		{
+			"resource tag missing",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned"}}}}`,
+			Request{Action: "ec2:DeleteSecurityGroup", Resource: sg}, ImplicitDeny,
+		},
+		{
+			"every key must hold",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringEquals":{"aws:ResourceTag/kubernetes.io/cluster/a":"owned",` +
+				`"ec2:CreateAction":["X"]}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, ImplicitDeny,
+		},
+		{
+			"StringLike",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringLike":{"aws:ResourceTag/kubernetes.io/cluster/a":"own*"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, Allowed,
+		},
+		{
+			"keys have no case",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringEquals":{"AWS:resourcetag/kubernetes.io/cluster/a":"owned"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg, Context: owned}, Allowed,
+		},
+		{
+			"missing key satisfies StringNotEquals",
+			`{"Statement":{"Effect":"Deny","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringNotEquals":{"aws:RequestTag/a":"b"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg}, ExplicitDeny,
+		},
+		{
+			"IfExists",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"StringEqualsIfExists":{"aws:RequestTag/a":"b"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg}, Allowed,
+		},
+		{
+			"Null true on missing key",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"Null":{"aws:RequestTag/a":"true"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg}, Allowed,
+		},
+		{
+			"Null false on missing key",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"Null":{"aws:RequestTag/a":"false"}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg}, ImplicitDeny,
+		},
+		{
+			"ForAnyValue",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"ForAnyValue:StringLike":{"aws:TagKeys":["x","kube*"]}}}}`,
+			Request{
+				Action: "ec2:CreateTags", Resource: sg,
+				Context: map[string][]string{"aws:TagKeys": {"a", "kubernetes"}},
+			},
+			Allowed,
+		},
+		{
+			"ForAllValues fails on one",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"ForAllValues:StringLike":{"aws:TagKeys":["kube*"]}}}}`,
+			Request{
+				Action: "ec2:CreateTags", Resource: sg,
+				Context: map[string][]string{"aws:TagKeys": {"a", "kubernetes"}},
+			},
+			ImplicitDeny,
+		},
+		{
+			"ForAllValues holds on none",
+			`{"Statement":{"Effect":"Allow","Action":"ec2:*","Resource":"*",` +
+				`"Condition":{"ForAllValues:StringLike":{"aws:TagKeys":["kube*"]}}}}`,
+			Request{Action: "ec2:CreateTags", Resource: sg}, Allowed,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := Evaluate([]Policy{parse(t, tc.policy)}, tc.request); got != tc.want {
@@ -58,12 +157,14 @@ func TestEvaluate(t *testing.T) {
 func TestRefusedDocuments(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{"Statement":[]}`: "no Statement",
-		`{"Statement":{"Effect":"allow","Action":"*","Resource":"*"}}`:                                              "must be Allow or Deny",
-		`{"Statement":{"Effect":"Allow","Resource":"*"}}`:                                                           "Action and NotAction",
-		`{"Statement":{"Effect":"Allow","Action":"DescribeVpcs","Resource":"*"}}`:                                   "must be SERVICE:ACTION",
-		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Principal":"*"}}`:                              "Principal",
-		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":{"DateLessThan":{"a":"b"}}}}`:       "not supported",
-		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Condition":{"ForMost:StringLike":{"a":"b"}}}}`: "ForAnyValue",
+		`{"Statement":{"Effect":"allow","Action":"*","Resource":"*"}}`:                 "must be Allow or Deny",
+		`{"Statement":{"Effect":"Allow","Resource":"*"}}`:                              "Action and NotAction",
+		`{"Statement":{"Effect":"Allow","Action":"DescribeVpcs","Resource":"*"}}`:      "must be SERVICE:ACTION",
+		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*","Principal":"*"}}`: "Principal",
+		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*",` +
+			`"Condition":{"DateLessThan":{"a":"b"}}}}`: "not supported",
+		`{"Statement":{"Effect":"Allow","Action":"*","Resource":"*",` +
+			`"Condition":{"ForMost:StringLike":{"a":"b"}}}}`: "ForAnyValue",
 	} {
 		var p Policy
 		err := json.Unmarshal([]byte(doc), &p)
@@ -81,7 +182,8 @@ func TestMatch(t *testing.T) {
 		pattern, s string
 		want       bool
 	}{
-		{"", "", true}, {"*", "", true}, {"a*", "a", true}, {"a*c", "abbc", true}, {"a*c", "abbcd", false}, {"a?c", "abc", true}, {"?", "", false}, {"*b*", "abc", true}, {"a", "A", false},
+		{"", "", true}, {"*", "", true}, {"a*", "a", true}, {"a*c", "abbc", true}, {"a*c", "abbcd", false},
+		{"a?c", "abc", true}, {"?", "", false}, {"*b*", "abc", true}, {"a", "A", false},
 	} {
 		if got := Match(tc.pattern, tc.s); got != tc.want {
 			t.Errorf("Match(%q, %q) = %v", tc.pattern, tc.s, got)

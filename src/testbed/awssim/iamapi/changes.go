@@ -224,7 +224,8 @@ func trustPolicy(w *store.World, role *store.Role) string {
 	if role.Untrusted {
 		service = "lambda.amazonaws.com"
 	}
-	return `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"` + service + `"},"Action":"sts:AssumeRole"}]}`
+	return `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"Service":"` + service +
+		`"},"Action":"sts:AssumeRole"}]}`
 }
 
 type updateAssumeRolePolicyInput struct{ RoleName, PolicyDocument string }

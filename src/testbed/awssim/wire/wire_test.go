@@ -42,17 +42,40 @@ func TestDecode(t *testing.T) {
 		want       input
 		err        error
 	}{
-		{"ec2 lists are flat", "Filter.1.Name=vpc-id&Filter.1.Value.1=a&Filter.1.Value.2=b&MaxResults=5&InstanceId.1=i-1&InstanceId.2=i-2&Nested.Enabled=true&Nested.Items.1.Key=k", EC2, full, nil},
-		{"query lists have members", "Filter.member.1.Name=vpc-id&Filter.member.1.Value.member.1=a&Filter.member.1.Value.member.2=b&MaxResults=5&InstanceId.member.1=i-1&InstanceId.member.2=i-2&Nested.Enabled=true&Nested.Items.member.1.Key=k", Query, full, nil},
-		{"order is by index, gaps closed", "InstanceId.10=i-2&InstanceId.9=i-1", EC2, input{IDs: []string{"i-1", "i-2"}}, nil},
+		{
+			"ec2 lists are flat",
+			"Filter.1.Name=vpc-id&Filter.1.Value.1=a&Filter.1.Value.2=b&MaxResults=5&InstanceId.1=i-1&" +
+				"InstanceId.2=i-2&Nested.Enabled=true&Nested.Items.1.Key=k",
+			EC2, full, nil,
+		},
+		{
+			"query lists have members",
+			"Filter.member.1.Name=vpc-id&Filter.member.1.Value.member.1=a&Filter.member.1.Value.member.2=b&" +
+				"MaxResults=5&InstanceId.member.1=i-1&InstanceId.member.2=i-2&Nested.Enabled=true&" +
+				"Nested.Items.member.1.Key=k",
+			Query, full, nil,
+		},
+		{
+			"order is by index, gaps closed", "InstanceId.10=i-2&InstanceId.9=i-1", EC2,
+			input{IDs: []string{"i-1", "i-2"}}, nil,
+		},
 		{"empty query list", "InstanceId=", Query, input{}, nil},
 		{"unknown parameter", "Color=red", EC2, input{}, &UnknownParameterError{"Color"}},
-		{"unknown nested parameter", "Filter.1.Name=x&Filter.1.Nmae=x", EC2, input{}, &UnknownParameterError{"Filter.1.Nmae"}},
+		{
+			"unknown nested parameter", "Filter.1.Name=x&Filter.1.Nmae=x", EC2, input{},
+			&UnknownParameterError{"Filter.1.Nmae"},
+		},
 		{"index zero", "InstanceId.0=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.0"}},
 		{"index with leading zero", "InstanceId.01=i-1", EC2, input{}, &UnknownParameterError{"InstanceId.01"}},
 		{"not a number", "MaxResults=many", EC2, input{}, &InvalidParameterError{"MaxResults", "many", "an integer"}},
-		{"not a bool", "Nested.Enabled=maybe", EC2, input{}, &InvalidParameterError{"Nested.Enabled", "maybe", "true or false"}},
-		{"too deep", "A" + strings.Repeat(".a", 20) + "=1", EC2, input{}, &UnknownParameterError{"A" + strings.Repeat(".a", 20)}},
+		{
+			"not a bool", "Nested.Enabled=maybe", EC2, input{},
+			&InvalidParameterError{"Nested.Enabled", "maybe", "true or false"},
+		},
+		{
+			"too deep", "A" + strings.Repeat(".a", 20) + "=1", EC2, input{},
+			&UnknownParameterError{"A" + strings.Repeat(".a", 20)},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			values, err := url.ParseQuery(tc.form)
@@ -82,8 +105,16 @@ func TestResponse(t *testing.T) {
 		style Style
 		want  string
 	}{
-		{EC2, `<DoResponse xmlns="ns"><requestId>r-1</requestId><set><item><id>a&lt;b</id></item><item><id>c</id></item></set></DoResponse>`},
-		{Query, `<DoResponse xmlns="ns"><DoResult><set><item><id>a&lt;b</id></item><item><id>c</id></item></set></DoResult><ResponseMetadata><RequestId>r-1</RequestId></ResponseMetadata></DoResponse>`},
+		{
+			EC2,
+			`<DoResponse xmlns="ns"><requestId>r-1</requestId><set><item><id>a&lt;b</id></item><item><id>c</id>` +
+				`</item></set></DoResponse>`,
+		},
+		{
+			Query,
+			`<DoResponse xmlns="ns"><DoResult><set><item><id>a&lt;b</id></item><item><id>c</id></item></set>` +
+				`</DoResult><ResponseMetadata><RequestId>r-1</RequestId></ResponseMetadata></DoResponse>`,
+		},
 	} {
 		got, err := Response(tc.style, "ns", "Do", "r-1", result)
 		if err != nil {
@@ -105,7 +136,8 @@ func TestErrorResponse(t *testing.T) {
 	}
 	if got, want := string(
 		ErrorResponse(Query, "ns", "r", e),
-	), xml.Header+`<ErrorResponse xmlns="ns"><Error><Type>Sender</Type><Code>Bad</Code><Message>a &lt; b</Message></Error><RequestId>r</RequestId></ErrorResponse>`; got != want {
+	), xml.Header+`<ErrorResponse xmlns="ns"><Error><Type>Sender</Type><Code>Bad</Code><Message>a &lt; b</Message>`+
+		`</Error><RequestId>r</RequestId></ErrorResponse>`; got != want {
 		t.Errorf("got %s", got)
 	}
 }
@@ -114,8 +146,10 @@ func TestErrorResponse(t *testing.T) {
 // has the same result.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
-		"", "Filter.1.Name=a&Filter.1.Value.1=b", "Filter.member.1.Name=a", "InstanceId=", "InstanceId.1", "Filter..Name=x",
-		"Filter.-1.Name=x", "Filter.99999999999999999999=x", "Filter.1=x&Filter.1.Name=y", "Nested=1", "Nested.Enabled=TRUE", ".=x", "MaxResults=&MaxResults=2",
+		"", "Filter.1.Name=a&Filter.1.Value.1=b", "Filter.member.1.Name=a", "InstanceId=", "InstanceId.1",
+		"Filter..Name=x",
+		"Filter.-1.Name=x", "Filter.99999999999999999999=x", "Filter.1=x&Filter.1.Name=y", "Nested=1",
+		"Nested.Enabled=TRUE", ".=x", "MaxResults=&MaxResults=2",
 	} {
 		f.Add(seed, true)
 		f.Add(seed, false)

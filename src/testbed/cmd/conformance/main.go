@@ -37,8 +37,9 @@ func runCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "run",
 		Short: "Run conformance tests against a cluster",
-		Long: `Run conformance tests against a cluster. The folder --output then contains e2e.log and junit_01.xml, and submission.tar.gz if all
-tests that conformance requires have passed. The exit code is 1 if a test has failed.`,
+		Long: `Run conformance tests against a cluster. The folder --output then contains e2e.log and junit_01.xml, and
+submission.tar.gz if all tests that conformance requires have passed. The exit code is 1 if a test has
+failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return runTests(command.Context(), run, module, release)

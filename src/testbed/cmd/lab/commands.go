@@ -15,8 +15,9 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lab",
 		Short: "Deploy the release on this machine, in a lab that simulates the Director and the cloud",
-		Long: `The lab deploys the release tarball on one Linux machine, with network namespaces as VMs and a simulated AWS.
-It follows the Director's order of events, so that what passes here passes under a Director. It requires root.
+		Long: `The lab deploys the release tarball on one Linux machine, with network namespaces as VMs and a simulated
+AWS. It follows the Director's order of events, so that what passes here passes under a Director. It
+requires root.
 
 INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/3f2c.`,
 	}
@@ -62,10 +63,11 @@ func (p *program) up() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Deploy, update, or continue a deploy that was interrupted",
-		Long: `Deploys the release tarball, or several. A lab that already has a deployment is updated: only instances that differ from the manifest
-are touched. A deploy that failed or was interrupted continues where it stopped.
+		Long: `Deploys the release tarball, or several. A lab that already has a deployment is updated: only instances
+that differ from the manifest are touched. A deploy that failed or was interrupted continues where it stopped.
 
-Secrets and certificates that the manifest defines in 'variables' are generated and kept in DIRECTORY/vars.yml.`,
+Secrets and certificates that the manifest defines in 'variables' are generated and kept in
+DIRECTORY/vars.yml.`,
 		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml
   lab up -o ops-files/aws.yml -o ops-files/lab.yml -v cluster_name=test --errand smoke-tests`,
 		RunE: p.run(
@@ -124,8 +126,8 @@ func (p *program) down() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Remove the lab: VMs, network, processes and state",
-		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked releases, compiled
-packages and logs are kept for the next lab.`,
+		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked
+releases, compiled packages and logs are kept for the next lab.`,
 		RunE: p.run(removes, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
 			return 0, l.Down(ctx, orderly, everything)
 		}),
@@ -140,8 +142,9 @@ func (p *program) errand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "errand NAME",
 		Short: "Run an errand",
-		Long: `Runs an errand as bosh run-errand does: NAME is a job with bin/run, which runs on every instance that has it, or an instance
-group with lifecycle errand. The exit code is the errand's, the highest if it ran on several instances.`,
+		Long: `Runs an errand as bosh run-errand does: NAME is a job with bin/run, which runs on every instance that has
+it, or an instance group with lifecycle errand. The exit code is the errand's, the highest if it ran on
+several instances.`,
 		Example: "  lab errand smoke-tests",
 		Args:    cobra.ExactArgs(1),
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
@@ -169,8 +172,8 @@ func (p *program) status() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Show the API's address, instances, nodes, load balancers and volumes",
-		Long: `Shows how to reach the cluster, instances and their processes as bosh instances --ps does, nodes, load balancers and volumes.
-The exit code is 1 if an instance or the simulated cloud is not running.`,
+		Long: `Shows how to reach the cluster, instances and their processes as bosh instances --ps does, nodes, load
+balancers and volumes. The exit code is 1 if an instance or the simulated cloud is not running.`,
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
 			healthy, err := l.Status(ctx)
 			if err == nil && !healthy {
@@ -185,8 +188,8 @@ func (p *program) ssh() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ssh INSTANCE [COMMAND [ARGUMENT...]]",
 		Short: "Open a root shell on an instance, or run a command there",
-		Long: `Opens a root shell on an instance, or runs a command there and exits with its exit code. Everything after INSTANCE belongs to the
-command, so flags of the lab go before it.`,
+		Long: `Opens a root shell on an instance, or runs a command there and exits with its exit code. Everything after
+INSTANCE belongs to the command, so flags of the lab go before it.`,
 		Example: `  lab ssh control/0
   lab ssh control/0 tail -n 5 /var/vcap/sys/log/kubelet/kubelet.log`,
 		Args: cobra.MinimumNArgs(1),
@@ -226,8 +229,8 @@ func (p *program) client() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "client COMMAND [ARGUMENT...]",
 		Short: "Run a command on this machine that resolves names by the lab's DNS",
-		Long: `Runs a command on this machine that resolves names by the lab's DNS, which resolves the names of load balancers. Everything after
-COMMAND belongs to it, so flags of the lab go before it.`,
+		Long: `Runs a command on this machine that resolves names by the lab's DNS, which resolves the names of load
+balancers. Everything after COMMAND belongs to it, so flags of the lab go before it.`,
 		Example: "  lab client curl http://HOST/",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: p.run(
@@ -244,9 +247,9 @@ func (p *program) probe() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "probe [INSTANCE]",
 		Short: "Read, write and watch until interrupted, and report failures",
-		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a second and a watch, by the API's
-name, on a connection that is kept, without retries. Then it prints how many requests of each kind failed, and the longest time without
-a successful one.`,
+		Long: `Uses the API until interrupted (Ctrl-C), from an instance or from this machine: 20 reads and 10 writes a
+second and a watch, by the API's name, on a connection that is kept, without retries. Then it prints how
+many requests of each kind failed, and the longest time without a successful one.`,
 		Example: "  lab probe worker/0",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
@@ -306,8 +309,8 @@ func (p *program) reboot() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reboot [INSTANCE...]",
 		Short: "Power off the VMs of all instances or some at the same time, and power them on again",
-		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the network are gone. As under
-a Director no pre-start runs: monit starts the processes.`,
+		Long: `Powers VMs off, all at the same time, and on again. Disks are kept; processes, tmpfs and the state of the
+network are gone. As under a Director no pre-start runs: monit starts the processes.`,
 		Example: "  lab reboot\n  lab reboot control/0 worker/1",
 		Args:    cobra.ArbitraryArgs,
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
@@ -322,8 +325,8 @@ func (p *program) rotateCA() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "rotate-ca STEP [CA...]",
 		Short: "Do one step of the rotation of all CAs or some in a variables store, as CredHub does",
-		Long: `Changes a variables store as CredHub changes its variables while CAs are rotated. STEP is add, switch or remove, in this order;
-deploy after each of them. CA is the name of a variable; all CAs without one.
+		Long: `Changes a variables store as CredHub changes its variables while CAs are rotated. STEP is add, switch or
+remove, in this order; deploy after each of them. CA is the name of a variable; all CAs without one.
 
   add     generates a new version of each CA, which is trusted but signs nothing yet
   switch  issues all certificates of the CA again, with the new version

@@ -95,7 +95,8 @@ func TestInstancesAreCompleted(t *testing.T) {
 	for name, content := range map[string]string{
 		"lab.json": `{"network": 77}`,
 		"state.json": `{"deployment": "d", "instances": [
-			{"id": "aaaa-1", "group": "control", "index": 0, "address": "10.77.16.4", "applied": {"jobs": {"kubelet": "1", "etcd": "2"}}},
+			{"id": "aaaa-1", "group": "control", "index": 0, "address": "10.77.16.4",
+			 "applied": {"jobs": {"kubelet": "1", "etcd": "2"}}},
 			{"id": "bbbb-2", "group": "worker", "index": 1, "address": "10.77.16.5"}]}`,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {

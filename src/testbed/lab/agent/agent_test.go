@@ -120,7 +120,11 @@ func TestApplyInstallsJobsAndPackages(t *testing.T) {
 	}
 	must(t, a.Apply(t.Context(), spec))
 	for _, c := range []struct{ script, want string }{
-		{"ls /var/vcap/jobs /var/vcap/data/jobs/a; test ! -e /var/vcap/data/jobs/b; test ! -e /var/vcap/jobs/a/config", "/var/vcap/data/jobs/a:\nj2\n\n/var/vcap/jobs:\na"},
+		{
+			"ls /var/vcap/jobs /var/vcap/data/jobs/a; test ! -e /var/vcap/data/jobs/b; test ! -e " +
+				"/var/vcap/jobs/a/config",
+			"/var/vcap/data/jobs/a:\nj2\n\n/var/vcap/jobs:\na",
+		},
 		{"cat /var/vcap/packages/tool/bin/tool; ls /var/vcap/packages", "tool twotool"},
 		{"grep -c /var/vcap/data/packages /proc/self/mountinfo", "1"},
 	} {
@@ -257,7 +261,8 @@ func TestReloadEndsWhatIsInMonitsUnit(t *testing.T) {
 case $1 in
 start)
   setsid sleep 1001 > /dev/null 2>&1 & echo $! > /tmp/left-behind
-  setsid systemd-run --scope --quiet --unit=bosh-x-1.scope --property=Delegate=yes -- sleep 1002 > /dev/null 2>&1 & echo $! > /tmp/scoped
+  setsid systemd-run --scope --quiet --unit=bosh-x-1.scope --property=Delegate=yes -- \
+    sleep 1002 > /dev/null 2>&1 & echo $! > /tmp/scoped
   setsid systemd-run --description="no unit" --scope -- sleep 1003 > /dev/null 2>&1 & echo $! > /tmp/unnamed
   setsid sleep 1000 > /dev/null 2>&1 & echo $! > /var/vcap/sys/run/a/a.pid ;;
 stop) kill $(cat /var/vcap/sys/run/a/a.pid); rm -f /var/vcap/sys/run/a/a.pid ;;
@@ -364,7 +369,8 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 	v, a := newVM(t)
 	// Each script waits for the other's file, so neither succeeds unless both run at the same time.
 	meet := func(me, other string) string {
-		return "#!/bin/bash\ntouch /tmp/" + me + "\nfor i in {1..100}; do [ -e /tmp/" + other + " ] && break; sleep 0.05; done\n[ -e /tmp/" + other + " ] || exit 1\nenv | sort\n"
+		return "#!/bin/bash\ntouch /tmp/" + me + "\nfor i in {1..100}; do [ -e /tmp/" + other + " ] && break; sleep " +
+			"0.05; done\n[ -e /tmp/" + other + " ] || exit 1\nenv | sort\n"
 	}
 	none := Job{Name: "none", Fingerprint: "j1", Dir: vmtest.Files(t, map[string]string{"config/x": ""})}
 	must(t, a.Apply(t.Context(), ApplySpec{Jobs: []Job{
@@ -393,7 +399,9 @@ func TestScriptsRunInParallelWithTheAgentsEnvironment(t *testing.T) {
 	if !errors.As(err, &failed) || len(failed.Failed) != 1 || failed.Failed[0].Job != "a" || len(failed.Finished) != 1 {
 		t.Fatalf("got %v", err)
 	}
-	for _, want := range []string{"1 of 2 post-start", "job a", "exited with 7", "gone wrong", "/var/vcap/sys/log/a/post-start.stderr.log"} {
+	for _, want := range []string{
+		"1 of 2 post-start", "job a", "exited with 7", "gone wrong", "/var/vcap/sys/log/a/post-start.stderr.log",
+	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %q: %v", want, err)
 		}
@@ -566,10 +574,12 @@ func TestProblemGroupsProcessesByCondition(t *testing.T) {
 func TestRefusesInvalidApplySpec(t *testing.T) {
 	dir := t.TempDir()
 	for what, s := range map[string]ApplySpec{
-		"path as name":        {Jobs: []Job{{Name: "../a", Fingerprint: "1", Dir: dir}}},
-		"no fingerprint":      {Jobs: []Job{{Name: "a", Dir: dir}}},
-		"missing directory":   {Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir + "/none"}}},
-		"same job twice":      {Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir}, {Name: "a", Fingerprint: "1", Dir: dir}}},
+		"path as name":      {Jobs: []Job{{Name: "../a", Fingerprint: "1", Dir: dir}}},
+		"no fingerprint":    {Jobs: []Job{{Name: "a", Dir: dir}}},
+		"missing directory": {Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir + "/none"}}},
+		"same job twice": {
+			Jobs: []Job{{Name: "a", Fingerprint: "1", Dir: dir}, {Name: "a", Fingerprint: "1", Dir: dir}},
+		},
 		"package without dir": {Packages: []Package{{Name: "a", Fingerprint: "1"}}},
 	} {
 		if s.check() == nil {

@@ -44,7 +44,8 @@ func TestVerboseWritesEachVariable(t *testing.T) {
 	p.Verbose = true
 	p.Begin("Generating variables", "ca").End(nil)
 	p.Flush()
-	if want := "12:00:00 | Generating variables: ca\n12:00:00 | Generating variables: ca (00:00:00)\n"; out.String() != want {
+	const want = "12:00:00 | Generating variables: ca\n12:00:00 | Generating variables: ca (00:00:00)\n"
+	if out.String() != want {
 		t.Errorf("wrote\n%s\nwant\n%s", out, want)
 	}
 }
@@ -70,7 +71,8 @@ func TestStatusIsShort(t *testing.T) {
 	}
 	task := p.Begin("Updating instance control", "control/b5d1f2a0-0f3b-4c1e-9a55-1d2f3c4b5a69 (0) (canary)")
 	task.Step("executing pre-start")
-	if got, want := task.status(), "Updating instance control: control/0 (canary): executing pre-start, 0.0s"; got != want {
+	const want = "Updating instance control: control/0 (canary): executing pre-start, 0.0s"
+	if got := task.status(); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -9,40 +9,103 @@ import (
 
 func TestRefusesInvalidInputBeforeAnythingStarts(t *testing.T) {
 	for _, c := range []struct{ name, op, want string }{
-		{"misspelled property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/prot?", value: 1}]`,
+		{"misspelled property",
+			`[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/prot?", value: 1}]`,
 			"instance group 'db', job 'db': unknown property 'prot' (did you mean port?)"},
-		{"misspelled nested property", `[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/user/nam?", value: 1}]`,
+		{"misspelled nested property",
+			`[{type: replace, path: "/instance_groups/name=db/jobs/name=db/properties/user/nam?", value: 1}]`,
 			"unknown property 'user.nam' (did you mean user.name?)"},
 		{"scalar for a map", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/properties/user, value: x}]`,
 			"Property 'user.name' expects a hash, but received 'String'"},
 		{"missing property", `[{type: remove, path: /instance_groups/name=db/jobs/name=db/properties/user}]`,
 			`Error filling in template 'config.json.erb' (line 1: Can't find property '["user.name"]')`},
-		{"unknown job", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/name, value: wbe}]`, "has no job 'wbe' (did you mean web?)"},
-		{"unknown release", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/release, value: other}]`, "'other', which is not in 'releases'"},
-		{"wrong version", `[{type: replace, path: /releases/name=shop/version, value: "7"}]`, "version '7'; the tarball has version '1+dev.1'"},
-		{"unknown vm_type", `[{type: replace, path: /instance_groups/name=web/vm_type, value: big}]`, "unknown vm type 'big'. Known vm types are: small"},
-		{"unknown vm_extension", `[{type: replace, path: /instance_groups/name=db/vm_extensions/0, value: x}]`, "unknown vm extension 'x'. Known vm extensions are: tagged"},
-		{"unknown az", `[{type: replace, path: /instance_groups/name=web/azs/0, value: z9}]`, "references unknown AZ 'z9'. Known AZs are: "},
-		{"unknown network", `[{type: replace, path: /instance_groups/name=web/networks/0/name, value: x}]`, "unknown network 'x'. Known networks are: "},
-		{"unknown stemcell", `[{type: replace, path: /instance_groups/name=web/stemcell, value: x}]`, "references unknown stemcell 'x'. Known stemcells are: "},
-		{"unknown disk", `[{type: replace, path: /instance_groups/name=db/persistent_disk_type, value: x}]`, "references unknown disk type 'x'. Known disk types are: "},
-		{"unknown key", `[{type: replace, path: "/instance_groups/name=db/instence?", value: 1}]`, "unknown key 'instence' (did you mean instances?)"},
-		{"unknown group in an ops-file", `[{type: replace, path: /instance_groups/name=dbb/instances, value: 1}]`, "there is no 'dbb' in /instance_groups (did you mean db?); there are: "},
-		{"unknown job in an ops-file", `[{type: replace, path: /instance_groups/name=db/jobs/-, value: {name: late, release: shop}}, {type: remove, path: /instance_groups/name=db/jobs/name=lte}]`,
+		{
+			"unknown job", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/name, value: wbe}]`,
+			"has no job 'wbe' (did you mean web?)",
+		},
+		{
+			"unknown release", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/release, value: other}]`,
+			"'other', which is not in 'releases'",
+		},
+		{
+			"wrong version", `[{type: replace, path: /releases/name=shop/version, value: "7"}]`,
+			"version '7'; the tarball has version '1+dev.1'",
+		},
+		{
+			"unknown vm_type", `[{type: replace, path: /instance_groups/name=web/vm_type, value: big}]`,
+			"unknown vm type 'big'. Known vm types are: small",
+		},
+		{
+			"unknown vm_extension", `[{type: replace, path: /instance_groups/name=db/vm_extensions/0, value: x}]`,
+			"unknown vm extension 'x'. Known vm extensions are: tagged",
+		},
+		{
+			"unknown az", `[{type: replace, path: /instance_groups/name=web/azs/0, value: z9}]`,
+			"references unknown AZ 'z9'. Known AZs are: ",
+		},
+		{
+			"unknown network", `[{type: replace, path: /instance_groups/name=web/networks/0/name, value: x}]`,
+			"unknown network 'x'. Known networks are: ",
+		},
+		{
+			"unknown stemcell", `[{type: replace, path: /instance_groups/name=web/stemcell, value: x}]`,
+			"references unknown stemcell 'x'. Known stemcells are: ",
+		},
+		{
+			"unknown disk", `[{type: replace, path: /instance_groups/name=db/persistent_disk_type, value: x}]`,
+			"references unknown disk type 'x'. Known disk types are: ",
+		},
+		{
+			"unknown key", `[{type: replace, path: "/instance_groups/name=db/instence?", value: 1}]`,
+			"unknown key 'instence' (did you mean instances?)",
+		},
+		{
+			"unknown group in an ops-file", `[{type: replace, path: /instance_groups/name=dbb/instances, value: 1}]`,
+			"there is no 'dbb' in /instance_groups (did you mean db?); there are: ",
+		},
+		{"unknown job in an ops-file",
+			`[{type: replace, path: /instance_groups/name=db/jobs/-, value: {name: late, release: shop}}, {type: ` +
+				`remove, path: /instance_groups/name=db/jobs/name=lte}]`,
 			"there is no 'lte' in /instance_groups/name=db/jobs (did you mean late?); there are: db, late"},
 		{"unknown variable", `[{type: replace, path: "/tags/x?", value: ((nope))}]`, "nope"},
-		{"bad watch time", `[{type: replace, path: /update/canary_watch_time, value: soon}]`, "watch time 'soon' must be milliseconds"},
-		{"no static address", `[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: [10.9.16.10]}]`, "requires 3 static IPs, has 1"},
-		{"address that is not static", `[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: [10.9.16.50-10.9.16.52]}]`, "belongs to no subnet's static range"},
+		{
+			"bad watch time", `[{type: replace, path: /update/canary_watch_time, value: soon}]`,
+			"watch time 'soon' must be milliseconds",
+		},
+		{
+			"no static address",
+			`[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: [10.9.16.10]}]`,
+			"requires 3 static IPs, has 1",
+		},
+		{
+			"address that is not static",
+			`[{type: replace, path: "/instance_groups/name=db/networks/0/static_ips?", value: ` +
+				`[10.9.16.50-10.9.16.52]}]`,
+			"belongs to no subnet's static range",
+		},
 		{"link gone", `[{type: remove, path: /instance_groups/name=db}]`, "Failed to resolve link 'db' with alias " +
 			"'main' and type 'database' from job 'web' in instance group 'web'. Details below:\n    - No link " +
 			"providers found"},
-		{"link of another name", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db/from, value: other}]`, "alias 'other'"},
-		{"link blocked", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db, value: nil}]`, "No link providers found"},
-		{"link's kind of addresses", `[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: "yes"}]`,
+		{
+			"link of another name",
+			`[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db/from, value: other}]`,
+			"alias 'other'",
+		},
+		{
+			"link blocked", `[{type: replace, path: /instance_groups/name=web/jobs/name=web/consumes/db, value: nil}]`,
+			"No link providers found",
+		},
+		{"link's kind of addresses",
+			`[{type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: ` +
+				`"yes"}]`,
 			"Cannot specify non boolean values for 'ip_addresses' field for link 'db' in job 'web' in instance group " +
 				"'web'."},
-		{"bad alias", `[{type: replace, path: /instance_groups/name=db/jobs/name=db/provides/db/aliases/0/health_filter, value: good}]`, "unsupported value 'good' for 'health_filter'"},
+		{
+			"bad alias",
+			`[{type: replace, path: /instance_groups/name=db/jobs/name=db/provides/db/aliases/0/health_filter, ` +
+				`value: good}]`,
+			"unsupported value 'good' for 'health_filter'",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t).op(c.op)
@@ -97,7 +160,10 @@ func TestImplicitLinkAndAliases(t *testing.T) {
 	}
 	aliases, err := plan.Aliases()
 	if err != nil || len(aliases) != 1 ||
-		aliases[0] != (Alias{Group: "db", Job: "db", Domain: "db.shop.internal", HealthFilter: "healthy", InitialHealthCheck: "asynchronous"}) {
+		aliases[0] != (Alias{
+			Group: "db", Job: "db", Domain: "db.shop.internal", HealthFilter: "healthy",
+			InitialHealthCheck: "asynchronous",
+		}) {
 		t.Errorf("got %v, %v", aliases, err)
 	}
 }
@@ -120,7 +186,8 @@ func TestIPAddressesOfAConsumer(t *testing.T) {
 		b := newBench(t).op(fmt.Sprintf(`[
 {type: replace, path: "/features?", value: {use_dns_addresses: %t}},
 {type: replace, path: "/instance_groups/name=web/jobs/name=web/consumes/db/ip_addresses?", value: %t},
-{type: replace, path: /instance_groups/-, value: {name: other, instances: 1, azs: [z1], vm_type: small, stemcell: default, networks: [{name: default}],
+{type: replace, path: /instance_groups/-, value: {name: other, instances: 1, azs: [z1], vm_type: small,
+  stemcell: default, networks: [{name: default}],
   jobs: [{name: web, release: shop, consumes: {db: {from: main}}}]}}]`, byIP, byIP))
 		plan, _, err := b.plan()
 		if err != nil {

@@ -23,7 +23,8 @@ func newStore(t *testing.T) string {
 variables:
 - {name: root, type: certificate, options: {is_ca: true, common_name: root, duration: 3650}}
 - {name: other, type: certificate, options: {is_ca: true, common_name: other, duration: 3650}}
-- {name: leaf, type: certificate, options: {ca: root, common_name: leaf, organization: people, duration: 730, alternative_names: [leaf.example, 127.0.0.1], extended_key_usage: [client_auth]}}
+- {name: leaf, type: certificate, options: {ca: root, common_name: leaf, organization: people, duration: 730,
+     alternative_names: [leaf.example, 127.0.0.1], extended_key_usage: [client_auth]}}
 - {name: password, type: password}
 values: [((root.ca)), ((other.ca)), ((leaf.ca)), ((password))]
 `

@@ -509,7 +509,8 @@ func createDevices(root string) error {
 		}
 	}
 	for link, target := range map[string]string{
-		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2",
+		"ptmx": "pts/ptmx", "fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1",
+		"stderr": "/proc/self/fd/2",
 	} {
 		if err := os.Symlink(target, filepath.Join(dev, link)); err != nil {
 			return err

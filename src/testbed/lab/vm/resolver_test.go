@@ -40,7 +40,8 @@ func TestResolverIsAsOnAStemcell(t *testing.T) {
 	}
 	sh(t, v, `ip netns add pod; ip link add v0 type veth peer name eth0 netns pod
 ip addr add 10.244.0.1/24 dev v0; ip link set v0 up
-ip -n pod addr add 10.244.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod link set lo up; ip -n pod route add default via 10.244.0.1`)
+ip -n pod addr add 10.244.0.2/24 dev eth0; ip -n pod link set eth0 up; ip -n pod link set lo up
+ip -n pod route add default via 10.244.0.1`)
 	for _, c := range []struct{ what, script, want string }{
 		{"file", "cat /etc/resolv.conf", "nameserver 127.0.0.53\noptions edns0 trust-ad timeout:2 attempts:3\nsearch " +
 			"bosh kubernetes.internal"},

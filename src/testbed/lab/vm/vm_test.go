@@ -125,7 +125,8 @@ func TestVMIsIsolatedFromTheHost(t *testing.T) {
 		{"network settings", "echo 1 > /proc/sys/net/ipv4/ip_forward; cat /proc/sys/net/ipv4/ip_forward", "1"},
 		{"host settings are shielded", "echo 7 > /proc/sys/kernel/panic; cat /proc/sys/kernel/panic", "7"},
 		{"user namespaces have /proc and /sys", "unshare --user --map-root-user --mount --pid --net --fork sh -euc " +
-			"'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; echo ok'", "ok"},
+			"'mount -t proc -o nosuid,nodev,noexec p /mnt; mount -t sysfs -o nosuid,nodev,noexec s /mnt; " +
+			"echo ok'", "ok"},
 		{
 			"no programs that stemcells lack", "for p in conntrack socat; do ! command -v $p || exit 1; done; echo ok",
 			"ok",

@@ -32,7 +32,8 @@ variables:
 - {name: secret, type: password}
 - {name: long, type: password, options: {length: 32}}
 - {name: ca, type: certificate, options: {is_ca: true, common_name: ca, key_length: 2048}}
-- {name: leaf, type: certificate, options: {ca: ca, common_name: leaf, alternative_names: [((host)), 10.0.0.1], extended_key_usage: [client_auth], key_length: 2048}}
+- {name: leaf, type: certificate, options: {ca: ca, common_name: leaf,
+     alternative_names: [((host)), 10.0.0.1], extended_key_usage: [client_auth], key_length: 2048}}
 - {name: key, type: rsa}
 `)
 	interpolate := func() map[string]any {
