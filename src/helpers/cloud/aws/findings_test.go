@@ -75,6 +75,13 @@ func allowsList(id string) string {
 }
 
 // profileIs gives the instance's role another instance profile.
+// noEC2 is what a worker gets while EC2 fails.
+func noEC2(f *fakeCloud) {
+	for _, action := range []string{"DescribeInstances", "DescribeSubnets", "DescribeSecurityGroups"} {
+		answers("ec2:"+action, 500, "<html>")(f)
+	}
+}
+
 func profileIs(name string) func(*fakeCloud) {
 	return func(f *fakeCloud) {
 		f.metadata["meta-data/iam/info"] = strings.Replace(
@@ -812,6 +819,20 @@ var instanceCases = map[string]mistake{
 		resource: "ec2.us-east-1",
 		found:    []string{"ec2:DescribeInstances", "HTTP 500"},
 	},
+	"EC2 answers no call, permissions": {
+		worker: true,
+		change: noEC2,
+		config: withCheck("ec2-endpoint", preflight.Off),
+		check:  "ec2-read-permissions",
+		status: preflight.Skipped,
+	},
+	"EC2 answers no call, credentials": {
+		worker: true,
+		change: noEC2,
+		config: withCheck("ec2-endpoint", preflight.Off),
+		check:  "role-credentials",
+		status: preflight.Skipped,
+	},
 	"truncated XML": {
 		worker:   true,
 		change:   answers("ec2:DescribeSubnets", 200, "<DescribeSubnetsResponse><subnetSet><item><subn"),
@@ -1280,6 +1301,15 @@ var storageCases = map[string]mistake{
 		check:    "storage-attachments",
 		status:   preflight.Warned,
 		resource: "i-rival",
+	},
+	"an instance type without a limit": {
+		config: storage,
+		change: answers(
+			"ec2:DescribeInstanceTypes", 200,
+			"<DescribeInstanceTypesResponse><instanceTypeSet/></DescribeInstanceTypesResponse>",
+		),
+		check:  "storage-attachments",
+		status: preflight.Skipped,
 	},
 	"26 volumes and two interfaces": {
 		config:   storage,

@@ -92,18 +92,24 @@ func checkEC2Endpoint(f *facts.Facts) preflight.Outcome {
 
 func checkReadPermissions(f *facts.Facts) preflight.Outcome {
 	var findings []preflight.Finding
-	asked := 0
+	asked, answered := 0, 0
 	for _, a := range f.EC2Answers() {
 		if awserr.IsNotAsked(a.Err) {
 			continue
 		}
 		asked++
+		if decided(a.Err) && awserr.Classify(a.Err) != awserr.Credentials {
+			answered++
+		}
 		if awserr.Classify(a.Err) == awserr.Denied {
 			findings = append(findings, denied(f, awserr.DeniedAction(a.Err, a.Action), "role "+f.RoleName(), a.Err))
 		}
 	}
-	if asked == 0 {
+	switch {
+	case asked == 0:
 		return skipped(noCalls)
+	case answered == 0:
+		return skipped(noAnswers)
 	}
 	return preflight.Outcome{Findings: findings}
 }

@@ -21,8 +21,25 @@ func skipped(format string, args ...any) preflight.Outcome {
 	return preflight.Outcome{Skip: fmt.Sprintf(format, args...)}
 }
 
-// noCalls is the reason to skip a check of answers.
-const noCalls = "no call was made"
+// The reasons to skip a check of answers.
+const (
+	noCalls   = "no call was made"
+	noAnswers = "no call was answered"
+)
+
+// decided reports whether an answer shows what AWS makes of the caller: it is neither missing, nor a fault of AWS or of
+// what stands before it.
+func decided(err error) bool {
+	if awserr.IsNotAsked(err) || awserr.IsEmpty(err) {
+		return false
+	}
+	switch awserr.Classify(err) {
+	case awserr.Throttled, awserr.Server, awserr.Malformed, awserr.Unreachable:
+		return false
+	default:
+		return true
+	}
+}
 
 // instanceMissing is the outcome of checks that need the instance's description and have none.
 func instanceMissing(f *facts.Facts) preflight.Outcome {

@@ -43,7 +43,9 @@ func checkCredentials(f *facts.Facts) preflight.Outcome {
 			Fix:      []preflight.Fix{fixes.Credentials(f)},
 		})
 	}
+	answered := false
 	for _, a := range f.Answers() {
+		answered = answered || decided(a.Err)
 		if awserr.Classify(a.Err) == awserr.Credentials {
 			return found(preflight.Finding{
 				Resource: "role " + f.Credentials.Role,
@@ -63,6 +65,9 @@ func checkCredentials(f *facts.Facts) preflight.Outcome {
 				},
 			})
 		}
+	}
+	if !answered {
+		return skipped(noAnswers)
 	}
 	return passed("role %s, until %s", f.Credentials.Role, f.Credentials.Expires.UTC().Format(time.RFC3339))
 }

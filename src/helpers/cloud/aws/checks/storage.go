@@ -167,11 +167,15 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 	}
 	var findings []preflight.Finding
 	running := 0
+	var unknown []string
 	for _, m := range f.Machines {
 		if m.State != "running" {
 			continue // no pod waits for a volume there
 		}
 		running++
+		if m.Limit == 0 && !slices.Contains(unknown, m.Kind) {
+			unknown = append(unknown, m.Kind)
+		}
 		if m.Limit == 0 || m.Free() > 0 {
 			continue
 		}
@@ -196,8 +200,11 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 			},
 		})
 	}
-	if len(findings) > 0 {
+	switch {
+	case len(findings) > 0:
 		return found(findings...)
+	case len(unknown) > 0:
+		return skipped("EC2 names no limit of attachments for instances of the type %s", strings.Join(unknown, ", "))
 	}
 	return passed("%d instances", running)
 }

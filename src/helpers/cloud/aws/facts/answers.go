@@ -19,7 +19,9 @@ func (f *Facts) EC2Answers() []Answer {
 			Err:    f.InstanceErr,
 		},
 		{Action: "ec2:DescribeSubnets", Err: f.SubnetsErr},
-		{Action: "ec2:DescribeSecurityGroups", Err: f.GroupsErr},
+	}
+	if len(f.Groups) > 0 || f.GroupsErr != nil { // a worker with one group does not ask
+		list = append(list, Answer{Action: "ec2:DescribeSecurityGroups", Err: f.GroupsErr})
 	}
 	if f.IsControl() {
 		list = append(
