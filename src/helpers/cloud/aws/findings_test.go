@@ -389,6 +389,22 @@ var subnetCases = map[string]mistake{
 		resource: "subnet-node-a, subnet-node-b",
 		fix:      []string{"aws ec2 associate-route-table --region us-east-1 --subnet-id subnet-node-a"},
 	},
+	"no route table of a public subnet": {
+		change: func(f *fakeCloud) {
+			f.tables = f.tables[1:]
+			f.tables[0].subnets = []string{"subnet-public-b"}
+			f.subnets = append(f.subnets, fakeSubnet{
+				"subnet-public-c", "us-east-1c", map[string]string{testKey: "shared", clustertags.PublicRole: ""},
+			})
+		},
+		check:    "public-subnet-route",
+		status:   preflight.Failed,
+		resource: "subnet-node-a, subnet-node-b, subnet-public-a, subnet-public-c",
+		fix: []string{
+			"associate-route-table --region us-east-1 --subnet-id subnet-public-c --route-table-id rtb-public",
+			`--subnet-id subnet-node-a --route-table-id "$table"`,
+		},
+	},
 	"public by its tag only": {
 		change:   func(f *fakeCloud) { f.subnets[0].tags[clustertags.PublicRole] = "" },
 		check:    "public-subnet-route",
@@ -410,6 +426,20 @@ var subnetCases = map[string]mistake{
 		resource: "us-east-1a",
 		found:    []string{"subnet-public-0"},
 		fix:      []string{"--resources subnet-public-0 --tags Key=" + clustertags.PublicRole},
+	},
+	"several public subnets with the role tag": {
+		change: func(f *fakeCloud) {
+			for _, id := range []string{"subnet-public-0", "subnet-public-1"} {
+				f.addPublic(id, map[string]string{testKey: "shared", clustertags.PublicRole: ""})
+			}
+		},
+		check:    "public-subnet-choice",
+		status:   preflight.Warned,
+		resource: "us-east-1a",
+		found:    []string{"subnet-public-0"},
+		fix: []string{
+			"delete-tags --region us-east-1 --resources subnet-public-1 --tags Key=" + clustertags.PublicRole,
+		},
 	},
 	"several internal subnets": {
 		change:   func(f *fakeCloud) { delete(f.subnets[0].tags, clustertags.InternalRole) },

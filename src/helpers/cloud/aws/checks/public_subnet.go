@@ -61,7 +61,7 @@ func checkPublicRoute(f *facts.Facts, choice subnetchoice.Choice) preflight.Outc
 			Wanted:   "a route table of its own, or a main one in the VPC",
 			Found:    "no route table applies",
 			Why:      "The cloud controller cannot create any load balancer if one subnet has no route table.",
-			Fix:      []preflight.Fix{routeWithinVPC(f, choice.Unrouted)},
+			Fix:      fixes.RouteTable(f, choice.Unrouted),
 		})
 	}
 	// A subnet that is tagged for load balancers and has no public route was meant to have one.
@@ -149,15 +149,6 @@ func destination(r resource.Route) string {
 	return r.Destination.String()
 }
 
-// routeWithinVPC gives subnets without any route table one that only has routes within the VPC.
-func routeWithinVPC(f *facts.Facts, subnets []string) preflight.Fix {
-	lines := []string{fixes.NewTable(f)}
-	for _, id := range subnets {
-		lines = append(lines, fixes.Associate(f, id, fixes.Expand("table")))
-	}
-	return fixes.ByCommand("create a route table for these subnets, which only has routes within the VPC", lines...)
-}
-
 // routesFound describes what is there instead of a public route for the subnets that should have one.
 func routesFound(f *facts.Facts, intended []string) string {
 	if len(intended) > 0 {
@@ -213,21 +204,37 @@ func checkSubnetChoice(f *facts.Facts, choice subnetchoice.Choice) preflight.Out
 	if choice.Internal {
 		role = clustertags.InternalRole
 	}
-	var zones, chosen []string
+	var zones, chosen, reserve, release []string
 	for _, z := range choice.Zones {
-		if z.Ambiguous {
-			zones = append(zones, z.Zone)
-			chosen = append(chosen, z.Subnet.ID)
+		if !z.Ambiguous {
+			continue
+		}
+		zones = append(zones, z.Zone)
+		chosen = append(chosen, z.Subnet.ID)
+		if z.Subnet.Tags.Has(role) { // so do its rivals
+			release = append(release, z.Rivals()...)
+		} else {
+			reserve = append(reserve, z.Subnet.ID)
 		}
 	}
 	if len(zones) == 0 {
 		return passed("")
+	}
+	var remedies []preflight.Fix
+	if len(reserve) > 0 {
+		remedies = append(remedies, fixes.ByCommand("reserve these subnets", fixes.AddTag(f, role, "1", reserve...)))
+	}
+	if len(release) > 0 {
+		remedies = append(remedies, fixes.ByCommand(
+			"take the tag from the other subnets, unless another cluster needs it there",
+			fixes.UntagCommand(f, release, role),
+		))
 	}
 	return found(preflight.Finding{
 		Resource: strings.Join(zones, ", "),
 		Wanted:   "one subnet in each zone with the tag " + role,
 		Found:    "several equivalent subnets; the lowest ids are chosen: " + strings.Join(chosen, ", "),
 		Why:      "A new subnet with a lower id would silently be used for new load balancers.",
-		Fix:      []preflight.Fix{fixes.ByCommand("reserve these subnets", fixes.AddTag(f, role, "1", chosen...))},
+		Fix:      remedies,
 	})
 }

@@ -60,6 +60,34 @@ func PublicRoute(f *facts.Facts, intended []string, otherwise bool) []preflight.
 	return append(fixes, CheckOff("for a cluster with internal load balancers only", "public-subnet-route"))
 }
 
+// RouteTable is the fix if no route table applies to subnets: those with the tag for public load balancers are routed
+// to the internet gateway at once, or else the next report would ask for it.
+func RouteTable(f *facts.Facts, subnets []string) (fixes []preflight.Fix) {
+	var private, public []string
+	for _, id := range subnets {
+		if s := f.Subnet(id); s != nil && s.Tags.Has(clustertags.PublicRole) && !hasNodes(f, id) {
+			public = append(public, id)
+		} else {
+			private = append(private, id)
+		}
+	}
+	if len(public) > 0 {
+		fixes = append(fixes, ByCommand("route these subnets to the internet gateway", routeToInternet(f, public)...))
+	}
+	if len(private) > 0 {
+		lines := []string{NewTable(f)}
+		for _, id := range private {
+			lines = append(lines, Associate(f, id, Expand("table")))
+		}
+		text := "create a route table for these subnets, which only has routes within the VPC"
+		if len(public) > 0 {
+			text = "also " + text
+		}
+		fixes = append(fixes, ByCommand(text, lines...))
+	}
+	return fixes
+}
+
 // DefaultRoute is the fix if subnets lead to an internet gateway that is gone, or with a part of their packets only.
 func DefaultRoute(f *facts.Facts, subnets []string) []preflight.Fix {
 	return []preflight.Fix{

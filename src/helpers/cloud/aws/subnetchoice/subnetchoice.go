@@ -30,6 +30,17 @@ type zoneChoice struct {
 	Ambiguous bool
 }
 
+// Rivals are the ids of the subnets that were rejected only because of their higher ids.
+func (z zoneChoice) Rivals() []string {
+	var ids []string
+	for _, other := range z.Others {
+		if other.Why == higherID {
+			ids = append(ids, other.Subnet.ID)
+		}
+	}
+	return ids
+}
+
 // Choice is what the cloud controller would choose among the subnets of a VPC for one kind of load balancer.
 type Choice struct {
 	Internal bool
@@ -96,6 +107,9 @@ func (v VPC) Choose(internal bool) Choice {
 	slices.Sort(choice.Unrouted)
 	return choice
 }
+
+// higherID is why a subnet is rejected whose tags are as good as those of the chosen one.
+const higherID = "its id is higher"
 
 // NoPublicRoute is why a subnet is rejected for internet-facing load balancers.
 const NoPublicRoute = "no route to an internet gateway"
@@ -169,7 +183,7 @@ func (v VPC) best(zone string, subnets []resource.Subnet, internal bool) zoneCho
 		case won != lost:
 			by, other.Why = "the cluster's tag", "not tagged for the cluster"
 		default:
-			by, other.Why = "the lowest id", "its id is higher"
+			by, other.Why = "the lowest id", higherID
 			chosen.Ambiguous = true
 		}
 		if i == 0 {
