@@ -2,6 +2,7 @@ package awssim_test
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -315,6 +316,17 @@ func checkPolicies(t *testing.T, covered map[string]bool, c clients) {
 		}
 	}
 	const arn = "arn:aws:iam::123456789012:policy/more"
+	version := func(arn string, size int) func(context.Context) (any, error) {
+		return func(ctx context.Context) (any, error) {
+			out, err := c.iam.CreatePolicyVersion(ctx, &iam.CreatePolicyVersionInput{
+				PolicyArn: &arn, PolicyDocument: document(size), SetAsDefault: true,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return fmt.Sprintf("%s %t", *out.PolicyVersion.VersionId, out.PolicyVersion.IsDefaultVersion), nil
+		}
+	}
 	attach := func(arn string) func(context.Context) (any, error) {
 		return func(ctx context.Context) (any, error) {
 			return none(c.iam.AttachRolePolicy(ctx, &iam.AttachRolePolicyInput{RoleName: role, PolicyArn: &arn}))
@@ -344,6 +356,13 @@ func checkPolicies(t *testing.T, covered map[string]bool, c clients) {
 		{action: "iam:CreatePolicy", call: create(7000), code: "LimitExceeded"},
 		{action: "iam:CreatePolicy", call: create(20), want: arn},
 		{action: "iam:CreatePolicy", call: create(20), code: "EntityAlreadyExists"},
+		{action: "iam:CreatePolicyVersion", call: version(arn+"-2", 20), code: "NoSuchEntity"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 7000), code: "LimitExceeded"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 20), want: "v2 true"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 20), want: "v3 true"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 20), want: "v4 true"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 20), want: "v5 true"},
+		{action: "iam:CreatePolicyVersion", call: version(arn, 20), code: "LimitExceeded"},
 		{
 			action: "iam:AttachRolePolicy",
 			call:   attach("arn:aws:iam::123456789012:policy/nothing"),

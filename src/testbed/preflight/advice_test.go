@@ -323,14 +323,12 @@ func TestCrowdedRole(t *testing.T) {
 			!strings.Contains(err.Error(), "LimitExceeded") {
 			t.Errorf("%d characters: put-role-policy: %v", len(cluster), err)
 		}
-		// The alternative uses variables of the first fix.
-		if err := cli(
-			t,
-		).Paste(
-			os.Getenv("AWS_ENDPOINT_URL"), append(first[:len(first)-1:len(first)-1], fixes[1].Commands...),
-			sim.operatorKnows(),
-		); err != nil {
-			t.Error(err)
+		for range 2 { // the alternative can be repeated
+			if err := cli(t).Paste(
+				os.Getenv("AWS_ENDPOINT_URL"), fixes[1].Commands, sim.operatorKnows(),
+			); err != nil {
+				t.Error(err)
+			}
 		}
 		if r := run(); r.Result != preflight.RunPassed {
 			t.Errorf("%d characters:\n%s", len(cluster), text(r))

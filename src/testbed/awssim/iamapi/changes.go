@@ -2,6 +2,7 @@ package iamapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"slices"
 	"strings"
@@ -118,10 +119,7 @@ func createPolicy(c *api.Call, in createPolicyInput) (*createPolicyOutput, error
 	if err := c.Allow(api.Target{ARN: arn}); err != nil {
 		return nil, err
 	}
-	if characters(in.PolicyDocument) > maxManagedPolicy {
-		return nil, &wire.Error{Code: "LimitExceeded", Message: "Cannot exceed quota for PolicySize: 6144", Status: 409}
-	}
-	policy, err := parsePolicy(in.PolicyDocument)
+	policy, err := parseManagedPolicy(in.PolicyDocument)
 	if err != nil {
 		return nil, err
 	}
@@ -135,6 +133,62 @@ func createPolicy(c *api.Call, in createPolicyInput) (*createPolicyOutput, error
 	c.ManagedPolicies = append(c.ManagedPolicies, store.ManagedPolicy{ARN: arn, Document: policy})
 	out := &createPolicyOutput{}
 	out.Policy.PolicyName, out.Policy.PolicyId, out.Policy.Arn = in.PolicyName, c.UniqueID("ANPA", in.PolicyName), arn
+	return out, nil
+}
+
+func parseManagedPolicy(document string) (iam.Policy, error) {
+	if characters(document) > maxManagedPolicy {
+		return iam.Policy{}, &wire.Error{
+			Code: "LimitExceeded", Message: "Cannot exceed quota for PolicySize: 6144", Status: 409,
+		}
+	}
+	return parsePolicy(document)
+}
+
+// maxPolicyVersions is how many versions IAM keeps of a managed policy.
+const maxPolicyVersions = 5
+
+type createPolicyVersionInput struct {
+	PolicyArn, PolicyDocument string
+	SetAsDefault              bool
+}
+
+type createPolicyVersionOutput struct {
+	PolicyVersion struct {
+		VersionId        string
+		IsDefaultVersion bool
+	}
+}
+
+func createPolicyVersion(c *api.Call, in createPolicyVersionInput) (*createPolicyVersionOutput, error) {
+	if err := c.Allow(api.Target{ARN: in.PolicyArn}); err != nil {
+		return nil, err
+	}
+	policy := store.Find(c.ManagedPolicies, in.PolicyArn)
+	if policy == nil {
+		return nil, &wire.Error{
+			Code: "NoSuchEntity", Status: 404,
+			Message: "Policy " + in.PolicyArn + " does not exist or is not attachable.",
+		}
+	}
+	document, err := parseManagedPolicy(in.PolicyDocument)
+	if err != nil {
+		return nil, err
+	}
+	if policy.Versions+1 == maxPolicyVersions {
+		return nil, &wire.Error{
+			Code: "LimitExceeded", Status: 409,
+			Message: "A managed policy can have up to 5 versions. Before you create a new version, you must delete " +
+				"an existing version.",
+		}
+	}
+	policy.Versions++
+	if in.SetAsDefault {
+		policy.Document = document
+	}
+	out := &createPolicyVersionOutput{}
+	out.PolicyVersion.VersionId = fmt.Sprintf("v%d", policy.Versions+1)
+	out.PolicyVersion.IsDefaultVersion = in.SetAsDefault
 	return out, nil
 }
 

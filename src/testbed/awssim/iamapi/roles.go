@@ -25,6 +25,7 @@ var Operations = map[string]api.Operation{
 	"AttachRolePolicy":              api.Changing(attachRolePolicy),
 	"CreateInstanceProfile":         api.Changing(createInstanceProfile),
 	"CreatePolicy":                  api.Changing(createPolicy),
+	"CreatePolicyVersion":           api.Changing(createPolicyVersion),
 	"CreateRole":                    api.Changing(createRole),
 	"DeleteInstanceProfile":         api.Changing(deleteInstanceProfile),
 	"DeleteRole":                    api.Changing(deleteRole),

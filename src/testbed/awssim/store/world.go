@@ -253,7 +253,9 @@ func (w *World) SetPolicy(role string, document []byte) error {
 // ManagedPolicy is a policy that can be attached to roles.
 type ManagedPolicy struct {
 	ARN      string     `json:"arn"`
-	Document iam.Policy `json:"document"`
+	Document iam.Policy `json:"document"` // of the default version
+	// Versions is how many versions there are besides the first one.
+	Versions int `json:"versions,omitempty"`
 }
 
 // InstanceProfile gives instances a role. An empty Role is the common mistake of a profile without a role.

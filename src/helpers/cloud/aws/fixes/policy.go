@@ -85,8 +85,8 @@ func setPolicy(f *facts.Facts, o iampolicy.Options) []preflight.Fix {
 	return []preflight.Fix{
 		inline,
 		ByCommand(
-			ifFull+"add it as a managed policy, in the same shell",
-			attachPolicy(f, role, role, Expand("policy"))...),
+			ifFull+"add it as a managed policy",
+			attachPolicy(f, role, role, document)...),
 	}
 }
 
@@ -99,14 +99,31 @@ func attachPolicies(f *facts.Facts, role string, policy iampolicy.Policy) []stri
 	return lines
 }
 
-// attachPolicy are the commands that create a managed policy and give it to a role.
+// attachPolicy are the commands that create a managed policy, or make the document the new version of an existing one,
+// and give it to a role. They can be repeated until the policy has the five versions that IAM keeps.
 func attachPolicy(f *facts.Facts, role, name, document string) []string {
+	arn := policyARN(f, role, name)
+	create := AWS(f, "iam", "create-policy", "--policy-name", name, "--policy-document", Expand("policy"))
+	replace := AWS(f,
+		"iam", "create-policy-version", "--policy-arn", arn, "--policy-document", Expand("policy"), "--set-as-default",
+	)
 	return []string{
-		Assign(
-			"arn", Query(f, "Policy.Arn", "iam", "create-policy", "--policy-name", name, "--policy-document", document),
-		),
-		AWS(f, "iam", "attach-role-policy", "--role-name", role, "--policy-arn", Expand("arn")),
+		"policy=" + shellescape.Quote(document),
+		create + " || " + replace,
+		AWS(f, "iam", "attach-role-policy", "--role-name", role, "--policy-arn", arn),
 	}
+}
+
+// policyARN is the ARN of a managed policy in the account of a role.
+func policyARN(f *facts.Facts, role, name string) string {
+	owner, known := f.MachineIdentity()
+	if f.AssumesRole() && role == f.Conf.RoleName() {
+		owner, known = f.AssumedIdentity(), true
+	}
+	if !known || owner.Account == "" {
+		return "arn:" + Expand("partition") + ":iam::" + Expand("account") + ":policy/" + name
+	}
+	return "arn:" + owner.Partition + ":iam::" + owner.Account + ":policy/" + name
 }
 
 // Deny is the fix for an action that a policy denies explicitly, which no other policy can allow.
