@@ -1229,6 +1229,16 @@ var storageCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "ec2:GetEbsEncryptionByDefault",
 	},
+	"EC2 fails on GetEbsDefaultKmsKeyId": {
+		config: storage,
+		change: func(f *fakeCloud) {
+			f.defaultKey = "arn:aws:kms:us-east-1:123456789012:alias/aws/ebs"
+			answers("ec2:GetEbsDefaultKmsKeyId", 500, "")(f)
+		},
+		check:  "ec2-endpoint",
+		status: preflight.Failed,
+		found:  []string{"ec2:GetEbsDefaultKmsKeyId"},
+	},
 	"no DescribeInstanceTypes": {
 		config:   storage,
 		change:   denies("ec2:DescribeInstanceTypes"),
@@ -1383,6 +1393,22 @@ func TestFindings(t *testing.T) {
 		if ran == total && !withFinding[c.ID] {
 			t.Errorf("no case makes %s report a finding", c.ID)
 		}
+	}
+}
+
+// TestDeniedCallIsNamedOnce: two facts come from DescribeInstances, one of them from DescribeInstanceTypes too.
+func TestDeniedCallIsNamedOnce(t *testing.T) {
+	f := newFake()
+	denies("ec2:DescribeInstances")(f)
+	c := testConfig(preflight.Control)
+	storage(&c)
+	r, _ := runAgainst(t, f, c, nil)
+	var named []string
+	for _, finding := range result(r, "ec2-read-permissions").Findings {
+		named = append(named, finding.Resource)
+	}
+	if !slices.Equal(named, []string{"ec2:DescribeInstances"}) {
+		t.Errorf("findings for %q, want ec2:DescribeInstances only", named)
 	}
 }
 

@@ -186,6 +186,15 @@ func DeniedAction(err error, otherwise string) string {
 	return otherwise
 }
 
+// EC2Action is the action of the call of EC2 that an error is of, for facts that several calls find, or else the given
+// one.
+func EC2Action(err error, otherwise string) string {
+	if operation, ok := errors.AsType[*smithy.OperationError](err); ok {
+		return "ec2:" + operation.OperationName
+	}
+	return otherwise
+}
+
 // NotAsked is the error of a source that was not asked because another one failed; its text says which.
 type NotAsked string
 

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"kubernetes-release/cloud/aws/awsapi"
@@ -101,8 +102,10 @@ func checkReadPermissions(f *facts.Facts) preflight.Outcome {
 		if decided(a.Err) && awserr.Classify(a.Err) != awserr.Credentials {
 			answered++
 		}
-		if awserr.Classify(a.Err) == awserr.Denied {
-			findings = append(findings, denied(f, awserr.DeniedAction(a.Err, a.Action), "role "+f.RoleName(), a.Err))
+		action := awserr.DeniedAction(a.Err, a.Action)
+		known := slices.ContainsFunc(findings, func(f preflight.Finding) bool { return f.Resource == action })
+		if awserr.Classify(a.Err) == awserr.Denied && !known {
+			findings = append(findings, denied(f, action, "role "+f.RoleName(), a.Err))
 		}
 	}
 	switch {

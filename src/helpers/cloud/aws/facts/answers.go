@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/iampolicy"
 )
 
@@ -30,8 +31,10 @@ func (f *Facts) EC2Answers() []Answer {
 		)
 		if f.Storage() {
 			list = append(
-				list, Answer{Action: "ec2:GetEbsEncryptionByDefault", Err: f.EncryptionErr},
-				Answer{Action: "ec2:DescribeInstanceTypes", Err: f.MachinesErr},
+				list, Answer{
+					Action: awserr.EC2Action(f.EncryptionErr, "ec2:GetEbsEncryptionByDefault"), Err: f.EncryptionErr,
+				},
+				Answer{Action: awserr.EC2Action(f.MachinesErr, "ec2:DescribeInstanceTypes"), Err: f.MachinesErr},
 			)
 		}
 		if f.TablesErr == nil {
