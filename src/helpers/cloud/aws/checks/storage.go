@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -9,6 +10,7 @@ import (
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
 	"kubernetes-release/cloud/aws/iampolicy"
+	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/preflight"
 )
 
@@ -165,40 +167,24 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 	if f.MachinesErr != nil {
 		return skipped("the cluster's instances are unknown: %s", awserr.Describe(f.MachinesErr))
 	}
-	var findings []preflight.Finding
 	running := 0
 	var unknown []string
+	full := map[string][]resource.Machine{}
 	for _, m := range f.Machines {
 		if m.State != "running" {
 			continue // no pod waits for a volume there
 		}
 		running++
-		if m.Limit == 0 && !slices.Contains(unknown, m.Kind) {
+		switch {
+		case m.Limit == 0 && !slices.Contains(unknown, m.Kind):
 			unknown = append(unknown, m.Kind)
+		case m.Limit > 0 && m.Free() <= 0:
+			full[m.Kind] = append(full[m.Kind], m)
 		}
-		if m.Limit == 0 || m.Free() > 0 {
-			continue
-		}
-		counts := "volumes only"
-		if m.Shared {
-			counts = "volumes and network interfaces"
-		}
-		findings = append(findings, preflight.Finding{
-			Resource: m.ID,
-			Wanted:   "room for another volume",
-			Found: fmt.Sprintf(
-				"%s can have %d attachments (%s); it has %d volumes and %d network interfaces", m.Kind, m.Limit, counts,
-				m.Volumes, m.Interfaces,
-			),
-			Why: "Pods with claims stay Pending if no other node has room.",
-			Fix: []preflight.Fix{
-				fixes.ByCommand(
-					"see what is attached, and detach what the cluster does not use",
-					fixes.AWS(f, "ec2", "describe-volumes", "--filters", "Name=attachment.instance-id,Values="+m.ID),
-				),
-				fixes.ByHand("or use an instance_type with more attachments, or more VMs"),
-			},
-		})
+	}
+	var findings []preflight.Finding
+	for _, kind := range slices.Sorted(maps.Keys(full)) {
+		findings = append(findings, noRoom(f, full[kind]))
 	}
 	switch {
 	case len(findings) > 0:
@@ -207,4 +193,45 @@ func checkStorageAttachments(f *facts.Facts) preflight.Outcome {
 		return skipped("EC2 names no limit of attachments for instances of the type %s", strings.Join(unknown, ", "))
 	}
 	return passed("%d instances", running)
+}
+
+// maxListed is how many instances a finding names; there can be a thousand.
+const maxListed = 10
+
+// noRoom is the finding for instances of one type that can have no further attachment.
+func noRoom(f *facts.Facts, machines []resource.Machine) preflight.Finding {
+	var ids []string
+	for _, m := range machines {
+		ids = append(ids, m.ID)
+	}
+	slices.Sort(ids)
+	named := ids[:min(maxListed, len(ids))]
+	more, first := "", machines[0]
+	if len(named) < len(ids) {
+		more = fmt.Sprintf(" and %d more", len(ids)-len(named))
+	}
+	counts := "volumes only"
+	if first.Shared {
+		counts = "volumes and network interfaces"
+	}
+	has := fmt.Sprintf("it has %d volumes and %d network interfaces", first.Volumes, first.Interfaces)
+	if len(ids) > 1 {
+		has = fmt.Sprintf("%d instances have as many", len(ids))
+	}
+	return preflight.Finding{
+		Resource: strings.Join(named, ", ") + more,
+		Wanted:   "room for another volume",
+		Found:    fmt.Sprintf("%s can have %d attachments (%s); %s", first.Kind, first.Limit, counts, has),
+		Why:      "Pods with claims stay Pending if no other node has room.",
+		Fix: []preflight.Fix{
+			fixes.ByCommand(
+				"see what is attached, and detach what the cluster does not use",
+				fixes.AWS(
+					f, "ec2", "describe-volumes", "--filters",
+					"Name=attachment.instance-id,Values="+strings.Join(named, ","),
+				),
+			),
+			fixes.ByHand("or use an instance_type with more attachments, or more VMs"),
+		},
+	}
 }
