@@ -45,12 +45,18 @@ func (a *authority) Admit(ctx context.Context, application node.Application) (no
 	if err := strictjson.Unmarshal(application.Proof, &evidence); err != nil {
 		return node.Machine{}, &node.Refusal{Reason: "the proof cannot be read: " + err.Error()}
 	}
+	region, refusal := evidence.check(a.sessions.machine.Now())
+	if refusal != nil {
+		return node.Machine{}, refusal
+	}
 	s, err := a.sessions.get(ctx)
 	if err != nil {
 		return node.Machine{}, err
 	}
-	if refusal := evidence.check(s.metadata.Region, a.sessions.machine.Now()); refusal != nil {
-		return node.Machine{}, refusal
+	if region != s.metadata.Region {
+		return node.Machine{}, &node.Refusal{
+			Reason: fmt.Sprintf("the proof is for the region %s, and this cluster is in %s", region, s.metadata.Region),
+		}
 	}
 	caller, err := s.askSTS(ctx, a.cluster, application.Request, evidence)
 	if err != nil {

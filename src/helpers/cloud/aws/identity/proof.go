@@ -116,32 +116,29 @@ var authorizationForm = regexp.MustCompile(
 		`SignedHeaders=([a-z0-9;-]+), Signature=[0-9a-f]{64}$`,
 )
 
-// check refuses a proof that STS could accept although it does not prove what it must.
-func (p proof) check(region string, now time.Time) *node.Refusal {
+// check refuses a proof that STS could accept although it does not prove what it must, and returns the region that it
+// is for. It needs nothing of this machine but the time.
+func (p proof) check(now time.Time) (region string, refusal *node.Refusal) {
 	parts := authorizationForm.FindStringSubmatch(p.Authorization)
 	date, err := time.Parse(signatureDate, p.Date)
 	switch {
 	case parts == nil:
-		return &node.Refusal{Reason: "the proof is not a signature of a request to STS"}
-	case parts[2] != region:
-		return &node.Refusal{
-			Reason: fmt.Sprintf("the proof is for the region %s, and this cluster is in %s", parts[2], region),
-		}
+		return "", &node.Refusal{Reason: "the proof is not a signature of a request to STS"}
 	case parts[3] != proofSignedWith:
-		return &node.Refusal{
+		return "", &node.Refusal{
 			Reason: fmt.Sprintf("the proof signs the headers %s; it must sign %s", parts[3], proofSignedWith),
 		}
 	case err != nil || date.Format("20060102") != parts[1]:
-		return &node.Refusal{Reason: fmt.Sprintf("the proof has the date %q", awserr.Clip(p.Date))}
+		return "", &node.Refusal{Reason: fmt.Sprintf("the proof has the date %q", awserr.Clip(p.Date))}
 	case now.Sub(date) > maxProofAge || date.Sub(now) > maxProofAge:
-		return &node.Refusal{
+		return "", &node.Refusal{
 			Reason: fmt.Sprintf(
 				"the proof is of %s, and it is %s here: a proof is valid for %s, and clocks must agree",
 				date.Format(time.RFC3339), now.UTC().Format(time.RFC3339), maxProofAge,
 			),
 		}
 	case p.Token == "" || strings.ContainsFunc(p.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return &node.Refusal{Reason: "the proof has no valid session token, which credentials of an instance have"}
+		return "", &node.Refusal{Reason: "the proof has no valid session token, which credentials of an instance have"}
 	}
-	return nil
+	return parts[2], nil
 }
