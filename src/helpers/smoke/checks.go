@@ -93,13 +93,22 @@ func (s *suite) checkMetrics(ctx context.Context) (string, error) {
 	return fmt.Sprintf("of all %d nodes", len(s.nodes)), err
 }
 
-// checkObjects creates the namespace, the Deployment and all Services.
+// checkObjects creates the namespace, the run's permissions in it, the Deployment and all Services.
 func (s *suite) checkObjects(ctx context.Context) (string, error) {
 	created, err := s.client.CoreV1().Namespaces().Create(ctx, s.newNamespace(time.Now()), metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("create namespace: %w", err)
 	}
 	s.namespace = created.Name
+	for _, role := range s.config.roles() {
+		err := s.create(ctx, "RoleBinding for "+role, func() error {
+			_, err := s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, roleBinding(role), metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
+			return "", err
+		}
+	}
 	err = s.create(ctx, "Deployment "+appName, func() error {
 		_, err := s.client.AppsV1().
 			Deployments(s.namespace).

@@ -5,6 +5,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -16,6 +17,9 @@ const (
 	// expiresAnnotation is when a run's time is over, RFC 3339. A namespace that exists after that was left by a killed
 	// run.
 	expiresAnnotation = "kubernetes.bosh.io/smoke-tests-expires"
+
+	// userName is the user as which the errand authenticates.
+	userName = "system:smoke-tests"
 
 	appName      = "web"
 	nodePortName = "web-node-port"
@@ -37,6 +41,25 @@ func (s *suite) newNamespace(now time.Time) *corev1.Namespace {
 		},
 		Annotations: map[string]string{expiresAnnotation: expires.UTC().Format(time.RFC3339)},
 	}}
+}
+
+// roles are the ClusterRoles with what a run does in its own namespace. The jobs kubernetes-addons and
+// ebs-csi-controller define them.
+func (c *Config) roles() []string {
+	roles := []string{"kubernetes.bosh.io:smoke-tests-run"}
+	if len(c.Storage.Classes) > 0 {
+		roles = append(roles, "kubernetes.bosh.io:smoke-tests-storage-run")
+	}
+	return roles
+}
+
+// roleBinding gives the run a role in its namespace, and in no other.
+func roleBinding(role string) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: userName}},
+	}
 }
 
 func deployment(image string) *appsv1.Deployment {

@@ -7,18 +7,19 @@
 // also after a signal, the run deletes the namespace, its load balancers, volumes and snapshots, and waits until they
 // are gone. A later run deletes what a killed run has left behind, once that run's time is over.
 //
-// The identity of a run needs these cluster-wide permissions:
+// In its own namespace a run has the permissions of the ClusterRole kubernetes.bosh.io:smoke-tests-run, and with
+// StorageClasses to test those of kubernetes.bosh.io:smoke-tests-storage-run: it binds them itself, which an admission
+// policy permits in namespaces of runs only. In the whole cluster it needs these:
 //
-//	""    namespaces            create, delete, get, list
-//	""    nodes                 list
-//	""    pods, events          list
-//	""    services              create, delete, get, list
-//	""    pods/log              get
-//	""    services/proxy        get
-//	""    pods/exec             create, get
-//	apps  deployments           create, get
+//	""                 namespaces       create, delete, get, list
+//	""                 nodes            list
+//	networking.k8s.io  networkpolicies  list
+//	rbac               rolebindings     create, and bind for these two ClusterRoles
 //
-//	networking.k8s.io  networkpolicies  create, list
+// in the namespace default these:
+//
+//	""  events    list
+//	""  services  get, of the Service kubernetes
 //
 // with metrics-server also this:
 //
@@ -26,11 +27,8 @@
 //
 // with StorageClasses to test also these:
 //
-//	""                       persistentvolumeclaims  create, get, list, patch
-//	""                       persistentvolumes       list, patch
-//	""                       pods                    create, delete, get, patch
-//	storage.k8s.io           storageclasses          get
-//	snapshot.storage.k8s.io  volumesnapshots         create, get
+//	""                       persistentvolumes  list, patch
+//	storage.k8s.io           storageclasses     get
 //	snapshot.storage.k8s.io  volumesnapshotclasses, volumesnapshotcontents  list
 //
 // and /readyz, which every authenticated user can read.
