@@ -5,7 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +23,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/addons"
 	"kubernetes-release/internal/duration"
+	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 )
 
@@ -310,15 +315,46 @@ func readyNode(t *testing.T, client kubernetes.Interface, name string) {
 	}()
 }
 
+// errandOf applies what jobs permit the errand, and returns its clients.
+func errandOf(t *testing.T, cluster *kubetest.Cluster, jobs ...string) (kubernetes.Interface, dynamic.Interface) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, job := range jobs {
+		path := filepath.Join("..", "..", "..", "jobs", job, "templates", "manifests", "40-smoke-tests.yml")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, job+".yml"), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
+	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	untyped, err := dynamic.NewForConfig(cluster.ConfigFor(userName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := cluster.ClientFor(userName)
+	eventually.Succeeds(t, time.Minute, "the errand has its permissions", func() error {
+		_, err := client.NetworkingV1().NetworkPolicies("").List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	return client, untyped
+}
+
 func TestAgainstRealControlPlane(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	admin := cluster.Admin()
+	errand, _ := errandOf(t, cluster, "kubernetes-addons")
 	readyNode(t, admin, "node-a")
 	var worlds atomic.Int32
 	start := func(t *testing.T, broken string) *world {
 		t.Parallel() // the cases spend their time waiting for the deletion of namespaces
-		w := newWorld(admin, broken, fmt.Sprintf("smoke-%d", worlds.Add(1)))
+		w := newWorld(admin, broken, fmt.Sprintf("smoke-tests-%d", worlds.Add(1)))
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() { defer close(done); w.run(ctx) }()
@@ -357,6 +393,7 @@ func TestAgainstRealControlPlane(t *testing.T) {
 			w := start(t, test.broken)
 			var output bytes.Buffer
 			s := w.suiteFor(&output)
+			s.client = errand
 			err := s.run(context.Background())
 			t.Logf("%v\n%s", err, output.String())
 			want := fmt.Sprintf(

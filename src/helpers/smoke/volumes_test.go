@@ -329,12 +329,13 @@ func TestStorage(t *testing.T) {
 	t.Parallel()
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	untyped := storageCluster(t, cluster)
+	errand, errandUntyped := errandOf(t, cluster, "kubernetes-addons", "ebs-csi-controller")
 	readyNode(t, cluster.Admin(), "node-a")
 	readyNode(t, cluster.Admin(), "node-b")
 	worlds := 0
 	start := func(t *testing.T, broken string, classes ...string) (*world, *suite, *bytes.Buffer) {
 		worlds++
-		w := newWorld(cluster.Admin(), broken, fmt.Sprintf("smoke-storage-%d", worlds))
+		w := newWorld(cluster.Admin(), broken, fmt.Sprintf("smoke-tests-storage-%d", worlds))
 		w.dynamic = untyped
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -342,6 +343,7 @@ func TestStorage(t *testing.T) {
 		t.Cleanup(func() { cancel(); <-done })
 		output := &bytes.Buffer{}
 		s := w.suiteFor(output)
+		s.client, s.dynamic = errand, errandUntyped
 		s.config.Storage = Storage{Classes: classes, Timeout: duration.Duration(10 * time.Second)}
 		s.config.LoadBalancer = LoadBalancer{}
 		return w, s, output
