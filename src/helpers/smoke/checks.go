@@ -100,14 +100,8 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("create namespace: %w", err)
 	}
 	s.namespace = created.Name
-	for _, role := range s.config.roles() {
-		err := s.create(ctx, "RoleBinding for "+role, func() error {
-			_, err := s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, roleBinding(role), metav1.CreateOptions{})
-			return err
-		})
-		if err != nil {
-			return "", err
-		}
+	if err := s.bindRoles(ctx); err != nil {
+		return "", err
 	}
 	err = s.create(ctx, "Deployment "+appName, func() error {
 		_, err := s.client.AppsV1().
@@ -128,6 +122,20 @@ func (s *suite) checkObjects(ctx context.Context) (string, error) {
 		}
 	}
 	return fmt.Sprintf("namespace %s with a Deployment and %d Services", s.namespace, len(services(s.config))), nil
+}
+
+// bindRoles gives the run its permissions in its namespace.
+func (s *suite) bindRoles(ctx context.Context) error {
+	for _, role := range s.config.roles() {
+		err := s.create(ctx, "RoleBinding for "+role, func() error {
+			_, err := s.client.RbacV1().RoleBindings(s.namespace).Create(ctx, roleBinding(role), metav1.CreateOptions{})
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // create repeats the creation of an object until it exists.

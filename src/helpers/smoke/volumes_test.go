@@ -422,6 +422,9 @@ func TestStorage(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.namespace = old.Name
+		if err := s.bindRoles(ctx); err != nil {
+			t.Fatal(err)
+		}
 		class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: retainClass}}
 		if err := (&volumeTest{suite: s, class: class, name: "v", size: 1}).claim(ctx, "v", ""); err != nil {
 			t.Fatal(err)
