@@ -50,6 +50,13 @@ var opsCases = map[string]struct {
 		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
 			t.Errorf("kubelet has --cloud-provider=%v, want external", flags["cloud-provider"])
 		}
+		join := decode[values](t, file(t, group(t, p, "control"), "kubelet-csr-approver", "config/join.json"))
+		vars := readYAML[values](t, filepath.Join(root, "manifests", "cloud-config", "aws-vars.yml"))
+		if got, want := fmt.Sprint(join["roles"]), fmt.Sprint([]any{
+			vars["control_instance_profile"], vars["worker_instance_profile"],
+		}); got != want {
+			t.Errorf("nodes have the roles %s, and aws-vars.yml the profiles %s", got, want)
+		}
 		ccm := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-manager", "config/flags.json"))
 		if flags := ccm["flags"].(values); flags["cloud-provider"] != "aws" || flags["cluster-name"] != "prod" {
 			t.Errorf("the cloud controller manager has the flags %v", flags)

@@ -992,7 +992,7 @@ var instanceCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "kubernetes-control",
 		found:    []string{"[team-a]"},
-		fix:      []string{"join: {roles: [team-a, kubernetes-control]}"},
+		fix:      []string{"-o ops-files/set-node-roles.yml -v node_roles='[team-a, kubernetes-control]'"},
 	},
 	"the profile's role, and a list without it": {
 		worker:   true,
@@ -1002,7 +1002,7 @@ var instanceCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "kubernetes-control",
 		found:    []string{"[team-a]"},
-		fix:      []string{"join: {roles: [team-a, kubernetes-control]}"},
+		fix:      []string{"-o ops-files/set-node-roles.yml -v node_roles='[team-a, kubernetes-control]'"},
 	},
 	"a role with another name than its profile, and no list": {
 		worker:   true,
@@ -1011,7 +1011,7 @@ var instanceCases = map[string]mistake{
 		status:   preflight.Failed,
 		resource: "kubernetes-control",
 		found:    []string{"other", "[]"},
-		fix:      []string{"join: {roles: [kubernetes-control]}", "the roles of all other nodes"},
+		fix:      []string{"-v node_roles='[kubernetes-control]'", "the roles of all other nodes"},
 	},
 	"a role that is listed": {
 		worker: true,

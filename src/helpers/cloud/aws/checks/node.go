@@ -23,8 +23,8 @@ var _ = register(Check{
 	section:  sectionPolicies,
 	Needs:    facts.FromProfile | facts.FromCredentials,
 	run:      checkJoinRole,
-	fix: "List the role in `join.roles` of the job kubelet-csr-approver; without a list, give it the name of its " +
-		"instance profile.",
+	fix: "List the role with `ops-files/set-node-roles.yml` (`join.roles` of the job kubelet-csr-approver); with an " +
+		"empty list, give it the name of its instance profile.",
 })
 
 var _ = register(Check{
@@ -116,8 +116,8 @@ func checkJoinRole(f *facts.Facts) preflight.Outcome {
 		Eventual: true,
 		Fix: []preflight.Fix{
 			fixes.ByHand(
-				"if only EC2 can assume the role, set in the properties of the job kubelet-csr-approver: join: "+
-					"{roles: [%s]}%s", strings.Join(append(slices.Clone(listed), role), ", "), others,
+				"if only EC2 can assume the role, deploy with -o ops-files/set-node-roles.yml -v node_roles='[%s]'%s",
+				strings.Join(append(slices.Clone(listed), role), ", "), others,
 			),
 			fixes.ByHand("or give the VM an instance profile with a role that control VMs accept"),
 		},
