@@ -38,10 +38,19 @@ func flagsOfJobs(t *testing.T) map[string][]string {
 // reservedFlags are flags that a job does not render, because a file or a default of the program sets them, and that
 // extra_args must not set either. cloud-config and cloud-provider are reserved in every job.
 var reservedFlags = map[string][]string{
-	"containerd":              {"address", "root", "state"},
-	"ebs-csi-controller":      {"extra-volume-tags", "kubeconfig"},
-	"ebs-csi-node":            {"kubeconfig", "windows-host-process"},
-	"kube-apiserver":          {"anonymous-auth", "authorization-config", "oidc-issuer-url"},
+	"containerd":         {"address", "root", "state"},
+	"ebs-csi-controller": {"extra-volume-tags", "kubeconfig"},
+	"ebs-csi-node":       {"kubeconfig", "windows-host-process"},
+	"kube-apiserver": {
+		"anonymous-auth",
+		"authorization-config",
+		"authorization-policy-file",
+		"authorization-webhook-cache-authorized-ttl",
+		"authorization-webhook-cache-unauthorized-ttl",
+		"authorization-webhook-config-file",
+		"authorization-webhook-version",
+		"oidc-issuer-url",
+	},
 	"kube-controller-manager": {"cluster-signing-cert-file", "cluster-signing-key-file"},
 	"kube-proxy":              {"cluster-cidr", "kubeconfig", "proxy-mode"},
 	"kube-scheduler":          {"kubeconfig", "leader-elect", "profiling"},

@@ -76,6 +76,14 @@ var everything = map[string]values{
 				"userValidationRules": []any{values{"expression": "!user.username.startsWith('system:')"}},
 			}},
 		},
+		"authorization": values{"authorizers": []any{
+			values{"type": "Webhook", "name": "guard", "webhook": values{
+				"timeout": "3s", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
+				"connectionInfo": values{"type": "KubeConfigFile", "kubeConfigFile": "guard.yaml"},
+			}},
+			values{"type": "Node", "name": "node"},
+			values{"type": "RBAC", "name": "rbac"},
+		}},
 		"admission": values{
 			"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
 			"config": values{"EventRateLimit": values{"kind": "Configuration"}},
@@ -103,7 +111,10 @@ var everything = map[string]values{
 			"enable-logs-handler":   nil,
 			"tracing-config-file":   "/var/vcap/jobs/kube-apiserver/config/files/tracing.yaml",
 		},
-		"files": values{"tracing.yaml": "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n"},
+		"files": values{
+			"guard.yaml":   "kind: Config\n",
+			"tracing.yaml": "apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\n",
+		},
 	},
 	"kube-controller-manager": {
 		"metrics": values{"bind_address": "0.0.0.0"},

@@ -29,6 +29,20 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 	issuer := func(key string, value any) values {
 		return jwt(func(a values) { a["issuer"].(values)[key] = value })
 	}
+	authorizers := func(list ...any) values {
+		return values{"authorization": values{"authorizers": append([]any{}, list...)}}
+	}
+	// guard is a webhook before Node and RBAC, with these fields instead of its own.
+	guard := func(fields values) values {
+		webhook := merge(values{
+			"timeout": "3s", "subjectAccessReviewVersion": "v1", "failurePolicy": "Deny",
+			"connectionInfo": values{"type": "KubeConfigFile", "kubeConfigFile": "guard.yaml"},
+		}, fields)
+		return merge(authorizers(
+			values{"type": "Webhook", "name": "guard", "webhook": webhook},
+			values{"type": "Node", "name": "node"}, values{"type": "RBAC", "name": "rbac"},
+		), values{"files": values{"guard.yaml": "kind: Config"}})
+	}
 	auditPolicy := func(policy values) values { return values{"audit": values{"policy": policy}} }
 	suites := func(names ...string) values { return values{"tls": values{"cipher_suites": names}} }
 	class := func(fields values) values {
@@ -801,6 +815,91 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"kube-apiserver",
 			jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }),
 			[]string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"},
+		},
+		{
+			"no authorizers", "kube-apiserver", authorizers(),
+			[]string{"has the types : it must have Node and RBAC", "{type: Node, name: node}"},
+		},
+		{
+			"authorizers as a map", "kube-apiserver", values{"authorization": values{"authorizers": values{}}},
+			[]string{"authorization.authorizers is {}", "a list of authorizers"},
+		},
+		{
+			"authorization without RBAC", "kube-apiserver", authorizers(values{"type": "Node", "name": "node"}),
+			[]string{"has the types Node: it must have Node and RBAC"},
+		},
+		{
+			"RBAC twice", "kube-apiserver",
+			authorizers(
+				values{"type": "RBAC", "name": "a"}, values{"type": "Node", "name": "node"},
+				values{"type": "RBAC", "name": "b"},
+			),
+			[]string{"has the types RBAC, Node, RBAC", "each once"},
+		},
+		{
+			"everything is permitted", "kube-apiserver", authorizers(values{"type": "AlwaysAllow", "name": "all"}),
+			[]string{`authorizers[0].type is "AlwaysAllow"`, "Webhook or Node or RBAC"},
+		},
+		{
+			"two authorizers with one name", "kube-apiserver",
+			authorizers(values{"type": "Node", "name": "a"}, values{"type": "RBAC", "name": "a"}),
+			[]string{"has the names a, a: each must differ"},
+		},
+		{
+			"capitals in an authorizer's name", "kube-apiserver", authorizers(values{"type": "Node", "name": "Node"}),
+			[]string{`authorizers[0].name is "Node"`, "lower-case letters"},
+		},
+		{
+			"webhook of RBAC", "kube-apiserver",
+			authorizers(values{"type": "RBAC", "name": "rbac", "webhook": values{}}),
+			[]string{`authorizers[0] has the field "webhook"`, "allowed are type, name"},
+		},
+		{
+			"webhook without its settings", "kube-apiserver", authorizers(values{"type": "Webhook", "name": "guard"}),
+			[]string{"authorizers[0].webhook is nil", "a map"},
+		},
+		{
+			"misspelled field of a webhook", "kube-apiserver", guard(values{"failPolicy": "Deny"}),
+			[]string{`authorizers[0].webhook has the field "failPolicy"`, "failurePolicy"},
+		},
+		{
+			"webhook without a policy", "kube-apiserver", guard(values{"failurePolicy": nil}),
+			[]string{"webhook.failurePolicy is nil", "NoOpinion or Deny"},
+		},
+		{
+			"webhook that takes long", "kube-apiserver", guard(values{"timeout": "31s"}),
+			[]string{`webhook.timeout is "31s"`, "at most 30s"},
+		},
+		{
+			"webhook that never answers", "kube-apiserver", guard(values{"timeout": "0s"}),
+			[]string{`webhook.timeout is "0s"`, "at most 30s"},
+		},
+		{
+			"time to live without a unit", "kube-apiserver", guard(values{"authorizedTTL": 300}),
+			[]string{"webhook.authorizedTTL is 300", "such as 30s"},
+		},
+		{
+			"conditions without a version", "kube-apiserver",
+			guard(values{"matchConditions": []any{values{"expression": "true"}}}),
+			[]string{"webhook.matchConditionSubjectAccessReviewVersion is nil", "it must be v1"},
+		},
+		{
+			"condition without an expression", "kube-apiserver",
+			guard(values{
+				"matchConditionSubjectAccessReviewVersion": "v1",
+				"matchConditions":                          []any{values{"expression": " "}},
+			}),
+			[]string{"webhook.matchConditions is [", "{expression: CEL}"},
+		},
+		{
+			"webhook in the cluster", "kube-apiserver",
+			guard(values{"connectionInfo": values{"type": "InClusterConfig"}}),
+			[]string{`connectionInfo.type is "InClusterConfig"`, "it must be KubeConfigFile"},
+		},
+		{
+			"webhook with a file that does not exist", "kube-apiserver",
+			guard(values{"connectionInfo": values{"kubeConfigFile": "gard.yaml"}}),
+			[]string{`connectionInfo.kubeConfigFile is "gard.yaml"`, "in property files; it has guard.yaml"},
 		},
 		{
 			"mask shorter than the network",

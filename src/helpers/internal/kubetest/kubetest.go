@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,7 +45,8 @@ type Options struct {
 	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments,
 	// and signs approved certificate signing requests of kubelets.
 	ControllerManager bool
-	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets.
+	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
+	// --authorization-config only without --authorization-mode, which is then left out.
 	APIServerFlags []string
 }
 
@@ -172,7 +174,11 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
 		return err
 	}
-	apiserver, err := c.run(b.apiserver, append(c.apiserverFlags(etcdURL, ports[2]), options.APIServerFlags...))
+	flags := c.apiserverFlags(etcdURL, ports[2])
+	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
+		flags = append(flags, "--authorization-mode=Node,RBAC")
+	}
+	apiserver, err := c.run(b.apiserver, append(flags, options.APIServerFlags...))
 	if err != nil {
 		return err
 	}
@@ -186,7 +192,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if !options.ControllerManager {
 		return nil
 	}
-	flags, err := c.controllerManagerFlags(ports[3])
+	flags, err = c.controllerManagerFlags(ports[3])
 	if err != nil {
 		return err
 	}
@@ -255,7 +261,6 @@ func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
 		"--client-ca-file=" + c.path("ca.crt"),
 		"--cert-dir=" + c.path("certificates"),
 		"--anonymous-auth=false",
-		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("account.pub"),
@@ -263,6 +268,10 @@ func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--endpoint-reconciler-type=none",
 	}
+}
+
+func isAuthorizationConfig(flag string) bool {
+	return strings.HasPrefix(flag, "--authorization-config=")
 }
 
 func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
