@@ -210,6 +210,7 @@ func (s *suite) run(ctx context.Context) error {
 	if !s.config.NetworkPolicies {
 		s.noteNetworkPolicies(timed)
 	}
+	s.noteReleasedVolumes(timed)
 
 	// An interrupted run cleans up too, since load balancers cost money.
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), s.limits.cleanup)

@@ -28,6 +28,9 @@ const (
 	// selectedNode is the annotation with which the scheduler tells the provisioner to create a claim's volume.
 	selectedNode = "volume.kubernetes.io/selected-node"
 	gib          = 1 << 30
+	ebsDriver    = "ebs.csi.aws.com"
+	// releasedTooLong is longer than EC2 takes to delete a volume, with all attempts after a fault.
+	releasedTooLong = 15 * time.Minute
 	// volumeFile is on the volume.
 	volumeFile = "/data/text"
 	// volumeHint names the log to read if no Event tells what is wrong.
@@ -419,6 +422,40 @@ func (s *suite) volumesOf(ctx context.Context, namespace string) ([]corev1.Persi
 	return slices.DeleteFunc(list.Items, func(v corev1.PersistentVolume) bool {
 		return v.Spec.ClaimRef == nil || v.Spec.ClaimRef.Namespace != namespace
 	}), nil
+}
+
+// noteReleasedVolumes warns about volumes of EBS that the driver tries to delete in vain. EC2 answers the deletion of a
+// volume that does not exist with UnauthorizedOperation, because it has no tag for the condition of the policy, and the
+// driver takes only InvalidVolume.NotFound for success (DeleteDisk in pkg/cloud/cloud.go): the PersistentVolume stays
+// for ever. Without the right to ask EC2, the errand says how to tell.
+func (s *suite) noteReleasedVolumes(ctx context.Context) {
+	if len(s.config.Storage.Classes) == 0 {
+		return // without storage, the errand must not read volumes
+	}
+	list, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		s.report.line("note", "released volumes", err.Error())
+		return
+	}
+	for _, volume := range list.Items {
+		since := volume.Status.LastPhaseTransitionTime
+		if volume.Spec.CSI == nil || volume.Spec.CSI.Driver != ebsDriver ||
+			volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete ||
+			volume.Status.Phase != corev1.VolumeReleased || since == nil || time.Since(since.Time) < releasedTooLong {
+			continue
+		}
+		name, id := volume.Name, volume.Spec.CSI.VolumeHandle
+		warning := s.lastWarning(ctx, metav1.NamespaceDefault, volumeHint, func(object corev1.ObjectReference) bool {
+			return object.Kind == "PersistentVolume" && object.Name == name
+		})
+		s.report.line("WARNING", "released volumes", strings.Join([]string{
+			fmt.Sprintf("PersistentVolume %s (%s) is Released since %s, and its volume was not deleted%s", name, id,
+				since.UTC().Format(time.RFC3339), warning),
+			fmt.Sprintf("if aws ec2 describe-volumes --volume-ids %s answers InvalidVolume.NotFound, it is gone:", id),
+			fmt.Sprintf(`kubectl patch pv %s -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`, name),
+			"kubectl delete pv " + name + " (docs/storage.md)",
+		}, "\n"))
+	}
 }
 
 // volumesGone returns an error while a volume or a snapshot of the run exists.

@@ -15,9 +15,11 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/yaml"
 
 	"kubernetes-release/internal/duration"
@@ -26,7 +28,6 @@ import (
 )
 
 const (
-	driverName  = "ebs.csi.aws.com"
 	deleteClass = "fast"
 	retainClass = "kept"
 )
@@ -111,7 +112,7 @@ func (w *world) completeVolumes(ctx context.Context) {
 		_, _ = w.client.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        volumeOf(uid),
-				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driverName},
+				Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": ebsDriver},
 			},
 			Spec: corev1.PersistentVolumeSpec{
 				Capacity:                      p.claim.Spec.Resources.Requests,
@@ -119,7 +120,7 @@ func (w *world) completeVolumes(ctx context.Context) {
 				StorageClassName:              class.Name,
 				PersistentVolumeReclaimPolicy: *class.ReclaimPolicy,
 				PersistentVolumeSource: corev1.PersistentVolumeSource{
-					CSI: &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: "vol-1"},
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: ebsDriver, VolumeHandle: "vol-1"},
 				},
 				ClaimRef: &corev1.ObjectReference{
 					APIVersion: "v1",
@@ -194,7 +195,7 @@ func (w *world) snapshots(ctx context.Context) {
 			"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
 			"metadata": map[string]any{"name": "snapcontent-" + string(snapshot.GetUID())},
 			"spec": map[string]any{
-				"deletionPolicy": "Delete", "driver": driverName, "source": map[string]any{"volumeHandle": "vol-1"},
+				"deletionPolicy": "Delete", "driver": ebsDriver, "source": map[string]any{"volumeHandle": "vol-1"},
 				"volumeSnapshotRef": map[string]any{"namespace": snapshot.GetNamespace(), "name": snapshot.GetName()},
 			},
 		}}
@@ -447,6 +448,75 @@ func TestStorage(t *testing.T) {
 		eventually.Succeeds(t, time.Minute, "deletion of the namespace", func() error { return s.namespaceGone(ctx) })
 		w.nothingLeft(t)
 	})
+}
+
+// TestReleasedVolumesAreReported: only those that the driver should have deleted long ago.
+func TestReleasedVolumesAreReported(t *testing.T) {
+	released := func(name string, change func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+		since := metav1.NewTime(time.Now().Add(-time.Hour))
+		volume := &corev1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+				PersistentVolumeSource: corev1.PersistentVolumeSource{
+					CSI: &corev1.CSIPersistentVolumeSource{Driver: ebsDriver, VolumeHandle: "vol-" + name},
+				},
+			},
+			Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased, LastPhaseTransitionTime: &since},
+		}
+		change(volume)
+		return volume
+	}
+	objects := []runtime.Object{
+		released("stuck", func(*corev1.PersistentVolume) {}),
+		released("used", func(v *corev1.PersistentVolume) { v.Status.Phase = corev1.VolumeBound }),
+		released("kept", func(v *corev1.PersistentVolume) {
+			v.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		}),
+		released("fresh", func(v *corev1.PersistentVolume) {
+			v.Status.LastPhaseTransitionTime = new(metav1.Now())
+		}),
+		released("other", func(v *corev1.PersistentVolume) { v.Spec.CSI.Driver = "nfs.csi.k8s.io" }),
+		released("local", func(v *corev1.PersistentVolume) { v.Spec.CSI = nil }),
+		&corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "stuck.1"},
+			Type:           corev1.EventTypeWarning,
+			InvolvedObject: corev1.ObjectReference{Kind: "PersistentVolume", Name: "stuck"},
+			Reason:         "VolumeFailedDelete", Message: "UnauthorizedOperation",
+		},
+	}
+	for _, test := range []struct {
+		name    string
+		classes []string
+		want    []string // none: nothing is reported, and volumes are not read
+	}{
+		{"storage", []string{"gp3"}, []string{
+			"WARNING", "PersistentVolume stuck (vol-stuck) is Released since",
+			"VolumeFailedDelete: UnauthorizedOperation", "describe-volumes --volume-ids vol-stuck",
+			`kubectl patch pv stuck -p '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'`,
+			"kubectl delete pv stuck",
+		}},
+		{"no storage", nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var output bytes.Buffer
+			client := fake.NewClientset(objects...)
+			s := &suite{client: client, report: &report{output: &output}}
+			s.config.Storage.Classes = test.classes
+			s.noteReleasedVolumes(t.Context())
+			for _, want := range test.want {
+				if !strings.Contains(output.String(), want) {
+					t.Errorf("the report does not contain %q:\n%s", want, &output)
+				}
+			}
+			if count := strings.Count(output.String(), "PersistentVolume "); count != min(len(test.want), 1) {
+				t.Errorf("%d volumes are reported:\n%s", count, &output)
+			}
+			if test.want == nil && len(client.Actions()) > 0 {
+				t.Errorf("volumes are read: %v", client.Actions())
+			}
+		})
+	}
 }
 
 // TestVolumeSize compares with the limits in EBS's user guide.

@@ -660,6 +660,10 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		_, err := role.DeleteVolume(ctx, &ec2.DeleteVolumeInput{VolumeId: &volume, DryRun: dry})
 		return err
 	}
+	detach := func(volume string) error {
+		_, err := role.DetachVolume(ctx, &ec2.DetachVolumeInput{VolumeId: &volume, DryRun: dry})
+		return err
+	}
 	create := func(key string) error {
 		_, err := role.CreateVolume(
 			ctx,
@@ -710,6 +714,9 @@ func TestGeneratedPolicyOfStorage(t *testing.T) {
 		{"delete an own volume", false, remove(own)},
 		{"delete a shared volume", true, remove(shared)},
 		{"delete a foreign volume", true, remove(foreign)},
+		// It has no tag, so the condition is not met, and the EBS CSI driver does not learn that it is gone.
+		{"delete a volume that does not exist", true, remove("vol-00000000000000fff")},
+		{"detach a volume that does not exist", true, detach("vol-00000000000000fff")},
 		{"create a volume", false, create(clusterTag)},
 		{"create a volume of another cluster", true, create("kubernetes.io/cluster/other")},
 		{"copy an own volume", false, snapshot(own, clusterTag)},
