@@ -55,6 +55,7 @@ func TestSoakVolumes(t *testing.T) {
 		f.run(t, "EC2 "+c.name, func(t *testing.T) { f.trouble(t, c) })
 	}
 	f.run(t, "restarts under a pod that writes", f.restartUnderWriter)
+	f.run(t, "volume deleted by hand", f.deleteByHand)
 	f.run(t, "full volume", f.fillVolume)
 	f.run(t, "full disk of the VM", f.fillDisk)
 	f.run(t, "rebooted VM", f.reboot)
@@ -467,6 +468,37 @@ func (f *faults) trouble(t *testing.T, c cloudTrouble) {
 	if volumes := f.world(t).Volumes; len(volumes) != 1 {
 		t.Errorf("the cloud has %d volumes for one claim: %+v", len(volumes), volumes)
 	}
+}
+
+// deleteByHand deletes a volume behind the driver's back, which then cannot delete it: EC2 does not permit the deletion
+// of what has no tag. docs/storage.md has the commands that remove the PersistentVolume.
+func (f *faults) deleteByHand(t *testing.T) {
+	startAndWait(t, f)
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "pod", "data", "--timeout=110s")
+	id := f.world(t).Volumes[0].ID
+	waitFor(t, recovery, "deletion of "+id, func() error {
+		_, err := f.ec2(t).DeleteVolume(t.Context(), &ec2.DeleteVolumeInput{VolumeId: &id})
+		return err // it is attached at first
+	})
+	name := strings.TrimSpace(f.mustKubectl(
+		t, "", "-n", "volumes", "get", "pvc", "data", "-o", "jsonpath={.spec.volumeName}",
+	))
+	f.mustKubectl(t, "", "-n", "volumes", "delete", "pvc", "data", "--timeout=110s")
+	waitFor(t, recovery, "an event of "+name, func() error {
+		events, err := f.kubectl(
+			t, "", "-n", "default", "get", "events",
+			"--field-selector=reason=VolumeFailedDelete,involvedObject.name="+name,
+		)
+		if err == nil && !strings.Contains(events, "UnauthorizedOperation") {
+			err = fmt.Errorf("no event names the reason: %s", events)
+		}
+		return err
+	})
+	if phase := f.mustKubectl(t, "", "get", "pv", name, "-o", "jsonpath={.status.phase}"); phase != "Released" {
+		t.Errorf("PersistentVolume %s is %s", name, phase)
+	}
+	f.mustKubectl(t, "", "patch", "pv", name, "-p", `{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`)
+	f.mustKubectl(t, "", "delete", "pv", name, "--timeout=110s")
 }
 
 // restartUnderWriter restarts what serves a volume while a pod writes to it.
