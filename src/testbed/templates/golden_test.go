@@ -85,7 +85,7 @@ var everything = map[string]values{
 			values{"type": "RBAC", "name": "rbac"},
 		}},
 		"admission": values{
-			"enable": []any{"AlwaysPullImages"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
+			"enable": []any{"PodNodeSelector"}, "disable": []any{"DefaultStorageClass", "DenyServiceExternalIPs"},
 			"config": values{"EventRateLimit": values{"kind": "Configuration"}},
 		},
 		"pod_security": values{
@@ -279,6 +279,7 @@ var everything = map[string]values{
 			"inline_cloud_volumes": true,
 			"pods_on_control_vms":  true,
 			"critical_priority":    true,
+			"always_pull_images":   true,
 			"exempt_namespaces":    []any{"kube-system", "monitoring"},
 		},
 		"coredns": values{

@@ -507,6 +507,14 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"always-pull-images.yml": {deployment{
+		ops: []string{"always-pull-images.yml"},
+	}, func(t *testing.T, p *director.Plan) {
+		policies := file(t, group(t, p, "control"), "kubernetes-addons", "config/manifests/50-pods.yml")
+		if !bytes.Contains(policies, []byte("name: always-pull-images.kubernetes.bosh.io")) {
+			t.Errorf("the policy is missing:\n%s", policies)
+		}
+	}},
 	"set-node-roles.yml": {deployment{
 		ops:  []string{"aws.yml", "set-node-roles.yml"},
 		vars: []string{"node_roles=[prod-control, prod-worker]"},

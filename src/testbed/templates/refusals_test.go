@@ -1470,6 +1470,13 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"reserved_volume_attachments": "3"},
 			[]string{`reserved_volume_attachments is "3"`, "0 to 128"},
 		},
+		{
+			"plugin without an exemption", "kube-apiserver",
+			values{"admission": values{"enable": []any{"AlwaysPullImages"}}},
+			[]string{"admission.enable holds AlwaysPullImages", "set admission.always_pull_images of job"},
+		},
+		{"pull as text", "kubernetes-addons", values{"admission": values{"always_pull_images": "yes"}},
+			[]string{`admission.always_pull_images is "yes"`, "true or false"}},
 		{"inline volumes as text", "kubernetes-addons", values{"admission": values{"inline_cloud_volumes": "no"}},
 			[]string{`admission.inline_cloud_volumes is "no"`, "true or false"}},
 		{"pods on control VMs as text", "kubernetes-addons", values{"admission": values{"pods_on_control_vms": "no"}},
