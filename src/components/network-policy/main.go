@@ -137,7 +137,7 @@ func (s settings) run(ctx context.Context) error {
 	if err := s.watch(ctx, heartbeats, iptables[corev1.IPv4Protocol], controller.RequestFullSync); err != nil {
 		return err
 	}
-	// A sync that has begun ends, so that sets of addresses and rules fit together.
+	// A sync that has started ends, so that sets of addresses and rules fit together.
 	running.Wait()
 	return nil
 }
@@ -220,7 +220,7 @@ func withoutUnused(object any) (any, error) {
 	}, nil
 }
 
-// watch receives the heartbeat that begins each sync, and writes the ready file when the first has succeeded; the
+// watch receives the heartbeat at the start of each sync, and writes the ready file when the first has succeeded; the
 // controller itself would try again after the sync period only. It returns an error if syncs have stopped, and nil if
 // the process is to end.
 func (s settings) watch(

@@ -144,11 +144,11 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 		}
 		return nil
 	})
-	begun, name := time.Now(), ask("node-b", "10.0.0.2")
-	for state(t, admin, name) == "pending" && time.Since(begun) < 3*time.Minute {
+	started, name := time.Now(), ask("node-b", "10.0.0.2")
+	for state(t, admin, name) == "pending" && time.Since(started) < 3*time.Minute {
 		time.Sleep(20 * time.Millisecond)
 	}
-	approved := time.Since(begun)
+	approved := time.Since(started)
 	eventually.Succeeds(t, 2*time.Minute, "certificate of the other node", func() error {
 		got, err := admin.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
 		if err == nil && len(got.Status.Certificate) == 0 {
@@ -156,7 +156,7 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 		}
 		return err
 	})
-	took := time.Since(begun)
+	took := time.Since(started)
 	list, err := admin.CertificatesV1().CertificateSigningRequests().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -65,14 +65,14 @@ func RunElected(
 		return fmt.Errorf("leader election: %w", err)
 	}
 	stopFollowing := context.AfterFunc(ctx, func() {
-		if !term.begun() {
+		if !term.started.Load() {
 			stopElector()
 		}
 	})
 	defer stopFollowing()
 	elector.Run(electorCtx)
 	switch {
-	case term.begun() && term.result() != nil:
+	case term.started.Load() && term.result() != nil:
 		return term.result()
 	case ctx.Err() != nil:
 		return nil
@@ -102,9 +102,7 @@ func (t *term) serve(caller, leading context.Context, work func(context.Context)
 	t.err = work(ctx)
 }
 
-func (t *term) begun() bool { return t.started.Load() }
-
-// result waits until a term that has begun is over.
+// result waits until a term that has started is over.
 func (t *term) result() error {
 	<-t.done
 	return t.err

@@ -117,7 +117,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	first := signed(waiting.Name)
 
 	var names []string
-	begun := time.Now()
+	started := time.Now()
 	for i := range 20 {
 		csr := send(signers[i%2])
 		if err := approve(admin, csr); err != nil {
@@ -130,7 +130,7 @@ func TestAgainstRealAPIServer(t *testing.T) {
 			t.Errorf("%s is not signed by the CA", name)
 		}
 	}
-	t.Logf("20 certificates in %s, with three instances", time.Since(begun).Round(time.Millisecond))
+	t.Logf("20 certificates in %s, with three instances", time.Since(started).Round(time.Millisecond))
 
 	pending := send(signers[1])
 	if err := approve(cluster.ClientFor("intruder"), pending); !apierrors.IsForbidden(err) {

@@ -71,10 +71,10 @@ func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
 			for n := range maxConcurrent + 2 {
 				openSlowly(t, address(n), strings.TrimPrefix(url, "https://"))
 			}
-			begun := time.Now()
+			started := time.Now()
 			status, body := post(t, from("127.0.7.1", ca), url+Path, requestFor(t, "worker-5d4a0eb4"))
 			if took := time.Since(
-				begun,
+				started,
 			); status != http.StatusForbidden || !strings.Contains(body, "asked the authority") ||
 				took > 2*time.Second {
 				t.Errorf("HTTP %d after %s: %s", status, took, body)
@@ -132,11 +132,11 @@ func TestFloodDoesNotFillTheLog(t *testing.T) {
 		}
 	}
 	const requests = 1500
-	begun := time.Now()
+	started := time.Now()
 	for n := range requests {
 		send(n, fmt.Sprintf("10.0.0.%d:1000", n%50))
 	}
-	took := time.Since(begun)
+	took := time.Since(started)
 	written := len(log.take())
 	t.Logf("%d requests in %s: %d bytes of log", requests, took.Round(time.Millisecond), written)
 	const longestLine = 1 << 10
@@ -216,7 +216,7 @@ func TestJoinsUnderAttack(t *testing.T) {
 	}))
 	const joins = 24
 	joinAll := func(prefix string) time.Duration {
-		begun := time.Now()
+		started := time.Now()
 		var group sync.WaitGroup
 		for worker := range 4 {
 			group.Go(func() {
@@ -239,7 +239,7 @@ func TestJoinsUnderAttack(t *testing.T) {
 			})
 		}
 		group.Wait()
-		return time.Since(begun)
+		return time.Since(started)
 	}
 	joinAll("warm")
 	without := joinAll("quiet")

@@ -315,10 +315,10 @@ func TestStopWhileWaiting(t *testing.T) {
 	b.stopAtEnd()
 	b.must("start") // without a ready command it does not wait for what the process waits for
 	pid := b.pid()
-	begun := time.Now()
+	started := time.Now()
 	b.must("stop")
-	if alive(pid) || time.Since(begun) > 5*time.Second {
-		t.Errorf("stop took %s, alive: %t", time.Since(begun), alive(pid))
+	if alive(pid) || time.Since(started) > 5*time.Second {
+		t.Errorf("stop took %s, alive: %t", time.Since(started), alive(pid))
 	}
 	contains(t, b.read("log/fake.stderr.log"), "http://127.0.0.1:1/", "stopped after", "connection refused")
 }

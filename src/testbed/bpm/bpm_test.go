@@ -207,14 +207,14 @@ func TestStopEscalatesAndRunReturnsTheExitCode(t *testing.T) {
 	if out, code := bash(t, v, "echo hello | bpm run stubborn -p second -e WHO=me"); code != 5 || out != "me\nhello" {
 		t.Errorf("bpm run: %q, exit code %d", out, code)
 	}
-	begun := time.Now()
+	started := time.Now()
 	expect(
 		t, v,
 		"bpm start stubborn -p first && sleep 0.3 && bpm stop -p first stubborn && cat "+
 			"/var/vcap/sys/log/stubborn/first.stdout.log",
 		"INT\nQUIT",
 	)
-	if d := time.Since(begun); d < 15*time.Second || d > 19*time.Second {
+	if d := time.Since(started); d < 15*time.Second || d > 19*time.Second {
 		t.Errorf("stopping a process that ignores signals took %s, want a little over 15s", d)
 	}
 }

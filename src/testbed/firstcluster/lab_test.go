@@ -56,9 +56,9 @@ func TestFirstClusterInLab(t *testing.T) {
 	page := readPage(t)
 	edits := exampleToAccount + `;s/\b10\.0\./` + first + `/g;s/^(dns_servers: ).*/\1[` + vpc.Gateway().String() + "]/"
 	script := page.script(edits, true)
-	begun := time.Now()
+	started := time.Now()
 	out, err := page.run(t, script, "FIRST_CLUSTER_LAB="+state, "AWS_ENDPOINT_URL="+lab.APIURL(vpc))
-	t.Logf("%s\nthe page took %s", out, time.Since(begun).Round(time.Second))
+	t.Logf("%s\nthe page took %s", out, time.Since(started).Round(time.Second))
 	if err != nil {
 		deployLog, _ := tail.File(filepath.Join(state, "log", "lab.log"), 0, 16<<10, 40)
 		t.Fatalf("%v\n%s", err, deployLog)

@@ -11,7 +11,7 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 )
 
-// TestConfigurationAndPolicy judges a configuration and the policies together, as the simulator enforces them: with
+// TestConfigurationAndPolicy checks a configuration and the policies together, as the simulator enforces them: with
 // those that are generated for the configuration the machine passes, and with others, or without what the configuration
 // names, it does not.
 func TestConfigurationAndPolicy(t *testing.T) {

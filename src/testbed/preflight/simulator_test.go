@@ -339,7 +339,7 @@ func TestMissingPermissions(t *testing.T) {
 					}
 				}
 				if (r.Result == preflight.RunFailed) != fails {
-					t.Errorf("verdict %s:\n%s", r.Result, out)
+					t.Errorf("result %s:\n%s", r.Result, out)
 				}
 			})
 		}

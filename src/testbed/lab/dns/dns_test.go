@@ -97,11 +97,11 @@ func TestAnswersFromTheFirstLookupThatFinds(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"unknown.internal.", "nobody.internal.", "example.com."} {
-		begun := time.Now()
+		started := time.Now()
 		_, err := resolver(server, "").LookupHost(t.Context(), name)
 		var failure *net.DNSError
-		if !errors.As(err, &failure) || !failure.IsNotFound || time.Since(begun) > time.Second {
-			t.Errorf("%s: got %v after %s, want not found immediately", name, err, time.Since(begun))
+		if !errors.As(err, &failure) || !failure.IsNotFound || time.Since(started) > time.Second {
+			t.Errorf("%s: got %v after %s, want not found immediately", name, err, time.Since(started))
 		}
 	}
 }

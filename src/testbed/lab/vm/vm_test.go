@@ -214,10 +214,10 @@ func TestRunReportsExitCodesAndErrors(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	err = v.Run(ctx, []string{"sh", "-c", "sleep 1000 & sleep 1000"}, RunOptions{})
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > 3*time.Second {
-		t.Errorf("deadline: got %v after %s", err, time.Since(begun))
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > 3*time.Second {
+		t.Errorf("deadline: got %v after %s", err, time.Since(started))
 	}
 	if got := sh(t, v, "ps -e -o comm= | grep -c sleep || true"); got != "0" {
 		t.Errorf("%s processes of a canceled command still run", got)
