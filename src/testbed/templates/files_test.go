@@ -1,63 +1,68 @@
 package templates
 
 import (
+	"crypto/tls"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"kubernetes-release/internal/kubetest"
-	"kubernetes-release/jobfiles"
 )
 
-// TestFlagTakesFileOfOperator lets the real API server read a file of the property files: that of a webhook for audit
-// events, which no property of the release configures.
-func TestFlagTakesFileOfOperator(t *testing.T) {
-	events := make(chan struct{}, 1)
-	receiver := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+// TestAuditWebhook lets the real API server send audit events to a receiver whose CA is in the properties, with their
+// client certificate and token.
+func TestAuditWebhook(t *testing.T) {
+	events := make(chan string, 1)
+	receiver := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(io.Discard, r.Body); err != nil {
 			return
 		}
 		select {
-		case events <- struct{}{}:
+		case events <- fmt.Sprintf("%s %d", r.Header.Get("Authorization"), len(r.TLS.PeerCertificates)):
 		default:
 		}
 	}))
+	receiver.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert, MinVersion: tls.VersionTLS12}
+	receiver.StartTLS()
 	t.Cleanup(receiver.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw})
-	input := inputFor(t, "kube-apiserver")
-	const name = "audit-webhook.yaml"
-	input.Properties = merge(input.Properties, values{
-		"files": values{
-			name: `{apiVersion: v1, kind: Config, current-context: a,
-contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {token: secret}}],
-clusters: [{name: a, cluster: {server: "` + receiver.URL + `", certificate-authority: ca.pem}}]}`,
-			"ca.pem": string(ca),
-		},
-		"extra_args": values{"audit-webhook-config-file": "/var/vcap/jobs/kube-apiserver/config/files/" + name},
-	})
-	rendered := mustRender(t, "kube-apiserver", input)
+	certificate := realCertificate(t)
+	rendered := mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver").with(values{
+		"audit": values{"webhook": values{
+			"url": receiver.URL,
+			"ca": string(pem.EncodeToMemory(
+				&pem.Block{Type: "CERTIFICATE", Bytes: receiver.Certificate().Raw},
+			)),
+			"client": values{
+				"certificate": certificate["certificate"], "private_key": certificate["private_key"],
+			},
+			"token":          "secret",
+			"batch_max_wait": "1s",
+		}},
+	}))
 	dir := t.TempDir()
-	for _, file := range []string{"files.json", "audit-policy.json"} {
-		if err := os.WriteFile(filepath.Join(dir, file), rendered["config/"+file], 0o600); err != nil {
-			t.Fatal(err)
+	writeAll(t, dir, rendered)
+	flags := decode[struct{ Flags map[string]any }](t, rendered["config/flags.json"]).Flags
+	options := []string{"--audit-policy-file=" + filepath.Join(dir, "config", "audit-policy.json")}
+	for flag, value := range flags {
+		if strings.HasPrefix(flag, "audit-webhook-") && value != nil {
+			text := strings.ReplaceAll(fmt.Sprint(value), "/var/vcap/jobs/kube-apiserver", dir)
+			options = append(options, "--"+flag+"="+text)
 		}
 	}
-	if err := jobfiles.Write(filepath.Join(dir, "files.json"), filepath.Join(dir, "files")); err != nil {
-		t.Fatal(err)
-	}
-	kubetest.Start(t, kubetest.Options{APIServerFlags: []string{
-		"--audit-policy-file=" + filepath.Join(dir, "audit-policy.json"),
-		"--audit-webhook-config-file=" + filepath.Join(dir, "files", name),
-	}})
+	kubetest.Start(t, kubetest.Options{APIServerFlags: options})
 	select {
-	case <-events:
+	case got := <-events:
+		if got != "Bearer secret 1" {
+			t.Errorf("the webhook got the token and number of certificates %q", got)
+		}
 	case <-time.After(2 * time.Minute):
-		t.Error("the webhook that the file names received no audit event")
+		t.Error("the webhook received no audit event")
 	}
 }
 

@@ -29,6 +29,8 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 	issuer := func(key string, value any) values {
 		return jwt(func(a values) { a["issuer"].(values)[key] = value })
 	}
+	const audit = "https://audit.example/events"
+	webhook := func(fields values) values { return values{"audit": values{"webhook": fields}} }
 	authorizers := func(list ...any) values {
 		return values{"authorization": values{"authorizers": append([]any{}, list...)}}
 	}
@@ -815,6 +817,44 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"kube-apiserver",
 			jwt(func(a values) { a["claimValidationRules"] = []any{values{}, "x"} }),
 			[]string{"claimValidationRules[0]", "exactly one of", `claimValidationRules[1] is "x"`, "must be a map"},
+		},
+		{
+			"audit webhook without TLS", "kube-apiserver", webhook(values{"url": "http://audit.example"}),
+			[]string{`audit.webhook.url is "http://audit.example"`, "an https URL"},
+		},
+		{
+			"audit webhook without a URL", "kube-apiserver", webhook(values{"token": "s3cret"}),
+			[]string{"audit.webhook.token is set without audit.webhook.url"},
+		},
+		{
+			"client certificate without its key", "kube-apiserver",
+			webhook(values{"url": audit, "client": values{"certificate": "-----BEGIN CERTIFICATE-----"}}),
+			[]string{"audit.webhook.client.certificate is set without audit.webhook.client.private_key"},
+		},
+		{
+			"CA of the audit webhook that is a path", "kube-apiserver", webhook(values{"url": audit, "ca": "/ca.pem"}),
+			[]string{"audit.webhook.ca holds no certificate in PEM"},
+		},
+		{
+			"token of the audit webhook with a line's end", "kube-apiserver",
+			webhook(values{"url": audit, "token": "s3cret\n"}), []string{"audit.webhook.token", "it must be one word"},
+		},
+		{
+			"unknown mode of the audit webhook", "kube-apiserver", webhook(values{"url": audit, "mode": "async"}),
+			[]string{`audit.webhook.mode is "async"`, "batch, blocking or blocking-strict"},
+		},
+		{
+			"batches without events", "kube-apiserver", webhook(values{"url": audit, "batch_max_size": 0}),
+			[]string{"audit.webhook.batch_max_size is 0", "1 or more"},
+		},
+		{
+			"batches that wait without a unit", "kube-apiserver", webhook(values{"url": audit, "batch_max_wait": 10}),
+			[]string{"audit.webhook.batch_max_wait is 10", "such as 10s"},
+		},
+		{
+			"batches without the mode", "kube-apiserver",
+			webhook(values{"url": audit, "mode": "blocking", "batch_max_size": 1}),
+			[]string{"audit.webhook.batch_max_size is set with audit.webhook.mode blocking", "remove it"},
 		},
 		{
 			"no authorizers", "kube-apiserver", authorizers(),

@@ -53,7 +53,7 @@ var secrets = map[string]struct {
 	"kube-apiserver": {
 		groupVcap,
 		[]string{
-			"config/encryption.json", "config/etcd_client.key", "config/files.json",
+			"config/audit_webhook.json", "config/encryption.json", "config/etcd_client.key", "config/files.json",
 			"config/front_proxy_client.key", "config/kubelet_client.key", "config/server.key",
 			"config/service_account.key",
 		},
@@ -124,8 +124,13 @@ var secretsIn = map[string]values{
 	"etcd": {"snapshots": values{"s3": values{
 		"bucket": "prod", "region": "eu-central-1", "access_key_id": "AKIA1", "secret_access_key": secret,
 	}}},
-	"kube-apiserver": {"files": values{"webhook.yaml": "token: " + secret + "\n"}},
-	"kubelet":        {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
+	"kube-apiserver": {
+		"files": values{"webhook.yaml": "token: " + secret + "\n"},
+		"audit": values{"webhook": values{"url": "https://audit.example", "client": values{
+			"certificate": "-----BEGIN CERTIFICATE-----", "private_key": secret,
+		}}},
+	},
+	"kubelet": {"proxy": values{"https_proxy": "http://user:" + secret + "@proxy.example:3128"}},
 	"kubernetes-addons": {
 		"manifests": "apiVersion: v1\nkind: Secret\nmetadata:\n  name: mine\nstringData:\n  password: " + secret + "\n",
 		"tls":       values{"bootstrap": values{"certificate": "certificate", "private_key": secret}},
