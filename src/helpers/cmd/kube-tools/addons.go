@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -20,9 +19,6 @@ func applyAddons() *cobra.Command {
 	}
 	path := requirePath(command, "kubeconfig", "kubeconfig of the identity that applies")
 	dirs := command.Flags().StringArray("dir", nil, "directory with manifests: *.yaml, *.yml, *.json; can be repeated")
-	if err := command.MarkFlagRequired("dir"); err != nil {
-		panic(err) // the flag has just been added
-	}
 	images := command.Flags().
 		String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
 	keepObsolete := command.Flags().
@@ -33,7 +29,8 @@ func applyAddons() *cobra.Command {
 	key := command.Flags().String("bootstrap-key", "", "private key of --bootstrap-certificate")
 	command.MarkFlagsRequiredTogether("bootstrap-certificate", "bootstrap-key")
 	members := etcdMembersFlag(command)
-	timeout := timeoutFlag(command, 5*time.Minute, "for everything, including the wait for the API server")
+	timeout := timeoutFlag(command, 0, "for everything, including the wait for the API server")
+	require(command, "dir", "timeout")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		addresses, err := members()
 		if err != nil {

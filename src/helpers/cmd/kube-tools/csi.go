@@ -57,9 +57,7 @@ func checkCSIDriver() *cobra.Command {
 // csiDriverFlags adds the flags that name a driver.
 func csiDriverFlags(command *cobra.Command) func() csiregistration.Plugin {
 	driver := command.Flags().String("driver", "", "name of the driver")
-	if err := command.MarkFlagRequired("driver"); err != nil {
-		panic(err) // the flag has just been added
-	}
+	require(command, "driver")
 	endpoint := requirePath(command, "endpoint", "socket of the driver")
 	return func() csiregistration.Plugin { return csiregistration.Plugin{Driver: *driver, Endpoint: *endpoint} }
 }

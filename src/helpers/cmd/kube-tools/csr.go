@@ -84,9 +84,7 @@ func signKubeletCSRs() *cobra.Command {
 	certificate := requirePath(command, "ca-certificate", "certificate of the CA")
 	key := requirePath(command, "ca-private-key", "private key of the CA")
 	duration := command.Flags().Duration("duration", 0, "how long a certificate is valid at most; required")
-	if err := command.MarkFlagRequired("duration"); err != nil {
-		panic(err) // the flag has just been added
-	}
+	require(command, "duration")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		authority, err := csrsigning.LoadAuthority(*certificate, *key, *duration)
 		if err != nil {

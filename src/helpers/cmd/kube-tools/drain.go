@@ -40,9 +40,9 @@ volumes are left at the deadline: an API that does not answer must not keep BOSH
 	path := requirePath(command, "node", nodeUsage)
 	run := requirePath(command, "run", "directory with the files that pre-stop left: leaving or undeployed")
 	ctl := requirePath(command, "ctl", "script that stops kubelet with the argument stop")
-	timeout := command.Flags().Duration("timeout", 10*time.Minute, "how long pods and volumes can take; 0s evicts none")
-	policy := command.Flags().
-		String("policy", "force", "force deletes the pods that are left at the deadline, fail fails")
+	timeout := command.Flags().Duration("timeout", 0, "how long pods and volumes can take; 0s evicts none")
+	policy := command.Flags().String("policy", "", "force deletes the pods that are left at the deadline, fail fails")
+	require(command, "timeout", "policy")
 	delay := command.Flags().Duration("load-balancer-delay", 0, "how long load balancers need to send no more requests")
 	logged(command, "the node is not drained", func(ctx context.Context, log *slog.Logger) error {
 		if *policy != "force" && *policy != "fail" {

@@ -11,10 +11,17 @@ import (
 func requirePath(command *cobra.Command, name, usage string) *string {
 	value := new(pathValue)
 	command.Flags().Var(value, name, usage)
-	if err := command.MarkFlagRequired(name); err != nil {
-		panic(err) // the flag has just been added
-	}
+	require(command, name)
 	return (*string)(value)
+}
+
+// require marks flags of the command as required.
+func require(command *cobra.Command, names ...string) {
+	for _, name := range names {
+		if err := command.MarkFlagRequired(name); err != nil {
+			panic(err) // there is no such flag
+		}
+	}
 }
 
 // pathValue is a string flag that must not be empty.
@@ -30,7 +37,7 @@ func (p *pathValue) Set(text string) error {
 	return nil
 }
 
-// timeoutFlag adds a flag --timeout, which must be positive.
+// timeoutFlag adds a flag --timeout, which must be positive if it is given.
 func timeoutFlag(command *cobra.Command, standard time.Duration, usage string) *time.Duration {
 	value := timeoutValue(standard)
 	command.Flags().Var(&value, "timeout", usage)

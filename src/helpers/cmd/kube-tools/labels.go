@@ -19,9 +19,7 @@ func keepNodeLabels() *cobra.Command {
 	file := requirePath(command, "node", nodeUsage)
 	labels := command.Flags().
 		StringToString("label", nil, "NAME=VALUE of a label; repeat it or separate them with commas")
-	if err := command.MarkFlagRequired("label"); err != nil {
-		panic(err) // the flag has just been added
-	}
+	require(command, "label")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		identity, err := node.Load(*file)
 		if err != nil {

@@ -40,15 +40,18 @@ func TestRefusesWrongArguments(t *testing.T) {
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, stop-process, wait-node, wait-ready, write-files",
 		},
-		"unknown command":      {[]string{"frobnicate"}, `"frobnicate"`},
-		"unknown flag":         {[]string{"wait-node", "--nope"}, "--nope"},
-		"stray argument":       {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
-		"no kubeconfig":        {[]string{"approve-kubelet-csrs", "--config", "x"}, `"kubeconfig" not set`},
-		"empty kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
-		"no directory":         {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir" not set`},
-		"no label":             {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
-		"no node":              {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
-		"no files of pre-stop": {[]string{"drain-node", "--kubeconfig", "x", "--node", "x"}, `"ctl", "run" not set`},
+		"unknown command":  {[]string{"frobnicate"}, `"frobnicate"`},
+		"unknown flag":     {[]string{"wait-node", "--nope"}, "--nope"},
+		"stray argument":   {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
+		"no kubeconfig":    {[]string{"approve-kubelet-csrs", "--config", "x"}, `"kubeconfig" not set`},
+		"empty kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
+		"no directory":     {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir", "timeout" not set`},
+		"no label":         {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
+		"no node":          {[]string{"wait-node", "--kubeconfig", "x"}, `"node" not set`},
+		"no files of pre-stop": {
+			[]string{"drain-node", "--kubeconfig", "x", "--node", "x"},
+			`"ctl", "policy", "run", "timeout" not set`,
+		},
 		"no check":             {[]string{"wait-ready"}, `"check" not set`},
 		"timeout of zero":      {[]string{"apply-addons", "--timeout", "0s"}, "--timeout"},
 		"timeout not a number": {[]string{"apply-addons", "--timeout", "soon"}, "soon"},
@@ -78,9 +81,12 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		arguments []string
 		file      string
 	}{
-		"kubeconfig":     {[]string{"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken}, broken},
-		"join":           {[]string{"join", "--config", missing}, missing},
-		"images":         {[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--images", broken}, broken},
+		"kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken}, broken},
+		"join":       {[]string{"join", "--config", missing}, missing},
+		"images": {
+			[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--timeout", "1m", "--images", broken},
+			broken,
+		},
 		"node":           {[]string{"wait-node", "--kubeconfig", missing, "--node", broken}, broken},
 		"config":         {[]string{"smoke-test", "--config", broken}, broken},
 		"members":        {[]string{"leave-etcd", "--config", broken}, broken},

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"kubernetes-release/internal/bosh"
 )
 
 //go:embed server.py
@@ -136,7 +138,7 @@ func (c *CLI) Paste(url string, lines []string, value func(placeholder string) s
 		if match := placeholderLine.FindStringSubmatch(l); match != nil {
 			l = match[1] + "=" + value(match[2])
 		}
-		script = append(script, strings.ReplaceAll(l, "/var/vcap/bosh/bin/monit", "echo monit"))
+		script = append(script, strings.ReplaceAll(l, bosh.DefaultRoot.Path("bosh/bin/monit"), "echo monit"))
 	}
 	command := exec.Command("bash", "--noprofile", "--norc", "-c", pasteInto+strings.Join(script, "\n")+"\n")
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "CLI_PORT=" + c.port, "CLI_URL=" + url}

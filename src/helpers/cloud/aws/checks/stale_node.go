@@ -9,6 +9,7 @@ import (
 	"kubernetes-release/cloud/aws/awserr"
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/fixes"
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/preflight"
 )
 
@@ -56,7 +57,8 @@ func checkStaleNode(f *facts.Facts) preflight.Outcome {
 		Fix: []preflight.Fix{
 			fixes.ByCommand("delete the Node", fixes.Line("kubectl", "delete", "node", name)),
 			fixes.ByCommand(
-				"also, then on the VM, let kubelet register the node again", "/var/vcap/bosh/bin/monit restart kubelet",
+				"also, then on the VM, let kubelet register the node again",
+				bosh.DefaultRoot.Path("bosh/bin/monit")+" restart kubelet",
 			),
 		},
 	})
