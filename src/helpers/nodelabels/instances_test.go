@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,11 +192,12 @@ func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 	for what, labels := range map[string]map[string]any{
 		"change": {"bosh.io/instance-group": "control"},
 		"remove": {"bosh.io/instance-group": nil},
-		"add":    {"bosh.io/team": "a"},
+		"add":    {"bosh.io/team": "a", "team": "a"},
 	} {
 		for _, subresource := range []string{"", "status"} {
+			named := "such as " + slices.Min(slices.Collect(maps.Keys(labels))) + ": the control VMs"
 			if err := patchLabels(t, worker, name, subresource, labels); !apierrors.IsForbidden(err) ||
-				!strings.Contains(err.Error(), "bosh.io/") {
+				!strings.Contains(err.Error(), named) {
 				t.Errorf("%s a label through %q: %v, want it forbidden", what, subresource, err)
 			}
 		}

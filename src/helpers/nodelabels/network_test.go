@@ -64,6 +64,7 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	refused(
 		"a Node with a pod subnet of its choice",
 		create(corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil),
+		"from none to 169.254.169.254/32", "kube-controller-manager assigns it",
 	)
 	refused(
 		"a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
@@ -116,10 +117,11 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 			[]string{"0a:58:0a:00:00:04"},
 		},
 		"an address to prefer": {
-			map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"}, []string{"only backend-data"},
+			map[string]any{flannel + "public-ip-overwrite": "10.0.0.5"},
+			[]string{"not " + flannel + "public-ip-overwrite"},
 		},
 		"an IPv6 address": {
-			map[string]any{flannel + "public-ipv6": "fd00::5"}, []string{"only backend-data"},
+			map[string]any{flannel + "public-ipv6": "fd00::5"}, []string{"not " + flannel + "public-ipv6"},
 		},
 		"no address, but a MAC again": {map[string]any{flannel + "public-ip": nil}, []string{"that BOSH knows"}},
 	} {
