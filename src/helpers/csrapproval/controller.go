@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -82,10 +83,10 @@ type Controller struct {
 func New(client kubernetes.Interface, machines Machines, log *slog.Logger) *Controller {
 	c := &Controller{
 		client:   client,
-		machines: &remembering{Machines: machines, found: map[string]remembered{}},
+		machines: remember(machines, clock.RealClock{}),
 		log:      log,
 		queue:    newQueue(),
-		shares:   shares{of: map[string]*share{}},
+		shares:   shares{clock: clock.RealClock{}, of: map[string]*share{}},
 		reported: map[types.UID]string{},
 	}
 	requestFactory := informers.NewSharedInformerFactory(client, resync)

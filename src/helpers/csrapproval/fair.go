@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/node"
 )
@@ -78,41 +80,44 @@ const (
 	shareInterval = 15 * time.Second
 	// overShareDelay is when a request above the share is looked at again.
 	overShareDelay = 30 * time.Second
+	// reportInterval is the minimum time between two reports about one requester.
+	reportInterval = time.Minute
 	// maxShares limits memory: above it, the shares of requesters that have all of theirs are forgotten.
 	maxShares = 1000
 )
 
 // share is what a requester has left.
-type share struct {
-	decisions *rate.Limiter
-	reports   rate.Sometimes
-}
+type share struct{ decisions, reports *rate.Limiter }
 
 // shares holds those of all requesters.
 type shares struct {
-	mu sync.Mutex
-	of map[string]*share
+	clock clock.PassiveClock
+	mu    sync.Mutex
+	of    map[string]*share
 }
 
 // take reports whether the requester has something left. If not, report is called from time to time.
 func (s *shares) take(requester string, report func()) bool {
+	now := s.clock.Now()
 	s.mu.Lock()
 	if len(s.of) >= maxShares {
-		maps.DeleteFunc(s.of, func(_ string, known *share) bool { return known.decisions.Tokens() >= shareBurst })
+		maps.DeleteFunc(s.of, func(_ string, known *share) bool { return known.decisions.TokensAt(now) >= shareBurst })
 	}
 	own := s.of[requester]
 	if own == nil {
 		own = &share{
 			decisions: rate.NewLimiter(rate.Every(shareInterval), shareBurst),
-			reports:   rate.Sometimes{Interval: time.Minute},
+			reports:   rate.NewLimiter(rate.Every(reportInterval), 1),
 		}
 		s.of[requester] = own
 	}
 	s.mu.Unlock()
-	if own.decisions.Allow() {
+	if own.decisions.AllowN(now, 1) {
 		return true
 	}
-	own.reports.Do(report)
+	if own.reports.AllowN(now, 1) {
+		report()
+	}
 	return false
 }
 
@@ -127,33 +132,28 @@ const (
 // remembering asks the cloud or BOSH about each VM from time to time only. Refusals and errors are not remembered.
 type remembering struct {
 	Machines
-	mu    sync.Mutex
-	found map[string]remembered
+	found *cache.LRUExpireCache // of remembered, by the names of nodes
 }
 
 type remembered struct {
 	machine node.Machine
 	labels  map[string]string
-	until   time.Time
+}
+
+func remember(machines Machines, clock clock.PassiveClock) *remembering {
+	return &remembering{machines, cache.NewLRUExpireCacheWithClock(maxFound, clock)}
 }
 
 // Find implements Machines.
 func (r *remembering) Find(ctx context.Context, name string, labels map[string]string) (node.Machine, error) {
-	r.mu.Lock()
-	known, ok := r.found[name]
-	r.mu.Unlock()
-	if ok && time.Now().Before(known.until) && maps.Equal(known.labels, labels) {
-		return known.machine, nil
+	if value, ok := r.found.Get(name); ok {
+		if known, ok := value.(remembered); ok && maps.Equal(known.labels, labels) {
+			return known.machine, nil
+		}
 	}
 	machine, err := r.Machines.Find(ctx, name, labels)
-	if err != nil {
-		return machine, err
+	if err == nil {
+		r.found.Add(name, remembered{machine, labels}, foundFor)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.found) >= maxFound {
-		clear(r.found)
-	}
-	r.found[name] = remembered{machine, labels, time.Now().Add(foundFor)}
-	return machine, nil
+	return machine, err
 }

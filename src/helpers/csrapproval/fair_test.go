@@ -13,6 +13,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
@@ -42,20 +43,60 @@ func TestRequestersTakeTurns(t *testing.T) {
 }
 
 func TestShares(t *testing.T) {
-	s, reports := shares{of: map[string]*share{}}, 0
+	clock := testingclock.NewFakePassiveClock(time.Now())
+	s, reports := shares{clock: clock, of: map[string]*share{}}, 0
+	take := func(requester string) bool { return s.take(requester, func() { reports++ }) }
 	for range shareBurst {
-		if !s.take("a", func() { reports++ }) {
+		if !take("a") {
 			t.Fatal("refused within the share")
 		}
 	}
 	for range 10 {
-		if s.take("a", func() { reports++ }) {
+		if take("a") {
 			t.Error("more than the share")
 		}
 	}
-	if reports != 1 || !s.take("b", nil) {
+	if reports != 1 || !take("b") {
 		t.Errorf("%d reports", reports)
 	}
+	clock.SetTime(clock.Now().Add(shareInterval))
+	if !take("a") || take("a") || reports != 1 {
+		t.Errorf("not one more after %s, or another report: %d", shareInterval, reports)
+	}
+	clock.SetTime(clock.Now().Add(reportInterval))
+	for take("a") {
+	}
+	if reports != 2 {
+		t.Errorf("%d reports after %s, want 2", reports, reportInterval)
+	}
+}
+
+func TestRemembersWhatWasFound(t *testing.T) {
+	clock, calls := testingclock.NewFakePassiveClock(time.Now()), 0
+	var failure error
+	found := remember(finder(func() error { calls++; return failure }), clock)
+	find := func(name string, labels map[string]string, want int) {
+		t.Helper()
+		if _, err := found.Find(t.Context(), name, labels); !errors.Is(err, failure) || calls != want {
+			t.Errorf("%s %v: %d calls and %v, want %d and %v", name, labels, calls, err, want, failure)
+		}
+	}
+	find("a", nil, 1)
+	find("a", nil, 1)
+	find("b", nil, 2)
+	find("a", map[string]string{"zone": "b"}, 3)
+	clock.SetTime(clock.Now().Add(foundFor + time.Second))
+	find("b", nil, 4)
+	failure = errors.New("refused")
+	find("c", nil, 5)
+	find("c", nil, 6)
+}
+
+// finder is called when a machine is looked up.
+type finder func() error
+
+func (f finder) Find(context.Context, string, map[string]string) (node.Machine, error) {
+	return node.Machine{}, f()
 }
 
 // slowMachines answers like EC2, after a while, and counts the calls.

@@ -103,9 +103,10 @@ func TestReleaseLease(t *testing.T) {
 		)
 		return err
 	})
+	now := time.Date(2026, time.March, 4, 5, 6, 7, 0, time.UTC)
 	for _, test := range []struct{ host, holder string }{{"host-1", "host-10_1234"}, {"host-10", ""}, {"host-10", ""}} {
 		eventually.Succeeds(t, 30*time.Second, "release", func() error { // the roles are created late
-			return ReleaseLease(t.Context(), client, "kube-controller-manager", test.host, quiet)
+			return ReleaseLease(t.Context(), client, "kube-controller-manager", test.host, now, quiet)
 		})
 		lease, err := leases.Get(t.Context(), "kube-controller-manager", metav1.GetOptions{})
 		if err != nil {
@@ -113,6 +114,9 @@ func TestReleaseLease(t *testing.T) {
 		}
 		if got := *lease.Spec.HolderIdentity; got != test.holder {
 			t.Errorf("after the release by %s the holder is %q, want %q", test.host, got, test.holder)
+		}
+		if released := lease.Spec.RenewTime; test.holder == "" && (released == nil || !released.Time.Equal(now)) {
+			t.Errorf("released at %v, want %s", released, now)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/knftables"
 
 	"kubernetes-release/boshdns"
@@ -223,6 +224,7 @@ type Firewall struct {
 	users  []string
 	nft    knftables.Interface
 	log    *slog.Logger
+	clock  clock.PassiveClock
 	// records is the file that was read last, without an error.
 	records os.FileInfo
 	// addresses are those that the table has, and written is when it was written or seen last.
@@ -242,7 +244,7 @@ func New(config Config, log *slog.Logger) (*Firewall, error) {
 	if err != nil {
 		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return &Firewall{config: config, users: users, nft: nft, log: log}, nil
+	return &Firewall{config: config, users: users, nft: nft, log: log, clock: clock.RealClock{}}, nil
 }
 
 // Keep writes the table, and again whenever VMs of the deployment change or somebody has removed it, until ctx ends.
@@ -269,7 +271,7 @@ func (f *Firewall) Apply(ctx context.Context) error {
 	defer cancel()
 	addresses := f.instances()
 	if !f.written.IsZero() && slices.Equal(addresses, f.addresses) {
-		if time.Since(f.written) < tableInterval {
+		if f.clock.Since(f.written) < tableInterval {
 			return nil
 		}
 		there, err := f.there(ctx)
@@ -277,7 +279,7 @@ func (f *Firewall) Apply(ctx context.Context) error {
 			return err
 		}
 		if there {
-			f.written = time.Now()
+			f.written = f.clock.Now()
 			return nil
 		}
 		f.log.Warn("the table is gone: writing it again", "table", Table)
@@ -288,7 +290,7 @@ func (f *Firewall) Apply(ctx context.Context) error {
 		return fmt.Errorf("write the table %s of nftables: %w", Table, err)
 	}
 	f.log.Info("wrote the table", "table", Table, "instances", addresses)
-	f.addresses, f.written = addresses, time.Now()
+	f.addresses, f.written = addresses, f.clock.Now()
 	return nil
 }
 

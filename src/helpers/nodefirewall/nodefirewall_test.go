@@ -18,6 +18,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	testingclock "k8s.io/utils/clock/testing"
 )
 
 // The addresses of a network as on AWS: this node, another VM of the deployment, a machine that is none, and metadata.
@@ -410,7 +411,7 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 	}
 
 	w.node.run(t, "nft delete table inet "+Table)
-	f.written = f.written.Add(-tableInterval)
+	f.clock = testingclock.NewFakePassiveClock(f.written.Add(tableInterval))
 	w.apply(t, f)
 	w.pod.send(t, podAddress, ownAddress, "written again")
 	if received(t, here, "written again") {

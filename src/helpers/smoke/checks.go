@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,7 +94,7 @@ func (s *suite) checkMetrics(ctx context.Context) (string, error) {
 
 // checkObjects creates the namespace, the run's permissions in it, the Deployment and all Services.
 func (s *suite) checkObjects(ctx context.Context) (string, error) {
-	created, err := s.client.CoreV1().Namespaces().Create(ctx, s.newNamespace(time.Now()), metav1.CreateOptions{})
+	created, err := s.client.CoreV1().Namespaces().Create(ctx, s.newNamespace(s.clock.Now()), metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("create namespace: %w", err)
 	}

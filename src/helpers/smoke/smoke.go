@@ -50,6 +50,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/smoke/fetch"
@@ -102,6 +103,7 @@ func Run(ctx context.Context, restConfig *rest.Config, config Config, output io.
 		proxy:   executor{restConfig, client}.proxy,
 		fetch:   fetch.Get,
 		report:  &report{output: output},
+		clock:   clock.RealClock{},
 		limits:  defaultLimits,
 		prefix:  namespacePrefix,
 	}
@@ -123,6 +125,7 @@ type suite struct {
 	// fetch gets a URL from where the run takes place.
 	fetch  func(ctx context.Context, url string) (string, error)
 	report *report
+	clock  clock.PassiveClock
 	limits limits
 	// prefix begins the name of the run's namespace.
 	prefix string
@@ -289,7 +292,7 @@ func (s *suite) removeLeftovers(ctx context.Context) {
 	}
 	for _, old := range list.Items {
 		expires, err := time.Parse(time.RFC3339, old.Annotations[expiresAnnotation])
-		if err != nil || time.Now().Before(expires) || old.DeletionTimestamp != nil {
+		if err != nil || s.clock.Now().Before(expires) || old.DeletionTimestamp != nil {
 			continue
 		}
 		s.report.line(

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/addons"
 	"kubernetes-release/internal/duration"
@@ -227,6 +228,7 @@ func (w *world) suiteFor(output *bytes.Buffer) *suite {
 		dynamic: w.dynamic,
 		exec:    w.exec,
 		report:  &report{output: output},
+		clock:   clock.RealClock{},
 		prefix:  w.prefix,
 		limits: limits{
 			check:        10 * time.Second,

@@ -286,7 +286,7 @@ func (v *volumeTest) touch(ctx context.Context, pod string) error {
 	patch := fmt.Appendf(
 		nil,
 		`{"metadata":{"annotations":{"kubernetes.bosh.io/touched":%q}}}`,
-		time.Now().Format(time.RFC3339),
+		v.clock.Now().Format(time.RFC3339),
 	)
 	_, err := v.client.CoreV1().Pods(v.namespace).Patch(ctx, pod, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err

@@ -55,7 +55,7 @@ func stopProcess() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return handover.ReleaseLease(ctx, client, *lease, host, log)
+		return handover.ReleaseLease(ctx, client, *lease, host, time.Now(), log)
 	})
 	return command
 }

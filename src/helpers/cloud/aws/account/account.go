@@ -17,6 +17,7 @@ import (
 	"github.com/aws/smithy-go"
 
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/internal/poll"
 )
 
 // Account is what a cluster requires of an AWS account, and the clients that create it.
@@ -85,16 +86,13 @@ const consistent = time.Minute
 
 // createConsistently repeats a call while IAM does not find what the step before has created.
 func createConsistently(ctx context.Context, create func(context.Context) error) error {
-	for deadline := time.Now().Add(consistent); ; {
+	return poll.Within(ctx, consistent, time.Second, func(context.Context) error {
 		err := create(ctx)
-		if errorCode(err) != "NoSuchEntity" || time.Now().After(deadline) || ctx.Err() != nil {
+		if err == nil || errorCode(err) == "NoSuchEntity" {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
+		return poll.Permanent(err)
+	})
 }
 
 // Delete removes what Prepare has created, the last first. It can be repeated. A dry run only reads.
