@@ -30,6 +30,8 @@ type Options struct {
 	Timeout time.Duration
 	// AgainAfter is when to send a second SIGTERM, at which Kubernetes' servers exit at once; never if it is 0.
 	AgainAfter time.Duration
+	// Progress is the time between two lines that say what is waited for.
+	Progress time.Duration
 }
 
 // Stop sends SIGTERM to a process that bpm runs, and waits until it has exited. It is no error if none runs. The
@@ -54,7 +56,10 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 	}
 	started, signals := time.Now(), 0
 	log.Info("stopping", "job", job, "pid", pid, "timeout", options.Timeout)
-	err = poll.Within(ctx, options.Timeout, exitInterval, func(context.Context) error {
+	report := func(elapsed time.Duration, _ error) {
+		log.Info("waiting for the process to exit", "job", job, "elapsed", elapsed.Round(time.Second))
+	}
+	exited := poll.Reported(options.Progress, options.Progress, report, func(context.Context) error {
 		if !process.Runs(pid, stat.Started) {
 			return nil
 		}
@@ -66,6 +71,7 @@ func Stop(ctx context.Context, options Options, log *slog.Logger) error {
 		}
 		return errors.New("it still runs")
 	})
+	err = poll.Within(ctx, options.Timeout, exitInterval, exited)
 	if err != nil {
 		return fmt.Errorf("%s (process %d) did not exit after SIGTERM: %w", job, pid, err)
 	}

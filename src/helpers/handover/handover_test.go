@@ -1,6 +1,7 @@
 package handover
 
 import (
+	"bytes"
 	"fmt"
 	"log/slog"
 	"os"
@@ -56,13 +57,18 @@ func TestStop(t *testing.T) {
 				Job:        "web",
 				Timeout:    2 * time.Second,
 				AgainAfter: test.again,
+				Progress:   time.Second,
 			}
 			if test.want == "" {
 				options.Timeout = time.Minute
 			}
-			err := Stop(t.Context(), options, quiet)
+			var log bytes.Buffer
+			err := Stop(t.Context(), options, slog.New(slog.NewTextHandler(&log, nil)))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
+			}
+			if err != nil && !strings.Contains(log.String(), `"waiting for the process to exit" job=web`) {
+				t.Errorf("the log does not say what was waited for:\n%s", log.String())
 			}
 		})
 	}

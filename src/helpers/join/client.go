@@ -119,6 +119,17 @@ func (c *Client) unusable(store certificate.FileStore) string {
 	return ""
 }
 
+// progressInterval is the time between two lines that say what is waited for.
+const progressInterval = 10 * time.Second
+
+// await repeats a check until it succeeds, and logs what it waits for.
+func (c *Client) await(ctx context.Context, what string, check func(context.Context) error) error {
+	report := func(elapsed time.Duration, err error) {
+		c.Log.Info(what, "elapsed", elapsed.Round(time.Second), "timeout", c.Timeout, "last_error", err)
+	}
+	return poll.Within(ctx, c.Timeout, c.Interval, poll.Reported(0, progressInterval, report, check))
+}
+
 func (c *Client) request(ctx context.Context, store certificate.FileStore) error {
 	key, certificateRequest, err := newRequest(c.Node)
 	if err != nil {
@@ -130,17 +141,10 @@ func (c *Client) request(ctx context.Context, store certificate.FileStore) error
 	}
 	defer client.CloseIdleConnections()
 	var signed []byte
-	err = poll.Within(
-		ctx, c.Timeout, c.Interval,
-		poll.Reported(0, 10*time.Second, func(elapsed time.Duration, err error) {
-			c.Log.Info(
-				"waiting to join", "elapsed", elapsed.Round(time.Second), "timeout", c.Timeout, "last_error", err,
-			)
-		}, func(ctx context.Context) error {
-			signed, err = c.ask(ctx, client, certificateRequest)
-			return err
-		}),
-	)
+	err = c.await(ctx, "waiting to join", func(ctx context.Context) error {
+		signed, err = c.ask(ctx, client, certificateRequest)
+		return err
+	})
 	if err != nil {
 		return fmt.Errorf(
 			"join the cluster as node %s at %s: %w; see the log of the job kubelet-csr-approver on the control VMs",

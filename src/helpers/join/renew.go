@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/util/certificate/csr"
 	"k8s.io/client-go/util/keyutil"
 
-	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/pki"
 )
@@ -73,7 +72,9 @@ func (c *Client) Renew(
 	if err := restart(ctx); err != nil {
 		return fmt.Errorf("restart kubelet: %w", err)
 	}
-	err = poll.Within(ctx, c.Timeout, c.Interval, func(context.Context) error { return c.renewed(client, serving) })
+	err = c.await(ctx, "waiting for kubelet to renew its certificates", func(context.Context) error {
+		return c.renewed(client, serving)
+	})
 	if err != nil {
 		return fmt.Errorf(
 			"kubelet of node %s has not renewed its certificates: %w; see its log, and that of the job "+
@@ -126,13 +127,17 @@ func (c *Client) renewClient(
 		return err
 	}
 	usages := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth}
-	name, id, err := csr.RequestCertificateWithContext(
+	name, _, err := csr.RequestCertificateWithContext(
 		ctx, api, request, "", certificatesv1.KubeAPIServerClientKubeletSignerName, nil, usages, key,
 	)
 	if err != nil {
 		return err
 	}
-	signed, err := csr.WaitForCertificate(ctx, api, name, id)
+	var signed []byte
+	err = c.await(ctx, "waiting for the client certificate", func(ctx context.Context) error {
+		signed, err = certificateOf(ctx, api.CertificatesV1().CertificateSigningRequests(), name)
+		return err
+	})
 	if err != nil {
 		return err
 	}

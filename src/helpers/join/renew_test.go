@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -9,6 +10,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"log/slog"
 	"math/big"
 	"os"
 	"strings"
@@ -108,6 +110,8 @@ func TestRenewal(t *testing.T) {
 	go approveAll(t.Context(), cluster)
 	previous := newAuthority(t)
 	c := client(t, cluster, "", "")
+	var log bytes.Buffer
+	c.Log = slog.New(slog.NewTextHandler(&log, nil))
 	c.SigningCA = writeTestFile(t, "signing.pem", string(cluster.AdminConfig().CAData))
 	previous.issue(t, c, pairName)
 	previous.issue(t, c, servingPairName)
@@ -136,6 +140,9 @@ func TestRenewal(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "kubelet-server-current.pem is signed by another CA") ||
 		!strings.Contains(err.Error(), "kubelet-csr-approver") {
 		t.Errorf("got %v", err)
+	}
+	if !strings.Contains(log.String(), `"waiting for kubelet to renew its certificates" elapsed=0s timeout=30s`) {
+		t.Errorf("the log does not say what was waited for:\n%s", log.String())
 	}
 
 	// The client certificate is renewed already.

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	certificates "k8s.io/client-go/kubernetes/typed/certificates/v1"
 
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/strictjson"
@@ -328,20 +329,8 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 	}
 	var certificate []byte
 	err = poll.Within(ctx, signTimeout, signInterval, func(ctx context.Context) error {
-		current, err := requests.Get(ctx, created.Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, condition := range current.Status.Conditions {
-			if condition.Type == certificatesv1.CertificateFailed ||
-				condition.Type == certificatesv1.CertificateDenied {
-				return poll.Permanent(fmt.Errorf("%s: %s", strings.ToLower(string(condition.Type)), condition.Message))
-			}
-		}
-		if certificate = current.Status.Certificate; len(certificate) == 0 {
-			return errors.New("not signed yet")
-		}
-		return nil
+		certificate, err = certificateOf(ctx, requests, created.Name)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf(
@@ -349,4 +338,23 @@ func (s *Server) sign(ctx context.Context, machine node.Machine, certificateRequ
 		)
 	}
 	return certificate, nil
+}
+
+// certificateOf returns the certificate of a request, or why there is none; a poll.Permanent error if none will be.
+func certificateOf(
+	ctx context.Context, requests certificates.CertificateSigningRequestInterface, name string,
+) ([]byte, error) {
+	current, err := requests.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, condition := range current.Status.Conditions {
+		if condition.Type == certificatesv1.CertificateFailed || condition.Type == certificatesv1.CertificateDenied {
+			return nil, poll.Permanent(fmt.Errorf("%s: %s", strings.ToLower(string(condition.Type)), condition.Message))
+		}
+	}
+	if len(current.Status.Certificate) == 0 {
+		return nil, errors.New("not signed yet")
+	}
+	return current.Status.Certificate, nil
 }

@@ -39,6 +39,7 @@ func stopProcess() *cobra.Command {
 				Job:        *job,
 				Timeout:    *timeout,
 				AgainAfter: *again,
+				Progress:   5 * time.Second,
 			},
 			log,
 		)
