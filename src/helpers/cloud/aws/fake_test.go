@@ -264,7 +264,7 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	service := "ec2"
-	for _, other := range []string{"elasticloadbalancing", "iam"} {
+	for _, other := range []string{"elasticloadbalancing", "iam", "sts"} {
 		if strings.Contains(r.Header.Get("Authorization"), "/"+other+"/") {
 			service = other
 		}
@@ -504,6 +504,9 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			return ""
 		}
 		return f.simulatePolicy(r)
+	case "sts:GetCallerIdentity":
+		return "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>arn:aws:sts::123456789012:assumed-role/" +
+			"kubernetes-control/" + testInstance + "</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>"
 	case "iam:GetRole":
 		return fmt.Sprintf(
 			"<GetRoleResponse><GetRoleResult><Role><Path>%s</Path><RoleName>kubernetes-control</RoleName>"+

@@ -167,7 +167,7 @@ func TestNothingIsChanged(t *testing.T) {
 	runAgainst(t, f, c, nil)
 	for _, call := range f.calls {
 		if name := call.action[strings.Index(call.action, ":")+1:]; !strings.HasPrefix(name, "Describe") &&
-			!strings.HasPrefix(name, "GetEbs") &&
+			!strings.HasPrefix(name, "GetEbs") && call.action != "sts:GetCallerIdentity" &&
 			!call.dryRun &&
 			call.action != iampolicy.SimulateAction {
 			t.Errorf("%s was called without DryRun", call.action)
@@ -192,32 +192,64 @@ func TestRegistryUnreachable(t *testing.T) {
 	}
 }
 
-// TestTokenServiceUnreachable: without STS no VM can join, and only control VMs ask it.
-func TestTokenServiceUnreachable(t *testing.T) {
+// TestTokenService: without STS no VM can join, and only control VMs ask it.
+func TestTokenService(t *testing.T) {
+	for name, c := range map[string]struct {
+		change      func(t *testing.T, f *fakeCloud)
+		found, fix  string
+		commandsFix string
+	}{
+		"out of reach": {
+			change: func(t *testing.T, _ *fakeCloud) { t.Setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1") },
+			found:  "connection refused", commandsFix: ".sts --subnet-ids subnet-node-a",
+		},
+		"denied by the policy of its VPC endpoint": {
+			change: func(_ *testing.T, f *fakeCloud) { f.denied["sts:GetCallerIdentity"] = true },
+			found:  "HTTP 403 AccessDenied", fix: "in the policy of the VPC endpoint for sts",
+		},
+		"a signature that a proxy broke": {
+			change: func(_ *testing.T, f *fakeCloud) {
+				f.answers["sts:GetCallerIdentity"] = fakeAnswer{http.StatusForbidden, "<ErrorResponse><Error><Code>" +
+					"SignatureDoesNotMatch</Code><Message>token " + testToken + "</Message></Error></ErrorResponse>"}
+			},
+			found: "SignatureDoesNotMatch", fix: "have proxies pass the requests on unchanged",
+		},
+		"an answer of something else": {
+			change: func(_ *testing.T, f *fakeCloud) {
+				f.answers["sts:GetCallerIdentity"] = fakeAnswer{http.StatusOK, "<html>Sign in</html>"}
+			},
+			found: "the answer of STS cannot be read", commandsFix: ".sts --subnet-ids subnet-node-a",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFake()
+			f.start(t)
+			c.change(t, f)
+			r, _ := runWith(t.Context(), t, testProvider(), testConfig(preflight.Control), nil)
+			got := result(r, "sts-endpoint")
+			if got.Status != preflight.Failed || len(got.Findings) != 1 || r.Result != preflight.RunFailed {
+				t.Fatalf("%s", text(r))
+			}
+			var fixes, commands []string
+			for _, fix := range got.Findings[0].Fix {
+				fixes, commands = append(fixes, fix.Text), append(commands, fix.Commands...)
+			}
+			for got, want := range map[string]string{
+				got.Findings[0].Found: c.found, strings.Join(fixes, "\n"): c.fix,
+				strings.Join(commands, "\n"): c.commandsFix,
+			} {
+				if !strings.Contains(got, want) || strings.Contains(got, testToken) {
+					t.Errorf("%q, want %q and no secret", got, want)
+				}
+			}
+		})
+	}
 	f := newFake()
 	f.start(t)
-	p := testProvider()
-	var asked []string
-	var mu sync.Mutex
-	p.Reachable = func(address string) error {
-		mu.Lock()
-		defer mu.Unlock()
-		asked = append(asked, address)
-		return errors.New("no route to host")
-	}
-	r, _ := runWith(t.Context(), t, p, testConfig(preflight.Control), nil)
-	got := result(r, "sts-endpoint")
-	if got.Status != preflight.Failed ||
-		!strings.Contains(strings.Join(got.Findings[0].Fix[0].Commands, "\n"), ".sts --subnet-ids subnet-node-a") ||
-		r.Result != preflight.RunFailed {
-		t.Errorf("%s", text(r))
-	}
-	if len(got.Findings) == 1 && !slices.Contains(asked, got.Findings[0].Resource) {
-		t.Errorf("%s was not asked, only %q", got.Findings[0].Resource, asked)
-	}
-	r, _ = runWith(t.Context(), t, p, testConfig(preflight.Worker), nil)
-	if slices.ContainsFunc(r.Results, func(r preflight.Result) bool { return r.Check == "sts-endpoint" }) {
-		t.Errorf("a worker has the check: %s", text(r))
+	r, _ := runWith(t.Context(), t, testProvider(), testConfig(preflight.Worker), nil)
+	if slices.ContainsFunc(r.Results, func(r preflight.Result) bool { return r.Check == "sts-endpoint" }) ||
+		f.called("sts") != 0 {
+		t.Errorf("a worker asks STS %d times: %s", f.called("sts"), text(r))
 	}
 }
 

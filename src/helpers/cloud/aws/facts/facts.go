@@ -99,6 +99,7 @@ type Facts struct {
 	RegistryErr  error
 	TokenHost    string // of STS
 	TokenErr     error
+	TokenRefused bool // STS answered, and does not accept a proof of this machine
 
 	Encryption    resource.Encryption // of EBS, if there is storage
 	EncryptionErr error

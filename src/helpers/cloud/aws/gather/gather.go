@@ -3,6 +3,7 @@ package gather
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -20,6 +21,7 @@ import (
 	"kubernetes-release/cloud/aws/metadata"
 	"kubernetes-release/cloud/aws/resource"
 	"kubernetes-release/internal/poll"
+	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
 
@@ -93,7 +95,7 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 	tokens := make(chan struct{})
 	go func() {
 		defer close(tokens)
-		if wanted&facts.FromTokenService != 0 && f.MetadataErr == nil {
+		if wanted&facts.FromTokenService != 0 && f.MetadataErr == nil && f.IsControl() {
 			g.gatherTokenService(ctx)
 		}
 	}()
@@ -121,19 +123,17 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 	f.Local, f.LocalErr = g.environment.LocalAddresses()
 }
 
-// gatherTokenService connects to the endpoint of STS that the job kubelet-csr-approver uses, which the same SDK
-// chooses.
+// gatherTokenService asks STS who this machine is, as the job kubelet-csr-approver asks it about machines that join.
 func (g *Gatherer) gatherTokenService(ctx context.Context) {
 	f := g.Facts
 	if f.CredentialsErr != nil {
 		return
 	}
-	endpoint, err := identity.TokenServiceEndpoint(ctx, f.Metadata.Region, g.currentCredentials)
-	if err != nil {
-		f.TokenErr = err
-		return
-	}
-	f.TokenHost, f.TokenErr = awsclient.HostPort(endpoint), g.environment.Reachable(ctx, endpoint)
+	f.TokenHost, f.TokenErr = identity.Rehearse(
+		ctx, f.Metadata.Region, f.Request.Cluster, g.currentCredentials(), g.environment.Now(),
+	)
+	var refusal *node.Refusal
+	f.TokenRefused = errors.As(f.TokenErr, &refusal)
 }
 
 // GatherMetadata reads the identity of the machine and optionally its role. The identity document is read first:

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 
 	"kubernetes-release/cloud/aws/awserr"
@@ -75,36 +74,31 @@ func (p *prover) Prove(ctx context.Context, certificateRequest []byte) (json.Raw
 		return nil, err
 	}
 	defer s.close()
-	request, err := identityRequest(ctx, s.endpoint, p.cluster, certificateRequest)
+	evidence, err := s.prove(ctx, p.cluster, certificateRequest, p.machine.Now())
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256([]byte(identityBody))
-	credentials := s.current()
-	err = v4.NewSigner().
-		SignHTTP(
-			ctx,
-			awssdk.Credentials{
-				AccessKeyID:     credentials.AccessKeyID,
-				SecretAccessKey: credentials.SecretAccessKey,
-				SessionToken:    credentials.Token,
-			},
-			request,
-			hex.EncodeToString(digest[:]),
-			"sts",
-			s.metadata.Region,
-			p.machine.Now(),
-		)
+	return json.Marshal(evidence)
+}
+
+// prove signs the request with the session's credentials.
+func (s *session) prove(ctx context.Context, cluster string, certificateRequest []byte, now time.Time) (proof, error) {
+	request, err := identityRequest(ctx, s.endpoint, cluster, certificateRequest)
 	if err != nil {
-		return nil, fmt.Errorf("sign the request to STS: %w", err)
+		return proof{}, err
 	}
-	return json.Marshal(
-		proof{
-			Authorization: request.Header.Get("Authorization"),
-			Date:          request.Header.Get(dateHeader),
-			Token:         request.Header.Get(tokenHeader),
-		},
+	digest := sha256.Sum256([]byte(identityBody))
+	err = v4.NewSigner().SignHTTP(
+		ctx, s.credentials.SDK(), request, hex.EncodeToString(digest[:]), "sts", s.metadata.Region, now,
 	)
+	if err != nil {
+		return proof{}, fmt.Errorf("sign the request to STS: %w", err)
+	}
+	return proof{
+		Authorization: request.Header.Get("Authorization"),
+		Date:          request.Header.Get(dateHeader),
+		Token:         request.Header.Get(tokenHeader),
+	}, nil
 }
 
 // maxProofAge is how long a proof is valid; STS itself would accept it for 15 minutes. It also limits how far the

@@ -38,8 +38,6 @@ type session struct {
 	close       func()
 }
 
-func (s *session) current() metadata.Credentials { return s.credentials }
-
 // sessionAge limits how long a session is kept: credentials that a role has lost are noticed after it.
 const sessionAge = time.Minute
 
@@ -112,12 +110,7 @@ func (s *session) configure(ctx context.Context) error {
 		config.WithSharedCredentialsFiles([]string{}),
 		config.WithCredentialsProvider(
 			awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
-				return awssdk.Credentials{
-					AccessKeyID:     s.credentials.AccessKeyID,
-					SecretAccessKey: s.credentials.SecretAccessKey,
-					SessionToken:    s.credentials.Token,
-					Source:          "instance metadata",
-				}, nil
+				return s.credentials.SDK(), nil
 			}),
 		),
 		config.WithHTTPClient(client),
@@ -150,26 +143,24 @@ func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
 	return &url.URL{Scheme: endpoint.Scheme, Host: endpoint.Host, Path: "/"}, nil
 }
 
-// TokenServiceEndpoint is the endpoint of STS that a session of the job kubelet-csr-approver uses, and not the one that
-// the cloud controller's configuration file can name.
-func TokenServiceEndpoint(
-	ctx context.Context,
-	region string,
-	credentials func() metadata.Credentials,
-) (*url.URL, error) {
-	cfg, err := config.LoadDefaultConfig(
-		ctx,
-		config.WithRegion(region),
-		config.WithSharedConfigFiles([]string{}),
-		config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(
-			awssdk.CredentialsProviderFunc(
-				func(context.Context) (awssdk.Credentials, error) { return credentials().SDK(), nil },
-			),
-		),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("determine the endpoint of STS: %w", err)
+// Rehearse asks STS about a proof of the machine that has these credentials, at the endpoint at which the job
+// kubelet-csr-approver asks about those of machines that join, and not the one that the cloud controller's
+// configuration file can name. It returns that endpoint's host and port, if they are known. The error is a
+// *node.Refusal if STS answers and does not accept the proof.
+func Rehearse(
+	ctx context.Context, region, cluster string, credentials metadata.Credentials, now time.Time,
+) (endpoint string, err error) {
+	s := &session{metadata: metadata.Instance{Region: region}, credentials: credentials}
+	if err := s.configure(ctx); err != nil {
+		return "", err
 	}
-	return stsEndpoint(ctx, sts.NewFromConfig(cfg))
+	defer s.close()
+	endpoint = awsclient.HostPort(s.endpoint)
+	request := []byte("rehearsal")
+	evidence, err := s.prove(ctx, cluster, request, now)
+	if err != nil {
+		return endpoint, err
+	}
+	_, err = s.askSTS(ctx, cluster, request, evidence)
+	return endpoint, err
 }
