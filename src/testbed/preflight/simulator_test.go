@@ -178,8 +178,8 @@ func TestSimulatedAWS(t *testing.T) {
 		routes, thorough, storage bool
 		calls                     int // of EC2, as documented
 	}{
-		{preflight.Worker, false, false, false, 2},
-		{preflight.Worker, true, false, true, 2}, {preflight.Worker, false, true, false, 3},
+		{preflight.Worker, false, false, false, 3},
+		{preflight.Worker, true, false, true, 3}, {preflight.Worker, false, true, false, 3},
 		{
 			preflight.Control, false, false, false, 9,
 		},

@@ -544,12 +544,24 @@ var groupCases = map[string]mistake{
 	},
 	"only another cluster's group, on a worker": {
 		worker:   true,
-		config:   thorough,
 		change:   func(f *fakeCloud) { f.groups["sg-1"] = map[string]string{clustertags.Prefix + "other": "owned"} },
 		check:    "untagged-security-groups",
 		status:   preflight.Failed,
 		resource: "sg-1",
 		fix:      []string{"aws ec2 create-security-group"},
+	},
+	"only a group of two clusters, on a worker": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.groups["sg-1"][clustertags.Prefix+"other"] = "shared" },
+		check:    "tagged-security-groups",
+		status:   preflight.Warned,
+		resource: "sg-1",
+	},
+	"only an untagged group, on a worker": {
+		worker: true,
+		change: func(f *fakeCloud) { f.groups["sg-1"] = nil },
+		check:  "untagged-security-groups",
+		status: preflight.Passed,
 	},
 	"a group of two clusters": {
 		change:   func(f *fakeCloud) { f.groups["sg-1"][clustertags.Prefix+"other"] = "shared" },

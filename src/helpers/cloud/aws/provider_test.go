@@ -40,8 +40,8 @@ func TestCorrectAccountPasses(t *testing.T) {
 		storage bool
 		budget  int
 	}{
-		{preflight.Worker, false, 2},
-		{preflight.Worker, true, 2},
+		{preflight.Worker, false, 3},
+		{preflight.Worker, true, 3},
 		{preflight.Control, false, 9},
 		{preflight.Control, true, 12},
 	} {
@@ -370,7 +370,7 @@ func TestEventualConsistency(t *testing.T) {
 		c := testConfig(preflight.Worker)
 		c.RetryWindow = duration.Duration(20 * time.Second)
 		r, _ := runAgainst(t, f, c, nil)
-		if r.Count(preflight.Failed) != 2 || f.called("ec2") != 2 {
+		if r.Count(preflight.Failed) != 2 || f.called("ec2") != 3 {
 			t.Errorf("%d calls:\n%s", f.called("ec2"), text(r))
 		}
 	})

@@ -27,17 +27,13 @@ var _ = register(Check{
 // splitGroups splits the ids of the instance's security groups as the cloud controller does; why is the reason if that
 // is not possible.
 func splitGroups(f *facts.Facts) (tagged, untagged []string, why string) {
-	ids := f.GroupIDs()
-	if len(ids) == 1 && !f.IsControl() {
-		return nil, ids, "" // the cloud controller uses it, tagged or not
-	}
 	switch {
 	case f.MetadataErr != nil:
 		return nil, nil, facts.NoMetadata
 	case f.GroupsErr != nil:
 		return nil, nil, facts.WhyMissing("security groups", f.GroupsErr)
 	}
-	for _, id := range ids {
+	for _, id := range f.GroupIDs() {
 		if f.IsOwnGroup(id) {
 			tagged = append(tagged, id)
 		} else {

@@ -250,13 +250,7 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		ask(facts.FromCluster, preflight.Control),
 		func() { f.Machines, f.MachinesErr = g.api.DescribeMachines(ctx, f.TagKey(), f.Storage()) },
 	)
-	// A worker with one group needs no call, unless its rules matter: the cloud controller uses that group, tagged or
-	// not.
-	add(
-		ask(facts.FromGroups) &&
-			(f.IsControl() || len(groupIDs) > 1 || f.Request.Thorough || f.Conf.NoIngressManagement || f.PodsRouted()),
-		func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) },
-	)
+	add(ask(facts.FromGroups), func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(facts.FromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
 		f.Probes = make([]facts.Probe, len(probes))
