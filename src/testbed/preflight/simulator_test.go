@@ -13,6 +13,7 @@ import (
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -344,6 +345,65 @@ func TestMissingPermissions(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestAdministratorAsksIAM: the role cannot ask IAM about itself; the fix has an administrator ask. It prints nothing
+// if nothing is missing, or else what is.
+func TestAdministratorAsksIAM(t *testing.T) {
+	for _, missing := range []string{
+		"", "elasticloadbalancing:RegisterTargets", "ec2:DeleteVolume", "kms:CreateGrant",
+	} {
+		t.Run(missing, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+				generated(t, w, "iam:SimulatePrincipalPolicy", missing)
+			})
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+			printed := filepath.Join(t.TempDir(), "printed")
+			var lines []string
+			for _, f := range everyFix(r) {
+				if !strings.Contains(f.Text, "as an administrator") {
+					continue
+				}
+				for _, l := range f.Commands {
+					if strings.HasPrefix(l, "aws iam simulate-principal-policy") {
+						l += " >> " + printed
+					}
+					lines = append(lines, l)
+				}
+			}
+			if len(lines) < 10 {
+				t.Fatalf("%d commands:\n%s", len(lines), text(r))
+			}
+			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), lines, sim.operatorKnows()); err != nil {
+				t.Fatal(err)
+			}
+			content, err := os.ReadFile(printed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := slices.Compact(strings.FieldsFunc(string(content), func(r rune) bool { return r == '\n' }))
+			want := []string{}
+			if missing != "" {
+				want = []string{missing + "\timplicitDeny"}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("printed %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// everyFix are all fixes of all findings.
+func everyFix(r *preflight.Report) (list []preflight.Fix) {
+	for _, result := range r.Results {
+		for _, f := range result.Findings {
+			list = append(list, f.Fix...)
+		}
+	}
+	return list
 }
 
 // TestRoleWithPath: the generated policy lets a role read its own path, which instance metadata does not contain.

@@ -24,7 +24,8 @@ var answersAnything = sync.OnceValue(func() string {
 		action := r.FormValue("Action")
 		fmt.Fprintf(
 			w,
-			"<%sResponse><%[1]sResult><Policy><Arn>arn:aws:iam::123456789012:policy/p</Arn></Policy></%[1]sResult>"+
+			"<%sResponse><%[1]sResult><Policy><Arn>arn:aws:iam::123456789012:policy/p</Arn></Policy>"+
+				"<Role><Arn>arn:aws:iam::123456789012:role/r</Arn></Role></%[1]sResult>"+
 				"</%[1]sResponse>",
 			action,
 		)

@@ -47,12 +47,10 @@ func (a *Client) SimulatePolicy(
 		MaxItems:        awssdk.Int32(1000),
 	}
 	for _, key := range slices.Sorted(maps.Keys(q.Context)) {
-		kind := iamtypes.ContextKeyTypeEnumString
-		if key == "aws:TagKeys" {
-			kind = iamtypes.ContextKeyTypeEnumStringList
-		}
 		input.ContextEntries = append(input.ContextEntries, iamtypes.ContextEntry{
-			ContextKeyName: awssdk.String(key), ContextKeyType: kind, ContextKeyValues: []string{q.Context[key]}})
+			ContextKeyName: awssdk.String(key), ContextKeyType: iamtypes.ContextKeyTypeEnum(q.TypeOf(key)),
+			ContextKeyValues: []string{q.Context[key]},
+		})
 	}
 	var evaluations []iampolicy.Evaluation
 	for {

@@ -95,9 +95,7 @@ func withoutPolicies(f *facts.Facts, selected func(iampolicy.Permission) bool) (
 		Found:    whyNoPolicies(f),
 		Why: "It is unknown whether the role has these permissions, which cannot be tested without using them: " +
 			strings.Join(untested(f, selected), ", ") + ".",
-		Fix: append(fixes.Policy(f), fixes.ByHand("or make sure that the role has these permissions, and turn "+
-			"the check "+
-			"off")),
+		Fix:      append(fixes.Policy(f), fixes.AskIAM(f, untested(f, selected))),
 		Advisory: true,
 	}), true
 }

@@ -93,6 +93,7 @@ type Facts struct {
 	BalancersErr error
 	Policies     *iampolicy.Answers
 	PoliciesErr  error
+	Questions    []iampolicy.Question  // that IAM was asked about the policies
 	RouteTables  []resource.RouteTable // for cloud routes: those with the cluster's tag or the configured id
 	RoutesErr    error
 	RegistryHost string

@@ -157,6 +157,7 @@ func (g *Gatherer) askPolicies(ctx context.Context) (*iampolicy.Answers, error) 
 // up.
 func (g *Gatherer) askAbout(ctx context.Context, asked facts.CallingRole, answers *iampolicy.Answers) error {
 	questions := policyQuestions(g.Facts, asked)
+	g.Facts.Questions = questions
 	first, err := g.api.SimulatePolicy(ctx, asked.ARN(), questions[0])
 	if asked.Path == "" && (awserr.IsNoRole(err) || awserr.Classify(err) == awserr.Denied) {
 		withPath := g.api.RoleARN(ctx, asked.Role)

@@ -128,3 +128,11 @@ type Question struct {
 	Resources []string
 	Context   map[string]string // condition key to value
 }
+
+// TypeOf is the type that IAM requires for the value of a condition key.
+func (q Question) TypeOf(key string) string {
+	if key == "aws:TagKeys" {
+		return "stringList"
+	}
+	return "string"
+}
