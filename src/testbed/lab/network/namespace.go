@@ -10,10 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread that has entered another namespace must exit, which the main thread cannot: it would stay in that namespace,
-// and /proc/self, which is the main thread's view, with it. Locking the main goroutine to it keeps other goroutines off
-// it.
-func init() { runtime.LockOSThread() }
+// OnThread runs f on a thread that exits afterwards, so that f may enter namespaces: no other goroutine, also none that
+// f starts, ever runs in them. The main thread cannot exit: it would stay in those namespaces, and /proc/self, which is
+// its view, with it. It is kept busy instead while another thread runs f.
+func OnThread(f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the end of a locked goroutine is that of its thread
+		if unix.Gettid() == unix.Getpid() {
+			defer runtime.UnlockOSThread()
+			result <- OnThread(f)
+			return
+		}
+		result <- f()
+	}()
+	return <-result
+}
 
 // Do runs f on a thread in the network namespace of path (/run/netns/NAME or /proc/PID/ns/net). Sockets that f opens
 // stay in that namespace; goroutines that f starts do not run in it.
@@ -24,17 +36,12 @@ func Do(path string, f func() error) error {
 	}
 	defer func() { _ = unix.Close(fd) }()
 
-	result := make(chan error, 1)
-	go func() {
-		// Never unlocked, so the thread exits with this goroutine and no other goroutine runs in the namespace.
-		runtime.LockOSThread()
+	return OnThread(func() error {
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("entering network namespace %s: %w", path, err)
-			return
+			return fmt.Errorf("entering network namespace %s: %w", path, err)
 		}
-		result <- f()
-	}()
-	return <-result
+		return f()
+	})
 }
 
 // Do runs f on a thread in the cloud namespace; listeners that it opens keep working afterwards.
@@ -55,22 +62,18 @@ func createNamespace(name string) error {
 	}
 	_ = file.Close()
 
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread()
+	err = OnThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("creating network namespace %s: %w", name, err)
-			return
+			return fmt.Errorf("creating network namespace %s: %w", name, err)
 		}
 		// The mount keeps the namespace after this thread has exited.
 		self := fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid())
 		if err := unix.Mount(self, path, "", unix.MS_BIND, ""); err != nil {
-			result <- fmt.Errorf("naming network namespace %s: mounting %s on %s: %w", name, self, path, err)
-			return
+			return fmt.Errorf("naming network namespace %s: mounting %s on %s: %w", name, self, path, err)
 		}
-		result <- nil
-	}()
-	if err := <-result; err != nil {
+		return nil
+	})
+	if err != nil {
 		return errors.Join(err, os.Remove(path))
 	}
 	return nil
@@ -104,23 +107,18 @@ func unmountAll(path string) {
 // in the caller's mount namespace, but not one that is a mount point only in others, and then removes those mounts; so
 // a thread unmounts it in a mount namespace of its own.
 func removeHidden(path string) error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread exits with this goroutine
-		result <- func() error {
-			if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
-				return err
-			}
-			if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-				return err
-			}
-			for _, mount := range []string{filepath.Dir(path), path} {
-				unmountAll(mount)
-			}
-			return os.Remove(path)
-		}()
-	}()
-	return <-result
+	return OnThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		for _, mount := range []string{filepath.Dir(path), path} {
+			unmountAll(mount)
+		}
+		return os.Remove(path)
+	})
 }
 
 func isNamespace(path string) bool {

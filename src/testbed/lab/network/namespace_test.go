@@ -4,10 +4,27 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
+
+// TestNamespacesAreNotEnteredOnTheMainThread: it cannot exit, so it would stay there.
+func TestNamespacesAreNotEnteredOnTheMainThread(t *testing.T) {
+	var group sync.WaitGroup
+	for range 200 {
+		group.Go(func() {
+			_ = OnThread(func() error {
+				if unix.Gettid() == unix.Getpid() {
+					t.Error("the main thread")
+				}
+				return nil
+			})
+		})
+	}
+	group.Wait()
+}
 
 // TestRemovesHiddenNamespace mounts a directory over itself, as the first `ip netns add` on a machine does.
 func TestRemovesHiddenNamespace(t *testing.T) {

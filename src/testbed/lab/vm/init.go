@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -77,15 +78,18 @@ func MaybeRunInit() {
 }
 
 // initMain is a VM's init: it reads its instructions from file descriptor 3, mounts the VM's filesystems, writes
-// "ready" to descriptor 4, and then keeps monit running and reaps children until SIGTERM. It returns the exit code. It
-// must be called on the main goroutine.
+// "ready" to descriptor 4, and then keeps monit running and reaps children until SIGTERM. It returns the exit code.
 func initMain() int {
 	log := logging.New(os.Stderr)
+	runtime.LockOSThread() // never unlocked; see setUp
 	if os.Getpid() != 1 {
 		fmt.Fprintln(os.Stderr, "vm-init is started by the lab as the first process of a VM; it cannot be run by hand")
 		return 2
 	}
 	specPipe, status := os.NewFile(specFD, "spec"), os.NewFile(statusFD, "status")
+	if unix.Gettid() != 1 { // the scheduler moved the main goroutine before it was locked: start again
+		return fail(log, status, syscall.Exec("/proc/self/exe", os.Args, os.Environ()))
+	}
 	syscall.CloseOnExec(specFD)
 	syscall.CloseOnExec(statusFD)
 	line, err := bufio.NewReader(specPipe).ReadString('\n')

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sort"
 	"strconv"
 	"strings"
@@ -192,28 +191,23 @@ func (v *VM) enter(trees []hierarchy, processes bool, f func() error) error {
 		}
 		files = append(files, file)
 	}
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread exits with the goroutine
-		result <- func() error {
-			// Threads share root and working directory by default, and those of a VM are different.
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return fmt.Errorf("preparing to enter the VM: %w", err)
+	return network.OnThread(func() error {
+		// Threads share root and working directory by default, and those of a VM are different.
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return fmt.Errorf("preparing to enter the VM: %w", err)
+		}
+		if processes {
+			if err := v.Spec.joinThread(trees); err != nil {
+				return err
 			}
-			if processes {
-				if err := v.Spec.joinThread(trees); err != nil {
-					return err
-				}
+		}
+		for i, k := range kinds {
+			if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
+				return fmt.Errorf("entering the VM's %s namespace: %w", k.name, err)
 			}
-			for i, k := range kinds {
-				if err := unix.Setns(int(files[i].Fd()), k.flag); err != nil {
-					return fmt.Errorf("entering the VM's %s namespace: %w", k.name, err)
-				}
-			}
-			return f()
-		}()
-	}()
-	return <-result
+		}
+		return f()
+	})
 }
 
 // joinThread moves the calling thread into the VM's version 1 groups, which its children inherit.
