@@ -21,6 +21,7 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/dns"
+	"kubernetes-release/testbed/lab/names"
 	"kubernetes-release/testbed/lab/network"
 	"kubernetes-release/testbed/lab/volume"
 )
@@ -234,11 +235,8 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the simulated cloud: %w", err)
 	}
-	watcher := newWatcher(l, log)
-	directory := newDirectory()
-	watcher.changed = directory.set
-	watcher.readNames()
-	resolver := &dns.Server{Log: log, Lookups: []dns.Lookup{directory.lookup, func(name string) ([]netip.Addr, bool) {
+	bosh := names.NewResolver(l.Dir, log)
+	resolver := &dns.Server{Log: log, Lookups: []dns.Lookup{bosh.Lookup, func(name string) ([]netip.Addr, bool) {
 		addresses := simulator.Lookup(name)
 		return addresses, len(addresses) > 0
 	}}}
@@ -261,7 +259,7 @@ func (l *Lab) RunCloud(ctx context.Context) error {
 		metadata,
 		registry,
 	}
-	go watcher.run(ctx)
+	go bosh.Run(ctx)
 	log.Info("cloud started", "network", l.Network.Prefix(), "api", APIURL(l.Network), "cluster", settings.Cluster)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -16,6 +16,7 @@ import (
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
+	"kubernetes-release/testbed/lab/names"
 )
 
 // Input is what a deploy takes, as by the flags of `bosh deploy`.
@@ -198,8 +199,9 @@ func (l *Lab) assemble(
 	}
 	progress := l.progress()
 	return &session{Lab: l, plan: plan, director: &director.Director{
-		Dir: l.Dir, Store: store, Progress: progress, Publish: l.publish,
-		CPI: &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud(), TrustedCA: l.path(publicCAFile)},
+		Dir: l.Dir, Store: store, Progress: progress,
+		Publish: func(plan *director.Plan) error { return names.Publish(l.Dir, plan) },
+		CPI:     &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud(), TrustedCA: l.path(publicCAFile)},
 		Compiler: &release.Compiler{
 			Dir: l.path("compiled"), Logs: l.path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {

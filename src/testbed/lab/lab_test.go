@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -23,6 +24,7 @@ import (
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
 	"kubernetes-release/testbed/lab/director/release/releasetest"
+	"kubernetes-release/testbed/lab/names"
 	"kubernetes-release/testbed/lab/network"
 	"kubernetes-release/testbed/lab/vm"
 	"kubernetes-release/testbed/lab/vm/vmtest"
@@ -195,27 +197,16 @@ func TestWritesAccessFiles(t *testing.T) {
 	}
 }
 
-func TestWatcherReadsPublishedNames(t *testing.T) {
+func TestPublishedNamesAreResolved(t *testing.T) {
 	s := testSession(t)
-	if err := s.publish(s.plan); err != nil {
+	if err := names.Publish(s.Dir, s.plan); err != nil {
 		t.Fatal(err)
 	}
-	var got names
-	w := newWatcher(s.Lab, s.log)
-	w.changed = func(n names, _ map[string]health) { got = n }
-	w.readNames()
-	if len(got.Instances) != 1 || got.Instances[0].VM != "control-0123" || got.Zones["z1"] != 1 {
-		t.Errorf("got %+v", got)
-	}
-	if len(got.Aliases) != 1 || got.Aliases[0].Domain != "api.prod.internal" ||
-		got.Aliases[0].HealthFilter != "smart" ||
-		got.Aliases[0].Network != "n" {
-		t.Errorf("aliases %+v", got.Aliases)
-	}
-	got = names{}
-	w.readNames()
-	if got.Deployment != "" {
-		t.Error("an unchanged file was read again")
+	r := names.NewResolver(s.Dir, s.log)
+	for _, name := range []string{"api.prod.internal", "q-a1s0.control.n.kubernetes.bosh"} {
+		if got, found := r.Lookup(name); !found || fmt.Sprint(got) != "[10.77.16.4]" {
+			t.Errorf("%s: got %v, %v", name, got, found)
+		}
 	}
 }
 

@@ -1,4 +1,4 @@
-package lab
+package names
 
 import (
 	"net/netip"

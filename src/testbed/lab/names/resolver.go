@@ -1,20 +1,33 @@
-package lab
+package names
 
 import (
+	"log/slog"
 	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/director"
 )
 
-// directory resolves BOSH's names: instances, group queries and link aliases, filtered by health as bosh-dns does.
-type directory struct {
+// Resolver answers queries for BOSH's names: instances, group queries and link aliases, filtered by health.
+type Resolver struct {
+	dir     string
+	log     *slog.Logger
+	read    time.Time // modification time of the names file that was read
 	current atomic.Pointer[snapshot]
+}
+
+// NewResolver returns a resolver of the names that are published in a lab's directory.
+func NewResolver(dir string, log *slog.Logger) *Resolver {
+	r := &Resolver{dir: dir, log: log}
+	r.current.Store(&snapshot{})
+	r.readNames()
+	return r
 }
 
 // snapshot is the state at one time.
@@ -40,18 +53,9 @@ func (h health) of(job string) string {
 	return h.state
 }
 
-func newDirectory() *directory {
-	d := &directory{}
-	d.current.Store(&snapshot{})
-	return d
-}
-
-// set replaces the state.
-func (d *directory) set(n names, h map[string]health) { d.current.Store(&snapshot{n, h}) }
-
-// lookup implements dns.Lookup.
-func (d *directory) lookup(name string) ([]netip.Addr, bool) {
-	s := d.current.Load()
+// Lookup implements dns.Lookup.
+func (r *Resolver) Lookup(name string) ([]netip.Addr, bool) {
+	s := r.current.Load()
 	if addresses, found := s.alias(name); found {
 		return addresses, true
 	}

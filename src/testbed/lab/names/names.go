@@ -1,10 +1,13 @@
-package lab
+// Package names resolves BOSH's names of a deployment, as bosh-dns does: the Director publishes names in a file of the
+// lab's directory and to the VMs, and a resolver in the cloud process answers queries by that file and by health.
+package names
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -45,10 +48,11 @@ type alias struct {
 	PlaceholderType    string `json:"placeholder_type,omitempty"`
 }
 
-const namesFile = "names.json"
+// file is in the lab's directory.
+const file = "names.json"
 
-// publish writes the names of the plan's instances.
-func (l *Lab) publish(plan *director.Plan) error {
+// Publish writes the names of the plan's instances to the lab's directory, and tells the VMs.
+func Publish(dir string, plan *director.Plan) error {
 	n := names{Deployment: plan.Manifest.Name, Zones: director.AZNumbers(plan.Cloud)}
 	networks := map[string]string{}
 	for _, group := range plan.Groups {
@@ -83,16 +87,16 @@ func (l *Lab) publish(plan *director.Plan) error {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(l.path(namesFile), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, file), append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("publishing names: %w", err)
 	}
-	return l.syncDNS(n)
+	return n.sync(dir)
 }
 
-// syncDNS tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases
+// sync tells every VM the records of all instances, as the Director does (dns_records.rb), and makes the aliases
 // search domains, as bosh-dns does on a stemcell with systemd-resolved (bosh-dns-release,
 // src/bosh-dns/dns/manager/systemd_resolved_manager.go).
-func (l *Lab) syncDNS(n names) error {
+func (n names) sync(dir string) error {
 	records, err := n.records()
 	if err != nil {
 		return err
@@ -105,7 +109,7 @@ func (l *Lab) syncDNS(n names) error {
 		if i.VM == "" {
 			continue
 		}
-		v, err := vm.Open(l.Dir, i.VM)
+		v, err := vm.Open(dir, i.VM)
 		if errors.Is(err, vm.ErrNotFound) {
 			continue // killed; the next deploy creates it again
 		}

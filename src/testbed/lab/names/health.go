@@ -1,14 +1,14 @@
-package lab
+package names
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -24,108 +24,71 @@ const (
 	healthTimeout  = 5 * time.Second
 )
 
-// watcher follows the names file that the Director writes, and the health of the instances in it.
-type watcher struct {
-	lab *Lab
-	log *slog.Logger
-	// changed is called after each change of names or health; must be set before run.
-	changed func(names, map[string]health)
-
-	mutex  sync.Mutex
-	names  names
-	read   time.Time         // modification time of the names file that was read
-	health map[string]health // by instance id
-}
-
-func newWatcher(l *Lab, log *slog.Logger) *watcher {
-	return &watcher{lab: l, log: log, health: map[string]health{}}
-}
-
-// run polls until ctx ends.
-func (w *watcher) run(ctx context.Context) {
+// Run follows the names file and the health of the instances in it until ctx ends.
+func (r *Resolver) Run(ctx context.Context) {
 	healthTicker := time.NewTicker(healthInterval)
 	defer healthTicker.Stop()
 	namesTicker := time.NewTicker(namesInterval)
 	defer namesTicker.Stop()
-	w.readNames()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-namesTicker.C:
-			w.readNames()
+			r.readNames()
 		case <-healthTicker.C:
-			w.checkHealth(ctx)
+			r.checkHealth(ctx)
 		}
 	}
 }
 
 // readNames reads the names file if it has changed.
-func (w *watcher) readNames() {
-	info, err := os.Stat(w.lab.path(namesFile))
-	if err != nil || info.ModTime().Equal(w.read) {
+func (r *Resolver) readNames() {
+	path := filepath.Join(r.dir, file)
+	info, err := os.Stat(path)
+	if err != nil || info.ModTime().Equal(r.read) {
 		return
 	}
-	text, err := os.ReadFile(w.lab.path(namesFile))
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return
 	}
 	var n names
 	if err := json.Unmarshal(text, &n); err != nil {
-		w.log.Error("reading the names", "error", err)
+		r.log.Error("reading the names", "error", err)
 		return
 	}
-	w.mutex.Lock()
-	w.names, w.read = n, info.ModTime()
-	w.mutex.Unlock()
-	w.log.Info("names changed", "instances", len(n.Instances), "aliases", len(n.Aliases))
-	w.notify()
-}
-
-func (w *watcher) notify() {
-	w.mutex.Lock()
-	n := w.names
-	current := maps.Clone(w.health)
-	w.mutex.Unlock()
-	if w.changed != nil {
-		w.changed(n, current)
-	}
+	r.read = info.ModTime()
+	r.log.Info("names changed", "instances", len(n.Instances), "aliases", len(n.Aliases))
+	r.current.Store(&snapshot{n, r.current.Load().health})
 }
 
 // checkHealth asks all instances for their health, concurrently.
-func (w *watcher) checkHealth(ctx context.Context) {
-	w.mutex.Lock()
-	instances := w.names.Instances
-	w.mutex.Unlock()
+func (r *Resolver) checkHealth(ctx context.Context) {
+	before := r.current.Load()
+	instances := before.names.Instances
 	states := make([]health, len(instances))
 	var group sync.WaitGroup
 	for n, i := range instances {
-		group.Go(func() { states[n] = w.state(ctx, i) })
+		group.Go(func() { states[n] = r.health(ctx, i) })
 	}
 	group.Wait()
 	current := map[string]health{}
-	changed := false
-	w.mutex.Lock()
 	for n, i := range instances {
 		current[i.ID] = states[n]
-		if before := w.health[i.ID]; before.state != states[n].state || !maps.Equal(before.jobs, states[n].jobs) {
-			changed = true
-			w.log.Info("health changed", "instance", i.Group+"/"+i.ID, "state", states[n].state, "jobs", states[n].jobs)
+		if old := before.health[i.ID]; old.state != states[n].state || !maps.Equal(old.jobs, states[n].jobs) {
+			r.log.Info("health changed", "instance", i.Group+"/"+i.ID, "state", states[n].state, "jobs", states[n].jobs)
 		}
 	}
-	w.health = current
-	w.mutex.Unlock()
-	if changed {
-		w.notify()
-	}
+	r.current.Store(&snapshot{before.names, current})
 }
 
-// state returns the health of an instance; the zero value if the instance has no VM.
-func (w *watcher) state(ctx context.Context, i namedInstance) health {
+// health returns the health of an instance; the zero value if the instance has no VM.
+func (r *Resolver) health(ctx context.Context, i namedInstance) health {
 	if i.VM == "" {
 		return health{}
 	}
-	v, err := vm.Open(w.lab.Dir, i.VM)
+	v, err := vm.Open(r.dir, i.VM)
 	if err != nil || !v.Alive() {
 		return health{state: agent.Failing}
 	}

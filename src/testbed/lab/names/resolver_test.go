@@ -1,4 +1,4 @@
-package lab
+package names
 
 import (
 	"net/netip"
@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestDirectory(t *testing.T) {
+func TestResolver(t *testing.T) {
 	instance := func(id string, index int, az, address string) namedInstance {
 		return namedInstance{
 			ID:      id,
@@ -55,7 +55,6 @@ func TestDirectory(t *testing.T) {
 		"bb": {"failing", map[string]string{"db": "running"}},
 		"cc": {"running", map[string]string{"db": "running"}},
 	}
-	d := newDirectory()
 	for _, c := range []struct {
 		name   string
 		health map[string]health
@@ -88,8 +87,9 @@ func TestDirectory(t *testing.T) {
 		{"gone.my-db.default.shop.bosh", states, ""},
 		{"example.com", states, "!"},
 	} {
-		d.set(n, c.health)
-		addresses, found := d.lookup(c.name)
+		r := new(Resolver)
+		r.current.Store(&snapshot{n, c.health})
+		addresses, found := r.Lookup(c.name)
 		got := "!"
 		if found {
 			var list []string
