@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/poll"
-	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/network"
 )
 
@@ -209,7 +209,7 @@ func (c *Cluster) withoutCloud(ctx context.Context, started time.Time, waits str
 // simulator changes the faults of the simulated cloud.
 func (c *Cluster) simulator(ctx context.Context, method, fault string) error {
 	request, err := http.NewRequestWithContext(
-		ctx, method, lab.APIURL(c.lab.Network)+"/_sim/faults", strings.NewReader(fault),
+		ctx, method, account.URL(c.lab.Network)+"/_sim/faults", strings.NewReader(fault),
 	)
 	if err != nil {
 		return err

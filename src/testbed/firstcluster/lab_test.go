@@ -26,6 +26,7 @@ import (
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/network"
 )
 
@@ -57,7 +58,7 @@ func TestFirstClusterInLab(t *testing.T) {
 	edits := exampleToAccount + `;s/\b10\.0\./` + first + `/g;s/^(dns_servers: ).*/\1[` + vpc.Gateway().String() + "]/"
 	script := page.script(edits, true)
 	started := time.Now()
-	out, err := page.run(t, script, "FIRST_CLUSTER_LAB="+state, "AWS_ENDPOINT_URL="+lab.APIURL(vpc))
+	out, err := page.run(t, script, "FIRST_CLUSTER_LAB="+state, "AWS_ENDPOINT_URL="+account.URL(vpc))
 	t.Logf("%s\nthe page took %s", out, time.Since(started).Round(time.Second))
 	if err != nil {
 		deployLog, _ := tail.File(filepath.Join(state, "log", "lab.log"), 0, 16<<10, 40)
@@ -103,7 +104,7 @@ func networkOf(t *testing.T, state string) network.Network {
 // checkNothingLeft expects an account as empty as before the page.
 func checkNothingLeft(t *testing.T, vpc network.Network) {
 	t.Helper()
-	w, err := readWorld(t.Context(), lab.APIURL(vpc))
+	w, err := readWorld(t.Context(), account.URL(vpc))
 	if err != nil {
 		t.Fatal(err)
 	}

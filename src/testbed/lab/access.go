@@ -9,14 +9,13 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"kubernetes-release/internal/atomicfile"
-	"kubernetes-release/testbed/awssim"
 	"kubernetes-release/testbed/lab/director"
 )
 
 // writeAccess writes the files that an operator on this machine needs: kubeconfig, bin/kubectl and aws.env. It returns
 // false, and writes no kubeconfig, if the deployment has no job kubectl.
 func (s *session) writeAccess() (bool, error) {
-	if err := s.writeAWS(); err != nil {
+	if err := s.Account().WriteEnvironment(); err != nil {
 		return false, err
 	}
 	group, job := s.kubectlJob()
@@ -114,21 +113,4 @@ func (s *session) writeKubectl(job *director.Job) error {
 	text := fmt.Sprintf("#!/bin/sh\ntest -n \"$KUBECONFIG\" || export KUBECONFIG=%s\nexec %s \"$@\"\n",
 		shellescape.Quote(s.path("kubeconfig")), shellescape.Quote(filepath.Join(pkg.Compiled, "bin/kubectl")))
 	return atomicfile.Write(s.path("bin", "kubectl"), []byte(text), 0o755)
-}
-
-// writeAWS writes the variables that point any AWS client at the simulated cloud, with the credentials of an operator
-// who may do everything.
-func (l *Lab) writeAWS() error {
-	text := fmt.Sprintf(`# Points AWS clients at the lab's simulated cloud; source it: . %s
-export AWS_ENDPOINT_URL=%s
-export AWS_REGION=%s
-export AWS_DEFAULT_REGION=%s
-export AWS_ACCESS_KEY_ID=%s
-export AWS_SECRET_ACCESS_KEY=%s
-unset AWS_SESSION_TOKEN AWS_PROFILE
-`,
-		shellescape.Quote(l.path("aws.env")), APIURL(l.Network), awssim.LabRegion, awssim.LabRegion,
-		awssim.LabAccessKeyID, awssim.LabSecretAccessKey,
-	)
-	return atomicfile.Write(l.path("aws.env"), []byte(text), 0o600)
 }

@@ -67,14 +67,17 @@ func (l *Lab) Act(ctx context.Context, options director.Options) error {
 
 // deploy updates instances to the prepared plan. It returns false if there is no kubeconfig; see writeAccess.
 func (s *session) deploy(ctx context.Context, options director.Options, started time.Time) (bool, error) {
-	if err := s.writeCloudSettings(s.cloudSettings()); err != nil {
+	account := s.Account()
+	if err := account.Prepare(accountSettings(s.plan)); err != nil {
 		return false, err
 	}
-	if err := s.ensureCloud(ctx, s.director.Progress); err != nil {
+	if err := account.Ensure(ctx, s.director.Progress); err != nil {
 		return false, err
 	}
-	if err := s.ensureAPIBalancer(ctx); err != nil {
-		return false, err
+	if usesAPIBalancer(s.plan) {
+		if err := account.EnsureAPIBalancer(ctx); err != nil {
+			return false, err
+		}
 	}
 	touched, err := s.director.Deploy(ctx, s.plan, options)
 	if err != nil {
@@ -153,6 +156,17 @@ func relative(path string) string {
 	return path
 }
 
+// CreateEmptyAccount starts the account of a lab in which nothing is deployed yet; see account.Account.PrepareEmpty.
+func (l *Lab) CreateEmptyAccount(ctx context.Context) error {
+	if err := l.Account().PrepareEmpty(); err != nil {
+		return err
+	}
+	if err := l.Account().Ensure(ctx, l.progress()); err != nil {
+		return err
+	}
+	return l.Account().WriteEnvironment()
+}
+
 // Errand runs an errand of the last deploy. The exit code is the errand's, the highest if it ran on several instances.
 func (l *Lab) Errand(ctx context.Context, name string, keepAlive bool) (int, error) {
 	s, err := l.reload()
@@ -162,7 +176,7 @@ func (l *Lab) Errand(ctx context.Context, name string, keepAlive bool) (int, err
 	if err := s.director.Prepare(ctx, s.plan); err != nil {
 		return 0, err
 	}
-	if err := s.ensureCloud(ctx, s.director.Progress); err != nil {
+	if err := s.Account().Ensure(ctx, s.director.Progress); err != nil {
 		return 0, err
 	}
 	return s.runErrand(ctx, name, keepAlive)
@@ -212,10 +226,10 @@ func (l *Lab) Down(ctx context.Context, orderly, everything bool) error {
 	problems := []error{volumes.Unmount()}
 	removed, err := l.destroyVMs(ctx, progress)
 	problems = append(problems, err)
-	if _, running := l.runningCloud(); running {
+	if l.Account().Running() {
 		removed = append(removed, "the cloud process")
 	}
-	problems = append(problems, l.stopCloud(ctx), volumes.Release())
+	problems = append(problems, l.Account().Stop(ctx), volumes.Release())
 	if l.Network.Exists() {
 		removed = append(
 			removed,

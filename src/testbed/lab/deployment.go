@@ -201,7 +201,9 @@ func (l *Lab) assemble(
 	return &session{Lab: l, plan: plan, director: &director.Director{
 		Dir: l.Dir, Store: store, Progress: progress,
 		Publish: func(plan *director.Plan) error { return names.Publish(l.Dir, plan) },
-		CPI:     &cpi.CPI{StateDir: l.Dir, Network: l.Network, Cloud: l.cloud(), TrustedCA: l.path(publicCAFile)},
+		CPI: &cpi.CPI{
+			StateDir: l.Dir, Network: l.Network, Cloud: l.Account().Cloud(), TrustedCA: l.Account().TrustedCA(),
+		},
 		Compiler: &release.Compiler{
 			Dir: l.path("compiled"), Logs: l.path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {

@@ -18,6 +18,7 @@ import (
 	"kubernetes-release/internal/filelock"
 	"kubernetes-release/internal/logging"
 	"kubernetes-release/release/progress"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/network"
 )
@@ -106,6 +107,11 @@ func (l *Lab) abandon() error {
 		return nil
 	}
 	return errors.Join(l.Network.Destroy(), os.Remove(l.path("lab.json")))
+}
+
+// Account is the lab's AWS account.
+func (l *Lab) Account() account.Account {
+	return account.Account{Dir: l.Dir, Network: l.Network, Executable: l.Executable}
 }
 
 // path returns a path below the state directory.

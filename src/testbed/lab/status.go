@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director"
@@ -72,18 +73,18 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 		group.Go(func() { seen[n] = l.observe(ctx, i) })
 	}
 	group.Go(func() { kubernetes = readCluster(ctx, l.path("kubeconfig")) })
-	group.Go(func() { resources = readCloud(ctx, APIURL(l.Network)) })
+	group.Go(func() { resources = readCloud(ctx, account.URL(l.Network)) })
 	group.Go(func() {
-		if _, running := l.runningCloud(); running {
-			if cloud = "running"; l.cloudAnswers(ctx) != nil {
-				cloud = "not answering (see " + relative(l.cloudLog()) + ")"
+		if a := l.Account(); a.Running() {
+			if cloud = "running"; a.Answers(ctx) != nil {
+				cloud = "not answering (see " + relative(a.Log()) + ")"
 			}
 		}
 	})
 	group.Wait()
 	fmt.Fprintf(
 		l.Out, "Deployment '%s', network %s, simulated cloud %s at %s\n\n", store.State.Deployment, l.Network.Prefix(),
-		cloud, APIURL(l.Network),
+		cloud, account.URL(l.Network),
 	)
 	kubernetes.printAccess(l.Out)
 	running := printInstances(l.Out, instances, seen)

@@ -7,16 +7,13 @@ import (
 	"time"
 
 	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/network"
 	"kubernetes-release/testbed/lab/rotation"
 )
 
-const (
-	// APIPort is where the simulated cloud's API is served, on the network's gateway.
-	APIPort = 4566
-	// clusterName is the default of the variable cluster_name.
-	clusterName = "lab"
-)
+// clusterName is the default of the variable cluster_name.
+const clusterName = "lab"
 
 // VarsStore is the file of generated variables.
 func (l *Lab) VarsStore() string { return l.path("vars.yml") }
@@ -31,9 +28,6 @@ func RotateCAs(out io.Writer, store, step string, names []string) error {
 	return nil
 }
 
-// APIURL is where the simulated cloud's API is served.
-func APIURL(n network.Network) string { return fmt.Sprintf("http://%s:%d", n.Gateway(), APIPort) }
-
 // defaultVariables are the variables that manifest, ops-files and cloud config can use without -v or -l: what an
 // operator would write into a variables file about the AWS account.
 func defaultVariables(n network.Network) map[string]any {
@@ -42,8 +36,8 @@ func defaultVariables(n network.Network) map[string]any {
 		"vpc_id": awssim.LabVPC, "security_group": awssim.LabSecurityGroup,
 		"control_instance_profile": "kubernetes-control", "worker_instance_profile": "kubernetes-worker",
 		"dns_servers":           []any{n.Gateway().String()},
-		"api_target_group":      apiTargetGroup,
-		"aws_endpoint_url":      APIURL(n),
+		"api_target_group":      account.APITargetGroup,
+		"aws_endpoint_url":      account.URL(n),
 		"aws_metadata_endpoint": "http://" + network.Metadata.String(),
 	}
 	for i, letter := range "abc" {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/director"
 )
 
@@ -159,11 +160,11 @@ several instances.`,
 // cloud is started by the lab itself.
 func (p *program) cloud() *cobra.Command {
 	return &cobra.Command{
-		Use:    lab.CloudArgument,
+		Use:    account.Argument,
 		Short:  "Run the simulated cloud and DNS, inside the lab's network namespace",
 		Hidden: true,
 		RunE: p.run(
-			reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.RunCloud(ctx) },
+			reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return 0, l.Account().Serve(ctx) },
 		),
 	}
 }

@@ -1,4 +1,4 @@
-package lab
+package account
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestAPIBalancer(t *testing.T) {
 			ctx, cpi.Launch{Address: address, Subnet: awssim.LabNodeSubnet(1), InstanceType: "m6i.large"},
 		)
 		if err == nil {
-			err = cloud.Register(ctx, id, apiTargetGroup)
+			err = cloud.Register(ctx, id, APITargetGroup)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestAPIBalancer(t *testing.T) {
 	if err := cloud.Terminate(ctx, lost); err != nil {
 		t.Fatal(err)
 	}
-	groups, err := client.DescribeTargetGroups(ctx, &elb.DescribeTargetGroupsInput{Names: []string{apiTargetGroup}})
+	groups, err := client.DescribeTargetGroups(ctx, &elb.DescribeTargetGroupsInput{Names: []string{APITargetGroup}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package lab
+package account
 
 import (
 	"testing"
@@ -21,7 +21,7 @@ func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 		{"kubernetes-worker", "ec2:DescribeInstances", "", iam.Allowed},
 		{"kubernetes-worker", "ec2:DescribeRouteTables", "", iam.ImplicitDeny},
 	} {
-		world, err := cloudSettings{Cluster: "prod", PodNetwork: test.pods}.world(3)
+		world, err := Settings{Cluster: "prod", PodNetwork: test.pods}.world(3)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +40,7 @@ func TestRolesHaveTheOperatorsPolicies(t *testing.T) {
 			t.Errorf("%s %s with routes to %q: %v, want %v", test.role, test.action, test.pods, got, test.want)
 		}
 	}
-	if _, err := (cloudSettings{}).world(3); err == nil {
+	if _, err := (Settings{}).world(3); err == nil {
 		t.Error("a cloud without a cluster name was created")
 	}
 }

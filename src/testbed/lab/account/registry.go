@@ -1,4 +1,4 @@
-package lab
+package account
 
 import (
 	"bytes"
@@ -22,21 +22,21 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// publicCAFile holds the certificate of the simulated cloud's own host names, which every VM trusts as it trusts the
-// CAs of the real ones.
-const publicCAFile = "cloud-ca.pem"
+// TrustedCA is the file with the certificate of the simulated cloud's own host names, which every VM trusts as it
+// trusts the CAs of the real ones.
+func (a Account) TrustedCA() string { return a.path("cloud-ca.pem") }
 
 // publicKeyFile holds the certificate and its key.
 const publicKeyFile = "cloud-ca-and-key.pem"
 
 // registryServer serves the simulated cloud's registry on the port of HTTPS.
-func (l *Lab) registryServer(simulator *awssim.Simulator) (*http.Server, error) {
-	certificate, err := l.publicCertificate(simulator.RegistryHosts())
+func (a Account) registryServer(simulator *awssim.Simulator) (*http.Server, error) {
+	certificate, err := a.publicCertificate(simulator.RegistryHosts())
 	if err != nil {
 		return nil, fmt.Errorf("creating the certificate of the simulated registry: %w", err)
 	}
 	return &http.Server{
-		Addr:              net.JoinHostPort(l.Network.Gateway().String(), "443"),
+		Addr:              net.JoinHostPort(a.Network.Gateway().String(), "443"),
 		Handler:           simulator.RegistryHandler(),
 		ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
@@ -45,15 +45,15 @@ func (l *Lab) registryServer(simulator *awssim.Simulator) (*http.Server, error) 
 
 // publicCertificate returns the lab's certificate for the hosts, and creates it the first time: the VMs that exist
 // trust it.
-func (l *Lab) publicCertificate(hosts []string) (tls.Certificate, error) {
-	file := l.path(publicKeyFile)
+func (a Account) publicCertificate(hosts []string) (tls.Certificate, error) {
+	file := a.path(publicKeyFile)
 	content, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		var public []byte
 		if public, content, err = selfSigned(hosts); err != nil {
 			return tls.Certificate{}, err
 		}
-		err = errors.Join(atomicfile.Write(l.path(publicCAFile), public, 0o644), atomicfile.Write(file, content, 0o600))
+		err = errors.Join(atomicfile.Write(a.TrustedCA(), public, 0o644), atomicfile.Write(file, content, 0o600))
 	}
 	if err != nil {
 		return tls.Certificate{}, err

@@ -1,10 +1,9 @@
-package lab
+package account
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/credentials"
@@ -14,19 +13,15 @@ import (
 	"kubernetes-release/testbed/awssim"
 )
 
-// apiTargetGroup is the name of the target group in the lab's cloud config, and of the load balancer that forwards to
+// APITargetGroup is the name of the target group in the lab's cloud config, and of the load balancer that forwards to
 // it.
-const apiTargetGroup = "lab-api"
+const APITargetGroup = "lab-api"
 
-// ensureAPIBalancer creates the load balancer that docs/api-access.md tells operators to create, if the deployment
-// registers VMs with its target group. Other target groups do not exist, so that a deploy which names one fails, as on
-// AWS.
-func (s *session) ensureAPIBalancer(ctx context.Context) error {
-	if !s.usesAPIBalancer() {
-		return nil
-	}
+// EnsureAPIBalancer creates the load balancer that docs/api-access.md tells operators to create, unless it exists.
+// Other target groups do not exist, so that a deploy which names one fails, as on AWS.
+func (a Account) EnsureAPIBalancer(ctx context.Context) error {
 	client := elb.New(elb.Options{
-		BaseEndpoint: aws.String(APIURL(s.Network)), Region: awssim.LabRegion,
+		BaseEndpoint: aws.String(URL(a.Network)), Region: awssim.LabRegion,
 		Credentials: credentials.NewStaticCredentialsProvider(awssim.LabAccessKeyID, awssim.LabSecretAccessKey, ""),
 	})
 	if err := createAPIBalancer(ctx, client); err != nil {
@@ -35,23 +30,11 @@ func (s *session) ensureAPIBalancer(ctx context.Context) error {
 	return nil
 }
 
-func (s *session) usesAPIBalancer() bool {
-	for _, group := range s.plan.Groups {
-		for _, planned := range group.Instances {
-			groups, _ := s.plan.Cloud.CloudProperties(group.Spec, planned.Instance.AZ)["lb_target_groups"].([]any)
-			if slices.Contains(groups, any(apiTargetGroup)) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // createAPIBalancer sends the requests of the commands in docs/api-access.md. It does nothing if the target group
 // exists.
 func createAPIBalancer(ctx context.Context, client *elb.Client) error {
 	group, err := client.CreateTargetGroup(ctx, &elb.CreateTargetGroupInput{
-		Name:                       aws.String(apiTargetGroup),
+		Name:                       aws.String(APITargetGroup),
 		VpcId:                      aws.String(awssim.LabVPC),
 		TargetType:                 types.TargetTypeEnumInstance,
 		Protocol:                   types.ProtocolEnumTcp,
@@ -68,7 +51,7 @@ func createAPIBalancer(ctx context.Context, client *elb.Client) error {
 		return err
 	}
 	balancer, err := client.CreateLoadBalancer(ctx, &elb.CreateLoadBalancerInput{
-		Name:    aws.String(apiTargetGroup),
+		Name:    aws.String(APITargetGroup),
 		Type:    types.LoadBalancerTypeEnumNetwork,
 		Scheme:  types.LoadBalancerSchemeEnumInternal,
 		Subnets: []string{awssim.LabNodeSubnet(1), awssim.LabNodeSubnet(2), awssim.LabNodeSubnet(3)},
