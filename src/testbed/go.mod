@@ -39,6 +39,7 @@ require (
 )
 
 require (
+	github.com/aws/aws-sdk-go-v2/service/kms v1.62.3
 	github.com/jessevdk/go-flags v1.6.1
 	kubernetes-release v0.0.0
 	kubernetes-release/release v0.0.0

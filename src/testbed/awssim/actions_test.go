@@ -352,7 +352,8 @@ func TestActions(t *testing.T) {
 
 	var forgotten []string
 	for _, action := range awssim.Actions() {
-		if !covered[action] && !strings.HasPrefix(action, "ecr:") { // those are in registry_test.go
+		// Those of ecr are in registry_test.go, and of kms in keys_test.go.
+		if !covered[action] && !strings.HasPrefix(action, "ecr:") && !strings.HasPrefix(action, "kms:") {
 			forgotten = append(forgotten, action)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"kubernetes-release/testbed/awssim/elb"
 	"kubernetes-release/testbed/awssim/elbv2"
 	"kubernetes-release/testbed/awssim/iamapi"
+	"kubernetes-release/testbed/awssim/kms"
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/awssim/sts"
 	"kubernetes-release/testbed/awssim/wire"
@@ -105,6 +106,16 @@ var services = []*api.Service{
 		Style:      wire.JSON,
 		Operations: ecr.Operations,
 		AuthErrors: ecr.AuthErrors,
+		Denied:     "AccessDeniedException",
+		Throttled:  &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
+	},
+	{
+		Name:       "kms",
+		Signing:    "kms",
+		Namespace:  "TrentService",
+		Style:      wire.JSON,
+		Operations: kms.Operations,
+		AuthErrors: kms.AuthErrors,
 		Denied:     "AccessDeniedException",
 		Throttled:  &wire.Error{Code: "ThrottlingException", Message: "Rate exceeded", Status: 400},
 	},

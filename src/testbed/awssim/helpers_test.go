@@ -207,7 +207,7 @@ func newClients(c aws.Config) clients { return newClientsAt(c, time.Now) }
 
 // newClientsAt returns clients on a machine whose clock is wrong.
 func newClientsAt(c aws.Config, now func() time.Time) clients {
-	s := &signer{v4.NewSigner(), now}
+	s := newSigner(now)
 	return clients{
 		ec2.NewFromConfig(c, func(o *ec2.Options) { o.HTTPSignerV4 = s }),
 		elb.NewFromConfig(c, func(o *elb.Options) { o.HTTPSignerV4 = s }),
@@ -222,6 +222,8 @@ type signer struct {
 	*v4.Signer
 	now func() time.Time
 }
+
+func newSigner(now func() time.Time) *signer { return &signer{v4.NewSigner(), now} }
 
 func (s *signer) SignHTTP(
 	ctx context.Context, keys aws.Credentials, r *http.Request, payloadHash, service, region string, _ time.Time,

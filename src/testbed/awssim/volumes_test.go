@@ -949,13 +949,20 @@ func checkSnapshots(t *testing.T, v *volumes) {
 
 func checkEncryption(t *testing.T, v *volumes) {
 	t.Helper()
-	for _, action := range []string{"GetEbsEncryptionByDefault", "GetEbsDefaultKmsKeyId", "DescribeInstanceTypes"} {
+	for _, action := range []string{
+		"GetEbsEncryptionByDefault", "GetEbsDefaultKmsKeyId", "DescribeInstanceTypes", "ResetEbsDefaultKmsKeyId",
+	} {
 		v.covered["ec2:"+action] = true
 	}
 	byDefault, err := v.ec2.GetEbsEncryptionByDefault(t.Context(), &ec2.GetEbsEncryptionByDefaultInput{})
 	wantCode(t, "encryption by default", err, "")
 	key, err := v.ec2.GetEbsDefaultKmsKeyId(t.Context(), &ec2.GetEbsDefaultKmsKeyIdInput{})
 	wantCode(t, "default key", err, "")
+	reset, err := v.ec2.ResetEbsDefaultKmsKeyId(t.Context(), &ec2.ResetEbsDefaultKmsKeyIdInput{})
+	wantCode(t, "reset of the default key", err, "")
+	if *reset.KmsKeyId != *key.KmsKeyId {
+		t.Errorf("reset to %s", *reset.KmsKeyId)
+	}
 	if *byDefault.EbsEncryptionByDefault || *key.KmsKeyId != "arn:aws:kms:us-east-1:123456789012:alias/aws/ebs" {
 		t.Errorf("encryption: %v with %s", *byDefault.EbsEncryptionByDefault, *key.KmsKeyId)
 	}

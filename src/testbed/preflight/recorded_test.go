@@ -25,6 +25,7 @@ func TestRecordedPreflight(t *testing.T) {
 			w.Instances = []store.Instance{i}
 			w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
 			w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+			w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 			generated(t, w)
 		})
 		sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {

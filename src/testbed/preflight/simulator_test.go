@@ -198,6 +198,7 @@ func TestSimulatedAWS(t *testing.T) {
 					w.Instances = []store.Instance{i}
 					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
 					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 					generated(t, w)
 				})
 				before, _ := json.Marshal(sim.World())
@@ -304,6 +305,7 @@ func TestMissingPermissions(t *testing.T) {
 					w.Instances = []store.Instance{i}
 					w.RouteTables[0].Tags["kubernetes.io/cluster/prod"] = "shared"
 					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+					w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 					generated(t, w, actions...)
 				})
 				r := sim.run(t, i, role, func(_ *aws.Provider, c *preflight.Config) {
@@ -358,6 +360,7 @@ func TestAdministratorAsksIAM(t *testing.T) {
 			sim := simulate(t, func(w *store.World) {
 				w.Instances = []store.Instance{i}
 				w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+				w.KMSKeys = []store.KMSKey{{ARN: testStorageKey}}
 				generated(t, w, "iam:SimulatePrincipalPolicy", missing)
 			})
 			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
@@ -468,6 +471,54 @@ func TestSimulatedMistakes(t *testing.T) {
 			if got := result(r, test.check); got.Status != preflight.Failed {
 				t.Errorf("%s is %q:\n%s", test.check, got.Status, text(r))
 			}
+		})
+	}
+}
+
+// TestKeyFixes runs what storage-keys advises, with a key that EBS uses by default.
+func TestKeyFixes(t *testing.T) {
+	for name, key := range map[string]store.KMSKey{
+		"disabled":             {State: store.KeyDisabled},
+		"pending deletion":     {State: store.KeyPendingDeletion},
+		"its policy excludes":  {ExcludesIAM: true},
+		"for signatures":       {Spec: "RSA_2048"},
+		"an alias, disabled":   {Alias: "alias/storage", State: store.KeyDisabled},
+		"an alias, is allowed": {Alias: "alias/storage"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				key.ARN = testStorageKey
+				w.KMSKeys = []store.KMSKey{key}
+				if key.Alias == "" {
+					w.Encryption = store.Encryption{ByDefault: true, DefaultKey: testStorageKey}
+				}
+				generated(t, w)
+			})
+			check := func(want preflight.Status) []preflight.Fix {
+				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+					c.Storage = true
+					if key.Alias != "" {
+						c.StorageKeys = []string{key.Alias}
+					}
+				})
+				if got := result(r, "storage-keys"); got.Status != want {
+					t.Fatalf("%s, want %s:\n%s", got.Status, want, text(r))
+				}
+				return fixesOf(r)
+			}
+			if name == "an alias, is allowed" {
+				check(preflight.Passed)
+				return
+			}
+			fixes := check(preflight.Failed)
+			if err := cli(t).Paste(
+				os.Getenv("AWS_ENDPOINT_URL"), fixes[0].Commands, sim.operatorKnows(),
+			); err != nil {
+				t.Fatal(err)
+			}
+			check(preflight.Passed)
 		})
 	}
 }

@@ -264,12 +264,15 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	service := "ec2"
-	for _, other := range []string{"elasticloadbalancing", "iam", "sts"} {
+	for _, other := range []string{"elasticloadbalancing", "iam", "kms", "sts"} {
 		if strings.Contains(r.Header.Get("Authorization"), "/"+other+"/") {
 			service = other
 		}
 	}
 	action := service + ":" + r.Form.Get("Action")
+	if service == "kms" {
+		action = "kms:" + strings.TrimPrefix(r.Header.Get("X-Amz-Target"), "TrentService.")
+	}
 	dryRun := r.Form.Get("DryRun") == "true"
 	f.calls = append(f.calls, fakeCall{action, dryRun})
 	if f.hook != nil {
@@ -323,8 +326,24 @@ func (f *fakeCloud) serveAPI(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, f.describe(w, action, r))
 }
 
+// describedKey is an answer of KMS.
+func describedKey(state, spec string) string {
+	usage := "ENCRYPT_DECRYPT"
+	if spec != "SYMMETRIC_DEFAULT" {
+		usage = "SIGN_VERIFY"
+	}
+	return fmt.Sprintf(
+		`{"KeyMetadata": {"Arn": %q, "KeyState": %q, "KeySpec": %q, "KeyUsage": %q}}`,
+		testStorageKey, state, spec, usage,
+	)
+}
+
 func (f *fakeCloud) fail(w http.ResponseWriter, service string, status int, code, message string) {
 	w.WriteHeader(status)
+	if service == "kms" {
+		fmt.Fprintf(w, `{"__type": %q, "message": %q}`, code, message)
+		return
+	}
 	if service == "ec2" {
 		fmt.Fprintf(
 			w,
@@ -504,6 +523,8 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			return ""
 		}
 		return f.simulatePolicy(r)
+	case "kms:DescribeKey":
+		return describedKey("Enabled", "SYMMETRIC_DEFAULT")
 	case "sts:GetCallerIdentity":
 		return "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>arn:aws:sts::123456789012:assumed-role/" +
 			"kubernetes-control/" + testInstance + "</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>"

@@ -1290,11 +1290,92 @@ var storageCases = map[string]mistake{
 		fix:      []string{testStorageKey},
 	},
 	"alias": {
+		config: storageWith("alias/storage"),
+		check:  "storage-keys",
+		status: preflight.Passed,
+	},
+	"alias, no permission for the key": {
 		config:   storageWith("alias/storage"),
+		change:   denies("kms:CreateGrant"),
+		check:    "storage-keys",
+		status:   preflight.Failed,
+		resource: "kms:CreateGrant",
+		fix:      []string{testStorageKey},
+	},
+	"alias, KMS does not answer": {
+		config:   storageWith("alias/storage"),
+		change:   answers("kms:DescribeKey", 500, `{"__type": "KMSInternalException"}`),
 		check:    "storage-keys",
 		status:   preflight.Warned,
 		resource: "alias/storage",
 		fix:      []string{"aws kms describe-key --region us-east-1 --key-id alias/storage"},
+	},
+	"KMS does not answer": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 500, `{"__type": "KMSInternalException"}`),
+		check:  "storage-keys",
+		status: preflight.Skipped,
+	},
+	"something else answers for KMS": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 200, "<html>Sign in</html>"),
+		check:  "storage-keys",
+		status: preflight.Skipped,
+	},
+	"no name of a key": {
+		config:   storageWith("arn:aws:kms:us-east-1:123456789012:mykey"),
+		check:    "storage-keys",
+		status:   preflight.Failed,
+		resource: "arn:aws:kms:us-east-1:123456789012:mykey",
+		fix:      []string{"kms_key_id"},
+	},
+	"a key of another region": {
+		config:   storageWith(strings.Replace(testStorageKey, "us-east-1", "us-east-2", 1)),
+		check:    "storage-keys",
+		status:   preflight.Failed,
+		resource: strings.Replace(testStorageKey, "us-east-1", "us-east-2", 1),
+		found:    []string{"another region"},
+	},
+	"no such key": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 400, `{"__type": "NotFoundException", "message": "Key does not exist"}`),
+		check:  "storage-keys", status: preflight.Failed, found: []string{"NotFoundException: Key does not exist"},
+	},
+	"disabled default key": {
+		change: func(f *fakeCloud) {
+			encryptsWith(testStorageKey)(f)
+			answers("kms:DescribeKey", 200, describedKey("Disabled", "SYMMETRIC_DEFAULT"))(f)
+		},
+		config: storage, check: "storage-keys", status: preflight.Failed, found: []string{"Disabled"},
+		fix: []string{
+			"aws kms enable-key --region us-east-1 --key-id " + testStorageKey, "aws ec2 reset-ebs-default-kms-key-id",
+		},
+	},
+	"key that will be deleted": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 200, describedKey("PendingDeletion", "SYMMETRIC_DEFAULT")),
+		check:  "storage-keys", status: preflight.Failed, found: []string{"PendingDeletion"},
+		fix: []string{"aws kms cancel-key-deletion --region us-east-1 --key-id " + testStorageKey, "enable-key"},
+	},
+	"key without material": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 200, describedKey("PendingImport", "SYMMETRIC_DEFAULT")),
+		check:  "storage-keys", status: preflight.Failed, found: []string{"PendingImport"},
+	},
+	"key for signatures": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 200, describedKey("Enabled", "RSA_2048")),
+		check:  "storage-keys", status: preflight.Failed, found: []string{"RSA_2048, SIGN_VERIFY"},
+	},
+	"the key's policy excludes the role": {
+		config: storageWith(testStorageKey),
+		change: answers("kms:DescribeKey", 400, `{"__type": "AccessDeniedException", "message": "User: x is not `+
+			`authorized to perform: kms:DescribeKey because no resource-based policy allows the action"}`),
+		check: "storage-keys", status: preflight.Failed, resource: testStorageKey,
+		found: []string{"no resource-based policy allows"},
+		fix: []string{"aws kms create-grant --region us-east-1 --key-id " + testStorageKey +
+			" --grantee-principal \"$role\" --operations CreateGrant Decrypt DescribeKey " +
+			"GenerateDataKeyWithoutPlaintext"},
 	},
 	"a key of AWS is configured": {
 		config: storageWith("alias/aws/ebs"),

@@ -6,6 +6,7 @@ import (
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/ec2api"
+	"kubernetes-release/testbed/awssim/kms"
 	"kubernetes-release/testbed/awssim/store"
 )
 
@@ -14,10 +15,11 @@ import (
 var kmsActions = []string{"kms:DescribeKey", "kms:CreateGrant", "kms:GenerateDataKeyWithoutPlaintext", "kms:Decrypt"}
 
 // encrypt sets a new volume's key. If the caller may not use it the volume disappears instead of becoming available:
-// EC2 checks the key only while it creates the volume (KmsKeyId in the reference of CreateVolume).
+// EC2 checks the key only while it creates the volume (KmsKeyId in the reference of CreateVolume), so never in a dry
+// run.
 func encrypt(c *api.Call, v *store.Volume) {
 	v.Encrypted = v.Encrypted || c.Encryption.ByDefault
-	if !v.Encrypted {
+	if !v.Encrypted || c.DryRun {
 		return
 	}
 	v.KMSKey = cmp.Or(v.KMSKey, c.DefaultKey())
@@ -26,22 +28,16 @@ func encrypt(c *api.Call, v *store.Volume) {
 		return
 	}
 	k := c.FindKey(v.KMSKey)
-	if k == nil || k.Disabled {
+	if k == nil || k.CurrentState() != store.KeyEnabled || k.Usage() != "ENCRYPT_DECRYPT" {
 		v.Doomed = true
 		return
 	}
 	v.KMSKey = k.ARN
 	for _, action := range kmsActions {
-		err := c.AllowAction(
-			action,
-			api.Target{
-				ARN: k.ARN,
-				Context: map[string][]string{
-					"kms:GrantIsForAWSResource": {"true"},
-					"kms:ViaService":            {"ec2." + c.Region + ".amazonaws.com"},
-				},
-			},
-		)
+		err := kms.Allow(c, k, action, map[string][]string{
+			"kms:GrantIsForAWSResource": {"true"},
+			"kms:ViaService":            {"ec2." + c.Region + ".amazonaws.com"},
+		})
 		v.Doomed = v.Doomed || err != nil
 	}
 }
@@ -64,6 +60,17 @@ type defaultKeyOutput struct {
 }
 
 func getDefaultKey(c *api.Call, _ struct{}) (*defaultKeyOutput, error) {
+	return &defaultKeyOutput{c.DefaultKey()}, nil
+}
+
+func resetDefaultKey(c *api.Call, _ struct{}) (*defaultKeyOutput, error) {
+	if err := c.Allow(api.Target{ARN: "*"}); err != nil {
+		return nil, err
+	}
+	if err := c.Begin(); err != nil {
+		return nil, err
+	}
+	c.Encryption.DefaultKey = ""
 	return &defaultKeyOutput{c.DefaultKey()}, nil
 }
 

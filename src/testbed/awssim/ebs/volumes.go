@@ -35,6 +35,7 @@ var Operations = map[string]api.Operation{
 	"GetEbsDefaultKmsKeyId":        api.Reading(getDefaultKey),
 	"GetEbsEncryptionByDefault":    api.Reading(getEncryptionByDefault),
 	"ModifyVolume":                 api.Changing(modifyVolume),
+	"ResetEbsDefaultKmsKeyId":      api.Changing(resetDefaultKey),
 }
 
 // volumeType has the limits of a type of volume (the table in EBS's user guide, "Amazon EBS volume types"). A maximum

@@ -11,11 +11,38 @@ type Encryption struct {
 	DefaultKey string `json:"default_key,omitempty"` // ARN; default the key of AWS
 }
 
-// KMSKey is a customer managed key, whose key policy leaves the decision to IAM policies.
+// States of keys.
+const (
+	KeyEnabled         = "Enabled"
+	KeyDisabled        = "Disabled"
+	KeyPendingDeletion = "PendingDeletion"
+)
+
+// symmetric is the kind of keys that EBS can use.
+const symmetric = "SYMMETRIC_DEFAULT"
+
+// KMSKey is a customer managed key. Its key policy leaves the decision to IAM policies, unless it excludes them.
 type KMSKey struct {
-	ARN      string `json:"arn"`
-	Alias    string `json:"alias,omitempty"` // alias/NAME
-	Disabled bool   `json:"disabled,omitempty"`
+	ARN         string   `json:"arn"`
+	Alias       string   `json:"alias,omitempty"` // alias/NAME
+	State       string   `json:"state,omitempty"` // default KeyEnabled
+	Spec        string   `json:"spec,omitempty"`  // default symmetric
+	ExcludesIAM bool     `json:"excludes_iam,omitempty"`
+	Grantees    []string `json:"grantees,omitempty"` // ARNs of roles
+}
+
+// CurrentState is the key's state.
+func (k KMSKey) CurrentState() string { return cmp.Or(k.State, KeyEnabled) }
+
+// CurrentSpec is the kind of the key's material.
+func (k KMSKey) CurrentSpec() string { return cmp.Or(k.Spec, symmetric) }
+
+// Usage is what the key is for.
+func (k KMSKey) Usage() string {
+	if k.CurrentSpec() == symmetric {
+		return "ENCRYPT_DECRYPT"
+	}
+	return "SIGN_VERIFY"
 }
 
 func (k KMSKey) key() string { return k.ARN }

@@ -18,6 +18,7 @@ import (
 	elb "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancing"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
 	"github.com/aws/aws-sdk-go-v2/service/iam"
+	"github.com/aws/aws-sdk-go-v2/service/kms"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -34,6 +35,7 @@ type Client struct {
 	elb      *elb.Client
 	elbv2    *elbv2.Client
 	iam      *iam.Client
+	kms      *kms.Client
 	sts      *sts.Client
 	HTTP     *http.Client
 	recorder *Recorder
@@ -68,7 +70,9 @@ func New(
 	}
 	own := awsclient.New(client)
 	cfg.HTTPClient = own
-	result := &Client{HTTP: own, iam: iam.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg), recorder: r}
+	result := &Client{
+		HTTP: own, iam: iam.NewFromConfig(cfg), kms: kms.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg), recorder: r,
+	}
 	var forEC2 []func(*ec2.Options)
 	var forELB []func(*elb.Options)
 	var forELBv2 []func(*elbv2.Options)

@@ -223,6 +223,12 @@ func IsNoRole(err error) bool {
 	return errors.As(err, &apiError) && apiError.ErrorCode() == "NoSuchEntity"
 }
 
+// IsNoKey reports whether KMS does not find the key asked about.
+func IsNoKey(err error) bool {
+	var apiError smithy.APIError
+	return errors.As(err, &apiError) && apiError.ErrorCode() == "NotFoundException"
+}
+
 // Clip shortens a value from outside for use in a message.
 func Clip(s string) string {
 	const limit = 80

@@ -28,19 +28,6 @@ var _ = register(Check{
 })
 
 var _ = register(Check{
-	ID:       "storage-keys",
-	rank:     300,
-	title:    "the role can use the keys that volumes are encrypted with",
-	severity: preflight.Fail,
-	Roles:    controlOnly,
-	section:  sectionStorage,
-	warnsIf:  "a key is named by an alias, or IAM does not answer whether it can",
-	Needs:    facts.FromStorage | facts.FromPolicies,
-	run:      onStorage(checkStorageKeys),
-	fix:      "Attach the generated policy, with `--key ARN`; or `aws ec2 reset-ebs-default-kms-key-id`.",
-})
-
-var _ = register(Check{
 	ID:       "storage-zones",
 	rank:     310,
 	title:    "volumes can be created in the zones of StorageClasses, and attached there",
@@ -74,50 +61,6 @@ func checkStoragePermissions(f *facts.Facts) preflight.Outcome {
 		return outcome
 	}
 	return byPolicy(f, iampolicy.IsStorage)
-}
-
-func checkStorageKeys(f *facts.Facts) preflight.Outcome {
-	if f.EncryptionErr != nil {
-		return skipped("it is unknown which key EBS uses by default: %s", awserr.Describe(f.EncryptionErr))
-	}
-	keys := f.Keys()
-	if len(keys) == 0 {
-		return passed("volumes are encrypted with the key of AWS, or not")
-	}
-	var findings []preflight.Finding
-	for _, k := range keys {
-		if strings.Contains(k, "alias/") {
-			findings = append(findings, preflight.Finding{
-				Resource: k,
-				Wanted:   "the ARN of the key",
-				Found:    "an alias",
-				Advisory: true,
-				Why: "IAM policies do not accept aliases of keys, so it is unknown whether the role can use the " +
-					"key.",
-				Fix: []preflight.Fix{
-					fixes.ByCommand(
-						"find the key, and use its ARN in the StorageClass",
-						fixes.Query(f, "KeyMetadata.Arn", "kms", "describe-key", "--key-id", k),
-					),
-				},
-			})
-		}
-	}
-	if len(findings) > 0 {
-		return found(findings...)
-	}
-	if outcome, done := withoutPolicies(f, iampolicy.IsForKeys); done {
-		return outcome
-	}
-	outcome := byPolicy(f, iampolicy.IsForKeys)
-	for i := range outcome.Findings {
-		finding := &outcome.Findings[i]
-		finding.Found += "; keys: " + strings.Join(keys, ", ")
-		if f.Encryption.ByDefault && slices.Contains(keys, f.Encryption.Key) {
-			finding.Found += "; EBS encrypts all new volumes with " + f.Encryption.Key
-		}
-	}
-	return outcome
 }
 
 func checkStorageZones(f *facts.Facts) preflight.Outcome {

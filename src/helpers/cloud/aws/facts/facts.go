@@ -104,7 +104,8 @@ type Facts struct {
 
 	Encryption    resource.Encryption // of EBS, if there is storage
 	EncryptionErr error
-	Machines      []resource.Machine // the cluster's instances; their limits only if there is storage
+	KeyAnswers    map[string]KeyAnswer // of KMS, by the name of the key
+	Machines      []resource.Machine   // the cluster's instances; their limits only if there is storage
 	MachinesErr   error
 
 	NodeProviderID string // of the Node object
@@ -114,6 +115,12 @@ type Facts struct {
 	SkewKnown bool
 	Local     []netip.Addr
 	LocalErr  error
+}
+
+// KeyAnswer is what KMS says about a key.
+type KeyAnswer struct {
+	Key resource.Key
+	Err error
 }
 
 // Cluster is the name of the cluster.

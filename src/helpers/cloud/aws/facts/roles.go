@@ -105,27 +105,14 @@ func (f *Facts) PolicyNeeds() iampolicy.Needs {
 // Storage reports whether the EBS CSI driver runs on this machine, with permissions that can be checked.
 func (f *Facts) Storage() bool { return f.Request.Storage && f.IsControl() && !f.AssumesRole() }
 
-// awsManagedKey ends the name of the key that AWS manages, which everyone in the account may use.
-const awsManagedKey = "alias/aws/ebs"
-
-// Keys are the customer managed keys that volumes are encrypted with, as they are named.
-func (f *Facts) Keys() []string {
-	keys := slices.Clone(f.Request.StorageKeys)
-	if f.Encryption.ByDefault {
-		keys = append(keys, f.Encryption.Key)
-	}
-	keys = slices.DeleteFunc(keys, func(k string) bool { return k == "" || strings.HasSuffix(k, awsManagedKey) })
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-// KeyARNs are those of the keys that are not named by an alias, which only kms:DescribeKey could resolve.
+// KeyARNs are those of the keys, except of aliases that KMS did not resolve.
 func (f *Facts) KeyARNs() []string {
 	if !f.Request.Storage || !f.IsControl() {
 		return nil
 	}
 	var arns []string
 	for _, k := range f.Keys() {
+		k = cmp.Or(f.KeyAnswers[k].Key.ARN, k)
 		if own, known := f.MachineIdentity(); known && !strings.Contains(k, ":") && !strings.HasPrefix(k, "alias/") {
 			k = fmt.Sprintf("arn:%s:kms:%s:%s:key/%s", own.Partition, f.Region(), own.Account, k)
 		}
@@ -133,7 +120,8 @@ func (f *Facts) KeyARNs() []string {
 			arns = append(arns, k)
 		}
 	}
-	return arns
+	slices.Sort(arns)
+	return slices.Compact(arns)
 }
 
 // HasSubnetIn reports whether a subnet in the zone has the cluster's tag.

@@ -222,6 +222,7 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 	// IAM is asked about the keys that volumes are encrypted with.
 	if ask(facts.FromStorage, preflight.Control) && f.Storage() {
 		f.Encryption, f.EncryptionErr = g.api.Encryption(ctx)
+		f.KeyAnswers = g.describeKeys(ctx)
 	}
 	// Pod routes are tested on the table that the cloud controller writes them to.
 	if ask(facts.FromRouteTables, preflight.Control) && f.Request.ConfigureCloudRoutes {
@@ -271,6 +272,27 @@ func (g *Gatherer) describeClusterTables(ctx context.Context) ([]resource.RouteT
 		return g.describeRouteTables(ctx, "route-table-id", id)
 	}
 	return g.describeRouteTables(ctx, "tag-key", g.Facts.TagKey())
+}
+
+// describeKeys asks KMS about the customer managed keys of volumes that can be keys of the region.
+func (g *Gatherer) describeKeys(ctx context.Context) map[string]facts.KeyAnswer {
+	answers := map[string]facts.KeyAnswer{}
+	var mu sync.Mutex
+	var tasks []func() error
+	for _, name := range g.Facts.Keys() {
+		if !g.Facts.IsInRegion(name) {
+			continue
+		}
+		tasks = append(tasks, func() error {
+			key, err := g.api.DescribeKey(ctx, name)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = facts.KeyAnswer{Key: key, Err: err}
+			return nil
+		})
+	}
+	_ = awsclient.InParallel(tasks...)
+	return answers
 }
 
 func (g *Gatherer) describeBalancersGroup(ctx context.Context) (*resource.SecurityGroup, error) {

@@ -40,7 +40,7 @@ const (
 	OtherRole
 	// onNodes are instances with the cluster's tag, whatever its value.
 	onNodes
-	// UsesKeys are the customer managed keys of volumes, for EC2 only (kms:ViaService).
+	// UsesKeys are the customer managed keys of volumes; only EC2 may use them (kms:ViaService).
 	UsesKeys
 )
 

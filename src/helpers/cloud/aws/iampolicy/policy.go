@@ -274,8 +274,12 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 		s.Sid = name + "AttachToNodes"
 		s.Condition = map[string]map[string][]string{"Null": {"aws:ResourceTag/" + tag: {"false"}}}
 	case UsesKeys:
-		s.Sid = name + "UseForVolumes"
 		s.Resource = o.Keys
+		if p.Action == DescribeKeyAction { // which the checks call too
+			s.Sid = name + "Describe"
+			break
+		}
+		s.Sid = name + "UseForVolumes"
 		s.Condition = map[string]map[string][]string{"StringLike": {"kms:ViaService": {"ec2.*.amazonaws.com*"}}}
 		if p.Action == "kms:CreateGrant" {
 			s.Sid = name + "GrantForVolumes"

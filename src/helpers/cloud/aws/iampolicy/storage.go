@@ -60,7 +60,7 @@ func storagePermissions() []Permission {
 		UsesKeys,
 		nil,
 		"Without it encrypted volumes disappear while they are created, or cannot be attached.",
-		keyActions...)
+		KeyActions...)
 	for i := range table {
 		if table[i].Scope == UsesKeys {
 			table[i].when = withKeys
@@ -69,7 +69,11 @@ func storagePermissions() []Permission {
 	return table
 }
 
-var keyActions = []string{"kms:CreateGrant", "kms:Decrypt", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext"}
+// DescribeKeyAction is the permission to see a key.
+const DescribeKeyAction = "kms:DescribeKey"
+
+// KeyActions are the permissions that the use of a key for volumes requires.
+var KeyActions = []string{"kms:CreateGrant", "kms:Decrypt", DescribeKeyAction, "kms:GenerateDataKeyWithoutPlaintext"}
 
 // IsStorage selects the rows of the EBS CSI driver, except those for keys.
 func IsStorage(p Permission) bool { return p.Storage && p.Scope != UsesKeys }

@@ -135,6 +135,12 @@ type Encryption struct {
 	Key       string // of encryption by default
 }
 
+// Key is a key of KMS, with the values of its API.
+type Key struct {
+	ARN                string
+	State, Spec, Usage string
+}
+
 // Machine is an instance of the cluster with what it has attached.
 type Machine struct {
 	ID, VPC, Kind       string
