@@ -151,11 +151,6 @@ var reasons = map[string]reason{
 		"input.KmsKeyId",
 		"EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)",
 	},
-	"kms:DescribeKey": {
-		driverEBS,
-		"input.KmsKeyId",
-		"EC2 requires it of whoever creates a volume with a customer managed key (EBS user guide)",
-	},
 	"kms:GenerateDataKeyWithoutPlaintext": {
 		driverEBS,
 		"input.KmsKeyId",
