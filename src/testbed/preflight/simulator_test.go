@@ -349,6 +349,50 @@ func TestMissingPermissions(t *testing.T) {
 	}
 }
 
+// TestTagsOfEachCreation: a policy that allows tags with some of the actions that create resources lacks the others.
+func TestTagsOfEachCreation(t *testing.T) {
+	for _, test := range []struct{ key, action, denied, check string }{
+		{"ec2:CreateAction", "CreateSecurityGroup", "ec2:CreateTags", "security-group-permissions"},
+		{"ec2:CreateAction", "CreateVolume", "ec2:CreateTags", "storage-permissions"},
+		{"ec2:CreateAction", "CreateSnapshot", "ec2:CreateTags", "storage-permissions"},
+		{
+			"elasticloadbalancing:CreateAction", "CreateLoadBalancer", "elasticloadbalancing:AddTags",
+			"load-balancer-write-permissions",
+		},
+		{
+			"elasticloadbalancing:CreateAction", "CreateTargetGroup", "elasticloadbalancing:AddTags",
+			"load-balancer-write-permissions",
+		},
+		{
+			"elasticloadbalancing:CreateAction", "CreateListener", "elasticloadbalancing:AddTags",
+			"load-balancer-write-permissions",
+		},
+	} {
+		t.Run(test.action, func(t *testing.T) {
+			i := simulatedInstance(1, preflight.Control)
+			sim := simulate(t, func(w *store.World) {
+				w.Instances = []store.Instance{i}
+				generated(t, w)
+				for _, p := range w.Roles[0].Policies {
+					for _, s := range p.Statement {
+						actions := s.Condition["StringEquals"][test.key]
+						if at := slices.Index(actions, test.action); at >= 0 {
+							s.Condition["StringEquals"][test.key] = slices.Delete(actions, at, at+1)
+						}
+					}
+				}
+			})
+			r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) { c.Storage = true })
+			got := result(r, test.check)
+			if got.Status != preflight.Failed || !slices.ContainsFunc(got.Findings, func(f preflight.Finding) bool {
+				return strings.Contains(f.Resource, test.denied)
+			}) {
+				t.Errorf("%s is %s:\n%s", test.check, got.Status, text(r))
+			}
+		})
+	}
+}
+
 // TestAdministratorAsksIAM: the role cannot ask IAM about itself; the fix has an administrator ask. It prints nothing
 // if nothing is missing, or else what is.
 func TestAdministratorAsksIAM(t *testing.T) {

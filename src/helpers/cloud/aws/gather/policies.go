@@ -21,7 +21,11 @@ import (
 func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Question {
 	var questions []iampolicy.Question
 	index := map[string]int{}
+	var rows []iampolicy.Permission
 	for _, p := range iampolicy.Permissions {
+		rows = append(rows, p.PerKind()...)
+	}
+	for _, p := range rows {
 		own, assumed := f.PolicyNeeds().Includes(p)
 		if asked.Assumed && !assumed || !asked.Assumed && !own || p.Action == iampolicy.SimulateAction ||
 			p.IsPublicRegistry() && asked.Partition != "aws" {
@@ -29,8 +33,8 @@ func policyQuestions(f *facts.Facts, asked facts.CallingRole) []iampolicy.Questi
 		}
 		service, _, _ := strings.Cut(p.Action, ":")
 		key := fmt.Sprint(p.Scope, p.Resources, p.Storage)
-		if p.Scope == iampolicy.TagsNew { // the condition contains the service
-			key += service
+		if p.Creates() { // and tags, in one question
+			key = fmt.Sprint(p.Resources)
 		}
 		key += regionOf(f, service, asked.Partition)
 		at, ok := index[key]
@@ -171,7 +175,7 @@ func (g *Gatherer) askAbout(ctx context.Context, asked facts.CallingRole, answer
 		return err
 	}
 	answers.OwnKeys = conditionKeys(questions)
-	answers.Add(questions[0].Actions, first)
+	answers.Add(questions[0], first)
 	var mu sync.Mutex
 	ask := func(q iampolicy.Question) error {
 		results, err := g.api.SimulatePolicy(ctx, asked.ARN(), q)
@@ -180,7 +184,7 @@ func (g *Gatherer) askAbout(ctx context.Context, asked facts.CallingRole, answer
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		answers.Add(q.Actions, results)
+		answers.Add(q, results)
 		return nil
 	}
 	tasks := make([]func() error, 0, len(questions))

@@ -22,23 +22,22 @@ type Answers struct {
 // regionKey is the condition key with which policies of an organization often limit the regions.
 const regionKey = "aws:RequestedRegion"
 
-// Context returns the values of the condition keys in the permission's statement, and of the one for the region.
+// Context returns the values of the condition keys in the permission's statement, and of the one for the region. A row
+// about new resources is of one kind (PerKind).
 func (p Permission) Context(service, tagKey, region string) map[string]string {
 	context := map[string]string{regionKey: region}
 	resourceTag := func(value string) {
 		context["aws:ResourceTag/"+tagKey], context[service+":ResourceTag/"+tagKey] = value, value
 	}
 	switch p.Scope {
-	case creates:
+	case creates, TagsNew:
 		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
+		context[service+":CreateAction"] = p.createActions()[0]
 	case changes, changesOwn:
 		resourceTag("owned")
 	case sourceDestOff:
 		resourceTag("owned")
 		context["ec2:Attribute"], context["ec2:Attribute/SourceDestCheck"] = "SourceDestCheck", "false"
-	case TagsNew:
-		context["aws:RequestTag/"+tagKey], context["aws:TagKeys"] = "owned", tagKey
-		context[service+":CreateAction"] = p.createActions()[0]
 	case onNodes:
 		resourceTag("shared")
 	case serviceLinked:
@@ -52,8 +51,8 @@ func (p Permission) Context(service, tagKey, region string) map[string]string {
 // Add adds the results of one question. An action must be allowed on every kind of resource that it is called for. IAM
 // lists missing condition keys of all statements: those of the generated policy that the question lacks belong to other
 // actions. Only with other keys the result remains unknown.
-func (a *Answers) Add(actions []string, results []Evaluation) {
-	for _, action := range actions {
+func (a *Answers) Add(q Question, results []Evaluation) {
+	for _, action := range q.Actions {
 		answered, denied, explicit := false, false, false
 		var missing []string
 		for _, r := range results {
@@ -82,7 +81,7 @@ func (a *Answers) Add(actions []string, results []Evaluation) {
 		case explicit:
 			a.Denied[action] = DeniedByPolicy
 		default:
-			a.Denied[action] = "no policy of the role allows it in this form"
+			a.Denied[action] = "no policy of the role allows it " + q.formOf(action)
 		}
 	}
 }
@@ -105,12 +104,7 @@ var callsFor = map[string][]string{
 // concerns reports whether an action is called for a resource of this kind. A result without a resource is for all.
 func concerns(action, resource string) bool {
 	kinds := callsFor[action]
-	parts := strings.SplitN(resource, ":", 6)
-	if len(kinds) == 0 || len(parts) < 6 {
-		return true
-	}
-	kind, _, _ := strings.Cut(parts[5], "/")
-	return slices.Contains(kinds, kind)
+	return len(kinds) == 0 || resource == "*" || slices.Contains(kinds, kindOf(resource))
 }
 
 // Evaluation is IAM's answer about one action on one resource.
@@ -127,6 +121,15 @@ type Question struct {
 	Actions   []string
 	Resources []string
 	Context   map[string]string // condition key to value
+}
+
+// formOf is how an action is asked about, in words.
+func (q Question) formOf(action string) string {
+	service, name, _ := strings.Cut(action, ":")
+	if creator := q.Context[service+":CreateAction"]; creator != "" && strings.HasSuffix(name, "Tags") {
+		return "when " + creator + " sets tags"
+	}
+	return "in this form"
 }
 
 // TypeOf is the type that IAM requires for the value of a condition key.

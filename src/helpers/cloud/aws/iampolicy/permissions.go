@@ -358,16 +358,61 @@ func (p Permission) IsPublicRegistry() bool {
 	return p.Scope == publicRegistry || strings.HasPrefix(p.Action, "ecr-public:")
 }
 
+// creators are the actions that create and tag resources, by the kind of resource.
+var creators = map[string]string{
+	"security-group": "CreateSecurityGroup",
+	"volume":         "CreateVolume",
+	"snapshot":       "CreateSnapshot",
+	"loadbalancer":   "CreateLoadBalancer",
+	"targetgroup":    "CreateTargetGroup",
+	"listener":       "CreateListener",
+}
+
 // createActions are the actions that tag new resources of a row.
 func (p Permission) createActions() []string {
-	switch {
-	case p.Storage:
-		return []string{"CreateVolume", "CreateSnapshot"}
-	case strings.HasPrefix(p.Action, "ec2:"):
-		return []string{"CreateSecurityGroup"}
+	var actions []string
+	for _, r := range p.Resources {
+		if action := creators[kindOf(r)]; !slices.Contains(actions, action) {
+			actions = append(actions, action)
+		}
 	}
-	return []string{"CreateLoadBalancer", "CreateTargetGroup", "CreateListener"}
+	return actions
 }
+
+// kindOf is the kind of resource that an ARN, or its end, is of: what precedes the first slash of the resource.
+func kindOf(arn string) string {
+	kind, _, _ := strings.Cut(arn[strings.LastIndex(arn, ":")+1:], "/")
+	return kind
+}
+
+// PerKind returns a row of new resources once for each kind that its action creates or tags, because a policy can allow
+// that for some of them only. Rows of other scopes are for all of their resources together.
+func (p Permission) PerKind() []Permission {
+	if p.Scope != creates && p.Scope != TagsNew {
+		return []Permission{p}
+	}
+	byKind := map[string][]string{}
+	var kinds []string
+	for _, r := range p.Resources {
+		kind := kindOf(r)
+		if !concerns(p.Action, r) {
+			continue
+		}
+		if byKind[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		byKind[kind] = append(byKind[kind], r)
+	}
+	rows := make([]Permission, len(kinds))
+	for i, kind := range kinds {
+		rows[i] = p
+		rows[i].Resources = byKind[kind]
+	}
+	return rows
+}
+
+// Creates reports whether a row is about new resources. Questions about those of one kind have the same context.
+func (p Permission) Creates() bool { return p.Scope == creates || p.Scope == TagsNew }
 
 // The load balancer APIs do not support DryRun, and testing every permission would take too many calls for a
 // deployment. But IAM can be asked what a role's policies allow (SimulatePrincipalPolicy), which changes nothing. The
