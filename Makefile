@@ -29,7 +29,7 @@ export PROGRESS_TIMES := $(CURDIR)/$(BUILD)/step-times
 # The modules of src. READING are packages whose tests read jobs, manifests and documents. These are outside the module, so Go would
 # reuse results of before a change. They have no goroutines of their own, so the race detector would only make them slow.
 MODULES := helpers release testbed
-READING := kubernetes-release/testbed/(acceptance|cis|docs|firstcluster|layout|pipelines|templates)
+READING := kubernetes-release/testbed/(acceptance|alerts|cis|docs|firstcluster|layout|pipelines|templates)
 UNCACHED := go test -count=1
 # The packages of a module with tests that test-unit leaves out, because they need programs, VMs or minutes.
 PROGRAM_TESTS = grep -rlE 'testing\.Short\(\)|/(kubetest|networktest|vmtest)"|"[A-Z_]+_BIN(_DIR)?"|"COMPONENTS_DIR"' --include='*_test.go' . | \

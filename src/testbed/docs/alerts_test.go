@@ -16,7 +16,6 @@ const (
 
 type alert struct {
 	Alert       string
-	Expr        string
 	For         string
 	Labels      struct{ Severity string }
 	Annotations struct{ Summary, Runbook string }
@@ -58,29 +57,5 @@ func TestEveryAlertHasARunbookAndEveryRunbookAnAlert(t *testing.T) {
 	if !slices.Equal(names, runbooks) {
 		t.Errorf("%s has the alerts %q, and %s the headings %q: they must be the same, in this order",
 			alertsFile, names, runbookFile, runbooks)
-	}
-}
-
-// TestMetricsOfAlertsExist looks for the name of each metric in the code that writes it, whose own tests compare the
-// whole text.
-func TestMetricsOfAlertsExist(t *testing.T) {
-	var code strings.Builder
-	for _, path := range find(t, func(path string) bool {
-		return strings.HasPrefix(path, "src/helpers/") && strings.HasSuffix(path, ".go") &&
-			!strings.HasSuffix(path, "_test.go")
-	}) {
-		code.WriteString(read(t, path))
-	}
-	metric := regexp.MustCompile(`\b[a-z]+(_[a-z]+)+\b`)
-	for _, a := range alerts(t) {
-		found := metric.FindAllString(a.Expr, -1)
-		if len(found) == 0 {
-			t.Errorf("alert %s has no metric in %q", a.Alert, a.Expr)
-		}
-		for _, name := range found {
-			if !strings.Contains(code.String(), `"`+name+`"`) {
-				t.Errorf("alert %s uses %s, which no program of src/helpers writes", a.Alert, name)
-			}
-		}
 	}
 }
