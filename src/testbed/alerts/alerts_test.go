@@ -20,6 +20,8 @@ const (
 	lookback   = 5 * time.Minute
 	maxSamples = 10_000
 	expiry     = "kubernetes_bosh_certificate_not_after_timestamp_seconds"
+	deletions  = `csi_sidecar_operations_seconds_count{driver_name="ebs.csi.aws.com",` +
+		`method_name="/csi.v1.Controller/DeleteVolume"`
 )
 
 // examples holds, by alert, when it must fire and when it must not.
@@ -83,6 +85,83 @@ var examples = map[string][]struct {
 			200 * time.Minute, nil,
 		},
 	},
+	"EtcdHasNoLeader": {
+		{
+			"one member is cut off",
+			`etcd_server_has_leader{instance="a:2381"} 0x10
+			etcd_server_has_leader{instance="b:2381"} 1x10`,
+			time.Minute,
+			[]string{"etcd on a:2381 has had no leader for a minute"},
+		},
+		{
+			"elections",
+			`etcd_server_has_leader{instance="a:2381"} 0 1 0 1 1 0 1x9`,
+			15 * time.Minute, nil,
+		},
+	},
+	"EtcdSpaceNearlyUsed": {
+		{
+			"objects need 85%",
+			`etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 85x40
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x40`,
+			30 * time.Minute,
+			[]string{"The database of etcd on a:2381 has 85% of quota_backend_bytes"},
+		},
+		{
+			"defragmented at the next look",
+			`etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 85x12 40x40
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x52`,
+			52 * time.Minute, nil,
+		},
+		{
+			"80%",
+			`etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 80x52
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x52`,
+			52 * time.Minute, nil,
+		},
+	},
+	"EtcdRefusesWrites": {
+		{
+			"alarm of another member",
+			`etcd_debugging_server_alarms{instance="a:2381",server_id="b",alarm_type="NOSPACE"} 1x5
+			etcd_debugging_server_alarms{instance="a:2381",server_id="c",alarm_type="NOSPACE"} 1x5
+			etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 30x5
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x5`,
+			time.Minute,
+			[]string{"etcd on a:2381 refuses writes: a database has reached quota_backend_bytes"},
+		},
+		{
+			"restarted with the alarm",
+			`etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 100x5
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x5`,
+			time.Minute,
+			[]string{"etcd on a:2381 refuses writes: a database has reached quota_backend_bytes"},
+		},
+		{
+			"cleared, also after a restart, and the alarm of a corrupt member",
+			`etcd_debugging_server_alarms{instance="a:2381",server_id="a",alarm_type="NOSPACE"} 0x20
+			etcd_debugging_server_alarms{instance="b:2381",server_id="a",alarm_type="NOSPACE"} -1x20
+			etcd_debugging_server_alarms{instance="b:2381",server_id="b",alarm_type="CORRUPT"} 1x20
+			etcd_mvcc_db_total_size_in_bytes{instance="a:2381"} 99x4 30x16
+			etcd_server_quota_backend_bytes{instance="a:2381"} 100x20`,
+			20 * time.Minute, nil,
+		},
+	},
+	"VolumeDeletionFails": {
+		{
+			"a volume that nobody may delete, each 5 minutes",
+			deletions + `,grpc_status_code="Internal"} 0x4 1x4 2x4 3x4 4x4 5x4 6x4 7x4 8x4 9x4 ` +
+				`10x4 11x4 12x4 13x4 14x4 15x4 16x4 17x4 18x4 19x4 20x4 21x4 22x4 23x4`,
+			80 * time.Minute,
+			[]string{"ebs.csi.aws.com has failed to delete volumes for an hour"},
+		},
+		{
+			"volumes that are detached after ten attempts each hour, and deletions that succeed",
+			deletions + `,grpc_status_code="Internal"} 0+1x10 10x49 11+1x9 20x49 21+1x9 30x40
+			` + deletions + `,grpc_status_code="OK"} 0+5x170`,
+			170 * time.Minute, nil,
+		},
+	},
 }
 
 // TestAlertsFire evaluates all rules at each minute of each example.
@@ -92,15 +171,7 @@ func TestAlertsFire(t *testing.T) {
 		for _, example := range examples[alert.Name()] {
 			fires, silent = fires || len(example.want) > 0, silent || len(example.want) == 0
 			t.Run(alert.Name()+"/"+example.name, func(t *testing.T) {
-				series := promqltest.LoadedStorage(t, "load "+interval.String()+"\n"+example.series)
-				engine := promqltest.NewTestEngineWithOpts(t, promql.EngineOpts{
-					MaxSamples: maxSamples, Timeout: time.Minute, LookbackDelta: lookback,
-				})
-				group := load(t, &rules.ManagerOptions{
-					Context: t.Context(), Appendable: series, Queryable: series,
-					QueryFunc:  rules.EngineQueryFunc(engine, series),
-					NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
-				})
+				group := with(t, example.series)
 				for passed := time.Duration(0); passed <= example.after; passed += interval {
 					group.Eval(t.Context(), time.Unix(0, 0).Add(passed))
 					var want []string
@@ -119,6 +190,20 @@ func TestAlertsFire(t *testing.T) {
 	}
 }
 
+// with returns the rules over series.
+func with(t *testing.T, lines string) *rules.Group {
+	t.Helper()
+	series := promqltest.LoadedStorage(t, "load "+interval.String()+"\n"+lines)
+	engine := promqltest.NewTestEngineWithOpts(t, promql.EngineOpts{
+		MaxSamples: maxSamples, Timeout: time.Minute, LookbackDelta: lookback,
+	})
+	return load(t, &rules.ManagerOptions{
+		Context: t.Context(), Appendable: series, Queryable: series,
+		QueryFunc:  rules.EngineQueryFunc(engine, series),
+		NotifyFunc: func(context.Context, string, ...*rules.Alert) {},
+	})
+}
+
 // load reads the rules as Prometheus does, which refuses unknown fields, and errors of PromQL and templates.
 func load(t *testing.T, options *rules.ManagerOptions) *rules.Group {
 	t.Helper()
@@ -135,7 +220,7 @@ func load(t *testing.T, options *rules.ManagerOptions) *rules.Group {
 	panic("unreachable")
 }
 
-// firing returns the summaries of the alerts that fire, in the order of the rules.
+// firing returns the summaries of the alerts that fire, sorted.
 func firing(t *testing.T, group *rules.Group) []string {
 	t.Helper()
 	var summaries []string
@@ -149,5 +234,6 @@ func firing(t *testing.T, group *rules.Group) []string {
 			}
 		}
 	}
+	slices.Sort(summaries)
 	return summaries
 }
