@@ -50,19 +50,27 @@ type Instances struct {
 	Cloud Machines
 }
 
-// Labels returns the labels of a Node, with Prefix.
-func (i *Instances) Labels(ctx context.Context, name string) (map[string]string, error) {
+// Instance is what a Node says of its VM.
+type Instance struct {
+	Labels     map[string]string // with Prefix
+	ProviderID string            // empty without a cloud
+}
+
+// Find returns the instance of a Node.
+func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 	records, err := boshdns.Load(i.Records, i.Deployment, i.Domain)
 	if err != nil {
-		return nil, err
+		return Instance{}, err
 	}
+	found := Instance{Labels: map[string]string{}}
 	is := func(r boshdns.Record) bool { return node.BOSHName(r.InstanceGroup, r.ID) == name }
 	what := "this name"
 	if i.Cloud != nil {
 		machine, err := i.Cloud.Find(ctx, name, nil)
 		if err != nil {
-			return nil, fmt.Errorf("find the VM of Node %s: %w", name, err)
+			return Instance{}, fmt.Errorf("find the VM of Node %s: %w", name, err)
 		}
+		found.ProviderID = machine.ProviderID
 		is = func(r boshdns.Record) bool { return machine.Has(r.IP.String()) }
 		what = fmt.Sprintf("an address of its VM, %s %v", machine.ID, machine.Addresses)
 	}
@@ -78,15 +86,14 @@ func (i *Instances) Labels(ctx context.Context, name string) (map[string]string,
 			"network":        r.Network,
 			"addresses":      addresses(records, r.ID),
 		}
-		prefixed := map[string]string{}
 		for key, value := range labels {
 			if value != "" {
-				prefixed[Prefix+key] = value
+				found.Labels[Prefix+key] = value
 			}
 		}
-		return prefixed, nil
+		return found, nil
 	}
-	return nil, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
+	return Instance{}, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
 }
 
 // addresses returns an instance's IPv4 addresses in all its networks, separated by _ as a label requires, the most that
@@ -106,11 +113,12 @@ func addresses(records []boshdns.Record, id string) string {
 	return strings.Join(all, "_")
 }
 
-// KeepInstances sets the labels with Prefix on all Nodes, and removes others with Prefix, until ctx ends. find returns
-// the labels of a Node; it is asked once for each Node.
+// KeepInstances sets the labels with Prefix on all Nodes, removes others with Prefix, and sets the provider ID of Nodes
+// that have none, until ctx ends. find returns the instance of a Node; it is asked once for each Node. A Node with the
+// provider ID of another instance gets no labels, without which it cannot report an address.
 func KeepInstances(
 	ctx context.Context, client kubernetes.Interface,
-	find func(ctx context.Context, name string) (map[string]string, error), log *slog.Logger,
+	find func(ctx context.Context, name string) (Instance, error), log *slog.Logger,
 ) error {
 	factory := informers.NewSharedInformerFactory(client, resync)
 	nodes := factory.Core().V1().Nodes()
@@ -119,7 +127,7 @@ func KeepInstances(
 		nodes:  nodes.Lister(),
 		find:   find,
 		log:    log,
-		known:  map[types.UID]map[string]string{},
+		known:  map[types.UID]Instance{},
 	}
 	k.queue = workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
@@ -149,12 +157,12 @@ func KeepInstances(
 type instanceKeeper struct {
 	client kubernetes.Interface
 	nodes  corelisters.NodeLister
-	find   func(ctx context.Context, name string) (map[string]string, error)
+	find   func(ctx context.Context, name string) (Instance, error)
 	log    *slog.Logger
 	queue  workqueue.TypedRateLimitingInterface[string]
 
 	mu    sync.Mutex
-	known map[types.UID]map[string]string
+	known map[types.UID]Instance
 }
 
 func (k *instanceKeeper) forget(object any) {
@@ -183,7 +191,7 @@ func (k *instanceKeeper) next(ctx context.Context) bool {
 	return true
 }
 
-// label makes the Node's labels with Prefix those of its instance.
+// label makes the Node's labels with Prefix and its provider ID those of its instance.
 func (k *instanceKeeper) label(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -194,16 +202,27 @@ func (k *instanceKeeper) label(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	wanted, err := k.wanted(ctx, object)
+	instance, err := k.instance(ctx, object)
 	if err != nil {
 		return err
 	}
-	changes := changed(object.Labels, wanted)
-	if len(changes) == 0 {
+	if id := object.Spec.ProviderID; id != "" && instance.ProviderID != "" && id != instance.ProviderID {
+		return fmt.Errorf(
+			"it has the provider ID %s, and its VM is %s; if the cloud-controller-manager does not delete it: "+
+				"kubectl delete node %s", id, instance.ProviderID, name,
+		)
+	}
+	changes := changed(object.Labels, instance.Labels)
+	unnamed := object.Spec.ProviderID == "" && instance.ProviderID != ""
+	if len(changes) == 0 && !unnamed {
 		return nil
 	}
 	// With its UID, the patch does not label another Node of the same name, which may be registered meanwhile.
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": object.UID, "labels": changes}})
+	content := map[string]any{"metadata": map[string]any{"uid": object.UID, "labels": changes}}
+	if unnamed {
+		content["spec"] = map[string]any{"providerID": instance.ProviderID}
+	}
+	patch, err := json.Marshal(content)
 	if err != nil {
 		return err
 	}
@@ -212,12 +231,14 @@ func (k *instanceKeeper) label(ctx context.Context, name string) error {
 		return nil // an event about the Node that is there now follows
 	}
 	if err == nil {
-		k.log.Info("labeled the Node", "node", name, "uid", object.UID, "labels", changes)
+		k.log.Info(
+			"labeled the Node", "node", name, "uid", object.UID, "labels", changes, "provider_id", instance.ProviderID,
+		)
 	}
 	return err
 }
 
-func (k *instanceKeeper) wanted(ctx context.Context, object *corev1.Node) (map[string]string, error) {
+func (k *instanceKeeper) instance(ctx context.Context, object *corev1.Node) (Instance, error) {
 	k.mu.Lock()
 	known, ok := k.known[object.UID]
 	k.mu.Unlock()
@@ -226,7 +247,7 @@ func (k *instanceKeeper) wanted(ctx context.Context, object *corev1.Node) (map[s
 	}
 	found, err := k.find(ctx, object.Name)
 	if err != nil {
-		return nil, err
+		return Instance{}, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -56,9 +56,10 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 	path := writeRecords(t)
 	named := &Instances{Records: path, Deployment: "Kube", Domain: "bosh"}
 	machine := node.Machine{
-		ID:        "i-1",
-		Node:      "ip-10-0-0-5.ec2.internal",
-		Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.5")},
+		ID:         "i-1",
+		Node:       "ip-10-0-0-5.ec2.internal",
+		ProviderID: "aws:///us-east-1a/i-1",
+		Addresses:  []netip.Addr{netip.MustParseAddr("10.0.0.5")},
 	}
 	inCloud := &Instances{Records: path, Deployment: "Kube", Domain: "bosh", Cloud: cloudOf{machine}}
 	first := map[string]string{
@@ -92,10 +93,14 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 		},
 		"no records": {&Instances{Records: path + "x"}, "worker-3c5e8f1a", nil, path + "x"},
 	} {
-		got, err := test.instances.Labels(t.Context(), test.node)
+		instance, err := test.instances.Find(t.Context(), test.node)
+		got := instance.Labels
 		if !maps.Equal(got, test.want) || (err == nil) != (test.problem == "") ||
 			err != nil && !strings.Contains(err.Error(), test.problem) {
 			t.Errorf("%s: %v, %v", name, got, err)
+		}
+		if id := instance.ProviderID; err == nil && (id == machine.ProviderID) != (test.instances == inCloud) {
+			t.Errorf("%s: provider ID %q", name, id)
 		}
 	}
 }
@@ -147,7 +152,7 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 	ended := make(chan error, 1)
 	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh"}
 	go func() {
-		ended <- KeepInstances(ctx, cluster.ClientFor("system:kubelet-csr-approver"), instances.Labels, log)
+		ended <- KeepInstances(ctx, cluster.ClientFor("system:kubelet-csr-approver"), instances.Find, log)
 	}()
 	expectLabeled := func(when string) {
 		t.Helper()
@@ -156,10 +161,11 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			wanted, err := instances.Labels(t.Context(), name)
+			instance, err := instances.Find(t.Context(), name)
 			if err != nil {
 				return err
 			}
+			wanted := instance.Labels
 			wanted["disk"] = "fast"
 			if !maps.Equal(object.Labels, wanted) {
 				return fmt.Errorf("labels are %v", object.Labels)

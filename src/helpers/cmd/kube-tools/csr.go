@@ -68,7 +68,7 @@ func approveKubeletCSRs() *cobra.Command {
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
 		}
-		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Labels, slog.Default()) })
+		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Find, slog.Default()) })
 		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
 		return group.Wait()
 	}
