@@ -315,7 +315,7 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 	records(t, path, ownAddress, otherNode)
 	config := Config{
 		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), OverlayPorts: []uint16{overlayPort},
-		BlockedPorts: []uint16{2379, 2380, 6444},
+		BlockedPorts: []uint16{2379, 2380, 6444, 10250},
 		Metadata:     Metadata{Restricted: true, Users: []string{"root"}},
 		Deployment:   Deployment{Name: "prod", Domain: "bosh", Records: path},
 	}
@@ -445,16 +445,17 @@ func TestTheOverlayReachesPodsOnly(t *testing.T) {
 	}
 }
 
-// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers and the endpoint at which VMs join.
+// TestPodsDoNotReachPortsOfTheControlPlane tries etcd, its peers, the endpoint at which VMs join, and kubelets.
 func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	w := newWorld(t)
 	w.node.serve(t, 2379, 6444, 10250)
 	w.network.serve(t, 2379, 2380, 6443, 6444, 10250)
 	attacks := []string{
 		ownAddress + ":2379", podGateway + ":6444", otherNode + ":2379", otherNode + ":2380", otherNode + ":6444",
+		ownAddress + ":10250", podGateway + ":10250", otherNode + ":10250",
 	}
 	friends := []string{
-		otherNode + ":6443", otherNode + ":10250", ownAddress + ":10250", // the API, and kubelets for Prometheus
+		otherNode + ":6443",
 		stranger + ":2379",  // an etcd that is none of the deployment's
 		remotePod + ":2379", // and that of a pod
 	}

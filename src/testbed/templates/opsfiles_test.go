@@ -507,6 +507,16 @@ var opsCases = map[string]struct {
 			}
 		}
 	}},
+	"expose-kubelets-to-pods.yml": {deployment{
+		ops: []string{"expose-kubelets-to-pods.yml"},
+	}, func(t *testing.T, p *director.Plan) {
+		for _, name := range nodeGroups {
+			config := string(file(t, group(t, p, name), "node-firewall", "config/firewall.json"))
+			if !strings.Contains(config, "6444") || strings.Contains(config, "10250") {
+				t.Errorf("%s: pods cannot connect to what is in %s", name, config)
+			}
+		}
+	}},
 	"always-pull-images.yml": {deployment{
 		ops: []string{"always-pull-images.yml"},
 	}, func(t *testing.T, p *director.Plan) {
