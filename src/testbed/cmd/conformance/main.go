@@ -3,22 +3,11 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"net"
-	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/internal/cli"
-	"kubernetes-release/release/progress"
 	"kubernetes-release/testbed/conformance"
 )
 
@@ -42,7 +31,7 @@ submission.tar.gz if all tests that conformance requires have passed. The exit c
 failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return runTests(command.Context(), run, module, release)
+			return run.Report(command.Context(), os.Stdout, module, release)
 		},
 	}
 	flags := command.Flags()
@@ -71,7 +60,7 @@ func registryCommand() *cobra.Command {
 		Use: "registry", Short: "Serve the images of conformance tests until it is interrupted",
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return serveImages(command.Context(), sources, address, ready)
+			return sources.Serve(command.Context(), address, ready)
 		},
 	}
 	flags := command.Flags()
@@ -87,72 +76,4 @@ func required(command *cobra.Command, names ...string) *cobra.Command {
 		_ = command.MarkFlagRequired(name) // fails for an unknown flag only
 	}
 	return command
-}
-
-func runTests(ctx context.Context, run conformance.Run, module, release string) error {
-	list, err := os.ReadFile(filepath.Join(module, "test/conformance/testdata/conformance.yaml"))
-	if err != nil {
-		return err
-	}
-	requiredTests, err := conformance.ParseRequired(list)
-	if err != nil {
-		return err
-	}
-	version, err := exec.CommandContext(ctx, filepath.Join(run.Programs, "e2e.test"), "--version").Output()
-	if err != nil {
-		return fmt.Errorf("version of e2e.test: %w", err)
-	}
-	step := progress.NewStep(os.Stdout, "conformance")
-	defer step.Close()
-	results, err := run.Do(ctx, step)
-	if err != nil {
-		return err
-	}
-	missing := results.Missing(requiredTests)
-	if len(missing) == 0 {
-		step.Record() // only a whole run says how long the next takes
-	}
-	step.Close()
-	fmt.Print(results.Summary(requiredTests))
-	if len(results.Failed) > 0 {
-		return fmt.Errorf("%d tests failed; %s has their output", len(results.Failed), run.Output)
-	}
-	if len(missing) > 0 {
-		fmt.Println("Not all conformance tests were selected: there is no archive for a submission")
-		return nil
-	}
-	archive, err := conformance.Submission{
-		Kubernetes: strings.TrimSpace(string(version)),
-		Release:    release,
-	}.Write(run.Output)
-	if err != nil {
-		return err
-	}
-	fmt.Println("Archive for a submission to the CNCF:", archive)
-	return nil
-}
-
-func serveImages(ctx context.Context, sources conformance.ImageSources, address, ready string) error {
-	references, err := exec.CommandContext(ctx, filepath.Join(sources.Programs, "e2e.test"), "--list-images").Output()
-	if err != nil {
-		return fmt.Errorf("images of e2e.test: %w", err)
-	}
-	registry, added, err := sources.Registry(strings.Fields(string(references)))
-	if err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", address)
-	if err != nil {
-		return err
-	}
-	server := &http.Server{Handler: registry, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
-	if err := atomicfile.Write(ready, []byte(strings.Join(added, "\n")+"\n"), 0o644); err != nil {
-		return err
-	}
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
 }

@@ -1,0 +1,150 @@
+package versionskew
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"kubernetes-release/apiclient"
+	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/kubeconfig"
+)
+
+// timeout bounds each question, since the API may not run.
+const timeout = 10 * time.Second
+
+// APIServer is an API server that is about to start. What is not known is not compared: there is nothing to compare
+// with in a new cluster, and a deploy must be able to repair one that does not run.
+type APIServer struct {
+	Program string // path
+	// Record is the path of the file that keeps the version for the next check; empty for none.
+	Record string
+	// URL and Credentials are for the API servers that run elsewhere.
+	URL         string
+	Credentials apiclient.Credentials
+}
+
+// Check compares the program's version with the one that has run here before, and with the one of the API servers that
+// run elsewhere. If it is not refused, its version is recorded for the next check.
+func (a APIServer) Check(ctx context.Context, log *slog.Logger) error {
+	installed, err := ofProgram(ctx, a.Program)
+	if err != nil {
+		return err
+	}
+	before, err := readRecord(a.Record)
+	if err != nil {
+		return err
+	}
+	if before.Full != "" {
+		if err := CheckAPIServer(installed, before); err != nil {
+			return err
+		}
+	}
+	running, err := a.running(ctx)
+	if err != nil {
+		log.Info("not compared with other API servers", "reason", err)
+	} else if err := CheckAPIServer(installed, running); err != nil {
+		return err
+	}
+	return writeRecord(a.Record, installed)
+}
+
+func (a APIServer) running(ctx context.Context) (Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	client, err := apiclient.New(a.URL, a.Credentials)
+	if err != nil {
+		return Version{}, err
+	}
+	defer client.HTTP.CloseIdleConnections()
+	body, err := client.Get(ctx, "/version")
+	if err != nil {
+		return Version{}, err
+	}
+	var answer struct{ GitVersion string }
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return Version{}, fmt.Errorf("%s/version: %w", a.URL, err)
+	}
+	return Parse(answer.GitVersion)
+}
+
+// Kubelet is a kubelet that is about to start.
+type Kubelet struct {
+	Program    string // path
+	Kubeconfig string // path; the file may be missing
+}
+
+// Check compares the program's version with that of the API server, if that answers.
+func (k Kubelet) Check(ctx context.Context, log *slog.Logger) error {
+	installed, err := ofProgram(ctx, k.Program)
+	if err != nil {
+		return err
+	}
+	running, err := k.server()
+	if err != nil {
+		log.Info("not compared with the API server", "reason", err)
+		return nil
+	}
+	return CheckKubelet(installed, running)
+}
+
+func (k Kubelet) server() (Version, error) {
+	client, err := kubeconfig.ClientWithin(k.Kubeconfig, timeout)
+	if err != nil {
+		return Version{}, err
+	}
+	answer, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return Version{}, err
+	}
+	return Parse(answer.GitVersion)
+}
+
+// ofProgram asks a program of Kubernetes for its version.
+func ofProgram(ctx context.Context, program string) (Version, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, program, "--version").Output()
+	if err != nil {
+		return Version{}, fmt.Errorf("%s --version: %w", program, err)
+	}
+	version, err := Parse(string(output))
+	if err != nil {
+		return Version{}, fmt.Errorf("%s --version: %w", program, err)
+	}
+	return version, nil
+}
+
+// writeRecord writes a record, unless there is no place for one.
+func writeRecord(path string, version Version) error {
+	if path == "" {
+		return nil
+	}
+	if err := rootfile.Protect(filepath.Dir(path)); err != nil {
+		return err
+	}
+	return rootfile.Write(path, []byte(version.Full+"\n"), 0o644)
+}
+
+// readRecord reads a record; a missing one is no version.
+func readRecord(path string) (Version, error) {
+	if _, err := os.Lstat(path); path == "" || errors.Is(err, fs.ErrNotExist) {
+		return Version{}, nil
+	}
+	text, err := rootfile.Read(path)
+	if err != nil {
+		return Version{}, err
+	}
+	version, err := Parse(string(text))
+	if err != nil {
+		return Version{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return version, nil
+}
