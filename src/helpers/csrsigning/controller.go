@@ -33,6 +33,7 @@ import (
 	certificateslisters "k8s.io/client-go/listers/certificates/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 )
 
 const (
@@ -50,6 +51,7 @@ const (
 type controller struct {
 	client    kubernetes.Interface
 	authority *Authority
+	clock     clock.PassiveClock
 	log       *slog.Logger
 	requests  certificateslisters.CertificateSigningRequestLister
 	queue     workqueue.TypedRateLimitingInterface[string]
@@ -60,7 +62,7 @@ func Run(ctx context.Context, client kubernetes.Interface, authority *Authority,
 	factory := informers.NewSharedInformerFactory(client, resync)
 	requests := factory.Certificates().V1().CertificateSigningRequests()
 	c := &controller{
-		client: client, authority: authority, log: log, requests: requests.Lister(),
+		client: client, authority: authority, clock: clock.RealClock{}, log: log, requests: requests.Lister(),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay),
 		),
@@ -129,7 +131,7 @@ func (c *controller) sign(ctx context.Context, request *certificatesv1.Certifica
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
 	log := c.log.With("request", request.Name, "requester", request.Spec.Username, "signer", request.Spec.SignerName)
-	certificate, err := c.authority.Sign(request, time.Now())
+	certificate, err := c.authority.Sign(request, c.clock.Now())
 	var refusal *Refusal
 	switch {
 	case errors.As(err, &refusal):

@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
 
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/nodeobject"
@@ -81,13 +82,14 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 		options.Interval = defaultInterval
 	}
 	d := &drain{
-		Options:  options,
-		client:   client,
-		log:      log,
-		started:  time.Now(),
-		answered: time.Now(),
-		evicted:  map[string]bool{},
+		Options: options,
+		client:  client,
+		log:     log,
+		clock:   clock.RealClock{},
+		evicted: map[string]bool{},
 	}
+	d.started = d.clock.Now()
+	d.answered = d.started
 	err := d.run(ctx)
 	var deadline *DeadlineError
 	switch {
@@ -102,7 +104,7 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 	case err != nil:
 		d.log.Error("not drained", "error", err)
 	default:
-		d.log.Info("node is drained", "node", d.Node, "took", time.Since(d.started).Round(time.Millisecond))
+		d.log.Info("node is drained", "node", d.Node, "took", d.clock.Since(d.started).Round(time.Millisecond))
 	}
 	return nil
 }
@@ -110,6 +112,7 @@ func Drain(ctx context.Context, client kubernetes.Interface, options Options, lo
 type drain struct {
 	Options
 	client  kubernetes.Interface
+	clock   clock.PassiveClock
 	log     *slog.Logger
 	started time.Time
 
@@ -176,8 +179,8 @@ func (d *drain) until(ctx context.Context, timeout time.Duration, check func(con
 		case err == nil,
 			errors.As(err, &waiting),
 			errors.As(err, &status) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsTooManyRequests(err):
-			d.answered = time.Now()
-		case time.Since(d.answered) > d.APITimeout:
+			d.answered = d.clock.Now()
+		case d.clock.Since(d.answered) > d.APITimeout:
 			return poll.Permanent(fmt.Errorf("%w: %w", errAPIGone, err))
 		}
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -187,7 +190,7 @@ func (d *drain) until(ctx context.Context, timeout time.Duration, check func(con
 		}
 		if err != nil && ctx.Err() == nil && err.Error() != d.reported {
 			d.reported = err.Error()
-			d.log.Info("draining", "waiting_for", err, "elapsed", time.Since(d.started).Round(time.Second))
+			d.log.Info("draining", "waiting_for", err, "elapsed", d.clock.Since(d.started).Round(time.Second))
 		}
 		return err
 	})
@@ -246,7 +249,7 @@ func (d *drain) awaitLoadBalancers(ctx context.Context) error {
 		}
 		return nil
 	})
-	rest := d.LoadBalancerDelay - time.Since(d.started)
+	rest := d.LoadBalancerDelay - d.clock.Since(d.started)
 	if err != nil || !balanced || rest <= 0 {
 		return err
 	}

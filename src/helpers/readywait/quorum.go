@@ -6,6 +6,8 @@ import (
 	"net"
 	"time"
 
+	"k8s.io/utils/clock"
+
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/strictjson"
 )
@@ -62,7 +64,7 @@ func UnlessNoQuorum(members []string, check func(context.Context) error) func(co
 	if len(members) == 0 {
 		return check
 	}
-	q := &quorum{members: members, interval: interval}
+	q := &quorum{members: members, interval: interval, clock: clock.RealClock{}}
 	return func(ctx context.Context) error { return q.round(ctx, check(ctx)) }
 }
 
@@ -70,6 +72,7 @@ func UnlessNoQuorum(members []string, check func(context.Context) error) func(co
 type quorum struct {
 	members  []string
 	interval time.Duration
+	clock    clock.PassiveClock
 	// counted is when the last round was, answering its result, and without how many consecutive rounds had no quorum.
 	counted            time.Time
 	answering, without int
@@ -80,8 +83,8 @@ func (q *quorum) round(ctx context.Context, problem error) error {
 	if problem == nil || ctx.Err() != nil {
 		return problem
 	}
-	if time.Since(q.counted) >= q.interval {
-		q.counted, q.answering = time.Now(), q.count(ctx)
+	if q.clock.Since(q.counted) >= q.interval {
+		q.counted, q.answering = q.clock.Now(), q.count(ctx)
 		if q.without++; q.answering*2 > len(q.members) {
 			q.without = 0
 		}

@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+
 	"kubernetes-release/internal/poll"
 )
 
@@ -100,7 +103,7 @@ func TestGivesUpWhileNoQuorumIsPossible(t *testing.T) {
 func TestCountsConsecutiveRoundsOnly(t *testing.T) {
 	t.Parallel()
 	addresses := members(t, 1, 2)
-	q, problem := &quorum{members: addresses}, errors.New("not yet")
+	q, problem := &quorum{members: addresses, clock: clock.RealClock{}}, errors.New("not yet")
 	rounds := func(count int) {
 		for range count {
 			if err := q.round(t.Context(), problem); err == nil || gaveUp(err) {
@@ -124,11 +127,15 @@ func TestCountsConsecutiveRoundsOnly(t *testing.T) {
 // A check that is repeated faster than that would otherwise end the wait while members restart.
 func TestCountsOneRoundInEachInterval(t *testing.T) {
 	t.Parallel()
-	q, problem := &quorum{members: members(t, 1, 2), interval: time.Hour}, errors.New("not yet")
-	for range 10 {
-		if err := q.round(t.Context(), problem); gaveUp(err) {
-			t.Fatalf("gave up after one round: %v", err)
+	now := clocktesting.NewFakePassiveClock(time.Now())
+	q, problem := &quorum{members: members(t, 1, 2), interval: time.Minute, clock: now}, errors.New("not yet")
+	for n := range maxRoundsWithoutQuorum {
+		for range 10 {
+			if err := q.round(t.Context(), problem); gaveUp(err) != (n == maxRoundsWithoutQuorum-1) {
+				t.Fatalf("in interval %d: %v", n, err)
+			}
 		}
+		now.SetTime(now.Now().Add(time.Minute))
 	}
 }
 

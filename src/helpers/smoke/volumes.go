@@ -441,7 +441,8 @@ func (s *suite) noteReleasedVolumes(ctx context.Context) {
 		since := volume.Status.LastPhaseTransitionTime
 		if volume.Spec.CSI == nil || volume.Spec.CSI.Driver != ebsDriver ||
 			volume.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete ||
-			volume.Status.Phase != corev1.VolumeReleased || since == nil || time.Since(since.Time) < releasedTooLong {
+			volume.Status.Phase != corev1.VolumeReleased || since == nil ||
+			s.clock.Since(since.Time) < releasedTooLong {
 			continue
 		}
 		name, id := volume.Name, volume.Spec.CSI.VolumeHandle

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"kubernetes-release/internal/duration"
@@ -501,7 +502,7 @@ func TestReleasedVolumesAreReported(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var output bytes.Buffer
 			client := fake.NewClientset(objects...)
-			s := &suite{client: client, report: &report{output: &output}}
+			s := &suite{client: client, report: &report{output: &output}, clock: clock.RealClock{}}
 			s.config.Storage.Classes = test.classes
 			s.noteReleasedVolumes(t.Context())
 			for _, want := range test.want {
