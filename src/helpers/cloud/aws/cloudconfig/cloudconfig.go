@@ -6,13 +6,16 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"gopkg.in/gcfg.v1"
+
 	"kubernetes-release/cloud/aws/awserr"
-	"kubernetes-release/internal/spelling"
 )
 
 // Config is the part of the cloud controller manager's configuration file that the checks use.
@@ -28,8 +31,7 @@ type Config struct {
 	RouteTableID        string
 	ElbSecurityGroup    string
 	RoleARN             string
-	NoIngressManagement bool   // DisableSecurityGroupIngress
-	legacyClusterID     string // KubernetesClusterTag
+	NoIngressManagement bool // DisableSecurityGroupIngress
 }
 
 // Override is the endpoint of one of AWS' services in one region.
@@ -68,23 +70,6 @@ func (c Config) RoleName() string { return c.RoleARN[strings.LastIndex(c.RoleARN
 
 // valueKind checks the value of a key.
 type valueKind func(value string) error
-
-func anyText(string) error { return nil }
-
-func boolean(value string) error {
-	_, err := parseBoolean(value)
-	return err
-}
-
-func parseBoolean(value string) (bool, error) {
-	switch strings.ToLower(value) {
-	case "true", "yes", "on", "1":
-		return true, nil
-	case "false", "no", "off", "0":
-		return false, nil
-	}
-	return false, errors.New("is not one of true, yes, on, 1, false, no, off, 0")
-}
 
 func oneOf(allowed ...string) valueKind {
 	return func(value string) error {
@@ -133,182 +118,93 @@ func roleARN(value string) error {
 	return nil
 }
 
-// globalKeys and overrideKeys are the keys that the cloud controller manager 1.37 supports. It silently ignores all
-// others.
-var (
-	globalKeys = map[string]valueKind{
-		"Zone":                        zoneName,
-		"Region":                      anyText,
-		"VPC":                         form("vpc-"),
-		"SubnetID":                    form("subnet-"),
-		"RouteTableID":                form("rtb-"),
-		"RoleARN":                     roleARN,
-		"SourceARN":                   form("arn:"),
-		"KubernetesClusterTag":        anyText,
-		"KubernetesClusterID":         anyText,
-		"DisableSecurityGroupIngress": boolean,
-		"ElbSecurityGroup":            form("sg-"),
-		"NodeIPFamilies":              oneOf("ipv4", "ipv6"),
-		"ClusterServiceLoadBalancerHealthProbeMode":       oneOf("Shared", "ServiceNodePort"),
-		"ClusterServiceSharedLoadBalancerHealthProbePort": port,
-		"ClusterServiceSharedLoadBalancerHealthProbePath": form("/"),
-		"SupportedTopologyInstanceTypePattern":            pattern,
-		"NLBSecurityGroupMode":                            oneOf("Managed"),
-	}
-	overrideKeys = map[string]valueKind{
-		"Service":       oneOf("EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "ec2imds"),
-		"Region":        anyText,
-		"URL":           form("http"),
-		"SigningRegion": anyText,
-		"SigningMethod": anyText,
-		"SigningName":   anyText,
-	}
-	requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
-)
+// settings are the keys that the cloud controller manager 1.37 supports (CloudConfig in pkg/providers/v1/config of
+// cloud-provider-aws).
+type settings struct {
+	Global          global
+	ServiceOverride map[string]*override
+}
 
-// Parse reads the file and checks it for everything that the cloud controller manager would silently ignore
-// or fail on. The error lists all problems, with line numbers.
+type global struct {
+	Zone, Region, VPC, SubnetID, RouteTableID, RoleARN, SourceARN string
+	KubernetesClusterTag, KubernetesClusterID                     string
+	DisableSecurityGroupIngress                                   bool
+	ElbSecurityGroup                                              string
+	NodeIPFamilies                                                []string
+	ClusterServiceLoadBalancerHealthProbeMode                     string
+	ClusterServiceSharedLoadBalancerHealthProbePort               int32
+	ClusterServiceSharedLoadBalancerHealthProbePath               string
+	SupportedTopologyInstanceTypePattern                          string
+	NLBSecurityGroupMode                                          string
+}
+
+type override struct {
+	Service, Region, URL, SigningRegion, SigningMethod, SigningName string
+}
+
+var requiredOverrideKeys = []string{"Service", "Region", "URL", "SigningRegion"}
+
+// kinds check the values of keys that have some.
+var kinds = map[string]valueKind{
+	"Zone":             zoneName,
+	"VPC":              form("vpc-"),
+	"SubnetID":         form("subnet-"),
+	"RouteTableID":     form("rtb-"),
+	"RoleARN":          roleARN,
+	"SourceARN":        form("arn:"),
+	"ElbSecurityGroup": form("sg-"),
+	"NodeIPFamilies":   oneOf("ipv4", "ipv6"),
+	"ClusterServiceLoadBalancerHealthProbeMode":       oneOf("Shared", "ServiceNodePort"),
+	"ClusterServiceSharedLoadBalancerHealthProbePort": port,
+	"ClusterServiceSharedLoadBalancerHealthProbePath": form("/"),
+	"SupportedTopologyInstanceTypePattern":            pattern,
+	"NLBSecurityGroupMode":                            oneOf("Managed"),
+	"Service": oneOf(
+		"EC2", "Elastic Load Balancing", "Elastic Load Balancing v2", "KMS", "ec2imds",
+	),
+	"URL": form("http"),
+}
+
+// Parse reads the file as the cloud controller manager does (readAWSCloudConfig in cloud-provider-aws), and checks it
+// for everything that it would silently ignore or fail on. The error lists all problems.
 func Parse(content []byte) (*Config, error) {
-	entries, problems := scan(string(content))
-	result := &Config{}
-	overrides := map[string]map[string]string{}
-	var order []string
-	for _, e := range entries {
-		keys, section := globalKeys, "Global"
-		switch {
-		case strings.EqualFold(e.section, "ServiceOverride"):
-			keys, section = overrideKeys, "ServiceOverride"
-			if overrides[e.subsection] == nil {
-				overrides[e.subsection] = map[string]string{}
-				order = append(order, e.subsection)
-			}
-		case !strings.EqualFold(e.section, "Global"):
-			problems = append(
-				problems,
-				fmt.Sprintf(
-					"line %d: section [%s] is unknown; allowed are [Global] and [ServiceOverride \"n\"]", e.line,
-					awserr.Clip(e.section),
-				),
-			)
-			continue
-		}
-		if e.key == "" {
-			continue // the section's own line
-		}
-		key, kind := lookup(keys, e.key)
-		if kind == nil {
-			problems = append(
-				problems,
-				fmt.Sprintf(
-					"line %d: key %q in [%s] is unknown, and the cloud controller would silently ignore it%s", e.line,
-					awserr.Clip(e.key), section, nearestKey(e.key, keys),
-				),
-			)
-			continue
-		}
-		if e.value == "" {
-			problems = append(problems, fmt.Sprintf("line %d: %s has no value", e.line, key))
-			continue
-		}
-		if err := kind(e.value); err != nil {
-			problems = append(problems, fmt.Sprintf("line %d: %s: %q %v", e.line, key, awserr.Clip(e.value), err))
-			continue
-		}
-		if section == "Global" {
-			result.set(key, e.value)
-		} else {
-			overrides[e.subsection][key] = e.value
-		}
+	var read settings
+	problems := newProblems(content)
+	problems.addReading(gcfg.ReadStringInto(&read, string(content)))
+	problems.addEmpty()
+	problems.addValues("Global", reflect.ValueOf(read.Global))
+	g := read.Global
+	result := &Config{
+		ClusterID: cmp.Or(g.KubernetesClusterID, g.KubernetesClusterTag), Zone: g.Zone, SourceARN: g.SourceARN,
+		NodeIPFamilies: g.NodeIPFamilies, Region: g.Region, VPC: g.VPC, SubnetID: g.SubnetID,
+		RouteTableID: g.RouteTableID, ElbSecurityGroup: g.ElbSecurityGroup, RoleARN: g.RoleARN,
+		NoIngressManagement: g.DisableSecurityGroupIngress,
 	}
-	result.ClusterID = cmp.Or(result.ClusterID, result.legacyClusterID)
-	if result.legacyClusterID != "" && result.ClusterID != result.legacyClusterID {
-		problems = append(
-			problems,
-			fmt.Sprintf(
-				"KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not "+
-					"start",
-				awserr.Clip(result.legacyClusterID), awserr.Clip(result.ClusterID),
-			),
+	if tag := g.KubernetesClusterTag; tag != "" && result.ClusterID != tag {
+		problems.add(
+			"KubernetesClusterTag %q and KubernetesClusterID %q differ, with which the cloud controller does not start",
+			awserr.Clip(tag), awserr.Clip(result.ClusterID),
 		)
 	}
-	for _, name := range order {
-		o := overrides[name]
+	for _, name := range slices.Sorted(maps.Keys(read.ServiceOverride)) {
+		o := read.ServiceOverride[name]
+		values := reflect.ValueOf(*o)
+		problems.addValues("ServiceOverride", values)
 		for _, key := range requiredOverrideKeys {
-			if o[key] == "" {
-				problems = append(
-					problems,
-					fmt.Sprintf("[ServiceOverride %q] lacks a valid %s", awserr.Clip(name), key),
-				)
+			if values.FieldByName(key).IsZero() {
+				problems.add("[ServiceOverride %q] lacks a valid %s", awserr.Clip(name), key)
 			}
 		}
-		same := func(other Override) bool { return other.Service == o["Service"] && other.Region == o["Region"] }
-		if o["Service"] != "" && slices.ContainsFunc(result.Overrides, same) {
-			problems = append(
-				problems,
-				fmt.Sprintf(
-					"[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not "+
-						"start",
-					awserr.Clip(name), o["Service"], awserr.Clip(o["Region"]),
-				),
+		same := func(other Override) bool { return other.Service == o.Service && other.Region == o.Region }
+		if o.Service != "" && slices.ContainsFunc(result.Overrides, same) {
+			problems.add(
+				"[ServiceOverride %q] is the second one for %s in %s, with which the cloud controller does not start",
+				awserr.Clip(name), o.Service, awserr.Clip(o.Region),
 			)
 		}
 		result.Overrides = append(
-			result.Overrides,
-			Override{o["Service"], o["Region"], o["URL"], o["SigningRegion"], o["SigningName"]},
+			result.Overrides, Override{o.Service, o.Region, o.URL, o.SigningRegion, o.SigningName},
 		)
 	}
-	if len(problems) > 0 {
-		return result, errors.New(strings.Join(problems, "; "))
-	}
-	return result, nil
-}
-
-func (c *Config) set(key, value string) {
-	switch key {
-	case "KubernetesClusterID":
-		c.ClusterID = value
-	case "KubernetesClusterTag":
-		c.legacyClusterID = value
-	case "Zone":
-		c.Zone = value
-	case "SourceARN":
-		c.SourceARN = value
-	case "NodeIPFamilies":
-		c.NodeIPFamilies = append(c.NodeIPFamilies, value)
-	case "Region":
-		c.Region = value
-	case "VPC":
-		c.VPC = value
-	case "SubnetID":
-		c.SubnetID = value
-	case "RouteTableID":
-		c.RouteTableID = value
-	case "ElbSecurityGroup":
-		c.ElbSecurityGroup = value
-	case "RoleARN":
-		c.RoleARN = value
-	case "DisableSecurityGroupIngress":
-		c.NoIngressManagement, _ = parseBoolean(value) // has been validated
-	}
-}
-
-func lookup(keys map[string]valueKind, name string) (string, valueKind) {
-	for key, kind := range keys {
-		if strings.EqualFold(key, name) {
-			return key, kind
-		}
-	}
-	return "", nil
-}
-
-func nearestKey(name string, keys map[string]valueKind) string {
-	names := make([]string, 0, len(keys))
-	for key := range keys {
-		names = append(names, key)
-	}
-	slices.Sort(names)
-	if near := spelling.Nearest(name, names); near != "" {
-		return fmt.Sprintf("; did you mean %q?", near)
-	}
-	return "; known are " + strings.Join(names, ", ")
+	return result, problems.err()
 }

@@ -24,10 +24,13 @@ func TestCloudConfig(t *testing.T) {
 		"all listed":      {"[Global]\nFrobnicate = x\n", "known are ClusterService"},
 		"two at once":     {"[Global]\nA=1\nB=2\n", `line 3: key "B"`},
 		"unknown section": {"[global2]\nA=1\n", "section [global2] is unknown"},
-		"no section":      {"Region=r\n", "is before the first section"},
-		"broken section":  {"[Global\nRegion=r\n", "is not a section"},
-		"bool":            {"[Global]\nDisableSecurityGroupIngress = maybe\n", `"maybe" is not one of true`},
-		"port":            {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 70000\n", "is not a port"},
+		"no section":      {"Region=r\n", "1:1: expected section header"},
+		"broken section":  {"[Global\nRegion=r\n", "1:8: expected subsection name or right bracket"},
+		"bool": {
+			"[Global]\nDisableSecurityGroupIngress = maybe\n",
+			"failed to parse bool `maybe` at section \"Global\", variable \"DisableSecurityGroupIngress\"; allowed are",
+		},
+		"port": {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 70000\n", "is not a port"},
 		"pattern": {"[Global]\nSupportedTopologyInstanceTypePattern = (\n", "would crash the cloud " +
 			"controller"},
 		"service id": {
@@ -38,9 +41,9 @@ func TestCloudConfig(t *testing.T) {
 		"no value":       {"[Global]\nRegion =\n", "Region has no value"},
 		"two ids": {"[Global]\nKubernetesClusterTag = a\nKubernetesClusterID = b\n", `KubernetesCluster` +
 			`Tag "a" and KubernetesClusterID "b"`},
-		"open quote":     {"[Global]\nRegion = \"us\n", "a quote is not closed"},
-		"escape":         {"[Global]\nRegion = \"\\x\"\n", `unknown escape \x`},
-		"ends in escape": {"[Global]\nRegion = \\", "ends in a backslash"},
+		"open quote":     {"[Global]\nRegion = \"us\n", "2:10: string not terminated"},
+		"escape":         {"[Global]\nRegion = \"\\x\"\n", "2:12: unknown escape sequence"},
+		"ends in escape": {"[Global]\nRegion = \\", "2:10: unquoted"},
 		"zone":           {"[Global]\nZone = a\n", "is not a zone"},
 		"role":           {"[Global]\nRoleARN = arn:aws:iam::123456789012:user/x\n", "is not the ARN of a role"},
 		"override ignored": {
@@ -51,7 +54,20 @@ func TestCloudConfig(t *testing.T) {
 			"EC2\nRegion=r\nURL=https://x\nSigningRegion=r\n", 1) +
 			"[ServiceOverride \"2\"]\nService = EC2\nRegion=r\nURL=https://y\nSigningRegion=r\n", `[ServiceOverr` +
 			`ide "2"] is the second one for EC2 in r`},
-		"wrong kind of id": {"[Global]\nVPC = subnet-1\n", `does not start with "vpc-"`},
+		"two unknown keys and a wrong value": {
+			"[Global]\nA=1\nB=2\nVPC=x\nDisableSecurityGroupIngress=maybe\n", `"x" does not start with "vpc-"`,
+		},
+		"section with a name":   {"[Global \"x\"]\nRegion = r\n", "line 1: section [Global] has a name in quotes"},
+		"byte order mark":       {"\ufeff[Global]\nRegion = r\n", "1:1: illegal character U+FEFF"},
+		"escape, not in quotes": {"[Global]\nKubernetesClusterID = a \\\"b\\\" \\n\n", "2:"},
+		"newline in quotes":     {"[Global]\nRegion = \"a\\\nb\"\n", "2:"},
+		"port that is no number": {
+			"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = x\n", `failed to parse "x" as int32`,
+		},
+		"number in base 10, with a zero": {"[Global]\nClusterServiceSharedLoadBalancerHealthProbePort = 010\n", ""},
+		"Windows' lines":                 {"[Global]\r\nRegion = us-east-1\r\n", ""},
+		"section without a name":         {"[ServiceOverride]\nX=1\n", `key "X" in [ServiceOverride] is unknown`},
+		"wrong kind of id":               {"[Global]\nVPC = subnet-1\n", `does not start with "vpc-"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Parse([]byte(test.content))
@@ -65,7 +81,7 @@ func TestCloudConfig(t *testing.T) {
 	}
 	c, err := Parse(
 		[]byte(
-			"[GLOBAL]\nkubernetesclusterid = \"a b\" ; c\nregion = us-\\\n  east-1\ndisablesecuritygroupingress = on",
+			"[GLOBAL]\nkubernetesclusterid = \"a b\" ; c\nregion = us-\\\neast-1\ndisablesecuritygroupingress = on",
 		),
 	)
 	if err != nil || c.ClusterID != "a b" || c.Region != "us-east-1" || !c.NoIngressManagement {
