@@ -190,15 +190,10 @@ func (c *controller) run() *Problem {
 	subnets := call(
 		c, "ec2:DescribeSubnets", c.ec2.DescribeSubnets, &ec2.DescribeSubnetsInput{Filters: filter("vpc-id", c.vpc)},
 	).Subnets
-	var groups []types.SecurityGroup
-	// The controller runs on a control VM. A worker of the release lists groups only if its instance has several to
-	// choose from, or in a thorough run.
-	if c.account.Config.Role == preflight.Control || len(c.self.SecurityGroups) > 1 || c.account.Config.Thorough {
-		groups = call(
-			c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
-			&ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)},
-		).SecurityGroups
-	}
+	groups := call(
+		c, "ec2:DescribeSecurityGroups", c.ec2.DescribeSecurityGroups,
+		&ec2.DescribeSecurityGroupsInput{Filters: filter("vpc-id", c.vpc)},
+	).SecurityGroups
 	nodes := c.nodeGroup(groups)
 	if c.account.Config.Role == preflight.Control {
 		c.identify()
@@ -330,24 +325,25 @@ func (c *controller) chooseSubnets(subnets []types.Subnet, tables []types.RouteT
 
 // leadsOut is isSubnetPublic in aws.go.
 func leadsOut(tables []types.RouteTable, subnet string) bool {
-	var applies, main []types.Route
-	associated := false
-	for _, table := range tables {
-		for _, a := range table.Associations {
+	return slices.ContainsFunc(
+		tableOf(tables, subnet).Routes,
+		func(r types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") },
+	)
+}
+
+// tableOf is the route table of a subnet: its own, or else the VPC's main one.
+func tableOf(tables []types.RouteTable, subnet string) (table types.RouteTable) {
+	for _, t := range tables {
+		for _, a := range t.Associations {
 			if aws.ToString(a.SubnetId) == subnet {
-				applies, associated = table.Routes, true
+				return t
 			}
 			if aws.ToBool(a.Main) {
-				main = table.Routes
+				table = t
 			}
 		}
 	}
-	if !associated {
-		applies = main
-	}
-	return slices.ContainsFunc(
-		applies, func(r types.Route) bool { return strings.HasPrefix(aws.ToString(r.GatewayId), "igw") },
-	)
+	return table
 }
 
 func (c *controller) allow(group, from string) {
@@ -563,18 +559,24 @@ func (c *controller) network(subnets []string) {
 	call(c, prefix+"DeleteTargetGroup", c.elbv2.DeleteTargetGroup, &elbv2.DeleteTargetGroupInput{TargetGroupArn: group})
 }
 
-// routes writes and removes a pod route (aws_routes.go).
+// routes writes and removes a pod route (aws_routes.go). The release requires that the node's packets find it.
 func (c *controller) routes() {
 	var ours []types.RouteTable
-	for _, table := range call(
+	tables := call(
 		c, "ec2:DescribeRouteTables", c.ec2.DescribeRouteTables, &ec2.DescribeRouteTablesInput{},
-	).RouteTables {
+	).RouteTables
+	for _, table := range tables {
 		if c.ours(table.Tags) {
 			ours = append(ours, table)
 		}
 	}
 	if len(ours) != 1 {
 		c.fail("%d route tables have the cluster's tag", len(ours))
+		return
+	}
+	used := tableOf(tables, aws.ToString(c.self.SubnetId)).RouteTableId
+	if aws.ToString(used) != aws.ToString(ours[0].RouteTableId) {
+		c.fail("pod routes are in %s, and the node's packets go by %s", *ours[0].RouteTableId, aws.ToString(used))
 		return
 	}
 	pods := aws.String("10.200.0.0/24")
