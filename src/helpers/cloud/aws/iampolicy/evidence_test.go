@@ -101,6 +101,11 @@ var reasons = map[string]reason{
 		"c.ec2.CreateSnapshot(",
 		"only for a VolumeSnapshot",
 	},
+	"ec2:CopyVolumes": {
+		driverEBS,
+		"c.ec2.CopyVolumes(",
+		"only for a claim that is a copy of another",
+	},
 	"ec2:DeleteSnapshot": {
 		driverEBS,
 		"c.ec2.DeleteSnapshot(",

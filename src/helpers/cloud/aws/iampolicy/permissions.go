@@ -309,10 +309,11 @@ func buildPermissions() []Permission {
 	return table
 }
 
-// RarelyUsed are the actions that only some clusters call: topology labels of some instance types, the first load
-// balancer of an account, the proxy protocol.
+// RarelyUsed are the actions that only some clusters call: copies of claims, topology labels of some instance types,
+// the first load balancer of an account, the proxy protocol.
 var RarelyUsed = []string{
-	"ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes", "ec2:DescribeInternetGateways",
+	"ec2:CopyVolumes", "ec2:DescribeInstanceTopology", "ec2:DescribeAccountAttributes",
+	"ec2:DescribeInternetGateways",
 	"iam:CreateServiceLinkedRole", "sts:GetServiceBearerToken", SimulateAction, FindRoleAction,
 	"elasticloadbalancing:DescribeLoadBalancerPolicies", "elasticloadbalancing:CreateLoadBalancerPolicy",
 	"elasticloadbalancing:SetLoadBalancerPoliciesForBackendServer",
@@ -358,22 +359,24 @@ func (p Permission) IsPublicRegistry() bool {
 	return p.Scope == publicRegistry || strings.HasPrefix(p.Action, "ecr-public:")
 }
 
-// creators are the actions that create and tag resources, by the kind of resource.
-var creators = map[string]string{
-	"security-group": "CreateSecurityGroup",
-	"volume":         "CreateVolume",
-	"snapshot":       "CreateSnapshot",
-	"loadbalancer":   "CreateLoadBalancer",
-	"targetgroup":    "CreateTargetGroup",
-	"listener":       "CreateListener",
+// creators are the actions that create and tag resources, by the kind of resource. IAM is asked about the first.
+var creators = map[string][]string{
+	"security-group": {"CreateSecurityGroup"},
+	"volume":         {"CreateVolume", "CopyVolumes"},
+	"snapshot":       {"CreateSnapshot"},
+	"loadbalancer":   {"CreateLoadBalancer"},
+	"targetgroup":    {"CreateTargetGroup"},
+	"listener":       {"CreateListener"},
 }
 
 // createActions are the actions that tag new resources of a row.
 func (p Permission) createActions() []string {
 	var actions []string
 	for _, r := range p.Resources {
-		if action := creators[kindOf(r)]; !slices.Contains(actions, action) {
-			actions = append(actions, action)
+		for _, action := range creators[kindOf(r)] {
+			if !slices.Contains(actions, action) {
+				actions = append(actions, action)
+			}
 		}
 	}
 	return actions

@@ -36,6 +36,9 @@ func storagePermissions() []Permission {
 		"ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault",
 	)
 	row(creates, volume, "The EBS CSI driver creates volumes with it.", "ec2:CreateVolume")
+	const clones = "The EBS CSI driver creates volumes with it for claims that are copies of others."
+	row(creates, volume, clones, "ec2:CopyVolumes")
+	row(changes, volume, clones, "ec2:CopyVolumes")
 	row(creates, snapshot, "The EBS CSI driver creates snapshots with it.", "ec2:CreateSnapshot")
 	row(
 		TagsNew, slices.Concat(volume, snapshot), "The EBS CSI driver tags volumes and snapshots with it.",
