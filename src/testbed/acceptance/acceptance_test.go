@@ -9,49 +9,38 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"kubernetes-release/internal/tail"
+	"kubernetes-release/nodeobject"
 )
 
 func TestNodeIsReadyAndInitializedByTheCloud(t *testing.T) {
 	l := deployed(t)
-	var nodes struct {
-		Items []struct {
-			Metadata struct {
-				Name   string
-				Labels map[string]string
-			}
-			Spec struct {
-				ProviderID string
-				Taints     []struct{ Key string }
-			}
-			Status struct {
-				Conditions []struct{ Type, Status string }
-			}
+	var nodes corev1.NodeList
+	// A moment after the condition Ready, kube-controller-manager removes the taint not-ready.
+	waitFor(t, 30*time.Second, "one Node that is Ready and has no taints", func() error {
+		nodes = corev1.NodeList{}
+		if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "get", "nodes", "-o", "json")), &nodes); err != nil {
+			return err
 		}
-	}
-	if err := json.Unmarshal([]byte(l.mustKubectl(t, "", "get", "nodes", "-o", "json")), &nodes); err != nil {
-		t.Fatal(err)
-	}
-	if len(nodes.Items) != 1 {
-		t.Fatalf("%d nodes, want 1", len(nodes.Items))
-	}
+		if len(nodes.Items) != 1 {
+			return fmt.Errorf("%d nodes", len(nodes.Items))
+		}
+		if taints := nodes.Items[0].Spec.Taints; len(taints) > 0 {
+			return fmt.Errorf("taints %v", taints)
+		}
+		return nodeobject.CheckReady(&nodes.Items[0], true)
+	})
 	node := nodes.Items[0]
-	if !strings.HasSuffix(node.Metadata.Name, ".ec2.internal") {
-		t.Errorf("node name %q is not the instance's private DNS name", node.Metadata.Name)
+	if !strings.HasSuffix(node.Name, ".ec2.internal") {
+		t.Errorf("node name %q is not the instance's private DNS name", node.Name)
 	}
 	if !strings.HasPrefix(node.Spec.ProviderID, "aws:///us-east-1a/i-") {
 		t.Errorf("provider id %q, want aws:///us-east-1a/i-…", node.Spec.ProviderID)
 	}
-	if got := node.Metadata.Labels["topology.kubernetes.io/zone"]; got != "us-east-1a" {
+	if got := node.Labels["topology.kubernetes.io/zone"]; got != "us-east-1a" {
 		t.Errorf("zone label %q, want us-east-1a: the cloud controller sets it", got)
-	}
-	for _, taint := range node.Spec.Taints {
-		t.Errorf("node still has the taint %s", taint.Key)
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == "Ready" && c.Status != "True" {
-			t.Errorf("node is not Ready: %s", c.Status)
-		}
 	}
 }
 
