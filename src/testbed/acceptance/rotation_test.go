@@ -45,13 +45,7 @@ func (l *lab) deploy(t *testing.T) {
 // deployUnnoticed deploys while a client uses the API from a worker.
 func (l *lab) deployUnnoticed(t *testing.T) {
 	t.Helper()
-	report := l.probe(t, func() { l.deploy(t) })
-	if n := report.Failures(); n > 0 {
-		t.Errorf("the deploy has been noticed by a client: %d failures", n)
-	}
-	if gap := report.LongestGap(); gap > maxGap {
-		t.Errorf("a client waited for %s, want at most %s", gap, maxGap)
-	}
+	checkUnnoticed(t, l.probe(t, func() { l.deploy(t) }))
 }
 
 func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {

@@ -475,6 +475,26 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 // machine a starting API server slows all others down. make bench measures it.
 const maxGap = 5 * time.Second
 
+// maxLeaderMoved is how many writes etcd may refuse or lose in one update, whose drains move its leadership twice at most.
+// A member that stops without a drain costs more than a second, so ten writes and requests of other kinds. On an idle
+// machine about one in several thousand is lost; docs/decisions/0016-updates-without-failed-requests.md has the reason.
+const maxLeaderMoved = 5
+
+// checkUnnoticed looks at what a client that retries nothing has seen of a deploy.
+func checkUnnoticed(t *testing.T, report apiprobe.Report) {
+	t.Helper()
+	moved := report.LeaderMoved()
+	if n := report.Failures() - moved; n > 0 {
+		t.Errorf("the deploy has been noticed by a client: %d failures", n)
+	}
+	if moved > maxLeaderMoved {
+		t.Errorf("%d requests failed because etcd's leadership moved, want at most %d", moved, maxLeaderMoved)
+	}
+	if gap := report.LongestGap(); gap > maxGap {
+		t.Errorf("a client waited for %s, want at most %s", gap, maxGap)
+	}
+}
+
 // checkDefragmentation runs the errand that makes space in etcd, on one of three instances.
 func (l *lab) checkDefragmentation(t *testing.T) {
 	t.Helper()
@@ -539,12 +559,7 @@ func TestThreeControlVMs(t *testing.T) {
 				t.Errorf("%d VMs were updated, want 3:\n%s", n, tail.Lines(out, 60))
 			}
 		})
-		if n := report.Failures(); n > 0 {
-			t.Errorf("the update has been noticed by a client: %d failures", n)
-		}
-		if gap := report.LongestGap(); gap > maxGap {
-			t.Errorf("a client waited for %s, want at most %s", gap, maxGap)
-		}
+		checkUnnoticed(t, report)
 		l.checkMembers(t, 3)
 		l.checkWithoutMetrics(t)
 	})

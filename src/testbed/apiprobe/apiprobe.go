@@ -46,6 +46,8 @@ type Report struct {
 type Requests struct {
 	Sent   int `json:"sent"`
 	Failed int `json:"failed"`
+	// LeaderMoved are those of the failed ones that etcd refused or lost because its leadership moved.
+	LeaderMoved int `json:"leader_moved"`
 	// LongestGap is the longest time without a successful response.
 	LongestGap Duration `json:"longest_gap"`
 	GapEnded   string   `json:"gap_ended,omitempty"`
@@ -91,6 +93,10 @@ func (r Report) Failures() int {
 	return r.Reads.Failed + r.Writes.Failed + r.Watch.Failed + r.Watch.Missed + len(r.Lost)
 }
 
+// LeaderMoved is the number of failures of which etcd says that the move of its leadership is the reason. No setting of
+// etcd or of the API server avoids them: docs/decisions/0016-updates-without-failed-requests.md.
+func (r Report) LeaderMoved() int { return r.Reads.LeaderMoved + r.Writes.LeaderMoved }
+
 // LongestGap is the longest of the report's gaps.
 func (r Report) LongestGap() time.Duration {
 	return time.Duration(max(r.Reads.LongestGap, r.Writes.LongestGap, r.Watch.LongestLag))
@@ -104,8 +110,8 @@ func (r Report) String() string {
 		Requests
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
 		fmt.Fprintf(
-			&b, "%s: %d of %d failed, longest gap %s (until %s), slowest %s\n", kind.name, kind.Failed, kind.Sent,
-			text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
+			&b, "%s: %d of %d failed (%d because etcd's leadership moved), longest gap %s (until %s), slowest %s\n",
+			kind.name, kind.Failed, kind.Sent, kind.LeaderMoved, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
 		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)

@@ -16,8 +16,8 @@ import (
 	"kubernetes-release/internal/kubetest"
 )
 
-// TestCountsFailures puts a proxy before a real API server: it refuses some writes, ends watches, and answers no read
-// for a second.
+// TestCountsFailures puts a proxy before a real API server: it refuses some writes, one of them as etcd does while its
+// leadership moves, ends watches, and answers no read for a second.
 func TestCountsFailures(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{})
 	upstream := cluster.AdminConfig()
@@ -41,6 +41,9 @@ func TestCountsFailures(t *testing.T) {
 		case r.Method == http.MethodPost && writes.Add(1)%5 == 0:
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "shutting down", http.StatusTooManyRequests)
+			return
+		case r.Method == http.MethodPost && writes.Load() == 7:
+			http.Error(w, "rpc error: code = Unknown desc = raft proposal dropped", http.StatusInternalServerError)
 			return
 		case r.URL.Query().Get("watch") != "":
 			if watches.Add(1) == 2 {
@@ -70,9 +73,12 @@ func TestCountsFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", report)
-	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5 ||
+	if report.Writes.Failed == 0 || report.Writes.Failed != int(writes.Load())/5+1 ||
 		!strings.Contains(report.Writes.Errors[0], "too many requests") {
 		t.Errorf("%d of %d writes failed: %q", report.Writes.Failed, writes.Load(), report.Writes.Errors)
+	}
+	if n := report.LeaderMoved(); n != 1 {
+		t.Errorf("%d failed because the leadership moved, want 1: %q", n, report.Writes.Errors)
 	}
 	if report.Reads.Failed != 0 || time.Duration(report.Reads.Slowest) < time.Second || report.Reads.LongestGap == 0 {
 		t.Errorf(
