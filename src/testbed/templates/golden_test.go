@@ -293,6 +293,8 @@ var everything = map[string]values{
 			"critical_priority":    true,
 			"always_pull_images":   true,
 			"exempt_namespaces":    []any{"kube-system", "monitoring"},
+
+			"load_balancer_security_groups": true,
 		},
 		"coredns": values{
 			"replicas": 1, "upstream": []any{"10.0.0.2"}, "cache_seconds": 5, "extra_plugins": corednsPlugins,

@@ -20,10 +20,15 @@ import (
 // applyPodPolicies applies 50-pods.yml of the job kubernetes-addons, as its post-start does.
 func applyPodPolicies(t *testing.T, cluster *kubetest.Cluster, properties values) {
 	t.Helper()
+	applyAddon(t, cluster, "50-pods.yml", properties)
+}
+
+// applyAddon applies a manifest of the job kubernetes-addons, as its post-start does.
+func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties values) {
+	t.Helper()
 	dir := t.TempDir()
 	rendered := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(properties))
-	manifest := rendered["config/manifests/50-pods.yml"]
-	if err := os.WriteFile(filepath.Join(dir, "50-pods.yml"), manifest, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), rendered["config/manifests/"+name], 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))

@@ -1,0 +1,75 @@
+package templates
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/eventually"
+)
+
+// TestTenantsCannotNameSecurityGroups is a tenant whose load balancer names the security group of others: the cloud
+// controller would open all ports of the nodes to the members of the group, or delete the group with the Service.
+func TestTenantsCannotNameSecurityGroups(t *testing.T) {
+	s := startTenants(t)
+	const groups = "service.beta.kubernetes.io/aws-load-balancer-security-groups"
+	const extra = "service.beta.kubernetes.io/aws-load-balancer-extra-security-groups"
+	expose := func(client kubernetes.Interface, namespace, name string, annotations map[string]string) error {
+		_, err := client.CoreV1().Services(namespace).Create(t.Context(), &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec: corev1.ServiceSpec{
+				Type: corev1.ServiceTypeLoadBalancer, Ports: []corev1.ServicePort{{Port: 80}},
+			},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	annotate := func(client kubernetes.Interface, name, annotation, value string) error {
+		patch := fmt.Appendf(nil, `{"metadata": {"annotations": {%q: %s}}}`, annotation, value)
+		_, err := client.CoreV1().Services("tenant").
+			Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}
+	foreign := map[string]string{groups: "sg-other"}
+	eventually.Succeeds(t, time.Minute, "without the policy, a tenant names a group", func() error {
+		return expose(s.tenant, "tenant", "old", foreign)
+	})
+	applyAddon(t, s.Cluster, "60-services.yml", values{"admission": values{
+		"exempt_namespaces": []any{"kube-system", "agents"},
+	}})
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "would open the nodes to a security group") ||
+			!strings.Contains(err.Error(), "add namespace tenant to") {
+			t.Errorf("%s: %v, want it forbidden, with the remedy", what, err)
+		}
+	}
+	refused("at the creation", expose(s.tenant, "tenant", "groups", foreign))
+	refused("in addition", expose(s.tenant, "tenant", "extra", map[string]string{extra: "sg-other"}))
+	s.must(expose(s.tenant, "tenant", "plain", nil))
+	refused("afterwards", annotate(s.tenant, "plain", extra, `"sg-other"`))
+	refused("another group", annotate(s.tenant, "old", groups, `"sg-third"`))
+	refused("no group, so that it is deleted", annotate(s.tenant, "old", groups, "null"))
+
+	// The friends.
+	internal := "service.beta.kubernetes.io/aws-load-balancer-internal"
+	for name, client := range map[string]kubernetes.Interface{
+		"plain": s.tenant, "old": s.ClientFor("system:serviceaccount:kube-system:service-controller", "system:masters"),
+	} {
+		if err := annotate(client, name, internal, `"true"`); err != nil {
+			t.Errorf("another annotation of Service %s: %v", name, err)
+		}
+	}
+	if err := expose(s.tenant, "agents", "exempt", foreign); err != nil {
+		t.Errorf("a Service of an exempt namespace: %v", err)
+	}
+	if err := s.tenant.CoreV1().Services("tenant").Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
+		t.Errorf("a Service that is older than the policy is deleted: %v", err)
+	}
+}
