@@ -200,6 +200,7 @@ func TestStaticPodsHaveNoLabels(t *testing.T) {
 	created, err := worker.CoreV1().Pods("kube-system").Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "static-" + name, Labels: map[string]string{"k8s-app": "kube-dns"},
+			Finalizers:  []string{"example.com/stay"},
 			Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "hash"},
 			OwnerReferences: []metav1.OwnerReference{
 				{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID, Controller: &yes},
@@ -212,5 +213,51 @@ func TestStaticPodsHaveNoLabels(t *testing.T) {
 	}
 	if len(created.Labels) > 0 {
 		t.Errorf("a static pod has labels: %v", created.Labels)
+	}
+	if len(created.Finalizers) > 0 {
+		t.Errorf("a static pod has finalizers: %v", created.Finalizers)
+	}
+}
+
+// TestNodesCannotKeepPods is root on a worker that keeps pods from being deleted, and their namespace with them, or
+// that removes what a controller waits for.
+func TestNodesCannotKeepPods(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	const name = "worker-3c5e8f1a"
+	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
+	if _, err := admin.CoreV1().Nodes().Create(
+		t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{},
+	); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Name: "default"},
+	}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	const tracking = "batch.kubernetes.io/job-tracking"
+	if _, err := admin.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "job", Finalizers: []string{tracking}},
+		Spec:       corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "main", Image: "image"}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(text string) error {
+		_, err := worker.CoreV1().Pods("default").Patch(
+			t.Context(), "job", types.MergePatchType, []byte(text), metav1.PatchOptions{}, "status",
+		)
+		return err
+	}
+	for what, text := range map[string]string{
+		"one more": `{"metadata": {"finalizers": ["` + tracking + `", "example.com/stay"]}}`,
+		"none":     `{"metadata": {"finalizers": null}}`,
+	} {
+		if err := patch(text); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "finalizers") {
+			t.Errorf("%s: %v, want it forbidden", what, err)
+		}
+	}
+	if err := patch(`{"status": {"phase": "Succeeded"}}`); err != nil {
+		t.Errorf("kubelet's own report: %v", err)
 	}
 }

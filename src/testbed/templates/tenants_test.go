@@ -257,9 +257,12 @@ func (s *tenants) checkFriends() {
 	mirror.OwnerReferences = []metav1.OwnerReference{
 		{APIVersion: "v1", Kind: "Node", Name: "control", UID: node.UID, Controller: &yes},
 	}
-	if _, err := kubelet.CoreV1().Pods("tenant").Create(ctx, mirror, metav1.CreateOptions{}); err != nil {
-		s.t.Errorf("the mirror of a static pod: %v", err)
+	for _, namespace := range []string{metav1.NamespaceSystem, "agents"} {
+		if _, err := kubelet.CoreV1().Pods(namespace).Create(ctx, mirror, metav1.CreateOptions{}); err != nil {
+			s.t.Errorf("the mirror of a static pod in namespace %s: %v", namespace, err)
+		}
 	}
+	s.checkStaticPods(kubelet, mirror)
 	scheduler := s.ClientFor("system:kube-scheduler")
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Target: corev1.ObjectReference{Kind: "Node", Name: "worker"},
@@ -269,5 +272,15 @@ func (s *tenants) checkFriends() {
 	}
 	if err := scheduler.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		s.t.Errorf("the scheduler binds a pod: %v", err)
+	}
+}
+
+// checkStaticPods: objects of static pods count in the quota of their namespace.
+func (s *tenants) checkStaticPods(kubelet kubernetes.Interface, mirror *corev1.Pod) {
+	s.t.Helper()
+	_, err := kubelet.CoreV1().Pods("tenant").Create(s.t.Context(), mirror, metav1.CreateOptions{})
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create pods in namespace tenant") ||
+		!strings.Contains(err.Error(), "admission.exempt_namespaces") {
+		s.t.Errorf("the mirror of a static pod in a tenant's namespace: %v, want it forbidden, with the remedy", err)
 	}
 }
