@@ -475,9 +475,10 @@ func (l *lab) checkRootsFiles(t *testing.T, instance string) {
 // machine a starting API server slows all others down. make bench measures it.
 const maxGap = 5 * time.Second
 
-// maxLeaderMoved is how many writes etcd may refuse or lose in one update, whose drains move its leadership twice at most.
-// A member that stops without a drain costs more than a second, so ten writes and requests of other kinds. On an idle
-// machine about one in several thousand is lost; docs/decisions/0016-updates-without-failed-requests.md has the reason.
+// maxLeaderMoved is how many writes etcd may refuse or lose in one update, whose drains move its leadership twice at
+// most. A member that stops without a drain costs more than a second, so ten writes and requests of other kinds. On
+// an idle machine about one in several thousand is lost; docs/decisions/0016-updates-without-failed-requests.md has
+// the reason.
 const maxLeaderMoved = 5
 
 // checkUnnoticed looks at what a client that retries nothing has seen of a deploy.

@@ -56,10 +56,10 @@ func (c *counter) add(request *stages, err error) {
 	c.success = now
 }
 
-// leaderMoved tells whether etcd refused or lost a proposal because its leadership moved. The API server passes on only
-// etcd's text, with status 500. A leader that hands over refuses the proposals of its own clients (ErrProposalDropped in
-// raft.go of go.etcd.io/raft), and drops those of other members, whose clients wait until they time out
-// (ErrGRPCTimeoutDueToLeaderFail in api/v3rpc/rpctypes/error.go of etcd).
+// leaderMoved tells whether etcd refused or lost a proposal because its leadership moved. The API server passes on
+// only etcd's text, with status 500. A leader that hands over refuses the proposals of its own clients
+// (ErrProposalDropped in raft.go of go.etcd.io/raft), and drops those of other members, whose clients wait until they
+// time out (ErrGRPCTimeoutDueToLeaderFail in api/v3rpc/rpctypes/error.go of etcd).
 func leaderMoved(err error) bool {
 	return strings.Contains(err.Error(), "raft proposal dropped") ||
 		strings.Contains(err.Error(), "etcdserver: request timed out, possibly due to previous leader failure")
