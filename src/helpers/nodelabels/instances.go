@@ -54,6 +54,8 @@ type Instances struct {
 type Instance struct {
 	Labels     map[string]string // with Prefix
 	ProviderID string            // empty without a cloud
+	// Zone is that of BOSH; empty with a cloud, whose controller knows the cloud's.
+	Zone string
 }
 
 // Find returns the instance of a Node.
@@ -91,6 +93,9 @@ func (i *Instances) Find(ctx context.Context, name string) (Instance, error) {
 				found.Labels[Prefix+key] = value
 			}
 		}
+		if i.Cloud == nil {
+			found.Zone = r.AZ
+		}
 		return found, nil
 	}
 	return Instance{}, fmt.Errorf("no instance of deployment %s has %s; %d are known", i.Deployment, what, len(records))
@@ -113,9 +118,10 @@ func addresses(records []boshdns.Record, id string) string {
 	return strings.Join(all, "_")
 }
 
-// KeepInstances sets the labels with Prefix on all Nodes, removes others with Prefix, and sets the provider ID of Nodes
-// that have none, until ctx ends. find returns the instance of a Node; it is asked once for each Node. A Node with the
-// provider ID of another instance gets no labels, without which it cannot report an address.
+// KeepInstances sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes
+// that have none, and the zone of those in no cloud, until ctx ends. find returns the instance of a Node; it is asked
+// once for each Node. A Node with the provider ID of another instance gets no labels, without which it cannot report
+// an address.
 func KeepInstances(
 	ctx context.Context, client kubernetes.Interface,
 	find func(ctx context.Context, name string) (Instance, error), log *slog.Logger,
@@ -213,6 +219,11 @@ func (k *instanceKeeper) label(ctx context.Context, name string) error {
 		)
 	}
 	changes := changed(object.Labels, instance.Labels)
+	// A controller of a cloud that node.Authority does not know sets the zone together with the provider ID.
+	zone, hasZone := instance.Zone, object.Labels[corev1.LabelTopologyZone] == instance.Zone
+	if zone != "" && object.Spec.ProviderID == "" && !hasZone {
+		changes[corev1.LabelTopologyZone] = zone
+	}
 	unnamed := object.Spec.ProviderID == "" && instance.ProviderID != ""
 	if len(changes) == 0 && !unnamed {
 		return nil

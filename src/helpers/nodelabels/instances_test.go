@@ -99,6 +99,10 @@ func TestLabelsAreOfTheInstance(t *testing.T) {
 			err != nil && !strings.Contains(err.Error(), test.problem) {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
+		if zone := instance.Zone; test.instances != inCloud && zone != test.want["bosh.io/az"] ||
+			test.instances == inCloud && zone != "" {
+			t.Errorf("%s: zone %q", name, zone)
+		}
 		if id := instance.ProviderID; err == nil && (id == machine.ProviderID) != (test.instances == inCloud) {
 			t.Errorf("%s: provider ID %q", name, id)
 		}
@@ -134,7 +138,10 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	const name = "worker-3c5e8f1a"
 	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
-	forged := map[string]string{"bosh.io/instance-group": "control", "bosh.io/other": "x", "disk": "fast"}
+	forged := map[string]string{
+		"bosh.io/instance-group": "control", "bosh.io/other": "x", corev1.LabelTopologyZone: "z2",
+		corev1.LabelFailureDomainBetaZone: "z2", "disk": "fast",
+	}
 	register := func() map[string]string {
 		t.Helper()
 		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: forged}}
@@ -166,7 +173,7 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 				return err
 			}
 			wanted := instance.Labels
-			wanted["disk"] = "fast"
+			wanted["disk"], wanted[corev1.LabelTopologyZone] = "fast", "z1"
 			if !maps.Equal(object.Labels, wanted) {
 				return fmt.Errorf("labels are %v", object.Labels)
 			}
@@ -181,7 +188,8 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 	}
 	register()
 	expectLabeled("registered again")
-	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/az": "z9", "bosh.io/more": "x"}); err != nil {
+	moved := map[string]any{"bosh.io/az": "z9", "bosh.io/more": "x", corev1.LabelTopologyZone: "z9"}
+	if err := patchLabels(t, admin, name, "", moved); err != nil {
 		t.Fatal(err)
 	}
 	expectLabeled("changed by an administrator")
@@ -199,6 +207,11 @@ func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 		"change": {"bosh.io/instance-group": "control"},
 		"remove": {"bosh.io/instance-group": nil},
 		"add":    {"bosh.io/team": "a", "team": "a"},
+		"move":   {corev1.LabelTopologyZone: "z2"},
+		"leave":  {corev1.LabelTopologyZone: nil},
+		// The cloud controller would copy it to the label of today.
+		"move by an old label": {corev1.LabelFailureDomainBetaZone: "z2"},
+		"grow":                 {corev1.LabelInstanceTypeStable: "x1e.32xlarge"},
 	} {
 		for _, subresource := range []string{"", "status"} {
 			named := "such as " + slices.Min(slices.Collect(maps.Keys(labels))) + ": the control VMs"

@@ -313,6 +313,11 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		},
 		{"label that nodes cannot set", "kubelet", values{"labels": values{"node-role.kubernetes.io/worker": ""}},
 			[]string{"labels is", "node-role.kubernetes.io/worker", "use the job node-labeler"}},
+		{"zone, which nodes cannot set", "kubelet", values{"labels": values{"topology.kubernetes.io/zone": "z2"}},
+			[]string{"labels is", "topology.kubernetes.io/zone", "kubectl label node"}},
+		{"type of instance, which nodes cannot set", "kubelet",
+			values{"labels": values{"node.kubernetes.io/instance-type": "huge"}},
+			[]string{"labels is", "node.kubernetes.io/instance-type", "without instance-type"}},
 		{
 			"label with an equals sign",
 			"kubelet",
