@@ -8,7 +8,7 @@ MAKEFLAGS += --no-print-directory
 BUILD := .build
 BIN := bin
 # What `make up` deploys; OPS and VARS add to it: OPS="a.yml b.yml" VARS="k=v k=v" make up
-OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml
+OPS_FILES := ops-files/single-vm.yml ops-files/aws.yml ops-files/lab.yml ops-files/lab-aws.yml
 LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variable,$(VARS),-v $(variable))
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \

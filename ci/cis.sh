@@ -15,7 +15,7 @@ cp -r --no-preserve=mode "$module/cfg/$benchmark" "$folder/kube-bench/"
 cp src/testbed/cis/kube-bench.yaml "$folder/kube-bench/config.yaml"
 
 trap '"${lab[@]}" down >/dev/null' EXIT
-"${lab[@]}" up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/scale-workers.yml -v worker_instances=1
+"${lab[@]}" up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -o ops-files/scale-workers.yml -v worker_instances=1
 
 # check VM TARGETS: writes the results of kube-bench. Scripts of the benchmark run with /bin/sh and are written for bash:
 # dash would answer wrongly, so that bash takes its place for them.

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 folder=$PWD/.build/conformance
 state=$folder/lab
 lab=(bin/lab --state "$state")
-deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o src/testbed/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
+deploy=("${lab[@]}" up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -o src/testbed/conformance/one-control-vm.yml -o ops-files/scale-workers.yml -v worker_instances=2)
 
 echo "conformance: building the tests and the programs of their images, which takes five minutes the first time"
 rm -rf "$folder/bin/pause" && mkdir -p "$folder/bin/pause"

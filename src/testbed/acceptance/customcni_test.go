@@ -20,7 +20,7 @@ func TestSoakCustomCNI(t *testing.T) {
 	l.releases = []string{
 		".build/release/kubernetes.tgz", releasetest.Build(t, "../templates/testdata/example-cni", "example-cni", "1"),
 	}
-	l.base = []string{"ops-files/aws.yml", "ops-files/lab.yml"}
+	l.base = onAWS
 	l.ops = append(
 		[]string{
 			"ops-files/use-cloud-routes.yml", "ops-files/use-custom-cni.yml",

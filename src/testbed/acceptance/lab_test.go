@@ -98,11 +98,17 @@ func own(t *testing.T) *lab {
 	return l
 }
 
+// onAWS and onNoCloud make a deployment of the manifest one in the lab.
+var (
+	onAWS     = []string{"ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml"}
+	onNoCloud = []string{"ops-files/lab.yml"}
+)
+
 // upArgs returns the arguments that `make up` passes to bin/lab, with this lab's ops-files and variables.
 func (l *lab) upArgs() []string {
 	base := l.base
 	if base == nil {
-		base = []string{"ops-files/single-vm.yml", "ops-files/aws.yml", "ops-files/lab.yml"}
+		base = slices.Concat([]string{"ops-files/single-vm.yml"}, onAWS)
 	}
 	args := []string{"up"}
 	for _, r := range l.releases {

@@ -21,9 +21,7 @@ import (
 // certificates by one. A client that retries nothing notices none of them. What was replaced no longer works.
 func TestSoakRotation(t *testing.T) {
 	l := soak(t)
-	l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps, []string{
-		"worker_instances=1",
-	}
+	l.base, l.ops, l.vars = onAWS, workerOps, []string{"worker_instances=1"}
 	l.checkRotation(t, 4, l.deployUnnoticed)
 }
 

@@ -18,11 +18,13 @@ import (
 // oneEtcd are the variables of use-separate-etcd.yml for one VM.
 var oneEtcd = []string{"etcd_instances=1", "etcd_azs=[kubernetes-z1]", "etcd_vm_type=kubernetes-control"}
 
-// TestSoakTopologies deploys the topologies of docs/topologies.md that no other test deploys, and cloud routes.
+// TestSoakTopologies deploys the topologies of docs/topologies.md that no other test deploys, cloud routes, and no
+// cloud.
 func TestSoakTopologies(t *testing.T) {
 	for _, topology := range []struct {
 		name      string
-		ops, vars []string // in addition to aws.yml and lab.yml
+		base      []string // onAWS, unless nil
+		ops, vars []string
 		control   string   // number of control VMs, unless empty
 		nodes     []string // instances that are nodes
 		pods      int      // number of nodes that run any pod
@@ -53,10 +55,17 @@ func TestSoakTopologies(t *testing.T) {
 			), vars: []string{"worker_instances=2"}, control: "1",
 			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2, check: (*lab).checkCloudRoutes,
 		},
+		{
+			name: "no cloud", base: onNoCloud, ops: workerOps, vars: []string{"worker_instances=2"}, control: "1",
+			nodes: []string{"control/0", "worker/0", "worker/1"}, pods: 2, check: (*lab).checkZonesOfBOSH,
+		},
 	} {
 		t.Run(topology.name, func(t *testing.T) {
 			l := soak(t)
-			l.base, l.ops, l.vars = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, topology.ops, topology.vars
+			l.base, l.ops, l.vars = topology.base, topology.ops, topology.vars
+			if l.base == nil {
+				l.base = onAWS
+			}
 			if topology.control != "" {
 				l = l.with(t, badInput{ops: inGroup("instances", topology.control)})
 			}
@@ -120,6 +129,19 @@ func (l *lab) checkSeparateEtcd(t *testing.T) {
 		t.Fatalf("recreate: %v\n%s", err, tail.Lines(out, 60))
 	}
 	l.mustKubectl(t, "", "-n", "default", "get", "configmap", "kept") // so control VMs have no state
+}
+
+// checkZonesOfBOSH expects each Node in the zone of its instance, which no cloud controller sets.
+func (l *lab) checkZonesOfBOSH(t *testing.T) {
+	out := l.mustKubectl(
+		t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.providerID} `+
+			`{.metadata.labels.topology\.kubernetes\.io/zone} {.metadata.labels.bosh\.io/az}{"\n"}{end}`,
+	)
+	for _, line := range strings.Split(strings.TrimSpace(out), "\n") {
+		if fields := strings.Fields(line); len(fields) != 3 || fields[1] != fields[2] {
+			t.Errorf("name, provider ID, zone and AZ of a Node are %q, want no provider ID, and the AZ as zone", fields)
+		}
+	}
 }
 
 // checkCloudRoutes expects a route to the pods of each node, and no encapsulation. A recreated VM gets a route in place

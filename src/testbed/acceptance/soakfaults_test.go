@@ -17,9 +17,7 @@ import (
 func TestSoakFaults(t *testing.T) {
 	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
 	l := soak(t)
-	l.base, l.ops, l.vars = []string{
-		"ops-files/aws.yml", "ops-files/lab.yml",
-	}, injected.Ops, injected.Vars // see injected.Arguments
+	l.base, l.ops, l.vars = onAWS, injected.Ops, injected.Vars // see injected.Arguments
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}

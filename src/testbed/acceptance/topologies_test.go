@@ -519,13 +519,9 @@ func (l *lab) checkDefragmentation(t *testing.T) {
 func TestThreeControlVMs(t *testing.T) {
 	l := own(t)
 	ops := slices.Concat(accessOps, workerOps)
-	l.base, l.ops, l.vars = []string{
-		"ops-files/aws.yml", "ops-files/lab.yml",
-	}, append(
-		slices.Clone(ops), metricsOps,
-	), append(
-		[]string{"worker_instances=1"},
-		accessVars...)
+	l.base, l.ops, l.vars = onAWS, append(slices.Clone(ops), metricsOps), append(
+		[]string{"worker_instances=1"}, accessVars...,
+	)
 	if out, err := l.up(); err != nil {
 		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
 	}

@@ -23,7 +23,7 @@ const builtRelease = ".build/release/kubernetes.tgz"
 // release. The patch release is the same program with another version in it.
 func TestSoakUpgrade(t *testing.T) {
 	l := soak(t)
-	l.base, l.ops = []string{"ops-files/aws.yml", "ops-files/lab.yml"}, workerOps
+	l.base, l.ops = onAWS, workerOps
 	l.vars = []string{"worker_instances=2"}
 	previous, previousVersion := previousMinor(t)
 	current, version := filepath.Join(repo, builtRelease), kubernetesVersion(t, "kubernetes")

@@ -194,7 +194,8 @@ func (d *Deploys) say(format string, arguments ...any) {
 // up deploys as make up does.
 func (d *Deploys) up(ctx context.Context) error {
 	return d.lab(ctx, upTimeout, "up", "--release", d.release,
-		"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml")
+		"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o",
+		"ops-files/lab-aws.yml")
 }
 
 // lab runs the lab's program and shows its output only when it fails. The program gets SIGTERM when ctx ends, and no

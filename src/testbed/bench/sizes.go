@@ -18,7 +18,9 @@ func (s *Sizes) measure(ctx context.Context) ([]Figure, error) {
 	if err := s.up(ctx); err != nil {
 		return nil, err
 	}
-	common := []string{"--release", s.release, "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml"}
+	common := []string{
+		"--release", s.release, "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/lab-aws.yml",
+	}
 	var figures []Figure
 	var one float64
 	for _, size := range []struct {

@@ -58,7 +58,7 @@ const (
 // storageShape is three VMs that accept pods, whose limits of volumes suffice.
 var storageShape = []string{
 	"-o", "ops-files/single-vm.yml", "-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o",
-	"ops-files/scale-workers.yml", "-v", "worker_instances=2",
+	"ops-files/lab-aws.yml", "-o", "ops-files/scale-workers.yml", "-v", "worker_instances=2",
 }
 
 // Storage measures claims in a lab of their own, and what storage adds to the release.

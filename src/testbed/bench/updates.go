@@ -24,7 +24,8 @@ const GapAim = 1
 
 // productionShape are three control VMs and a worker.
 var productionShape = []string{
-	"-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/scale-workers.yml", "-v",
+	"-o", "ops-files/aws.yml", "-o", "ops-files/lab.yml", "-o", "ops-files/lab-aws.yml", "-o",
+	"ops-files/scale-workers.yml", "-v",
 	"worker_instances=1",
 }
 

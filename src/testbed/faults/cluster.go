@@ -46,7 +46,7 @@ var (
 // Arguments are those of the lab's program that deploy such a cluster, after up.
 func Arguments() []string {
 	var arguments []string
-	for _, file := range append([]string{"ops-files/aws.yml", "ops-files/lab.yml"}, Ops...) {
+	for _, file := range append([]string{"ops-files/aws.yml", "ops-files/lab.yml", "ops-files/lab-aws.yml"}, Ops...) {
 		arguments = append(arguments, "-o", file)
 	}
 	for _, variable := range Vars {

@@ -164,7 +164,8 @@ func deployInLab(manifest []byte) error {
 		return err
 	}
 	args := []string{
-		"up", "--manifest", file, "-o", "ops-files/single-vm.yml", "-o", "ops-files/lab.yml", "--release", tarball,
+		"up", "--manifest", file, "-o", "ops-files/single-vm.yml", "-o", "ops-files/lab.yml",
+		"-o", "ops-files/lab-aws.yml", "--release", tarball,
 	}
 	for _, config := range configs {
 		args = append(args, "--cloud-config", config)

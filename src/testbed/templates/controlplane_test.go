@@ -36,7 +36,8 @@ func TestControlPlaneRuns(t *testing.T) {
 	}
 	dir := t.TempDir()
 	p := plan(t, deployment{
-		ops:  []string{"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "lab.yml"}, // which allows cgroup v1
+		// lab.yml allows cgroup v1.
+		ops:  []string{"single-vm.yml", "aws.yml", "enable-metrics-server.yml", "lab.yml", "lab-aws.yml"},
 		vars: labVars,
 	})
 	control := group(t, p, "control")

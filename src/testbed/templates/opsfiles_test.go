@@ -674,15 +674,26 @@ var opsCases = map[string]struct {
 		},
 		func(t *testing.T, p *director.Plan) { checkAPINames(t, p, "10.96.0.1", "203.0.113.10") },
 	},
-	"lab.yml": {deployment{ops: []string{"aws.yml", "lab.yml"}, vars: labVars}, func(t *testing.T, p *director.Plan) {
+	"lab.yml": {deployment{ops: []string{"lab.yml"}}, func(t *testing.T, p *director.Plan) {
 		for _, name := range nodeGroups {
 			checkLabNode(t, group(t, p, name))
 		}
-		environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
-		if !strings.Contains(environment, "export AWS_ENDPOINT_URL=http://10.7.0.1:4566\n") {
-			t.Errorf("the preflight's environment is %q", environment)
-		}
 	}},
+	"lab-aws.yml": {
+		deployment{ops: []string{"aws.yml", "lab-aws.yml"}, vars: labVars},
+		func(t *testing.T, p *director.Plan) {
+			environment := string(file(t, group(t, p, "control"), "cloud-provider", "config/environment"))
+			if !strings.Contains(environment, "export AWS_ENDPOINT_URL=http://10.7.0.1:4566\n") {
+				t.Errorf("the preflight's environment is %q", environment)
+			}
+			for _, name := range nodeGroups {
+				kubelet := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
+				if got := kubelet["environment"].(values)["AWS_ENDPOINT_URL"]; got != "http://10.7.0.1:4566" {
+					t.Errorf("AWS_ENDPOINT_URL of kubelet on %s is %q", name, got)
+				}
+			}
+		},
+	},
 }
 
 // nodeGroups are the instance groups of the manifest. All of their VMs are nodes.
@@ -1123,11 +1134,6 @@ func checkLabNode(t *testing.T, g *director.InstanceGroup) {
 	}
 	if kubelet := decode[values](t, file(t, g, "kubelet", "config/config.json")); kubelet["failCgroupV1"] != false {
 		t.Errorf("failCgroupV1 is %v", kubelet["failCgroupV1"])
-	}
-	if kubelet := decode[values](
-		t, file(t, g, "kubelet", "config/flags.json"),
-	); kubelet["environment"].(values)["AWS_ENDPOINT_URL"] != "http://10.7.0.1:4566" {
-		t.Errorf("kubelet's environment is %v", kubelet["environment"])
 	}
 }
 

@@ -69,8 +69,8 @@ that differ from the manifest are touched. A deploy that failed or was interrupt
 
 Secrets and certificates that the manifest defines in 'variables' are generated and kept in
 DIRECTORY/vars.yml.`,
-		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml
-  lab up -o ops-files/aws.yml -o ops-files/lab.yml -v cluster_name=test --errand smoke-tests`,
+		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml
+  lab up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -v cluster_name=test --errand smoke-tests`,
 		RunE: p.run(
 			creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) },
 		),
