@@ -111,7 +111,8 @@ func (r Report) String() string {
 	}{{"reads", r.Reads}, {"writes", r.Writes}} {
 		fmt.Fprintf(
 			&b, "%s: %d of %d failed (%d because etcd's leadership moved), longest gap %s (until %s), slowest %s\n",
-			kind.name, kind.Failed, kind.Sent, kind.LeaderMoved, text(kind.LongestGap), kind.GapEnded, text(kind.Slowest),
+			kind.name, kind.Failed, kind.Sent, kind.LeaderMoved, text(kind.LongestGap), kind.GapEnded,
+			text(kind.Slowest),
 		)
 		writeLines(&b, kind.Slow)
 		writeLines(&b, kind.Errors)
