@@ -35,6 +35,9 @@ const (
 	applyTimeout = 15 * time.Second
 	// instances is the set of the addresses of the deployment's VMs.
 	instances = "instances"
+	// podDevices are a node's ends of its pods' links, as the CNI plugin ptp names them (RandomVethName in pkg/ip of
+	// containernetworking/plugins).
+	podDevices = `"veth*"`
 	// vxlanDevices are flannel's, one for each VNI.
 	vxlanDevices = `"flannel.*"`
 )
@@ -50,6 +53,8 @@ type Config struct {
 	OverlayPorts []uint16 `json:"overlay_ports"`
 	// BlockedPorts are TCP ports of VMs of the deployment to which pods cannot connect.
 	BlockedPorts []uint16 `json:"blocked_ports"`
+	// VerifySource is whether pods send from their own addresses only.
+	VerifySource bool     `json:"verify_source"`
 	Metadata     Metadata `json:"metadata"`
 	// Deployment says which VMs belong to it.
 	Deployment Deployment `json:"deployment"`
@@ -163,6 +168,12 @@ func (c Config) rules(users []string) map[string][]string {
 		add("input", "ip saddr", pods, "tcp dport", ports, reject)
 		add("forward", "ip saddr", pods, "ip daddr @"+instances, "tcp dport", ports, reject)
 	}
+	if c.VerifySource {
+		// Pods have the capability NET_RAW, so an address proves something only together with the interface.
+		const notTheWayBack = "fib saddr . iif oif missing counter drop"
+		add("prerouting", "ip saddr", pods, notTheWayBack)
+		add("prerouting", "iifname", podDevices, notTheWayBack)
+	}
 	if c.Metadata.Restricted {
 		const tcp = "meta l4proto tcp" // it serves HTTP only
 		for _, address := range metadataAddresses {
@@ -193,7 +204,8 @@ func list(ports []uint16) string {
 
 // hooks are the chains of the table.
 var hooks = map[string]knftables.BaseChainHook{
-	"input": knftables.InputHook, "forward": knftables.ForwardHook, "output": knftables.OutputHook,
+	"prerouting": knftables.PreroutingHook,
+	"input":      knftables.InputHook, "forward": knftables.ForwardHook, "output": knftables.OutputHook,
 }
 
 // transaction replaces the whole table in one step: packets meet the old rules or the new ones.
@@ -206,7 +218,7 @@ func (c Config) transaction(tx *knftables.Transaction, users []string, addresses
 		tx.Add(&knftables.Element{Set: instances, Key: []string{address.String()}})
 	}
 	rules := c.rules(users)
-	for _, chain := range []string{"input", "forward", "output"} {
+	for _, chain := range []string{"prerouting", "input", "forward", "output"} {
 		tx.Add(&knftables.Chain{
 			Name: chain, Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(hooks[chain]),
 			// After the translation of Services' addresses, before all others that filter.

@@ -27,6 +27,7 @@ const (
 	otherNode    = "10.0.0.5"
 	stranger     = "10.0.0.66"
 	podAddress   = "10.244.1.7"
+	neighborPod  = "10.244.1.8"
 	podGateway   = "10.244.1.1"
 	remotePod    = "10.244.2.9"
 	metadata     = "169.254.169.254"
@@ -121,8 +122,8 @@ func connect(t *testing.T, a namespace, nameA string, b namespace, nameB string)
 	}
 }
 
-// world is a node with a pod, and its network.
-type world struct{ node, pod, network namespace }
+// world is a node with two pods, each with a link of its own as by the CNI plugin ptp, and its network.
+type world struct{ node, pod, neighbor, network namespace }
 
 func newWorld(t *testing.T) world {
 	t.Helper()
@@ -132,19 +133,24 @@ func newWorld(t *testing.T) world {
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("nft is not installed")
 	}
-	w := world{newNamespace(t), newNamespace(t), newNamespace(t)}
-	connect(t, w.node, "cni0", w.pod, "eth0")
+	w := world{newNamespace(t), newNamespace(t), newNamespace(t), newNamespace(t)}
+	connect(t, w.node, "veth1", w.pod, "eth0")
+	connect(t, w.node, "veth2", w.neighbor, "eth0")
 	connect(t, w.node, "eth0", w.network, "eth0")
 	connect(t, w.node, "flannel.1", w.network, "tunnel")
-	for _, n := range []namespace{w.node, w.pod, w.network} {
+	for _, n := range []namespace{w.node, w.pod, w.neighbor, w.network} {
 		n.run(t, "ip link set lo up\nsysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0 "+
 			"net.ipv4.conf.default.rp_filter=0 net.ipv6.conf.all.forwarding=1")
 	}
 	w.node.run(t, `
-		ip link set cni0 up
+		ip link set veth1 up
+		ip link set veth2 up
 		ip link set eth0 up
 		ip link set flannel.1 up
-		ip addr add `+podGateway+`/24 dev cni0
+		ip addr add `+podGateway+`/32 dev veth1
+		ip addr add `+podGateway+`/32 dev veth2
+		ip route add `+podAddress+` dev veth1
+		ip route add `+neighborPod+` dev veth2
 		ip addr add `+ownAddress+`/24 dev eth0
 		ip addr add 10.244.1.0/32 dev flannel.1
 		ip route add 10.244.2.0/24 dev flannel.1
@@ -154,10 +160,13 @@ func newWorld(t *testing.T) world {
 		nft add table ip test
 		nft add chain ip test postrouting {type nat hook postrouting priority srcnat;}
 		nft add rule ip test postrouting ip saddr 10.244.0.0/16 ip daddr != 10.244.0.0/16 masquerade`)
-	w.pod.run(t, `
-		ip link set eth0 up
-		ip addr add `+podAddress+`/24 dev eth0
-		ip route add default via `+podGateway)
+	for address, pod := range map[string]namespace{podAddress: w.pod, neighborPod: w.neighbor} {
+		pod.run(t, `
+			ip link set eth0 up
+			ip addr add `+address+`/32 dev eth0
+			ip route add `+podGateway+` dev eth0
+			ip route add default via `+podGateway)
+	}
 	w.network.run(t, `
 		ip link set eth0 up
 		ip link set tunnel up
@@ -315,9 +324,9 @@ func (w world) firewall(t *testing.T, change func(*Config)) *Firewall {
 	records(t, path, ownAddress, otherNode)
 	config := Config{
 		PodCIDR: netip.MustParsePrefix("10.244.0.0/16"), OverlayPorts: []uint16{overlayPort},
-		BlockedPorts: []uint16{2379, 2380, 6444, 10250},
-		Metadata:     Metadata{Restricted: true, Users: []string{"root"}},
-		Deployment:   Deployment{Name: "prod", Domain: "bosh", Records: path},
+		BlockedPorts: []uint16{2379, 2380, 6444, 10250}, VerifySource: true,
+		Metadata:   Metadata{Restricted: true, Users: []string{"root"}},
+		Deployment: Deployment{Name: "prod", Domain: "bosh", Records: path},
 	}
 	if change != nil {
 		change(&config)
@@ -384,7 +393,8 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 		}
 	}
 	expect("without the table", true)
-	f := w.firewall(t, nil)
+	// The rules for the port hold by themselves.
+	f := w.firewall(t, func(c *Config) { c.VerifySource = false })
 	w.apply(t, f)
 	expect("with the table", false)
 
@@ -417,6 +427,61 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 	if received(t, here, "written again") {
 		t.Error("the table is not written again")
 	}
+}
+
+// TestPodsSendFromTheirOwnAddressOnly is a pod, and a machine of the network, that send with addresses of others.
+func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
+	w := newWorld(t)
+	here, there := w.node.overlay(t), w.network.overlay(t)
+	pod, neighbor := w.pod.overlay(t), w.neighbor.overlay(t)
+	type packet struct {
+		from         namespace
+		source, dest string
+		at           *net.UDPConn
+	}
+	attacks := map[string]packet{
+		"as its neighbor, to a pod elsewhere":         {w.pod, neighborPod, remotePod, there},
+		"as its neighbor, to a VM":                    {w.pod, neighborPod, otherNode, there},
+		"as a pod of another node, to a neighbor":     {w.pod, remotePod, neighborPod, neighbor},
+		"as a VM, to a neighbor":                      {w.pod, otherNode, neighborPod, neighbor},
+		"as a VM, to its node":                        {w.pod, otherNode, ownAddress, here},
+		"as an address of nobody, to a pod elsewhere": {w.pod, "192.0.2.7", remotePod, there},
+		"as a pod, from the VM network to the VM":     {w.network, remotePod, ownAddress, here},
+		"as a neighbor, from the VM network":          {w.network, neighborPod, ownAddress, here},
+	}
+	friends := map[string]packet{
+		"a pod to its neighbor":       {w.pod, podAddress, neighborPod, neighbor},
+		"a pod to its node":           {w.pod, podAddress, ownAddress, here},
+		"a pod to a pod elsewhere":    {w.pod, podAddress, remotePod, there},
+		"a pod to a VM, masqueraded":  {w.neighbor, neighborPod, otherNode, there},
+		"a pod elsewhere to a pod":    {w.network, remotePod, podAddress, pod},
+		"a VM to its own pod":         {w.node, podGateway, podAddress, pod},
+		"another VM":                  {w.network, otherNode, ownAddress, here},
+		"another VM's end, to a pod":  {w.network, "10.244.2.0", neighborPod, neighbor},
+		"a VM to itself, by loopback": {w.node, ownAddress, ownAddress, here},
+	}
+	expect := func(what string, attacksArrive bool) {
+		t.Helper()
+		for name, attack := range attacks {
+			attack.from.send(t, attack.source, attack.dest, what+name)
+			if got := received(t, attack.at, what+name); got != attacksArrive {
+				t.Errorf("%s: %s: arrives: %t", what, name, got)
+			}
+		}
+		for name, friend := range friends {
+			friend.from.send(t, friend.source, friend.dest, what+name)
+			if !received(t, friend.at, what+name) {
+				t.Errorf("%s: %s does not arrive", what, name)
+			}
+		}
+	}
+	// No rule but those for addresses.
+	only := func(c *Config) { c.OverlayPorts, c.BlockedPorts = nil, nil }
+	expect("without the table", true)
+	w.apply(t, w.firewall(t, only))
+	expect("with the table", false)
+	w.apply(t, w.firewall(t, func(c *Config) { only(c); c.VerifySource = false }))
+	expect("with the table, unverified", true)
 }
 
 // TestTheOverlayReachesPodsOnly is a Node that announced the address of metadata as its pod subnet before the admission

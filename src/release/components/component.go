@@ -153,10 +153,10 @@ func All() []Component {
 		{
 			Name: "cni-plugins", Pin: "cni-plugins", Module: "github.com/containernetworking/plugins",
 			Binaries: []Binary{
-				{"bridge", "github.com/containernetworking/plugins/plugins/main/bridge"},
 				{"host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local"},
 				{"loopback", "github.com/containernetworking/plugins/plugins/main/loopback"},
 				{"portmap", "github.com/containernetworking/plugins/plugins/meta/portmap"},
+				{"ptp", "github.com/containernetworking/plugins/plugins/main/ptp"},
 			},
 			Variables: map[string]string{
 				"github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion": "{version}",

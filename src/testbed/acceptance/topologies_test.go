@@ -43,6 +43,7 @@ func TestControlAndTwoWorkers(t *testing.T) {
 		l.checkVolumesOfTheCloud(t)
 	})
 	t.Run("pods of every node", func(t *testing.T) { l.checkPodsOfEveryNode(t, nodes) })
+	t.Run("pods share no Ethernet segment", func(t *testing.T) { l.checkLinksOfPods(t, "worker/0") })
 	t.Run("CoreDNS", func(t *testing.T) { l.checkDNSSpread(t, len(nodes)) })
 	t.Run("metrics of nodes and pods", func(t *testing.T) { l.checkMetrics(t, nodes) })
 	for _, kind := range []string{"classic", "nlb"} {
@@ -230,6 +231,18 @@ func (l *lab) nodes(t *testing.T, want int) []string {
 // checkPodsOfEveryNode runs checkPods in a cluster of one control VM and two workers.
 func (l *lab) checkPodsOfEveryNode(t *testing.T, nodes []string) {
 	l.checkPods(t, len(nodes), []string{"control/0", "worker/0", "worker/1"})
+}
+
+// checkLinksOfPods expects no bridge on an instance with pods: on one, a pod could answer ARP for the others.
+func (l *lab) checkLinksOfPods(t *testing.T, instance string) {
+	l.runPodsOnEveryNode(t)
+	out, err := l.run(20*time.Second, "ssh", instance, "ip", "-o", "link", "show", "type", "bridge")
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if bridges := strings.TrimSpace(out); bridges != "" {
+		t.Errorf("%s has bridges: %s", instance, bridges)
+	}
 }
 
 // runPodsOnEveryNode runs a pod on each node without taints until the test ends, and returns their namespace.

@@ -48,7 +48,7 @@ var upstreamPrograms = []struct {
 	},
 	{pin: "flannel", packages: []string{"github.com/flannel-io/flannel"}, cgo: true},
 	{pin: "cni-plugins", packages: []string{
-		"github.com/containernetworking/plugins/plugins/main/bridge",
+		"github.com/containernetworking/plugins/plugins/main/ptp",
 		"github.com/containernetworking/plugins/plugins/ipam/host-local",
 		"github.com/containernetworking/plugins/plugins/main/loopback",
 		"github.com/containernetworking/plugins/plugins/meta/portmap",

@@ -269,7 +269,7 @@ var everything = map[string]values{
 	},
 	"node-firewall": {
 		"overlay":  values{"ports": []any{4789}},
-		"pods":     values{"blocked_ports": []any{2379, 10250}},
+		"pods":     values{"blocked_ports": []any{2379, 10250}, "verify_source": false},
 		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
 	},
 	"cloud-provider": {
