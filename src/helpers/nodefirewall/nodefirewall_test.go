@@ -299,6 +299,24 @@ func received(t *testing.T, socket *net.UDPConn, payload string) bool {
 	}
 }
 
+// packets are by what sends them: from where, with which source and destination, and the socket where they arrive.
+type packets map[string]struct {
+	from         namespace
+	source, dest string
+	at           *net.UDPConn
+}
+
+// expect sends each packet and fails unless all arrive, or none does. what tells the packets of each call apart.
+func (p packets) expect(t *testing.T, what string, arrive bool) {
+	t.Helper()
+	for name, packet := range p {
+		packet.from.send(t, packet.source, packet.dest, what+name)
+		if got := received(t, packet.at, what+name); got != arrive {
+			t.Errorf("%s: %s: arrives: %t, want %t", what, name, got, arrive)
+		}
+	}
+}
+
 // records writes BOSH's records with these instances.
 func records(t *testing.T, path string, addresses ...string) {
 	t.Helper()
@@ -354,11 +372,7 @@ func (w world) apply(t *testing.T, f *Firewall) {
 func TestOnlyNodesReachTheOverlay(t *testing.T) {
 	w := newWorld(t)
 	here, there := w.node.overlay(t), w.network.overlay(t)
-	attacks := map[string]struct {
-		from         namespace
-		source, dest string
-		at           *net.UDPConn
-	}{
+	attacks := packets{
 		"a pod to its node":                        {w.pod, podAddress, ownAddress, here},
 		"a pod to its gateway":                     {w.pod, podAddress, podGateway, here},
 		"a pod with another node's address":        {w.pod, otherNode, ownAddress, here},
@@ -368,29 +382,15 @@ func TestOnlyNodesReachTheOverlay(t *testing.T) {
 		"a user of the node, by loopback":          {w.node, "127.0.0.1", "127.0.0.1", here},
 		"a node that has announced a wrong target": {w.node, ownAddress, stranger, there},
 	}
-	friends := map[string]struct {
-		from         namespace
-		source, dest string
-		at           *net.UDPConn
-	}{
+	friends := packets{
 		"another node": {w.network, otherNode, ownAddress, here},
 		"this node":    {w.node, ownAddress, otherNode, there},
 		"pods among themselves, on the same port": {w.pod, podAddress, remotePod, there},
 	}
 	expect := func(what string, attacksArrive bool) {
 		t.Helper()
-		for name, attack := range attacks {
-			attack.from.send(t, attack.source, attack.dest, what+name)
-			if got := received(t, attack.at, what+name); got != attacksArrive {
-				t.Errorf("%s: %s: arrives: %t", what, name, got)
-			}
-		}
-		for name, friend := range friends {
-			friend.from.send(t, friend.source, friend.dest, what+name)
-			if !received(t, friend.at, what+name) {
-				t.Errorf("%s: %s does not arrive", what, name)
-			}
-		}
+		attacks.expect(t, what, attacksArrive)
+		friends.expect(t, what, true)
 	}
 	expect("without the table", true)
 	// The rules for the port hold by themselves.
@@ -434,12 +434,7 @@ func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
 	w := newWorld(t)
 	here, there := w.node.overlay(t), w.network.overlay(t)
 	pod, neighbor := w.pod.overlay(t), w.neighbor.overlay(t)
-	type packet struct {
-		from         namespace
-		source, dest string
-		at           *net.UDPConn
-	}
-	attacks := map[string]packet{
+	attacks := packets{
 		"as its neighbor, to a pod elsewhere":         {w.pod, neighborPod, remotePod, there},
 		"as its neighbor, to a VM":                    {w.pod, neighborPod, otherNode, there},
 		"as a pod of another node, to a neighbor":     {w.pod, remotePod, neighborPod, neighbor},
@@ -449,7 +444,7 @@ func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
 		"as a pod, from the VM network to the VM":     {w.network, remotePod, ownAddress, here},
 		"as a neighbor, from the VM network":          {w.network, neighborPod, ownAddress, here},
 	}
-	friends := map[string]packet{
+	friends := packets{
 		"a pod to its neighbor":       {w.pod, podAddress, neighborPod, neighbor},
 		"a pod to its node":           {w.pod, podAddress, ownAddress, here},
 		"a pod to a pod elsewhere":    {w.pod, podAddress, remotePod, there},
@@ -462,18 +457,8 @@ func TestPodsSendFromTheirOwnAddressOnly(t *testing.T) {
 	}
 	expect := func(what string, attacksArrive bool) {
 		t.Helper()
-		for name, attack := range attacks {
-			attack.from.send(t, attack.source, attack.dest, what+name)
-			if got := received(t, attack.at, what+name); got != attacksArrive {
-				t.Errorf("%s: %s: arrives: %t", what, name, got)
-			}
-		}
-		for name, friend := range friends {
-			friend.from.send(t, friend.source, friend.dest, what+name)
-			if !received(t, friend.at, what+name) {
-				t.Errorf("%s: %s does not arrive", what, name)
-			}
-		}
+		attacks.expect(t, what, attacksArrive)
+		friends.expect(t, what, true)
 	}
 	// No rule but those for addresses.
 	only := func(c *Config) { c.OverlayPorts, c.BlockedPorts = nil, nil }
