@@ -27,6 +27,8 @@ import (
 	"kubernetes-release/nodeobject"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/agent"
+	"kubernetes-release/testbed/lab/client"
+	"kubernetes-release/testbed/lab/instances"
 	"kubernetes-release/testbed/lab/vm"
 )
 
@@ -94,7 +96,7 @@ func Open(
 	if c.admin, err = clientcmd.BuildConfigFromFlags("", filepath.Join(state, "kubeconfig")); err != nil {
 		return nil, err
 	}
-	if c.byName, err = l.APIConfig(""); err != nil {
+	if c.byName, err = client.APIConfig(l, ""); err != nil {
 		return nil, err
 	}
 	for _, config := range []*rest.Config{c.admin, c.byName} {
@@ -103,11 +105,11 @@ func Open(
 	if c.client, err = fresh(c.byName); err != nil {
 		return nil, err
 	}
-	instances, err := l.Instances()
+	list, err := instances.List(l)
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range instances {
+	for _, i := range list {
 		m := &machine{
 			name:    fmt.Sprintf("%s/%d", i.Group, i.Index),
 			id:      i.ID,
@@ -180,7 +182,7 @@ func (c *Cluster) up(ctx context.Context) error { return c.run(ctx, c.deploy...)
 
 // vm returns the VM that a machine has now.
 func (c *Cluster) vm(m *machine) (*vm.VM, error) {
-	_, v, err := c.lab.Instance(m.name)
+	_, v, err := instances.Find(c.lab, m.name)
 	return v, err
 }
 

@@ -27,6 +27,7 @@ import (
 	"kubernetes-release/testbed/awssim/store"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/account"
+	"kubernetes-release/testbed/lab/instances"
 	"kubernetes-release/testbed/lab/network"
 )
 
@@ -182,7 +183,7 @@ func tunnel(instance string, port int) error {
 	if err != nil {
 		return err
 	}
-	_, machine, err := l.Instance(instance)
+	_, machine, err := instances.Find(l, instance)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ func (l *Lab) StartDisplay() (stop func()) {
 	l.display = progress.Open(out)
 	shown := &director.Progress{
 		Out:     l.display,
-		Log:     l.log,
+		Log:     l.Log,
 		Color:   l.display.Terminal(),
 		Display: l.display,
 		Verbose: l.Verbose,
@@ -28,16 +28,16 @@ func (l *Lab) StartDisplay() (stop func()) {
 	}
 }
 
-// progress gives what tasks are shown on.
-func (l *Lab) progress() *director.Progress {
+// Progress gives what tasks are shown on.
+func (l *Lab) Progress() *director.Progress {
 	if l.shown == nil {
-		l.shown = &director.Progress{Out: l.Out, Log: l.log}
+		l.shown = &director.Progress{Out: l.Out, Log: l.Log}
 	}
 	return l.shown
 }
 
-// step begins a step of the plan that the display shows. done records how long it took.
-func (l *Lab) step(name string) (done func()) {
+// Step begins a step of the plan that the display shows. done records how long it took.
+func (l *Lab) Step(name string) (done func()) {
 	if l.display == nil {
 		return func() {}
 	}

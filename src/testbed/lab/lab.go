@@ -1,6 +1,6 @@
-// Package lab combines the parts of the lab: a state directory, a network of its own, the process that simulates the
-// cloud, and a Director that deploys a release on VMs made of namespaces. It is the release's test bed; jobs/ and
-// packages/ do not depend on it.
+// Package lab is a lab on one machine: a state directory, a network of its own, the process that simulates the cloud,
+// and what commands show. The packages below it deploy a release there by a Director, on VMs made of namespaces, and
+// use and remove what was deployed. It is the release's test bed; jobs/ and packages/ do not depend on it.
 package lab
 
 import (
@@ -36,8 +36,9 @@ type Lab struct {
 	Executable string
 	// BPM is the program that substitutes bpm.
 	BPM string
+	// Log receives what commands show and more; it is discarded until OpenLog.
+	Log *slog.Logger
 
-	log *slog.Logger
 	// display and shown are what the command that runs is shown on; see StartDisplay.
 	display *progress.Display
 	shown   *director.Progress
@@ -66,14 +67,14 @@ func Open(dir string, create bool) (*Lab, error) {
 	}
 	l := &Lab{
 		Dir: dir, Out: os.Stdout, Err: os.Stderr, Executable: executable,
-		BPM: filepath.Join(filepath.Dir(executable), "bpm"), log: slog.New(slog.DiscardHandler),
+		BPM: filepath.Join(filepath.Dir(executable), "bpm"), Log: slog.New(slog.DiscardHandler),
 	}
-	text, err := os.ReadFile(l.path("lab.json"))
+	text, err := os.ReadFile(l.Path("lab.json"))
 	switch {
 	case err == nil:
 		var s settings
 		if err := json.Unmarshal(text, &s); err != nil {
-			return nil, fmt.Errorf("%s: %w", l.path("lab.json"), err)
+			return nil, fmt.Errorf("%s: %w", l.Path("lab.json"), err)
 		}
 		l.Network = network.Network{Number: s.Network}
 		return l, l.Network.Check()
@@ -94,19 +95,19 @@ func (l *Lab) create() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := atomicfile.Write(l.path("lab.json"), append(text, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(l.Path("lab.json"), append(text, '\n'), 0o644); err != nil {
 		return err
 	}
 	l.created = true
 	return l.Network.Create()
 }
 
-// abandon undoes create, for a first deploy that failed before anything was started.
-func (l *Lab) abandon() error {
+// Abandon undoes create, for a first deploy that failed before anything was started.
+func (l *Lab) Abandon() error {
 	if !l.created {
 		return nil
 	}
-	return errors.Join(l.Network.Destroy(), os.Remove(l.path("lab.json")))
+	return errors.Join(l.Network.Destroy(), os.Remove(l.Path("lab.json")))
 }
 
 // Account is the lab's AWS account.
@@ -114,8 +115,8 @@ func (l *Lab) Account() account.Account {
 	return account.Account{Dir: l.Dir, Network: l.Network, Executable: l.Executable}
 }
 
-// path returns a path below the state directory.
-func (l *Lab) path(parts ...string) string {
+// Path returns a path below the state directory.
+func (l *Lab) Path(parts ...string) string {
 	return filepath.Join(append([]string{l.Dir}, parts...)...)
 }
 
@@ -124,7 +125,7 @@ func (l *Lab) Lock(command string) (release func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockTimeout)
 	defer cancel()
 	holder := fmt.Sprintf("lab %s, process %d, since %s", command, os.Getpid(), logging.Time(time.Now()))
-	release, err = filelock.Acquire(ctx, l.path("lock"), holder, nil)
+	release, err = filelock.Acquire(ctx, l.Path("lock"), holder, nil)
 	if held := (*filelock.HeldError)(nil); errors.As(err, &held) {
 		return nil, fmt.Errorf(
 			"another command is changing this lab: %s; wait for it, or use --state for a second lab", held.Holder,
@@ -138,16 +139,19 @@ const lockTimeout = 2 * time.Second
 
 // OpenLog opens log/lab.log, to which commands append what they show and more.
 func (l *Lab) OpenLog() error {
-	if err := os.MkdirAll(l.path("log"), 0o755); err != nil {
+	if err := os.MkdirAll(l.Path("log"), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(l.path("log", "lab.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(l.Path("log", "lab.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	l.log = logging.New(f) // closed when the process exits
+	l.Log = logging.New(f) // closed when the process exits
 	return nil
 }
 
 // IsNoLab reports whether an error of Open means that the directory holds no lab.
 func IsNoLab(err error) bool { return errors.Is(err, errNoLab) }
+
+// VarsStore is the file of generated variables.
+func (l *Lab) VarsStore() string { return l.Path("vars.yml") }

@@ -2,13 +2,22 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/account"
+	"kubernetes-release/testbed/lab/client"
+	"kubernetes-release/testbed/lab/deployment"
 	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/instances"
+	"kubernetes-release/testbed/lab/rotation"
+	"kubernetes-release/testbed/lab/status"
+	"kubernetes-release/testbed/lab/teardown"
 )
 
 func newCommand() *cobra.Command {
@@ -59,7 +68,7 @@ INSTANCE is GROUP, GROUP/INDEX or GROUP/ID, as in control, control/0 or control/
 }
 
 func (p *program) up() *cobra.Command {
-	var input lab.Input
+	var input deployment.Input
 	var errand string
 	c := &cobra.Command{
 		Use:   "up",
@@ -72,7 +81,9 @@ DIRECTORY/vars.yml.`,
 		Example: `  lab up -o ops-files/single-vm.yml -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml
   lab up -o ops-files/aws.yml -o ops-files/lab.yml -o ops-files/lab-aws.yml -v cluster_name=test --errand smoke-tests`,
 		RunE: p.run(
-			creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) { return l.Up(ctx, input, errand) },
+			creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
+				return deployment.Up(ctx, l, input, errand)
+			},
 		),
 	}
 	f := c.Flags()
@@ -117,7 +128,7 @@ no roles, no tags, no permission to pass roles to VMs. DIRECTORY/aws.env points 
 cloud-preflight account prepare. lab up deploys there; the cloud config must name what the account has.`,
 		Args: cobra.NoArgs,
 		RunE: p.run(creates, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
-			return 0, l.CreateEmptyAccount(ctx)
+			return 0, l.Account().CreateEmpty(ctx, l.Progress())
 		}),
 	}
 }
@@ -130,7 +141,7 @@ func (p *program) down() *cobra.Command {
 		Long: `Removes everything that the lab has created on this machine, and fails if anything is left. Unpacked
 releases, compiled packages and logs are kept for the next lab.`,
 		RunE: p.run(removes, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
-			return 0, l.Down(ctx, orderly, everything)
+			return 0, teardown.Down(ctx, l, orderly, everything)
 		}),
 	}
 	c.Flags().BoolVar(&orderly, "orderly", false, "stop instances first, as bosh delete-deployment does")
@@ -149,7 +160,7 @@ several instances.`,
 		Example: "  lab errand smoke-tests",
 		Args:    cobra.ExactArgs(1),
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return l.Errand(ctx, arguments[0], keepAlive)
+			return deployment.Errand(ctx, l, arguments[0], keepAlive)
 		}),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -176,7 +187,7 @@ func (p *program) status() *cobra.Command {
 		Long: `Shows how to reach the cluster, instances and their processes as bosh instances --ps does, nodes, load
 balancers and volumes. The exit code is 1 if an instance or the simulated cloud is not running.`,
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, _ []string) (int, error) {
-			healthy, err := l.Status(ctx)
+			healthy, err := status.Show(ctx, l)
 			if err == nil && !healthy {
 				return 1, nil
 			}
@@ -195,7 +206,7 @@ INSTANCE belongs to the command, so flags of the lab go before it.`,
   lab ssh control/0 tail -n 5 /var/vcap/sys/log/kubelet/kubelet.log`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return l.SSH(ctx, arguments[0], arguments[1:])
+			return instances.SSH(ctx, l, arguments[0], arguments[1:])
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
@@ -217,7 +228,7 @@ func (p *program) logs() *cobra.Command {
 			if len(arguments) > 1 {
 				job = arguments[1]
 			}
-			return 0, l.Logs(arguments[0], job, lines, follow)
+			return 0, instances.Logs(l, arguments[0], job, lines, follow)
 		}),
 		ValidArgsFunction: p.completeInstanceAndJob,
 	}
@@ -236,7 +247,9 @@ balancers. Everything after COMMAND belongs to it, so flags of the lab go before
 		Args:    cobra.MinimumNArgs(1),
 		RunE: p.run(
 			reads,
-			func(_ context.Context, l *lab.Lab, arguments []string) (int, error) { return 0, l.Client(arguments) },
+			func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
+				return 0, client.Run(l, arguments)
+			},
 		),
 	}
 	c.Flags().SetInterspersed(false)
@@ -254,7 +267,7 @@ many requests of each kind failed, and the longest time without a successful one
 		Example: "  lab probe worker/0",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: p.run(reads, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, l.Probe(ctx, strings.Join(arguments, ""), asJSON)
+			return 0, client.Probe(ctx, l, strings.Join(arguments, ""), asJSON)
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
@@ -274,7 +287,7 @@ func (p *program) action(name, short string, action func() director.Action) *cob
 			if len(arguments) > 0 {
 				options.Targets = arguments[0]
 			}
-			return 0, l.Act(ctx, options)
+			return 0, deployment.Act(ctx, l, options)
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
@@ -300,7 +313,7 @@ func (p *program) kill() *cobra.Command {
 		Example: "  lab kill worker/0",
 		Args:    cobra.ExactArgs(1),
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, l.Kill(ctx, arguments[0])
+			return 0, instances.Kill(ctx, l, arguments[0])
 		}),
 		ValidArgsFunction: p.completeInstance,
 	}
@@ -315,7 +328,7 @@ network are gone. As under a Director no pre-start runs: monit starts the proces
 		Example: "  lab reboot\n  lab reboot control/0 worker/1",
 		Args:    cobra.ArbitraryArgs,
 		RunE: p.run(changes, func(ctx context.Context, l *lab.Lab, arguments []string) (int, error) {
-			return 0, l.Reboot(ctx, arguments)
+			return 0, instances.Reboot(ctx, l, arguments)
 		}),
 		ValidArgsFunction: p.completeInstances,
 	}
@@ -337,17 +350,27 @@ remove, in this order; deploy after each of them. CA is the name of a variable; 
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	ofLab := p.run(changes, func(_ context.Context, l *lab.Lab, arguments []string) (int, error) {
-		return 0, lab.RotateCAs(l.Out, l.VarsStore(), arguments[0], arguments[1:])
+		return 0, rotateCAs(l.Out, l.VarsStore(), arguments[0], arguments[1:])
 	})
 	c.RunE = func(command *cobra.Command, arguments []string) error {
 		if store == "" {
 			return ofLab(command, arguments)
 		}
-		return lab.RotateCAs(command.OutOrStdout(), store, arguments[0], arguments[1:])
+		return rotateCAs(command.OutOrStdout(), store, arguments[0], arguments[1:])
 	}
 	c.Flags().
 		StringVar(&store, "vars-store", "", "`file` of bosh deploy --vars-store, in place of that of the lab; "+
 			"requires neither a lab nor root")
 	_ = c.MarkFlagFilename("vars-store", "yml", "yaml")
 	return c
+}
+
+// rotateCAs does one step of a rotation in a variables store, for the named CAs or for all.
+func rotateCAs(out io.Writer, store, step string, names []string) error {
+	names, err := rotation.Run(store, rotation.Step(step), names, time.Now())
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %s. Deploy now.\n", step, strings.Join(names, ", "))
+	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/instances"
 )
 
 // program is what all commands share.
@@ -89,14 +90,14 @@ func (p *program) completeInstance(
 	if len(arguments) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return p.completions((*lab.Lab).InstanceNames)
+	return p.completions(instances.Names)
 }
 
 // completeInstances completes every argument.
 func (p *program) completeInstances(
 	_ *cobra.Command, _ []string, _ string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return p.completions((*lab.Lab).InstanceNames)
+	return p.completions(instances.Names)
 }
 
 // completeInstanceAndJob completes the first argument and the second.
@@ -104,7 +105,7 @@ func (p *program) completeInstanceAndJob(
 	c *cobra.Command, arguments []string, toComplete string,
 ) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(arguments) == 1 {
-		return p.completions(func(l *lab.Lab) []string { return l.JobNames(arguments[0]) })
+		return p.completions(func(l *lab.Lab) []string { return instances.JobNames(l, arguments[0]) })
 	}
 	return p.completeInstance(c, arguments, toComplete)
 }

@@ -62,6 +62,17 @@ func (a Account) program() string {
 	return fmt.Sprintf("%s %d %d", a.Executable, info.Size(), info.ModTime().UnixNano())
 }
 
+// CreateEmpty starts the account of a lab in which nothing is deployed yet; see PrepareEmpty.
+func (a Account) CreateEmpty(ctx context.Context, progress *director.Progress) error {
+	if err := a.PrepareEmpty(); err != nil {
+		return err
+	}
+	if err := a.Ensure(ctx, progress); err != nil {
+		return err
+	}
+	return a.WriteEnvironment()
+}
+
 // Ensure creates the network and starts the cloud process, unless they exist and the process answers and runs this
 // executable.
 func (a Account) Ensure(ctx context.Context, progress *director.Progress) error {

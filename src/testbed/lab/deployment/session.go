@@ -1,4 +1,4 @@
-package lab
+package deployment
 
 import (
 	"context"
@@ -7,28 +7,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
 	"kubernetes-release/testbed/lab/names"
 )
-
-// Input is what a deploy takes, as by the flags of `bosh deploy`.
-type Input struct {
-	Manifest     string
-	CloudConfigs []string
-	// Releases are tarballs, as uploaded to a Director.
-	Releases  []string
-	OpsFiles  []string
-	Vars      []string
-	VarsFiles []string
-}
 
 // deployed names the releases of the last deploy by their directories in the cache, since a tarball may have been
 // rebuilt.
@@ -40,7 +29,7 @@ type deployed struct {
 
 // session is what a command needs that changes the deployment.
 type session struct {
-	*Lab
+	*lab.Lab
 	director *director.Director
 	plan     *director.Plan
 	// remember keeps the input for other commands; called once the input is known to be valid.
@@ -54,13 +43,13 @@ const (
 )
 
 // load plans the input. It changes nothing but the variable store, in which missing secrets are generated.
-func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
+func load(ctx context.Context, l *lab.Lab, in Input) (*session, error) {
 	vars, err := manifest.OpenStore(l.VarsStore())
 	if err != nil {
 		return nil, err
 	}
 	defaults := defaultVariables(l.Network)
-	progress := l.progress()
+	progress := l.Progress()
 	vars.Generating = func(name, kind string) func(error) {
 		return progress.Begin("Generating variables", name+" ("+kind+")").End
 	}
@@ -101,18 +90,18 @@ func (l *Lab) load(ctx context.Context, in Input) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	releases, note, err := l.readReleases(ctx, m, in.Releases)
+	releases, note, err := readReleases(ctx, l, m, in.Releases)
 	if err != nil {
 		return nil, err
 	}
 	if err := director.CheckPlaceholders(in.Manifest, received, releases); err != nil {
 		return nil, err
 	}
-	s, err := l.assemble(m, cloud, releases)
+	s, err := assemble(l, m, cloud, releases)
 	if err != nil {
 		return nil, err
 	}
-	s.remember = func() error { return l.remember(text, cloudText, note) }
+	s.remember = func() error { return remember(l, text, cloudText, note) }
 	return s, nil
 }
 
@@ -130,25 +119,25 @@ func cloudConfig(in Input, defaults map[string]any) ([]byte, error) {
 }
 
 // reload plans the input of the last deploy.
-func (l *Lab) reload() (*session, error) {
-	text, err := os.ReadFile(l.path(manifestFile))
+func reload(l *lab.Lab) (*session, error) {
+	text, err := os.ReadFile(l.Path(manifestFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("nothing is deployed in %s; run `bin/lab up` first", l.Dir)
 	}
 	if err != nil {
 		return nil, err
 	}
-	cloudText, err := os.ReadFile(l.path(cloudConfigFile))
+	cloudText, err := os.ReadFile(l.Path(cloudConfigFile))
 	if err != nil {
 		return nil, err
 	}
-	note, err := os.ReadFile(l.path(deployedFile))
+	note, err := os.ReadFile(l.Path(deployedFile))
 	if err != nil {
 		return nil, err
 	}
 	var d deployed
 	if err := json.Unmarshal(note, &d); err != nil {
-		return nil, fmt.Errorf("%s: %w", l.path(deployedFile), err)
+		return nil, fmt.Errorf("%s: %w", l.Path(deployedFile), err)
 	}
 	m, err := manifest.Parse("the deployed manifest", text)
 	if err != nil {
@@ -169,27 +158,27 @@ func (l *Lab) reload() (*session, error) {
 	if d.BPM != "" {
 		releases["bpm"] = release.OpenBPM(d.BPM)
 	}
-	return l.assemble(m, cloud, releases)
+	return assemble(l, m, cloud, releases)
 }
 
 // remember writes the interpolated manifest, which holds secrets, with access for root only.
-func (l *Lab) remember(text, cloudText []byte, d deployed) error {
+func remember(l *lab.Lab, text, cloudText []byte, d deployed) error {
 	note, err := json.Marshal(d)
 	if err != nil {
 		return err
 	}
 	for name, content := range map[string][]byte{manifestFile: text, cloudConfigFile: cloudText, deployedFile: note} {
-		if err := atomicfile.Write(l.path(name), content, 0o600); err != nil {
+		if err := atomicfile.Write(l.Path(name), content, 0o600); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Lab) assemble(
-	m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release,
+func assemble(
+	l *lab.Lab, m *manifest.Manifest, cloud *manifest.CloudConfig, releases map[string]*release.Release,
 ) (*session, error) {
-	store, err := director.OpenState(l.path("state.json"))
+	store, err := director.OpenState(l.Path("state.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +186,7 @@ func (l *Lab) assemble(
 	if err != nil {
 		return nil, err
 	}
-	progress := l.progress()
+	progress := l.Progress()
 	return &session{Lab: l, plan: plan, director: &director.Director{
 		Dir: l.Dir, Store: store, Progress: progress,
 		Publish: func(plan *director.Plan) error { return names.Publish(l.Dir, plan) },
@@ -205,7 +194,7 @@ func (l *Lab) assemble(
 			StateDir: l.Dir, Network: l.Network, Cloud: l.Account().Cloud(), TrustedCA: l.Account().TrustedCA(),
 		},
 		Compiler: &release.Compiler{
-			Dir: l.path("compiled"), Logs: l.path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
+			Dir: l.Path("compiled"), Logs: l.Path("log", "compile"), Workers: max(min(cloud.Compilation.Workers, 2), 1),
 			Started: func(p *release.Package) func(error) {
 				return progress.Begin("Compiling packages", p.Name+"/"+p.Fingerprint).End
 			},
@@ -214,14 +203,14 @@ func (l *Lab) assemble(
 }
 
 // readReleases reads the tarballs, and the substitute for bpm if the manifest names that release and no tarball has it.
-func (l *Lab) readReleases(
-	ctx context.Context, m *manifest.Manifest, tarballs []string,
+func readReleases(
+	ctx context.Context, l *lab.Lab, m *manifest.Manifest, tarballs []string,
 ) (map[string]*release.Release, deployed, error) {
 	var note deployed
 	releases := map[string]*release.Release{}
 	for _, tarball := range tarballs {
-		r, err := release.Read(ctx, tarball, l.path("releases"), func() release.Task {
-			return l.progress().Begin("Unpacking release", filepath.Base(tarball))
+		r, err := release.Read(ctx, tarball, l.Path("releases"), func() release.Task {
+			return l.Progress().Begin("Unpacking release", filepath.Base(tarball))
 		})
 		if err != nil {
 			return nil, deployed{}, err
@@ -236,7 +225,7 @@ func (l *Lab) readReleases(
 	}
 	if releases["bpm"] == nil &&
 		slices.ContainsFunc(m.Releases, func(ref manifest.ReleaseRef) bool { return ref.Name == "bpm" }) {
-		bpm, err := release.ReadBPM(l.BPM, l.path("releases"))
+		bpm, err := release.ReadBPM(l.BPM, l.Path("releases"))
 		if err != nil {
 			return nil, deployed{}, err
 		}
@@ -257,43 +246,17 @@ func (s *session) prune() error {
 		}
 	}
 	for _, dir := range []string{"releases", "compiled"} {
-		entries, err := os.ReadDir(s.path(dir))
+		entries, err := os.ReadDir(s.Path(dir))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		for _, entry := range entries {
 			if !used[entry.Name()] {
-				if err := os.RemoveAll(s.path(dir, entry.Name())); err != nil {
+				if err := os.RemoveAll(s.Path(dir, entry.Name())); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
-}
-
-var failedInstance = regexp.MustCompile(
-	`(?:updating instance|post-deploy of|creating the VM of) ([^/\s]+)/[0-9a-f-]+(?: \((\d+)\))?`,
-)
-
-// explain adds to an error what the operator can do next.
-func (l *Lab) explain(err error) error {
-	parts := failedInstance.FindStringSubmatch(err.Error())
-	if parts == nil {
-		return err
-	}
-	instance := parts[1]
-	if parts[2] != "" {
-		instance += "/" + parts[2]
-	}
-	lab := l.command()
-	return fmt.Errorf(
-		"%w\n\nNext: `%s %s [JOB]` shows the logs, `%s %s` opens a shell.\nFix the cause and run the same command "+
-			"again; it continues where it stopped",
-		err,
-		lab("logs"),
-		instance,
-		lab("ssh"),
-		instance,
-	)
 }

@@ -1,26 +1,27 @@
-package lab
+package instances
 
 import (
 	"fmt"
 	"maps"
 	"slices"
 
+	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/director"
 )
 
-// InstanceNames lists the instances of the last deploy as GROUP/INDEX, for shell completion. It is empty where nothing
+// Names lists the instances of the last deploy as GROUP/INDEX, for shell completion. It is empty where nothing
 // is deployed.
-func (l *Lab) InstanceNames() []string {
+func Names(l *lab.Lab) []string {
 	var names []string
-	for _, i := range l.find("") {
+	for _, i := range find(l, "") {
 		names = append(names, fmt.Sprintf("%s/%d", i.Group, i.Index))
 	}
 	return names
 }
 
 // JobNames lists the jobs of an instance, for shell completion. It is empty where they are not known.
-func (l *Lab) JobNames(instance string) []string {
-	for _, i := range l.find(instance) {
+func JobNames(l *lab.Lab, instance string) []string {
+	for _, i := range find(l, instance) {
 		if i.Applied != nil {
 			return slices.Sorted(maps.Keys(i.Applied.Jobs))
 		}
@@ -28,8 +29,8 @@ func (l *Lab) JobNames(instance string) []string {
 	return nil
 }
 
-func (l *Lab) find(name string) []*director.Instance {
-	store, err := director.OpenState(l.path("state.json"))
+func find(l *lab.Lab, name string) []*director.Instance {
+	store, err := director.OpenState(l.Path("state.json"))
 	if err != nil {
 		return nil
 	}

@@ -1,70 +1,27 @@
-package lab
+package instances
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sort"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"kubernetes-release/internal/bosh"
+	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/agent"
-	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/vm"
 )
 
-// state reads what the director remembers.
-func (l *Lab) state() (*director.Store, error) {
-	store, err := director.OpenState(l.path("state.json"))
-	if err != nil {
-		return nil, err
-	}
-	if len(store.State.Instances) == 0 {
-		return nil, fmt.Errorf("nothing is deployed in %s; run `bin/lab up` first", l.Dir)
-	}
-	return store, nil
-}
-
-// Instance finds the one instance that a name means, and its VM.
-func (l *Lab) Instance(name string) (*director.Instance, *vm.VM, error) {
-	store, err := l.state()
-	if err != nil {
-		return nil, nil, err
-	}
-	found, err := store.State.Find(name)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(found) > 1 {
-		var list []string
-		for _, i := range found {
-			list = append(list, fmt.Sprintf("%s/%d", i.Group, i.Index))
-		}
-		return nil, nil, fmt.Errorf("'%s' means several instances: %s", name, strings.Join(list, ", "))
-	}
-	i := found[0]
-	if i.VM == nil {
-		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.DesiredState)
-	}
-	v, err := vm.Open(l.Dir, i.VM.Name)
-	if err != nil {
-		return nil, nil, fmt.Errorf("instance %s: %w", i, err)
-	}
-	return i, v, nil
-}
-
 // SSH runs a command, or a login shell, as root on an instance. The exit code is the command's.
-func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) {
-	i, v, err := l.Instance(name)
+func SSH(ctx context.Context, l *lab.Lab, name string, argv []string) (int, error) {
+	i, v, err := Find(l, name)
 	if err != nil {
 		return 0, err
 	}
@@ -91,8 +48,8 @@ func (l *Lab) SSH(ctx context.Context, name string, argv []string) (int, error) 
 }
 
 // Logs shows the ends of the logs of an instance, of one job or all. With follow it goes on showing what is added.
-func (l *Lab) Logs(name, job string, lines int, follow bool) error {
-	i, v, err := l.Instance(name)
+func Logs(l *lab.Lab, name, job string, lines int, follow bool) error {
+	i, v, err := Find(l, name)
 	if err != nil {
 		return err
 	}
@@ -117,7 +74,7 @@ func (l *Lab) Logs(name, job string, lines int, follow bool) error {
 	}
 	command := exec.Command("tail", append(append(arguments, "--"), files...)...)
 	command.Dir = root
-	return replace(command)
+	return lab.Exec(command)
 }
 
 // logFiles lists the files below a log directory, by the time of their last line.
@@ -157,8 +114,8 @@ func logFiles(root, job string) ([]string, error) {
 }
 
 // Kill ends an instance's VM at once, as when a machine loses power. The next `up` creates another one.
-func (l *Lab) Kill(ctx context.Context, name string) error {
-	i, v, err := l.Instance(name)
+func Kill(ctx context.Context, l *lab.Lab, name string) error {
+	i, v, err := Find(l, name)
 	if err != nil {
 		return err
 	}
@@ -176,12 +133,12 @@ func (l *Lab) Kill(ctx context.Context, name string) error {
 
 // Reboot powers VMs off, all at the same time, and on again: those of the instances that a name means, all if there is
 // no name. Disks are kept, and no pre-start runs.
-func (l *Lab) Reboot(ctx context.Context, names []string) error {
-	machines, err := l.machines(names)
+func Reboot(ctx context.Context, l *lab.Lab, names []string) error {
+	machines, err := machines(l, names)
 	if err != nil {
 		return err
 	}
-	progress := l.progress()
+	progress := l.Progress()
 	for _, phase := range []struct {
 		name string
 		do   func(context.Context, *vm.VM) error
@@ -204,58 +161,4 @@ func (l *Lab) Reboot(ctx context.Context, names []string) error {
 	}
 	fmt.Fprintf(l.Out, "\nRebooted %d VMs; monit starts their processes.\n", len(machines))
 	return nil
-}
-
-// machines returns the VMs of the instances that a name means, all if there is no name.
-func (l *Lab) machines(names []string) ([]*vm.VM, error) {
-	store, err := l.state()
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		names = []string{""}
-	}
-	machines := map[string]*vm.VM{}
-	for _, name := range names {
-		found, err := store.State.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range found {
-			if i.VM == nil {
-				continue
-			}
-			v, err := vm.Open(l.Dir, i.VM.Name)
-			if err != nil {
-				return nil, fmt.Errorf("instance %s: %w", i, err)
-			}
-			machines[i.VM.Name] = v
-		}
-	}
-	if len(machines) == 0 {
-		return nil, errors.New("none of the instances has a VM")
-	}
-	return slices.Collect(maps.Values(machines)), nil
-}
-
-// replace turns this process into the command.
-func replace(command *exec.Cmd) error {
-	if command.Err != nil {
-		return command.Err
-	}
-	if command.Dir != "" {
-		if err := os.Chdir(command.Dir); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("running %s: %w", command.Path, syscall.Exec(command.Path, command.Args, os.Environ()))
-}
-
-// Instances returns the instances of the deployment.
-func (l *Lab) Instances() ([]*director.Instance, error) {
-	store, err := l.state()
-	if err != nil {
-		return nil, err
-	}
-	return store.State.Instances, nil
 }

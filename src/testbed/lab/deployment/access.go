@@ -1,4 +1,4 @@
-package lab
+package deployment
 
 import (
 	"encoding/base64"
@@ -26,7 +26,7 @@ func (s *session) writeAccess() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := atomicfile.Write(s.path("kubeconfig"), text, 0o600); err != nil {
+	if err := atomicfile.Write(s.Path("kubeconfig"), text, 0o600); err != nil {
 		return false, err
 	}
 	return true, s.writeKubectl(job)
@@ -111,6 +111,6 @@ func (s *session) writeKubectl(job *director.Job) error {
 		return nil
 	}
 	text := fmt.Sprintf("#!/bin/sh\ntest -n \"$KUBECONFIG\" || export KUBECONFIG=%s\nexec %s \"$@\"\n",
-		shellescape.Quote(s.path("kubeconfig")), shellescape.Quote(filepath.Join(pkg.Compiled, "bin/kubectl")))
-	return atomicfile.Write(s.path("bin", "kubectl"), []byte(text), 0o755)
+		shellescape.Quote(s.Path("kubeconfig")), shellescape.Quote(filepath.Join(pkg.Compiled, "bin/kubectl")))
+	return atomicfile.Write(s.Path("bin", "kubectl"), []byte(text), 0o755)
 }

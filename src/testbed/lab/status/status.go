@@ -1,4 +1,5 @@
-package lab
+// Package status shows the state of a lab: its instances, what Kubernetes has, and what the simulated cloud has.
+package status
 
 import (
 	"context"
@@ -19,10 +20,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"kubernetes-release/testbed/awssim/store"
+	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/account"
 	"kubernetes-release/testbed/lab/agent"
 	"kubernetes-release/testbed/lab/cpi"
 	"kubernetes-release/testbed/lab/director"
+	"kubernetes-release/testbed/lab/instances"
 )
 
 const (
@@ -55,29 +58,29 @@ type cloudResources struct {
 
 type loadBalancer struct{ service, kind, name string }
 
-// Status shows how to reach the cluster, the instances and their processes as `bosh instances --ps` does, and what
+// Show shows how to reach the cluster, the instances and their processes as `bosh instances --ps` does, and what
 // Kubernetes has: nodes, load balancers and volumes. It returns false if an instance or the simulated cloud is not
 // running.
-func (l *Lab) Status(ctx context.Context) (bool, error) {
-	store, err := l.state()
+func Show(ctx context.Context, l *lab.Lab) (bool, error) {
+	store, err := instances.State(l)
 	if err != nil {
 		return false, err
 	}
-	instances := store.State.Instances
-	seen := make([]observed, len(instances))
+	list := store.State.Instances
+	seen := make([]observed, len(list))
 	var kubernetes cluster
 	var resources cloudResources
 	cloud := "not running"
 	var group sync.WaitGroup
-	for n, i := range instances {
-		group.Go(func() { seen[n] = l.observe(ctx, i) })
+	for n, i := range list {
+		group.Go(func() { seen[n] = observe(ctx, l, i) })
 	}
-	group.Go(func() { kubernetes = readCluster(ctx, l.path("kubeconfig")) })
+	group.Go(func() { kubernetes = readCluster(ctx, l.Path("kubeconfig")) })
 	group.Go(func() { resources = readCloud(ctx, account.URL(l.Network)) })
 	group.Go(func() {
 		if a := l.Account(); a.Running() {
 			if cloud = "running"; a.Answers(ctx) != nil {
-				cloud = "not answering (see " + relative(a.Log()) + ")"
+				cloud = "not answering (see " + lab.Relative(a.Log()) + ")"
 			}
 		}
 	})
@@ -87,7 +90,7 @@ func (l *Lab) Status(ctx context.Context) (bool, error) {
 		cloud, account.URL(l.Network),
 	)
 	kubernetes.printAccess(l.Out)
-	running := printInstances(l.Out, instances, seen)
+	running := printInstances(l.Out, list, seen)
 	kubernetes.printNodes(l.Out)
 	resources.print(l.Out)
 	return running && cloud == "running", nil
@@ -148,7 +151,7 @@ func (c cluster) printAccess(out io.Writer) {
 	if c.kubeconfig == "" {
 		return
 	}
-	fmt.Fprintf(out, "API         %s\nKubeconfig  %s\n\n", c.server, relative(c.kubeconfig))
+	fmt.Fprintf(out, "API         %s\nKubeconfig  %s\n\n", c.server, lab.Relative(c.kubeconfig))
 }
 
 func (c cluster) printNodes(out io.Writer) {
@@ -295,7 +298,7 @@ func newTable(out io.Writer, columns ...string) table {
 
 func (t table) row(cells ...string) { fmt.Fprintln(t, strings.Join(cells, "\t")) }
 
-func (l *Lab) observe(ctx context.Context, i *director.Instance) observed {
+func observe(ctx context.Context, l *lab.Lab, i *director.Instance) observed {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	switch {

@@ -1,4 +1,5 @@
-package lab
+// Package client uses a lab's cluster from this machine or from an instance.
+package client
 
 import (
 	"context"
@@ -7,12 +8,16 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"os/exec"
 	"time"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"kubernetes-release/internal/atomicfile"
 	"kubernetes-release/testbed/apiprobe"
+	"kubernetes-release/testbed/lab"
+	"kubernetes-release/testbed/lab/instances"
 )
 
 // ProbeStarted is the line that Probe prints when it begins to measure.
@@ -20,8 +25,8 @@ const ProbeStarted = "Probing."
 
 // Probe uses the API by its name, from an instance or from this machine if name is empty, until ctx ends, and prints a
 // report.
-func (l *Lab) Probe(ctx context.Context, name string, asJSON bool) error {
-	config, err := l.APIConfig(name)
+func Probe(ctx context.Context, l *lab.Lab, name string, asJSON bool) error {
+	config, err := APIConfig(l, name)
 	if err != nil {
 		return err
 	}
@@ -43,10 +48,10 @@ func (l *Lab) Probe(ctx context.Context, name string, asJSON bool) error {
 
 // APIConfig is the administrator's configuration, with the API's name as the server and connections from an instance,
 // or from this machine with the lab's DNS if name is empty.
-func (l *Lab) APIConfig(name string) (*rest.Config, error) {
-	dial := l.dialFromHost
+func APIConfig(l *lab.Lab, name string) (*rest.Config, error) {
+	dial := fromHost(l)
 	if name != "" {
-		i, v, err := l.Instance(name)
+		i, v, err := instances.Find(l, name)
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +60,7 @@ func (l *Lab) APIConfig(name string) (*rest.Config, error) {
 		}
 		dial = v.DialContext
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", l.path("kubeconfig"))
+	config, err := clientcmd.BuildConfigFromFlags("", l.Path("kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
@@ -74,11 +79,24 @@ func (l *Lab) APIConfig(name string) (*rest.Config, error) {
 // dialTimeout limits an attempt to connect to an address of a VM, which may be lost.
 const dialTimeout = 5 * time.Second
 
-// dialFromHost resolves names by the lab's DNS.
-func (l *Lab) dialFromHost(ctx context.Context, network, address string) (net.Conn, error) {
+// fromHost dials from this machine, and resolves names by the lab's DNS.
+func fromHost(l *lab.Lab) func(context.Context, string, string) (net.Conn, error) {
 	resolver := &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(l.Network.Gateway(), 53).String())
 	}}
-	dialer := net.Dialer{Timeout: dialTimeout, Resolver: resolver}
-	return dialer.DialContext(ctx, network, address)
+	return (&net.Dialer{Timeout: dialTimeout, Resolver: resolver}).DialContext
+}
+
+// Run replaces this process by a command that resolves names by the lab's DNS.
+func Run(l *lab.Lab, argv []string) error {
+	if !l.Network.Exists() {
+		return fmt.Errorf("the lab in %s is not running; run `bin/lab up` first", l.Dir)
+	}
+	resolver := l.Path("resolv.conf")
+	if err := atomicfile.Write(resolver, fmt.Appendf(nil, "nameserver %s\n", l.Network.Gateway()), 0o644); err != nil {
+		return err
+	}
+	const script = `mount --make-rprivate / && mount --bind "$0" "$(readlink -f /etc/resolv.conf)" && exec "$@"`
+	command := exec.Command("unshare", append([]string{"--mount", "sh", "-c", script, resolver}, argv...)...)
+	return lab.Exec(command)
 }
