@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/time/rate"
 )
@@ -170,7 +169,7 @@ func (l *auditLimit) allow(p *peers, address netip.Addr) (omitted int, ok bool) 
 	own := p.logs(address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !own || !l.lines.AllowN(time.Now(), 1) {
+	if !own || !l.lines.Allow() {
 		l.omitted++
 		return 0, false
 	}

@@ -261,3 +261,44 @@ func TestNodesCannotKeepPods(t *testing.T) {
 		t.Errorf("kubelet's own report: %v", err)
 	}
 }
+
+// TestNodesCannotKeepTheirNode is root on a worker whose Node an operator deletes: by a finalizer it would stay, and
+// so would what the cluster grants to it. What others wait for with a finalizer is theirs to remove.
+func TestNodesCannotKeepTheirNode(t *testing.T) {
+	cluster := withPolicies(t)
+	admin := cluster.Admin()
+	const name, others = "worker-3c5e8f1a", "example.com/backup"
+	worker := cluster.ClientFor("system:node:"+name, "system:nodes")
+	register := func(finalizers ...string) error {
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: finalizers}}
+		_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}
+	patch := func(client kubernetes.Interface, text string, subresources ...string) error {
+		_, err := client.CoreV1().Nodes().Patch(
+			t.Context(), name, types.MergePatchType, []byte(text), metav1.PatchOptions{}, subresources...,
+		)
+		return err
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "finalizers") {
+			t.Errorf("%s: %v, want it forbidden", what, err)
+		}
+	}
+	refused("at the registration", register("example.com/stay"))
+	if err := register(); err != nil {
+		t.Fatalf("as kubelet registers: %v", err)
+	}
+	refused("of its own", patch(worker, `{"metadata": {"finalizers": ["example.com/stay"]}}`))
+	refused("by its status", patch(worker, `{"metadata": {"finalizers": ["example.com/stay"]}}`, "status"))
+	if err := patch(admin, `{"metadata": {"finalizers": ["`+others+`"]}}`); err != nil {
+		t.Fatalf("an operator's: %v", err)
+	}
+	refused("removes an operator's", patch(worker, `{"metadata": {"finalizers": null}}`))
+	for _, subresource := range [][]string{nil, {"status"}} {
+		if err := patch(worker, `{"metadata": {"annotations": {"a": "b"}}}`, subresource...); err != nil {
+			t.Errorf("kubelet's own update %v: %v", subresource, err)
+		}
+	}
+}
