@@ -368,18 +368,22 @@ func (f *faults) script(instance, script string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// killDuringStage kills a process of the node while the driver formats a volume. The device is watched inside the VM,
-// since this does not take long.
+// killDuringStage kills a process of the node while the driver formats a volume. That takes milliseconds, so strace
+// keeps each program that the driver starts for a second before it does anything, and the device is watched inside the
+// VM.
 func (f *faults) killDuringStage(t *testing.T, process string) {
 	instance, file := pidfile(process)
+	_, driver := pidfile("ebs-csi-node")
 	watched := make(chan error, 1)
 	var out string
 	go func() {
 		var err error
 		out, err = f.script(
 			instance,
-			`cat `+file+`; i=0; until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep `+
-				`0.01; done; kill -9 $(cat `+file+`)`,
+			`cat `+file+`; strace -f -q -o /dev/null -e trace=execve -e inject=execve:delay_exit=1000000 -p $(cat `+
+				driver+`) > /dev/null 2>&1 & tracer=$!; trap 'kill $tracer 2> /dev/null' EXIT; i=0; `+
+				`until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; `+
+				`kill -9 $(cat `+file+`)`,
 		)
 		watched <- err
 	}()
