@@ -243,7 +243,7 @@ func someVolume(w store.World, is func(store.Volume) bool) bool {
 	return slices.ContainsFunc(w.Volumes, is)
 }
 
-func attachment(state string) func(store.World) bool {
+func attachment(state store.AttachmentState) func(store.World) bool {
 	return func(w store.World) bool {
 		return someVolume(w, func(v store.Volume) bool {
 			return slices.ContainsFunc(v.Attachments, func(a store.Attachment) bool { return a.State == state })
@@ -258,9 +258,9 @@ var operations = map[string]operation{
 			return someVolume(w, func(v store.Volume) bool { return v.State == "creating" })
 		},
 	},
-	"attach": {delay: "attach", start: startClaim, done: claimRuns, underWay: attachment("attaching")},
+	"attach": {delay: "attach", start: startClaim, done: claimRuns, underWay: attachment(store.AttachmentAttaching)},
 	"detach": {
-		delay: "detach", prepare: startAndWait, underWay: attachment("detaching"),
+		delay: "detach", prepare: startAndWait, underWay: attachment(store.AttachmentDetaching),
 		start: func(t *testing.T, f *faults) {
 			f.mustKubectl(t, "", "-n", "volumes", "delete", "pod", "data")
 			f.apply(t, "pod.yml", map[string]string{"NAME": "data", "CLAIM": "data", "NODE": f.node(t, "worker/1")})
@@ -870,7 +870,7 @@ func (f *faults) isolate(t *testing.T) {
 	})
 	f.mustKubectl(t, "", "taint", "node", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 	waitFor(t, recovery, "a new pod, and EC2 is asked to detach", func() error {
-		if !attachment("detaching")(f.world(t)) {
+		if !attachment(store.AttachmentDetaching)(f.world(t)) {
 			return errors.New("no volume is detaching")
 		}
 		return f.leftNode(t, node)

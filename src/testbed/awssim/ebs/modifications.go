@@ -10,11 +10,11 @@ import (
 )
 
 type modificationView struct {
-	Volume   string `xml:"volumeId"`
-	State    string `xml:"modificationState"`
-	Progress int    `xml:"progress"`
-	Start    string `xml:"startTime"`
-	End      string `xml:"endTime,omitempty"`
+	Volume   string                  `xml:"volumeId"`
+	State    store.ModificationState `xml:"modificationState"`
+	Progress int                     `xml:"progress"`
+	Start    string                  `xml:"startTime"`
+	End      string                  `xml:"endTime,omitempty"`
 
 	TargetSize          int    `xml:"targetSize"`
 	TargetType          string `xml:"targetVolumeType"`
@@ -30,7 +30,10 @@ type modificationView struct {
 
 func viewModification(v *store.Volume) modificationView {
 	m, from, to := v.Modification, v.Modification.Original, v.Modification.Target
-	progress := map[string]int{store.ModificationOptimizing: 50, store.ModificationCompleted: 100}[m.State]
+	progress := map[store.ModificationState]int{
+		store.ModificationOptimizing: 50,
+		store.ModificationCompleted:  100,
+	}[m.State]
 	return modificationView{
 		v.ID,
 		m.State,
@@ -166,7 +169,7 @@ func describeVolumesModifications(
 }
 
 func modificationAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Tags) {
-	state := ""
+	var state store.ModificationState
 	if v.Modification != nil {
 		state = v.Modification.State
 	}

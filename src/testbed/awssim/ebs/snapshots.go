@@ -12,18 +12,18 @@ import (
 )
 
 type snapshotView struct {
-	ID          string      `xml:"snapshotId"`
-	Volume      string      `xml:"volumeId"`
-	State       string      `xml:"status"`
-	Started     string      `xml:"startTime"`
-	Progress    string      `xml:"progress"`
-	Owner       string      `xml:"ownerId"`
-	Size        int         `xml:"volumeSize"`
-	Description string      `xml:"description"`
-	Encrypted   bool        `xml:"encrypted"`
-	KMSKey      string      `xml:"kmsKeyId,omitempty"`
-	Tier        string      `xml:"storageTier"`
-	Tags        []store.Tag `xml:"tagSet>item"`
+	ID          string              `xml:"snapshotId"`
+	Volume      string              `xml:"volumeId"`
+	State       store.SnapshotState `xml:"status"`
+	Started     string              `xml:"startTime"`
+	Progress    string              `xml:"progress"`
+	Owner       string              `xml:"ownerId"`
+	Size        int                 `xml:"volumeSize"`
+	Description string              `xml:"description"`
+	Encrypted   bool                `xml:"encrypted"`
+	KMSKey      string              `xml:"kmsKeyId,omitempty"`
+	Tier        string              `xml:"storageTier"`
+	Tags        []store.Tag         `xml:"tagSet>item"`
 }
 
 func viewSnapshot(c *api.Call, s *store.Snapshot) snapshotView {

@@ -166,12 +166,12 @@ func (t volumeType) checkThroughput(s *store.VolumeShape) error {
 }
 
 type volumeAttachmentView struct {
-	Volume              string `xml:"volumeId"`
-	Instance            string `xml:"instanceId"`
-	Device              string `xml:"device"`
-	State               string `xml:"status"`
-	Time                string `xml:"attachTime"`
-	DeleteOnTermination bool   `xml:"deleteOnTermination"` // false for what AttachVolume attaches
+	Volume              string                `xml:"volumeId"`
+	Instance            string                `xml:"instanceId"`
+	Device              string                `xml:"device"`
+	State               store.AttachmentState `xml:"status"`
+	Time                string                `xml:"attachTime"`
+	DeleteOnTermination bool                  `xml:"deleteOnTermination"` // false for what AttachVolume attaches
 }
 
 type volumeView struct {
@@ -180,7 +180,7 @@ type volumeView struct {
 	Snapshot           string                 `xml:"snapshotId"`
 	AvailabilityZone   string                 `xml:"availabilityZone"`
 	AvailabilityZoneID string                 `xml:"availabilityZoneId"`
-	State              string                 `xml:"status"`
+	State              store.VolumeState      `xml:"status"`
 	Created            string                 `xml:"createTime"`
 	Type               string                 `xml:"volumeType"`
 	IOPS               int                    `xml:"iops,omitempty"`
@@ -223,10 +223,10 @@ func viewAttachment(v *store.Volume, a *store.Attachment) volumeAttachmentView {
 type DeviceView struct {
 	Name string `xml:"deviceName"`
 	EBS  struct {
-		Volume              string `xml:"volumeId"`
-		Status              string `xml:"status"`
-		Time                string `xml:"attachTime"`
-		DeleteOnTermination bool   `xml:"deleteOnTermination"`
+		Volume              string                `xml:"volumeId"`
+		Status              store.AttachmentState `xml:"status"`
+		Time                string                `xml:"attachTime"`
+		DeleteOnTermination bool                  `xml:"deleteOnTermination"`
 	} `xml:"ebs"`
 }
 
@@ -333,7 +333,7 @@ func volumeAttributes(_ *api.Call, v *store.Volume) (ec2api.Attributes, store.Ta
 		"multi-attach-enabled":   ec2api.One(strconv.FormatBool(v.MultiAttach)),
 		"attachment.instance-id": attachments(func(a store.Attachment) string { return a.Instance }),
 		"attachment.device":      attachments(func(a store.Attachment) string { return a.Device }),
-		"attachment.status":      attachments(func(a store.Attachment) string { return a.State }),
+		"attachment.status":      attachments(func(a store.Attachment) string { return string(a.State) }),
 	}, v.Tags
 }
 

@@ -17,11 +17,11 @@ import (
 )
 
 type stateView struct {
-	Code int    `xml:"code"`
-	Name string `xml:"name"`
+	Code int                 `xml:"code"`
+	Name store.InstanceState `xml:"name"`
 }
 
-var stateCodes = map[string]int{
+var stateCodes = map[store.InstanceState]int{
 	"pending":        0,
 	store.Running:    16,
 	"shutting-down":  32,
@@ -30,7 +30,7 @@ var stateCodes = map[string]int{
 	store.Stopped:    80,
 }
 
-func viewState(name string) stateView { return stateView{stateCodes[name], name} }
+func viewState(name store.InstanceState) stateView { return stateView{stateCodes[name], name} }
 
 // GroupView is a security group in the description of what has it.
 type GroupView struct {

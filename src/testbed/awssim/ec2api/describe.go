@@ -63,7 +63,9 @@ type Page struct {
 type Attributes map[string]func() []string
 
 // One is an attribute with a single value.
-func One(value string) func() []string { return func() []string { return []string{value} } }
+func One[T ~string](value T) func() []string {
+	return func() []string { return []string{string(value)} }
+}
 
 // maxFilterValues is EC2's limit for all filters of a call together.
 const maxFilterValues = 200

@@ -44,7 +44,7 @@ type keyMetadata struct {
 	ARN      string `json:"Arn"`
 	ID       string `json:"KeyId"`
 	Enabled  bool
-	KeyState string
+	KeyState store.KeyState
 	KeySpec  string
 	KeyUsage string
 }
@@ -117,7 +117,7 @@ func cancelKeyDeletion(c *api.Call, in keyInput) (api.Nothing, error) {
 	return change(c, in, store.KeyPendingDeletion, store.KeyDisabled)
 }
 
-func change(c *api.Call, in keyInput, from, to string) (api.Nothing, error) {
+func change(c *api.Call, in keyInput, from, to store.KeyState) (api.Nothing, error) {
 	k, err := permitted(c, in.KeyID)
 	if err != nil {
 		return api.Nothing{}, err

@@ -11,11 +11,14 @@ type Encryption struct {
 	DefaultKey string `json:"default_key,omitempty"` // ARN; default the key of AWS
 }
 
-// States of keys.
+// KeyState is the state of a key, as KMS names it.
+type KeyState string
+
+// States of keys that the simulator has.
 const (
-	KeyEnabled         = "Enabled"
-	KeyDisabled        = "Disabled"
-	KeyPendingDeletion = "PendingDeletion"
+	KeyEnabled         KeyState = "Enabled"
+	KeyDisabled        KeyState = "Disabled"
+	KeyPendingDeletion KeyState = "PendingDeletion"
 )
 
 // symmetric is the kind of keys that EBS can use.
@@ -25,14 +28,14 @@ const symmetric = "SYMMETRIC_DEFAULT"
 type KMSKey struct {
 	ARN         string   `json:"arn"`
 	Alias       string   `json:"alias,omitempty"` // alias/NAME
-	State       string   `json:"state,omitempty"` // default KeyEnabled
+	State       KeyState `json:"state,omitempty"` // default KeyEnabled
 	Spec        string   `json:"spec,omitempty"`  // default symmetric
 	ExcludesIAM bool     `json:"excludes_iam,omitempty"`
 	Grantees    []string `json:"grantees,omitempty"` // ARNs of roles
 }
 
 // CurrentState is the key's state.
-func (k KMSKey) CurrentState() string { return cmp.Or(k.State, KeyEnabled) }
+func (k KMSKey) CurrentState() KeyState { return cmp.Or(k.State, KeyEnabled) }
 
 // CurrentSpec is the kind of the key's material.
 func (k KMSKey) CurrentSpec() string { return cmp.Or(k.Spec, symmetric) }

@@ -39,23 +39,35 @@ type Disks interface {
 	Mounts() (map[string][]netip.Addr, error)
 }
 
-// States of volumes, attachments, modifications and snapshots, as EC2 names them.
+// VolumeState is the state of a volume, as EC2 names it.
+type VolumeState string
+
+// AttachmentState is the state of a volume's attachment, as EC2 names it.
+type AttachmentState string
+
+// ModificationState is the state of a volume's change, as EC2 names it.
+type ModificationState string
+
+// SnapshotState is the state of a snapshot, as EC2 names it.
+type SnapshotState string
+
+// The states that the simulator has; EC2 has more for what fails.
 const (
-	VolumeCreating  = "creating"
-	VolumeAvailable = "available"
-	VolumeInUse     = "in-use"
-	VolumeDeleting  = "deleting"
+	VolumeCreating  VolumeState = "creating"
+	VolumeAvailable VolumeState = "available"
+	VolumeInUse     VolumeState = "in-use"
+	VolumeDeleting  VolumeState = "deleting"
 
-	AttachmentAttaching = "attaching"
-	AttachmentAttached  = "attached"
-	AttachmentDetaching = "detaching"
+	AttachmentAttaching AttachmentState = "attaching"
+	AttachmentAttached  AttachmentState = "attached"
+	AttachmentDetaching AttachmentState = "detaching"
 
-	ModificationModifying  = "modifying"
-	ModificationOptimizing = "optimizing"
-	ModificationCompleted  = "completed"
+	ModificationModifying  ModificationState = "modifying"
+	ModificationOptimizing ModificationState = "optimizing"
+	ModificationCompleted  ModificationState = "completed"
 
-	SnapshotPending   = "pending"
-	SnapshotCompleted = "completed"
+	SnapshotPending   SnapshotState = "pending"
+	SnapshotCompleted SnapshotState = "completed"
 )
 
 // Volume is an EBS volume.
@@ -73,7 +85,7 @@ type Volume struct {
 	Created          time.Time `json:"created,omitzero"`
 	Tags             Tags      `json:"tags,omitempty"`
 
-	State string `json:"state"`
+	State VolumeState `json:"state"`
 	// Doomed is true for a volume that disappears instead of becoming available.
 	Doomed bool `json:"doomed,omitempty"`
 	// Due is when the state creating or deleting ends.
@@ -84,22 +96,22 @@ type Volume struct {
 
 // Attachment is a volume's attachment to an instance.
 type Attachment struct {
-	Instance string    `json:"instance"`
-	Device   string    `json:"device"`
-	State    string    `json:"state"`
-	Time     time.Time `json:"time"`         // of the call of AttachVolume
-	Due      time.Time `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
-	Force    bool      `json:"force,omitempty"`
+	Instance string          `json:"instance"`
+	Device   string          `json:"device"`
+	State    AttachmentState `json:"state"`
+	Time     time.Time       `json:"time"`         // of the call of AttachVolume
+	Due      time.Time       `json:"due,omitzero"` // when the state attaching or detaching ends, at the earliest
+	Force    bool            `json:"force,omitempty"`
 }
 
 // Modification is a volume's latest change of size, type or performance.
 type Modification struct {
-	State    string      `json:"state"`
-	Start    time.Time   `json:"start"`
-	End      time.Time   `json:"end,omitzero"`
-	Due      time.Time   `json:"due,omitzero"` // when the state ends
-	Original VolumeShape `json:"original"`
-	Target   VolumeShape `json:"target"`
+	State    ModificationState `json:"state"`
+	Start    time.Time         `json:"start"`
+	End      time.Time         `json:"end,omitzero"`
+	Due      time.Time         `json:"due,omitzero"` // when the state ends
+	Original VolumeShape       `json:"original"`
+	Target   VolumeShape       `json:"target"`
 }
 
 // VolumeShape is what ModifyVolume changes.
@@ -113,16 +125,16 @@ type VolumeShape struct {
 
 // Snapshot is an EBS snapshot.
 type Snapshot struct {
-	ID          string    `json:"id"`
-	Volume      string    `json:"volume"`
-	Size        int       `json:"size"` // GiB, of the volume
-	Description string    `json:"description,omitempty"`
-	Encrypted   bool      `json:"encrypted,omitempty"`
-	KMSKey      string    `json:"kms_key,omitempty"`
-	State       string    `json:"state"`
-	Started     time.Time `json:"started"`
-	Due         time.Time `json:"due,omitzero"`
-	Tags        Tags      `json:"tags,omitempty"`
+	ID          string        `json:"id"`
+	Volume      string        `json:"volume"`
+	Size        int           `json:"size"` // GiB, of the volume
+	Description string        `json:"description,omitempty"`
+	Encrypted   bool          `json:"encrypted,omitempty"`
+	KMSKey      string        `json:"kms_key,omitempty"`
+	State       SnapshotState `json:"state"`
+	Started     time.Time     `json:"started"`
+	Due         time.Time     `json:"due,omitzero"`
+	Tags        Tags          `json:"tags,omitempty"`
 }
 
 func (v Volume) key() string { return v.ID }

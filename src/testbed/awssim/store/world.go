@@ -2,6 +2,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -264,11 +265,14 @@ type InstanceProfile struct {
 	Role string `json:"role,omitempty"`
 }
 
-// Instance states, as EC2 names them.
+// InstanceState is the state of an instance, as EC2 names it.
+type InstanceState string
+
+// Instance states that last. While one changes to another EC2 names more.
 const (
-	Running    = "running"
-	Stopped    = "stopped"
-	Terminated = "terminated"
+	Running    InstanceState = "running"
+	Stopped    InstanceState = "stopped"
+	Terminated InstanceState = "terminated"
 )
 
 // Instance is a virtual machine.
@@ -280,7 +284,7 @@ type Instance struct {
 	Address         netip.Addr      `json:"address"`
 	SecurityGroups  []string        `json:"security_groups,omitempty"` // ids
 	InstanceProfile string          `json:"instance_profile,omitempty"`
-	State           string          `json:"state,omitempty"` // default running
+	State           InstanceState   `json:"state,omitempty"` // default running
 	SourceDestCheck *bool           `json:"source_dest_check,omitempty"`
 	Metadata        MetadataOptions `json:"metadata,omitzero"`
 	UserData        string          `json:"user_data,omitempty"` // base64, as in RunInstances
@@ -347,7 +351,7 @@ func (i *Instance) SetDefaults() {
 	}
 	set(&i.Type, "m5.large")
 	set(&i.Image, "ami-0123456789abcdef0")
-	set(&i.State, Running)
+	i.State = cmp.Or(i.State, Running)
 	set(&i.Metadata.HTTPEndpoint, "enabled")
 	set(&i.Metadata.HTTPTokens, "required")
 	if i.Metadata.HopLimit == 0 {
@@ -438,7 +442,7 @@ func (w *World) Validate() error {
 func (w *World) validateInstance(v *validation, i Instance, addresses map[netip.Addr]string) {
 	v.id("instances", i.ID, "i-")
 	v.check(
-		slices.Contains([]string{Running, Stopped, Terminated}, i.State),
+		slices.Contains([]InstanceState{Running, Stopped, Terminated}, i.State),
 		"instances: %s: state %q; must be running, stopped or terminated", i.ID, i.State,
 	)
 	if i.State == Terminated {

@@ -50,19 +50,22 @@ type Agent interface {
 	CheckDNS(ctx context.Context) error
 
 	// JobHealth runs the health scripts of the jobs that have one, and returns Running or Failing by job.
-	JobHealth(ctx context.Context) (map[string]string, error)
+	JobHealth(ctx context.Context) (map[string]RunState, error)
 }
 
-// States of an instance and of its processes, named as the Director does.
+// RunState is the state of an instance or of one of its processes, named as the Director does.
+type RunState string
+
+// States of an instance and of its processes.
 const (
 	// Running means that monit monitors every process and found no error.
-	Running = "running"
+	Running RunState = "running"
 	// Starting means that at least one process is starting and none has failed.
-	Starting = "starting"
+	Starting RunState = "starting"
 	// Failing means that a process is not running or not monitored.
-	Failing = "failing"
+	Failing RunState = "failing"
 	// Stopped means that the processes were stopped on request.
-	Stopped = "stopped"
+	Stopped RunState = "stopped"
 )
 
 // ApplySpec is the desired content of a VM.
@@ -101,7 +104,7 @@ type Package struct {
 
 // State is the state of a VM's processes.
 type State struct {
-	State     string // Running, Starting, Failing or Stopped
+	State     RunState // Running, Starting, Failing or Stopped
 	Processes []Process
 	// FullDisks are the mount points of the VM's disks that are full; checked only if a process does not run.
 	FullDisks []string
@@ -115,7 +118,7 @@ func (s State) Problem() string {
 		if p.State == Running || p.State == Stopped {
 			continue
 		}
-		condition := p.State
+		condition := string(p.State)
 		if p.Message != "" {
 			condition += " (" + p.Message + ")"
 		}
@@ -140,8 +143,8 @@ func (s State) Problem() string {
 
 // Process is one service of monit's group vcap.
 type Process struct {
-	Name    string // monit's service name
-	State   string // Running, Starting, Failing or Stopped
-	PID     int    // 0 if it does not run
-	Message string // monit's error message; may be empty
+	Name    string   // monit's service name
+	State   RunState // Running, Starting, Failing or Stopped
+	PID     int      // 0 if it does not run
+	Message string   // monit's error message; may be empty
 }

@@ -508,7 +508,7 @@ func TestStateFromMonitStatus(t *testing.T) {
 		what     string
 		services []monitService
 		stopped  bool
-		want     string
+		want     RunState
 	}{
 		{"nothing", nil, false, Running},
 		{"running", []monitService{{Type: 3, Monitor: 1, PID: 9}}, false, Running},

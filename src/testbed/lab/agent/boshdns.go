@@ -94,12 +94,12 @@ func parseLinks(path string) error {
 }
 
 // JobHealth implements Agent. bosh-dns runs the scripts as vcap too (jobs/bosh-dns/templates/bosh_dns_health_ctl.erb).
-func (h *host) JobHealth(ctx context.Context) (map[string]string, error) {
+func (h *host) JobHealth(ctx context.Context) (map[string]RunState, error) {
 	jobs, err := h.dnsJobs()
 	if err != nil {
 		return nil, err
 	}
-	states := map[string]string{}
+	states := map[string]RunState{}
 	for _, job := range jobs {
 		if job.script == "" {
 			continue

@@ -23,7 +23,7 @@ func TestBoshDNSReadsEveryJob(t *testing.T) {
 	}}))
 	must(t, a.CheckDNS(t.Context()))
 	states, err := a.JobHealth(t.Context())
-	if must(t, err); !maps.Equal(states, map[string]string{"a": Running, "b": Failing}) {
+	if must(t, err); !maps.Equal(states, map[string]RunState{"a": Running, "b": Failing}) {
 		t.Errorf("got %v", states)
 	}
 	sh(t, v, "chown root:root /var/vcap/jobs/c/config; chmod -R go= /var/vcap/jobs/c/config")

@@ -303,7 +303,7 @@ type deployment struct {
 func (r *deployment) inScope(i *Instance) bool { return r.targets == nil || r.targets[i.ID] }
 
 // desiredState returns the state that the instance has after this run.
-func (r *deployment) desiredState(i *Instance) string {
+func (r *deployment) desiredState(i *Instance) DesiredState {
 	switch {
 	case !r.inScope(i):
 		return i.DesiredState

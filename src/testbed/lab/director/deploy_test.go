@@ -158,7 +158,7 @@ func TestKilledAtAnyPointIsCompletedByTheNextRun(t *testing.T) {
 		event string
 		file  []byte
 		vms   map[string]VMSpec
-		state map[string]string
+		state map[string]agent.RunState
 		ops   int
 	}
 	var moments []moment

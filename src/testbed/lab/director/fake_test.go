@@ -22,8 +22,8 @@ import (
 // cloud is a CPI whose VMs are entries of a map and whose agents record the calls that they get.
 type cloud struct {
 	mutex  sync.Mutex
-	vms    map[string]VMSpec // by CID
-	state  map[string]string // by CID
+	vms    map[string]VMSpec         // by CID
+	state  map[string]agent.RunState // by CID
 	events []string
 	count  int
 	// fail is the event that fails once.
@@ -42,7 +42,7 @@ type cloud struct {
 	observe func(event string)
 }
 
-func newCloud() *cloud { return &cloud{vms: map[string]VMSpec{}, state: map[string]string{}} }
+func newCloud() *cloud { return &cloud{vms: map[string]VMSpec{}, state: map[string]agent.RunState{}} }
 
 func (c *cloud) record(format string, args ...any) error {
 	c.mutex.Lock()
@@ -202,7 +202,7 @@ func (a *fakeAgent) CheckDNS(context.Context) error {
 	return a.cloud.dnsFails()
 }
 
-func (a *fakeAgent) JobHealth(context.Context) (map[string]string, error) { return nil, nil }
+func (a *fakeAgent) JobHealth(context.Context) (map[string]agent.RunState, error) { return nil, nil }
 
 // bench is a Director on a fake cloud with the test release.
 type bench struct {

@@ -17,11 +17,14 @@ import (
 	"kubernetes-release/internal/atomicfile"
 )
 
-// Desired states of an instance, named as the Director does.
+// DesiredState is what an instance is to be, named as the Director does.
+type DesiredState string
+
+// Desired states of an instance. The VM of one that is detached is deleted.
 const (
-	Started  = "started"
-	Stopped  = "stopped"
-	Detached = "detached"
+	Started  DesiredState = "started"
+	Stopped  DesiredState = "stopped"
+	Detached DesiredState = "detached"
 )
 
 // State is what the Director keeps between runs. All of it is saved after every step, so that a run that was
@@ -58,9 +61,8 @@ type Instance struct {
 	Network   string     `json:"network"`
 	Address   netip.Addr `json:"address"`
 	// Errand marks instances of errand groups, which have a VM only while their errand runs.
-	Errand bool `json:"errand,omitempty"`
-	// DesiredState is Started, Stopped or Detached.
-	DesiredState string `json:"wanted"`
+	Errand       bool         `json:"errand,omitempty"`
+	DesiredState DesiredState `json:"wanted"`
 	// Disk is the size of the persistent disk in MiB, 0 for none. The disk outlives VMs.
 	Disk int `json:"disk,omitempty"`
 	VM   *VM `json:"vm,omitempty"`

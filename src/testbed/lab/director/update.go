@@ -23,7 +23,7 @@ type change struct {
 	recreate bool
 	canary   bool
 	// state is the state that the instance has after the update.
-	state string
+	state DesiredState
 	// tagsOnly is whether nothing but the tags has changed.
 	tagsOnly bool
 }
@@ -47,7 +47,7 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 	i := planned.Instance
 	c := &change{planned: planned, state: r.desiredState(i)}
 	if c.state != i.DesiredState {
-		c.reasons = append(c.reasons, "state: "+i.DesiredState+" to "+c.state)
+		c.reasons = append(c.reasons, fmt.Sprintf("state: %s to %s", i.DesiredState, c.state))
 	}
 	if c.state == Detached && i.VM == nil || c.state == Stopped && i.DesiredState == Stopped {
 		if len(c.reasons) == 0 {
@@ -72,7 +72,7 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 		c.recreate = c.recreate || r.options.Action == Recreate && !r.fresh[i.ID]
 	}
 	if len(c.reasons) == 0 {
-		if state := r.state(ctx, i); state != agent.Running {
+		if state := r.state(ctx, i); state != string(agent.Running) {
 			c.reasons = append(c.reasons, "its processes are "+state)
 		}
 	}
@@ -86,6 +86,7 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 	return c
 }
 
+// state words the state of an instance, or why it is unknown.
 func (r *deployment) state(ctx context.Context, i *Instance) string {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -97,7 +98,7 @@ func (r *deployment) state(ctx context.Context, i *Instance) string {
 	if err != nil {
 		return "unknown (" + err.Error() + ")"
 	}
-	return state.State
+	return string(state.State)
 }
 
 // differences returns the keys whose values differ between two maps.
@@ -353,7 +354,9 @@ func (d *Director) awaitRunning(ctx context.Context, a agent.Agent, deadline tim
 	return poll.Until(limited, cmp.Or(d.Poll, 200*time.Millisecond), func(context.Context) error {
 		state, err := a.State(ctx) // not limited, or the check after the deadline would always fail
 		if err == nil && state.State != agent.Running {
-			err = errors.New(cmp.Or(state.Problem(), "its state is "+state.State+", and monit names no process"))
+			err = errors.New(cmp.Or(
+				state.Problem(), "its state is "+string(state.State)+", and monit names no process",
+			))
 		}
 		if now := d.Progress.now(); err != nil && now.Sub(reported) >= reportInterval {
 			task.Step("waiting: %v", err)

@@ -40,13 +40,13 @@ type snapshot struct {
 // src/bosh-dns/healthcheck/healthexecutable/monitor.go).
 type health struct {
 	// state is that of all processes, and of the jobs' scripts.
-	state string
+	state agent.RunState
 	// jobs have the state of their script bin/dns/healthy, if they have one.
-	jobs map[string]string
+	jobs map[string]agent.RunState
 }
 
 // of returns the state of a link that a job provides, or of the instance if there is no job.
-func (h health) of(job string) string {
+func (h health) of(job string) agent.RunState {
 	if state, ok := h.jobs[job]; ok {
 		return state
 	}
@@ -159,7 +159,7 @@ func filterOf(query string) string {
 // addresses filters by the health of a job's link, or of the instances if job is empty. smart selects instances that
 // are healthy or of unknown health, or all if there are none of those.
 func (s *snapshot) addresses(members []namedInstance, filter, job string) []netip.Addr {
-	keep := func(is func(state string) bool) []netip.Addr {
+	keep := func(is func(state agent.RunState) bool) []netip.Addr {
 		var list []netip.Addr
 		for _, i := range members {
 			if i.VM != "" && is(s.health[i.ID].of(job)) && !slices.Contains(list, i.Address) {
@@ -168,14 +168,15 @@ func (s *snapshot) addresses(members []namedInstance, filter, job string) []neti
 		}
 		return list
 	}
-	all := func(string) bool { return true }
+	all := func(agent.RunState) bool { return true }
 	switch filter {
 	case "healthy":
-		return keep(func(state string) bool { return state == agent.Running })
+		return keep(func(state agent.RunState) bool { return state == agent.Running })
 	case "unhealthy":
-		return keep(func(state string) bool { return state != "" && state != agent.Running })
+		return keep(func(state agent.RunState) bool { return state != "" && state != agent.Running })
 	case "smart":
-		if list := keep(func(state string) bool { return state == "" || state == agent.Running }); len(list) > 0 {
+		list := keep(func(state agent.RunState) bool { return state == "" || state == agent.Running })
+		if len(list) > 0 {
 			return list
 		}
 		return keep(all)

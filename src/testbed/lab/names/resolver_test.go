@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"kubernetes-release/testbed/lab/agent"
 )
 
 func TestResolver(t *testing.T) {
@@ -50,10 +52,10 @@ func TestResolver(t *testing.T) {
 	checked := map[string]health{
 		"aa": {
 			"failing",
-			map[string]string{"db": "failing"},
+			map[string]agent.RunState{"db": "failing"},
 		},
-		"bb": {"failing", map[string]string{"db": "running"}},
-		"cc": {"running", map[string]string{"db": "running"}},
+		"bb": {"failing", map[string]agent.RunState{"db": "running"}},
+		"cc": {"running", map[string]agent.RunState{"db": "running"}},
 	}
 	for _, c := range []struct {
 		name   string

@@ -107,13 +107,13 @@ func printInstances(out io.Writer, instances []*director.Instance, seen []observ
 		}
 		table.row(i.String(), "-", seen[n].state, i.AZ, i.Address.String(), cid)
 		for _, p := range seen[n].processes {
-			text := p.State
+			text := string(p.State)
 			if p.Message != "" {
 				text += " (" + p.Message + ")"
 			}
 			table.row("~", p.Name, text, "", "", "")
 		}
-		running = running && (i.Errand || i.DesiredState != director.Started || seen[n].state == agent.Running)
+		running = running && (i.Errand || i.DesiredState != director.Started || seen[n].state == string(agent.Running))
 	}
 	table.Flush()
 	return running
@@ -305,7 +305,7 @@ func observe(ctx context.Context, l *lab.Lab, i *director.Instance) observed {
 	case i.VM == nil && i.Errand:
 		return observed{state: "errand"}
 	case i.VM == nil:
-		return observed{state: i.DesiredState + ", no VM"}
+		return observed{state: string(i.DesiredState) + ", no VM"}
 	}
 	machine := &cpi.CPI{StateDir: l.Dir, Network: l.Network}
 	if !machine.HasVM(ctx, *i.VM) {
@@ -319,7 +319,7 @@ func observe(ctx context.Context, l *lab.Lab, i *director.Instance) observed {
 	if err != nil {
 		return observed{state: "unresponsive agent: " + err.Error()}
 	}
-	text := state.State
+	text := string(state.State)
 	if i.Applied == nil && i.DesiredState == director.Started {
 		text += ", deploy not finished"
 	}

@@ -144,10 +144,10 @@ func TestStatusIsFalseForAnInstanceThatIsNotRunning(t *testing.T) {
 			DesiredState: director.Stopped,
 		},
 	}
-	for state, want := range map[string]bool{agent.Running: true, "failing": false} {
+	for state, want := range map[agent.RunState]bool{agent.Running: true, agent.Failing: false} {
 		var out bytes.Buffer
 		seen := []observed{
-			{state, []agent.Process{{Name: "etcd", State: "running", Message: "slow"}}},
+			{string(state), []agent.Process{{Name: "etcd", State: "running", Message: "slow"}}},
 			{"stopped", nil},
 		}
 		if got := printInstances(&out, instances, seen); got != want {
@@ -157,7 +157,8 @@ func TestStatusIsFalseForAnInstanceThatIsNotRunning(t *testing.T) {
 			out.String(),
 		); !strings.Contains(
 			text,
-			"control/0a (0) - "+state+" 10.77.16.4 i-1\n~ etcd running (slow)\nworker/0b (1) - stopped 10.77.16.5 -",
+			"control/0a (0) - "+string(state)+" 10.77.16.4 i-1\n~ etcd running (slow)\n"+
+				"worker/0b (1) - stopped 10.77.16.5 -",
 		) {
 			t.Errorf("printed\n%s", text)
 		}
