@@ -274,11 +274,9 @@ func TestNodesCannotKeepTheirNode(t *testing.T) {
 		_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 		return err
 	}
-	patch := func(client kubernetes.Interface, text string, subresources ...string) error {
-		_, err := client.CoreV1().Nodes().Patch(
-			t.Context(), name, types.MergePatchType, []byte(text), metav1.PatchOptions{}, subresources...,
-		)
-		return err
+	patch := func(client kubernetes.Interface, finalizers any, subresources ...string) error {
+		t.Helper()
+		return patchMetadata(t, client, name, map[string]any{"finalizers": finalizers}, subresources...)
 	}
 	refused := func(what string, err error) {
 		t.Helper()
@@ -290,14 +288,14 @@ func TestNodesCannotKeepTheirNode(t *testing.T) {
 	if err := register(); err != nil {
 		t.Fatalf("as kubelet registers: %v", err)
 	}
-	refused("of its own", patch(worker, `{"metadata": {"finalizers": ["example.com/stay"]}}`))
-	refused("by its status", patch(worker, `{"metadata": {"finalizers": ["example.com/stay"]}}`, "status"))
-	if err := patch(admin, `{"metadata": {"finalizers": ["`+others+`"]}}`); err != nil {
+	refused("of its own", patch(worker, []string{"example.com/stay"}))
+	refused("by its status", patch(worker, []string{"example.com/stay"}, "status"))
+	if err := patch(admin, []string{others}); err != nil {
 		t.Fatalf("an operator's: %v", err)
 	}
-	refused("removes an operator's", patch(worker, `{"metadata": {"finalizers": null}}`))
+	refused("removes an operator's", patch(worker, nil))
 	for _, subresource := range [][]string{nil, {"status"}} {
-		if err := patch(worker, `{"metadata": {"annotations": {"a": "b"}}}`, subresource...); err != nil {
+		if err := annotate(t, worker, name, map[string]any{"a": "b"}, subresource...); err != nil {
 			t.Errorf("kubelet's own update %v: %v", subresource, err)
 		}
 	}

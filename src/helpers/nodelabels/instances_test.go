@@ -2,7 +2,6 @@ package nodelabels
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/addons"
@@ -243,16 +241,9 @@ func attackLabels(t *testing.T, worker kubernetes.Interface, name string) {
 
 func patchLabels(t *testing.T, client kubernetes.Interface, name, subresource string, labels map[string]any) error {
 	t.Helper()
-	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	subresources := []string{}
 	if subresource != "" {
 		subresources = append(subresources, subresource)
 	}
-	_, err = client.CoreV1().
-		Nodes().
-		Patch(t.Context(), name, types.MergePatchType, text, metav1.PatchOptions{}, subresources...)
-	return err
+	return patchMetadata(t, client, name, map[string]any{"labels": labels}, subresources...)
 }

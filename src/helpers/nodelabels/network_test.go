@@ -26,7 +26,15 @@ func annotate(
 	t *testing.T, client kubernetes.Interface, name string, annotations map[string]any, subresources ...string,
 ) error {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	return patchMetadata(t, client, name, map[string]any{"annotations": annotations}, subresources...)
+}
+
+// patchMetadata changes the metadata of a Node, or those that a subresource can change.
+func patchMetadata(
+	t *testing.T, client kubernetes.Interface, name string, metadata map[string]any, subresources ...string,
+) error {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		t.Fatal(err)
 	}

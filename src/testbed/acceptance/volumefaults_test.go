@@ -255,7 +255,7 @@ var operations = map[string]operation{
 	"create": {
 		delay: "create", start: startClaim, done: claimRuns,
 		underWay: func(w store.World) bool {
-			return someVolume(w, func(v store.Volume) bool { return v.State == "creating" })
+			return someVolume(w, func(v store.Volume) bool { return v.State == store.VolumeCreating })
 		},
 	},
 	"attach": {delay: "attach", start: startClaim, done: claimRuns, underWay: attachment(store.AttachmentAttaching)},

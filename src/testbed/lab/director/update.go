@@ -72,8 +72,11 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 		c.recreate = c.recreate || r.options.Action == Recreate && !r.fresh[i.ID]
 	}
 	if len(c.reasons) == 0 {
-		if state := r.state(ctx, i); state != string(agent.Running) {
-			c.reasons = append(c.reasons, "its processes are "+state)
+		switch state, err := r.state(ctx, i); {
+		case err != nil:
+			c.reasons = append(c.reasons, "its processes are unknown ("+err.Error()+")")
+		case state != agent.Running:
+			c.reasons = append(c.reasons, "its processes are "+string(state))
 		}
 	}
 	if i.VM != nil && !maps.Equal(i.VM.Tags, r.plan.tags(planned)) {
@@ -86,19 +89,16 @@ func (r *deployment) compare(ctx context.Context, planned *InstancePlan) *change
 	return c
 }
 
-// state words the state of an instance, or why it is unknown.
-func (r *deployment) state(ctx context.Context, i *Instance) string {
+// state asks the VM of an instance for the state of its processes.
+func (r *deployment) state(ctx context.Context, i *Instance) (agent.RunState, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	a, err := r.CPI.Agent(*i.VM)
 	if err != nil {
-		return "unknown (" + err.Error() + ")"
+		return "", err
 	}
 	state, err := a.State(ctx)
-	if err != nil {
-		return "unknown (" + err.Error() + ")"
-	}
-	return string(state.State)
+	return state.State, err
 }
 
 // differences returns the keys whose values differ between two maps.

@@ -30,7 +30,7 @@ func JobNames(l *lab.Lab, instance string) []string {
 }
 
 func find(l *lab.Lab, name string) []*director.Instance {
-	store, err := director.OpenState(l.Path("state.json"))
+	store, err := State(l)
 	if err != nil {
 		return nil
 	}

@@ -2,10 +2,7 @@
 package instances
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"kubernetes-release/testbed/lab"
@@ -46,11 +43,17 @@ func Find(l *lab.Lab, name string) (*director.Instance, *vm.VM, error) {
 	if i.VM == nil {
 		return nil, nil, fmt.Errorf("instance %s has no VM (it is %s)", i, i.DesiredState)
 	}
+	v, err := openVM(l, i)
+	return i, v, err
+}
+
+// openVM opens the VM of an instance that has one.
+func openVM(l *lab.Lab, i *director.Instance) (*vm.VM, error) {
 	v, err := vm.Open(l.Dir, i.VM.Name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("instance %s: %w", i, err)
+		return nil, fmt.Errorf("instance %s: %w", i, err)
 	}
-	return i, v, nil
+	return v, nil
 }
 
 // List returns the instances of the deployment.
@@ -60,36 +63,4 @@ func List(l *lab.Lab) ([]*director.Instance, error) {
 		return nil, err
 	}
 	return store.State.Instances, nil
-}
-
-// machines returns the VMs of the instances that a name means, all if there is no name.
-func machines(l *lab.Lab, names []string) ([]*vm.VM, error) {
-	store, err := State(l)
-	if err != nil {
-		return nil, err
-	}
-	if len(names) == 0 {
-		names = []string{""}
-	}
-	machines := map[string]*vm.VM{}
-	for _, name := range names {
-		found, err := store.State.Find(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, i := range found {
-			if i.VM == nil {
-				continue
-			}
-			v, err := vm.Open(l.Dir, i.VM.Name)
-			if err != nil {
-				return nil, fmt.Errorf("instance %s: %w", i, err)
-			}
-			machines[i.VM.Name] = v
-		}
-	}
-	if len(machines) == 0 {
-		return nil, errors.New("none of the instances has a VM")
-	}
-	return slices.Collect(maps.Values(machines)), nil
 }

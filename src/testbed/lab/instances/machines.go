@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -161,4 +163,36 @@ func Reboot(ctx context.Context, l *lab.Lab, names []string) error {
 	}
 	fmt.Fprintf(l.Out, "\nRebooted %d VMs; monit starts their processes.\n", len(machines))
 	return nil
+}
+
+// machines returns the VMs of the instances that a name means, all if there is no name.
+func machines(l *lab.Lab, names []string) ([]*vm.VM, error) {
+	store, err := State(l)
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	machines := map[string]*vm.VM{}
+	for _, name := range names {
+		found, err := store.State.Find(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found {
+			if i.VM == nil {
+				continue
+			}
+			v, err := openVM(l, i)
+			if err != nil {
+				return nil, err
+			}
+			machines[i.VM.Name] = v
+		}
+	}
+	if len(machines) == 0 {
+		return nil, errors.New("none of the instances has a VM")
+	}
+	return slices.Collect(maps.Values(machines)), nil
 }

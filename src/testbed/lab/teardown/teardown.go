@@ -13,7 +13,6 @@ import (
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/testbed/lab"
 	"kubernetes-release/testbed/lab/deployment"
-	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/vm"
 	"kubernetes-release/testbed/lab/volume"
 )
@@ -22,7 +21,6 @@ import (
 // for the next lab unless everything is set. With orderly, instances are stopped first, as `bosh delete-deployment`
 // does.
 func Down(ctx context.Context, l *lab.Lab, orderly, everything bool) error {
-	progress := l.Progress()
 	if orderly {
 		if err := deployment.Delete(ctx, l); err != nil {
 			fmt.Fprintf(l.Err, "Not everything could be stopped in order; removing it anyway: %v\n", err)
@@ -30,7 +28,7 @@ func Down(ctx context.Context, l *lab.Lab, orderly, everything bool) error {
 	}
 	volumes := volume.Store{StateDir: l.Dir}
 	problems := []error{volumes.Unmount()}
-	removed, err := destroyVMs(ctx, l, progress)
+	removed, err := destroyVMs(ctx, l)
 	problems = append(problems, err)
 	if l.Account().Running() {
 		removed = append(removed, "the cloud process")
@@ -68,7 +66,7 @@ func Down(ctx context.Context, l *lab.Lab, orderly, everything bool) error {
 	return nil
 }
 
-func destroyVMs(ctx context.Context, l *lab.Lab, progress *director.Progress) ([]string, error) {
+func destroyVMs(ctx context.Context, l *lab.Lab) ([]string, error) {
 	list, err := vm.List(l.Dir)
 	if err != nil {
 		return nil, err
@@ -76,7 +74,7 @@ func destroyVMs(ctx context.Context, l *lab.Lab, progress *director.Progress) ([
 	var removed []string
 	var problems []error
 	for _, name := range list {
-		task := progress.Begin("Removing VMs", name)
+		task := l.Progress().Begin("Removing VMs", name)
 		err := vm.Remove(ctx, l.Dir, name)
 		task.End(err)
 		problems = append(problems, err)
