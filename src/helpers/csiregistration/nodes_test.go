@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -75,12 +74,6 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 			c.Spec.Drivers = []storagev1.CSINodeDriver{{Name: "ebs.csi.aws.com", NodeID: id}}
 		}
 	}
-	refused := func(what string, err error, word string) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: %v, want it forbidden, with %q", what, err, word)
-		}
-	}
 
 	// Another Node, as a policy is evaluated only if there is one.
 	other := &corev1.Node{
@@ -101,7 +94,7 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 		}
 		return nil
 	})
-	refused("before the instance is known", create(object(own.UID, "i-own")), "does not have yet")
+	kubetest.MustForbid(t, "before the instance is known", create(object(own.UID, "i-own")), "does not have yet")
 	if err := create(object(own.UID, "")); err != nil {
 		t.Fatalf("as kubelet creates it: %v", err)
 	}
@@ -121,21 +114,25 @@ func TestNodesCannotAttachVolumesElsewhere(t *testing.T) {
 	}); err != nil {
 		t.Errorf("kubelet changes the number of volumes: %v", err)
 	}
-	refused("no owner", update(func(c *storagev1.CSINode) { c.OwnerReferences = nil }), "only owner")
-	refused("an owner that nobody knows", update(func(c *storagev1.CSINode) {
+	kubetest.MustForbid(t, "no owner", update(func(c *storagev1.CSINode) { c.OwnerReferences = nil }), "only owner")
+	kubetest.MustForbid(t, "an owner that nobody knows", update(func(c *storagev1.CSINode) {
 		c.OwnerReferences[0].APIVersion = "example.com/v1"
 	}), "only owner")
-	refused("a finalizer", update(func(c *storagev1.CSINode) {
+	kubetest.MustForbid(t, "a finalizer", update(func(c *storagev1.CSINode) {
 		c.Finalizers = []string{"example.com/stay"}
 	}), "finalizers")
 	if err := update(func(c *storagev1.CSINode) { c.Spec.Drivers = nil }); err != nil {
 		t.Errorf("kubelet removes the driver: %v", err)
 	}
-	refused("another instance", update(driver("i-other")), "only its own instance, i-own, in its CSINode, not i-other")
+	kubetest.MustForbid(
+		t, "another instance", update(driver("i-other")), "only its own instance, i-own, in its CSINode, not i-other",
+	)
 	if err := csiNodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refused("another instance, again", create(object(own.UID, "i-other")), "only its own instance, i-own")
+	kubetest.MustForbid(
+		t, "another instance, again", create(object(own.UID, "i-other")), "only its own instance, i-own",
+	)
 
 	// Without its Node the node can write it, with an owner that does not exist.
 	if err := nodes.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

@@ -3,7 +3,6 @@ package nodelabels
 import (
 	"encoding/json"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,15 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
 )
-
-// mustForbid fails unless the error is a refusal by the policies.
-func mustForbid(t *testing.T, what string, err error) {
-	t.Helper()
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a node can report") {
-		t.Errorf("%s: %v, want it forbidden", what, err)
-	}
-}
 
 func internal(address string) corev1.NodeAddress {
 	return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address}
@@ -56,7 +48,9 @@ func TestNodesCannotRedirectTheAPIServer(t *testing.T) {
 	if len(created.Status.Addresses) > 0 {
 		t.Errorf("a new Node has addresses: %v", created.Status.Addresses)
 	}
-	mustForbid(t, "before BOSH's address is known", reportNode(t, worker, name, internal("10.0.0.4")))
+	kubetest.MustForbid(
+		t, "before BOSH's address is known", reportNode(t, worker, name, internal("10.0.0.4")), "a node can report",
+	)
 	if err := patchLabels(t, admin, name, "", map[string]any{"bosh.io/addresses": "10.0.0.4_10.1.0.22"}); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +64,7 @@ func TestNodesCannotRedirectTheAPIServer(t *testing.T) {
 		"another name":           {Type: corev1.NodeHostName, Address: "worker-other"},
 		"a name of DNS":          {Type: corev1.NodeInternalDNS, Address: "api.prod.kubernetes.internal"},
 	} {
-		mustForbid(t, what, reportNode(t, worker, name, address))
+		kubetest.MustForbid(t, what, reportNode(t, worker, name, address), "a node can report")
 	}
 
 	// What a cloud controller manager has added, kubelet repeats.
@@ -160,7 +154,7 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 		"an address of a pod, on the host":        {"host", "10.244.1.7"},
 		"another node's pod, on the host network": {"host", "10.244.2.9"},
 	} {
-		mustForbid(t, what, report(attack[0], attack[1:]...))
+		kubetest.MustForbid(t, what, report(attack[0], attack[1:]...), "a node can report")
 	}
 	if err := report("host", "10.0.0.4"); err != nil {
 		t.Errorf("kubelet's own report of a pod on the host network: %v", err)
@@ -173,15 +167,17 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 	eventually.Succeeds(t, 10*time.Second, "a pod of another CNI has an address outside of pod subnets", func() error {
 		return report("plain", "10.99.0.7")
 	})
-	mustForbid(t, "a VM, with another CNI", report("plain", "10.0.0.4"))
-	mustForbid(t, "another node's pod, with another CNI here", report("plain", "10.244.2.9"))
+	kubetest.MustForbid(t, "a VM, with another CNI", report("plain", "10.0.0.4"), "a node can report")
+	kubetest.MustForbid(
+		t, "another node's pod, with another CNI here", report("plain", "10.244.2.9"), "a node can report",
+	)
 
 	// Without its Node, the node still cannot name others.
 	if err := admin.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	mustForbid(t, "another node, without a Node", report("plain", "10.0.0.5"))
-	mustForbid(t, "another node's pod, without a Node", report("plain", "10.244.2.9"))
+	kubetest.MustForbid(t, "another node, without a Node", report("plain", "10.0.0.5"), "a node can report")
+	kubetest.MustForbid(t, "another node's pod, without a Node", report("plain", "10.244.2.9"), "a node can report")
 }
 
 // TestStaticPodsHaveNoLabels is a node that creates the object of a static pod with the labels of another's Service.
@@ -253,9 +249,7 @@ func TestNodesCannotKeepPods(t *testing.T) {
 		"one more": `{"metadata": {"finalizers": ["` + tracking + `", "example.com/stay"]}}`,
 		"none":     `{"metadata": {"finalizers": null}}`,
 	} {
-		if err := patch(text); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "finalizers") {
-			t.Errorf("%s: %v, want it forbidden", what, err)
-		}
+		kubetest.MustForbid(t, what, patch(text), "finalizers")
 	}
 	if err := patch(`{"status": {"phase": "Succeeded"}}`); err != nil {
 		t.Errorf("kubelet's own report: %v", err)
@@ -278,22 +272,16 @@ func TestNodesCannotKeepTheirNode(t *testing.T) {
 		t.Helper()
 		return patchMetadata(t, client, name, map[string]any{"finalizers": finalizers}, subresources...)
 	}
-	refused := func(what string, err error) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "finalizers") {
-			t.Errorf("%s: %v, want it forbidden", what, err)
-		}
-	}
-	refused("at the registration", register("example.com/stay"))
+	kubetest.MustForbid(t, "at the registration", register("example.com/stay"), "finalizers")
 	if err := register(); err != nil {
 		t.Fatalf("as kubelet registers: %v", err)
 	}
-	refused("of its own", patch(worker, []string{"example.com/stay"}))
-	refused("by its status", patch(worker, []string{"example.com/stay"}, "status"))
+	kubetest.MustForbid(t, "of its own", patch(worker, []string{"example.com/stay"}), "finalizers")
+	kubetest.MustForbid(t, "by its status", patch(worker, []string{"example.com/stay"}, "status"), "finalizers")
 	if err := patch(admin, []string{others}); err != nil {
 		t.Fatalf("an operator's: %v", err)
 	}
-	refused("removes an operator's", patch(worker, nil))
+	kubetest.MustForbid(t, "removes an operator's", patch(worker, nil), "finalizers")
 	for _, subresource := range [][]string{nil, {"status"}} {
 		if err := annotate(t, worker, name, map[string]any{"a": "b"}, subresource...); err != nil {
 			t.Errorf("kubelet's own update %v: %v", subresource, err)

@@ -1,11 +1,11 @@
 package nodelabels
 
 import (
-	"strings"
 	"testing"
 
+	"kubernetes-release/internal/kubetest"
+
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -20,20 +20,16 @@ func TestNodesCannotTakeTheHostnameOfAnother(t *testing.T) {
 		_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 		return err
 	}
-	refused := func(what string, err error) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "only its own name, "+name) {
-			t.Errorf("%s: %v, want it forbidden", what, err)
-		}
-	}
-	refused("at the registration", register(map[string]string{corev1.LabelHostname: other}))
+	kubetest.MustForbid(
+		t, "at the registration", register(map[string]string{corev1.LabelHostname: other}), "only its own name, "+name,
+	)
 	if err := register(map[string]string{corev1.LabelHostname: name, "disk": "fast"}); err != nil {
 		t.Fatalf("as kubelet registers: %v", err)
 	}
 	for _, subresource := range []string{"", "status"} {
 		for what, value := range map[string]any{"another's": other, "none": nil} {
 			err := patchLabels(t, worker, name, subresource, map[string]any{corev1.LabelHostname: value})
-			refused(what+" "+subresource, err)
+			kubetest.MustForbid(t, what+" "+subresource, err, "only its own name, "+name)
 		}
 	}
 

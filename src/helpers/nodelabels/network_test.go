@@ -2,11 +2,11 @@ package nodelabels
 
 import (
 	"encoding/json"
-	"strings"
 	"testing"
 
+	"kubernetes-release/internal/kubetest"
+
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -56,26 +56,14 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 		return err
 	}
-	refused := func(what string, err error, words ...string) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v, want it forbidden", what, err)
-			return
-		}
-		for _, word := range words {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v, want %q in it", what, err, word)
-			}
-		}
-	}
 	const metadata = "169.254.169.254/32"
-	refused(
-		"a Node with a pod subnet of its choice",
+	kubetest.MustForbid(
+		t, "a Node with a pod subnet of its choice",
 		create(corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil),
 		"from none to 169.254.169.254/32", "kube-controller-manager assigns it",
 	)
-	refused(
-		"a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
+	kubetest.MustForbid(
+		t, "a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
 		"that BOSH knows",
 	)
 
@@ -84,8 +72,8 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	if err := create(corev1.NodeSpec{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	refused(
-		"before BOSH's address is known",
+	kubetest.MustForbid(
+		t, "before BOSH's address is known",
 		annotate(t, worker, name, announcement("10.0.0.4", "0a:58:0a:00:00:04"), "status"),
 	)
 	cidr := `{"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}`
@@ -138,13 +126,15 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 			if subresource != "" {
 				subresources = append(subresources, subresource)
 			}
-			refused(
-				what+" "+subresource,
+			kubetest.MustForbid(
+				t, what+" "+subresource,
 				annotate(t, worker, name, attack.annotations, subresources...),
 				attack.words...)
 		}
 	}
-	refused("its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}))
+	kubetest.MustForbid(
+		t, "its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}),
+	)
 	object, err := worker.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

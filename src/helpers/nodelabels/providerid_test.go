@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/node"
 )
 
@@ -42,12 +43,6 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 		}
 		return err
 	}
-	refused := func(what string, err error) {
-		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "a node cannot set its provider ID") {
-			t.Errorf("%s: %v, want it forbidden", what, err)
-		}
-	}
 	patch := func(id string, subresources ...string) error {
 		_, err := nodes.Patch(
 			t.Context(), machine.Node, types.MergePatchType, fmt.Appendf(nil, `{"spec": {"providerID": %q}}`, id),
@@ -57,7 +52,7 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	if err := register(other); err != nil {
 		t.Fatal(err)
 	}
-	refused("before the approver has set it", patch(other))
+	kubetest.MustForbid(t, "before the approver has set it", patch(other), "a node cannot set its provider ID")
 
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -20,6 +20,7 @@ import (
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
+	injected "kubernetes-release/testbed/faults"
 	"kubernetes-release/testbed/awssim/store"
 )
 
@@ -380,8 +381,8 @@ func (f *faults) killDuringStage(t *testing.T, process string) {
 		var err error
 		out, err = f.script(
 			instance,
-			`cat `+file+`; strace -f -q -o /dev/null -e trace=execve -e inject=execve:delay_exit=1000000 -p $(cat `+
-				driver+`) > /dev/null 2>&1 & tracer=$!; trap 'kill $tracer 2> /dev/null' EXIT; i=0; `+
+			`cat `+file+`; `+strings.Join(injected.DelayCalls("execve", time.Second), " ")+` -p $(cat `+driver+
+				`) > /dev/null 2>&1 & tracer=$!; trap 'kill $tracer 2> /dev/null' EXIT; i=0; `+
 				`until pgrep '^mkfs' > /dev/null; do i=$((i+1)); [ $i -lt 9000 ] || exit 1; sleep 0.01; done; `+
 				`kill -9 $(cat `+file+`)`,
 		)

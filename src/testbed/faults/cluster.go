@@ -111,7 +111,7 @@ func Open(
 	}
 	for _, i := range list {
 		m := &machine{
-			name:    fmt.Sprintf("%s/%d", i.Group, i.Index),
+			name:    i.ShortName(),
 			id:      i.ID,
 			address: i.Address,
 			control: i.Group == "control",

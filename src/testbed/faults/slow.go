@@ -16,16 +16,22 @@ import (
 // slowDown delays each synchronization of a process's files with the disk until ctx ends. Kernels of test machines may
 // lack what delays a whole disk (dm-delay), so strace delays the process's system calls.
 func slowDown(ctx context.Context, v *vm.VM, pid int, delay time.Duration) error {
-	const calls = "fsync,fdatasync,sync_file_range,msync"
 	var out bytes.Buffer
-	err := v.Run(ctx, []string{
-		"strace", "-f", "-q", "-o", "/dev/null", "-e", "trace=" + calls,
-		"-e", fmt.Sprintf("inject=%s:delay_enter=%d", calls, delay.Microseconds()), "-p", strconv.Itoa(pid),
-	}, vm.RunOptions{Stdout: &out, Stderr: &out})
+	command := append(DelayCalls("fsync,fdatasync,sync_file_range,msync", delay), "-p", strconv.Itoa(pid))
+	err := v.Run(ctx, command, vm.RunOptions{Stdout: &out, Stderr: &out})
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // it was told to end
 	}
 	return fmt.Errorf("strace has ended: %w: %s", err, tail.Lines(out.String(), 5))
+}
+
+// DelayCalls returns the command that delays a process and its children after each of these system calls; -p PID
+// follows.
+func DelayCalls(calls string, delay time.Duration) []string {
+	return []string{
+		"strace", "-f", "-q", "-o", "/dev/null", "-e", "trace=" + calls,
+		"-e", fmt.Sprintf("inject=%s:delay_exit=%d", calls, delay.Microseconds()),
+	}
 }
 
 // traced returns nil once strace has taken over a process.

@@ -4,7 +4,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -66,10 +65,7 @@ func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
 	}
 
 	applyPodPolicies(t, cluster, values{})
-	if err := pod("ebs", ebs); !apierrors.IsForbidden(err) ||
-		!strings.Contains(err.Error(), "volume data: ") || !strings.Contains(err.Error(), "PersistentVolumeClaim") {
-		t.Errorf("the volume of an EBS ID: %v, want it forbidden, with the volume and the remedy", err)
-	}
+	kubetest.MustForbid(t, "the volume of an EBS ID", pod("ebs", ebs), "volume data: ", "PersistentVolumeClaim")
 	for name, volume := range map[string]corev1.VolumeSource{
 		"azure-disk": {AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: "https://example/d.vhd"}},
 		"azure-file": {AzureFile: &corev1.AzureFileVolumeSource{SecretName: "s", ShareName: "s"}},
@@ -78,9 +74,7 @@ func TestPodsCannotNameVolumesOfTheCloud(t *testing.T) {
 		"portworx":   {PortworxVolume: &corev1.PortworxVolumeSource{VolumeID: "v"}},
 		"vsphere":    {VsphereVolume: &corev1.VsphereVirtualDiskVolumeSource{VolumePath: "[store] v.vmdk"}},
 	} {
-		if err := pod(name, volume); !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v, want it forbidden", name, err)
-		}
+		kubetest.MustForbid(t, name, pod(name, volume))
 	}
 
 	// The friends: claims, and an administrator's PersistentVolume of the old type.

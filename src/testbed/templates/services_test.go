@@ -2,17 +2,16 @@ package templates
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
 )
 
 // TestTenantsCannotNameSecurityGroups is a tenant whose load balancer names the security group of others: the cloud
@@ -45,10 +44,7 @@ func TestTenantsCannotNameSecurityGroups(t *testing.T) {
 	}})
 	refused := func(what string, err error) {
 		t.Helper()
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "would open the nodes to a security group") ||
-			!strings.Contains(err.Error(), "add namespace tenant to") {
-			t.Errorf("%s: %v, want it forbidden, with the remedy", what, err)
-		}
+		kubetest.MustForbid(t, what, err, "would open the nodes to a security group", "add namespace tenant to")
 	}
 	refused("at the creation", expose(s.tenant, "tenant", "groups", foreign))
 	refused("in addition", expose(s.tenant, "tenant", "extra", map[string]string{extra: "sg-other"}))

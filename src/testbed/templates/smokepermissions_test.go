@@ -57,9 +57,7 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 		"a namespace without a standard":        s.namespace("smoke-tests-free", ""),
 		"the deletion of the namespace default": s.delete(metav1.NamespaceDefault),
 	} {
-		if !apierrors.IsForbidden(err) {
-			t.Errorf("%s: %v, want it forbidden", name, err)
-		}
+		kubetest.MustForbid(t, name, err)
 	}
 	s.may(metav1.NamespaceSystem, false)
 	s.volumes(admin)
@@ -69,9 +67,7 @@ func TestSmokeTestsStayInTheirNamespaces(t *testing.T) {
 	if err := s.namespace(own, "restricted"); err != nil {
 		t.Fatalf("a namespace of its own: %v", err)
 	}
-	if err := s.bind(own, "cluster-admin"); !apierrors.IsForbidden(err) {
-		t.Errorf("the role cluster-admin in its own namespace: %v, want it forbidden", err)
-	}
+	kubetest.MustForbid(t, "the role cluster-admin in its own namespace", s.bind(own, "cluster-admin"))
 	for _, role := range []string{"kubernetes.bosh.io:smoke-tests-run", "kubernetes.bosh.io:smoke-tests-storage-run"} {
 		if err := s.bind(own, role); err != nil {
 			t.Fatalf("its role in its own namespace: %v", err)
@@ -189,9 +185,7 @@ func (s *smokeAttack) volumes(admin kubernetes.Interface) {
 			return err
 		}
 		steal := patch(`{"claimRef":{"namespace":"smoke-tests-2","name":"mine"}}`)
-		if !apierrors.IsForbidden(steal) {
-			s.t.Errorf("the volume %s for another claim: %v, want it forbidden", name, steal)
-		}
+		kubetest.MustForbid(s.t, "volume "+name+" for another claim", steal)
 		if err := patch(`{"persistentVolumeReclaimPolicy":"Delete"}`); apierrors.IsForbidden(err) != (name != "run") {
 			s.t.Errorf("the deletion of the volume %s with its claim: %v", name, err)
 		}

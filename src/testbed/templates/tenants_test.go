@@ -156,10 +156,8 @@ func TestTenantsStayOffControlVMs(t *testing.T) {
 	exempt := values{"exempt_namespaces": []any{"kube-system", "agents"}}
 	applyPodPolicies(t, s.Cluster, values{"admission": exempt})
 	for want, spec := range intruders() {
-		if err := create(t.Context(), s.tenant, "tenant", "attack", spec); !apierrors.IsForbidden(err) ||
-			!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "add namespace tenant to") {
-			t.Errorf("%v, want it forbidden, with %q and the remedy", err, want)
-		}
+		err := create(t.Context(), s.tenant, "tenant", "attack", spec)
+		kubetest.MustForbid(t, want, err, want, "add namespace tenant to")
 	}
 	s.checkUpdates()
 	s.checkDaemonSets()
@@ -175,9 +173,9 @@ func (s *tenants) checkUpdates() {
 			Patch(s.t.Context(), pod, types.JSONPatchType, patch, metav1.PatchOptions{})
 		return err
 	}
-	if err := add("plain", "/spec/tolerations/-", `{"operator":"Exists"}`); !apierrors.IsForbidden(err) {
-		s.t.Errorf("a toleration added to a pod: %v, want it forbidden", err)
-	}
+	kubetest.MustForbid(
+		s.t, "a toleration added to a pod", add("plain", "/spec/tolerations/-", `{"operator":"Exists"}`),
+	)
 	if err := add("plain", "/spec/tolerations/-", `{"key":"gpu","operator":"Exists"}`); err != nil {
 		s.t.Errorf("the toleration of a worker's taint added to a pod: %v", err)
 	}
@@ -267,9 +265,8 @@ func (s *tenants) checkFriends() {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Target: corev1.ObjectReference{Kind: "Node", Name: "worker"},
 	}
-	if err := s.tenant.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-		s.t.Errorf("a tenant binds a pod: %v, want it forbidden", err)
-	}
+	err = s.tenant.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{})
+	kubetest.MustForbid(s.t, "a tenant binds a pod", err)
 	if err := scheduler.CoreV1().Pods("tenant").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		s.t.Errorf("the scheduler binds a pod: %v", err)
 	}
@@ -279,8 +276,8 @@ func (s *tenants) checkFriends() {
 func (s *tenants) checkStaticPods(kubelet kubernetes.Interface, mirror *corev1.Pod) {
 	s.t.Helper()
 	_, err := kubelet.CoreV1().Pods("tenant").Create(s.t.Context(), mirror, metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot create pods in namespace tenant") ||
-		!strings.Contains(err.Error(), "admission.exempt_namespaces") {
-		s.t.Errorf("the mirror of a static pod in a tenant's namespace: %v, want it forbidden, with the remedy", err)
-	}
+	kubetest.MustForbid(
+		s.t, "the mirror of a static pod in a tenant's namespace", err,
+		"cannot create pods in namespace tenant", "admission.exempt_namespaces",
+	)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -38,6 +39,20 @@ func (c *Cluster) AwaitPolicies() {
 		}
 		return fmt.Errorf("a ConfigMap that a policy mutates and another refuses: %w", err)
 	})
+}
+
+// MustForbid fails the test unless the API server has forbidden a request, in a message that contains the words.
+func MustForbid(t testing.TB, what string, err error, words ...string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("%s: %v, want it forbidden", what, err)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v, want %q in it", what, err, word)
+		}
+	}
 }
 
 func (c *Cluster) writeMutatingMarker(marker string) error {

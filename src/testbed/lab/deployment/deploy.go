@@ -67,7 +67,7 @@ func (s *session) suggest(access bool) {
 	}
 	fmt.Fprintf(s.Out, "  %s\n", command("status"))
 	if instances := s.director.Store.State.Instances; len(instances) > 0 {
-		fmt.Fprintf(s.Out, "  %s %s/%d\n", command("ssh"), instances[0].Group, instances[0].Index)
+		fmt.Fprintf(s.Out, "  %s %s\n", command("ssh"), instances[0].ShortName())
 	}
 	fmt.Fprintf(s.Out, "  . %s   (points any AWS client at the simulated cloud)\n", lab.Relative(s.Path("aws.env")))
 	fmt.Fprintf(

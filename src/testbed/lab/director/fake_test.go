@@ -67,10 +67,8 @@ func (c *cloud) take() []string {
 	return events
 }
 
-func label(s VMSpec) string { return fmt.Sprintf("%s/%d", s.Instance.Group, s.Instance.Index) }
-
 func (c *cloud) CreateVM(_ context.Context, s VMSpec) (string, error) {
-	if err := c.record("%s create_vm", label(s)); err != nil {
+	if err := c.record("%s create_vm", s.Instance.ShortName()); err != nil {
 		return "", err
 	}
 	c.mutex.Lock()
@@ -84,7 +82,7 @@ func (c *cloud) CreateVM(_ context.Context, s VMSpec) (string, error) {
 	}
 	c.vms[cid] = s
 	if c.observe != nil {
-		c.observe(label(s) + " created")
+		c.observe(s.Instance.ShortName() + " created")
 	}
 	return cid, nil
 }
@@ -97,7 +95,7 @@ func (c *cloud) DeleteVM(_ context.Context, vm VM) error {
 	if !ok {
 		return c.record("%s delete_vm of nothing", vm.Name)
 	}
-	return c.record("%s delete_vm", label(s))
+	return c.record("%s delete_vm", s.Instance.ShortName())
 }
 
 func (c *cloud) HasVM(_ context.Context, vm VM) bool {
@@ -111,7 +109,7 @@ func (c *cloud) SetTags(_ context.Context, vm VM, _ map[string]string) error {
 	c.mutex.Lock()
 	s := c.vms[vm.CID]
 	c.mutex.Unlock()
-	return c.record("%s set_tags", label(s))
+	return c.record("%s set_tags", s.Instance.ShortName())
 }
 
 func (c *cloud) Agent(vm VM) (agent.Agent, error) {
@@ -121,7 +119,7 @@ func (c *cloud) Agent(vm VM) (agent.Agent, error) {
 	if !ok {
 		return nil, fmt.Errorf("no VM %s", vm.CID)
 	}
-	return &fakeAgent{cloud: c, cid: vm.CID, label: label(s)}, nil
+	return &fakeAgent{cloud: c, cid: vm.CID, label: s.Instance.ShortName()}, nil
 }
 
 type fakeAgent struct {

@@ -74,6 +74,9 @@ type Instance struct {
 // Name is the Director's name of the instance: group/id.
 func (i *Instance) Name() string { return i.Group + "/" + i.ID }
 
+// ShortName returns GROUP/INDEX, which people type.
+func (i *Instance) ShortName() string { return fmt.Sprintf("%s/%d", i.Group, i.Index) }
+
 // String is the name with the index, as task lines show it.
 func (i *Instance) String() string { return fmt.Sprintf("%s (%d)", i.Name(), i.Index) }
 
@@ -124,7 +127,7 @@ func (s *State) Find(name string) ([]*Instance, error) {
 }
 
 func (i *Instance) matches(name string) bool {
-	if name == "" || name == i.Group || name == i.Name() || name == fmt.Sprintf("%s/%d", i.Group, i.Index) {
+	if name == "" || name == i.Group || name == i.Name() || name == i.ShortName() {
 		return true
 	}
 	prefix := i.Group + "/"

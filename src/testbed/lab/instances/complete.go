@@ -1,7 +1,6 @@
 package instances
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -14,7 +13,7 @@ import (
 func Names(l *lab.Lab) []string {
 	var names []string
 	for _, i := range find(l, "") {
-		names = append(names, fmt.Sprintf("%s/%d", i.Group, i.Index))
+		names = append(names, i.ShortName())
 	}
 	return names
 }

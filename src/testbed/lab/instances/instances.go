@@ -35,7 +35,7 @@ func Find(l *lab.Lab, name string) (*director.Instance, *vm.VM, error) {
 	if len(found) > 1 {
 		var list []string
 		for _, i := range found {
-			list = append(list, fmt.Sprintf("%s/%d", i.Group, i.Index))
+			list = append(list, i.ShortName())
 		}
 		return nil, nil, fmt.Errorf("'%s' means several instances: %s", name, strings.Join(list, ", "))
 	}
