@@ -222,7 +222,6 @@ func (c *fleet) run(ctx context.Context) error {
 	defer func() { _ = simulator.Close() }()
 	api := httptest.NewServer(simulator.Handler())
 	defer api.Close()
-	defer setenv(map[string]string{"AWS_ENDPOINT_URL": api.URL, "AWS_CA_BUNDLE": ""})()
 
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -236,7 +235,9 @@ func (c *fleet) run(ctx context.Context) error {
 			slots <- struct{}{}
 			arrive := sync.OnceFunc(func() { <-slots; arrived.Done() })
 			defer arrive() // also if it never calls EC2
-			reports[n], errs[n] = c.worker(ctx, simulator, n, func() { arrive(); arrived.Wait(); began() })
+			reports[n], errs[n] = c.worker(
+				ctx, simulator, api.URL, n, func() { arrive(); arrived.Wait(); began() },
+			)
 		})
 	}
 	done.Wait()
@@ -263,28 +264,6 @@ func (c *fleet) run(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// setenv sets environment variables and returns a function that restores the old ones.
-func setenv(values map[string]string) (restore func()) {
-	old := map[string]string{}
-	var unset []string
-	for name, value := range values {
-		if before, ok := os.LookupEnv(name); ok {
-			old[name] = before
-		} else {
-			unset = append(unset, name)
-		}
-		_ = os.Setenv(name, value)
-	}
-	return func() {
-		for name, value := range old {
-			_ = os.Setenv(name, value)
-		}
-		for _, name := range unset {
-			_ = os.Unsetenv(name)
-		}
-	}
 }
 
 func workerID(n int) string { return fmt.Sprintf("i-%017x", n+1) }
@@ -325,7 +304,7 @@ func (c *fleet) simulator() (*awssim.Simulator, error) {
 
 // worker runs the preflight of one worker.
 func (c *fleet) worker(
-	ctx context.Context, simulator *awssim.Simulator, n int, beforeCalls func(),
+	ctx context.Context, simulator *awssim.Simulator, api string, n int, beforeCalls func(),
 ) (*preflight.Report, error) {
 	// The simulated instance metadata identifies machines by their source address.
 	answer := simulator.MetadataServer().Handler
@@ -345,7 +324,8 @@ func (c *fleet) worker(
 	defer func() { _ = metadata.Close() }()
 
 	provider := &aws.Provider{
-		MetadataEndpoint: "http://" + listener.Addr().String(), BeforeCalls: beforeCalls, ThrottleSpan: c.span,
+		MetadataEndpoint: "http://" + listener.Addr().String(), Endpoint: api,
+		BeforeCalls: beforeCalls, ThrottleSpan: c.span,
 		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{workerAddress(n)}, nil },
 	}
 	started := time.Now()

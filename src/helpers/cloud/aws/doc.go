@@ -25,6 +25,8 @@ type Provider struct {
 	// MetadataEndpoint is the URL of instance metadata; empty: from the SDK's environment variables, by default
 	// http://169.254.169.254.
 	MetadataEndpoint string
+	// Endpoint is the URL of all APIs; empty: from the SDK's environment variables, by default those of the region.
+	Endpoint string
 	// Now is the clock; nil: time.Now.
 	Now func() time.Time
 	// Reachable opens and closes a connection to host:port within a deadline of its own; nil: over TCP or the proxy of

@@ -97,13 +97,16 @@ func (p *Provider) environment() gather.Environment {
 		beforeCalls = func() {}
 	}
 	return gather.Environment{
-		Now: p.now, LocalAddresses: p.localAddresses, Reachable: p.reachable, NodeProviderID: p.nodeProviderID,
-		RoundPause: p.roundPause, ThrottleSpan: p.throttleSpan(), BeforeCalls: beforeCalls,
+		Endpoint: p.Endpoint, Now: p.now, LocalAddresses: p.localAddresses, Reachable: p.reachable,
+		NodeProviderID: p.nodeProviderID, RoundPause: p.roundPause, ThrottleSpan: p.throttleSpan(),
+		BeforeCalls: beforeCalls,
 	}
 }
 
 func (p *Provider) machine() identity.Machine {
-	return identity.Machine{MetadataEndpoint: p.MetadataEndpoint, ReplyTimeout: p.metadataTimeout, Now: p.now}
+	return identity.Machine{
+		MetadataEndpoint: p.MetadataEndpoint, Endpoint: p.Endpoint, ReplyTimeout: p.metadataTimeout, Now: p.now,
+	}
 }
 
 // Checks implements cloud.Provider.

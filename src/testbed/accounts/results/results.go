@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -44,11 +43,10 @@ func policy(role preflight.Role, cluster, partition string) ([]byte, error) {
 	return p.JSON()
 }
 
-// Checker runs preflights. The programs' environment is the process's, so there can be only one at a time.
+// Checker runs preflights, one after the other.
 type Checker struct {
 	api, metadata       *httptest.Server
 	apiNow, metadataNow atomic.Pointer[http.Handler]
-	restore             []func()
 }
 
 // NewChecker starts the servers that preflights call. The caller must call Close.
@@ -60,27 +58,13 @@ func NewChecker() *Checker {
 		)
 	}
 	c.api, c.metadata = serve(&c.apiNow), serve(&c.metadataNow)
-	for name, value := range map[string]string{"AWS_ENDPOINT_URL": c.api.URL, "AWS_CA_BUNDLE": ""} {
-		before, ok := os.LookupEnv(name)
-		_ = os.Setenv(name, value)
-		c.restore = append(c.restore, func() {
-			if ok {
-				_ = os.Setenv(name, before)
-			} else {
-				_ = os.Unsetenv(name)
-			}
-		})
-	}
 	return c
 }
 
-// Close stops the servers and restores the environment.
+// Close stops the servers.
 func (c *Checker) Close() {
 	c.api.Close()
 	c.metadata.Close()
-	for _, restore := range c.restore {
-		restore()
-	}
 }
 
 // use lets the servers answer for a simulator, and instance metadata for the account's instance.
@@ -106,7 +90,8 @@ func (c *Checker) Preflight(ctx context.Context, a *accounts.Account) (*prefligh
 	c.use(sim, a)
 	address := a.World.Instances[a.Self].Address
 	provider := &aws.Provider{
-		MetadataEndpoint: c.metadata.URL, Reachable: func(string) error { return nil },
+		MetadataEndpoint: c.metadata.URL, Endpoint: c.api.URL,
+		Reachable:      func(string) error { return nil },
 		LocalAddresses: func() ([]netip.Addr, error) { return []netip.Addr{address}, nil },
 	}
 	started := time.Now()

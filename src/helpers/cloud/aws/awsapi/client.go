@@ -4,14 +4,11 @@ package awsapi
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/http"
 	"strings"
 	"time"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -43,35 +40,26 @@ type Client struct {
 	Pace     *Pace
 }
 
-// New returns clients for a region that sign with the given credentials. Endpoints come from the overrides and the
-// SDK's environment variables; its files are not read, so that only the instance's role can be used.
+// New returns clients for a region that sign with the given credentials. Endpoints come from the overrides, endpoint if
+// it is not empty, and the SDK's environment variables.
 func New(
 	ctx context.Context,
-	region string,
+	region, endpoint string,
 	current awssdk.CredentialsProvider,
 	overrides []cloudconfig.Override,
 	r *Recorder,
 ) (*Client, error) {
-	client := awshttp.NewBuildableClient().WithTimeout(awsclient.CallTimeout).
-		WithDialerOptions(func(d *net.Dialer) { d.Timeout = awsclient.DialTimeout })
-	cfg, err := config.LoadDefaultConfig(ctx,
-		config.WithRegion(region),
-		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(current),
+	cfg, client, err := awsclient.Config(
+		ctx, region, endpoint, current,
 		config.WithRetryer(func() awssdk.Retryer { return awssdk.NopRetryer{} }), // this package retries by itself
-		config.WithHTTPClient(client),
 		config.WithAPIOptions([]func(*middleware.Stack) error{r.record}),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("configure the AWS clients: %w", err)
+		return nil, err
 	}
-	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
-		client = withAuthorities
-	}
-	own := awsclient.New(client)
-	cfg.HTTPClient = own
 	result := &Client{
-		HTTP: own, iam: iam.NewFromConfig(cfg), kms: kms.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg), recorder: r,
+		HTTP: client, iam: iam.NewFromConfig(cfg), kms: kms.NewFromConfig(cfg), sts: sts.NewFromConfig(cfg),
+		recorder: r,
 	}
 	var forEC2 []func(*ec2.Options)
 	var forELB []func(*elb.Options)

@@ -2,6 +2,7 @@
 package awsclient
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,16 +13,46 @@ import (
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"kubernetes-release/cloud/aws/arn"
 )
 
-// DialTimeout limits one connection, callTimeout one call with its answer.
+// dialTimeout limits one connection, callTimeout one call with its answer.
 const (
-	DialTimeout = 5 * time.Second
-	CallTimeout = 30 * time.Second
+	dialTimeout = 5 * time.Second
+	callTimeout = 30 * time.Second
 )
+
+// Config returns the SDK's configuration for a region, and the HTTP client in it. endpoint is the URL of all APIs; if
+// it is empty, the SDK's environment variables decide. The SDK's files are not read, so that only the instance's role
+// can be used.
+func Config(
+	ctx context.Context, region, endpoint string, credentials awssdk.CredentialsProvider,
+	options ...func(*config.LoadOptions) error,
+) (awssdk.Config, *http.Client, error) {
+	client := awshttp.NewBuildableClient().WithTimeout(callTimeout).
+		WithDialerOptions(func(d *net.Dialer) { d.Timeout = dialTimeout })
+	options = append(options,
+		config.WithRegion(region), config.WithCredentialsProvider(credentials),
+		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}),
+		config.WithHTTPClient(client),
+	)
+	if endpoint != "" {
+		options = append(options, config.WithBaseEndpoint(endpoint))
+	}
+	cfg, err := config.LoadDefaultConfig(ctx, options...)
+	if err != nil {
+		return awssdk.Config{}, nil, fmt.Errorf("configure the AWS clients: %w", err)
+	}
+	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
+		client = withAuthorities
+	}
+	own := New(client)
+	cfg.HTTPClient = own
+	return cfg, own, nil
+}
 
 // Filter selects resources in a describe call of EC2.
 func Filter(name string, values ...string) types.Filter {
@@ -53,11 +84,11 @@ func New(b *awshttp.BuildableClient) *http.Client {
 	}
 }
 
-// RegistryEndpoint is the URL of the region's container registry API, or of its replacement in the SDK's environment
-// variables.
-func RegistryEndpoint(region string) *url.URL {
-	for _, name := range []string{"AWS_ENDPOINT_URL_ECR", "AWS_ENDPOINT_URL"} {
-		if u, err := url.Parse(os.Getenv(name)); err == nil && u.Host != "" {
+// RegistryEndpoint is the URL of the region's container registry API, or its replacement: the endpoint of all APIs, or
+// that in the SDK's environment variables.
+func RegistryEndpoint(region, endpoint string) *url.URL {
+	for _, text := range []string{endpoint, os.Getenv("AWS_ENDPOINT_URL_ECR"), os.Getenv("AWS_ENDPOINT_URL")} {
+		if u, err := url.Parse(text); err == nil && u.Host != "" {
 			return &url.URL{Scheme: u.Scheme, Host: u.Host}
 		}
 	}

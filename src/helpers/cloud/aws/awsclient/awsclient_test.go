@@ -19,7 +19,7 @@ func TestRegistryThroughProxy(t *testing.T) {
 		}))
 		defer proxy.Close()
 		t.Setenv("HTTPS_PROXY", strings.Replace(proxy.URL, "http://", "http://user:secret-password@", 1))
-		err := Reachable(t.Context(), RegistryEndpoint("us-east-1"))
+		err := Reachable(t.Context(), RegistryEndpoint("us-east-1", ""))
 		if want := "CONNECT api.ecr.us-east-1.amazonaws.com:443"; asked != want {
 			t.Errorf("the proxy was asked to %q, want %q", asked, want)
 		}
@@ -39,7 +39,7 @@ func TestRegistryEndpoint(t *testing.T) {
 	} {
 		t.Setenv("AWS_ENDPOINT_URL", "")
 		t.Setenv("AWS_ENDPOINT_URL_ECR", endpoint)
-		if got := HostPort(RegistryEndpoint("us-east-1")); got != want {
+		if got := HostPort(RegistryEndpoint("us-east-1", "")); got != want {
 			t.Errorf("%q: %s, want %s", endpoint, got, want)
 		}
 	}

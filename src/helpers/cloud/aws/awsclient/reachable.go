@@ -12,7 +12,7 @@ import (
 
 // Reachable opens and closes a connection to an endpoint, through the proxy that the environment names for it.
 func Reachable(ctx context.Context, endpoint *url.URL) error {
-	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	proxy, err := httpproxy.FromEnvironment().ProxyFunc()(endpoint)
 	if err != nil {

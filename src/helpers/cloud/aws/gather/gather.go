@@ -25,8 +25,9 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Environment is what a gatherer uses besides AWS. All of it is set.
+// Environment is what a gatherer uses besides AWS. All of it but the endpoint is set.
 type Environment struct {
+	Endpoint       string // URL of all APIs; empty: from the SDK's environment variables
 	Now            func() time.Time
 	LocalAddresses func() ([]netip.Addr, error)
 	Reachable      func(ctx context.Context, endpoint *url.URL) error
@@ -81,8 +82,9 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 		}
 		g.gatherRole(ctx, facts.FromProfile|facts.FromCredentials)
 	}
+	registryEndpoint := awsclient.RegistryEndpoint(f.Metadata.Region, g.environment.Endpoint)
 	if wanted&facts.FromRegistry != 0 && f.MetadataErr == nil {
-		f.RegistryHost, f.RegistryErr = awsclient.HostPort(awsclient.RegistryEndpoint(f.Metadata.Region)), nil
+		f.RegistryHost, f.RegistryErr = awsclient.HostPort(registryEndpoint), nil
 	}
 	registry := make(chan error, 1)
 	go func() {
@@ -90,7 +92,7 @@ func (g *Gatherer) Gather(ctx context.Context, wanted facts.Source, deadline tim
 			registry <- nil
 			return
 		}
-		registry <- g.environment.Reachable(ctx, awsclient.RegistryEndpoint(f.Metadata.Region))
+		registry <- g.environment.Reachable(ctx, registryEndpoint)
 	}()
 	tokens := make(chan struct{})
 	go func() {
@@ -130,7 +132,7 @@ func (g *Gatherer) gatherTokenService(ctx context.Context) {
 		return
 	}
 	f.TokenHost, f.TokenErr = identity.Rehearse(
-		ctx, f.Metadata.Region, f.Request.Cluster, g.currentCredentials(), g.environment.Now(),
+		ctx, f.Metadata.Region, g.environment.Endpoint, f.Request.Cluster, g.currentCredentials(), g.environment.Now(),
 	)
 	var refusal *node.Refusal
 	f.TokenRefused = errors.As(f.TokenErr, &refusal)
@@ -370,7 +372,7 @@ func (g *Gatherer) describeGroups(ctx context.Context, ids []string) ([]resource
 func (g *Gatherer) connect(ctx context.Context) error {
 	f := g.Facts
 	client := func(credentials awssdk.CredentialsProvider) (*awsapi.Client, error) {
-		a, err := awsapi.New(ctx, f.Region(), credentials, f.Overrides(), g.Recorder)
+		a, err := awsapi.New(ctx, f.Region(), g.environment.Endpoint, credentials, f.Overrides(), g.Recorder)
 		if err == nil {
 			a.Pace, a.Log = awsapi.NewPace(g.environment.Now, g.environment.ThrottleSpan), g.log
 		}

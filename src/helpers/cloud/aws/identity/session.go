@@ -3,15 +3,12 @@ package identity
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"sync"
 	"time"
 
 	awssdk "github.com/aws/aws-sdk-go-v2/aws"
-	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
-	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 
 	"kubernetes-release/cloud/aws/arn"
@@ -22,6 +19,7 @@ import (
 // Machine is where proofs and their verification get what they need of this machine.
 type Machine struct {
 	MetadataEndpoint string        // URL; empty: from the SDK's environment variables
+	Endpoint         string        // URL of all APIs; empty: from the SDK's environment variables
 	ReplyTimeout     time.Duration // of one answer of instance metadata; 0: the default
 	Now              func() time.Time
 }
@@ -73,7 +71,7 @@ func (o *sessions) get(ctx context.Context) (*session, error) {
 	return opened, nil
 }
 
-// openSession reads instance metadata. Endpoints come from the SDK's environment variables.
+// openSession reads instance metadata.
 func (p Machine) openSession(ctx context.Context) (_ *session, err error) {
 	client, err := metadata.New(ctx, p.MetadataEndpoint, p.ReplyTimeout)
 	if err != nil {
@@ -96,36 +94,19 @@ func (p Machine) openSession(ctx context.Context) (_ *session, err error) {
 	if s.profile, err = arn.Parse(profile); err != nil {
 		return nil, fmt.Errorf("instance metadata: the instance profile: %w", err)
 	}
-	return s, s.configure(ctx)
+	return s, s.configure(ctx, p.Endpoint)
 }
 
-func (s *session) configure(ctx context.Context) error {
-	client := awshttp.NewBuildableClient().
-		WithTimeout(awsclient.CallTimeout).
-		WithDialerOptions(func(d *net.Dialer) { d.Timeout = awsclient.DialTimeout })
-	cfg, err := config.LoadDefaultConfig(
-		ctx,
-		config.WithRegion(s.metadata.Region),
-		config.WithSharedConfigFiles([]string{}),
-		config.WithSharedCredentialsFiles([]string{}),
-		config.WithCredentialsProvider(
-			awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
-				return s.credentials.SDK(), nil
-			}),
-		),
-		config.WithHTTPClient(client),
-	)
-	if err != nil {
-		return fmt.Errorf("configure the AWS clients: %w", err)
+func (s *session) configure(ctx context.Context, endpoint string) error {
+	credentials := awssdk.CredentialsProviderFunc(func(context.Context) (awssdk.Credentials, error) {
+		return s.credentials.SDK(), nil
+	})
+	var err error
+	if s.config, s.http, err = awsclient.Config(ctx, s.metadata.Region, endpoint, credentials); err != nil {
+		return err
 	}
-	if withAuthorities, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok { // those of AWS_CA_BUNDLE
-		client = withAuthorities
-	}
-	s.http = awsclient.New(client) // follows no redirect
 	s.close = s.http.CloseIdleConnections
-	cfg.HTTPClient = s.http
-	s.config = cfg
-	s.endpoint, err = stsEndpoint(ctx, sts.NewFromConfig(cfg))
+	s.endpoint, err = stsEndpoint(ctx, sts.NewFromConfig(s.config))
 	return err
 }
 
@@ -146,12 +127,13 @@ func stsEndpoint(ctx context.Context, client *sts.Client) (*url.URL, error) {
 // Rehearse asks STS about a proof of the machine that has these credentials, at the endpoint at which the job
 // kubelet-csr-approver asks about those of machines that join, and not the one that the cloud controller's
 // configuration file can name. It returns that endpoint's host and port, if they are known. The error is a
-// *node.Refusal if STS answers and does not accept the proof.
+// *node.Refusal if STS answers and does not accept the proof. api is the URL of all APIs; if it is empty, the SDK's
+// environment variables decide.
 func Rehearse(
-	ctx context.Context, region, cluster string, credentials metadata.Credentials, now time.Time,
+	ctx context.Context, region, api, cluster string, credentials metadata.Credentials, now time.Time,
 ) (endpoint string, err error) {
 	s := &session{metadata: metadata.Instance{Region: region}, credentials: credentials}
-	if err := s.configure(ctx); err != nil {
+	if err := s.configure(ctx, api); err != nil {
 		return "", err
 	}
 	defer s.close()
