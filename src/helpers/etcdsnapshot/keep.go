@@ -25,11 +25,11 @@ const (
 
 // Run takes a snapshot whenever the newest one is older than the interval, and uploads it, until ctx ends. What fails
 // is logged and repeated. After each attempt it writes the metrics.
-func (c *Config) Run(ctx context.Context, log *slog.Logger) error {
+func (c *Config) Run(ctx context.Context, now func() time.Time, log *slog.Logger) error {
 	for ctx.Err() == nil {
-		wait, err := c.due(time.Now())
+		wait, err := c.due(now())
 		if err == nil && wait <= 0 {
-			_, err = c.Take(ctx, time.Now(), log)
+			_, err = c.Take(ctx, now(), log)
 			wait = c.Interval.Std()
 		}
 		if err == nil {

@@ -57,7 +57,7 @@ kubernetes_bosh_etcd_snapshot_size_bytes 8
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- config.Run(ctx, quiet()) }()
+			go func() { ended <- config.Run(ctx, func() time.Time { return now }, quiet()) }()
 			defer func() {
 				cancel()
 				if err := <-ended; err != nil {

@@ -63,7 +63,8 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		"from none to 169.254.169.254/32", "kube-controller-manager assigns it",
 	)
 	kubetest.MustForbid(
-		t, "a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
+		t, "a new Node with an address",
+		create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
 		"that BOSH knows",
 	)
 

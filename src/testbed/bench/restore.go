@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/testbed/lab/vm"
@@ -25,6 +26,9 @@ const (
 	restoreMB  = 100
 	objectSize = 900_000 // an object of Kubernetes has at most 1 MiB
 )
+
+// artifacts is the folder from which the snapshot is restored.
+var artifacts = bosh.DefaultRoot.Store("restore")
 
 // Restore measures the restore of a snapshot of etcd, in a lab of its own.
 type Restore struct{ Deploys }
@@ -53,9 +57,9 @@ func (r *Restore) measure(ctx context.Context) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	size, err := inVM(ctx, v, `mkdir -p /var/vcap/store/restore
-cp "$(ls -t /var/vcap/store/etcd/snapshots/*.db | head -n 1)" /var/vcap/store/restore/etcd.db
-stat -c %s /var/vcap/store/restore/etcd.db`)
+	snapshot := filepath.Join(artifacts, "etcd.db")
+	size, err := inVM(ctx, v, fmt.Sprintf(`mkdir -p %s && cp "$(ls -t %s/*.db | head -n 1)" %s && stat -c %%s %s`,
+		artifacts, bosh.DefaultRoot.Store("etcd", "snapshots"), snapshot, snapshot))
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +88,7 @@ func (r *Restore) restore(
 	for _, script := range []string{"pre-restore-lock", "restore", "post-restore-unlock"} {
 		started := time.Now()
 		if _, err := inVM(
-			ctx, v, "BBR_ARTIFACT_DIRECTORY=/var/vcap/store/restore exec /var/vcap/jobs/etcd/bin/bbr/"+script,
+			ctx, v, "BBR_ARTIFACT_DIRECTORY="+artifacts+" exec "+bosh.DefaultRoot.Job("etcd", "bin/bbr", script),
 		); err != nil {
 			return nil, fmt.Errorf("%s: %w", script, err)
 		}

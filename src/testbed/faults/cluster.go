@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"kubernetes-release/internal/bosh"
 	"kubernetes-release/internal/poll"
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/nodeobject"
@@ -444,7 +445,7 @@ func (c *Cluster) podsReady(ctx context.Context, lost *machine) error {
 // to be lost.
 func (c *Cluster) createPods(ctx context.Context) error {
 	var images map[string]string
-	text, err := c.in(ctx, c.machines[0], "cat", "/var/vcap/packages/images/images.json")
+	text, err := c.in(ctx, c.machines[0], "cat", bosh.DefaultRoot.Package("images", "images.json"))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -35,7 +36,7 @@ func maintainEtcd() *cobra.Command {
 		}
 		var tasks errgroup.Group
 		if config.Interval > 0 {
-			tasks.Go(func() error { return config.Run(command.Context(), slog.Default()) })
+			tasks.Go(func() error { return config.Run(command.Context(), time.Now, slog.Default()) })
 		}
 		if *defragment {
 			tasks.Go(func() error { return config.Cluster().KeepDefragmented(command.Context(), slog.Default()) })
