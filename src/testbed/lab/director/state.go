@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"kubernetes-release/internal/atomicfile"
@@ -123,23 +124,14 @@ func (s *State) Find(name string) ([]*Instance, error) {
 	if len(known) == 0 {
 		return nil, fmt.Errorf("there is no instance '%s': nothing is deployed; run `bin/lab up` first", name)
 	}
-	return nil, fmt.Errorf("there is no instance '%s'; instances are: %s", name, joinLines(known))
+	return nil, fmt.Errorf("there is no instance '%s'; instances are:\n  %s", name, strings.Join(known, "\n  "))
 }
 
 func (i *Instance) matches(name string) bool {
 	if name == "" || name == i.Group || name == i.Name() || name == i.ShortName() {
 		return true
 	}
-	prefix := i.Group + "/"
-	return len(name) >= len(prefix)+4 && len(name) <= len(i.Name()) && i.Name()[:len(name)] == name
-}
-
-func joinLines(lines []string) string {
-	text := ""
-	for _, line := range lines {
-		text += "\n  " + line
-	}
-	return text
+	return len(name) >= len(i.Group+"/")+4 && strings.HasPrefix(i.Name(), name)
 }
 
 // Group lists the group's instances by index.
