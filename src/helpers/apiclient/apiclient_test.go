@@ -37,7 +37,6 @@ func writeFile(t *testing.T, content string) string {
 	return path
 }
 
-// newClient returns a client of a server with this handler.
 func newClient(t *testing.T, handler http.HandlerFunc) *Client {
 	t.Helper()
 	address, ca := serve(t, handler)

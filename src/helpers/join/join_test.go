@@ -351,7 +351,7 @@ func approver(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 	return cluster.ClientFor(user)
 }
 
-// TestAttacks plays root on a worker, who has the secret, and a pod on it, against a real API server.
+// TestAttacks is root on a worker, who has the secret, and a pod on it, against a real API server.
 func TestAttacks(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	d := deployment(t)

@@ -23,10 +23,10 @@ import (
 const servingPairName = "kubelet-server"
 
 // Renew replaces those of the node's certificates that another CA than the one that signs now has signed. The client
-// certificate is renewed as kubelet renews it, with the one that it has. The serving certificate is removed, whereupon
-// kubelet requests one when it starts. restart restarts kubelet, which reads both only then. Renew returns when kubelet
-// has both. connect is called only if the client certificate is renewed: a kubelet that waits to join has no kubeconfig
-// yet.
+// certificate is renewed as kubelet renews it, with the one that it has. The serving certificate is removed, so that
+// kubelet requests another when it starts. restart restarts kubelet, which reads both only then. Renew returns when
+// kubelet has both. connect is called only if the client certificate is renewed: a kubelet that waits to join has no
+// kubeconfig yet.
 func (c *Client) Renew(
 	ctx context.Context, connect func() (kubernetes.Interface, error), restart func(context.Context) error,
 ) error {

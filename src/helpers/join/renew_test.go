@@ -84,7 +84,7 @@ func (a *authority) issue(t *testing.T, c *Client, name string) {
 	}
 }
 
-// approveAll plays kubelet-csr-approver.
+// approveAll approves all requests, in place of kubelet-csr-approver.
 func approveAll(ctx context.Context, cluster *kubetest.Cluster) {
 	requests := cluster.Admin().CertificatesV1().CertificateSigningRequests()
 	for ctx.Err() == nil {

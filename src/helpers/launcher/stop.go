@@ -108,7 +108,6 @@ func (l *Launcher) terminate(
 	)
 }
 
-// awaitExit reports whether the process exited in time.
 func (l *Launcher) awaitExit(ctx context.Context, timeout time.Duration, exited func() bool, log *slog.Logger) bool {
 	check := poll.Reported(l.progress, l.progress, func(elapsed time.Duration, _ error) {
 		log.Info("waiting for the process to exit", "elapsed", elapsed.Round(time.Second), "timeout", timeout)

@@ -43,7 +43,7 @@ func Load(path string) (Identity, error) {
 	}
 	if errors.Is(err, rootfile.ErrUntrusted) {
 		return Identity{}, fmt.Errorf(
-			"%w; run the pre-start script of the job cloud-provider, which writes the file anew and takes its "+
+			"%w; run the pre-start script of the job cloud-provider, which writes the file again and takes its "+
 				"directory",
 			err,
 		)

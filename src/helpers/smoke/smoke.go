@@ -421,7 +421,6 @@ type report struct {
 	output io.Writer
 }
 
-// do runs a check and reports it.
 func (r *report) do(ctx context.Context, c check) error {
 	started := time.Now()
 	works, err := c.run(context.WithValue(ctx, nameOfCheck{}, c.name))

@@ -97,7 +97,6 @@ func (b Builder) components() components.Builder {
 	}
 }
 
-// openComponent returns a component that was built.
 func (b Builder) openComponent(name string) (components.Built, error) {
 	found := components.Named(name)
 	if len(found) == 0 {

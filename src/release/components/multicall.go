@@ -89,7 +89,6 @@ type upstreamProgram struct {
 	Module  struct{ Version string }
 }
 
-// file is the file for the option -overlay.
 func (o *overlay) file() string { return filepath.Join(o.dir, "overlay.json") }
 
 // flags are those that the go command requires to see the merged programs.

@@ -71,7 +71,6 @@ func readTimes(file string) map[string]float64 {
 	return times
 }
 
-// find returns the step of this name.
 func (p plan) find(name string) (planned, bool) {
 	for _, step := range p.steps {
 		if step.name == name {

@@ -283,7 +283,6 @@ type preflightReport struct {
 	}
 }
 
-// errandReport returns the errand's report on an instance.
 func (l *lab) errandReport(t *testing.T, instance string) preflightReport {
 	t.Helper()
 	var report preflightReport

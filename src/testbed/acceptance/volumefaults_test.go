@@ -20,8 +20,8 @@ import (
 
 	"kubernetes-release/internal/tail"
 	"kubernetes-release/testbed/awssim"
-	injected "kubernetes-release/testbed/faults"
 	"kubernetes-release/testbed/awssim/store"
+	injected "kubernetes-release/testbed/faults"
 )
 
 const (
@@ -363,7 +363,6 @@ func (f *faults) restarted(t *testing.T, process, before string) {
 	})
 }
 
-// script runs a script on an instance.
 func (f *faults) script(instance, script string) (string, error) {
 	out, err := f.lab.run(3*time.Minute, "ssh", instance, "sh", "-c", script)
 	return strings.TrimSpace(out), err

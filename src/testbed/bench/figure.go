@@ -26,7 +26,6 @@ const (
 	Count   Unit = "count"
 )
 
-// format formats a value for people.
 func (u Unit) format(value float64) string {
 	switch u {
 	case Bytes:

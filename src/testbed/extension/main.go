@@ -1,5 +1,5 @@
-// Command extension stands for what extends an API server from a pod: a validating webhook, which denies objects with
-// the label "forbidden", and an aggregated API with one object. Only acceptance tests run it.
+// Command extension is an example of what extends an API server from a pod: a validating webhook, which denies objects
+// with the label "forbidden", and an aggregated API with one object. Only acceptance tests run it.
 //
 // It serves HTTPS on port 8443 with the certificate and the key of its two arguments.
 package main

@@ -57,7 +57,6 @@ func (c *Cluster) keep(ctx context.Context, group *sync.WaitGroup) (*connections
 	return kept, nil
 }
 
-// count returns the number of connections to each of the servers.
 func (k *connections) count(servers []*machine) []int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -280,7 +280,6 @@ func routeTableAttributes(c *api.Call, t *store.RouteTable) (ec2api.Attributes, 
 	}, t.Tags
 }
 
-// attached reports whether an internet gateway is attached to a VPC.
 func attached(c *api.Call, gateway, vpc string) bool {
 	g := store.Find(c.InternetGateways, gateway)
 	return g != nil && g.VPC == vpc

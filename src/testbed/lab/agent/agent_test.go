@@ -42,7 +42,6 @@ stop) pid=$(cat $pidfile); kill $pid; while kill -0 $pid 2> /dev/null; do sleep 
 esac
 `
 
-// sleeper is a job with one process.
 func sleeper(t *testing.T, name, fingerprint string, more map[string]string) Job {
 	t.Helper()
 	content := map[string]string{

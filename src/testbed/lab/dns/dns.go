@@ -67,7 +67,6 @@ func (s *Server) Serve(ctx context.Context, packets net.PacketConn, streams net.
 	return nil
 }
 
-// serve answers one query.
 func (s *Server) serve(w dns.ResponseWriter, query *dns.Msg) {
 	if err := w.WriteMsg(s.answer(query, w.LocalAddr().Network() == "udp")); err != nil {
 		s.log().Debug("cannot answer a DNS query", "client", w.RemoteAddr(), "error", err)

@@ -15,7 +15,6 @@ import (
 	"github.com/miekg/dns"
 )
 
-// names is a lookup over a map.
 func names(m map[string][]string) Lookup {
 	return func(name string) ([]netip.Addr, bool) {
 		list, found := m[name]

@@ -47,7 +47,6 @@ func Find(l *lab.Lab, name string) (*director.Instance, *vm.VM, error) {
 	return i, v, err
 }
 
-// openVM opens the VM of an instance that has one.
 func openVM(l *lab.Lab, i *director.Instance) (*vm.VM, error) {
 	v, err := vm.Open(l.Dir, i.VM.Name)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // monitUnit is the control group of systemd's unit for monit, in the hierarchy in which systemd keeps its units.
 const monitUnit = "system.slice/monit.service"
 
-// systemdRun substitutes the systemd-run of a VM, whose systemd is played by this package.
+// systemdRun substitutes the systemd-run of a VM, whose systemd this package simulates.
 //
 //go:embed systemd-run.sh
 var systemdRun []byte

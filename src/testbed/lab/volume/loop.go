@@ -38,7 +38,6 @@ func (d loop) file() string {
 	return strings.TrimSuffix(strings.TrimSpace(string(content)), " (deleted)")
 }
 
-// loops returns the loop devices of a file.
 func loops(file string) []loop {
 	return slices.DeleteFunc(all(), func(d loop) bool { return d.file() != file })
 }

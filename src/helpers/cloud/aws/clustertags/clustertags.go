@@ -91,7 +91,6 @@ func ValidateName(name string) error {
 // Tags of a resource, key to value.
 type Tags map[string]string
 
-// keys of the tags, sorted.
 func (t Tags) keys() []string { return slices.Sorted(maps.Keys(t)) }
 
 // Count is how many tags count towards AWS's limit.
