@@ -18,7 +18,8 @@ import (
 )
 
 // TestSoakRotation replaces all CAs and the service account key by the three deploys of docs/operations.md, then all
-// certificates by one. A client that retries nothing notices none of them. What was replaced no longer works.
+// certificates by one, then the encryption key by three. A client that retries nothing notices none of them. What was
+// replaced no longer works.
 func TestSoakRotation(t *testing.T) {
 	l := soak(t)
 	l.base, l.ops, l.vars = onAWS, workerOps, []string{"worker_instances=1"}
@@ -96,6 +97,46 @@ func (l *lab) checkRotation(t *testing.T, nodes int, deploy func(*testing.T)) {
 		}
 		old.check(t, l, true) // of the same CA, until it expires
 	})
+	t.Run("encryption key", func(t *testing.T) { l.checkEncryptionKey(t, deploy) })
+}
+
+// checkEncryptionKey replaces the key of Secrets in etcd by the three deploys of docs/operations.md.
+func (l *lab) checkEncryptionKey(t *testing.T, deploy func(*testing.T)) {
+	const add, remove = "ops-files/rotate-encryption-key.yml", "ops-files/remove-old-encryption-key.yml"
+	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "old", "--from-literal=key=text")
+	l.checkEncryptedWith(t, "key1")
+	ops, vars := l.ops, l.vars
+	l.ops, l.vars = append(slices.Clone(ops), add), append(slices.Clone(vars), "encryption_active_key=key1")
+	deploy(t)
+	l.checkEncryptedWith(t, "key1")
+	l.vars = append(slices.Clone(vars), "encryption_active_key=key2")
+	deploy(t)
+	l.mustKubectl(t, "", "-n", "default", "create", "secret", "generic", "new", "--from-literal=key=text")
+	secrets := l.mustKubectl(t, "", "get", "secrets", "--all-namespaces", "--output=json")
+	l.mustKubectl(t, secrets, "replace", "--filename=-")
+	l.checkEncryptedWith(t, "key2")
+	l.ops = append(slices.Clone(ops), add, remove)
+	deploy(t)
+	for _, name := range []string{"old", "new"} {
+		if got := l.mustKubectl(
+			t, "", "-n", "default", "get", "secret", name, "-o", "go-template={{.data.key | base64decode}}",
+		); got != "text" {
+			t.Errorf("the Secret %s has %q", name, got)
+		}
+	}
+	l.mustKubectl(t, "", "get", "secrets", "--all-namespaces") // all can be read
+}
+
+// checkEncryptedWith expects all Secrets in etcd, of which there is at least one, to be encrypted with a key.
+func (l *lab) checkEncryptedWith(t *testing.T, key string) {
+	t.Helper()
+	keys := strings.Fields(l.ssh(
+		t, "control/0", "sh", "-c", etcdctl+"get --prefix /registry/secrets/ --print-value-only | "+
+			"grep -a -o '^k8s:enc:[a-z]*:v1:[a-z0-9]*:' | sort -u",
+	))
+	if want := "k8s:enc:secretbox:v1:" + key + ":"; !slices.Equal(keys, []string{want}) {
+		t.Errorf("Secrets in etcd begin with %q, want %q", keys, want)
+	}
 }
 
 // restartCoreDNS returns when a new pod is Ready; the second one waits for a second worker.

@@ -7,20 +7,31 @@ import (
 	"regexp"
 	"testing"
 
-	"kubernetes-release/internal/tail"
 	injected "kubernetes-release/testbed/faults"
 )
 
 // TestSoakFaults injects faults into three control VMs, which run pods too, and a worker, and prints the time to
 // recover.
-// The environment variable FAULTS is a regular expression for the names of those that are wanted.
 func TestSoakFaults(t *testing.T) {
-	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
 	l := soak(t)
 	l.base, l.ops, l.vars = onAWS, injected.Ops, injected.Vars // see injected.Arguments
-	if out, err := l.up(); err != nil {
-		t.Fatalf("up: %v\n%s", err, tail.Lines(out, 60))
-	}
+	l.inject(t, injected.Table())
+}
+
+// TestSoakZones lets a whole zone of the default topology fail, first its network and then its power, and prints what
+// clients in other zones have seen, and how long it took.
+func TestSoakZones(t *testing.T) {
+	l := soak(t)
+	l.base = onAWS
+	l.inject(t, injected.Zones())
+}
+
+// inject deploys the lab and injects faults. The environment variable FAULTS is a regular expression for the names of
+// those that are wanted.
+func (l *lab) inject(t *testing.T, faults []injected.Fault) {
+	t.Helper()
+	wanted := regexp.MustCompile(os.Getenv("FAULTS"))
+	l.deploy(t)
 	command := func(ctx context.Context, arguments ...string) *exec.Cmd { return l.command(ctx, arguments...) }
 	cluster, err := injected.Open(t.Context(), l.state, command, l.upArgs(), t.Logf)
 	if err != nil {
@@ -31,7 +42,7 @@ func TestSoakFaults(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	for _, fault := range injected.Table() {
+	for _, fault := range faults {
 		if !wanted.MatchString(fault.Name) {
 			continue
 		}

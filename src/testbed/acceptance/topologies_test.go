@@ -690,11 +690,13 @@ func (l *lab) identity(t *testing.T, instance string) node.Identity {
 	return identity
 }
 
+// etcdctl is the beginning of a shell command in a VM with etcd.
+const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl " +
+	"--endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
+
 // checkMembers expects every etcd member to be healthy and to list all of them, and returns the list.
 func (l *lab) checkMembers(t *testing.T, count int) string {
 	t.Helper()
-	const etcdctl = "cd /var/vcap/jobs/etcd/config && /var/vcap/packages/etcd/bin/etcdctl " +
-		"--endpoints=https://127.0.0.1:2379 --cacert=server_ca.pem --cert=server.pem --key=server.key "
 	var members string
 	for i := range count {
 		instance := fmt.Sprintf("control/%d", i)

@@ -79,6 +79,7 @@ type Cluster struct {
 type machine struct {
 	name    string // control/0
 	id      string
+	az      string
 	address netip.Addr
 	control bool
 	server  kubernetes.Interface // its own API server; nil on workers
@@ -114,6 +115,7 @@ func Open(
 		m := &machine{
 			name:    i.ShortName(),
 			id:      i.ID,
+			az:      i.AZ,
 			address: i.Address,
 			control: i.Group == "control",
 		}
@@ -228,9 +230,9 @@ func (c *Cluster) workers() []*machine {
 	return slices.DeleteFunc(slices.Clone(c.machines), func(m *machine) bool { return m.control })
 }
 
-// others are the machines of a list except one.
-func others(list []*machine, one *machine) []*machine {
-	return slices.DeleteFunc(slices.Clone(list), func(m *machine) bool { return m == one })
+// others are the machines of a list except some.
+func others(list []*machine, some ...*machine) []*machine {
+	return slices.DeleteFunc(slices.Clone(list), func(m *machine) bool { return slices.Contains(some, m) })
 }
 
 // leader returns the control VM that holds the lease of a component, and when it was acquired.
@@ -372,7 +374,7 @@ func (c *Cluster) healthy(ctx context.Context, signs map[string]string) error {
 			return err
 		}
 	}
-	if err := c.podsReady(ctx, nil); err != nil {
+	if err := c.podsReady(ctx); err != nil {
 		return err
 	}
 	now, err := c.signsOfLife(ctx)
@@ -387,8 +389,8 @@ func (c *Cluster) healthy(ctx context.Context, signs map[string]string) error {
 	return nil
 }
 
-// othersStay returns nil if all nodes except that of a lost VM have been Ready since a time.
-func (c *Cluster) othersStay(ctx context.Context, lost *machine, started time.Time) error {
+// othersStay returns nil if all nodes except those of lost VMs have been Ready since a time.
+func (c *Cluster) othersStay(ctx context.Context, started time.Time, lost ...*machine) error {
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -396,12 +398,12 @@ func (c *Cluster) othersStay(ctx context.Context, lost *machine, started time.Ti
 	var problems []error
 	for _, node := range nodes.Items {
 		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady && !hasAddress(&node, lost.address.String()) &&
+			if condition.Type == corev1.NodeReady && !isOn(lost, &node) &&
 				(condition.Status != corev1.ConditionTrue || condition.LastTransitionTime.After(started)) {
 				problems = append(
 					problems,
 					fmt.Errorf(
-						"Node %s was not Ready while %s was lost: %s since %s, %s", node.Name, lost.name,
+						"Node %s was not Ready while others were lost: %s since %s, %s", node.Name,
 						condition.Status, condition.LastTransitionTime, condition.Message,
 					),
 				)
@@ -411,6 +413,11 @@ func (c *Cluster) othersStay(ctx context.Context, lost *machine, started time.Ti
 	return errors.Join(problems...)
 }
 
+// isOn says whether a Node is that of one of the machines.
+func isOn(list []*machine, node *corev1.Node) bool {
+	return slices.ContainsFunc(list, func(m *machine) bool { return hasAddress(node, m.address.String()) })
+}
+
 func hasAddress(node *corev1.Node, address string) bool {
 	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == address })
 }
@@ -418,25 +425,38 @@ func hasAddress(node *corev1.Node, address string) bool {
 // replicas is the number of pods that faults move.
 const replicas = 2
 
-// podsReady returns nil if the pods are Ready, none of them on a given VM.
-func (c *Cluster) podsReady(ctx context.Context, lost *machine) error {
-	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
+// podsReady returns nil if the pods are Ready, none of them on the given VMs.
+func (c *Cluster) podsReady(ctx context.Context, lost ...*machine) error {
+	ready, err := c.readyPods(ctx, namespace, "", lost...)
 	if err != nil {
 		return err
 	}
-	count := 0
-	for _, pod := range pods.Items {
-		if pod.DeletionTimestamp != nil || lost != nil && pod.Status.HostIP == lost.address.String() {
-			continue
-		}
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
-				count++
-			}
-		}
+	if len(ready) < replicas {
+		return fmt.Errorf("%d pods of %d are Ready", len(ready), replicas)
 	}
-	if count < replicas {
-		return fmt.Errorf("%d pods of %d are Ready", count, replicas)
+	return nil
+}
+
+// readyPods are the Ready pods of a namespace with these labels, none of them on the given VMs.
+func (c *Cluster) readyPods(ctx context.Context, namespace, labels string, lost ...*machine) ([]corev1.Pod, error) {
+	pods, err := c.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labels})
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return pod.DeletionTimestamp != nil || on(lost, pod) != nil ||
+			!slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+				return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+			})
+	}), nil
+}
+
+// on returns the machine of a list on which a pod is, or nil.
+func on(list []*machine, pod corev1.Pod) *machine {
+	for _, m := range list {
+		if pod.Status.HostIP == m.address.String() {
+			return m
+		}
 	}
 	return nil
 }
@@ -444,12 +464,8 @@ func (c *Cluster) podsReady(ctx context.Context, lost *machine) error {
 // createPods creates the pods that faults move. They are preferably on workers, and leave a node 5 s after it is known
 // to be lost.
 func (c *Cluster) createPods(ctx context.Context) error {
-	var images map[string]string
-	text, err := c.in(ctx, c.machines[0], "cat", bosh.DefaultRoot.Package("images", "images.json"))
+	image, err := c.smokeImage(ctx)
 	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal([]byte(text), &images); err != nil {
 		return err
 	}
 	objects := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
@@ -461,11 +477,22 @@ func (c *Cluster) createPods(ctx context.Context) error {
 	}
 	_, err = c.client.AppsV1().
 		Deployments(namespace).
-		Create(ctx, deployment(images["smoke-test"]), metav1.CreateOptions{})
+		Create(ctx, deployment(image), metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return poll.Within(
-		ctx, recoverTimeout, time.Second, func(ctx context.Context) error { return c.podsReady(ctx, nil) },
+		ctx, recoverTimeout, time.Second, func(ctx context.Context) error { return c.podsReady(ctx) },
 	)
+}
+
+// smokeImage is the image of the release for tests.
+func (c *Cluster) smokeImage(ctx context.Context) (string, error) {
+	text, err := c.in(ctx, c.machines[0], "cat", bosh.DefaultRoot.Package("images", "images.json"))
+	if err != nil {
+		return "", err
+	}
+	var images map[string]string
+	err = json.Unmarshal([]byte(text), &images)
+	return images["smoke-test"], err
 }

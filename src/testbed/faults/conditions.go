@@ -49,9 +49,9 @@ func losePackets(ctx context.Context, c *Cluster) ([]Part, error) {
 const fullTime = 30 * time.Second
 
 // fullDisk fills a disk of a VM for a while. With the other VMs the API must be usable meanwhile.
-func fullDisk(on func(*Cluster) *machine, d disk) func(context.Context, *Cluster) ([]Part, error) {
+func fullDisk(choose func(*Cluster) *machine, d disk) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
-		m := on(c)
+		m := choose(c)
 		dir, detach, err := c.give(ctx, m, d)
 		if err != nil {
 			return nil, err
@@ -89,9 +89,9 @@ func fullDisk(on func(*Cluster) *machine, d disk) func(context.Context, *Cluster
 }
 
 // jumpClock sets the clock of a VM forward by an hour, and back.
-func jumpClock(on func(*Cluster) *machine) func(context.Context, *Cluster) ([]Part, error) {
+func jumpClock(choose func(*Cluster) *machine) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
-		m := on(c)
+		m := choose(c)
 		v, err := c.vm(m)
 		if err != nil {
 			return nil, err

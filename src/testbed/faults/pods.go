@@ -20,18 +20,23 @@ const (
 	toleration = 5 * time.Second
 )
 
-func deployment(image string) *appsv1.Deployment {
+// tolerations let a pod leave a lost node after the time of toleration.
+func tolerations() []corev1.Toleration {
 	seconds := int64(toleration / time.Second)
-	count, labels := int32(replicas), map[string]string{"app": namespace}
-	var tolerations []corev1.Toleration
+	var list []corev1.Toleration
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
-		tolerations = append(tolerations, corev1.Toleration{
+		list = append(list, corev1.Toleration{
 			Key:               taint,
 			Operator:          corev1.TolerationOpExists,
 			Effect:            corev1.TaintEffectNoExecute,
 			TolerationSeconds: &seconds,
 		})
 	}
+	return list
+}
+
+func deployment(image string) *appsv1.Deployment {
+	count, labels := int32(replicas), map[string]string{"app": namespace}
 	grace := int64(1)
 	return &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace},
@@ -41,7 +46,7 @@ func deployment(image string) *appsv1.Deployment {
 				Containers: []corev1.Container{
 					{Name: "web", Image: image, ImagePullPolicy: corev1.PullNever},
 				},
-				Tolerations:                   tolerations,
+				Tolerations:                   tolerations(),
 				TerminationGracePeriodSeconds: &grace,
 				Affinity: &corev1.Affinity{
 					NodeAffinity: &corev1.NodeAffinity{
@@ -70,7 +75,7 @@ func (c *Cluster) movePods(ctx context.Context, worker *machine) error {
 		return err
 	}
 	return poll.Within(ctx, recoverTimeout, time.Second, func(ctx context.Context) error {
-		if err := c.podsReady(ctx, nil); err != nil {
+		if err := c.podsReady(ctx); err != nil {
 			return err
 		}
 		if c.podsReady(ctx, worker) == nil {

@@ -75,9 +75,9 @@ func firstWorker(c *Cluster) *machine { return c.workers()[0] }
 
 // killEach kills the processes of a VM one after the other, whatever monit watches there. A process is back when monit
 // has a new one, all others run, and all API servers are ready.
-func killEach(on func(*Cluster) *machine, except ...string) func(context.Context, *Cluster) ([]Part, error) {
+func killEach(choose func(*Cluster) *machine, except ...string) func(context.Context, *Cluster) ([]Part, error) {
 	return func(ctx context.Context, c *Cluster) ([]Part, error) {
-		m := on(c)
+		m := choose(c)
 		processes, err := c.processes(ctx, m)
 		if err != nil {
 			return nil, err
@@ -158,7 +158,7 @@ func losePower(choose pick) func(context.Context, *Cluster) ([]Part, error) {
 			return nil, err
 		}
 		c.say("%s has lost power; others took over after %s", m.name, short(took))
-		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, m, started), c.up(ctx))
+		return []Part{{"others have taken over", took}}, errors.Join(c.othersStay(ctx, started, m), c.up(ctx))
 	}
 }
 
@@ -211,7 +211,7 @@ func cutOff(choose pick, loss network.Loss) func(context.Context, *Cluster) ([]P
 			err = wait(ctx, started, cutTime)
 		}
 		lost := time.Since(started)
-		err = errors.Join(err, c.othersStay(ctx, m, started), c.lab.Network.Lose(m.address, network.Loss{}))
+		err = errors.Join(err, c.othersStay(ctx, started, m), c.lab.Network.Lose(m.address, network.Loss{}))
 		if err != nil {
 			return nil, err
 		}
