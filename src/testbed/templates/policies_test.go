@@ -31,7 +31,9 @@ func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	options := addons.Options{Dirs: []string{dir}, Timeout: time.Minute}
+	options := addons.Options{
+		Dirs: []string{dir}, Images: addons.Images{"coredns": "example.com/coredns"}, Timeout: time.Minute,
+	}
 	if _, err := addons.Apply(t.Context(), cluster.AdminConfig(), options, log); err != nil {
 		t.Fatal(err)
 	}

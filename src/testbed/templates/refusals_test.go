@@ -1804,12 +1804,12 @@ func TestAddonsDependOnNoOrder(t *testing.T) {
 		notStart, notDeploy string // what the scripts must not have
 	}{
 		"single VM": {
-			1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`, "--etcd-members="}, nil,
-			"keep-obsolete", "/apply",
+			1, values{"index": 0, "bootstrap": true}, []string{`exec "$(dirname "$0")/apply"`, "--etcd-members="},
+			[]string{"spread-pods"}, "keep-obsolete", "/apply",
 		},
 		"bootstrap": {
 			3, values{"index": 1, "bootstrap": true}, []string{"--keep-obsolete", "--etcd-members="},
-			[]string{`exec "$(dirname "$0")/apply"`}, "wait-ready", "keep-obsolete",
+			[]string{`"$(dirname "$0")/apply"`, "spread-pods"}, "wait-ready", "keep-obsolete",
 		},
 		"other VM": {
 			3, values{"index": 2, "bootstrap": false}, []string{"--keep-obsolete", "--etcd-members="}, nil,

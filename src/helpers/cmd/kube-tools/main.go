@@ -32,6 +32,7 @@ func newCommand() *cobra.Command {
 		prepareVXLAN(), joinEtcd(), settleEtcd(), leaveEtcd(), etcdMaintenance(), etcdSnapshot(), checkSettings(),
 		keepSettings(), checkRotation(), keepCertificates(), stopProcess(), moveEtcdLeader(), drainNode(),
 		checkCorefile(), checkAPIServerVersion(), checkKubeletVersion(), ipSet(), keepFirewall(), writeFiles(),
+		spreadPods(),
 	)
 	return root
 }

@@ -45,6 +45,8 @@ type Options struct {
 	// ControllerManager starts kube-controller-manager, which empties deleted namespaces, creates pods for Deployments,
 	// and signs approved certificate signing requests of kubelets.
 	ControllerManager bool
+	// Scheduler starts kube-scheduler, which chooses the nodes of pods.
+	Scheduler bool
 	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
 	// --authorization-config only without --authorization-mode, which is then left out.
 	APIServerFlags []string
@@ -132,7 +134,7 @@ func (c *Cluster) client(config *rest.Config) kubernetes.Interface {
 	return client
 }
 
-type binaries struct{ etcd, apiserver, controllerManager string }
+type binaries struct{ etcd, apiserver, controllerManager, scheduler string }
 
 func findBinaries(t testing.TB, options Options) binaries {
 	t.Helper()
@@ -149,6 +151,10 @@ func findBinaries(t testing.TB, options Options) binaries {
 		found.controllerManager = filepath.Join(dir, "kube-controller-manager")
 		needed = append(needed, found.controllerManager)
 	}
+	if options.Scheduler {
+		found.scheduler = filepath.Join(dir, "kube-scheduler")
+		needed = append(needed, found.scheduler)
+	}
 	for _, path := range needed {
 		if _, err := os.Stat(path); err != nil {
 			t.Skipf("requires a real API server: %v", err)
@@ -158,7 +164,7 @@ func findBinaries(t testing.TB, options Options) binaries {
 }
 
 func (c *Cluster) start(b binaries, options Options) error {
-	ports, err := freePorts(4)
+	ports, err := freePorts(5)
 	if err != nil {
 		return err
 	}
@@ -189,14 +195,23 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := apiserver.waitUntil(httpOK(client, "https://"+c.address+"/readyz")); err != nil {
 		return err
 	}
-	if !options.ControllerManager {
+	if options.ControllerManager {
+		flags, err = c.controllerManagerFlags(ports[3])
+		if err != nil {
+			return err
+		}
+		if _, err = c.run(b.controllerManager, flags); err != nil {
+			return err
+		}
+	}
+	if !options.Scheduler {
 		return nil
 	}
-	flags, err = c.controllerManagerFlags(ports[3])
+	flags, err = c.schedulerFlags(ports[4])
 	if err != nil {
 		return err
 	}
-	_, err = c.run(b.controllerManager, flags)
+	_, err = c.run(b.scheduler, flags)
 	return err
 }
 
@@ -285,6 +300,18 @@ func (c *Cluster) controllerManagerFlags(port string) ([]string, error) {
 		"--cert-dir=" + c.path("certificates"), "--leader-elect=false", "--use-service-account-credentials",
 		"--service-account-private-key-file=" + c.path("account.key"), "--root-ca-file=" + c.path("ca.crt"),
 		"--cluster-signing-cert-file=" + c.path("ca.crt"), "--cluster-signing-key-file=" + c.path("ca.key"),
+	}, nil
+}
+
+func (c *Cluster) schedulerFlags(port string) ([]string, error) {
+	kubeconfig, err := c.writeKubeconfig("system:kube-scheduler")
+	if err != nil {
+		return nil, err
+	}
+	return []string{
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig, "--bind-address=" + loopback, "--secure-port=" + port,
+		"--cert-dir=" + c.path("certificates"), "--leader-elect=false",
 	}, nil
 }
 
