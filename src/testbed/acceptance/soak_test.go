@@ -65,8 +65,8 @@ func TestSoakEtcdMembers(t *testing.T) {
 	l.mustKubectl(t, "", "-n", "default", "get", "configmaps", "one", "three", "while-disk-is-lost")
 }
 
-// TestSoakEtcdRestore restores a snapshot as bbr does, into the cluster that it was taken of. Then it does the drills of
-// docs/operations.md: two of three members are lost with their disks, and all control VMs are.
+// TestSoakEtcdRestore restores a snapshot as bbr does, into the cluster that it was taken of. Then it does the drills
+// of docs/operations.md: two of three members are lost with their disks, and all control VMs are.
 func TestSoakEtcdRestore(t *testing.T) {
 	l := soak(t)
 	l.base, l.ops, l.vars = onAWS, workerOps, []string{"worker_instances=1"}
@@ -267,7 +267,9 @@ func (b *snapshotBucket) newest(t *testing.T, vms int) []byte {
 // restore restores a snapshot, in base64, on these control VMs, the first of which is the bootstrap VM.
 func (l *lab) restore(t *testing.T, snapshot string, control ...int) {
 	t.Helper()
-	const artifact, scripts = "/var/vcap/store/restore", "/var/vcap/jobs/etcd/bin/bbr/"
+	// As bbr: RestoreArtifactDirectory and artifactDirectoryVariables in its instance/job.go.
+	const artifact = "/var/vcap/store/bbr-backup/etcd-kubernetes-backup-one-restore-all/"
+	const scripts = "/var/vcap/jobs/etcd/bin/bbr/"
 	on := func(command string) {
 		t.Helper()
 		for _, i := range control {
@@ -275,7 +277,7 @@ func (l *lab) restore(t *testing.T, snapshot string, control ...int) {
 		}
 	}
 	for _, i := range control {
-		l.copyTo(t, fmt.Sprintf("control/%d", i), artifact+"/etcd.db", snapshot)
+		l.copyTo(t, fmt.Sprintf("control/%d", i), artifact+"etcd.db", snapshot)
 	}
 	restore := "BBR_ARTIFACT_DIRECTORY=" + artifact + " " + scripts + "restore"
 	if out, err := l.run(time.Minute, "ssh", "control/0", "sh", "-c", restore); err == nil ||
