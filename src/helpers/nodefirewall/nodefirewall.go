@@ -166,6 +166,9 @@ func (c Config) rules(users []string) map[string][]string {
 	}
 	if ports := list(c.BlockedPorts); ports != "" {
 		add("input", "ip saddr", pods, "tcp dport", ports, reject)
+		// From its link a pod reaches its node by IPv6 too, with addresses that the kernel gives both ends, and servers
+		// in Go that listen on 0.0.0.0 accept it (favoriteAddrFamily in net/ipsock_posix.go).
+		add("input", "iifname", podDevices, "tcp dport", ports, reject)
 		add("forward", "ip saddr", pods, "ip daddr @"+instances, "tcp dport", ports, reject)
 	}
 	if c.VerifySource {

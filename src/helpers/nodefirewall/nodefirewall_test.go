@@ -503,7 +503,11 @@ func TestPodsDoNotReachPortsOfTheControlPlane(t *testing.T) {
 	attacks := []string{
 		ownAddress + ":2379", podGateway + ":6444", otherNode + ":2379", otherNode + ":2380", otherNode + ":6444",
 		ownAddress + ":10250", podGateway + ":10250", otherNode + ":10250",
+		// The kernel gives both ends of a pod's link an address of IPv6, and Go's servers on 0.0.0.0 listen there too.
+		"[fe80::1%eth0]:2379", "[fe80::1%eth0]:6444", "[fe80::1%eth0]:10250",
 	}
+	w.node.run(t, "ip -6 addr add fe80::1/64 dev veth1 nodad")
+	w.pod.run(t, "ip -6 addr add fe80::7/64 dev eth0 nodad")
 	friends := []string{
 		otherNode + ":6443",
 		stranger + ":2379",  // an etcd that is none of the deployment's
