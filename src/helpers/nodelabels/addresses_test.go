@@ -160,6 +160,29 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 		t.Errorf("kubelet's own report of a pod on the host network: %v", err)
 	}
 
+	// The host of a pod, by which network-policy knows those of its node.
+	host := func(status map[string]any) error {
+		patch, err := json.Marshal(map[string]any{"status": status})
+		if err != nil {
+			return err
+		}
+		_, err = worker.CoreV1().Pods("default").
+			Patch(t.Context(), "plain", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		return err
+	}
+	hosts := func(addresses ...string) []map[string]string {
+		ips := make([]map[string]string, len(addresses))
+		for i, address := range addresses {
+			ips[i] = map[string]string{"ip": address}
+		}
+		return ips
+	}
+	mustForbid(t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}))
+	if err := host(map[string]any{"hostIP": "10.0.0.4", "hostIPs": hosts("10.0.0.4")}); err != nil {
+		t.Errorf("kubelet's own report of the host: %v", err)
+	}
+	mustForbid(t, "a second host", host(map[string]any{"hostIPs": hosts("10.0.0.4", "fd00::5")}))
+
 	// A CNI that does not use the pod subnets: its Nodes have no annotations of flannel.
 	if err := annotate(t, admin, name, map[string]any{flannel + "public-ip": nil}); err != nil {
 		t.Fatal(err)

@@ -22,25 +22,7 @@ import (
 
 // TestFloodOfEventsIsLimited: Events are kept for an hour, and whoever can create them could fill etcd.
 func TestFloodOfEventsIsLimited(t *testing.T) {
-	rendered := mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver"))
-	var flags struct {
-		Flags map[string]any `json:"flags"`
-	}
-	if err := json.Unmarshal(rendered["config/flags.json"], &flags); err != nil {
-		t.Fatal(err)
-	}
-	plugins, err := json.Marshal(flags.Flags["enable-admission-plugins"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "admission.json")
-	if err := os.WriteFile(path, rendered["config/admission.json"], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: []string{
-		"--admission-control-config-file=" + path,
-		"--enable-admission-plugins=" + strings.NewReplacer("[", "", "]", "", `"`, "").Replace(string(plugins)),
-	}})
+	cluster := kubetest.Start(t, kubetest.Options{APIServerFlags: admissionFlags(t)})
 	for _, name := range []string{"tenant", "other"} {
 		object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := cluster.Admin().CoreV1().Namespaces().Create(t.Context(), object, metav1.CreateOptions{})
@@ -63,6 +45,30 @@ func TestFloodOfEventsIsLimited(t *testing.T) {
 		if err := writeEvent(t.Context(), cluster.ClientFor("other", "system:masters"), namespace); err != nil {
 			t.Errorf("another user's Event in namespace %s: %v", namespace, err)
 		}
+	}
+}
+
+// admissionFlags are those of the release's API server for admission.
+func admissionFlags(t *testing.T) []string {
+	t.Helper()
+	rendered := mustRender(t, "kube-apiserver", inputFor(t, "kube-apiserver"))
+	var flags struct {
+		Flags map[string]any `json:"flags"`
+	}
+	if err := json.Unmarshal(rendered["config/flags.json"], &flags); err != nil {
+		t.Fatal(err)
+	}
+	plugins, err := json.Marshal(flags.Flags["enable-admission-plugins"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "admission.json")
+	if err := os.WriteFile(path, rendered["config/admission.json"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{
+		"--admission-control-config-file=" + path,
+		"--enable-admission-plugins=" + strings.NewReplacer("[", "", "]", "", `"`, "").Replace(string(plugins)),
 	}
 }
 

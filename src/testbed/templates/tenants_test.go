@@ -29,9 +29,9 @@ type tenants struct {
 
 const controlTaint = "node-role.kubernetes.io/control-plane"
 
-func startTenants(t *testing.T) *tenants {
+func startTenants(t *testing.T, apiserverFlags ...string) *tenants {
 	t.Helper()
-	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
+	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, APIServerFlags: apiserverFlags})
 	s := &tenants{Cluster: cluster, t: t, admin: cluster.Admin(), tenant: cluster.ClientFor("tenant")}
 	taint := corev1.Taint{Key: controlTaint, Effect: corev1.TaintEffectNoSchedule}
 	for name, taints := range map[string][]corev1.Taint{"control": {taint}, "worker": nil} {

@@ -1,0 +1,400 @@
+package nodelabels
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/eventually"
+	"kubernetes-release/internal/kubetest"
+)
+
+const (
+	stolen = "worker-3c5e8f1a"
+	victim = "worker-0d9b2c4e"
+)
+
+// mustRefuse fails unless the error is a refusal with all these words.
+func mustRefuse(t *testing.T, what string, err error, words ...string) {
+	t.Helper()
+	if !apierrors.IsForbidden(err) {
+		t.Errorf("%s: %v, want it forbidden", what, err)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v, want %q in it", what, err, word)
+		}
+	}
+}
+
+// withNodes returns a cluster with two Nodes, and a client for the first.
+func withNodes(t *testing.T) (*kubetest.Cluster, kubernetes.Interface) {
+	t.Helper()
+	cluster := withPolicies(t)
+	for _, name := range []string{stolen, victim} {
+		object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := cluster.Admin().CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cluster, cluster.ClientFor("system:node:"+stolen, "system:nodes")
+}
+
+// event is what kubelet writes (makeEvent in tools/record/event.go of k8s.io/client-go).
+func event(name, namespace, host string) *corev1.Event {
+	now := metav1.Now()
+	return &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: name, Namespace: namespace},
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "web-0", APIVersion: "v1"},
+		Reason:         "BackOff", Message: "Back-off pulling image \"example\"", Type: corev1.EventTypeWarning,
+		Source:              corev1.EventSource{Component: "kubelet", Host: host},
+		ReportingController: "kubelet", ReportingInstance: host,
+		Count: 1, FirstTimestamp: now, LastTimestamp: now,
+	}
+}
+
+// proxyClient is a client with the certificate of kube-proxy, which is on every node.
+func proxyClient(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
+	t.Helper()
+	const name = "system:kube-proxy"
+	bindings := cluster.Admin().RbacV1().ClusterRoleBindings()
+	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "test:kube-proxy"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := cluster.ClientFor(name)
+	eventually.Succeeds(t, 10*time.Second, "kube-proxy may read Nodes", func() error {
+		_, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	return client
+}
+
+// proxyEvent is what kube-proxy writes.
+func proxyEvent(name, reporter string) *eventsv1.Event {
+	return &eventsv1.Event{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
+		EventTime:  metav1.NowMicro(), Reason: "Starting", Action: "StartKubeProxy", Type: corev1.EventTypeNormal,
+		ReportingController: reporter, ReportingInstance: reporter + "-" + stolen,
+		Regarding: corev1.ObjectReference{Kind: "Node", Name: stolen},
+	}
+}
+
+// TestNodesWriteOnlyTheirOwnEvents is root on a worker that writes Events in the name of others, and changes theirs.
+func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
+	cluster, worker := withNodes(t)
+	admin := cluster.Admin()
+	write := func(client kubernetes.Interface, object *corev1.Event) error {
+		_, err := client.CoreV1().Events(object.Namespace).Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}
+	patch := func(client kubernetes.Interface, name, text string) error {
+		_, err := client.CoreV1().Events(metav1.NamespaceDefault).Patch(
+			t.Context(), name, types.MergePatchType, []byte(text), metav1.PatchOptions{},
+		)
+		return err
+	}
+	mustRefuse(t, "as another node", write(worker, event("other", "default", victim)), "of "+victim+" and "+victim)
+	scheduler := event("scheduler", "default", "")
+	scheduler.Source.Component = "default-scheduler"
+	mustRefuse(t, "as the scheduler", write(worker, scheduler), "without one")
+	modern := proxyEvent("modern", "kubelet") // which has no source
+	_, err := worker.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), modern, metav1.CreateOptions{})
+	mustRefuse(t, "by the other API", err, "without one")
+	if err := write(admin, event("evidence", "default", victim)); err != nil {
+		t.Fatal(err)
+	}
+	mustRefuse(t, "another node's Event", patch(worker, "evidence", `{"message": "all is well"}`), victim)
+	mustRefuse(t, "another node's Event, taken over",
+		patch(worker, "evidence", `{"message": "all is well", "source": {"host": "`+stolen+`"}}`), victim)
+
+	proxy := proxyClient(t, cluster)
+	mustRefuse(t, "as kubelet, by kube-proxy", write(proxy, event("by-proxy", "default", stolen)), "kube-proxy can")
+	mustRefuse(t, "another's Event, by kube-proxy", patch(proxy, "evidence", `{"message": "all is well"}`), "kube-proxy")
+
+	// The friends: kubelet writes about its pods in each namespace and counts, kube-proxy says that it starts.
+	for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
+		if err := write(worker, event("own", namespace, stolen)); err != nil {
+			t.Errorf("kubelet's Event in namespace %s: %v", namespace, err)
+		}
+	}
+	if err := patch(worker, "own", `{"count": 2, "message": "Back-off again"}`); err != nil {
+		t.Errorf("kubelet counts: %v", err)
+	}
+	events := proxy.EventsV1().Events(metav1.NamespaceDefault)
+	if _, err := events.Create(t.Context(), proxyEvent("proxy", "kube-proxy"), metav1.CreateOptions{}); err != nil {
+		t.Errorf("kube-proxy's Event: %v", err)
+	}
+	_, err = events.Patch(t.Context(), "proxy", types.MergePatchType,
+		[]byte(`{"series": {"count": 2, "lastObservedTime": "2026-11-24T12:00:00.000000Z"}}`), metav1.PatchOptions{})
+	if err != nil {
+		t.Errorf("kube-proxy counts: %v", err)
+	}
+	if err := write(admin, event("by-others", "default", "")); err != nil {
+		t.Errorf("an Event of a controller: %v", err)
+	}
+}
+
+// TestEventsAreSmall is a user whose few Events fill etcd, because each is as large as etcd permits.
+func TestEventsAreSmall(t *testing.T) {
+	cluster, worker := withNodes(t)
+	write := func(name string, change func(*corev1.Event)) error {
+		object := event(name, "default", stolen)
+		change(object)
+		clients := []kubernetes.Interface{worker, cluster.Admin()}
+		_, err := clients[len(name)%2].CoreV1().Events("default").Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}
+	large := strings.Repeat("x", 1<<20)
+	for what, change := range map[string]func(*corev1.Event){
+		"message": func(e *corev1.Event) { e.Message = large },
+		"reason":  func(e *corev1.Event) { e.Reason = large },
+		"object":  func(e *corev1.Event) { e.InvolvedObject.FieldPath = large },
+		"source":  func(e *corev1.Event) { e.Source.Component = large },
+		"annotations": func(e *corev1.Event) {
+			e.Annotations = map[string]string{"example.com/note": large[:200<<10]}
+		},
+		"related": func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: large} },
+	} {
+		mustRefuse(t, "a large "+what, write(what, change), "an Event can have 4096 characters")
+	}
+	if err := write("longest", func(e *corev1.Event) { e.Message = large[:2<<10] }); err != nil {
+		t.Errorf("a message of 2 KiB: %v", err)
+	}
+	if err := write("small", func(*corev1.Event) {}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := worker.CoreV1().Events("default").Patch(t.Context(), "small", types.MergePatchType,
+		fmt.Appendf(nil, `{"message": %q}`, large), metav1.PatchOptions{})
+	mustRefuse(t, "one that grows", err, "4096")
+}
+
+// TestNodesCannotKeepObjects is root on a worker that keeps objects from being deleted, and what owns them or what they
+// are in: a tenant's namespace, by an Event in it, or a Node of another, by its own that the other owns.
+func TestNodesCannotKeepObjects(t *testing.T) {
+	cluster, worker := withNodes(t)
+	node, err := cluster.Admin().CoreV1().Nodes().Get(t.Context(), stolen, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
+	stay := metav1.ObjectMeta{Finalizers: []string{"example.com/stay"}}
+	owned := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Node", Name: victim, UID: node.UID, BlockOwnerDeletion: &yes,
+	}}}
+	blocking := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Node", Name: stolen, UID: node.UID, BlockOwnerDeletion: &yes,
+	}}}
+	plain := metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{
+		APIVersion: "v1", Kind: "Node", Name: stolen, UID: node.UID,
+	}}}
+	request := certificateRequest(t)
+	kinds := map[string]func(metav1.ObjectMeta) error{
+		"events": func(m metav1.ObjectMeta) error {
+			object := event("held", "default", stolen)
+			object.Finalizers, object.OwnerReferences = m.Finalizers, m.OwnerReferences
+			_, err := worker.CoreV1().Events("default").Create(t.Context(), object, metav1.CreateOptions{})
+			return err
+		},
+		"leases": func(m metav1.ObjectMeta) error {
+			m.Name = stolen
+			_, err := worker.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(
+				t.Context(), &coordinationv1.Lease{ObjectMeta: m}, metav1.CreateOptions{},
+			)
+			return err
+		},
+		"certificatesigningrequests": func(m metav1.ObjectMeta) error {
+			m.GenerateName = "csr-"
+			_, err := worker.CertificatesV1().CertificateSigningRequests().Create(
+				t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: m, Spec: request}, metav1.CreateOptions{},
+			)
+			return err
+		},
+		"resourceslices": func(m metav1.ObjectMeta) error {
+			return publish(t, worker, m, stolen)
+		},
+	}
+	for kind, create := range kinds {
+		mustRefuse(t, kind+" with a finalizer", create(stay), "finalizers to "+kind)
+		mustRefuse(t, kind+" of another owner", create(owned), "only its own Node as the owner of "+kind, "Node "+victim)
+		mustRefuse(t, kind+" that block", create(blocking), "without blockOwnerDeletion")
+		if err := create(plain); err != nil {
+			t.Errorf("%s of the own Node: %v", kind, err)
+		}
+	}
+	patch := []byte(`{"metadata": {"finalizers": ["example.com/stay"]}}`)
+	merge, options := types.MergePatchType, metav1.PatchOptions{}
+	_, err = worker.CoreV1().Events("default").Patch(t.Context(), "held", merge, patch, options)
+	mustRefuse(t, "a finalizer added to an Event", err, "finalizers to events")
+	proxy := proxyClient(t, cluster)
+	_, err = proxy.EventsV1().Events("default").Create(
+		t.Context(), proxyEvent("p", "kube-proxy"), metav1.CreateOptions{},
+	)
+	if err != nil {
+		t.Errorf("kube-proxy's Event: %v", err)
+	}
+	_, err = proxy.EventsV1().Events("default").Patch(t.Context(), "p", merge, patch, options)
+	mustRefuse(t, "a finalizer added to an Event, by kube-proxy", err, "finalizers to events")
+
+	// The Node itself: it is created anew.
+	if err := cluster.Admin().CoreV1().Nodes().Delete(t.Context(), stolen, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	object := &corev1.Node{ObjectMeta: owned}
+	object.Name = stolen
+	_, err = worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+	mustRefuse(t, "a Node that another owns", err, "only its own Node as the owner of nodes")
+}
+
+func certificateRequest(t *testing.T) certificatesv1.CertificateSigningRequestSpec {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: "system:node:" + stolen, Organization: []string{"system:nodes"}},
+	}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certificatesv1.CertificateSigningRequestSpec{
+		Request:    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: request}),
+		SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+		Usages:     []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
+	}
+}
+
+// TestNodesRequestSmallCertificates is root on a worker that fills etcd with requests that nobody approves.
+func TestNodesRequestSmallCertificates(t *testing.T) {
+	_, worker := withNodes(t)
+	create := func(request []byte, annotations map[string]string) error {
+		object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
+		object.GenerateName, object.Annotations = "csr-", annotations
+		object.Spec.Request = append(object.Spec.Request, request...)
+		_, err := worker.CertificatesV1().CertificateSigningRequests().Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}
+	large := strings.Repeat("x", 200<<10)
+	mustRefuse(t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters")
+	mustRefuse(t, "text behind the request", create([]byte(large), nil), "8192 characters")
+	if err := create(nil, nil); err != nil {
+		t.Errorf("kubelet's request: %v", err)
+	}
+}
+
+// publish creates a ResourceSlice of the first node.
+func publish(t *testing.T, client kubernetes.Interface, metadata metav1.ObjectMeta, pool string) error {
+	t.Helper()
+	metadata.GenerateName = "slice-"
+	name := stolen
+	_, err := client.ResourceV1().ResourceSlices().Create(t.Context(), &resourcev1.ResourceSlice{
+		ObjectMeta: metadata,
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: "gpu.example.com", NodeName: &name,
+			Pool:    resourcev1.ResourcePool{Name: pool, Generation: 1 << 40, ResourceSliceCount: 1},
+			Devices: []resourcev1.Device{{Name: "gpu-0"}},
+		},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// TestNodesCannotHideDevicesOfOthers is root on a worker that publishes devices in the pool of another node.
+func TestNodesCannotHideDevicesOfOthers(t *testing.T) {
+	_, worker := withNodes(t)
+	for _, pool := range []string{victim, "gpus", stolen + "-gpus", victim + "/" + stolen} {
+		err := publish(t, worker, metav1.ObjectMeta{}, pool)
+		mustRefuse(t, "pool "+pool, err, "only in the pool "+stolen, "not in "+pool)
+	}
+	for _, pool := range []string{stolen, stolen + "/gpus"} { // as drivers do that use k8s.io/dynamic-resource-allocation
+		if err := publish(t, worker, metav1.ObjectMeta{}, pool); err != nil {
+			t.Errorf("pool %s: %v", pool, err)
+		}
+	}
+}
+
+// TestNodesCannotTakeTheZoneOfAnother is root on a worker that labels its Node with the zone of volumes that pods of
+// others have: these pods would come with their Secrets.
+func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
+	cluster, worker := withNodes(t)
+	const ebs = "topology.ebs.csi.aws.com/zone"
+	admin := cluster.Admin()
+	set := func(client kubernetes.Interface, label string, value any) error {
+		return patchLabels(t, client, stolen, "", map[string]any{label: value})
+	}
+	mustRefuse(t, "before the zone is known", set(worker, ebs, "us-east-1a"), "which is not known yet", ebs)
+	if err := set(admin, corev1.LabelTopologyZone, "us-east-1a"); err != nil {
+		t.Fatal(err)
+	}
+	mustRefuse(t, "another zone", set(worker, ebs, "us-east-1b"), "us-east-1a, as the label", "not us-east-1b")
+	mustRefuse(t, "both", patchLabels(t, worker, stolen, "status", map[string]any{
+		ebs: "us-east-1b", corev1.LabelTopologyZone: "us-east-1b",
+	}), "labels of its instance")
+	mustRefuse(t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance")
+	// The friend: kubelet, by the subresource (PatchNodeStatus), and after its driver has gone.
+	if err := patchLabels(t, worker, stolen, "status", map[string]any{ebs: "us-east-1a"}); err != nil {
+		t.Errorf("kubelet's label: %v", err)
+	}
+	mustRefuse(t, "another zone, later", set(worker, ebs, "us-east-1b"), "not us-east-1b")
+	if err := set(worker, ebs, nil); err != nil {
+		t.Errorf("no label: %v", err)
+	}
+
+	// One that registers with it.
+	if err := admin.CoreV1().Nodes().Delete(t.Context(), stolen, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stolen, Labels: map[string]string{ebs: "us-east-1b"}}}
+	_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+	mustRefuse(t, "at the registration", err, "which is not known yet")
+	object.Labels = map[string]string{"topology.k8s.aws/zone-id": "use1-az2", "disk": "fast"}
+	created, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil || len(created.Labels) != 1 {
+		t.Errorf("registered with labels %v: %v, want the own one alone", created.Labels, err)
+	}
+}
+
+// TestNodesCannotClaimVolumes is root on a worker that says that volumes of others are attached to it:
+// kube-controller-manager believes it when it starts.
+func TestNodesCannotClaimVolumes(t *testing.T) {
+	cluster, worker := withNodes(t)
+	patch := func(client kubernetes.Interface, text string) error {
+		_, err := client.CoreV1().Nodes().Patch(
+			t.Context(), stolen, types.MergePatchType, []byte(text), metav1.PatchOptions{}, "status",
+		)
+		return err
+	}
+	const volume = `"kubernetes.io/csi/ebs.csi.aws.com^vol-1"`
+	const attached = `{"status": {"volumesAttached": [{"name": ` + volume + `, "devicePath": ""}]}}`
+	mustRefuse(t, "a volume of others", patch(worker, attached), "volumesAttached")
+	if err := patch(cluster.Admin(), attached); err != nil {
+		t.Errorf("kube-controller-manager: %v", err)
+	}
+	mustRefuse(t, "none", patch(worker, `{"status": {"volumesAttached": null}}`), "volumesAttached")
+	if err := patch(worker, `{"status": {"volumesInUse": [`+volume+`]}}`); err != nil {
+		t.Errorf("kubelet's volumes in use: %v", err)
+	}
+}
