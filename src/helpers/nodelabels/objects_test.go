@@ -16,7 +16,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -75,17 +74,7 @@ func event(name, namespace, host string) *corev1.Event {
 // proxyClient is a client with the certificate of kube-proxy, which is on every node.
 func proxyClient(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 	t.Helper()
-	const name = "system:kube-proxy"
-	bindings := cluster.Admin().RbacV1().ClusterRoleBindings()
-	_, err := bindings.Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "test:kube-proxy"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := cluster.ClientFor(name)
+	client := cluster.ClientFor("system:kube-proxy") // to which Kubernetes binds the role system:node-proxier
 	eventually.Succeeds(t, 10*time.Second, "kube-proxy may read Nodes", func() error {
 		_, err := client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		return err

@@ -25,10 +25,18 @@ func applyPodPolicies(t *testing.T, cluster *kubetest.Cluster, properties values
 // applyAddon applies a manifest of the job kubernetes-addons, as its post-start does.
 func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties values) {
 	t.Helper()
+	applyManifests(t, cluster, properties, name)
+}
+
+// applyManifests applies manifests of the job kubernetes-addons, and removes others that it has applied.
+func applyManifests(t *testing.T, cluster *kubetest.Cluster, properties values, names ...string) {
+	t.Helper()
 	dir := t.TempDir()
 	rendered := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(properties))
-	if err := os.WriteFile(filepath.Join(dir, name), rendered["config/manifests/"+name], 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range names {
+		if err := os.WriteFile(filepath.Join(dir, name), rendered["config/manifests/"+name], 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	options := addons.Options{

@@ -318,6 +318,12 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 		{"type of instance, which nodes cannot set", "kubelet",
 			values{"labels": values{"node.kubernetes.io/instance-type": "huge"}},
 			[]string{"labels is", "node.kubernetes.io/instance-type", "without instance-type"}},
+		{"zone of volumes, which nodes cannot choose", "kubelet",
+			values{"labels": values{"topology.ebs.csi.aws.com/zone": "us-east-1b"}},
+			[]string{`labels is {"topology.ebs.csi.aws.com/zone"=>"us-east-1b"}`, "AWS has its own"}},
+		{"zone of AWS, which nodes cannot choose", "kubelet",
+			values{"labels": values{"topology.k8s.aws/zone-id": "use1-az2"}},
+			[]string{`labels is {"topology.k8s.aws/zone-id"=>"use1-az2"}`, "AWS has its own"}},
 		{
 			"label with an equals sign",
 			"kubelet",
@@ -1570,6 +1576,7 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"coredns.replicas is 0", "1 or more"},
 		},
 	}
+	t.Logf("%d mistakes are refused when templates are rendered", len(cases))
 	requests := make([]request, 0, len(cases))
 	for _, c := range cases {
 		requests = append(requests, request{c.job, inputFor(t, c.job).with(c.given)})
