@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -39,6 +40,9 @@ func (l *Launcher) Check(ctx context.Context, path string) error {
 	}
 	log := logger(l.Stderr, config.Process)
 	problems := protectionProblems(config)
+	if err := keepDescriptions(filepath.Dir(filepath.Dir(path))); err != nil {
+		problems = append(problems, err.Error())
+	}
 	problems = append(problems, l.checkCertificates(config, log)...)
 	problems = append(problems, missingFiles(config)...)
 	problems = append(problems, missingPrograms(config)...)
@@ -101,6 +105,23 @@ func protectionProblems(config *Config) []string {
 		return nil
 	}
 	return problemsOf(err)
+}
+
+// keepDescriptions takes the files that describe the job's processes from the group vcap. Only root reads them: the agent
+// copies that of monit (bosh-agent, jobsupervisor/monit_job_supervisor.go, AddJob), and monit starts bpm as root. Nobody
+// else can write to their folders.
+func keepDescriptions(job string) error {
+	for _, name := range []string{"monit", "config/bpm.yml"} {
+		path := filepath.Join(job, name)
+		err := os.Chown(path, os.Geteuid(), os.Getegid())
+		if err == nil {
+			err = os.Chmod(path, 0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("keep the job's files from other users: %w", err)
+		}
+	}
+	return nil
 }
 
 func (l *Launcher) checkCertificates(config *Config, log *slog.Logger) []string {
