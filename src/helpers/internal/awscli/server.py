@@ -10,39 +10,62 @@ import io
 import socketserver
 import sys
 
-from awscli.clidriver import create_clidriver
+import awscli.clidriver
+from awscli.customizations import toplevelbool
 
-driver = create_clidriver()
+awscli.clidriver.disable_crt_logging()
+awscli.clidriver.disable_crt_logging = lambda: None  # once is enough, and takes as long as a command
+
+validate = toplevelbool.validate_boolean_mutex_groups
+
+
+def validate_own(boolean_pairs, parsed_args, **kwargs):
+    """In one process the CLI checks --OPTION and --no-OPTION of an operation with all later operations too."""
+    own = [pair for pair in boolean_pairs if hasattr(parsed_args, pair[0].py_name)]
+    validate(own, parsed_args, **kwargs)
+
+
+toplevelbool.validate_boolean_mutex_groups = validate_own
+
+driver = awscli.clidriver.create_clidriver()
+create, clients = driver.session.create_client, {}
+
+
+def create_client(*args, **kwargs):
+    """The CLI creates a client for each command, which takes longer than the rest of it: one an endpoint is enough."""
+    key = repr((args, sorted(kwargs.items())))
+    if key not in clients:
+        clients[key] = create(*args, **kwargs)
+    return clients[key]
+
+
+driver.session.create_client = create_client
 
 
 def run(url, args):
-    """The CLI reuses parsed options of some operations, so an attribute that is missing then means: start afresh."""
-    global driver
-    for attempt in (1, 2):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            try:
-                code = driver.main(args + ["--endpoint-url", url])
-            except SystemExit as e:
-                code = e.code
-        if code == 0 or "'Namespace' object has no attribute" not in err.getvalue() or attempt == 2:
-            return code or 0, out.getvalue(), err.getvalue()
-        driver = create_clidriver()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = driver.main(args + ["--endpoint-url", url])
+        except SystemExit as e:
+            code = e.code
+    return code or 0, out.getvalue(), err.getvalue()
 
 
 class Handler(socketserver.StreamRequestHandler):
-    def text(self):
-        value = b""
-        while not value.endswith(b"\0"):
-            byte = self.rfile.read(1)
-            if not byte:
+    def words(self):
+        received, count = b"", None
+        while count is None or received.count(b"\0") <= count:
+            part = self.request.recv(1 << 16)
+            if not part:
                 raise EOFError
-            value += byte
-        return value[:-1].decode()
+            received += part
+            if count is None and b"\0" in received:
+                count = int(received[: received.index(b"\0")])
+        return [word.decode() for word in received.split(b"\0")[1 : count + 1]]
 
     def handle(self):
-        count = int(self.text())
-        url, *args = [self.text() for _ in range(count)]
+        url, *args = self.words()
         code, out, err = run(url, args)
         if code:
             print(" ".join(["aws", *args]), err.strip(), file=sys.stderr, flush=True)

@@ -16,7 +16,12 @@ func (w *World) Clone() (*World, error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy world: %w", err)
 	}
-	return ParseWorld(data)
+	c := &World{}
+	if err := json.Unmarshal(data, c); err != nil { // YAML takes several times as long
+		return nil, fmt.Errorf("copy world: %w", err)
+	}
+	c.SetDefaults()
+	return c, c.Validate()
 }
 
 // CheckInterval is the interval to probe at, given the configured seconds.
