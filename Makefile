@@ -186,12 +186,12 @@ bench-faults: release lab bench-tool ## Measure the time to recover from faults:
 	@$(BUILD)/bin/bench faults
 bench-storage: release lab bench-tool ## Measure claims, calls of EC2, and what storage adds in memory and size
 	@$(BUILD)/bin/bench storage
-bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, its results in 10,000 random accounts, and advice for 1,000 broken ones
+bench-preflight: bench-tool ## Measure the preflights of 1,000 workers at once, its results in 10,000 random accounts, and advice for 10,000 broken ones
 	@$(BUILD)/bin/bench preflight
 	@if [ -x $(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager ]; then cd src/testbed/accounts/results && \
 	  $(PROGRAMS) go test -count=1 -timeout 40m -run 'TestRealCloudController$$' -v . -args -real 50 | grep -v '^ *--- PASS\|^=== '; \
 	  else echo "Left out: 50 random accounts with the real cloud controller; make components builds it"; fi
-	@cd src/testbed/preflight && go test -count=1 -timeout 40m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 1000 | grep -v '^ *--- PASS\|^=== '
+	@cd src/testbed/preflight && go test -count=1 -timeout 120m -run 'TestAdviceLeadsToAPass$$' -v . -args -advice-accounts 10000 | grep -v '^ *--- PASS\|^=== '
 bench-tool:
 	@ci/go-build.sh bench $(BUILD)/bin testbed ./cmd/bench
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -65,6 +66,7 @@ func (a *Account) unmet() (problems []Problem) {
 	has := func(t store.Tags) bool { return t[a.key()] != "" || t[legacyTag] == a.Config.Cluster }
 	missing(!has(i.Tags), "the instance has no tag")
 	missing(!has(a.World.Subnets[0].Tags), "the node's subnet has no tag")
+	missing(a.hasOnlyForeignGroups(), "the instance has no security group of the cluster")
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
 	missing(i.Metadata.HopLimit > 1, "pods reach the credentials of the instance's role")
 	missing(
@@ -74,6 +76,18 @@ func (a *Account) unmet() (problems []Problem) {
 	)
 	missing(a.Config.ConfigureCloudRoutes && !a.admitsPods(), "packets of pods are not admitted")
 	return problems
+}
+
+// hasOnlyForeignGroups reports whether all of the instance's groups are another cluster's, whose rules the cloud
+// controller would change.
+func (a *Account) hasOnlyForeignGroups() bool {
+	return !slices.ContainsFunc(a.World.SecurityGroups, func(g store.SecurityGroup) bool {
+		foreign := slices.ContainsFunc(
+			slices.Collect(maps.Keys(g.Tags)), func(key string) bool { return strings.HasPrefix(key, tagPrefix) },
+		)
+		ours := g.Tags[a.key()] != "" || g.Tags[legacyTag] == a.Config.Cluster
+		return slices.Contains(a.instance().SecurityGroups, g.ID) && (ours || !foreign)
+	})
 }
 
 // admitsPods reports whether one of the instance's groups has the rule for cloud routes.

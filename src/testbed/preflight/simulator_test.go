@@ -424,7 +424,7 @@ func TestAdministratorAsksIAM(t *testing.T) {
 			if len(lines) < 10 {
 				t.Fatalf("%d commands:\n%s", len(lines), text(r))
 			}
-			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), lines, sim.operatorKnows()); err != nil {
+			if err := cli(t).Paste(os.Getenv("AWS_ENDPOINT_URL"), lines, operatorKnows(sim.Simulator)); err != nil {
 				t.Fatal(err)
 			}
 			content, err := os.ReadFile(printed)
@@ -540,7 +540,7 @@ func TestKeyFixes(t *testing.T) {
 				}
 				generated(t, w)
 			})
-			check := func(want preflight.Status) []preflight.Fix {
+			check := func(want preflight.Status) [][]preflight.Fix {
 				r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
 					c.Storage = true
 					if key.Alias != "" {
@@ -557,13 +557,36 @@ func TestKeyFixes(t *testing.T) {
 				return
 			}
 			fixes := check(preflight.Failed)
-			if err := cli(t).Paste(
-				os.Getenv("AWS_ENDPOINT_URL"), fixes[0].Commands, sim.operatorKnows(),
-			); err != nil {
+			if err := paste(t, os.Getenv("AWS_ENDPOINT_URL"), sim.Simulator, fixes[0]); err != nil {
 				t.Fatal(err)
 			}
 			check(preflight.Passed)
 		})
+	}
+}
+
+// TestForeignGroupIsNotTagged: nothing is tried on the only group of an instance if it is another cluster's, so no fix
+// gives it this cluster's tag. What IAM answers takes the place.
+func TestForeignGroupIsNotTagged(t *testing.T) {
+	for _, without := range []string{"", "ec2:AuthorizeSecurityGroupIngress", "ec2:DescribeSecurityGroups"} {
+		i := simulatedInstance(1, preflight.Control)
+		sim := simulate(t, func(w *store.World) {
+			w.SecurityGroups[0].Tags = store.Tags{"kubernetes.io/cluster/staging": "shared"}
+			w.Instances = []store.Instance{i}
+			generated(t, w, without)
+		})
+		r := sim.run(t, i, preflight.Control, nil)
+		for _, fix := range fixesOf(r) {
+			for _, command := range fix[0].Commands {
+				if strings.Contains(command, "create-tags") && strings.Contains(command, awssim.LabSecurityGroup) {
+					t.Errorf("without %q: %s", without, command)
+				}
+			}
+		}
+		if names := fmt.Sprint(r.Results); without == "ec2:AuthorizeSecurityGroupIngress" &&
+			!strings.Contains(names, without) {
+			t.Errorf("%s is not named:\n%s", without, text(r))
+		}
 	}
 }
 

@@ -25,6 +25,15 @@ import (
 
 // Account returns the random account with this seed; every eighth is right.
 func Account(seed uint64) (*accounts.Account, error) {
+	a, err := brokenOnly(seed)
+	if err == nil && seed%8 != 0 {
+		a.BreakByHand()
+	}
+	return a, err
+}
+
+// brokenOnly returns the account without what operators write by hand.
+func brokenOnly(seed uint64) (*accounts.Account, error) {
 	a, err := accounts.New(rand.New(rand.NewPCG(seed, 8)), policy)
 	if err == nil && seed%8 != 0 {
 		a.Break()
@@ -80,6 +89,9 @@ func (c *Checker) use(sim *awssim.Simulator, a *accounts.Account) {
 	c.apiNow.Store(&api)
 }
 
+// URL is the address of the API of the account whose preflight ran last.
+func (c *Checker) URL() string { return c.api.URL }
+
 // Preflight returns the report of the account's instance.
 func (c *Checker) Preflight(ctx context.Context, a *accounts.Account) (*preflight.Report, error) {
 	sim, err := awssim.New(a.World, awssim.Options{})
@@ -87,6 +99,13 @@ func (c *Checker) Preflight(ctx context.Context, a *accounts.Account) (*prefligh
 		return nil, err
 	}
 	defer func() { _ = sim.Close() }()
+	return c.PreflightIn(ctx, sim, a)
+}
+
+// PreflightIn returns the report of the account's instance in a simulator, where the account may have changed.
+func (c *Checker) PreflightIn(
+	ctx context.Context, sim *awssim.Simulator, a *accounts.Account,
+) (*preflight.Report, error) {
 	c.use(sim, a)
 	address := a.World.Instances[a.Self].Address
 	provider := &aws.Provider{
@@ -99,7 +118,9 @@ func (c *Checker) Preflight(ctx context.Context, a *accounts.Account) (*prefligh
 	if err != nil {
 		return nil, err
 	}
-	return preflight.NewReport(a.Config, out.Results, started, time.Since(started)), nil
+	r := preflight.NewReport(a.Config, out.Results, started, time.Since(started))
+	r.Node, r.Machine, r.Explanations, r.Calls = out.Identity, out.Machine, out.Explanations, out.Calls
+	return r, nil
 }
 
 // Wrong compares a report with what is wrong in the account, and returns how the result is wrong, or "". A result is
@@ -148,12 +169,19 @@ func (s Score) String() string {
 
 // Try checks the accounts with the seeds first, first+1 and so on, and calls wrong for each wrong result.
 func Try(ctx context.Context, first uint64, count int, wrong func(seed uint64, why string)) (Score, error) {
+	return try(ctx, Account, first, count, wrong)
+}
+
+func try(
+	ctx context.Context, account func(seed uint64) (*accounts.Account, error), first uint64, count int,
+	wrong func(seed uint64, why string),
+) (Score, error) {
 	c := NewChecker()
 	defer c.Close()
 	score := Score{Accounts: count}
 	started := time.Now()
 	for seed := first; seed < first+uint64(count); seed++ {
-		a, err := Account(seed)
+		a, err := account(seed)
 		if err != nil {
 			return score, fmt.Errorf("account %d: %w", seed, err)
 		}

@@ -47,7 +47,7 @@ func testedBy(f *facts.Facts, actions ...string) preflight.Outcome {
 			allowed = append(allowed, p.Covers...)
 		case awserr.Denied:
 			finding := denied(f, awserr.DeniedAction(p.Err, strings.Join(p.Covers, " or ")), p.Resource, p.Err)
-			if strings.HasPrefix(p.Resource, "sg-") &&
+			if strings.HasPrefix(p.Resource, "sg-") && f.GroupsErr == nil &&
 				!f.Group(p.Resource).Has(f.TagKey()) { // the old tag is not enough for them
 				finding.Found += "; the group does not have the tag " + f.TagKey() + ", which policies require"
 				finding.Fix = fixes.TagFirst(f, p.Resource, finding.Fix)
@@ -160,29 +160,25 @@ func byPolicy(f *facts.Facts, selected func(iampolicy.Permission) bool) prefligh
 	var findings []preflight.Finding
 	allowed := 0
 	for _, action := range untested(f, selected) {
+		refusal, unknown := f.Policies.Denied[action], f.Policies.Unknown[action]
+		if refusal == "" && unknown == "" && f.Policies.Allowed[action] {
+			allowed++
+			continue
+		}
 		p := iampolicy.PermissionFor(action, f.Request.Role)
-		finding := preflight.Finding{
+		findings = join(findings, preflight.Finding{
 			Resource: action,
 			Wanted:   "allowed for role " + f.RoleName() + p.InWords(f.TagKey()),
-			Found:    f.Policies.Denied[action],
+			Found:    cmp.Or(refusal, unknown, "IAM was not asked"),
 			Why:      p.Why,
-			Advisory: p.Rare,
-			Eventual: true,
-			Fix:      fixes.Policy(f),
-		}
-		switch {
-		case f.Policies.Denied[action] != "":
-			if f.Policies.Denied[action] == iampolicy.DeniedByPolicy {
-				finding.Fix = []preflight.Fix{fixes.Deny(f)}
-			}
-			findings = join(findings, finding)
-		case f.Policies.Allowed[action] && f.Policies.Unknown[action] == "":
-			allowed++
-		default:
-			finding.Found, finding.Advisory, finding.Eventual = cmp.Or(
-				f.Policies.Unknown[action], "IAM was not asked",
-			), true, false
-			findings = join(findings, finding)
+			Advisory: refusal == "" || p.Rare,
+			Eventual: refusal != "",
+		})
+	}
+	for i := range findings { // a generated policy is long
+		findings[i].Fix = fixes.Policy(f)
+		if findings[i].Found == iampolicy.DeniedByPolicy {
+			findings[i].Fix = []preflight.Fix{fixes.Deny(f)}
 		}
 	}
 	if len(findings) > 0 {

@@ -266,6 +266,10 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		func() { f.Policies, f.PoliciesErr = g.askPolicies(ctx) },
 	)
 	_ = awsclient.InParallel(tasks...)
+	// What a role may do with the group of another cluster is not asked: IAM answers about one of this cluster.
+	f.Probes = slices.DeleteFunc(f.Probes, func(p facts.Probe) bool {
+		return f.Group(p.Resource).OnlyForeign(f.Cluster())
+	})
 }
 
 // describeClusterTables returns the route tables that the cloud controller chooses from for pod routes.
