@@ -69,6 +69,7 @@ type Controller struct {
 	log      *slog.Logger
 	queue    workqueue.TypedRateLimitingInterface[item]
 	shares   shares
+	metrics  *Metrics
 	recorder events.EventRecorder
 	requests certificateslisters.CertificateSigningRequestLister
 	// startInformers feeds the queue and returns when the caches are filled.
@@ -79,11 +80,12 @@ type Controller struct {
 	reported map[types.UID]string
 }
 
-// New returns a controller; Run starts it.
-func New(client kubernetes.Interface, machines Machines, log *slog.Logger) *Controller {
+// New returns a controller; Run starts it. It counts its decisions in metrics.
+func New(client kubernetes.Interface, machines Machines, metrics *Metrics, log *slog.Logger) *Controller {
 	c := &Controller{
 		client:   client,
 		machines: remember(machines, clock.RealClock{}),
+		metrics:  metrics,
 		log:      log,
 		queue:    newQueue(),
 		shares:   shares{clock: clock.RealClock{}, of: map[string]*share{}},
@@ -125,6 +127,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		}
 		return err
 	}
+	c.metrics.leading.Store(c)
+	defer c.metrics.leading.Store(nil)
 	c.log.Info("watching certificate requests of kubelets")
 	go func() {
 		<-ctx.Done()
@@ -333,6 +337,7 @@ func (c *Controller) update(
 	if err != nil {
 		return fmt.Errorf("%s certificate request: %w", decision.Action, err)
 	}
+	c.metrics.count(decision.Action)
 	c.log.Log(ctx, level, "certificate request decided", "action", decision.Action.String(), "request", request.Name,
 		"requester", request.Spec.Username, "reason", decision.Reason, "message", decision.Message)
 	c.recorder.Eventf(

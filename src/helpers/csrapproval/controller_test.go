@@ -207,8 +207,9 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	approver := cluster.ClientFor(user)
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	ended := make(chan error, 2)
+	var firstMetrics, secondMetrics Metrics
 	first, stopFirst := context.WithCancel(ctx)
-	go func() { ended <- RunElected(first, approver, machines, "one", log) }()
+	go func() { ended <- RunElected(first, approver, machines, "one", &firstMetrics, log) }()
 	// As in a new cluster, the permissions are granted after the controller has started.
 	time.Sleep(500 * time.Millisecond)
 	grant(t, admin, permissions(user))
@@ -249,6 +250,14 @@ func TestAgainstRealAPIServer(t *testing.T) {
 		return err
 	})
 
+	if got := written(&firstMetrics); !strings.HasPrefix(got, `approver_leader 1
+requests_decided_total{decision="approved"} 2
+requests_decided_total{decision="denied"} 2
+requests_pending 3
+requests_oldest_pending_timestamp_seconds `) {
+		t.Errorf("metrics of the leader:\n%s", got)
+	}
+
 	// The Node registers after it sent the request.
 	setAddresses(t, admin, "node-late", false, internalIP("10.0.0.3"))
 	approved := func(what, name string) {
@@ -265,11 +274,15 @@ func TestAgainstRealAPIServer(t *testing.T) {
 	// Another candidate waits, and takes over when the first releases the lease.
 	second, stopSecond := context.WithCancel(ctx)
 	go func() {
-		ended <- RunElected(second, approver, machines, "two", log)
+		ended <- RunElected(second, approver, machines, "two", &secondMetrics, log)
 	}()
 	stopFirst()
 	if err := <-ended; err != nil {
 		t.Errorf("first candidate returned %v", err)
+	}
+	if got := written(&firstMetrics); !strings.HasPrefix(got, "approver_leader 0\n") ||
+		strings.Contains(got, "pending") {
+		t.Errorf("metrics of a candidate that leads no longer:\n%s", got)
 	}
 	approved("approval by the second candidate", send(kubeletOf("node-b", "10.0.0.2")))
 	lease := leaseHolder(t, admin)

@@ -171,7 +171,9 @@ func TestFloodOfOneNodeDoesNotDelayAnother(t *testing.T) {
 	running, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- New(cluster.ClientFor(user), machines, slog.New(slog.NewTextHandler(log, nil))).Run(running)
+		ended <- New(
+			cluster.ClientFor(user), machines, &Metrics{}, slog.New(slog.NewTextHandler(log, nil)),
+		).Run(running)
 	}()
 	defer func() {
 		stop()

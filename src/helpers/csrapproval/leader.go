@@ -32,7 +32,8 @@ var ErrLeadershipLost = errors.New("leadership lost")
 // A follower sends one request every two seconds and reads nothing else, so permissions that are granted late, as in a
 // new cluster after its control plane has started, cause no failed reads.
 func RunElected(
-	ctx context.Context, client kubernetes.Interface, machines Machines, identity string, log *slog.Logger,
+	ctx context.Context, client kubernetes.Interface, machines Machines, identity string, metrics *Metrics,
+	log *slog.Logger,
 ) error {
 	// The lease is released only after the controller has stopped, so the elector must outlive ctx.
 	electorCtx, stopElector := context.WithCancel(context.WithoutCancel(ctx))
@@ -53,7 +54,7 @@ func RunElected(
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				defer stopElector()
-				term.serve(ctx, leading, New(client, machines, log).Run)
+				term.serve(ctx, leading, New(client, machines, metrics, log).Run)
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(leader string) {

@@ -2,12 +2,12 @@ package etcdsnapshot
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/exposition"
 )
 
 // writeMetrics writes, in Prometheus' text format for the textfile collector of node_exporter, the newest snapshot and
@@ -21,37 +21,27 @@ func (c *Config) writeMetrics(failed error) error {
 	if err != nil {
 		return err
 	}
-	var text string
-	gauge := func(name, help string, value any) {
-		text += fmt.Sprintf("# HELP %s %s\n# TYPE %s gauge\n%s %v\n", name, help, name, name, value)
-	}
-	gauge(
-		"kubernetes_bosh_etcd_snapshot_interval_seconds", "Time between two scheduled snapshots.",
-		c.Interval.Std().Seconds(),
-	)
-	attempt := 0
-	if failed != nil {
-		attempt = 1
-	}
-	gauge(
+	var text exposition.Text
+	text.Gauge("kubernetes_bosh_etcd_snapshot_interval_seconds", "Time between two scheduled snapshots.").
+		Add(c.Interval.Std().Seconds())
+	text.Gauge(
 		"kubernetes_bosh_etcd_snapshot_failed", "Whether the last attempt to take or upload a snapshot failed.",
-		attempt,
-	)
+	).Add(exposition.Bool(failed != nil))
 	if len(names) > 0 {
 		newest := names[len(names)-1]
 		if at, err := taken(newest); err == nil {
-			gauge(
+			text.Gauge(
 				"kubernetes_bosh_etcd_snapshot_timestamp_seconds", "Time at which the newest snapshot was taken.",
-				at.Unix(),
-			)
+			).Add(float64(at.Unix()))
 		}
 		info, err := os.Stat(filepath.Join(c.Dir, newest))
 		switch {
 		case err == nil:
-			gauge("kubernetes_bosh_etcd_snapshot_size_bytes", "Size of the newest snapshot.", info.Size())
+			text.Gauge("kubernetes_bosh_etcd_snapshot_size_bytes", "Size of the newest snapshot.").
+				Add(float64(info.Size()))
 		case !errors.Is(err, fs.ErrNotExist): // the errand etcd-snapshot removes old ones too
 			return err
 		}
 	}
-	return atomicfile.Write(c.Metrics, []byte(text), 0o644)
+	return atomicfile.Write(c.Metrics, []byte(text.String()), 0o644)
 }

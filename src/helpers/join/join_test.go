@@ -226,7 +226,9 @@ func (l *lines) take() string {
 }
 
 // serve runs the endpoint with the permissions of its job on 127.0.7.9, and returns its URL and the file with its CA.
-func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) (url, ca string, log *lines) {
+func serve(
+	t *testing.T, client kubernetes.Interface, authority node.Authority,
+) (url, ca string, log *lines, server *Server) {
 	t.Helper()
 	pair, ca := servingCertificate(t)
 	listener, err := net.Listen("tcp", "127.0.7.9:0")
@@ -236,18 +238,15 @@ func serve(t *testing.T, client kubernetes.Interface, authority node.Authority) 
 	log = &lines{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- NewServer(
-			client, authority, slog.New(slog.NewTextHandler(log, nil)),
-		).Serve(ctx, listener, pair, suites)
-	}()
+	server = NewServer(client, authority, slog.New(slog.NewTextHandler(log, nil)))
+	go func() { ended <- server.Serve(ctx, listener, pair, suites) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	return "https://" + listener.Addr().String(), ca, log
+	return "https://" + listener.Addr().String(), ca, log, server
 }
 
 // suites are the defaults of the job kube-apiserver.
@@ -355,7 +354,7 @@ func approver(t *testing.T, cluster *kubetest.Cluster) kubernetes.Interface {
 func TestAttacks(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
 	d := deployment(t)
-	url, ca, log := serve(t, approver(t, cluster), d)
+	url, ca, log, _ := serve(t, approver(t, cluster), d)
 	request := func(i Instance, with, name string) []byte {
 		t.Helper()
 		_, certificateRequest, err := newRequest(name)
@@ -519,7 +518,7 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	d.Lookup = func(context.Context, string) ([]netip.Addr, error) {
 		return []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.7.9")}, nil
 	}
-	url, ca, log := serve(t, approver(t, cluster), d)
+	url, ca, log, server := serve(t, approver(t, cluster), d)
 	c := client(t, cluster, url, ca)
 	c.Prover = InstanceProver{Instance: worker, SecretFile: c.SecretFile}
 
@@ -552,6 +551,10 @@ func TestJoinAndWhatTheNodeCanDo(t *testing.T) {
 	if audit := log.take(); !strings.Contains(audit, `msg="join admitted"`) ||
 		!strings.Contains(audit, "node=worker-5d4a0eb4") {
 		t.Errorf("audit log: %s", audit)
+	}
+	if got := counted(server); !strings.Contains(got, `{result="admitted"} 1`) ||
+		strings.Contains(got, `{result="conflict"} 0`) || !strings.Contains(got, `{result="failed"} 0`) {
+		t.Errorf("metrics after refusals and a join:\n%s", got)
 	}
 	if content, err := os.ReadFile(c.SecretFile); err != nil || len(content) != 0 {
 		t.Errorf("the secret is still there: %q, %v", content, err)

@@ -68,7 +68,7 @@ func TestSlowConnectionsDoNotStarveJoins(t *testing.T) {
 		"many clients": func(n int) string { return fmt.Sprintf("127.0.8.%d", n+1) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			url, ca, _ := serve(t, nil, admitsNobody)
+			url, ca, _, _ := serve(t, nil, admitsNobody)
 			for n := range maxConcurrent + 2 {
 				openSlowly(t, address(n), strings.TrimPrefix(url, "https://"))
 			}
@@ -158,7 +158,7 @@ func TestFloodDoesNotFillTheLog(t *testing.T) {
 }
 
 func TestTLSOfTheEndpoint(t *testing.T) {
-	url, _, _ := serve(t, nil, admitsNobody)
+	url, _, _, _ := serve(t, nil, admitsNobody)
 	endpoint := strings.TrimPrefix(url, "https://")
 	for name, test := range map[string]struct {
 		config *tls.Config
@@ -207,7 +207,7 @@ func TestTLSOfTheEndpoint(t *testing.T) {
 // nothing.
 func TestJoinsUnderAttack(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true})
-	url, ca, _ := serve(t, approver(t, cluster), authorityFunc(func(a node.Application) (node.Machine, error) {
+	url, ca, _, _ := serve(t, approver(t, cluster), authorityFunc(func(a node.Application) (node.Machine, error) {
 		if a.Peer.As4()[2] != 9 { // not of a VM
 			return node.Machine{}, &node.Refusal{Reason: "unknown"}
 		}

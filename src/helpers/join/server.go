@@ -49,9 +49,10 @@ type Server struct {
 	Authority node.Authority
 	Log       *slog.Logger
 
-	slots chan struct{}
-	peers *peers
-	audit auditLimit
+	slots   chan struct{}
+	peers   *peers
+	audit   auditLimit
+	results results
 }
 
 // NewServer returns a server that admits the machines that the authority knows.
@@ -116,21 +117,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	audit := s.Log.With("peer", r.RemoteAddr)
 	certificate, err := s.serve(ctx, w, r, &audit)
 	if err == nil {
+		s.results.add(admitted)
 		audit.Info("join admitted")
 		write(w, http.StatusOK, response{Certificate: string(certificate)})
 		return
 	}
-	status := http.StatusServiceUnavailable
-	var known *statusError
-	var refusal *node.Refusal
-	switch {
-	case errors.As(err, &refusal):
-		status = http.StatusForbidden
-	case errors.As(err, &known):
-		status = known.status
-	}
+	status, of := outcome(err)
+	s.results.add(of)
 	message := "join refused"
-	if status == http.StatusServiceUnavailable {
+	if of == failed {
 		message = "join failed"
 	}
 	reason := clip(err.Error(), maxReason)

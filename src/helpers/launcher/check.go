@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/exposition"
 )
 
 // Problems lists everything that keeps a process from being started.
@@ -77,12 +78,14 @@ func writeMetrics(config *Config, expiry map[string]time.Time) error {
 	if len(expiry) == 0 {
 		return nil
 	}
-	const name = "kubernetes_bosh_certificate_not_after_timestamp_seconds"
-	text := fmt.Sprintf("# HELP %s Time at which a certificate of a BOSH job expires.\n# TYPE %s gauge\n", name, name)
+	var text exposition.Text
+	family := text.Gauge(
+		"kubernetes_bosh_certificate_not_after_timestamp_seconds", "Time at which a certificate of a BOSH job expires.",
+	)
 	for _, property := range slices.Sorted(maps.Keys(expiry)) {
-		text += fmt.Sprintf("%s{process=%q,property=%q} %d\n", name, config.Process, property, expiry[property].Unix())
+		family.Add(float64(expiry[property].Unix()), "process", config.Process, "property", property)
 	}
-	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text), 0o644)
+	return atomicfile.Write(filepath.Join(filepath.Dir(config.path), metricsName), []byte(text.String()), 0o644)
 }
 
 // protectionProblems protects the files of a process that start starts, and opens its logs as start does, whose own

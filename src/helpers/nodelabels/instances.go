@@ -118,60 +118,67 @@ func addresses(records []boshdns.Record, id string) string {
 	return strings.Join(all, "_")
 }
 
-// KeepInstances sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes
-// that have none, and the zone of those in no cloud, until ctx ends. find returns the instance of a Node; it is asked
-// once for each Node. A Node with the provider ID of another instance gets no labels, without which it cannot report
-// an address.
-func KeepInstances(
-	ctx context.Context, client kubernetes.Interface,
-	find func(ctx context.Context, name string) (Instance, error), log *slog.Logger,
-) error {
+// Keeper makes Nodes say what their instances are, whatever the nodes say themselves.
+type Keeper struct {
+	client    kubernetes.Interface
+	instances *Instances
+	log       *slog.Logger
+	queue     workqueue.TypedRateLimitingInterface[string]
+
+	factory informers.SharedInformerFactory
+	nodes   corelisters.NodeLister
+
+	mu    sync.Mutex
+	known map[types.UID]Instance
+}
+
+// NewKeeper returns a Keeper that finds the instances of Nodes as Instances does, once for each Node.
+func NewKeeper(client kubernetes.Interface, instances *Instances, log *slog.Logger) *Keeper {
 	factory := informers.NewSharedInformerFactory(client, resync)
-	nodes := factory.Core().V1().Nodes()
-	k := &instanceKeeper{
-		client: client,
-		nodes:  nodes.Lister(),
-		find:   find,
-		log:    log,
-		known:  map[types.UID]Instance{},
+	return &Keeper{
+		client:    client,
+		instances: instances,
+		log:       log,
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
+		),
+		factory: factory,
+		nodes:   factory.Core().V1().Nodes().Lister(),
+		known:   map[types.UID]Instance{},
 	}
-	k.queue = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, maxRetry),
-	)
+}
+
+// Run sets the labels with Prefix on all Nodes, removes others with Prefix, sets the provider ID of Nodes that have
+// none, and the zone of those in no cloud, until ctx ends. A Node with the provider ID of another instance gets no
+// labels, without which it cannot report an address.
+func (k *Keeper) Run(ctx context.Context) error {
 	defer k.queue.ShutDown()
 	enqueue := func(object any) {
 		if n, ok := object.(*corev1.Node); ok {
 			k.queue.Add(n.Name)
 		}
 	}
-	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := k.informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    enqueue,
 		UpdateFunc: func(_, object any) { enqueue(object) },
 		DeleteFunc: k.forget,
 	}); err != nil {
 		return fmt.Errorf("watch Nodes: %w", err)
 	}
-	factory.StartWithContext(ctx)
-	defer factory.Shutdown()
-	log.Info("keeping the labels of instances", "prefix", Prefix)
+	k.factory.StartWithContext(ctx)
+	defer k.factory.Shutdown()
+	k.log.Info("keeping the labels of instances", "prefix", Prefix)
 	context.AfterFunc(ctx, k.queue.ShutDown)
 	for k.next(ctx) {
 	}
 	return nil
 }
 
-type instanceKeeper struct {
-	client kubernetes.Interface
-	nodes  corelisters.NodeLister
-	find   func(ctx context.Context, name string) (Instance, error)
-	log    *slog.Logger
-	queue  workqueue.TypedRateLimitingInterface[string]
-
-	mu    sync.Mutex
-	known map[types.UID]Instance
+func (k *Keeper) informer() cache.SharedIndexInformer {
+	return k.factory.Core().V1().Nodes().Informer()
 }
 
-func (k *instanceKeeper) forget(object any) {
+func (k *Keeper) forget(object any) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
@@ -182,7 +189,7 @@ func (k *instanceKeeper) forget(object any) {
 	}
 }
 
-func (k *instanceKeeper) next(ctx context.Context) bool {
+func (k *Keeper) next(ctx context.Context) bool {
 	name, stopped := k.queue.Get()
 	if stopped {
 		return false
@@ -198,7 +205,7 @@ func (k *instanceKeeper) next(ctx context.Context) bool {
 }
 
 // label makes the Node's labels with Prefix and its provider ID those of its instance.
-func (k *instanceKeeper) label(ctx context.Context, name string) error {
+func (k *Keeper) label(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	object, err := k.nodes.Get(name)
@@ -249,14 +256,14 @@ func (k *instanceKeeper) label(ctx context.Context, name string) error {
 	return err
 }
 
-func (k *instanceKeeper) instance(ctx context.Context, object *corev1.Node) (Instance, error) {
+func (k *Keeper) instance(ctx context.Context, object *corev1.Node) (Instance, error) {
 	k.mu.Lock()
 	known, ok := k.known[object.UID]
 	k.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	found, err := k.find(ctx, object.Name)
+	found, err := k.instances.Find(ctx, object.Name)
 	if err != nil {
 		return Instance{}, err
 	}

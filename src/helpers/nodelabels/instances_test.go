@@ -157,7 +157,7 @@ func TestNodesCannotRelabelThemselves(t *testing.T) {
 	ended := make(chan error, 1)
 	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh"}
 	go func() {
-		ended <- KeepInstances(ctx, cluster.ClientFor("system:kubelet-csr-approver"), instances.Find, log)
+		ended <- NewKeeper(cluster.ClientFor("system:kubelet-csr-approver"), instances, log).Run(ctx)
 	}()
 	expectLabeled := func(when string) {
 		t.Helper()

@@ -58,7 +58,7 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	ended := make(chan error, 1)
 	instances := &Instances{Records: writeRecords(t), Deployment: "kube", Domain: "bosh", Cloud: cloudOf{machine}}
 	go func() {
-		ended <- KeepInstances(ctx, cluster.ClientFor("system:kubelet-csr-approver"), instances.Find, log)
+		ended <- NewKeeper(cluster.ClientFor("system:kubelet-csr-approver"), instances, log).Run(ctx)
 	}()
 	expect := func(when string) {
 		t.Helper()
@@ -99,8 +99,8 @@ func TestNodesCannotNameAnotherInstance(t *testing.T) {
 	if err := indexer.Add(forged); err != nil {
 		t.Fatal(err)
 	}
-	k := &instanceKeeper{
-		find: instances.Find, known: map[types.UID]Instance{}, nodes: corelisters.NewNodeLister(indexer),
+	k := &Keeper{
+		instances: instances, known: map[types.UID]Instance{}, nodes: corelisters.NewNodeLister(indexer),
 	}
 	if err := k.label(t.Context(), machine.Node); err == nil || !strings.Contains(err.Error(), other) ||
 		!strings.Contains(err.Error(), machine.ProviderID) {

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"kubernetes-release/internal/exposition"
 	"kubernetes-release/internal/rootfile"
 	"kubernetes-release/node"
 )
@@ -221,6 +222,26 @@ func (r *Report) WriteJSON(w io.Writer) error {
 func (r *Report) WriteFile(path string) error {
 	if err := rootfile.WriteFrom(path, 0o644, r.WriteJSON); err != nil {
 		return fmt.Errorf("report: %w", err)
+	}
+	return nil
+}
+
+// WriteMetrics replaces the file at path by how many findings each check has that warned or failed, and the time of the
+// run, for the textfile collector of node_exporter (mode 0644).
+func (r *Report) WriteMetrics(path string) error {
+	var text exposition.Text
+	text.Gauge("kubernetes_bosh_preflight_timestamp_seconds", "Time at which the last preflight of this VM began.").
+		Add(float64(r.Started.Unix()))
+	findings := text.Gauge(
+		"kubernetes_bosh_preflight_findings", "What a check of the last preflight of this VM has found, if anything.",
+	)
+	for _, result := range r.Results {
+		if result.Status == Warned || result.Status == Failed {
+			findings.Add(float64(len(result.Findings)), "check", result.Check, "status", string(result.Status))
+		}
+	}
+	if err := rootfile.Write(path, []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("metrics of the preflight: %w", err)
 	}
 	return nil
 }

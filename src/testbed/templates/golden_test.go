@@ -184,8 +184,9 @@ var everything = map[string]values{
 		"certificate_days": 30,
 	},
 	"kubelet-csr-approver": {
-		"api":  values{"host": "api.example"},
-		"join": values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
+		"api":     values{"host": "api.example"},
+		"join":    values{"port": 7443, "roles": []any{"kubernetes-node-role"}},
+		"metrics": values{"bind_address": "0.0.0.0"},
 	},
 	"metrics-server": {
 		"hostname":          "metrics.example",

@@ -373,7 +373,8 @@ var opsCases = map[string]struct {
 		control := group(t, p, "control")
 		for job, want := range map[string]values{
 			"kube-controller-manager": {"bind-address": "0.0.0.0"}, "kube-scheduler": {"bind-address": "0.0.0.0"},
-			"etcd": {"listen-metrics-urls": "http://0.0.0.0:2381"},
+			"etcd":                 {"listen-metrics-urls": "http://0.0.0.0:2381"},
+			"kubelet-csr-approver": {"metrics-bind-address": "0.0.0.0:20245"},
 		} {
 			flags := decode[values](t, file(t, control, job, "config/flags.json"))["flags"].(values)
 			for flag, value := range want {

@@ -428,6 +428,18 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"join.port is 6443", "not the port of the API, 6443"},
 		},
 		{
+			"joining at the port of metrics",
+			"kubelet-csr-approver",
+			values{"join": values{"port": 20245}},
+			[]string{"join.port is 20245", "not the port of the API, 6443, or that of metrics, 20245"},
+		},
+		{
+			"metrics of the approver at a name",
+			"kubelet-csr-approver",
+			values{"metrics": values{"bind_address": "localhost"}},
+			[]string{`metrics.bind_address is "localhost"`, "127.0.0.1, for this VM only"},
+		},
+		{
 			"privileged port of the API",
 			"kube-apiserver",
 			values{"api": values{"port": 443}},

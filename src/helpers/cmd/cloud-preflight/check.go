@@ -29,9 +29,9 @@ const (
 )
 
 type options struct {
-	config, nodeIdentity, output, report, log string
-	timeout                                   time.Duration
-	thorough                                  bool
+	config, nodeIdentity, output, report, metrics, log string
+	timeout                                            time.Duration
+	thorough                                           bool
 }
 
 func newCheckCommand(registry *cloud.Registry) *cobra.Command {
@@ -64,6 +64,7 @@ Exit codes: 0 if no check failed (warnings are allowed), 1 if a check failed, 2 
 	flags.StringVar(&o.nodeIdentity, "node-identity", "", "`FILE` to write this machine's identity to")
 	flags.StringVar(&o.output, "output", "text", "format of the report on standard output: text or json")
 	flags.StringVar(&o.report, "report", "", "`FILE` to write the report to as JSON, regardless of --output")
+	flags.StringVar(&o.metrics, "metrics", "", "`FILE` to write what was found to as metrics for Prometheus")
 	flags.StringVar(&o.log, "log", "", "`FILE` to append a structured log to")
 	flags.BoolVar(
 		&o.thorough, "thorough", false,
@@ -164,6 +165,11 @@ func newReport(config preflight.Config, outcome *cloud.Outcome, started time.Tim
 func (o options) publish(report *preflight.Report, stdout, stderr io.Writer) error {
 	if o.report != "" {
 		if err := report.WriteFile(o.report); err != nil {
+			return err
+		}
+	}
+	if o.metrics != "" {
+		if err := report.WriteMetrics(o.metrics); err != nil {
 			return err
 		}
 	}

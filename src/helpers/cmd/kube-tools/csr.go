@@ -13,6 +13,7 @@ import (
 
 	"kubernetes-release/csrapproval"
 	"kubernetes-release/csrsigning"
+	"kubernetes-release/internal/exposition"
 	"kubernetes-release/join"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/nodelabels"
@@ -28,6 +29,8 @@ func approveKubeletCSRs() *cobra.Command {
 		command, "config",
 		"JSON file with the endpoint at which VMs join, config/join.json of the job kubelet-csr-approver",
 	)
+	metricsAddress := command.Flags().String("metrics-bind-address", "", "ADDRESS:PORT that serves metrics; required")
+	require(command, "metrics-bind-address")
 	command.RunE = func(command *cobra.Command, _ []string) error {
 		hostname, err := os.Hostname()
 		if err != nil {
@@ -55,11 +58,10 @@ func approveKubeletCSRs() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		// Every instance lets VMs join and labels Nodes; one of them approves.
-		group, ctx := errgroup.WithContext(command.Context())
-		group.Go(func() error {
-			return join.NewServer(client, authority, slog.Default()).Serve(ctx, listener, certificate, settings.TLS)
-		})
+		metricsListener, err := net.Listen("tcp", *metricsAddress)
+		if err != nil {
+			return fmt.Errorf("metrics: %w", err)
+		}
 		instances := &nodelabels.Instances{
 			Records:    settings.Deployment.Records,
 			Deployment: settings.Deployment.Name,
@@ -68,8 +70,19 @@ func approveKubeletCSRs() *cobra.Command {
 		if attester(settings.Provider) != nil {
 			instances.Cloud = authority
 		}
-		group.Go(func() error { return nodelabels.KeepInstances(ctx, client, instances.Find, slog.Default()) })
-		group.Go(func() error { return csrapproval.RunElected(ctx, client, authority, identity, slog.Default()) })
+		server := join.NewServer(client, authority, slog.Default())
+		keeper := nodelabels.NewKeeper(client, instances, slog.Default())
+		var approval csrapproval.Metrics
+		// Every instance lets VMs join and labels Nodes; one of them approves.
+		group, ctx := errgroup.WithContext(command.Context())
+		group.Go(func() error { return server.Serve(ctx, listener, certificate, settings.TLS) })
+		group.Go(func() error { return keeper.Run(ctx) })
+		group.Go(func() error {
+			return csrapproval.RunElected(ctx, client, authority, identity, &approval, slog.Default())
+		})
+		group.Go(func() error {
+			return exposition.Serve(ctx, metricsListener, server.WriteMetrics, keeper.WriteMetrics, approval.Write)
+		})
 		return group.Wait()
 	}
 	return command
