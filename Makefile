@@ -13,7 +13,7 @@ LAB_ARGUMENTS := $(foreach file,$(OPS_FILES) $(OPS),-o $(file)) $(foreach variab
 # Tests that start real programs find them here.
 PROGRAMS := KUBERNETES_BIN_DIR=$(CURDIR)/$(BUILD)/components/kubernetes/bin ETCD_BIN=$(CURDIR)/$(BUILD)/components/etcd/bin/etcd \
   AWS_CLOUD_CONTROLLER_MANAGER_BIN=$(CURDIR)/$(BUILD)/components/cloud-provider-aws/bin/aws-cloud-controller-manager \
-  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components
+  COMPONENTS_DIR=$(CURDIR)/$(BUILD)/components PROMTOOL_BIN=$(CURDIR)/$(BUILD)/bin/promtool
 
 # What the programs of one make have to do together, with the seconds that each step takes on two cores when nothing is built yet;
 # they show how far the whole is, and keep the times for the next run. src/release/progress reads both.
@@ -144,6 +144,7 @@ test-ops-files: setup ## Render the manifest with every ops-file, and check the 
 .PHONY: test-lab test-programs test-acceptance
 test-lab: test-programs test-acceptance ## Run test-programs and test-acceptance
 test-programs: release lab ## Run the tests with real programs and VMs; needs root
+	@ci/prometheus.sh promtool
 	@for module in $(MODULES); do (cd src/$$module && $(PROGRAMS) go test -race -timeout 30m $$($(PROGRAM_TESTS) | grep -vx ./templates)); done
 	@cd src/testbed && $(PROGRAMS) $(UNCACHED) -timeout 30m ./templates
 test-acceptance: release lab ## Deploy in labs and look at the clusters; needs root
@@ -154,8 +155,9 @@ test-acceptance: release lab ## Deploy in labs and look at the clusters; needs r
 .PHONY: soak
 soak: release lab ## Run the tests that are slow by nature, in labs, as the pipeline does at night; needs root
 	@ci/setup.sh strace
+	@ci/prometheus.sh promtool prometheus
 	@$(BUILD)/bin/components kubernetes-previous
-	@cd src/testbed && $(PROGRAMS) ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
+	@cd src/testbed && $(PROGRAMS) PROMETHEUS_BIN=$(CURDIR)/$(BUILD)/bin/prometheus ACCEPTANCE=1 SOAK=1 go test -count=1 -timeout 3h -v -run '^TestSoak' ./acceptance
 
 .PHONY: cis
 cis: release lab ## Check a cluster against the CIS Kubernetes Benchmark with kube-bench; report in .build/cis; needs root

@@ -1,3 +1,2 @@
-// Package alerts tests config/prometheus/alerts.yml with Prometheus' own code: its loader, its evaluation of rules and
-// its templates of annotations.
+// Package alerts tests config/prometheus/alerts.yml with promtool, and that its metrics exist.
 package alerts

@@ -10,13 +10,11 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"slices"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/prometheus/prometheus/rules"
 
 	"kubernetes-release/internal/eventually"
 )
@@ -35,35 +33,41 @@ func TestEtcdOutOfSpace(t *testing.T) {
 	fill(t, client)
 	served := request(t, http.MethodGet, client+"/metrics", nil)
 
-	var used, series []string
-	for _, alert := range load(t, &rules.ManagerOptions{}).AlertingRules() {
-		for _, name := range metrics(alert) {
-			if strings.HasPrefix(name, "etcd_") && !slices.Contains(used, name) {
-				used = append(used, name)
-			}
-		}
-	}
-	for _, name := range used {
+	var series []string
+	for _, name := range load(t).metrics("etcd_") {
 		found := false
 		for line := range strings.Lines(served) {
 			if of, value, ok := strings.Cut(strings.TrimSpace(line), " "); ok &&
 				(of == name || strings.HasPrefix(of, name+"{")) {
 				found = true
-				series = append(series, of+" "+value+"x31")
+				series = append(series, fmt.Sprintf("{series: %q, values: %q}", of, value+"x31"))
 			}
 		}
 		if !found {
 			t.Errorf("etcd does not serve %s", name)
 		}
 	}
-	group := with(t, strings.Join(series, "\n"))
-	for passed := time.Duration(0); passed <= 30*time.Minute; passed += interval {
-		group.Eval(t.Context(), time.Unix(0, 0).Add(passed))
+	rules, err := filepath.Abs(file)
+	if err != nil {
+		t.Fatal(err)
 	}
-	got := firing(t, group)
-	if len(got) != 2 || !strings.HasPrefix(got[0], "The database of etcd") ||
-		!strings.Contains(got[1], "refuses writes") {
-		t.Errorf("%q fire with\n%s\nwant the two alerts on space", got, strings.Join(series, "\n"))
+	example := filepath.Join(t.TempDir(), "etcd.yml")
+	if err := os.WriteFile(example, fmt.Appendf(nil, `rule_files: [%q]
+evaluation_interval: 1m
+tests:
+- interval: 1m
+  input_series: [%s]
+  promql_expr_test:
+  - expr: count by (alertname) (ALERTS{alertstate="firing"})
+    eval_time: 30m
+    exp_samples:
+    - {labels: '{alertname="EtcdSpaceNearlyUsed"}', value: 1}
+    - {labels: '{alertname="EtcdRefusesWrites"}', value: 1}
+`, rules, strings.Join(series, ", ")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if output, err := promtool(t, "test", "rules", example); err != nil {
+		t.Errorf("want the two alerts on space: %v\n%s\nwith\n%s", err, output, strings.Join(series, "\n"))
 	}
 }
 

@@ -5,88 +5,84 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/prometheus/prometheus/promql/parser"
-	"github.com/prometheus/prometheus/rules"
 )
 
 // TestMetricsExist looks for the name of each metric where it comes from: our own in the code that writes it, whose own
-// tests compare the whole text; etcd's in what etcd serves (TestEtcdOutOfSpace); the sidecars' in their program.
+// tests compare the whole text; etcd's in what etcd serves (TestEtcdOutOfSpace); those of storage in their program;
+// Kubernetes' in component-base (metrics/version.go). TestSoakMonitoring looks for all of them in a Prometheus.
 func TestMetricsExist(t *testing.T) {
 	code := helpers(t)
-	for _, alert := range load(t, &rules.ManagerOptions{}).AlertingRules() {
-		names := metrics(alert)
-		if len(names) == 0 {
-			t.Errorf("alert %s has no metric in %q", alert.Name(), alert.Query())
+	rules := load(t)
+	for _, alert := range rules.alerts() {
+		if len(metrics(alert.Expr)) == 0 {
+			t.Errorf("alert %s has no metric in %q", alert.Alert, alert.Expr)
 		}
-		for _, name := range names {
-			switch {
-			case strings.HasPrefix(name, "etcd_"), strings.HasPrefix(name, sidecarPrefix):
-			case !strings.Contains(code, `"`+name+`"`):
-				t.Errorf("alert %s uses %s, which no program of src/helpers writes", alert.Name(), name)
-			}
+	}
+	for _, name := range rules.metrics("kubernetes_bosh_") {
+		if !strings.Contains(code, `"`+name+`"`) {
+			t.Errorf("%s is used, which no program of src/helpers writes", name)
 		}
 	}
 }
 
-const sidecarPrefix = "csi_sidecar_"
-
-// TestMetricsOfSidecarsExist looks for the parts of names that csi-lib-utils (metrics/metrics.go) puts together, and
-// for the labels. The driver has to answer before a sidecar serves metrics.
-func TestMetricsOfSidecarsExist(t *testing.T) {
+// TestMetricsOfStorageExist looks for the parts of names that csi-lib-utils (metrics/metrics.go) and the driver
+// (pkg/metrics) put together, and for the labels. A volume has to be detached before some of them are served.
+func TestMetricsOfStorageExist(t *testing.T) {
 	components := os.Getenv("COMPONENTS_DIR")
 	if components == "" {
-		t.Skip("COMPONENTS_DIR is not set: there is no program of the sidecars to look at")
+		t.Skip("COMPONENTS_DIR is not set: there are no programs of storage to look at")
 	}
 	program, err := os.ReadFile(filepath.Join(components, "csi", "bin", "csi"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	parts := []string{strings.TrimSuffix(sidecarPrefix, "_")}
-	for _, alert := range load(t, &rules.ManagerOptions{}).AlertingRules() {
-		for _, selector := range selectors(alert) {
-			name, ok := strings.CutPrefix(selector.Name, sidecarPrefix)
-			if !ok {
-				continue
-			}
-			parts = append(parts, strings.TrimSuffix(name, "_count"))
-			for _, matcher := range selector.LabelMatchers {
-				if !strings.HasPrefix(matcher.Name, "__") {
-					parts = append(parts, matcher.Name)
-				}
-			}
+	rules := load(t)
+	parts := []string{"csi_sidecar", "aws_ebs_csi_", "driver_name", "volume_id", "instance_id"}
+	for _, prefix := range []string{"csi_sidecar_", "aws_ebs_csi_"} {
+		names := rules.metrics(prefix)
+		if len(names) == 0 {
+			t.Errorf("no alert uses a metric %s…", prefix)
+		}
+		for _, name := range names {
+			parts = append(parts, strings.TrimSuffix(strings.TrimPrefix(name, prefix), "_count"))
 		}
 	}
-	if len(parts) < 4 {
-		t.Errorf("only %q to look for", parts)
+	for _, alert := range rules.alerts() {
+		if strings.Contains(alert.Expr, "csi_sidecar_") {
+			for _, matcher := range regexp.MustCompile(`(\w+)!?=`).FindAllStringSubmatch(alert.Expr, -1) {
+				parts = append(parts, matcher[1])
+			}
+		}
 	}
 	for _, part := range parts {
 		if !bytes.Contains(program, []byte(part)) {
-			t.Errorf("the program of the sidecars does not contain %q", part)
+			t.Errorf("the program of storage does not contain %q", part)
 		}
 	}
 }
 
-// metrics returns the names of the metrics that an alert uses.
-func metrics(alert *rules.AlertingRule) []string {
+// name matches the metrics that this release knows; PromQL's own words and the labels have none of these prefixes.
+var name = regexp.MustCompile(`\b(kubernetes_bosh|kubernetes_build|etcd|csi_sidecar|aws_ebs_csi)_\w+`)
+
+// metrics returns the names of the metrics that an expression uses.
+func metrics(expression string) []string { return name.FindAllString(expression, -1) }
+
+// metrics returns the names of all metrics with a prefix, sorted.
+func (f *ruleFile) metrics(prefix string) []string {
 	var names []string
-	for _, selector := range selectors(alert) {
-		names = append(names, selector.Name)
-	}
-	return names
-}
-
-func selectors(alert *rules.AlertingRule) []*parser.VectorSelector {
-	var found []*parser.VectorSelector
-	parser.Inspect(alert.Query(), func(node parser.Node, _ []parser.Node) error {
-		if selector, ok := node.(*parser.VectorSelector); ok {
-			found = append(found, selector)
+	for _, alert := range f.alerts() {
+		for _, name := range metrics(alert.Expr) {
+			if strings.HasPrefix(name, prefix) {
+				names = append(names, name)
+			}
 		}
-		return nil
-	})
-	return found
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // helpers returns the code of what ships, without its tests.

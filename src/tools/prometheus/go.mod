@@ -1,3 +1,4 @@
+// Pins Prometheus and promtool, which test alerts and what is scraped. ci/prometheus.sh builds them; the release does not ship them.
 module kubernetes-release/tools/prometheus
 
 go 1.26.7
