@@ -177,11 +177,11 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 		}
 		return ips
 	}
-	mustForbid(t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}))
+	kubetest.MustForbid(t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}))
 	if err := host(map[string]any{"hostIP": "10.0.0.4", "hostIPs": hosts("10.0.0.4")}); err != nil {
 		t.Errorf("kubelet's own report of the host: %v", err)
 	}
-	mustForbid(t, "a second host", host(map[string]any{"hostIPs": hosts("10.0.0.4", "fd00::5")}))
+	kubetest.MustForbid(t, "a second host", host(map[string]any{"hostIPs": hosts("10.0.0.4", "fd00::5")}))
 
 	// A CNI that does not use the pod subnets: its Nodes have no annotations of flannel.
 	if err := annotate(t, admin, name, map[string]any{flannel + "public-ip": nil}); err != nil {

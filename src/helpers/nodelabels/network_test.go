@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"kubernetes-release/internal/kubetest"
 )
 
 const flannel = "flannel.alpha.coreos.com/"
@@ -55,12 +57,12 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		return err
 	}
 	const metadata = "169.254.169.254/32"
-	mustRefuse(
+	kubetest.MustForbid(
 		t, "a Node with a pod subnet of its choice",
 		create(corev1.NodeSpec{PodCIDR: metadata, PodCIDRs: []string{metadata}}, nil),
 		"from none to 169.254.169.254/32", "kube-controller-manager assigns it",
 	)
-	mustRefuse(
+	kubetest.MustForbid(
 		t, "a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
 		"that BOSH knows",
 	)
@@ -70,7 +72,7 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 	if err := create(corev1.NodeSpec{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	mustRefuse(
+	kubetest.MustForbid(
 		t, "before BOSH's address is known",
 		annotate(t, worker, name, announcement("10.0.0.4", "0a:58:0a:00:00:04"), "status"),
 	)
@@ -124,13 +126,13 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 			if subresource != "" {
 				subresources = append(subresources, subresource)
 			}
-			mustRefuse(
+			kubetest.MustForbid(
 				t, what+" "+subresource,
 				annotate(t, worker, name, attack.annotations, subresources...),
 				attack.words...)
 		}
 	}
-	mustRefuse(t, "its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}))
+	kubetest.MustForbid(t, "its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}))
 	object, err := worker.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

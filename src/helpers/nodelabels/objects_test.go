@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -30,20 +29,6 @@ const (
 	stolen = "worker-3c5e8f1a"
 	victim = "worker-0d9b2c4e"
 )
-
-// mustRefuse fails unless the error is a refusal with all these words.
-func mustRefuse(t *testing.T, what string, err error, words ...string) {
-	t.Helper()
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("%s: %v, want it forbidden", what, err)
-		return
-	}
-	for _, word := range words {
-		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%s: %v, want %q in it", what, err, word)
-		}
-	}
-}
 
 // withNodes returns a cluster with two Nodes, and a client for the first.
 func withNodes(t *testing.T) (*kubetest.Cluster, kubernetes.Interface) {
@@ -106,23 +91,23 @@ func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
 		)
 		return err
 	}
-	mustRefuse(t, "as another node", write(worker, event("other", "default", victim)), "of "+victim+" and "+victim)
+	kubetest.MustForbid(t, "as another node", write(worker, event("other", "default", victim)), "of "+victim+" and "+victim)
 	scheduler := event("scheduler", "default", "")
 	scheduler.Source.Component = "default-scheduler"
-	mustRefuse(t, "as the scheduler", write(worker, scheduler), "without one")
+	kubetest.MustForbid(t, "as the scheduler", write(worker, scheduler), "without one")
 	modern := proxyEvent("modern", "kubelet") // which has no source
 	_, err := worker.EventsV1().Events(metav1.NamespaceDefault).Create(t.Context(), modern, metav1.CreateOptions{})
-	mustRefuse(t, "by the other API", err, "without one")
+	kubetest.MustForbid(t, "by the other API", err, "without one")
 	if err := write(admin, event("evidence", "default", victim)); err != nil {
 		t.Fatal(err)
 	}
-	mustRefuse(t, "another node's Event", patch(worker, "evidence", `{"message": "all is well"}`), victim)
-	mustRefuse(t, "another node's Event, taken over",
+	kubetest.MustForbid(t, "another node's Event", patch(worker, "evidence", `{"message": "all is well"}`), victim)
+	kubetest.MustForbid(t, "another node's Event, taken over",
 		patch(worker, "evidence", `{"message": "all is well", "source": {"host": "`+stolen+`"}}`), victim)
 
 	proxy := proxyClient(t, cluster)
-	mustRefuse(t, "as kubelet, by kube-proxy", write(proxy, event("by-proxy", "default", stolen)), "kube-proxy can")
-	mustRefuse(t, "another's Event, by kube-proxy", patch(proxy, "evidence", `{"message": "all is well"}`), "kube-proxy")
+	kubetest.MustForbid(t, "as kubelet, by kube-proxy", write(proxy, event("by-proxy", "default", stolen)), "kube-proxy can")
+	kubetest.MustForbid(t, "another's Event, by kube-proxy", patch(proxy, "evidence", `{"message": "all is well"}`), "kube-proxy")
 
 	// The friends: kubelet writes about its pods in each namespace and counts, kube-proxy says that it starts.
 	for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
@@ -168,7 +153,7 @@ func TestEventsAreSmall(t *testing.T) {
 		},
 		"related": func(e *corev1.Event) { e.Related = &corev1.ObjectReference{Name: large} },
 	} {
-		mustRefuse(t, "a large "+what, write(what, change), "an Event can have 4096 characters")
+		kubetest.MustForbid(t, "a large "+what, write(what, change), "an Event can have 4096 characters")
 	}
 	if err := write("longest", func(e *corev1.Event) { e.Message = large[:2<<10] }); err != nil {
 		t.Errorf("a message of 2 KiB: %v", err)
@@ -178,7 +163,7 @@ func TestEventsAreSmall(t *testing.T) {
 	}
 	_, err := worker.CoreV1().Events("default").Patch(t.Context(), "small", types.MergePatchType,
 		fmt.Appendf(nil, `{"message": %q}`, large), metav1.PatchOptions{})
-	mustRefuse(t, "one that grows", err, "4096")
+	kubetest.MustForbid(t, "one that grows", err, "4096")
 }
 
 // TestNodesCannotKeepObjects is root on a worker that keeps objects from being deleted, and what owns them or what they
@@ -227,9 +212,9 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 		},
 	}
 	for kind, create := range kinds {
-		mustRefuse(t, kind+" with a finalizer", create(stay), "finalizers to "+kind)
-		mustRefuse(t, kind+" of another owner", create(owned), "only its own Node as the owner of "+kind, "Node "+victim)
-		mustRefuse(t, kind+" that block", create(blocking), "without blockOwnerDeletion")
+		kubetest.MustForbid(t, kind+" with a finalizer", create(stay), "finalizers to "+kind)
+		kubetest.MustForbid(t, kind+" of another owner", create(owned), "only its own Node as the owner of "+kind, "Node "+victim)
+		kubetest.MustForbid(t, kind+" that block", create(blocking), "without blockOwnerDeletion")
 		if err := create(plain); err != nil {
 			t.Errorf("%s of the own Node: %v", kind, err)
 		}
@@ -237,7 +222,7 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 	patch := []byte(`{"metadata": {"finalizers": ["example.com/stay"]}}`)
 	merge, options := types.MergePatchType, metav1.PatchOptions{}
 	_, err = worker.CoreV1().Events("default").Patch(t.Context(), "held", merge, patch, options)
-	mustRefuse(t, "a finalizer added to an Event", err, "finalizers to events")
+	kubetest.MustForbid(t, "a finalizer added to an Event", err, "finalizers to events")
 	proxy := proxyClient(t, cluster)
 	_, err = proxy.EventsV1().Events("default").Create(
 		t.Context(), proxyEvent("p", "kube-proxy"), metav1.CreateOptions{},
@@ -246,7 +231,7 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 		t.Errorf("kube-proxy's Event: %v", err)
 	}
 	_, err = proxy.EventsV1().Events("default").Patch(t.Context(), "p", merge, patch, options)
-	mustRefuse(t, "a finalizer added to an Event, by kube-proxy", err, "finalizers to events")
+	kubetest.MustForbid(t, "a finalizer added to an Event, by kube-proxy", err, "finalizers to events")
 
 	// The Node itself: it is created anew.
 	if err := cluster.Admin().CoreV1().Nodes().Delete(t.Context(), stolen, metav1.DeleteOptions{}); err != nil {
@@ -255,7 +240,7 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 	object := &corev1.Node{ObjectMeta: owned}
 	object.Name = stolen
 	_, err = worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
-	mustRefuse(t, "a Node that another owns", err, "only its own Node as the owner of nodes")
+	kubetest.MustForbid(t, "a Node that another owns", err, "only its own Node as the owner of nodes")
 }
 
 func certificateRequest(t *testing.T) certificatesv1.CertificateSigningRequestSpec {
@@ -288,8 +273,8 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 		return err
 	}
 	large := strings.Repeat("x", 200<<10)
-	mustRefuse(t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters")
-	mustRefuse(t, "text behind the request", create([]byte(large), nil), "8192 characters")
+	kubetest.MustForbid(t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters")
+	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "8192 characters")
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
 	}
@@ -316,7 +301,7 @@ func TestNodesCannotHideDevicesOfOthers(t *testing.T) {
 	_, worker := withNodes(t)
 	for _, pool := range []string{victim, "gpus", stolen + "-gpus", victim + "/" + stolen} {
 		err := publish(t, worker, metav1.ObjectMeta{}, pool)
-		mustRefuse(t, "pool "+pool, err, "only in the pool "+stolen, "not in "+pool)
+		kubetest.MustForbid(t, "pool "+pool, err, "only in the pool "+stolen, "not in "+pool)
 	}
 	for _, pool := range []string{stolen, stolen + "/gpus"} { // as drivers do that use k8s.io/dynamic-resource-allocation
 		if err := publish(t, worker, metav1.ObjectMeta{}, pool); err != nil {
@@ -334,20 +319,20 @@ func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 	set := func(client kubernetes.Interface, label string, value any) error {
 		return patchLabels(t, client, stolen, "", map[string]any{label: value})
 	}
-	mustRefuse(t, "before the zone is known", set(worker, ebs, "us-east-1a"), "which is not known yet", ebs)
+	kubetest.MustForbid(t, "before the zone is known", set(worker, ebs, "us-east-1a"), "which is not known yet", ebs)
 	if err := set(admin, corev1.LabelTopologyZone, "us-east-1a"); err != nil {
 		t.Fatal(err)
 	}
-	mustRefuse(t, "another zone", set(worker, ebs, "us-east-1b"), "us-east-1a, as the label", "not us-east-1b")
-	mustRefuse(t, "both", patchLabels(t, worker, stolen, "status", map[string]any{
+	kubetest.MustForbid(t, "another zone", set(worker, ebs, "us-east-1b"), "us-east-1a, as the label", "not us-east-1b")
+	kubetest.MustForbid(t, "both", patchLabels(t, worker, stolen, "status", map[string]any{
 		ebs: "us-east-1b", corev1.LabelTopologyZone: "us-east-1b",
 	}), "labels of its instance")
-	mustRefuse(t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance")
+	kubetest.MustForbid(t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance")
 	// The friend: kubelet, by the subresource (PatchNodeStatus), and after its driver has gone.
 	if err := patchLabels(t, worker, stolen, "status", map[string]any{ebs: "us-east-1a"}); err != nil {
 		t.Errorf("kubelet's label: %v", err)
 	}
-	mustRefuse(t, "another zone, later", set(worker, ebs, "us-east-1b"), "not us-east-1b")
+	kubetest.MustForbid(t, "another zone, later", set(worker, ebs, "us-east-1b"), "not us-east-1b")
 	if err := set(worker, ebs, nil); err != nil {
 		t.Errorf("no label: %v", err)
 	}
@@ -358,7 +343,7 @@ func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 	}
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: stolen, Labels: map[string]string{ebs: "us-east-1b"}}}
 	_, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
-	mustRefuse(t, "at the registration", err, "which is not known yet")
+	kubetest.MustForbid(t, "at the registration", err, "which is not known yet")
 	object.Labels = map[string]string{"topology.k8s.aws/zone-id": "use1-az2", "disk": "fast"}
 	created, err := worker.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil || len(created.Labels) != 1 {
@@ -378,11 +363,11 @@ func TestNodesCannotClaimVolumes(t *testing.T) {
 	}
 	const volume = `"kubernetes.io/csi/ebs.csi.aws.com^vol-1"`
 	const attached = `{"status": {"volumesAttached": [{"name": ` + volume + `, "devicePath": ""}]}}`
-	mustRefuse(t, "a volume of others", patch(worker, attached), "volumesAttached")
+	kubetest.MustForbid(t, "a volume of others", patch(worker, attached), "volumesAttached")
 	if err := patch(cluster.Admin(), attached); err != nil {
 		t.Errorf("kube-controller-manager: %v", err)
 	}
-	mustRefuse(t, "none", patch(worker, `{"status": {"volumesAttached": null}}`), "volumesAttached")
+	kubetest.MustForbid(t, "none", patch(worker, `{"status": {"volumesAttached": null}}`), "volumesAttached")
 	if err := patch(worker, `{"status": {"volumesInUse": [`+volume+`]}}`); err != nil {
 		t.Errorf("kubelet's volumes in use: %v", err)
 	}
