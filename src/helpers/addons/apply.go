@@ -57,6 +57,8 @@ const (
 type Options struct {
 	// Dirs are the directories of the manifests.
 	Dirs []string
+	// Objects are applied with those of the directories.
+	Objects []Object
 	// Images expands placeholders in the manifests; nil if they have none.
 	Images Images
 	// EtcdMembers are addresses, HOST:PORT. The wait for the API server ends with a *readywait.NoQuorumError while too
@@ -102,6 +104,10 @@ func apply(
 	defer cancel()
 	objects, err := Load(options.Dirs, options.Images)
 	if err != nil {
+		return Result{}, err
+	}
+	objects = append(objects, options.Objects...)
+	if err := duplicates(objects); err != nil {
 		return Result{}, err
 	}
 	slices.SortStableFunc(objects, func(a, b Object) int {

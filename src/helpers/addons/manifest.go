@@ -20,14 +20,22 @@ import (
 // Object is one object of a manifest, with its source.
 type Object struct {
 	*unstructured.Unstructured
-	// File is the manifest's path, Document the number of the object's YAML document in it, from 1.
+	// File is the manifest's path, Document the number of the object's YAML document in it, from 1. Without a document,
+	// File says where the object comes from.
 	File     string
 	Document int
 }
 
 // String names the object and its source for errors: "10-dns.yaml, document 2: Deployment kube-system/coredns".
 func (o Object) String() string {
-	return fmt.Sprintf("%s, document %d: %s", filepath.Base(o.File), o.Document, o.key())
+	return fmt.Sprintf("%s: %s", o.source(), o.key())
+}
+
+func (o Object) source() string {
+	if o.Document == 0 {
+		return o.File
+	}
+	return fmt.Sprintf("%s, document %d", filepath.Base(o.File), o.Document)
 }
 
 // key identifies an object, whatever the version of its kind.
@@ -181,8 +189,7 @@ func duplicates(objects []Object) error {
 			problems = append(
 				problems,
 				fmt.Errorf(
-					"%s is also in %s, document %d; keep one of them", object, filepath.Base(first.File),
-					first.Document,
+					"%s is also in %s; keep one of them", object, first.source(),
 				),
 			)
 			continue

@@ -12,16 +12,30 @@ import (
 	"kubernetes-release/internal/strictjson"
 )
 
+// VM is what BOSH knows of a VM.
+type VM struct {
+	InstanceGroup string `json:"instance_group"`
+	InstanceID    string `json:"instance_id"`
+	// Address is the instance's IP address in its default network.
+	Address string `json:"address"`
+}
+
+// Identity is the identity of a VM of which no cloud knows more.
+func (v VM) Identity() Identity {
+	return Identity{Name: BOSHName(v.InstanceGroup, v.InstanceID), Address: v.Address}
+}
+
 // config is what the jobs of a node render to config/node.json: BOSH's own names for the VM, and where the identity of
 // its cloud is stored.
 type config struct {
 	InstanceGroup string `json:"instance_group"`
 	InstanceID    string `json:"instance_id"`
-	// Address is the instance's IP address in its default network.
-	Address string `json:"address"`
+	Address       string `json:"address"`
 	// IdentityFile is the absolute path of the file that the job cloud-provider writes; empty without a cloud provider.
 	IdentityFile string `json:"identity_file"`
 }
+
+func (c config) vm() VM { return VM{c.InstanceGroup, c.InstanceID, c.Address} }
 
 // Load returns the VM's identity according to a job's config/node.json: what the identity file holds, if the file names
 // one, else a name derived from the instance group and the instance ID. Errors name the file.
@@ -31,7 +45,7 @@ func Load(path string) (Identity, error) {
 		return Identity{}, err
 	}
 	if c.IdentityFile == "" {
-		return c.identity(), nil
+		return c.vm().Identity(), nil
 	}
 	id, err := Read(c.IdentityFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +77,7 @@ func LoadForCheck(path string) (id Identity, detected bool, err error) {
 	if configErr != nil {
 		return Identity{}, false, configErr
 	}
-	return c.identity(), false, nil
+	return c.vm().Identity(), false, nil
 }
 
 func readConfig(path string) (config, error) {
@@ -82,7 +96,7 @@ func readConfig(path string) (config, error) {
 		problems = append(problems, fmt.Errorf("identity_file is %q: set an absolute path", c.IdentityFile))
 	}
 	if len(problems) == 0 {
-		problems = append(problems, c.identity().Validate())
+		problems = append(problems, c.vm().Identity().Validate())
 	}
 	if err := errors.Join(problems...); err != nil {
 		return config{}, fmt.Errorf("node configuration %s: %w", path, err)
@@ -91,11 +105,6 @@ func readConfig(path string) (config, error) {
 }
 
 var outsideName = regexp.MustCompile(`[^a-z0-9.-]+`)
-
-// identity is what BOSH knows of the VM, without a cloud provider.
-func (c config) identity() Identity {
-	return Identity{Name: BOSHName(c.InstanceGroup, c.InstanceID), Address: c.Address}
-}
 
 // BOSHName is the name of a node without a cloud provider. Eight digits of the instance ID keep the name short; they
 // stay the same when BOSH recreates the VM.

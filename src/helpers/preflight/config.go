@@ -9,6 +9,7 @@ import (
 
 	"kubernetes-release/internal/duration"
 	"kubernetes-release/internal/strictjson"
+	"kubernetes-release/node"
 )
 
 // Mode is how a deployment treats the results of the checks.
@@ -66,6 +67,9 @@ type Config struct {
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
 	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`
+
+	// VM is what BOSH knows of this machine, which is its identity where the provider does not determine one.
+	VM node.VM `json:"vm"`
 
 	// Thorough also makes the calls that a deployment must avoid; set by a flag, not by the file.
 	Thorough bool `json:"-"`

@@ -11,8 +11,10 @@ import (
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud/controller"
 	"kubernetes-release/etcdmembers"
 	"kubernetes-release/etcdsnapshot"
+	"kubernetes-release/internal/strictjson"
 	"kubernetes-release/launcher"
 	"kubernetes-release/preflight"
 	"kubernetes-release/smoke"
@@ -147,6 +149,14 @@ var everything = map[string]values{
 		"metrics": values{"bind_address": "0.0.0.0"},
 		"api":     values{"host": "api.example"}, "configure_cloud_routes": true, "log_level": 4,
 		"extra_args": values{"concurrent-service-syncs": 5},
+	},
+	"cloud-controller-image": {
+		"images":                 values{"cloud-controller-manager": "registry.example/ccm:v2"},
+		"cloud_provider":         "example",
+		"replicas":               3,
+		"configure_cloud_routes": true,
+		"log_level":              4,
+		"controller_args":        values{"concurrent-service-syncs": 5, "contention-profiling": true},
 	},
 	"ebs-csi-controller": {
 		"api": values{
@@ -339,6 +349,9 @@ var policyLink = map[string]values{"network-policy": {}}
 // metricsLink is that of the job metrics-server.
 var metricsLink = map[string]values{"metrics-server": {}}
 
+// controllerLink is that of the job cloud-controller-image.
+var controllerLink = map[string]values{"cloud-controller": {}}
+
 // cniLink is the default configuration of flannel.
 func cniLink(t testing.TB) map[string]values {
 	t.Helper()
@@ -353,7 +366,8 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		linked(routesLink).
 		linked(storageLink).
 		linked(policyLink).
-		linked(metricsLink)
+		linked(metricsLink).
+		linked(controllerLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}
 	if job == "flannel" {
 		cases["alloc"] = inputFor(t, job).with(values{"backend": "alloc"})
@@ -507,6 +521,12 @@ func TestProgramsAcceptRenderedFiles(t *testing.T) {
 		if content, ok := g.files["config/preflight.json"]; ok {
 			if _, err := preflight.ParseConfig(content); err != nil {
 				t.Errorf("%s, %s: preflight.json: %v", g.job, g.name, err)
+			}
+		}
+		if content, ok := g.files["config/controller.json"]; ok {
+			var config controller.Config
+			if err := strictjson.Unmarshal(content, &config); err != nil {
+				t.Errorf("%s, %s: controller.json: %v", g.job, g.name, err)
 			}
 		}
 		if g.job == "smoke-tests" {

@@ -62,6 +62,23 @@ var opsCases = map[string]struct {
 			t.Errorf("the cloud controller manager has the flags %v", flags)
 		}
 	}},
+	"use-cloud-controller-image.yml": {
+		deployment{ops: []string{"use-cloud-controller-image.yml"}, vars: controllerVars},
+		func(t *testing.T, p *director.Plan) {
+			checkControllerImage(t, p, "gce", 2)
+			aws := plan(t, deployment{
+				ops: []string{"aws.yml", "use-cloud-controller-image.yml"},
+				vars: []string{
+					"cloud_provider=aws", "cloud_config=''", "cloud_controller_images={cloud-controller-manager: 'r/ccm:1'}",
+				},
+			})
+			checkControllerImage(t, aws, "aws", 2)
+			single := plan(
+				t, deployment{ops: []string{"single-vm.yml", "use-cloud-controller-image.yml"}, vars: controllerVars},
+			)
+			checkControllerImage(t, single, "gce", 1)
+		},
+	},
 	"single-vm.yml": {deployment{ops: []string{"single-vm.yml"}}, func(t *testing.T, p *director.Plan) {
 		if n := len(group(t, p, "worker").Instances); n != 0 {
 			t.Errorf("%d workers, want none", n)
@@ -710,6 +727,52 @@ var etcdVars = []string{
 }
 
 // checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
+var controllerVars = []string{
+	"cloud_provider=gce", "cloud_config=''", "cloud_controller_images={cloud-controller-manager: 'r.example/ccm:v1'}",
+}
+
+// checkControllerImage checks that the cloud controller manager runs in pods and as no job.
+func checkControllerImage(t *testing.T, p *director.Plan, provider string, replicas float64) {
+	t.Helper()
+	control := group(t, p, "control")
+	config := decode[values](t, file(t, control, "cloud-controller-image", "config/controller.json"))
+	if config["provider"] != provider || config["replicas"] != replicas || config["cluster"] != "prod" {
+		t.Errorf("controller.json is %v", config)
+	}
+	if apply := string(file(t, control, "kubernetes-addons", "bin/apply")); !strings.Contains(
+		apply, "--cloud-controller=/var/vcap/jobs/cloud-controller-image/config/controller.json",
+	) {
+		t.Errorf("kubernetes-addons does not apply its manifests:\n%s", apply)
+	}
+	if components := string(
+		file(t, control, "kubernetes-addons", "config/manifests/20-components.yml"),
+	); strings.Contains(components, "cloud-controller-manager") {
+		t.Error("the job cloud-controller-manager still has permissions")
+	}
+	for _, job := range control.Spec.Jobs {
+		if job.Name == "cloud-controller-manager" {
+			t.Error("the job cloud-controller-manager is still there")
+		}
+	}
+	firewall := decode[values](t, file(t, control, "node-firewall", "config/firewall.json"))
+	if users := fmt.Sprint(firewall["metadata"].(values)["users"]); !strings.Contains(users, "65532") {
+		t.Errorf("only the users %s reach instance metadata", users)
+	}
+	for name, role := range map[string]string{"control": "control", "worker": "worker"} {
+		if len(group(t, p, name).Instances) == 0 {
+			continue
+		}
+		preflight := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+		if preflight["provider"] != provider || preflight["role"] != role {
+			t.Errorf("%s: preflight.json is %v", name, preflight)
+		}
+		kubelet := decode[values](t, file(t, group(t, p, name), "kubelet", "config/flags.json"))
+		if flags := kubelet["flags"].(values); flags["cloud-provider"] != "external" {
+			t.Errorf("kubelet of %s has --cloud-provider=%v", name, flags["cloud-provider"])
+		}
+	}
+}
+
 func checkRunsPods(t *testing.T, g *director.InstanceGroup) {
 	t.Helper()
 	if taints := decode[values](t, file(t, g, "kubelet", "config/config.json"))["registerWithTaints"]; taints != nil {
@@ -1239,7 +1302,10 @@ func TestExampleVariables(t *testing.T) {
 }
 
 // exclusive are pairs of ops-files that ops-files/README.md says cannot be combined.
-var exclusive = [][2]string{{"combined.yml", "single-vm.yml"}}
+var exclusive = [][2]string{
+	{"combined.yml", "single-vm.yml"},
+	{"use-cloud-controller-image.yml", "use-cloud-routes.yml"},
+}
 
 // TestOpsFilesCombine applies each ops-file together with each other one, with what both require, in the order that the
 // notes in the README ask for. The result is what a Director receives.

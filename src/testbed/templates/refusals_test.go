@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/testbed/lab/director/render"
 )
 
@@ -1289,6 +1289,42 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			values{"type": "awz"},
 			[]string{`type is "awz"`, "allowed are aws, azure", "leave this job out"},
 		},
+		{
+			"no image of the cloud controller manager",
+			"cloud-controller-image",
+			values{"images": values{"cloud-controller-manager": ""}},
+			[]string{"images is", "without cloud-controller-manager: set images.cloud-controller-manager", "of aws"},
+		},
+		{
+			"image as a list",
+			"cloud-controller-image",
+			values{"images": values{"cloud-controller-manager": []any{"x"}}},
+			[]string{"images is", "it must be a map of container name to image"},
+		},
+		{
+			"no pods of the cloud controller manager",
+			"cloud-controller-image",
+			values{"replicas": 0},
+			[]string{"replicas is 0: it must be a number of pods, 1 or more"},
+		},
+		{
+			"flag of the cloud controller manager as a list",
+			"cloud-controller-image",
+			values{"controller_args": values{"controllers": []any{"*"}}},
+			[]string{"controller_args is", "it must be a map of flag name"},
+		},
+		{
+			"log level of the cloud controller manager",
+			"cloud-controller-image",
+			values{"log_level": 11},
+			[]string{"log_level is 11", "0 to 10"},
+		},
+		{
+			"cloud routes by words",
+			"cloud-controller-image",
+			values{"configure_cloud_routes": "yes"},
+			[]string{`configure_cloud_routes is "yes"`, "true or false"},
+		},
 		{"no provider", "cloud-provider", values{"type": ""}, []string{`type is ""`, "leave this job out"}},
 		{
 			"bad variable name",
@@ -1705,9 +1741,9 @@ func TestCloudControllerManagerRefusesOtherClouds(t *testing.T) {
 // The template of cloud-provider and cloud-preflight allow the same providers, and name the same version for those that
 // Kubernetes has removed.
 func TestTemplateAndPreflightAllowTheSameProviders(t *testing.T) {
-	registry := cloud.NewRegistry()
+	registry := providers.All()
 	removedIn := regexp.MustCompile(`Kubernetes removed the built-in provider in [0-9.]+[0-9]`)
-	for _, name := range append(cloud.Names(), "awz") {
+	for _, name := range append(registry.Names(), "awz") {
 		_, _, refusal := registry.Lookup(name)
 		_, err := renderJob(t, "cloud-provider", inputFor(t, "cloud-provider").with(values{"type": name}))
 		switch {
@@ -1715,8 +1751,8 @@ func TestTemplateAndPreflightAllowTheSameProviders(t *testing.T) {
 			t.Errorf("%s: the template returns %v, cloud-preflight returns %v", name, err, refusal)
 		case err != nil && !strings.Contains(err.Error(), removedIn.FindString(refusal.Error())):
 			t.Errorf("%s: the template returns %v, which lacks %q", name, err, removedIn.FindString(refusal.Error()))
-		case err != nil && !strings.Contains(err.Error(), "allowed are "+strings.Join(cloud.Usable(), ", ")+";"):
-			t.Errorf("%s: the template returns %v, but allowed are %v", name, err, cloud.Usable())
+		case err != nil && !strings.Contains(err.Error(), "allowed are "+strings.Join(registry.Usable(), ", ")+";"):
+			t.Errorf("%s: the template returns %v, but allowed are %v", name, err, registry.Usable())
 		}
 	}
 }

@@ -241,6 +241,7 @@ var required = map[string]values{
 	},
 	"kube-scheduler":           {"tls": values{"client": certificate("client"), "server": certificate("server")}},
 	"cloud-controller-manager": {"tls": values{"client": certificate("client"), "server": certificate("server")}},
+	"cloud-controller-image":   {"images": values{"cloud-controller-manager": "registry.example/ccm:v1"}},
 	"ebs-csi-controller":       {"tls": values{"client": certificate("client")}},
 	"ebs-csi-node":             {},
 	"kubelet-csr-approver": {

@@ -18,7 +18,7 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Provider implements cloud.Provider. The zero value is ready for use on an instance; tests replace its parts.
+// Provider implements cloud.Checker and cloud.Attester. The zero value is ready for use on an instance; tests replace its parts.
 type Provider struct {
 	// LocalAddresses returns the addresses of this machine's interfaces; nil: from the operating system.
 	LocalAddresses func() ([]netip.Addr, error)
@@ -47,7 +47,4 @@ type Provider struct {
 	metadataTimeout time.Duration // of one answer of instance metadata; 0: metadataReplyTimeout
 }
 
-var _ cloud.Provider = (*Provider)(nil)
-
-// Name implements cloud.Provider.
-func (*Provider) Name() string { return "aws" }
+var _ cloud.Checker = (*Provider)(nil)

@@ -109,7 +109,7 @@ func (p *Provider) machine() identity.Machine {
 	}
 }
 
-// Checks implements cloud.Provider.
+// Checks implements cloud.Checker.
 func (*Provider) Checks() []preflight.Check {
 	all := checks.All()
 	list := make([]preflight.Check, 0, len(all))
@@ -119,7 +119,7 @@ func (*Provider) Checks() []preflight.Check {
 	return list
 }
 
-// Preflight implements cloud.Provider. It asks everything once, and repeats what may still change by itself until no
+// Preflight implements cloud.Checker. It asks everything once, and repeats what may still change by itself until no
 // check fails, a check fails that waiting cannot fix, or the retry window ends. Throttled calls are retried until the
 // context is done. Without instance metadata the outcome's identity is nil.
 func (p *Provider) Preflight(ctx context.Context, request cloud.Request) (*cloud.Outcome, error) {

@@ -110,18 +110,26 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	defer closeLog()
 
 	started := time.Now()
-	if provider == nil {
+	checker, checks := provider.(cloud.Checker)
+	if !checks {
 		log.Info(notice)
-		report := newReport(config, &cloud.Outcome{}, started)
+		outcome := &cloud.Outcome{}
+		if provider != nil {
+			id := config.VM.Identity()
+			if outcome.Identity, err = &id, o.writeIdentity(id, log); err != nil {
+				return nil, err
+			}
+		}
+		report := newReport(config, outcome, started)
 		logResults(log, report)
 		return report, nil
 	}
-	if err := preflight.ValidateOverrides(config.Checks, provider.Checks()); err != nil {
+	if err := preflight.ValidateOverrides(config.Checks, checker.Checks()); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.config, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	outcome, err := provider.Preflight(ctx, cloud.Request{
+	outcome, err := checker.Preflight(ctx, cloud.Request{
 		Config: config, CloudConfig: cloudConfig, Log: log,
 		Identified: func(id node.Identity) error { return o.writeIdentity(id, log) },
 	})

@@ -11,13 +11,17 @@ import (
 	"kubernetes-release/preflight"
 )
 
-func newListCommand(providers []cloud.Provider) *cobra.Command {
+func newListCommand(registry *cloud.Registry) *cobra.Command {
 	var markdown bool
 	command := &cobra.Command{
 		Use:   "checks",
 		Short: "List the checks of all cloud providers",
 		Run: func(command *cobra.Command, _ []string) {
-			for _, p := range providers {
+			for _, provider := range registry.All() {
+				p, checks := provider.(cloud.Checker)
+				if !checks {
+					continue
+				}
 				if markdown {
 					printMarkdown(command.OutOrStdout(), p.Checks())
 				} else {
@@ -31,9 +35,9 @@ func newListCommand(providers []cloud.Provider) *cobra.Command {
 	return command
 }
 
-func printChecks(w io.Writer, p cloud.Provider) {
+func printChecks(w io.Writer, p cloud.Checker) {
 	for _, c := range p.Checks() {
-		fmt.Fprintf(w, "%-4s %-31s %-5s %-15s %s\n", p.Name(), c.ID, c.Severity, roles(c), c.Title)
+		fmt.Fprintf(w, "%-4s %-31s %-5s %-15s %s\n", p.About().Name, c.ID, c.Severity, roles(c), c.Title)
 	}
 }
 

@@ -7,17 +7,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"kubernetes-release/cloud"
-	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
 )
 
 func main() {
-	cli.Main(newCommand(&aws.Provider{}))
+	cli.Main(newCommand(providers.All()))
 }
 
 // newCommand returns the program for the given cloud providers.
-func newCommand(providers ...cloud.Provider) *cobra.Command {
-	root := newCheckCommand(cloud.NewRegistry(providers...))
-	root.AddCommand(newPolicyCommand(), newAccountCommand(), newListCommand(providers))
+func newCommand(registry *cloud.Registry) *cobra.Command {
+	root := newCheckCommand(registry)
+	root.AddCommand(newPolicyCommand(), newAccountCommand(), newListCommand(registry))
 	return root
 }

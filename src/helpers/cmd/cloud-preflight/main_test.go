@@ -2,15 +2,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"kubernetes-release/cloud"
 	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/controller"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/preflight"
 )
@@ -28,7 +33,7 @@ func invoke(t *testing.T, config string, args ...string) (code int, stdout, stde
 // run runs the program with arguments and returns its exit code and outputs.
 func run(args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	command := newCommand(&aws.Provider{})
+	command := newCommand(providers.All())
 	command.SetOut(&out)
 	command.SetErr(&errs)
 	code = cli.Run(context.Background(), command, args, &errs)
@@ -109,7 +114,7 @@ func TestCouldNotRun(t *testing.T) {
 
 func TestOtherProviders(t *testing.T) {
 	for name, want := range map[string]string{"": "there is nothing to check", "openstack": "Kubernetes removed the " +
-		"built-in provider in 1.26", "azure": "successor cloud-provider-azure"} {
+		"built-in provider in 1.26", "azure": "provide cloud-provider-azure"} {
 		code, _, stderr := invoke(t, strings.Replace(good, `"aws"`, `"`+name+`"`, 1))
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
@@ -186,23 +191,102 @@ func compareGenerated(t *testing.T, path, begin, end, want string) {
 	}
 }
 
-// TestTemplateListsTheChecks: the job's template rejects every other id, before there is a VM.
-func TestTemplateListsTheChecks(t *testing.T) {
-	var ids []string
-	for _, c := range (&aws.Provider{}).Checks() {
-		ids = append(ids, c.ID)
-	}
-	slices.Sort(ids)
-	const indent, width = "    ", 110
-	list, line := "\n", indent
-	for _, id := range ids {
-		if len(line)+len(id) > width {
-			list, line = list+strings.TrimRight(line, " ")+"\n", indent
+// TestTemplateListsTheProviders: the job's template rejects every other provider and check, before there is a VM.
+func TestTemplateListsTheProviders(t *testing.T) {
+	registry := providers.All()
+	list := "\n  usable = %w[\n" + wrapped(registry.Usable(), "    ") + "  ]\n  removed = {\n"
+	for _, removed := range cloud.RemovedProviders() {
+		if removed.In != "" {
+			list += fmt.Sprintf("    '%s' => '%s',\n", removed.Name, removed.In)
 		}
-		line += id + " "
 	}
-	list += strings.TrimRight(line, " ") + "\n  "
-	compareGenerated(t, "../../../../jobs/cloud-provider/templates/preflight.json.erb", "checks = %w[", "]", list)
+	list = strings.TrimSuffix(list, ",\n") + "\n  }\n  checks = {\n"
+	for _, p := range registry.All() {
+		if checker, ok := p.(cloud.Checker); ok {
+			var ids []string
+			for _, c := range checker.Checks() {
+				ids = append(ids, c.ID)
+			}
+			slices.Sort(ids)
+			list += fmt.Sprintf("    '%s' => %%w[\n%s    ],\n", p.About().Name, wrapped(ids, "      "))
+		}
+	}
+	list = strings.TrimSuffix(list, ",\n") + "\n  }\n"
+	compareGenerated(
+		t, "../../../../jobs/cloud-provider/templates/preflight.json.erb",
+		"# cd src/helpers && UPDATE_DOCS=1 go test ./cmd/cloud-preflight", "  # End of the generated lists.", list,
+	)
+}
+
+// TestDocumentedProviders: docs/providers.md has the tables of what the release knows.
+func TestDocumentedProviders(t *testing.T) {
+	const path = "../../../../docs/providers.md"
+	registry := providers.All()
+	list := "| type | cloud | controller | images | preflight | node names | deploy with | built-in until |\n" +
+		"|---|---|---|---|---|---|---|---|\n"
+	for _, p := range registry.All() {
+		list += providerRow(t, p)
+	}
+	compareGenerated(
+		t, path, "<!-- providers: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -->\n",
+		"<!-- end of providers -->\n", list,
+	)
+	list = "| name | why it is refused |\n|---|---|\n"
+	for _, removed := range cloud.RemovedProviders() {
+		_, _, err := registry.Lookup(removed.Name)
+		_, reason, _ := strings.Cut(err.Error(), "cannot be used: ")
+		reason, _, _ = strings.Cut(reason, ". Use one of")
+		list += fmt.Sprintf("| `%s` | %s |\n", removed.Name, reason)
+	}
+	compareGenerated(
+		t, path, "<!-- refused names: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -->\n",
+		"<!-- end of refused names -->\n", list,
+	)
+}
+
+func providerRow(t *testing.T, p cloud.Provider) string {
+	t.Helper()
+	about := p.About()
+	images, err := controller.Images(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var runs []string
+	if about.Job != "" {
+		runs = append(runs, "job `"+about.Job+"`")
+	}
+	if about.Manifests != nil {
+		runs = append(runs, "pods")
+	}
+	checks, names := "none", "BOSH's"
+	if checker, ok := p.(cloud.Checker); ok {
+		checks, names = fmt.Sprintf("%d checks", len(checker.Checks())), "the cloud's"
+	}
+	deploy := fmt.Sprintf("[%s](../ops-files/%s)", about.OpsFile, about.OpsFile)
+	if about.Page != "providers.md" {
+		deploy += fmt.Sprintf(", [%s](%s)", about.Page, about.Page)
+	}
+	if about.ConfigRequired {
+		deploy += ", with a configuration file"
+	}
+	return fmt.Sprintf(
+		"| `%s` | %s | %s: %s | %s | %s | %s | %s | %s |\n", about.Name, about.Title,
+		cmp.Or(about.Project, "yours"), strings.Join(runs, " or "), "`"+strings.Join(images, "`, `")+"`", checks, names,
+		deploy, cmp.Or(about.Removed, "never"),
+	)
+}
+
+// wrapped returns words in lines with an indentation.
+func wrapped(words []string, indent string) string {
+	const width = 110
+	text, line := "", indent
+	for _, word := range words {
+		if len(line)+len(word) > width {
+			text, line = text+strings.TrimRight(line, " ")+"\n", indent
+		}
+		line += word + " "
+	}
+	return text + strings.TrimRight(line, " ") + "\n"
 }
 
 func TestDocumentedChecks(t *testing.T) {

@@ -23,6 +23,7 @@ func applyAddons() *cobra.Command {
 	dirs := command.Flags().StringArray("dir", nil, "directory with manifests: *.yaml, *.yml, *.json; can be repeated")
 	images := command.Flags().
 		String("images", "", "JSON file that maps names to image references, for ${image:NAME} in manifests")
+	controllerConfig := command.Flags().String("cloud-controller", "", controllerUsage)
 	keepObsolete := command.Flags().
 		Bool("keep-obsolete", false, "do not delete objects that are no longer in the directory")
 	certificate := command.Flags().
@@ -45,6 +46,9 @@ func applyAddons() *cobra.Command {
 				return err
 			}
 			options.Images = loaded
+		}
+		if options.Objects, err = cloudController(*controllerConfig); err != nil {
+			return err
 		}
 		config, err := kubeconfig.Load(*path)
 		if err != nil {

@@ -10,23 +10,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"kubernetes-release/cloud"
-	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/join"
 	"kubernetes-release/kubeconfig"
 	"kubernetes-release/node"
 )
 
-// attesters are the clouds in which machines can prove their identity.
-var attesters = []cloud.Attester{&aws.Provider{}}
-
-// attester returns that of a cloud, or nil.
+// attester returns the provider of that name if its machines can prove their identity, or nil.
 func attester(provider string) cloud.Attester {
-	for _, a := range attesters {
-		if a.Name() == provider {
-			return a
-		}
-	}
-	return nil
+	a, _ := providers.All().Get(provider).(cloud.Attester)
+	return a
 }
 
 // joinInterval is the time between two attempts to join.

@@ -1,0 +1,229 @@
+package providers
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"kubernetes-release/addons"
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/controller"
+	"kubernetes-release/internal/kubetest"
+)
+
+// rendered returns the objects of a provider's cloud controller manager in pods.
+func rendered(t *testing.T, about cloud.About, change func(*controller.Settings)) []*unstructured.Unstructured {
+	t.Helper()
+	settings := controller.Settings{
+		Cluster: "prod", PodNetwork: "10.244.0.0/16", Replicas: 2, CloudConfig: "# empty\n", LogLevel: 2,
+		Environment: map[string]string{"HTTPS_PROXY": "http://proxy:3128"},
+		Images:      map[string]string{},
+	}
+	if about.Flag == "" {
+		settings.Flag = "example"
+	}
+	if change != nil {
+		change(&settings)
+	}
+	names, err := controller.Images(about)
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%s: images %v, %v", about.Name, names, err)
+	}
+	for _, name := range names {
+		settings.Images[name] = "registry.example/" + name + ":v1"
+	}
+	m, err := controller.Render(about, settings)
+	if err != nil {
+		t.Fatalf("%s: %v", about.Name, err)
+	}
+	return m.GetResources()
+}
+
+func inPods(t *testing.T) []cloud.About {
+	t.Helper()
+	var found []cloud.About
+	for _, p := range All().All() {
+		if about := p.About(); about.Manifests != nil {
+			found = append(found, about)
+		}
+	}
+	if len(found) < 6 {
+		t.Fatalf("only %d providers have manifests", len(found))
+	}
+	return found
+}
+
+func one[T any](t *testing.T, objects []*unstructured.Unstructured, kind, name string) T {
+	t.Helper()
+	var value T
+	for _, object := range objects {
+		if object.GetKind() == kind && object.GetName() == name {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &value); err != nil {
+				t.Fatal(err)
+			}
+			return value
+		}
+	}
+	t.Fatalf("no %s %s", kind, name)
+	return value
+}
+
+// TestControllerInPods holds what the pods of every provider must be.
+func TestControllerInPods(t *testing.T) {
+	for _, about := range inPods(t) {
+		t.Run(about.Name, func(t *testing.T) {
+			objects := rendered(t, about, nil)
+			d := one[appsv1.Deployment](t, objects, "Deployment", "cloud-controller-manager")
+			pod := d.Spec.Template.Spec
+			if *d.Spec.Replicas != 2 || d.Spec.Strategy.Type != appsv1.RecreateDeploymentStrategyType {
+				t.Errorf("%d replicas, strategy %s", *d.Spec.Replicas, d.Spec.Strategy.Type)
+			}
+			if !pod.HostNetwork || pod.PriorityClassName != "system-cluster-critical" ||
+				pod.ServiceAccountName != "cloud-controller-manager" {
+				t.Errorf("host network %t, priority %q, service account %q",
+					pod.HostNetwork, pod.PriorityClassName, pod.ServiceAccountName)
+			}
+			if want := map[string]string{"node-role.kubernetes.io/control-plane": ""}; !maps.Equal(pod.NodeSelector, want) {
+				t.Errorf("node selector %v", pod.NodeSelector)
+			}
+			checkSpread(t, d)
+			checkTolerations(t, pod)
+			checkContainer(t, about, pod.Containers[0])
+			budget := one[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget", "cloud-controller-manager")
+			if budget.Spec.MaxUnavailable.IntValue() != 1 ||
+				!labels.SelectorFromSet(budget.Spec.Selector.MatchLabels).Matches(labels.Set(d.Spec.Template.Labels)) {
+				t.Errorf("the PodDisruptionBudget is %+v", budget.Spec)
+			}
+			one[corev1.ServiceAccount](t, objects, "ServiceAccount", "cloud-controller-manager")
+			checkMount(t, pod)
+
+			single := rendered(t, about, func(s *controller.Settings) { s.Replicas = 1 })
+			if d := one[appsv1.Deployment](t, single, "Deployment", "cloud-controller-manager"); *d.Spec.Replicas != 1 {
+				t.Errorf("%d replicas on a single VM", *d.Spec.Replicas)
+			}
+			// Everything except for what kubelets run on each node.
+			if node := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool {
+				return strings.Contains(fmt.Sprint(o.Object), "cluster-admin")
+			}); node >= 0 {
+				t.Errorf("%s refers to cluster-admin", objects[node].GetName())
+			}
+		})
+	}
+}
+
+func checkSpread(t *testing.T, d appsv1.Deployment) {
+	t.Helper()
+	required := d.Spec.Template.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	if len(required) != 1 || required[0].TopologyKey != "kubernetes.io/hostname" ||
+		!maps.Equal(required[0].LabelSelector.MatchLabels, d.Spec.Selector.MatchLabels) {
+		t.Errorf("the anti-affinity is %+v", required)
+	}
+}
+
+func checkTolerations(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	for _, taint := range []corev1.Taint{
+		{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node.kubernetes.io/unreachable", Effect: corev1.TaintEffectNoExecute},
+	} {
+		i := slices.IndexFunc(pod.Tolerations, func(toleration corev1.Toleration) bool {
+			return toleration.Key == taint.Key && toleration.Effect == taint.Effect &&
+				(toleration.Operator == corev1.TolerationOpExists || toleration.Value == taint.Value)
+		})
+		if i < 0 {
+			t.Errorf("does not tolerate %s", taint.ToString())
+			continue
+		}
+		seconds := pod.Tolerations[i].TolerationSeconds
+		if leaves := taint.Effect == corev1.TaintEffectNoExecute; leaves != (seconds != nil) || leaves && *seconds != 120 {
+			t.Errorf("tolerates %s for %v", taint.ToString(), seconds)
+		}
+	}
+}
+
+func checkContainer(t *testing.T, about cloud.About, c corev1.Container) {
+	t.Helper()
+	if c.Name != "cloud-controller-manager" || c.Image != "registry.example/cloud-controller-manager:v1" {
+		t.Errorf("container %s has the image %s", c.Name, c.Image)
+	}
+	if cpu, memory := c.Resources.Requests.Cpu().String(), c.Resources.Requests.Memory().String(); cpu != "200m" ||
+		memory != "50Mi" || len(c.Resources.Limits) > 0 {
+		t.Errorf("requests %s and %s, limits %v", cpu, memory, c.Resources.Limits)
+	}
+	flag := about.Flag
+	if flag == "" {
+		flag = "example"
+	}
+	for _, want := range []string{
+		"--cloud-provider=" + flag, "--cloud-config=/etc/kubernetes/cloud/cloud.conf", "--cluster-name=prod",
+		"--use-service-account-credentials=true", "--leader-elect=true", "--leader-elect-lease-duration=137s",
+		"--leader-elect-renew-deadline=107s", "--leader-elect-retry-period=26s", "--v=2",
+		"--allocate-node-cidrs=false", "--configure-cloud-routes=false", "--cluster-cidr=10.244.0.0/16",
+	} {
+		if !slices.Contains(c.Args, want) {
+			t.Errorf("lacks %s: %q", want, c.Args)
+		}
+	}
+}
+
+// checkMount checks that the cloud's configuration is where --cloud-config says.
+func checkMount(t *testing.T, pod corev1.PodSpec) {
+	t.Helper()
+	volume := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+		return v.ConfigMap != nil && v.ConfigMap.Name == controller.ConfigMap
+	})
+	if volume < 0 || !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+		return m.Name == pod.Volumes[volume].Name && m.MountPath == "/etc/kubernetes/cloud"
+	}) {
+		t.Errorf("%s is not mounted", controller.ConfigMap)
+	}
+}
+
+// TestAPIServerAcceptsTheManifests applies the manifests of every provider as the job kubernetes-addons does, with
+// server-side apply and strict validation of fields, and again, which changes nothing.
+func TestAPIServerAcceptsTheManifests(t *testing.T) {
+	cluster := kubetest.Start(t, kubetest.Options{})
+	for _, about := range inPods(t) {
+		t.Run(about.Name, func(t *testing.T) {
+			var objects []addons.Object
+			for _, object := range rendered(t, about, nil) {
+				objects = append(objects, addons.Object{Unstructured: object, File: about.Name})
+			}
+			apply := func(administrator bool) addons.Result {
+				t.Helper()
+				options := addons.Options{Objects: objects, Timeout: timeout}
+				if administrator {
+					options.Administrator = cluster.AdminConfig()
+				}
+				result, err := addons.Apply(t.Context(), cluster.ConfigFor("kubernetes-addons"), options, logger(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result
+			}
+			if result := apply(true); result.Created+result.Changed+result.Unchanged != len(objects) {
+				t.Errorf("applied %s of %d objects", result, len(objects))
+			}
+			// The own identity of the job has the permissions that this requires.
+			if result := apply(false); result.Unchanged != len(objects) {
+				t.Errorf("applied again: %s of %d objects", result, len(objects))
+			}
+		})
+	}
+}
+
+const timeout = time.Minute
+
+func logger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }

@@ -1,0 +1,210 @@
+package acceptance
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"kubernetes-release/internal/tail"
+	"kubernetes-release/release/ociimage"
+)
+
+const (
+	controllerImage = "example.com/aws-cloud-controller-manager:test"
+	controllerPods  = "k8s-app=cloud-controller-manager"
+)
+
+// TestSoakCloudControllerImage changes a running cluster from the job cloud-controller-manager to pods and back. The
+// load balancer of a Service stays, and forwards all requests; what runs in pods initializes a new node, and creates
+// and deletes load balancers, as the job does.
+func TestSoakCloudControllerImage(t *testing.T) {
+	l := soak(t)
+	l.ops, l.vars = []string{"ops-files/scale-workers.yml"}, []string{"worker_instances=0"}
+	mustUp := func(l *lab, what string) {
+		t.Helper()
+		if out, err := l.up(); err != nil {
+			t.Fatalf("up %s: %v\n%s", what, err, tail.Lines(out, 60))
+		}
+	}
+	mustUp(l, "with the job")
+	host := l.createService(t, "before")
+	balancers := l.loadBalancers(t)
+	traffic := l.probeBalancer(host)
+
+	l.loadControllerImage(t)
+	pods := &lab{
+		state: l.state, ops: append(append([]string{}, l.ops...), "ops-files/use-cloud-controller-image.yml"),
+		vars: []string{
+			"worker_instances=1", "cloud_provider=aws", "cloud_config=''",
+			"cloud_controller_images={cloud-controller-manager: '" + controllerImage + "'}",
+		},
+	}
+	mustUp(pods, "with pods")
+	l.mustKubectl(t, "", "-n", "kube-system", "rollout", "status", "deployment/cloud-controller-manager", "--timeout=3m")
+	if out := l.ssh(t, "control/0", "monit", "summary"); strings.Contains(out, "cloud-controller-manager") {
+		t.Errorf("the job is still there:\n%s", out)
+	}
+	l.checkInitialized(t, 2)
+	l.checkSameBalancers(t, balancers)
+	second := l.createService(t, "in-pods")
+	if second == host {
+		t.Errorf("both Services have the load balancer %s", host)
+	}
+	l.deleteService(t, "in-pods", len(strings.Fields(balancers)))
+
+	before := l.controllerPod(t)
+	changed := &lab{state: l.state, ops: pods.ops, vars: append(append([]string{}, pods.vars...),
+		`cloud_config="[Global]\nNodeIPFamilies = ipv4\n"`)}
+	mustUp(changed, "with another configuration")
+	waitFor(t, 3*time.Minute, "other pods", func() error {
+		if after := l.controllerPod(t); after == before || after == "" {
+			return fmt.Errorf("the pod is %q", after)
+		}
+		return nil
+	})
+	if conf := l.mustKubectl(
+		t, "", "-n", "kube-system", "get", "configmap", "cloud-conf", "-o", "jsonpath={.data}",
+	); !strings.Contains(conf, "NodeIPFamilies = ipv4") {
+		t.Errorf("the ConfigMap has %s", conf)
+	}
+	l.checkSameBalancers(t, balancers)
+
+	mustUp(&lab{state: l.state, ops: l.ops, vars: []string{"worker_instances=1"}}, "with the job again")
+	if out := l.mustKubectl(
+		t, "", "-n", "kube-system", "get", "deployments,configmaps,secrets", "-o", "name",
+	); strings.Contains(out, "cloud-") {
+		t.Errorf("left behind:\n%s", out)
+	}
+	l.checkSameBalancers(t, balancers)
+	requests, failures := traffic()
+	t.Logf("%d requests through the load balancer, %d failed", requests, failures)
+	if requests == 0 || failures > 0 {
+		t.Errorf("%d of %d requests failed", failures, requests)
+	}
+	l.deleteService(t, "before", 0)
+}
+
+// createService creates a Service with a load balancer, and waits until it responds.
+func (l *lab) createService(t *testing.T, name string) (host string) {
+	t.Helper()
+	l.mustKubectl(t, loadBalancerManifest(name, "classic", l.smokeImage(t)), "apply", "-f", "-")
+	host = l.loadBalancerHost(t, name, 5*time.Minute) // a new leader may have to wait for the lease
+	waitFor(t, 2*time.Minute, "answer of "+host, func() error {
+		_, err := l.get(host)
+		return err
+	})
+	return host
+}
+
+func (l *lab) deleteService(t *testing.T, name string, left int) {
+	t.Helper()
+	l.mustKubectl(t, "", "-n", name, "delete", "service", "web", "--wait=false")
+	waitFor(t, 5*time.Minute, "deletion of the load balancer of "+name, func() error {
+		if found := l.loadBalancers(t); len(strings.Fields(found)) != left {
+			return fmt.Errorf("there are %q", found)
+		}
+		return nil
+	})
+}
+
+// loadBalancers returns the names of all load balancers of the account.
+func (l *lab) loadBalancers(t *testing.T) string {
+	t.Helper()
+	return l.aws(
+		t, "elb", "describe-load-balancers", "--query", "LoadBalancerDescriptions[].[LoadBalancerName,CreatedTime]",
+		"--output", "text",
+	)
+}
+
+func (l *lab) checkSameBalancers(t *testing.T, want string) {
+	t.Helper()
+	if got := l.loadBalancers(t); got != want {
+		t.Errorf("the load balancers are\n%s\nand were\n%s", got, want)
+	}
+}
+
+// checkInitialized waits until there are so many nodes and the cloud has initialized all of them.
+func (l *lab) checkInitialized(t *testing.T, nodes int) {
+	t.Helper()
+	waitFor(t, 3*time.Minute, "initialized nodes", func() error {
+		out, err := l.kubectl(t, "", "get", "nodes", "-o", `jsonpath={range .items[*]}{.spec.providerID} `+
+			`{.metadata.labels.topology\.kubernetes\.io/zone} {.spec.taints[*].key}{"\n"}{end}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if len(lines) != nodes {
+			return fmt.Errorf("%d nodes", len(lines))
+		}
+		for _, line := range lines {
+			if !strings.HasPrefix(line, "aws:///") || len(strings.Fields(line)) != 2 {
+				return errors.New(line)
+			}
+		}
+		return nil
+	})
+}
+
+func (l *lab) controllerPod(t *testing.T) string {
+	t.Helper()
+	return l.mustKubectl(
+		t, "", "-n", "kube-system", "get", "pods", "-l", controllerPods, "-o", "jsonpath={.items[*].metadata.uid}",
+	)
+}
+
+// loadControllerImage loads an image of the release's own cloud controller manager where the pods will run.
+func (l *lab) loadControllerImage(t *testing.T) {
+	t.Helper()
+	program, err := os.ReadFile(
+		filepath.Join(repo, ".build/components/cloud-provider-aws/bin/aws-cloud-controller-manager"),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var archive bytes.Buffer
+	if err := (ociimage.Archive{
+		Reference: controllerImage, Program: "/aws-cloud-controller-manager", Content: program, User: "65532:65532",
+	}).Write(&archive); err != nil {
+		t.Fatal(err)
+	}
+	load := l.command(
+		t.Context(), "ssh", "control/0", "/var/vcap/packages/containerd/bin/ctr", "--address",
+		"/run/containerd/containerd.sock", "--namespace", "k8s.io", "images", "import", "-",
+	)
+	load.Stdin = &archive
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("load %s: %v\n%s", controllerImage, err, out)
+	}
+}
+
+// probeBalancer sends requests through a load balancer until the result is asked for.
+func (l *lab) probeBalancer(host string) (stop func() (requests, failures int64)) {
+	var sent, failed atomic.Int64
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(500 * time.Millisecond):
+				sent.Add(1)
+				if _, err := l.get(host); err != nil {
+					failed.Add(1)
+				}
+			}
+		}
+	})
+	return func() (int64, int64) {
+		close(done)
+		running.Wait()
+		return sent.Load(), failed.Load()
+	}
+}
