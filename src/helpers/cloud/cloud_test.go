@@ -30,8 +30,8 @@ func TestLookup(t *testing.T) {
 		t.Errorf("none: %v, %q, %v", p, notice, err)
 	}
 	for name, want := range map[string]string{
-		"openstack": "no checks for it; Kubernetes removed the built-in provider in 1.26, and the operator must provide " +
-			"cloud-provider-openstack",
+		"openstack": "no checks for it; Kubernetes removed the built-in provider in 1.26, and the operator must " +
+			"provide cloud-provider-openstack",
 		"toy": "no checks for it; the operator must provide cloud-provider-toy",
 	} {
 		if p, notice, err := registry.Lookup(name); err != nil || p == nil || !strings.Contains(notice, want) {

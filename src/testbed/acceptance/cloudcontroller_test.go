@@ -47,7 +47,9 @@ func TestSoakCloudControllerImage(t *testing.T) {
 		},
 	}
 	mustUp(pods, "with pods")
-	l.mustKubectl(t, "", "-n", "kube-system", "rollout", "status", "deployment/cloud-controller-manager", "--timeout=3m")
+	l.mustKubectl(
+		t, "", "-n", "kube-system", "rollout", "status", "deployment/cloud-controller-manager", "--timeout=3m",
+	)
 	if out := l.ssh(t, "control/0", "monit", "summary"); strings.Contains(out, "cloud-controller-manager") {
 		t.Errorf("the job is still there:\n%s", out)
 	}

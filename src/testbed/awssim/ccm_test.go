@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -19,7 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"kubernetes-release/addons"
 	cloudaws "kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/controller"
 	"kubernetes-release/internal/eventually"
 	"kubernetes-release/internal/kubetest"
 	"kubernetes-release/internal/tail"
@@ -44,32 +47,85 @@ func TestCloudControllerManager(t *testing.T) {
 	backend(t, address, nodePort, "pod")
 	backend(t, address, nodePort+1, "pod")
 
-	ctx := t.Context()
 	client := api.Admin()
-	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
-		Spec: corev1.NodeSpec{
-			ProviderID: "aws:///us-east-1a/" + controlID,
-			Taints: []corev1.Taint{
-				{
-					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
-					Value:  "true",
-					Effect: corev1.TaintEffectNoSchedule,
-				},
-			},
-		},
+	uninitializedNode(t, client)
+	logged(t, startCCM(t, ccm, b, api.Kubeconfig("ccm", "system:masters"), "--configure-cloud-routes=false"))
+	doesItsWork(t, b, client, nodePort)
+}
+
+// TestCloudControllerManagerInPods starts the real cloud controller manager as its pods do: with the arguments, the
+// configuration and the permissions of the release's manifests.
+func TestCloudControllerManagerInPods(t *testing.T) {
+	ccm := os.Getenv("AWS_CLOUD_CONTROLLER_MANAGER_BIN")
+	if ccm == "" {
+		t.Skip("needs the real cloud controller: set AWS_CLOUD_CONTROLLER_MANAGER_BIN")
 	}
-	node, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	api := kubetest.Start(t, kubetest.Options{})
+	const nodePort = 31090
+	world := ccmWorld()
+	enforceGeneratedPolicies(t, world)
+	b := start(t, world, awssim.Options{})
+	backend(t, world.Instances[0].Address, nodePort, "pod")
+	backend(t, world.Instances[0].Address, nodePort+1, "pod")
+	client := api.Admin()
+	uninitializedNode(t, client)
+
+	manifests, err := controller.Render((&cloudaws.Provider{}).About(), controller.Settings{
+		Cluster: cluster, PodNetwork: "10.244.0.0/16", Replicas: 2, LogLevel: 2,
+		Images: map[string]string{"cloud-controller-manager": "example/ccm:v1"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	node.Status.Conditions = []corev1.NodeCondition{
-		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	var objects []addons.Object
+	for _, object := range manifests.GetResources() {
+		objects = append(objects, addons.Object{Unstructured: object, File: "manifests"})
 	}
-	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+	if _, err := addons.Apply(t.Context(), api.AdminConfig(), addons.Options{
+		Objects: objects, Timeout: time.Minute,
+	}, slog.New(slog.NewTextHandler(t.Output(), nil))); err != nil {
 		t.Fatal(err)
 	}
-	logged(t, startCCM(t, ccm, b, api.Kubeconfig("ccm", "system:masters"), "--configure-cloud-routes=false"))
+	deployment, err := client.AppsV1().
+		Deployments(controller.Namespace).
+		Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := filepath.Join(t.TempDir(), "cloud.conf")
+	if err := os.WriteFile(conf, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig := api.Kubeconfig(
+		"system:serviceaccount:kube-system:cloud-controller-manager", "system:serviceaccounts",
+		"system:serviceaccounts:kube-system",
+	)
+	arguments := []string{ // in a pod, the service account's
+		"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+	}
+	for _, argument := range deployment.Spec.Template.Spec.Containers[0].Args {
+		argument = strings.Replace(argument, "/etc/kubernetes/cloud/cloud.conf", conf, 1)
+		arguments = append(arguments, argument)
+	}
+	log := startProgram(t, ccm, b, arguments...)
+	logged(t, log)
+	doesItsWork(t, b, client, nodePort)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "forbidden") {
+			t.Errorf("lacks a permission: %s", line)
+		}
+	}
+}
+
+// doesItsWork checks that the cloud controller initializes the Node, and creates and deletes load balancers.
+func doesItsWork(t *testing.T, b *bed, client kubernetes.Interface, nodePort int) {
+	t.Helper()
+	ctx := t.Context()
 	t.Cleanup(func() {
 		if t.Failed() {
 			for _, c := range b.sim.Calls("") {
@@ -108,6 +164,35 @@ func TestCloudControllerManager(t *testing.T) {
 				c.Action, c.Params, c.Code,
 			)
 		}
+	}
+}
+
+// uninitializedNode creates the Node of the instance, as a kubelet does.
+func uninitializedNode(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	ctx := t.Context()
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "node-a"},
+		Spec: corev1.NodeSpec{
+			ProviderID: "aws:///us-east-1a/" + controlID,
+			Taints: []corev1.Taint{
+				{
+					Key:    "node.cloudprovider.kubernetes.io/uninitialized",
+					Value:  "true",
+					Effect: corev1.TaintEffectNoSchedule,
+				},
+			},
+		},
+	}
+	node, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Conditions = []corev1.NodeCondition{
+		{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Now()},
+	}
+	if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -171,18 +256,22 @@ func logged(t *testing.T, log string) {
 
 func startCCM(t *testing.T, binary string, b *bed, kubeconfig string, flags ...string) (log string) {
 	t.Helper()
+	return startProgram(t, binary, b, append([]string{
+		"--cloud-provider=aws", "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false", "--cluster-name=" + cluster,
+		"--secure-port=0", "--v=2",
+	}, flags...)...)
+}
+
+// startProgram starts the cloud controller on the instance and returns the path of its log.
+func startProgram(t *testing.T, binary string, b *bed, arguments ...string) (log string) {
+	t.Helper()
 	log = filepath.Join(t.TempDir(), "ccm.log")
 	output, err := os.Create(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command(
-		binary,
-		append([]string{
-			"--cloud-provider=aws", "--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig,
-			"--authorization-kubeconfig=" + kubeconfig, "--leader-elect=false", "--cluster-name=" + cluster,
-			"--secure-port=0", "--v=2",
-		}, flags...)...)
+	command := exec.Command(binary, arguments...)
 	command.Env = []string{
 		"AWS_ENDPOINT_URL=" + b.api, "AWS_EC2_METADATA_SERVICE_ENDPOINT=" + b.metadata, "HOME=" + t.TempDir(),
 	}

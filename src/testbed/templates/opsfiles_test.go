@@ -20,6 +20,8 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"kubernetes-release/cloud"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/testbed/lab/director"
 	"kubernetes-release/testbed/lab/director/manifest"
 	"kubernetes-release/testbed/lab/director/release"
@@ -27,11 +29,13 @@ import (
 
 var labVars = []string{"aws_endpoint_url=http://10.7.0.1:4566", "aws_metadata_endpoint=http://169.254.169.254"}
 
-// opsCases check what each ops-file changes. Each is applied with exactly its variables, and all jobs are rendered.
-var opsCases = map[string]struct {
+type opsCase struct {
 	deployment
 	check func(t *testing.T, p *director.Plan)
-}{
+}
+
+// opsCases check what each ops-file changes. Each is applied with exactly its variables, and all jobs are rendered.
+var opsCases = withProviders(map[string]opsCase{
 	"aws.yml": {deployment{ops: []string{"aws.yml"}}, func(t *testing.T, p *director.Plan) {
 		if got := p.Manifest.Tags["kubernetes.io/cluster/prod"]; got != "shared" {
 			t.Errorf("tags are %v, want kubernetes.io/cluster/prod: shared", p.Manifest.Tags)
@@ -69,7 +73,8 @@ var opsCases = map[string]struct {
 			aws := plan(t, deployment{
 				ops: []string{"aws.yml", "use-cloud-controller-image.yml"},
 				vars: []string{
-					"cloud_provider=aws", "cloud_config=''", "cloud_controller_images={cloud-controller-manager: 'r/ccm:1'}",
+					"cloud_provider=aws", "cloud_config=''",
+					"cloud_controller_images={cloud-controller-manager: 'r/ccm:1'}",
 				},
 			})
 			checkControllerImage(t, aws, "aws", 2)
@@ -712,7 +717,7 @@ var opsCases = map[string]struct {
 			}
 		},
 	},
-}
+})
 
 // nodeGroups are the instance groups of the manifest. All of their VMs are nodes.
 var nodeGroups = []string{"control", "worker"}
@@ -727,6 +732,39 @@ var etcdVars = []string{
 }
 
 // checkRunsPods checks that pods run on the VMs of a group, and that load balancers send traffic to them.
+// withProviders adds the ops-files of cloud providers that have no case of their own: they deploy the provider.
+func withProviders(cases map[string]opsCase) map[string]opsCase {
+	for _, p := range providers.All().All() {
+		about := p.About()
+		if _, known := cases[about.OpsFile]; known {
+			continue
+		}
+		cases[about.OpsFile] = opsCase{
+			deployment{ops: []string{about.OpsFile}},
+			func(t *testing.T, p *director.Plan) { checkProvider(t, p, about) },
+		}
+	}
+	return cases
+}
+
+// checkProvider checks that all nodes are those of a cloud, and that its controller runs in pods unless it has a job.
+func checkProvider(t *testing.T, p *director.Plan, about cloud.About) {
+	t.Helper()
+	for _, name := range nodeGroups {
+		preflight := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+		if preflight["provider"] != about.Name || preflight["role"] != name {
+			t.Errorf("%s: preflight.json is %v", name, preflight)
+		}
+	}
+	if about.Job != "" {
+		return
+	}
+	config := decode[values](t, file(t, group(t, p, "control"), "cloud-controller-image", "config/controller.json"))
+	if config["provider"] != about.Name {
+		t.Errorf("controller.json is %v", config)
+	}
+}
+
 var controllerVars = []string{
 	"cloud_provider=gce", "cloud_config=''", "cloud_controller_images={cloud-controller-manager: 'r.example/ccm:v1'}",
 }
@@ -1329,6 +1367,9 @@ func TestOpsFilesCombine(t *testing.T) {
 				return cmp.Or(cmp.Compare(uint(rank(a)), uint(rank(b))), cmp.Compare(a, b))
 			})
 			d := deployment{ops: slices.Compact(all)}
+			if ofSeveralClouds(d.ops) {
+				continue
+			}
 			source := d.source(t)
 			for _, name := range d.ops {
 				if path := filepath.Join(root, "ops-files", "example-vars", name); exists(path) {
@@ -1344,6 +1385,20 @@ func TestOpsFilesCombine(t *testing.T) {
 			}
 		}
 	}
+}
+
+// ofSeveralClouds reports whether a deployment would be in more than one cloud.
+func ofSeveralClouds(ops []string) bool {
+	clouds := map[string]bool{}
+	for _, p := range providers.All().All() {
+		if file := p.About().OpsFile; slices.Contains(ops, file) {
+			clouds[file] = true
+		}
+	}
+	if clouds["aws.yml"] { // whose job the other one replaces
+		delete(clouds, "use-cloud-controller-image.yml")
+	}
+	return len(clouds) > 1
 }
 
 func opsFiles(t testing.TB) []string {
@@ -1371,6 +1426,12 @@ func TestEveryOpsFileHasATestAndAREADMERow(t *testing.T) {
 			t.Errorf("the README's row %s links to %s", row[1], row[2])
 		}
 		listed = append(listed, row[1])
+	}
+	// docs/providers.md lists those of cloud providers.
+	for _, p := range providers.All().All() {
+		if file := p.About().OpsFile; !slices.Contains(listed, file) {
+			listed = append(listed, file)
+		}
 	}
 	files := opsFiles(t)
 	slices.Sort(listed)

@@ -274,7 +274,8 @@ func layOut(t *testing.T, job string, files map[string][]byte) string {
 	}
 	if _, ok := files["bin/pre-start"]; ok {
 		output, err := exec.Command(filepath.Join(dir, "bin/pre-start")).CombinedOutput()
-		notBuilt := bytes.Contains(output, []byte("/packages/helpers/bin/")) && bytes.Contains(output, []byte("No such file"))
+		notBuilt := bytes.Contains(output, []byte("/packages/helpers/bin/")) &&
+			bytes.Contains(output, []byte("No such file"))
 		if err != nil && !notBuilt {
 			t.Errorf("pre-start: %v\n%s", err, output)
 		}

@@ -18,7 +18,8 @@ import (
 	"kubernetes-release/preflight"
 )
 
-// Provider implements cloud.Checker and cloud.Attester. The zero value is ready for use on an instance; tests replace its parts.
+// Provider implements cloud.Checker and cloud.Attester. The zero value is ready for use on an instance; tests replace
+// its parts.
 type Provider struct {
 	// LocalAddresses returns the addresses of this machine's interfaces; nil: from the operating system.
 	LocalAddresses func() ([]netip.Addr, error)

@@ -43,8 +43,8 @@ func Load(path string, providers *cloud.Registry) (*Manifests, error) {
 	}
 	if provider == nil {
 		return nil, errors.New(
-			"type of job cloud-provider is empty: a cluster without a cloud has no cloud controller manager; remove the job " +
-				"cloud-controller-image",
+			"type of job cloud-provider is empty: a cluster without a cloud has no cloud controller manager; remove " +
+				"the job cloud-controller-image",
 		)
 	}
 	content, err := os.ReadFile(config.CloudConfigFile)
@@ -77,8 +77,8 @@ func (c Config) settings(cloudConfig string) (Settings, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Images)) {
 		if image := c.Images[name]; image != "" && !imageName.MatchString(image) {
 			problems = append(problems, fmt.Errorf(
-				"images of job cloud-controller-image has %q for %s: it must be the name of an image with its tag or digest, "+
-					"such as registry.example/cloud-controller-manager:v1.37.0",
+				"images of job cloud-controller-image has %q for %s: it must be the name of an image with its tag or "+
+					"digest, such as registry.example/cloud-controller-manager:v1.37.0",
 				image, name,
 			))
 		}
@@ -97,8 +97,8 @@ func (c Config) settings(cloudConfig string) (Settings, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.ControllerArgs)) {
 		if !flagName.MatchString(name) {
 			problems = append(problems, fmt.Errorf(
-				"controller_args of job cloud-controller-image has %q: it must be the name of a flag without dashes at its start, "+
-					"such as concurrent-service-syncs",
+				"controller_args of job cloud-controller-image has %q: it must be the name of a flag without "+
+					"dashes at its start, such as concurrent-service-syncs",
 				name,
 			))
 		}

@@ -84,8 +84,8 @@ func (m *Manifests) GetResources() []*unstructured.Unstructured {
 func Render(about cloud.About, settings Settings) (*Manifests, error) {
 	if about.Manifests == nil {
 		return nil, fmt.Errorf(
-			"type of job cloud-provider is %q, whose cloud controller manager this release does not run in pods: use the "+
-				"job %s",
+			"type of job cloud-provider is %q, whose cloud controller manager this release does not run in pods: use "+
+				"the job %s",
 			about.Name, about.Job,
 		)
 	}
@@ -131,7 +131,7 @@ func Images(about cloud.About) ([]string, error) {
 	}
 	var names []string
 	for _, object := range objects {
-		if err := eachContainer(object, func(container map[string]any, name string) error {
+		if err := eachContainer(object, func(_ map[string]any, name string) error {
 			names = append(names, name)
 			return nil
 		}); err != nil {
@@ -147,8 +147,8 @@ func (s Settings) placeholders(about cloud.About) (map[string]string, error) {
 	flag := cmp.Or(s.Flag, about.Flag)
 	if flag == "" {
 		return nil, fmt.Errorf(
-			"cloud_provider of job cloud-controller-image is not set, and type of job cloud-provider is %s: set it to the "+
-				"value of --cloud-provider that your cloud controller manager expects",
+			"cloud_provider of job cloud-controller-image is not set, and type of job cloud-provider is %s: set it to "+
+				"the value of --cloud-provider that your cloud controller manager expects",
 			about.Name,
 		)
 	}
@@ -179,7 +179,8 @@ func (s Settings) objects() []*unstructured.Unstructured {
 	if len(s.Environment) > 0 {
 		content := map[string]any{}
 		for name, value := range s.Environment {
-			content[name] = base64.StdEncoding.EncodeToString([]byte(value)) // stringData is not stored, and would differ
+			// The API server does not store stringData, which would therefore always differ.
+			content[name] = base64.StdEncoding.EncodeToString([]byte(value))
 		}
 		objects = append(objects, object("Secret", environmentSecret, "data", content))
 	}
@@ -209,7 +210,8 @@ func (m *Manifests) fill(about cloud.About, settings Settings) error {
 			object.SetNamespace(Namespace)
 		}
 		if object.GetKind() == "Deployment" {
-			if err := unstructured.SetNestedField(object.Object, int64(settings.Replicas), "spec", "replicas"); err != nil {
+			replicas := int64(settings.Replicas)
+			if err := unstructured.SetNestedField(object.Object, replicas, "spec", "replicas"); err != nil {
 				return err
 			}
 		}
@@ -231,7 +233,8 @@ func (m *Manifests) fill(about cloud.About, settings Settings) error {
 	for _, name := range slices.Sorted(maps.Keys(settings.Images)) {
 		if !used[name] {
 			problems = append(problems, fmt.Errorf(
-				"images of job cloud-controller-image has %q, which is no container of %s: remove it; its containers are %s",
+				"images of job cloud-controller-image has %q, which is no container of %s: remove it; its containers "+
+					"are %s",
 				name, about.Name, strings.Join(slices.Sorted(maps.Keys(used)), ", "),
 			))
 		}

@@ -107,7 +107,8 @@ func TestImagesAreThoseOfTheKnownContainers(t *testing.T) {
 			got[owner+"/"+c.Name] = c.Image
 		}
 	}
-	collect("Deployment", typed[appsv1.Deployment](t, find(t, m, "Deployment", "cloud-controller-manager")).Spec.Template.Spec)
+	deployment := typed[appsv1.Deployment](t, find(t, m, "Deployment", "cloud-controller-manager"))
+	collect("Deployment", deployment.Spec.Template.Spec)
 	collect("DaemonSet", typed[appsv1.DaemonSet](t, find(t, m, "DaemonSet", "nodes")).Spec.Template.Spec)
 	collect("Pod", typed[corev1.Pod](t, find(t, m, "Pod", "alone")).Spec)
 	want := map[string]string{
@@ -238,7 +239,9 @@ func TestRenderRefuses(t *testing.T) {
 	}{
 		"missing image": {
 			workload, func(s *Settings, _ *cloud.About) { delete(s.Images, "cloud-node-manager") },
-			[]string{"images of job cloud-controller-image has no cloud-node-manager", "set images.cloud-node-manager"},
+			[]string{
+				"images of job cloud-controller-image has no cloud-node-manager", "set images.cloud-node-manager",
+			},
 		},
 		"no images": {
 			workload, func(s *Settings, _ *cloud.About) { s.Images = nil },
@@ -250,8 +253,10 @@ func TestRenderRefuses(t *testing.T) {
 		},
 		"unknown field": {
 			pod + "imagePulPolicy: Always}]}", nil,
-			[]string{"manifests of toy: assets/10.yml, document 1: Pod x", `unknown field "spec.containers[0].imagePulPolicy"`,
-				"imagePullPolicy"},
+			[]string{
+				"manifests of toy: assets/10.yml, document 1: Pod x",
+				`unknown field "spec.containers[0].imagePulPolicy"`, "imagePullPolicy",
+			},
 		},
 		"field twice":           {pod + "tty: true, tty: false}]}", nil, []string{"document 1", `"tty" already set`}},
 		"field of another case": {pod + "Tty: true}]}", nil, []string{`"spec.containers[0].Tty"`}},
@@ -284,7 +289,10 @@ func TestRenderRefuses(t *testing.T) {
 		},
 		"argument of the manifests": {
 			workload, func(s *Settings, _ *cloud.About) { s.Arguments = []string{"--cluster-name=other"} },
-			[]string{"controller_args of job cloud-controller-image: remove cluster-name, which is set by the manifests of toy"},
+			[]string{
+				"controller_args of job cloud-controller-image: remove cluster-name, which is set by the manifests of " +
+					"toy",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -316,7 +324,8 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	good := fmt.Sprintf(`{"provider": "toy", "cluster": "prod", "cloud_provider": "", "pod_network": "10.244.0.0/16",
-		"configure_cloud_routes": false, "replicas": 2, "images": {"cloud-controller-manager": "r.example:5000/x/ccm:v1",
+		"configure_cloud_routes": false, "replicas": 2, "images": {
+		"cloud-controller-manager": "r.example:5000/x/ccm:v1",
 		"cloud-node-manager": "example/nodes@sha256:%s"}, "cloud_config_file": %q, "environment": {},
 		"controller_args": {"concurrent-service-syncs": "5"}, "log_level": 2}`, strings.Repeat("0a", 32), conf)
 	load := func(text string) (*Manifests, error) {
@@ -334,7 +343,9 @@ func TestLoad(t *testing.T) {
 		t.Error("the configuration file was not read")
 	}
 	for before, test := range map[string][2]string{
-		`"toy"`:                      {`"toi"`, `type of job cloud-provider: cloud provider "toi" is unknown (did you mean "toy"?)`},
+		`"toy"`: {
+			`"toi"`, `type of job cloud-provider: cloud provider "toi" is unknown (did you mean "toy"?)`,
+		},
 		`"toy", `:                    {`"", `, "is empty"},
 		`"replicas": 2`:              {`"replicas": 0`, "replicas of job cloud-controller-image is 0"},
 		`"replicas"`:                 {`"replica"`, `unknown field "replica"`},

@@ -40,9 +40,13 @@ var kinds = map[schema.GroupVersionKind]kind{
 	corev1.SchemeGroupVersion.WithKind("Secret"):         {true, func() any { return &corev1.Secret{} }, nil},
 	corev1.SchemeGroupVersion.WithKind("Service"):        {true, func() any { return &corev1.Service{} }, nil},
 	corev1.SchemeGroupVersion.WithKind("ServiceAccount"): {true, func() any { return &corev1.ServiceAccount{} }, nil},
-	corev1.SchemeGroupVersion.WithKind("Pod"):            {true, func() any { return &corev1.Pod{} }, []string{"spec"}},
-	appsv1.SchemeGroupVersion.WithKind("Deployment"):     {true, func() any { return &appsv1.Deployment{} }, podTemplate},
-	appsv1.SchemeGroupVersion.WithKind("DaemonSet"):      {true, func() any { return &appsv1.DaemonSet{} }, podTemplate},
+	corev1.SchemeGroupVersion.WithKind("Pod"): {
+		true, func() any { return &corev1.Pod{} }, []string{"spec"},
+	},
+	appsv1.SchemeGroupVersion.WithKind("Deployment"): {
+		true, func() any { return &appsv1.Deployment{} }, podTemplate,
+	},
+	appsv1.SchemeGroupVersion.WithKind("DaemonSet"): {true, func() any { return &appsv1.DaemonSet{} }, podTemplate},
 	policyv1.SchemeGroupVersion.WithKind("PodDisruptionBudget"): {
 		true, func() any { return &policyv1.PodDisruptionBudget{} }, nil,
 	},
@@ -105,8 +109,8 @@ func decode(document []byte, values map[string]string) (*unstructured.Unstructur
 	known, ok := kinds[object.GroupVersionKind()]
 	if !ok {
 		return nil, fmt.Errorf(
-			"kind %s of %s is not one that a provider's manifests can have: %s", object.GetKind(), object.GetAPIVersion(),
-			strings.Join(kindNames(), ", "),
+			"kind %s of %s is not one that a provider's manifests can have: %s", object.GetKind(),
+			object.GetAPIVersion(), strings.Join(kindNames(), ", "),
 		)
 	}
 	if object.GetName() == "" {

@@ -94,7 +94,8 @@ func TestControllerInPods(t *testing.T) {
 				t.Errorf("host network %t, priority %q, service account %q",
 					pod.HostNetwork, pod.PriorityClassName, pod.ServiceAccountName)
 			}
-			if want := map[string]string{"node-role.kubernetes.io/control-plane": ""}; !maps.Equal(pod.NodeSelector, want) {
+			control := map[string]string{"node-role.kubernetes.io/control-plane": ""}
+			if !maps.Equal(pod.NodeSelector, control) {
 				t.Errorf("node selector %v", pod.NodeSelector)
 			}
 			checkSpread(t, d)
@@ -147,7 +148,8 @@ func checkTolerations(t *testing.T, pod corev1.PodSpec) {
 			continue
 		}
 		seconds := pod.Tolerations[i].TolerationSeconds
-		if leaves := taint.Effect == corev1.TaintEffectNoExecute; leaves != (seconds != nil) || leaves && *seconds != 120 {
+		leaves := taint.Effect == corev1.TaintEffectNoExecute
+		if leaves != (seconds != nil) || leaves && *seconds != 120 {
 			t.Errorf("tolerates %s for %v", taint.ToString(), seconds)
 		}
 	}

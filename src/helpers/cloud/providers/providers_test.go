@@ -82,7 +82,8 @@ func source(names []string) string {
 	for _, name := range names {
 		text += fmt.Sprintf("\t%q\n", "kubernetes-release/cloud/"+name)
 	}
-	text += ")\n\n// All returns the cloud providers of the release.\nfunc All() *cloud.Registry {\n\treturn cloud.NewRegistry(\n"
+	text += ")\n\n// All returns the cloud providers of the release.\n" +
+		"func All() *cloud.Registry {\n\treturn cloud.NewRegistry(\n"
 	for _, name := range names {
 		text += fmt.Sprintf("\t\t&%s.Provider{},\n", name)
 	}

@@ -13,13 +13,14 @@ import (
 
 func newListCommand(registry *cloud.Registry) *cobra.Command {
 	var markdown bool
+	var only string
 	command := &cobra.Command{
 		Use:   "checks",
 		Short: "List the checks of all cloud providers",
 		Run: func(command *cobra.Command, _ []string) {
 			for _, provider := range registry.All() {
 				p, checks := provider.(cloud.Checker)
-				if !checks {
+				if !checks || only != "" && only != p.About().Name {
 					continue
 				}
 				if markdown {
@@ -30,6 +31,7 @@ func newListCommand(registry *cloud.Registry) *cobra.Command {
 			}
 		},
 	}
+	command.Flags().StringVar(&only, "provider", "", "`NAME` of the only cloud provider to list")
 	command.Flags().
 		BoolVar(&markdown, "markdown", false, "print a table for the documentation, with the fix of each finding")
 	return command

@@ -13,7 +13,6 @@ import (
 	"testing"
 
 	"kubernetes-release/cloud"
-	"kubernetes-release/cloud/aws"
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
@@ -289,23 +288,31 @@ func wrapped(words []string, indent string) string {
 	return text + strings.TrimRight(line, " ") + "\n"
 }
 
+// TestDocumentedChecks: the page of each provider has the table of its checks.
 func TestDocumentedChecks(t *testing.T) {
-	const path = "../../../../docs/aws.md"
-	_, table, _ := run("checks", "--markdown")
-	compareGenerated(
-		t, path, "<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n",
-		"<!-- end of checks -->\n", table,
-	)
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range (&aws.Provider{}).Checks() {
-		if c.Title == "" || c.Fix == "" || len(c.Roles) == 0 {
-			t.Errorf("the entry of %s is incomplete: %+v", c.ID, c)
+	for _, p := range providers.All().All() {
+		checker, ok := p.(cloud.Checker)
+		if !ok {
+			continue
 		}
-		if !slices.Contains(sections(string(content)), c.Section) {
-			t.Errorf("%s has no section %q, which %s refers to", path, c.Section, c.ID)
+		path := filepath.Join("../../../../docs", p.About().Page)
+		_, table, _ := run("checks", "--markdown", "--provider", p.About().Name)
+		compareGenerated(
+			t, path,
+			"<!-- checks: written by UPDATE_DOCS=1 go test ./cmd/cloud-preflight -run TestDocumentedChecks -->\n",
+			"<!-- end of checks -->\n", table,
+		)
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range checker.Checks() {
+			if c.Title == "" || c.Fix == "" || len(c.Roles) == 0 {
+				t.Errorf("the entry of %s is incomplete: %+v", c.ID, c)
+			}
+			if !slices.Contains(sections(string(content)), c.Section) {
+				t.Errorf("%s has no section %q, which %s refers to", path, c.Section, c.ID)
+			}
 		}
 	}
 }
