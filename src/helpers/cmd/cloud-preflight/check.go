@@ -114,7 +114,14 @@ func (o options) check(ctx context.Context, registry *cloud.Registry, stderr io.
 	if !checks {
 		log.Info(notice)
 		outcome := &cloud.Outcome{}
-		if provider != nil {
+		if provider != nil && o.nodeIdentity != "" {
+			if config.VM.InstanceGroup == "" || config.VM.InstanceID == "" || config.VM.Address == "" {
+				return nil, fmt.Errorf(
+					"%s: vm is incomplete: the node of a provider without checks is named after the instance group "+
+						"and the instance ID",
+					o.config,
+				)
+			}
 			id := config.VM.Identity()
 			if outcome.Identity, err = &id, o.writeIdentity(id, log); err != nil {
 				return nil, err

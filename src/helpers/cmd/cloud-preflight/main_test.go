@@ -16,6 +16,7 @@ import (
 	"kubernetes-release/cloud/controller"
 	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
+	"kubernetes-release/node"
 	"kubernetes-release/preflight"
 )
 
@@ -118,6 +119,24 @@ func TestOtherProviders(t *testing.T) {
 		if code != 0 || !strings.Contains(stderr, want) {
 			t.Errorf("%q: exit code %d, want %q in\n%s", name, code, want, stderr)
 		}
+	}
+}
+
+// TestNodeNamesOfOtherProviders: where the release does not know the cloud's names, nodes have BOSH's.
+func TestNodeNamesOfOtherProviders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.json")
+	config := strings.Replace(good, `"aws"`, `"openstack"`, 1)
+	code, _, stderr := invoke(
+		t, strings.Replace(config, "{", `{"vm": {"instance_group": "worker", "instance_id":
+			"1a2b3c4d-0000-4000-8000-000000000000", "address": "10.0.0.7"}, `, 1), "--node-identity", path,
+	)
+	id, err := node.Read(path)
+	if code != 0 || err != nil || id.Name != "worker-1a2b3c4d" || id.Address != "10.0.0.7" || id.ProviderID != "" {
+		t.Errorf("exit code %d, %+v, %v\n%s", code, id, err, stderr)
+	}
+	if code, _, stderr := invoke(t, config, "--node-identity", path); code != exitCouldNotRun ||
+		!strings.Contains(stderr, "vm is incomplete") {
+		t.Errorf("without the VM: exit code %d\n%s", code, stderr)
 	}
 }
 
