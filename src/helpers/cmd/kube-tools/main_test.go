@@ -33,17 +33,19 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, check-corefile, check-csi-driver, " +
-				"check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
+			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, check-corefile, " +
+				"check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
 				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, spread-pods, stop-process, wait-node, wait-ready, write-files",
 		},
-		"unknown command":  {[]string{"frobnicate"}, `"frobnicate"`},
-		"unknown flag":     {[]string{"wait-node", "--nope"}, "--nope"},
-		"stray argument":   {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
-		"no kubeconfig":    {[]string{"approve-kubelet-csrs", "--config", "x"}, `"kubeconfig" not set`},
+		"unknown command": {[]string{"frobnicate"}, `"frobnicate"`},
+		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},
+		"stray argument":  {[]string{"wait-node", "--kubeconfig", "x", "--node", "x", "y"}, `"y"`},
+		"no kubeconfig": {
+			[]string{"approve-kubelet-csrs", "--config", "x", "--metrics-bind-address", "x"}, `"kubeconfig" not set`,
+		},
 		"empty kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig="}, "--kubeconfig"},
 		"no directory":     {[]string{"apply-addons", "--kubeconfig", "x"}, `"dir", "timeout" not set`},
 		"no label":         {[]string{"keep-node-labels", "--kubeconfig", "x", "--node", "x"}, `"label" not set`},
@@ -81,8 +83,13 @@ func TestNamesFilesThatCannotBeRead(t *testing.T) {
 		arguments []string
 		file      string
 	}{
-		"kubeconfig": {[]string{"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken}, broken},
-		"join":       {[]string{"join", "--config", missing}, missing},
+		"kubeconfig": {
+			[]string{
+				"approve-kubelet-csrs", "--kubeconfig", missing, "--config", broken, "--metrics-bind-address", "x",
+			},
+			broken,
+		},
+		"join": {[]string{"join", "--config", missing}, missing},
 		"images": {
 			[]string{"apply-addons", "--kubeconfig", missing, "--dir", dir, "--timeout", "1m", "--images", broken},
 			broken,
