@@ -158,7 +158,7 @@ const maxRequest = 1 << 20
 func (s *Simulator) serveAPI(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
 	auth, authErr := parseAuthorization(r.Header.Get("Authorization"))
-	if auth.service == "s3" {
+	if auth.service == "s3" || errors.Is(authErr, api.ErrNoAuthentication) && isObject(r) {
 		s.serveObjects(w, r, auth)
 		return
 	}
@@ -265,15 +265,18 @@ func (s *Simulator) perform(
 ) (any, *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	op, ok := svc.Operations[entry.Action]
 	who, err := (*api.Principal)(nil), authErr
-	if err == nil {
+	switch {
+	case err == nil:
 		who, err = s.authenticate(r, auth, body)
+	case op.Unsigned && errors.Is(err, api.ErrNoAuthentication):
+		who, err = &api.Principal{}, nil
 	}
 	if err != nil {
 		return nil, svc.AuthErrors[err]
 	}
 	entry.Principal, entry.Instance = who.ARN, who.Instance
-	op, ok := svc.Operations[entry.Action]
 	if !ok {
 		s.log.Warn("unknown action", "service", svc.Name, "action", entry.Action, "params", entry.Params)
 		if svc.Style == wire.EC2 {
@@ -302,6 +305,7 @@ func (s *Simulator) perform(
 		Principal: who,
 		DryRun:    entry.DryRun,
 		Now:       s.now(),
+		Fetch:     s.publicObject,
 	}
 	form.Del("Action")
 	form.Del("Version")

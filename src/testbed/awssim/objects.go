@@ -49,12 +49,15 @@ var s3Service = &api.Service{
 type objectRequest struct {
 	method, bucket, key string
 	prefix              string // of the names to list
+	setting             string // of the bucket; the query of the URL
 	content             []byte
 }
 
 // action is the action of IAM that the request requires; empty if it is not simulated.
 func (r objectRequest) action() string {
 	switch {
+	case r.setting != "":
+		return bucketSettings[r.method+" "+r.setting]
 	case r.method == http.MethodPut && r.key == "":
 		return "CreateBucket"
 	case r.method == http.MethodPut:
@@ -76,6 +79,11 @@ func (s *Simulator) serveObjects(w http.ResponseWriter, r *http.Request, auth au
 	}
 	request := objectRequest{method: r.Method, prefix: r.URL.Query().Get("prefix"), content: content}
 	request.bucket, request.key, _ = strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	for setting := range settingNames {
+		if r.URL.Query().Has(setting) {
+			request.setting = setting
+		}
+	}
 	entry := Call{
 		Service:   s3Service.Name,
 		Action:    request.action(),
@@ -106,6 +114,10 @@ func (s *Simulator) object(
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entry.Time = s.now()
+	if auth.keyID == "" && entry.Action == "GetObject" {
+		content, err := s.public(request.bucket, request.key)
+		return content, s.asAPIError(s3Service, err)
+	}
 	who, err := s.authenticate(r, auth, request.content)
 	if err != nil {
 		return nil, s3Service.AuthErrors[err]
@@ -122,7 +134,7 @@ func (s *Simulator) object(
 	c := &api.Call{World: s.world, Service: s3Service, Action: entry.Action, Principal: who, Now: s.now()}
 	response, err := s.runObject(c, request)
 	entry.Permissions = c.Required
-	if err == nil && entry.Action == "CreateBucket" {
+	if err == nil && (entry.Action == "CreateBucket" || request.setting != "") {
 		err = s.commit()
 	}
 	return response, s.asAPIError(s3Service, err)
@@ -154,6 +166,8 @@ func (s *Simulator) runObject(c *api.Call, r objectRequest) ([]byte, error) {
 			Message: "The specified bucket does not exist",
 			Status:  http.StatusNotFound,
 		}
+	case r.setting != "":
+		return nil, changeBucket(c.World, r)
 	case c.Action == "PutObject":
 		s.objects[path] = r.content
 	case c.Action == "ListBucket":

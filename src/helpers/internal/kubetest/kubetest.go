@@ -10,7 +10,10 @@
 package kubetest
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -50,6 +53,8 @@ type Options struct {
 	// APIServerFlags are additional flags of kube-apiserver, which override those that Start sets. The program takes
 	// --authorization-config only without --authorization-mode, which is then left out.
 	APIServerFlags []string
+	// Issuer is that of service account tokens, if it is not https://kubernetes.default.svc.
+	Issuer string
 }
 
 // Cluster is a running API server and the credentials for it.
@@ -180,7 +185,10 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
 		return err
 	}
-	flags := c.apiserverFlags(etcdURL, ports[2])
+	flags := append(
+		c.apiserverFlags(etcdURL, ports[2]),
+		"--service-account-issuer="+cmp.Or(options.Issuer, "https://kubernetes.default.svc"),
+	)
 	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
 		flags = append(flags, "--authorization-mode=Node,RBAC")
 	}
@@ -215,6 +223,11 @@ func (c *Cluster) start(b binaries, options Options) error {
 	return err
 }
 
+// ServiceAccountKey are the paths of the key that signs service account tokens, and of its public half.
+func (c *Cluster) ServiceAccountKey() (private, public string) {
+	return c.path("account.key"), c.path("account.pub")
+}
+
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
 
 func (c *Cluster) writeKeys() error {
@@ -238,7 +251,7 @@ func (c *Cluster) writeKeys() error {
 	if err != nil {
 		return err
 	}
-	account, err := newKey()
+	account, err := rsa.GenerateKey(rand.Reader, 2048) // as the variable service_account_key of the manifest
 	if err != nil {
 		return err
 	}
@@ -277,7 +290,6 @@ func (c *Cluster) apiserverFlags(etcdURL, port string) []string {
 		"--cert-dir=" + c.path("certificates"),
 		"--anonymous-auth=false",
 		"--enable-admission-plugins=NodeRestriction",
-		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + c.path("account.pub"),
 		"--service-account-signing-key-file=" + c.path("account.key"),
 		"--service-cluster-ip-range=10.96.0.0/16",

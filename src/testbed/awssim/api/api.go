@@ -72,6 +72,8 @@ type Operation struct {
 	Run func(*Call, url.Values) (any, error)
 	// Changes is true if the action can change the world.
 	Changes bool
+	// Unsigned is true if the action takes requests without a signature.
+	Unsigned bool
 }
 
 // Reading is an action that changes nothing. Like AWS's Describe actions it has no resource-level permissions.
@@ -117,6 +119,8 @@ type Call struct {
 	Principal *Principal
 	DryRun    bool
 	Now       time.Time
+	// Fetch reads a URL as anyone on the Internet could.
+	Fetch     func(url string) ([]byte, error)
 	permitted bool
 	Required  []string // IAM actions whose permission was checked
 }

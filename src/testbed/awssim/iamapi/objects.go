@@ -34,11 +34,11 @@ func createRole(c *api.Call, in createRoleInput) (*getRoleOutput, error) {
 	if store.Find(c.Roles, in.RoleName) != nil {
 		return nil, conflict("EntityAlreadyExists", "Role with name %s already exists.", in.RoleName)
 	}
-	untrusted, err := untrusted(c.World, in.AssumeRolePolicyDocument)
-	if err != nil {
+	created := store.Role{Name: in.RoleName, Path: in.Path}
+	if err := setTrust(c.World, &created, in.AssumeRolePolicyDocument); err != nil {
 		return nil, err
 	}
-	c.Roles = append(c.Roles, store.Role{Name: in.RoleName, Path: in.Path, Untrusted: untrusted})
+	c.Roles = append(c.Roles, created)
 	return describeRole(c, store.Find(c.Roles, in.RoleName)), nil
 }
 

@@ -41,6 +41,8 @@ type World struct {
 	Instances        []Instance        `json:"instances,omitempty"`
 	Repositories     []Repository      `json:"repositories,omitempty"`
 	Buckets          []string          `json:"buckets,omitempty"`
+	ChangedBuckets   []Bucket          `json:"changed_buckets,omitempty"`
+	OIDCProviders    []OIDCProvider    `json:"oidc_providers,omitempty"`
 
 	Volumes   []Volume   `json:"volumes,omitempty"`
 	Snapshots []Snapshot `json:"snapshots,omitempty"`
@@ -235,6 +237,8 @@ type Role struct {
 	Attached  []string              `json:"attached,omitempty"` // ARNs of managed policies
 	// Untrusted is true if the role's trust policy does not let EC2 assume it.
 	Untrusted bool `json:"untrusted,omitempty"`
+	// Federated are the statements of its trust policy for tokens of OpenID Connect providers.
+	Federated []FederatedTrust `json:"federated,omitempty"`
 }
 
 // SetPolicy replaces all policies of a role with the policy document.

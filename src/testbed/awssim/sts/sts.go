@@ -10,7 +10,8 @@ import (
 
 // Operations is the table of STS's actions.
 var Operations = map[string]api.Operation{
-	"AssumeRole": assumeRoleOperation,
+	"AssumeRole":                assumeRoleOperation,
+	"AssumeRoleWithWebIdentity": webIdentityOperation,
 	// It requires no permission, and no policy can deny it.
 	"GetCallerIdentity": {Run: func(c *api.Call, form url.Values) (any, error) {
 		var none struct{}
