@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
-	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	"github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 
 	"kubernetes-release/internal/atomicfile"
+	"kubernetes-release/internal/s3client"
 )
 
 const (
@@ -78,7 +78,9 @@ func (c *Config) UploadNewest(ctx context.Context, log *slog.Logger) error {
 }
 
 func (b *Bucket) upload(ctx context.Context, snapshot string) error {
-	client, err := b.client(ctx)
+	client, err := s3client.New(
+		ctx, s3client.Options{Region: b.Region, Endpoint: b.Endpoint, CredentialsFile: b.CredentialsFile},
+	)
 	if err != nil {
 		return err
 	}
@@ -96,24 +98,6 @@ func (b *Bucket) upload(ctx context.Context, snapshot string) error {
 	}
 	_, err = client.PutObject(ctx, input)
 	return err
-}
-
-func (b *Bucket) client(ctx context.Context) (*s3.Client, error) {
-	files := []string{} // not nil, which would mean the home directory's
-	if b.CredentialsFile != "" {
-		files = []string{b.CredentialsFile}
-	}
-	config, err := awsconfig.LoadDefaultConfig(ctx, awsconfig.WithRegion(b.Region),
-		awsconfig.WithSharedConfigFiles([]string{}), awsconfig.WithSharedCredentialsFiles(files))
-	if err != nil {
-		return nil, err
-	}
-	return s3.NewFromConfig(config, func(o *s3.Options) {
-		if b.Endpoint != "" {
-			o.BaseEndpoint, o.UsePathStyle = &b.Endpoint, true
-			o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired // others do not know all of S3's
-		}
-	}), nil
 }
 
 // explain adds to S3's refusals what an operator can do.

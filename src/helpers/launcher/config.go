@@ -37,6 +37,9 @@ type Config struct {
 	Arguments []string `json:"arguments"`
 	// Flags are set by the job, by their names without dashes.
 	Flags map[string]Value `json:"flags"`
+	// RepeatedFlags are those of Flags whose lists become one argument for each element, because the program takes a
+	// comma as a part of the value.
+	RepeatedFlags []string `json:"repeated_flags"`
 	// NodeFlags are set from the node's identity: flag name to one of the keys of node.Identity. A flag is left out if
 	// that part of the identity is empty.
 	NodeFlags map[string]string `json:"node_flags"`

@@ -203,14 +203,14 @@ func TestCommandLine(t *testing.T) {
 	config, err := load(t, `{`+minimal+`, "arguments": ["run"], "flags": {
 		"v": 2, "big": 2147483648, "ratio": 0.50, "leader-elect": true, "profiling": false, "empty": "", "unset": null,
 		"list": ["b", "a"], "commas": ["a,b", "c"], "one": ["a,b"], "none": [], "spaces": "a b'c",
-		"feature-gates": {"Z": true, "A": false}, "labels": {"a": "x,y", "b": null, "c": ""}
-	}, "node_flags": {"provider-id": "provider_id", "hostname-override": "name"},
+		"again": ["b", "a"], "feature-gates": {"Z": true, "A": false}, "labels": {"a": "x,y", "b": null, "c": ""}
+	}, "repeated_flags": ["again"], "node_flags": {"provider-id": "provider_id", "hostname-override": "name"},
 		"node": "/node.json"}`, `{"kube-extra": 7}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{
-		"/bin/x", "run", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=", "--feature-gates=A=false,Z=true",
+		"/bin/x", "run", "--again=b", "--again=a", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=", "--feature-gates=A=false,Z=true",
 		"--hostname-override=w", "--kube-extra=7", "--labels=a=x,y", "--labels=c=", "--leader-elect=true", "--list=b,a",
 		"--none=", "--one=a,b", "--profiling=false", "--ratio=0.50", "--spaces=a b'c", "--v=2",
 	}

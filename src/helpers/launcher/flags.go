@@ -26,6 +26,7 @@ func (c *Config) flags(id node.Identity) []flag {
 		}
 	}
 	for name, value := range c.Flags {
+		value.repeated = value.repeated || slices.Contains(c.RepeatedFlags, name)
 		add(name, value, c.path+", flags")
 	}
 	for name, key := range c.NodeFlags {
@@ -116,3 +117,6 @@ func (c *Config) identityForCheck(log *slog.Logger) (node.Identity, error) {
 	}
 	return id, err
 }
+
+// List returns the elements of one of the job's flags.
+func (c *Config) List(flag string) []string { return c.Flags[flag].elements }

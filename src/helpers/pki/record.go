@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"kubernetes-release/internal/rootfile"
@@ -30,7 +31,14 @@ type SigningKey struct {
 type Deployed struct {
 	Certificates []Certificate
 	Keys         []SigningKey
+	// Issuers are those of the tokens that are accepted; the first one signs. DefaultIssuer is that of a deploy that has
+	// recorded none.
+	Issuers       []string
+	DefaultIssuer string
 }
+
+// issuersName is the name of the issuers in the record.
+const issuersName = "service_account.issuer"
 
 // recorded is what the last successful deploy had for one property, all PEM: a certificate, or the public half of a
 // signing key.
@@ -40,6 +48,8 @@ type recorded struct {
 
 	PublicKeys string `json:"public_keys,omitempty"`
 	Signer     string `json:"signer,omitempty"`
+
+	Issuers []string `json:"issuers,omitempty"`
 }
 
 // Keep records what a deploy ended with, for CheckRotation in the next one. Certificates without a CA are not recorded.
@@ -51,6 +61,9 @@ func (d Deployed) Keep(record string) error {
 			return err
 		}
 		kept[k.Property] = recorded{PublicKeys: public, Signer: signer}
+	}
+	if len(d.Issuers) > 0 {
+		kept[issuersName] = recorded{Issuers: d.Issuers}
 	}
 	for _, c := range d.Certificates {
 		if c.CA == "" {
@@ -95,6 +108,9 @@ func (d Deployed) CheckRotation(record string, now time.Time) error {
 				problems = append(problems, problem)
 			}
 		}
+	}
+	if problem := d.checkIssuers(last[issuersName].Issuers); problem != nil {
+		problems = append(problems, problem)
 	}
 	for _, c := range d.Certificates {
 		previous, ok := last[c.Property]
@@ -186,6 +202,31 @@ func (k SigningKey) checkOverlap(last recorded) error {
 			"property %s: public_keys lacks the public key of the private_key of the last deploy, so tokens that are "+
 				"in use would be invalid: first deploy with both public keys and the new private_key; %s",
 			k.Property, rotationHelp,
+		)
+	}
+	return nil
+}
+
+// checkIssuers compares the issuers of tokens with those of the last deploy.
+func (d Deployed) checkIssuers(last []string) error {
+	if len(last) == 0 && d.DefaultIssuer != "" {
+		last = []string{d.DefaultIssuer}
+	}
+	switch {
+	case len(d.Issuers) == 0 || len(last) == 0:
+		return nil
+	case !slices.Contains(last, d.Issuers[0]):
+		return fmt.Errorf(
+			"property service_account.issuer is %s, which the last deploy did not accept (%s), so VMs that are not "+
+				"updated yet would refuse new tokens: first deploy with it in service_account.accepted_issuers and the "+
+				"previous service_account.issuer; see docs/pod-roles.md",
+			d.Issuers[0], strings.Join(last, ", "),
+		)
+	case !slices.Contains(d.Issuers, last[0]):
+		return fmt.Errorf(
+			"property service_account.accepted_issuers lacks %s, the issuer of the last deploy, so tokens that are in "+
+				"use would be invalid: add it until they have expired; see docs/pod-roles.md",
+			last[0],
 		)
 	}
 	return nil

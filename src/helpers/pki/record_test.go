@@ -211,3 +211,42 @@ func TestRotationOfSigningKey(t *testing.T) {
 		})
 	}
 }
+
+func TestRotationOfIssuers(t *testing.T) {
+	const own, next, other = "https://kubernetes.default.svc", "https://next.example", "https://other.example"
+	for name, test := range map[string]struct {
+		deploys [][]string
+		want    string // of the last deploy; the others pass
+	}{
+		"three deploys":        {[][]string{{own}, {own, next}, {next, own}, {next}}, ""},
+		"first deploy":         {[][]string{{next}}, ""},
+		"all at once":          {[][]string{{own}, {next}}, "which the last deploy did not accept (" + own + ")"},
+		"first step left out":  {[][]string{{own}, {next, own}}, "which the last deploy did not accept (" + own + ")"},
+		"second step left out": {[][]string{{own}, {own, next}, {next}}, "lacks " + own},
+		"back":                 {[][]string{{own}, {own, next}, {own}}, ""},
+		"another one":          {[][]string{{own}, {own, next}, {other, own, next}}, other},
+		// The record of an older release has no issuers.
+		"after an update":          {[][]string{nil, {own, next}, {next, own}}, ""},
+		"together with the update": {[][]string{nil, {next, own}}, "which the last deploy did not accept (" + own + ")"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			record := filepath.Join(t.TempDir(), "certificates.json")
+			for i, issuers := range test.deploys {
+				deployed := Deployed{Issuers: issuers, DefaultIssuer: own}
+				err := deployed.CheckRotation(record, now)
+				if i == len(test.deploys)-1 && test.want != "" {
+					if err == nil || !strings.Contains(err.Error(), test.want) {
+						t.Errorf("got %v, want %q", err, test.want)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatalf("deploy %d: %v", i, err)
+				}
+				if err := deployed.Keep(record); err != nil {
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -60,6 +60,8 @@ var everything = map[string]values{
 				"public key 2",
 				"public key 1",
 			},
+			"issuer":                  "https://issuer.example/prod",
+			"accepted_issuers":        []any{"https://kubernetes.default.svc.k8s.example"},
 			"jwks_uri":                "https://keys.example/jwks",
 			"extend_token_expiration": true,
 		},
@@ -319,6 +321,9 @@ var everything = map[string]values{
 			"bootstrap": values{"certificate": "bootstrap certificate", "private_key": "bootstrap key"},
 		},
 	},
+	"pod-roles": {
+		"issuer": "https://s3.cn-north-1.amazonaws.com.cn/prod.issuer", "bucket": "prod.issuer", "region": "cn-north-1",
+	},
 	"smoke-tests": {
 		"api": values{
 			"host": "api.example",
@@ -346,6 +351,12 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 // policyLink is that of the job network-policy.
 var policyLink = map[string]values{"network-policy": {}}
 
+// rolesLink is that of the job pod-roles.
+var rolesLink = map[string]values{"pod-roles": {
+	"issuer": "https://prod-issuer.s3.eu-central-1.amazonaws.com/prod", "bucket": "prod-issuer",
+	"region": "eu-central-1",
+}}
+
 // metricsLink is that of the job metrics-server.
 var metricsLink = map[string]values{"metrics-server": {}}
 
@@ -366,6 +377,7 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		linked(routesLink).
 		linked(storageLink).
 		linked(policyLink).
+		linked(rolesLink).
 		linked(metricsLink).
 		linked(controllerLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}

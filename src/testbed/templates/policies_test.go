@@ -31,8 +31,14 @@ func applyAddon(t *testing.T, cluster *kubetest.Cluster, name string, properties
 // applyManifests applies manifests of the job kubernetes-addons, and removes others that it has applied.
 func applyManifests(t *testing.T, cluster *kubetest.Cluster, properties values, names ...string) {
 	t.Helper()
-	dir := t.TempDir()
 	rendered := mustRender(t, "kubernetes-addons", inputFor(t, "kubernetes-addons").with(properties))
+	applyRendered(t, cluster, rendered, names...)
+}
+
+// applyRendered applies manifests that a job has rendered, and returns when the API server enforces their policies.
+func applyRendered(t *testing.T, cluster *kubetest.Cluster, rendered map[string][]byte, names ...string) {
+	t.Helper()
+	dir := t.TempDir()
 	for _, name := range names {
 		if err := os.WriteFile(filepath.Join(dir, name), rendered["config/manifests/"+name], 0o600); err != nil {
 			t.Fatal(err)

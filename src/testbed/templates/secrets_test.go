@@ -83,6 +83,7 @@ var secrets = map[string]struct {
 		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
 	},
 	"node-labeler": {groupVcap, []string{"config/client.key"}},
+	"pod-roles":    {groupVcap, nil},
 	"smoke-tests":  {onlyRoot, []string{"config/client.key"}},
 }
 

@@ -49,6 +49,7 @@ func newCommand() *cobra.Command {
 		moveEtcdLeader(),
 		prepareEtcd(),
 		prepareVXLAN(),
+		publishIssuer(),
 		registerCSIDriver(),
 		renewKubeletCertificates(),
 		settleEtcd(),

@@ -1,0 +1,131 @@
+package issuer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
+
+	"kubernetes-release/internal/rootfile"
+	"kubernetes-release/internal/s3client"
+	"kubernetes-release/internal/strictjson"
+)
+
+// Config is what is published, and where.
+type Config struct {
+	Issuer string `json:"issuer"`
+	// PublicKeys is the path of the keys, PEM.
+	PublicKeys string `json:"public_keys"`
+	Bucket     Bucket `json:"bucket"`
+}
+
+// Bucket is a bucket of S3 that the role of the instance may write to.
+type Bucket struct {
+	Name   string `json:"name"`
+	Region string `json:"region"`
+	// Prefix is the beginning of the objects' names, without the slash after it; it can be empty.
+	Prefix string `json:"prefix"`
+}
+
+// Load reads a Config.
+func Load(path string) (*Config, error) {
+	config := &Config{}
+	if err := strictjson.ReadFile(path, config); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// Publish writes the documents to the bucket. The record has what was written last: if S3 does not answer, that is
+// enough, so that a VM can start without S3.
+func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) error {
+	keys, err := os.ReadFile(c.PublicKeys)
+	if err != nil {
+		return err
+	}
+	documents, err := NewDocuments(c.Issuer, keys)
+	if err != nil {
+		return fmt.Errorf("property service_account.public_keys of job kube-apiserver, file %s: %w", c.PublicKeys, err)
+	}
+	objects, err := documents.objects()
+	if err != nil {
+		return err
+	}
+	digest := c.digest(objects)
+	last, err := rootfile.Read(record)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := c.write(ctx, objects); err != nil {
+		if refused(err) || string(last) != digest {
+			return fmt.Errorf("publish the keys of %s: %w", c.Issuer, explain(err))
+		}
+		log.Warn("the keys were published by an earlier deploy; S3 does not answer now", "issuer", c.Issuer, "error", err)
+		return nil
+	}
+	log.Info("keys published", "issuer", c.Issuer, "bucket", c.Bucket.Name, "keys", len(documents.Keys.Keys))
+	return rootfile.Write(record, []byte(digest), 0o600)
+}
+
+// digest identifies what is written where.
+func (c *Config) digest(objects []object) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%q", c.Bucket)
+	for _, o := range objects {
+		fmt.Fprintf(sum, "%q", o)
+	}
+	return hex.EncodeToString(sum.Sum(nil))
+}
+
+func (c *Config) write(ctx context.Context, objects []object) error {
+	client, err := s3client.New(ctx, s3client.Options{Region: c.Bucket.Region})
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		name := path.Join(c.Bucket.Prefix, o.path)
+		if _, err := client.PutObject(ctx, &s3.PutObjectInput{
+			Bucket: &c.Bucket.Name, Key: &name, Body: bytes.NewReader(o.content),
+			ContentType: aws.String("application/json"),
+		}); err != nil {
+			return fmt.Errorf("write s3://%s/%s: %w", c.Bucket.Name, name, err)
+		}
+	}
+	return nil
+}
+
+// refused reports whether S3 has answered and will not answer otherwise until an operator changes something.
+func refused(err error) bool {
+	var answer smithy.APIError
+	return errors.As(err, &answer) && answer.ErrorFault() != smithy.FaultServer && answer.ErrorCode() != "SlowDown"
+}
+
+// explain adds to S3's refusals what an operator can do.
+func explain(err error) error {
+	var answer smithy.APIError
+	if !errors.As(err, &answer) {
+		return err
+	}
+	switch answer.ErrorCode() {
+	case "AccessDenied":
+		return fmt.Errorf(
+			"%w; allow s3:PutObject on this name to the instance role of the control VMs (cloud-preflight policy "+
+				"--issuer-bucket), and kms:GenerateDataKey on the key that encrypts the bucket", err,
+		)
+	case "NoSuchBucket":
+		return fmt.Errorf("%w; create the bucket (docs/pod-roles.md), or correct property bucket of job pod-roles", err)
+	case "PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException":
+		return fmt.Errorf("%w; set property region of job pod-roles, and issuer, to the region of the bucket", err)
+	}
+	return err
+}
