@@ -27,6 +27,8 @@ type Config struct {
 	// PublicKeys is the path of the keys, PEM.
 	PublicKeys string `json:"public_keys"`
 	Bucket     Bucket `json:"bucket"`
+	// Verify makes it an error that AWS cannot read the documents or does not know the issuer. Otherwise it is logged.
+	Verify bool `json:"verify"`
 }
 
 // Bucket is a bucket of S3 that the role of the instance may write to.
@@ -46,7 +48,7 @@ func Load(path string) (*Config, error) {
 	return config, nil
 }
 
-// Publish writes the documents to the bucket. The record has what was written last: if S3 does not answer, that is
+// Publish writes the documents to the bucket, and checks that AWS can read them and knows the issuer. The record has what was written last: if S3 does not answer, that is
 // enough, so that a VM can start without S3.
 func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) error {
 	keys, err := os.ReadFile(c.PublicKeys)
@@ -74,7 +76,18 @@ func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) e
 		return nil
 	}
 	log.Info("keys published", "issuer", c.Issuer, "bucket", c.Bucket.Name, "keys", len(documents.Keys.Keys))
-	return rootfile.Write(record, []byte(digest), 0o600)
+	if err := rootfile.Write(record, []byte(digest), 0o600); err != nil {
+		return err
+	}
+	problem := errors.Join(c.verifyDocuments(ctx, documents, log), c.verifyProvider(ctx, log))
+	switch {
+	case problem == nil:
+		return nil
+	case c.Verify:
+		return fmt.Errorf("%w\n(with property verify: false of job pod-roles, this is only logged)", problem)
+	}
+	log.Warn("pods cannot assume roles", "error", problem)
+	return nil
 }
 
 // digest identifies what is written where.
@@ -119,8 +132,8 @@ func explain(err error) error {
 	switch answer.ErrorCode() {
 	case "AccessDenied":
 		return fmt.Errorf(
-			"%w; allow s3:PutObject on this name to the instance role of the control VMs (cloud-preflight policy "+
-				"--issuer-bucket), and kms:GenerateDataKey on the key that encrypts the bucket", err,
+			"%w; allow s3:PutObject on this name to the instance role of the control VMs (docs/pod-roles.md), and "+
+				"kms:GenerateDataKey on the key that encrypts the bucket", err,
 		)
 	case "NoSuchBucket":
 		return fmt.Errorf("%w; create the bucket (docs/pod-roles.md), or correct property bucket of job pod-roles", err)

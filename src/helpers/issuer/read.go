@@ -17,6 +17,9 @@ import (
 	"kubernetes-release/internal/s3client"
 )
 
+// contentError is an answer with another content than expected.
+type contentError struct{ error }
+
 // maxDocument limits a document in bytes.
 const maxDocument = 1 << 20
 
@@ -28,12 +31,12 @@ func Read(ctx context.Context, issuer string, client *http.Client) (*Documents, 
 		return nil, err
 	}
 	if documents.Discovery.Issuer != issuer {
-		return documents, fmt.Errorf(
+		return documents, contentError{fmt.Errorf(
 			"%s/%s is the document of %q", issuer, DiscoveryPath, documents.Discovery.Issuer,
-		)
+		)}
 	}
 	if !strings.HasPrefix(documents.Discovery.KeysURL, "https://") {
-		return documents, fmt.Errorf("jwks_uri of %s is %q", issuer, documents.Discovery.KeysURL)
+		return documents, contentError{fmt.Errorf("jwks_uri of %s is %q", issuer, documents.Discovery.KeysURL)}
 	}
 	return documents, read(ctx, documents.Discovery.KeysURL, client, &documents.Keys)
 }
@@ -45,11 +48,11 @@ func read(ctx context.Context, address string, client *http.Client, into any) er
 	}
 	defer func() { _ = body.Close() }()
 	content, err := io.ReadAll(io.LimitReader(body, maxDocument))
-	if err == nil {
-		err = json.Unmarshal(content, into)
-	}
 	if err != nil {
 		return fmt.Errorf("read %s: %w", address, err)
+	}
+	if err := json.Unmarshal(content, into); err != nil {
+		return contentError{fmt.Errorf("read %s: %w", address, err)}
 	}
 	return nil
 }
@@ -75,7 +78,7 @@ func open(ctx context.Context, address string, client *http.Client) (io.ReadClos
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, errors.Join(fmt.Errorf("HTTP %s", response.Status), response.Body.Close())
+		return nil, errors.Join(refusal{response.Status}, response.Body.Close())
 	}
 	return response.Body, nil
 }

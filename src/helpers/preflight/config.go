@@ -64,8 +64,6 @@ type Config struct {
 	StorageZones []string `json:"storage_zones,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
-	// Issuer is that of the tokens with which pods assume roles; nil if they cannot.
-	Issuer *Issuer `json:"issuer,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
 	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`
@@ -75,15 +73,6 @@ type Config struct {
 
 	// Thorough also makes the calls that a deployment must avoid; set by a flag, not by the file.
 	Thorough bool `json:"-"`
-}
-
-// Issuer is an issuer of service account tokens whose keys are published.
-type Issuer struct {
-	URL    string `json:"url"`
-	Bucket string `json:"bucket"`
-	Region string `json:"region"`
-	// PublicKeys is the path of the keys, PEM.
-	PublicKeys string `json:"public_keys"`
 }
 
 // ReadConfig loads and validates a Config. Unknown keys are errors. Errors name the file and list everything wrong in

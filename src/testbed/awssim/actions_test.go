@@ -348,6 +348,7 @@ func TestActions(t *testing.T) {
 	checkProfiles(t, covered, c)
 	checkPolicies(t, covered, c)
 	checkRoles(t, covered, c)
+	checkProviders(t, covered, c)
 	checkVolumes(t, covered)
 
 	var forgotten []string

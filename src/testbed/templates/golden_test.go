@@ -323,6 +323,7 @@ var everything = map[string]values{
 	},
 	"pod-roles": {
 		"issuer": "https://s3.cn-north-1.amazonaws.com.cn/prod.issuer", "bucket": "prod.issuer", "region": "cn-north-1",
+		"verify": false,
 	},
 	"smoke-tests": {
 		"api": values{
@@ -352,10 +353,7 @@ var storageLink = map[string]values{"storage": {"storage_classes": []any{
 var policyLink = map[string]values{"network-policy": {}}
 
 // rolesLink is that of the job pod-roles.
-var rolesLink = map[string]values{"pod-roles": {
-	"issuer": "https://prod-issuer.s3.eu-central-1.amazonaws.com/prod", "bucket": "prod-issuer",
-	"region": "eu-central-1",
-}}
+var rolesLink = map[string]values{"pod-roles": {"issuer": issuerURL}}
 
 // metricsLink is that of the job metrics-server.
 var metricsLink = map[string]values{"metrics-server": {}}

@@ -548,6 +548,39 @@ var opsCases = withProviders(map[string]opsCase{
 			t.Errorf("the policy is missing:\n%s", policies)
 		}
 	}},
+	"enable-pod-roles.yml": {deployment{
+		ops: []string{"aws.yml", "enable-pod-roles.yml"}, vars: podRolesVars,
+	}, func(t *testing.T, p *director.Plan) {
+		checkIssuers(t, p, podRolesIssuer, "https://kubernetes.default.svc.cluster.local")
+		control := group(t, p, "control")
+		if policy := file(t, control, "pod-roles", "config/manifests/10-pods.yml"); !bytes.Contains(
+			policy, []byte(`"value": "eu-central-1"`),
+		) {
+			t.Errorf("the policy does not set the region:\n%s", policy)
+		}
+		if apply := file(t, control, "kubernetes-addons", "bin/apply"); !bytes.Contains(
+			apply, []byte("--dir=/var/vcap/jobs/pod-roles/config/manifests"),
+		) {
+			t.Errorf("nothing applies the policy:\n%s", apply)
+		}
+		keys := file(t, control, "kube-apiserver", "config/service_account.pub")
+		if published := file(t, control, "pod-roles", "config/service_account.pub"); !bytes.Equal(published, keys) {
+			t.Errorf("other keys are published than verify tokens:\n%s", published)
+		}
+	}},
+	"keep-service-account-issuer.yml": {deployment{
+		ops: []string{"aws.yml", "enable-pod-roles.yml", "keep-service-account-issuer.yml"}, vars: podRolesVars,
+	}, func(t *testing.T, p *director.Plan) {
+		checkIssuers(t, p, "https://kubernetes.default.svc.cluster.local", podRolesIssuer)
+		control := group(t, p, "control")
+		if policy := file(t, control, "pod-roles", "config/manifests/10-pods.yml"); bytes.Contains(policy, []byte("kind")) {
+			t.Errorf("pods get tokens of another issuer than is published:\n%s", policy)
+		}
+		published := decode[values](t, file(t, control, "pod-roles", "config/issuer.json"))
+		if published["issuer"] != podRolesIssuer {
+			t.Errorf("published is %v", published)
+		}
+	}},
 	"set-node-roles.yml": {deployment{
 		ops:  []string{"aws.yml", "set-node-roles.yml"},
 		vars: []string{"node_roles=[prod-control, prod-worker]"},
@@ -969,6 +1002,21 @@ func checkEncryptionKeys(t *testing.T, p *director.Plan, want ...string) {
 	}
 	if !slices.Equal(got, want) || len(slices.Compact(secrets)) != len(want) {
 		t.Errorf("the keys are %v, want %v, each with a secret of its own", got, want)
+	}
+}
+
+const podRolesIssuer = "https://prod-issuer.s3.eu-central-1.amazonaws.com/prod"
+
+var podRolesVars = []string{
+	"service_account_issuer=" + podRolesIssuer, "service_account_issuer_bucket=prod-issuer", "region=eu-central-1",
+}
+
+// checkIssuers expects these issuers of tokens, of which the first signs.
+func checkIssuers(t *testing.T, p *director.Plan, want ...string) {
+	t.Helper()
+	flags := decode[values](t, file(t, group(t, p, "control"), "kube-apiserver", "config/flags.json"))
+	if got := flags["flags"].(values)["service-account-issuer"]; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("the issuers are %v, want %v", got, want)
 	}
 }
 

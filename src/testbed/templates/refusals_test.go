@@ -669,6 +669,83 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`service_account.jwks_uri is "http://keys.example/jwks"`, "https"},
 		},
 		{
+			"issuer without TLS",
+			"kube-apiserver",
+			values{"service_account": values{"issuer": "http://issuer.example"}},
+			[]string{`service_account.issuer is "http://issuer.example"`, "https"},
+		},
+		{
+			"issuer with a slash at the end",
+			"kube-apiserver",
+			values{"service_account": values{"issuer": "https://issuer.example/"}},
+			[]string{`service_account.issuer is "https://issuer.example/"`, "without a slash at the end"},
+		},
+		{
+			"issuer with a query",
+			"kube-apiserver",
+			values{"service_account": values{"issuer": "https://issuer.example/prod?a=b"}},
+			[]string{`service_account.issuer is "https://issuer.example/prod?a=b"`, "without user, query"},
+		},
+		{
+			"accepted issuer that is no list",
+			"kube-apiserver",
+			values{"service_account": values{"accepted_issuers": "https://issuer.example"}},
+			[]string{`service_account.accepted_issuers is "https://issuer.example"`, "a list of URLs"},
+		},
+		{
+			"issuer that signs and is accepted too",
+			"kube-apiserver",
+			values{"service_account": values{
+				"issuer": "https://issuer.example", "accepted_issuers": []any{"https://issuer.example"},
+			}},
+			[]string{"service_account.accepted_issuers holds https://issuer.example", "remove it"},
+		},
+		{
+			"JWT authenticator for an accepted issuer",
+			"kube-apiserver",
+			merge(
+				issuer("url", "https://issuer.example"),
+				values{"service_account": values{"accepted_issuers": []any{"https://issuer.example"}}},
+			),
+			[]string{"authentication.jwt[0].issuer.url", "the issuer of service account tokens"},
+		},
+		{
+			"issuer that the API does not accept",
+			"pod-roles",
+			values{"issuer": "https://other.s3.eu-central-1.amazonaws.com/prod"},
+			[]string{`issuer is "https://other.s3.eu-central-1.amazonaws.com/prod"`, "service_account.accepted_issuers"},
+		},
+		{
+			"issuer of another bucket",
+			"pod-roles",
+			values{"bucket": "other"},
+			[]string{"is not a URL of bucket other", "https://other.s3.eu-central-1.amazonaws.com"},
+		},
+		{
+			"issuer in another region",
+			"pod-roles",
+			values{"region": "us-east-1"},
+			[]string{"in region us-east-1", "https://prod-issuer.s3.us-east-1.amazonaws.com"},
+		},
+		{
+			"bucket with capitals",
+			"pod-roles",
+			values{"bucket": "Prod"},
+			[]string{`bucket is "Prod"`, "lower-case"},
+		},
+		{
+			"verification as text",
+			"pod-roles",
+			values{"verify": "no"},
+			[]string{`verify is "no"`, "true or false"},
+		},
+		{
+			"region that is a zone",
+			"pod-roles",
+			values{"region": "eu-central-1a"},
+			[]string{`region is "eu-central-1a"`, "such as eu-central-1"},
+		},
+		{
 			"token lifetime that is a word",
 			"kube-apiserver",
 			values{"service_account": values{"extend_token_expiration": "no"}},

@@ -1,0 +1,250 @@
+// Package issuer_test publishes keys to the simulated AWS.
+package issuer_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"kubernetes-release/issuer"
+	"kubernetes-release/testbed/accounts"
+	"kubernetes-release/testbed/awssim"
+	"kubernetes-release/testbed/awssim/iam"
+	"kubernetes-release/testbed/awssim/store"
+)
+
+const (
+	bucket = "prod-issuer"
+	url    = "https://prod-issuer.s3.us-east-1.amazonaws.com/prod"
+)
+
+// bed is an account in which everything is prepared, and a VM whose role may do what docs/pod-roles.md permits.
+type bed struct {
+	sim    *awssim.Simulator
+	config *issuer.Config
+	record string
+	log    bytes.Buffer
+}
+
+func newBed(t *testing.T, change func(*store.World)) *bed {
+	t.Helper()
+	world := accounts.World("prod")
+	world.Buckets = []string{bucket}
+	objects := iam.Strings{
+		"arn:aws:s3:::" + bucket + "/prod/" + issuer.DiscoveryPath, "arn:aws:s3:::" + bucket + "/prod/" + issuer.KeysPath,
+	}
+	public := iam.Statement{Effect: "Allow", Action: iam.Strings{"s3:GetObject"}, Resource: objects}
+	world.ChangedBuckets = []store.Bucket{
+		{Name: bucket, PublicAccess: true, Public: []iam.Policy{{Statement: iam.Statements{public}}}},
+	}
+	world.OIDCProviders = []store.OIDCProvider{
+		{URL: strings.TrimPrefix(url, "https://"), ClientIDs: []string{"sts.amazonaws.com"}},
+	}
+	world.StaticKeys = append(world.StaticKeys, store.StaticKey{
+		AccessKeyID: "AKIACONTROL", SecretAccessKey: "secret", User: "control", Policies: []iam.Policy{{
+			Statement: iam.Statements{
+				{Effect: "Allow", Action: iam.Strings{"s3:PutObject"}, Resource: objects},
+				{Effect: "Allow", Action: iam.Strings{"iam:GetOpenIDConnectProvider"}, Resource: iam.Strings{"*"}},
+			},
+		}},
+	})
+	if change != nil {
+		change(world)
+	}
+	sim, err := awssim.New(world, awssim.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sim.Close() })
+	server := httptest.NewServer(sim.Handler())
+	t.Cleanup(server.Close)
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": server.URL, "AWS_EC2_METADATA_DISABLED": "true", "AWS_MAX_ATTEMPTS": "1",
+		"AWS_ACCESS_KEY_ID": "AKIACONTROL", "AWS_SECRET_ACCESS_KEY": "secret",
+	} {
+		t.Setenv(name, value)
+	}
+	dir := t.TempDir()
+	keys := filepath.Join(dir, "service_account.pub")
+	writeKeys(t, keys, 1)
+	return &bed{sim: sim, record: filepath.Join(dir, "published.json"), config: &issuer.Config{
+		Issuer: url, PublicKeys: keys, Bucket: issuer.Bucket{Name: bucket, Region: awssim.LabRegion, Prefix: "prod"},
+		Verify: true,
+	}}
+}
+
+// writeKeys writes so many new keys to a file.
+func writeKeys(t *testing.T, path string, count int) {
+	t.Helper()
+	var all []byte
+	for range count {
+		key, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		der, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})...)
+	}
+	if err := os.WriteFile(path, all, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bed) publish(t *testing.T) error {
+	t.Helper()
+	return b.config.Publish(t.Context(), b.record, slog.New(slog.NewTextHandler(&b.log, nil)))
+}
+
+// TestPublish expects few calls, and the keys of the file, also after it has changed.
+func TestPublish(t *testing.T) {
+	b := newBed(t, nil)
+	for _, keys := range []int{1, 2} {
+		writeKeys(t, b.config.PublicKeys, keys)
+		before := len(b.sim.Calls("*"))
+		if err := b.publish(t); err != nil {
+			t.Fatal(err)
+		}
+		if calls := b.sim.Calls("*")[before:]; len(calls) != 6 { // writes and reads two objects, and asks STS and IAM
+			t.Errorf("%d calls: %v", len(calls), calls)
+		}
+		content, err := os.ReadFile(b.config.PublicKeys)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := issuer.NewDocuments(url, content)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := issuer.Read(t.Context(), url, nil)
+		if err != nil || len(got.Keys.Keys) != keys || len(got.Keys.Lacks(want.Keys)) > 0 {
+			t.Errorf("published is %v: %v", got, err)
+		}
+	}
+	if strings.Contains(b.log.String(), "level=WARN") {
+		t.Error(b.log.String())
+	}
+}
+
+// TestPublishFails expects what is wrong, and what to do.
+func TestPublishFails(t *testing.T) {
+	control := func(w *store.World) *store.StaticKey { return &w.StaticKeys[len(w.StaticKeys)-1] }
+	for name, test := range map[string]struct {
+		change func(*store.World)
+		want   []string
+	}{
+		"no bucket": {
+			func(w *store.World) { w.Buckets = nil },
+			[]string{"write s3://prod-issuer/prod/openid/v1/jwks", "NoSuchBucket", "property bucket of job pod-roles"},
+		},
+		"no permission": {
+			func(w *store.World) { control(w).Policies = nil },
+			[]string{"AccessDenied", "allow s3:PutObject on this name to the instance role"},
+		},
+		"private bucket": {
+			func(w *store.World) { w.ChangedBuckets = nil },
+			[]string{
+				"AWS cannot verify tokens of " + url, "AccessDenied",
+				"aws s3api delete-public-access-block --bucket prod-issuer --region us-east-1",
+				`"Resource": ["arn:aws:s3:::prod-issuer/prod/.well-known/openid-configuration", ` +
+					`"arn:aws:s3:::prod-issuer/prod/openid/v1/jwks"]`,
+			},
+		},
+		"no provider": {
+			func(w *store.World) { w.OIDCProviders = nil },
+			[]string{
+				"the account 123456789012 has no OpenID Connect provider for " + url,
+				"aws iam create-open-id-connect-provider --url " + url + " --client-id-list sts.amazonaws.com",
+			},
+		},
+		"provider with another audience": {
+			func(w *store.World) { w.OIDCProviders[0].ClientIDs = []string{"kubernetes"} },
+			[]string{
+				`has the audiences ["kubernetes"]`,
+				"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn arn:aws:iam::123456789012:" +
+					"oidc-provider/prod-issuer.s3.us-east-1.amazonaws.com/prod --client-id sts.amazonaws.com",
+			},
+		},
+		"private bucket and no provider": {
+			func(w *store.World) { w.OIDCProviders, w.ChangedBuckets = nil, nil },
+			[]string{"AWS cannot verify tokens", "has no OpenID Connect provider"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t, test.change)
+			err := b.publish(t)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%v\nlacks %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+// TestPublishWithoutQuestions lets a role pass that may not ask IAM: it is told, and the keys are published.
+func TestPublishWithoutQuestions(t *testing.T) {
+	b := newBed(t, func(w *store.World) {
+		key := &w.StaticKeys[len(w.StaticKeys)-1]
+		key.Policies[0].Statement = key.Policies[0].Statement[:1]
+		w.OIDCProviders = nil
+	})
+	if err := b.publish(t); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(b.log.String(), "iam:GetOpenIDConnectProvider") {
+		t.Error(b.log.String())
+	}
+}
+
+// TestPublishWithoutVerification only logs what keeps pods from their roles.
+func TestPublishWithoutVerification(t *testing.T) {
+	b := newBed(t, func(w *store.World) { w.OIDCProviders, w.ChangedBuckets = nil, nil })
+	b.config.Verify = false
+	if err := b.publish(t); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"AWS cannot verify tokens", "has no OpenID Connect provider"} {
+		if !strings.Contains(b.log.String(), want) {
+			t.Errorf("%s\nlacks %q", b.log.String(), want)
+		}
+	}
+}
+
+// TestPublishWithoutS3 is a VM that starts while S3 does not answer.
+func TestPublishWithoutS3(t *testing.T) {
+	b := newBed(t, nil)
+	if err := b.publish(t); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+	if err := b.publish(t); err != nil {
+		t.Errorf("the same keys: %v", err)
+	}
+	if !strings.Contains(b.log.String(), "S3 does not answer now") {
+		t.Error(b.log.String())
+	}
+	writeKeys(t, b.config.PublicKeys, 1)
+	if err := b.publish(t); err == nil {
+		t.Error("another key is not published, and may sign")
+	}
+	if err := os.Remove(b.record); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.publish(t); err == nil {
+		t.Error("a new VM cannot know what is published, and its key may sign")
+	}
+}
