@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -61,9 +62,9 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents, log *slog
 		return nil
 	}
 	return fmt.Errorf(
-		"AWS cannot verify tokens of %s: %w; the objects must be readable at the issuer's URL without credentials. If it is "+
-			"a URL of S3:\n%s\nIf it is a distribution of CloudFront, let it serve the bucket, and invalidate what it has "+
-			"cached (docs/pod-roles.md)", c.Issuer, err, c.publicCommands(),
+		"AWS cannot verify tokens of %s: %w; the objects must be readable at the issuer's URL without credentials. "+
+			"If it is a URL of S3:\n%s\nIf it is a distribution of CloudFront, let it serve the bucket, and invalidate "+
+			"what it has cached (docs/pod-roles.md)", c.Issuer, err, c.publicCommands(),
 	)
 }
 
@@ -89,14 +90,14 @@ func (c *Config) publicCommands() string {
 	if strings.HasPrefix(c.Bucket.Region, "cn-") {
 		partition = "aws-cn"
 	}
-	object := func(path string) string {
-		return strings.TrimSuffix(fmt.Sprintf("arn:%s:s3:::%s/%s", partition, c.Bucket.Name, c.Bucket.Prefix), "/") + "/" + path
+	object := func(name string) string {
+		return "arn:" + partition + ":s3:::" + path.Join(c.Bucket.Name, c.Bucket.Prefix, name)
 	}
 	to := fmt.Sprintf("--bucket %s --region %s", c.Bucket.Name, c.Bucket.Region)
 	return fmt.Sprintf(
-		"aws s3api delete-public-access-block %s\naws s3api put-bucket-policy %s --policy '{\"Version\": \"2012-10-17\", "+
-			"\"Statement\": [{\"Effect\": \"Allow\", \"Principal\": \"*\", \"Action\": \"s3:GetObject\", \"Resource\": "+
-			"[\"%s\", \"%s\"]}]}'",
+		"aws s3api delete-public-access-block %s\naws s3api put-bucket-policy %s --policy '"+
+			`{"Version": "2012-10-17", "Statement": [{"Effect": "Allow", "Principal": "*", `+
+			`"Action": "s3:GetObject", "Resource": ["%s", "%s"]}]}'`,
 		to, to, object(DiscoveryPath), object(KeysPath),
 	)
 }
@@ -113,8 +114,8 @@ func (c *Config) verifyProvider(ctx context.Context, log *slog.Logger) error {
 	}
 	unknown := func(err error) error {
 		log.Warn(
-			"it is not checked whether the account has a provider for the issuer; that takes iam:GetOpenIDConnectProvider",
-			"issuer", c.Issuer, "error", err,
+			"it is unknown whether the account has a provider for the issuer",
+			"issuer", c.Issuer, "permission", "iam:GetOpenIDConnectProvider", "error", err,
 		)
 		return nil
 	}

@@ -210,7 +210,8 @@ func TestCommandLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"/bin/x", "run", "--again=b", "--again=a", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=", "--feature-gates=A=false,Z=true",
+		"/bin/x", "run", "--again=b", "--again=a", "--big=2147483648", "--commas=a,b", "--commas=c", "--empty=",
+		"--feature-gates=A=false,Z=true",
 		"--hostname-override=w", "--kube-extra=7", "--labels=a=x,y", "--labels=c=", "--leader-elect=true", "--list=b,a",
 		"--none=", "--one=a,b", "--profiling=false", "--ratio=0.50", "--spaces=a b'c", "--v=2",
 	}

@@ -31,8 +31,8 @@ type SigningKey struct {
 type Deployed struct {
 	Certificates []Certificate
 	Keys         []SigningKey
-	// Issuers are those of the tokens that are accepted; the first one signs. DefaultIssuer is that of a deploy that has
-	// recorded none.
+	// Issuers are those of the tokens that are accepted; the first one signs. DefaultIssuer is that of a deploy that
+	// has recorded none.
 	Issuers       []string
 	DefaultIssuer string
 }
@@ -218,8 +218,8 @@ func (d Deployed) checkIssuers(last []string) error {
 	case !slices.Contains(last, d.Issuers[0]):
 		return fmt.Errorf(
 			"property service_account.issuer is %s, which the last deploy did not accept (%s), so VMs that are not "+
-				"updated yet would refuse new tokens: first deploy with it in service_account.accepted_issuers and the "+
-				"previous service_account.issuer; see docs/pod-roles.md",
+				"updated yet would refuse new tokens: first deploy with it in service_account.accepted_issuers and "+
+				"the previous service_account.issuer; see docs/pod-roles.md",
 			d.Issuers[0], strings.Join(last, ", "),
 		)
 	case !slices.Contains(d.Issuers, last[0]):

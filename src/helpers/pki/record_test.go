@@ -226,8 +226,10 @@ func TestRotationOfIssuers(t *testing.T) {
 		"back":                 {[][]string{{own}, {own, next}, {own}}, ""},
 		"another one":          {[][]string{{own}, {own, next}, {other, own, next}}, other},
 		// The record of an older release has no issuers.
-		"after an update":          {[][]string{nil, {own, next}, {next, own}}, ""},
-		"together with the update": {[][]string{nil, {next, own}}, "which the last deploy did not accept (" + own + ")"},
+		"after an update": {[][]string{nil, {own, next}, {next, own}}, ""},
+		"together with the update": {
+			[][]string{nil, {next, own}}, "which the last deploy did not accept (" + own + ")",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			record := filepath.Join(t.TempDir(), "certificates.json")

@@ -54,7 +54,10 @@ func checkProviders(t *testing.T, covered map[string]bool, c clients) {
 		{action: "iam:CreateOpenIDConnectProvider", call: create("http://issuer.example/prod"), code: "InvalidInput"},
 		{action: "iam:GetOpenIDConnectProvider", call: get, code: "NoSuchEntity"},
 		{action: "iam:CreateOpenIDConnectProvider", call: create("https://issuer.example/prod"), want: arn},
-		{action: "iam:CreateOpenIDConnectProvider", call: create("https://issuer.example/prod"), code: "EntityAlreadyExists"},
+		{
+			action: "iam:CreateOpenIDConnectProvider", call: create("https://issuer.example/prod"),
+			code: "EntityAlreadyExists",
+		},
 		{action: "iam:AddClientIDToOpenIDConnectProvider", call: add, want: "<nil>"},
 		{action: "iam:GetOpenIDConnectProvider", call: get, want: "issuer.example/prod sts.amazonaws.com,other"},
 		{action: "iam:DeleteOpenIDConnectProvider", call: remove, want: "<nil>"},

@@ -39,7 +39,8 @@ func newBed(t *testing.T, change func(*store.World)) *bed {
 	world := accounts.World("prod")
 	world.Buckets = []string{bucket}
 	objects := iam.Strings{
-		"arn:aws:s3:::" + bucket + "/prod/" + issuer.DiscoveryPath, "arn:aws:s3:::" + bucket + "/prod/" + issuer.KeysPath,
+		"arn:aws:s3:::" + bucket + "/prod/" + issuer.DiscoveryPath,
+		"arn:aws:s3:::" + bucket + "/prod/" + issuer.KeysPath,
 	}
 	public := iam.Statement{Effect: "Allow", Action: iam.Strings{"s3:GetObject"}, Resource: objects}
 	world.ChangedBuckets = []store.Bucket{
@@ -171,8 +172,8 @@ func TestPublishFails(t *testing.T) {
 			func(w *store.World) { w.OIDCProviders[0].ClientIDs = []string{"kubernetes"} },
 			[]string{
 				`has the audiences ["kubernetes"]`,
-				"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn arn:aws:iam::123456789012:" +
-					"oidc-provider/prod-issuer.s3.us-east-1.amazonaws.com/prod --client-id sts.amazonaws.com",
+				"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn " +
+					"arn:aws:iam::123456789012:oidc-provider/prod-issuer.s3.us-east-1.amazonaws.com/prod --client-id sts.amazonaws.com",
 			},
 		},
 		"private bucket and no provider": {

@@ -40,7 +40,8 @@ var publicBucket = store.Bucket{Name: labBucket, PublicAccess: true, Public: []i
 	Statement: iam.Statements{{
 		Effect: "Allow", Action: iam.Strings{"s3:GetObject"},
 		Resource: iam.Strings{
-			"arn:aws:s3:::" + labBucket + "/lab/" + issuer.DiscoveryPath, "arn:aws:s3:::" + labBucket + "/lab/" + issuer.KeysPath,
+			"arn:aws:s3:::" + labBucket + "/lab/" + issuer.DiscoveryPath,
+			"arn:aws:s3:::" + labBucket + "/lab/" + issuer.KeysPath,
 		},
 	}},
 }}}
@@ -58,7 +59,8 @@ func trusting(name, subject string) store.Role {
 	}}}
 }
 
-// cloudForRoles is an account with a bucket, a provider and the roles reader and writer. The environment points the SDK to it.
+// cloudForRoles is an account with a bucket, a provider and the roles reader and writer. The environment points the SDK
+// to it.
 func cloudForRoles(t *testing.T) *awssim.Simulator {
 	t.Helper()
 	world := accounts.World("prod")
@@ -145,7 +147,9 @@ func whoAmI(t *testing.T, environment map[string]string, content string) (string
 func TestRolesOfPods(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: labIssuer})
 	applyPodRoles(t, cluster)
-	for account, role := range map[string]string{"reader": "reader", "writer": "writer", "thief": "writer", "plain": ""} {
+	for account, role := range map[string]string{
+		"reader": "reader", "writer": "writer", "thief": "writer", "plain": "",
+	} {
 		annotations := map[string]string{}
 		if role != "" {
 			annotations["role-arn"] = roleARN(role)
@@ -232,8 +236,9 @@ func TestRolesOfPods(t *testing.T) {
 // apiAccepts uses a token for a request.
 func apiAccepts(t *testing.T, cluster *kubetest.Cluster, bearer string) error {
 	t.Helper()
+	request := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer}}
 	review, err := cluster.Admin().AuthenticationV1().TokenReviews().Create(
-		t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: bearer}}, metav1.CreateOptions{},
+		t.Context(), request, metav1.CreateOptions{},
 	)
 	if err == nil && !review.Status.Authenticated {
 		err = fmt.Errorf("not authenticated: %s", review.Status.Error)

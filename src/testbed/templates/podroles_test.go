@@ -21,7 +21,6 @@ import (
 const (
 	issuerURL  = "https://prod-issuer.s3.eu-central-1.amazonaws.com/prod"
 	readerRole = "arn:aws:iam::123456789012:role/team/reader"
-	roleKey    = "eks.amazonaws.com/role-arn"
 )
 
 // applyPodRoles applies the manifests of the job pod-roles, as kubernetes-addons does.
@@ -93,7 +92,8 @@ func tokenVolume(pod *corev1.Pod) *corev1.ServiceAccountTokenProjection {
 
 func hasTokenMount(c corev1.Container) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return m.Name == "aws-iam-token" && m.ReadOnly && m.MountPath == "/var/run/secrets/eks.amazonaws.com/serviceaccount"
+		return m.Name == "aws-iam-token" && m.ReadOnly &&
+			m.MountPath == "/var/run/secrets/eks.amazonaws.com/serviceaccount"
 	})
 }
 
@@ -238,7 +238,8 @@ func TestManyServiceAccounts(t *testing.T) {
 	cluster := kubetest.Start(t, kubetest.Options{ControllerManager: true, Issuer: issuerURL})
 	create := func(from, to int) {
 		for n := from; n < to; n++ {
-			if err := newAccount(t, cluster, fmt.Sprintf("account-%04d", n), map[string]string{"role-arn": readerRole}); err != nil {
+			name := fmt.Sprintf("account-%04d", n)
+			if err := newAccount(t, cluster, name, map[string]string{"role-arn": readerRole}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -713,7 +713,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			"issuer that the API does not accept",
 			"pod-roles",
 			values{"issuer": "https://other.s3.eu-central-1.amazonaws.com/prod"},
-			[]string{`issuer is "https://other.s3.eu-central-1.amazonaws.com/prod"`, "service_account.accepted_issuers"},
+			[]string{
+				`issuer is "https://other.s3.eu-central-1.amazonaws.com/prod"`, "service_account.accepted_issuers",
+			},
 		},
 		{
 			"issuer of another bucket",

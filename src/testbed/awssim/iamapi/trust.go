@@ -43,7 +43,8 @@ func trustPolicy(w *store.World, role *store.Role) string {
 		service = "lambda.amazonaws.com"
 	}
 	t := trust{Version: "2012-10-17", Statement: []trustStatement{{
-		Effect: "Allow", Principal: trustPrincipal{Service: iam.Strings{service}}, Action: iam.Strings{"sts:AssumeRole"},
+		Effect: "Allow", Principal: trustPrincipal{Service: iam.Strings{service}},
+		Action: iam.Strings{"sts:AssumeRole"},
 	}}}
 	for _, f := range role.Federated {
 		t.Statement = append(t.Statement, trustStatement{
@@ -86,7 +87,9 @@ func setTrust(w *store.World, role *store.Role, document string) error {
 		ec2 = ec2 || s.Effect == "Allow" && slices.Contains(s.Action, "sts:AssumeRole") &&
 			slices.Contains(s.Principal.Service, ec2Service(w))
 		if s.Effect == "Allow" && slices.Contains(s.Action, webIdentity) && len(s.Principal.Federated) > 0 {
-			federated = append(federated, store.FederatedTrust{Providers: s.Principal.Federated, Condition: s.Condition})
+			federated = append(
+				federated, store.FederatedTrust{Providers: s.Principal.Federated, Condition: s.Condition},
+			)
 		}
 	}
 	role.Untrusted, role.Federated = !ec2, federated
