@@ -36,7 +36,7 @@ func TestRefusesWrongArguments(t *testing.T) {
 			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, check-corefile, " +
 				"check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
 				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
-				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, " +
+				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
 				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
 				"smoke-test, spread-pods, stop-process, wait-node, wait-ready, write-files",
 		},
