@@ -45,6 +45,18 @@ func retire(ctx context.Context, client kubernetes.Interface, name string, log *
 	})
 }
 
+// IsRetired reports whether a drain has taken the node out of service. A Node that does not exist is out of service.
+func IsRetired(ctx context.Context, client kubernetes.Interface, name string) (bool, error) {
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return node.Spec.Unschedulable, nil
+}
+
 // Restore undoes what a drain has changed on the Node. A Node that does not exist, or was not drained, is no error.
 func Restore(ctx context.Context, client kubernetes.Interface, name string, log *slog.Logger) error {
 	err := update(ctx, client, name, func(node *corev1.Node) {

@@ -285,6 +285,9 @@ var everything = map[string]values{
 		"pods":     values{"blocked_ports": []any{2379, 10250}, "verify_source": false},
 		"metadata": values{"restricted": true, "users": []any{"root", 1000}, "pods": true},
 	},
+	"node-termination-handler": {
+		"maintenance": values{"lead": "1h"}, "rebalance_recommendation": "drain",
+	},
 	"cloud-provider": {
 		"config":                     "[Global]\nZone = z\n",
 		"environment":                values{"AWS_ENDPOINT_URL": "http://10.0.0.1:4566", "QUOTED": "it's $5"},

@@ -9,7 +9,9 @@ import (
 )
 
 // nodeJobs are the jobs whose processes run as root on every node, started by monit without bpm.
-var nodeJobs = []string{"containerd", "flannel", "kube-proxy", "kubelet", "network-policy", "node-firewall"}
+var nodeJobs = []string{
+	"containerd", "flannel", "kube-proxy", "kubelet", "network-policy", "node-firewall", "node-termination-handler",
+}
 
 // TestNodesStartWithoutPreStart: after a reboot monit starts the processes without pre-start, with an empty
 // /var/vcap/sys/run and the kernel's own settings. All of that belongs to the start.

@@ -112,6 +112,19 @@ var opsCases = withProviders(map[string]opsCase{
 		},
 		func(t *testing.T, p *director.Plan) { checkNetworkPolicy(t, p, false) },
 	},
+	"enable-node-termination-handler.yml": {
+		deployment{ops: []string{"aws.yml", "enable-node-termination-handler.yml"}},
+		func(t *testing.T, p *director.Plan) { checkTerminationHandler(t, p, "worker") },
+	},
+	"enable-node-termination-handler-pool.yml": {
+		deployment{
+			ops: []string{
+				"aws.yml", "add-worker-pool.yml", "add-worker-pool-aws.yml", "enable-node-termination-handler-pool.yml",
+			},
+			vars: poolVars,
+		},
+		func(t *testing.T, p *director.Plan) { checkTerminationHandler(t, p, "worker-gpu") },
+	},
 	"use-custom-cni.yml": {
 		deployment{ops: []string{"use-custom-cni.yml"}, vars: cniVars},
 		func(t *testing.T, p *director.Plan) {
@@ -891,6 +904,24 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 	for _, job := range control.Jobs {
 		if job.Job.Name == "etcd" {
 			t.Error("control VMs have members too")
+		}
+	}
+}
+
+// checkTerminationHandler checks that the VMs of the groups, and no others, watch for interruptions by EC2.
+func checkTerminationHandler(t *testing.T, p *director.Plan, groups ...string) {
+	t.Helper()
+	for _, g := range p.Groups {
+		has := slices.ContainsFunc(g.Jobs, func(job *director.Job) bool { return job.Job.Name == "node-termination-handler" })
+		if has != slices.Contains(groups, g.Spec.Name) {
+			t.Errorf("%s has the job node-termination-handler: %t", g.Spec.Name, has)
+		}
+		if !has {
+			continue
+		}
+		flags := decode[values](t, file(t, g, "node-termination-handler", "config/flags.json"))["flags"].(values)
+		if flags["provider"] != "aws" || flags["kubeconfig"] != "/var/vcap/data/kubelet/kubeconfig" {
+			t.Errorf("%s: the flags are %v", g.Spec.Name, flags)
 		}
 	}
 }

@@ -1323,6 +1323,18 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`metadata.pods is "no"`, "true or false"},
 		},
 		{
+			"lead of maintenance",
+			"node-termination-handler",
+			values{"maintenance": values{"lead": 10}},
+			[]string{`maintenance.lead is "10"`, "a duration such as 10m", "0s for none"},
+		},
+		{
+			"answer to a rebalance recommendation",
+			"node-termination-handler",
+			values{"rebalance_recommendation": "cordon"},
+			[]string{`rebalance_recommendation is "cordon"`, "report or drain"},
+		},
+		{
 			"metrics of network-policy",
 			"network-policy",
 			values{"metrics": values{"bind_address": "all"}},

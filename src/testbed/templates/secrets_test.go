@@ -70,9 +70,10 @@ var secrets = map[string]struct {
 		onlyRoot,
 		[]string{"config/credential-providers.json", "config/flags.json", "config/join_secret"},
 	},
-	"metrics-server": {groupVcap, []string{"config/client.key", "config/server.key"}},
-	"network-policy": {onlyRoot, nil},
-	"node-firewall":  {onlyRoot, nil},
+	"metrics-server":           {groupVcap, []string{"config/client.key", "config/server.key"}},
+	"network-policy":           {onlyRoot, nil},
+	"node-firewall":            {onlyRoot, nil},
+	"node-termination-handler": {onlyRoot, nil},
 	"kubelet-csr-approver": {
 		groupVcap,
 		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},

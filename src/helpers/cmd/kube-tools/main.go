@@ -38,6 +38,7 @@ func newCommand() *cobra.Command {
 		drainNode(),
 		etcdMaintenance(),
 		etcdSnapshot(),
+		handleInterruptions(),
 		ipSet(),
 		joinCluster(),
 		joinEtcd(),

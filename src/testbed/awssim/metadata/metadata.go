@@ -238,6 +238,7 @@ func metadataTree(w *store.World, i *store.Instance, now time.Time) map[string]R
 		tree["user-data"] = userData(i.UserData)
 	}
 	addIAM(w, tree, i, now)
+	addNotices(tree, i.Notices)
 	return tree
 }
 

@@ -295,8 +295,32 @@ type Instance struct {
 	LaunchTime      time.Time       `json:"launch_time,omitzero"`
 	TerminationTime time.Time       `json:"termination_time,omitzero"`
 	// Code in instance metadata instead of Success
-	CredentialStatus string `json:"credential_status,omitempty"`
-	Tags             Tags   `json:"tags,omitempty"`
+	CredentialStatus string  `json:"credential_status,omitempty"`
+	Notices          Notices `json:"notices,omitzero"`
+	Tags             Tags    `json:"tags,omitempty"`
+}
+
+// Notices are what EC2 announces to an instance. Nothing happens to the instance when their time comes.
+type Notices struct {
+	Spot            *SpotNotice      `json:"spot,omitempty"`
+	Rebalance       time.Time        `json:"rebalance,omitzero"` // when it was recommended
+	ScheduledEvents []ScheduledEvent `json:"scheduled_events,omitempty"`
+}
+
+// SpotNotice is that of a Spot interruption, with EC2's names.
+type SpotNotice struct {
+	Action string    `json:"action"` // hibernate, stop or terminate
+	Time   time.Time `json:"time"`
+}
+
+// ScheduledEvent is maintenance of an instance.
+type ScheduledEvent struct {
+	ID          string    `json:"id"`
+	Code        string    `json:"code"`
+	Description string    `json:"description,omitempty"`
+	State       string    `json:"state"` // active, completed or canceled
+	NotBefore   time.Time `json:"not_before"`
+	NotAfter    time.Time `json:"not_after"`
 }
 
 // MetadataOptions are an instance's metadata options, with EC2's names and values.

@@ -1,0 +1,196 @@
+// Package interruption takes a node out of service before its cloud takes the VM away: Spot instances that are
+// interrupted, scheduled maintenance, and, if the operator wants that, recommendations to replace the instance. When an
+// interruption is over and the VM is still there, the node returns into service.
+package interruption
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"kubernetes-release/cloud"
+	"kubernetes-release/internal/poll"
+	"kubernetes-release/internal/rootfile"
+)
+
+const (
+	// DefaultInterval is that between two looks at instance metadata. Notices of Spot interruptions come two minutes
+	// before; AWS recommends to look every 5 seconds.
+	DefaultInterval = 5 * time.Second
+	// reserve is how long before the end of the VM all pods should be gone: pods whose budgets did not permit their
+	// eviction are then deleted, and have this time to end.
+	reserve = 30 * time.Second
+	// shortest is the shortest drain, however late the notice is.
+	shortest = 5 * time.Second
+	// retryPause is that between a drain that failed and the next one.
+	retryPause = 15 * time.Second
+)
+
+// Node is the node of this VM.
+type Node interface {
+	// Drain takes the node out of service and evicts its pods within the timeout. An error means that the node may still
+	// be in service.
+	Drain(ctx context.Context, i cloud.Interruption, timeout time.Duration) error
+	// Restore takes the node back into service after Drain.
+	Restore(ctx context.Context) error
+	// Report makes an interruption visible on the Node, for people and other programs.
+	Report(ctx context.Context, i cloud.Interruption) error
+}
+
+// Options of a Handler.
+type Options struct {
+	// Announced returns the current interruptions of this VM.
+	Announced func(context.Context) ([]cloud.Interruption, error)
+	Node      Node
+	// Marker is the file that says for which interruption the node was drained, so that another process of the handler
+	// takes it back into service.
+	Marker string
+	// Lead is how long before maintenance the node is drained.
+	Lead time.Duration
+	// DrainAtRisk is whether the node is drained for an interruption that may come.
+	DrainAtRisk bool
+	// Interval is the time between two looks; 0: DefaultInterval.
+	Interval time.Duration
+	Clock    clock.PassiveClock
+	Log      *slog.Logger
+}
+
+// Handler follows the interruptions of one VM.
+type Handler struct {
+	Options
+	reported map[string]bool // interruptions by id
+	drained  string          // the interruption for which this process has drained the node
+	retry    time.Time       // no drain before, since the last one failed
+	failed   error           // of that drain
+	failure  string          // the last one, logged already
+}
+
+// New returns a handler.
+func New(options Options) *Handler {
+	if options.Interval == 0 {
+		options.Interval = DefaultInterval
+	}
+	return &Handler{Options: options, reported: map[string]bool{}}
+}
+
+// Run handles interruptions until ctx ends.
+func (h *Handler) Run(ctx context.Context) error {
+	h.Log.Info("watching for interruptions", "every", h.Interval, "maintenance_lead", h.Lead)
+	for {
+		err := h.handle(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		h.logFailure(err)
+		if poll.Sleep(ctx, h.Interval) != nil {
+			return nil
+		}
+	}
+}
+
+// logFailure logs an error once, and that it is gone.
+func (h *Handler) logFailure(err error) {
+	failure := ""
+	if err != nil {
+		failure = err.Error()
+	}
+	switch {
+	case failure == h.failure:
+	case failure == "":
+		h.Log.Info("interruptions are handled again")
+	default:
+		h.Log.Error("interruptions are not handled; trying again", "error", err)
+	}
+	h.failure = failure
+}
+
+// handle looks once. What fails is repeated by the next look.
+func (h *Handler) handle(ctx context.Context) error {
+	announced, err := h.Announced(ctx)
+	if err != nil {
+		return err
+	}
+	for _, i := range announced {
+		h.report(ctx, i)
+	}
+	due := slices.IndexFunc(announced, h.due)
+	if due < 0 {
+		return h.restore(ctx)
+	}
+	return h.drain(ctx, announced[due])
+}
+
+func (h *Handler) report(ctx context.Context, i cloud.Interruption) {
+	if h.reported[i.ID] {
+		return
+	}
+	h.reported[i.ID] = true
+	h.Log.Warn("interruption announced", "kind", i.Kind, "id", i.ID, "at", i.At, "what", i.Text)
+	if err := h.Node.Report(ctx, i); err != nil {
+		h.Log.Error("the interruption is not shown on the Node", "id", i.ID, "error", err)
+	}
+}
+
+// due reports whether the node must be out of service for an interruption.
+func (h *Handler) due(i cloud.Interruption) bool {
+	switch i.Kind {
+	case cloud.Termination:
+		return true
+	case cloud.Maintenance:
+		return h.Lead > 0 && !h.Clock.Now().Before(i.At.Add(-h.Lead))
+	case cloud.Risk:
+		return h.DrainAtRisk
+	default:
+		return false
+	}
+}
+
+func (h *Handler) drain(ctx context.Context, i cloud.Interruption) error {
+	if h.drained == i.ID {
+		return nil
+	}
+	if h.Clock.Now().Before(h.retry) {
+		return h.failed
+	}
+	timeout := h.Lead
+	if left := i.At.Sub(h.Clock.Now()); i.Kind == cloud.Termination || !i.At.IsZero() && left < timeout {
+		timeout = left
+	}
+	timeout = max(timeout-reserve, shortest)
+	h.Log.Info("draining the node", "interruption", i.ID, "timeout", timeout.Round(time.Second))
+	if err := rootfile.Write(h.Marker, []byte(i.ID+"\n"), 0o600); err != nil { // pods matter more
+		h.Log.Error("the node will not return into service by itself", "interruption", i.ID, "error", err)
+	}
+	if err := h.Node.Drain(ctx, i, timeout); err != nil {
+		h.retry = h.Clock.Now().Add(retryPause)
+		h.failed = fmt.Errorf("drain the node for %s: %w", i.ID, err)
+		return h.failed
+	}
+	h.drained = i.ID
+	return nil
+}
+
+// restore takes the node back into service, if this or an earlier process of the handler has drained it.
+func (h *Handler) restore(ctx context.Context) error {
+	id, err := rootfile.Read(h.Marker)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("find out whether the node is drained: %w", err)
+	}
+	if err := h.Node.Restore(ctx); err != nil {
+		return fmt.Errorf("take the node back into service: %w", err)
+	}
+	h.drained = ""
+	h.Log.Info("the interruption is over; the node is in service", "interruption", strings.TrimSpace(string(id)))
+	return os.Remove(h.Marker)
+}
