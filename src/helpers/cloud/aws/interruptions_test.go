@@ -81,8 +81,8 @@ func TestInterruptionsThatAreNotUnderstood(t *testing.T) {
 		status        int
 		want          string
 	}{
-		"no JSON":        {spotPath, "terminate", 0, `meta-data/spot/instance-action is "terminate"`},
-		"another time":   {eventsPath, `[{"NotBefore": "2019-01-21"}]`, 0, "cannot parse"},
+		"no JSON":           {spotPath, "terminate", 0, `meta-data/spot/instance-action is "terminate"`},
+		"another time":      {eventsPath, `[{"NotBefore": "2019-01-21"}]`, 0, "cannot parse"},
 		"a failing service": {rebalancePath, "", http.StatusInternalServerError, "HTTP 500"},
 	} {
 		t.Run(name, func(t *testing.T) {
