@@ -73,7 +73,7 @@ var secrets = map[string]struct {
 	"metrics-server":           {groupVcap, []string{"config/client.key", "config/server.key"}},
 	"network-policy":           {onlyRoot, nil},
 	"node-firewall":            {onlyRoot, nil},
-	"node-termination-handler": {onlyRoot, nil},
+	"node-termination-handler": {onlyRoot, []string{"config/flags.json"}},
 	"kubelet-csr-approver": {
 		groupVcap,
 		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},

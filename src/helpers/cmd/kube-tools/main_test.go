@@ -33,12 +33,13 @@ func TestRefusesWrongArguments(t *testing.T) {
 	}{
 		"no command": {
 			nil,
-			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, check-corefile, " +
-				"check-csi-driver, check-kubelet-version, check-rotation, check-settings, completion, drain-node, " +
-				"etcd-maintenance, etcd-snapshot, ipset, join, join-etcd, keep-certificates, keep-firewall, " +
-				"keep-node-labels, keep-settings, leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
-				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, " +
-				"smoke-test, spread-pods, stop-process, wait-node, wait-ready, write-files",
+			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, " +
+				"check-corefile, check-csi-driver, check-kubelet-version, check-rotation, check-settings, " +
+				"completion, drain-node, etcd-maintenance, etcd-snapshot, handle-interruptions, ipset, join, " +
+				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, leave-etcd, " +
+				"move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, register-csi-driver, " +
+				"renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, smoke-test, spread-pods, " +
+				"stop-process, wait-node, wait-ready, write-files",
 		},
 		"unknown command": {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},
