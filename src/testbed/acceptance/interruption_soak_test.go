@@ -17,7 +17,10 @@ import (
 func TestSoakInterruptions(t *testing.T) {
 	l := soak(t)
 	l.base = onAWS
-	l.ops = append([]string{"ops-files/enable-node-termination-handler.yml"}, workerOps...)
+	// In one zone, because a volume cannot follow its pod to another.
+	l.ops = append(
+		[]string{"ops-files/scale-to-one-az.yml", "ops-files/enable-node-termination-handler.yml"}, workerOps...,
+	)
 	l.vars = []string{"worker_instances=2"}
 	l.deploy(t)
 	u := l.startWorkload(t)
@@ -105,7 +108,7 @@ func (u *workload) waitUntilServing(t *testing.T, left string) {
 		out, err := u.kubectl(t, "", "-n", "upgrade", "get", "pod", "data-0", "-o",
 			`jsonpath={.spec.nodeName} {.status.conditions[?(@.type=="Ready")].status}`)
 		if fields := strings.Fields(out); err != nil || len(fields) != 2 || fields[0] == left || fields[1] != "True" {
-			return fmt.Errorf("it is %q (%w)", out, err)
+			return errors.Join(fmt.Errorf("its node and readiness are %q", out), err)
 		}
 		return nil
 	})
