@@ -281,12 +281,6 @@ var required = map[string]values{
 	"etcd-defragment":   {},
 	"smoke-tests":       {"tls": values{"client": certificate("client")}},
 	"kubectl":           {"tls": values{"client": certificate("client")}},
-	"node-labeler":      {"tls": values{"client": certificate("client")}},
-	"containerd":        {},
-	"kubelet":           {"tls": values{"ca": "kubernetes ca"}, "join": values{"secret": "join-secret-0123456789"}},
-	"kube-proxy":        {"tls": values{"client": certificate("client")}},
-	"flannel":           {},
-	"network-policy":    {},
 }
 
 // inputFor is the minimal input of a job: required properties, and links that are not optional.

@@ -8,13 +8,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"kubernetes-release/cloud"
-	"kubernetes-release/cloud/aws"
+	"kubernetes-release/cloud/providers"
 	"kubernetes-release/internal/cli"
 	"kubernetes-release/interruption"
 )
-
-// interrupters are the clouds that announce interruptions.
-var interrupters = []cloud.Interrupter{&aws.Provider{}}
 
 func handleInterruptions() *cobra.Command {
 	command := &cobra.Command{
@@ -29,25 +26,23 @@ func handleInterruptions() *cobra.Command {
 	risk := command.Flags().Bool("drain-at-risk", false, "also drain when the cloud recommends to replace the VM")
 	require(command, "provider", "maintenance-lead")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		for _, i := range interrupters {
-			if i.Name() != *provider {
-				continue
-			}
-			return interruption.New(interruption.Options{
-				Announced: i.Interruptions,
-				Node: interruption.KubernetesNode{
-					Connect: func() (kubernetes.Interface, string, error) { return nodeClient(*config, *path) },
-					Clock:   clock.RealClock{},
-					Log:     slog.Default(),
-				},
-				Marker:      *marker,
-				Lead:        *lead,
-				DrainAtRisk: *risk,
-				Clock:       clock.RealClock{},
-				Log:         slog.Default(),
-			}).Run(command.Context())
+		i, ok := providers.All().Get(*provider).(cloud.Interrupter)
+		if !ok {
+			return cli.Usagef("--provider is %q, a cloud whose interruptions are not known", *provider)
 		}
-		return cli.Usagef("--provider is %q; interruptions are known of aws only", *provider)
+		return interruption.New(interruption.Options{
+			Announced: i.Interruptions,
+			Node: interruption.KubernetesNode{
+				Connect: func() (kubernetes.Interface, string, error) { return nodeClient(*config, *path) },
+				Clock:   clock.RealClock{},
+				Log:     slog.Default(),
+			},
+			Marker:      *marker,
+			Lead:        *lead,
+			DrainAtRisk: *risk,
+			Clock:       clock.RealClock{},
+			Log:         slog.Default(),
+		}).Run(command.Context())
 	}
 	return command
 }
