@@ -47,11 +47,6 @@ func (c *Client) Get(ctx context.Context, path string) ([]byte, error) {
 	return c.do(ctx, http.MethodGet, path, nil)
 }
 
-// Post sends a POST request with a body in JSON. The error is a *StatusError if the status is not 2xx.
-func (c *Client) Post(ctx context.Context, path string, body []byte) ([]byte, error) {
-	return c.do(ctx, http.MethodPost, path, body)
-}
-
 func (c *Client) do(ctx context.Context, method, path string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(
 		ctx, method, strings.TrimSuffix(c.Server, "/")+path, bytes.NewReader(body),
