@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"kubernetes-release/internal/poll"
@@ -35,9 +36,9 @@ const (
 	// serviceInterval and serviceTimeout are those of requests to Services.
 	serviceInterval = 100 * time.Millisecond
 	serviceTimeout  = 2 * time.Second
-	// healed is when no request to a Service may fail any more: endpoints on lost nodes are removed when the nodes are
-	// known to be lost, which the controller manager notices at intervals of five seconds.
-	healed = monitorGracePeriod + 15*time.Second
+	// healing is how long requests to Services may fail after the pods of a lost zone are known not to be Ready: the
+	// time until all nodes have left out their addresses.
+	healing = 15 * time.Second
 )
 
 // Zones is the list of faults of a whole availability zone, with all its VMs and volumes. The cluster has a control VM
@@ -100,7 +101,7 @@ func loseZone(
 		}
 		parts, err := c.withoutZone(ctx, started, zone, rest)
 		stop()
-		seen, failed := await(started)
+		seen, failed := await(started, parts)
 		parts = append(parts, seen...)
 		back := time.Now()
 		if err = errors.Join(err, failed, restore(c, ctx, zone)); err != nil {
@@ -119,6 +120,9 @@ func loseZone(
 		), err
 	}
 }
+
+// knownLost is the part in which Services begin to leave out the pods of a lost zone.
+const knownLost = "pods in the zone are not Ready"
 
 // withoutZone waits until the other zones have taken over.
 func (c *Cluster) withoutZone(ctx context.Context, started time.Time, zone, rest []*machine) ([]Part, error) {
@@ -143,6 +147,13 @@ func (c *Cluster) withoutZone(ctx context.Context, started time.Time, zone, rest
 				}
 			}
 			return nil
+		}},
+		{knownLost, func(ctx context.Context) error {
+			ready, err := c.readyPods(ctx, zonesNamespace, webLabel)
+			if err == nil && slices.ContainsFunc(ready, func(pod corev1.Pod) bool { return on(zone, pod) != nil }) {
+				err = errors.New("a pod in the zone is still Ready")
+			}
+			return err
 		}},
 		{"pods without volumes run in other zones", func(ctx context.Context) error {
 			return c.zonePodsReady(ctx, webLabel, zonePods, zone...)
@@ -293,8 +304,10 @@ const (
 )
 
 // useServices sends requests from a VM, to the cluster's DNS and to a Service, and from outside to the load balancer of
-// the Service, until ctx ends. await returns what they have seen since a fault.
-func (c *Cluster) useServices(ctx context.Context, from *machine) (await func(time.Time) ([]Part, error), err error) {
+// the Service, until ctx ends. await returns what they have seen since a fault, of which it gets the parts.
+func (c *Cluster) useServices(
+	ctx context.Context, from *machine,
+) (await func(time.Time, []Part) ([]Part, error), err error) {
 	v, err := c.vm(from)
 	if err != nil {
 		return nil, err
@@ -355,8 +368,14 @@ func (c *Cluster) useServices(ctx context.Context, from *machine) (await func(ti
 	for _, s := range services {
 		group.Go(func() { s.use(ctx) })
 	}
-	return func(started time.Time) ([]Part, error) {
+	return func(started time.Time, faults []Part) ([]Part, error) {
 		group.Wait()
+		var healed time.Duration
+		for _, part := range faults {
+			if part.Name == knownLost {
+				healed = part.Took + healing
+			}
+		}
 		var parts []Part
 		var problems []error
 		for _, s := range services {
@@ -366,8 +385,9 @@ func (c *Cluster) useServices(ctx context.Context, from *machine) (await func(ti
 			}
 			c.say("%s: %s", name, short(s.gap))
 			parts = append(parts, Part{name, s.gap})
-			if s.last.Sub(started) > healed {
-				problems = append(problems, fmt.Errorf("%s: a request failed after %s", s.name, s.last.Sub(started)))
+			if last := s.last.Sub(started); last > healed {
+				problems = append(problems, fmt.Errorf("%s: a request failed after %s, want none after %s", s.name,
+					short(last), short(healed)))
 			}
 		}
 		return parts, errors.Join(problems...)
