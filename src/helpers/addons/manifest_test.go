@@ -1,11 +1,15 @@
 package addons
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 // directory writes files to a new directory.
@@ -124,5 +128,22 @@ func TestExpandWithoutAnyImage(t *testing.T) {
 	_, err := Images(nil).Expand("${image:dns}")
 	if err == nil || !strings.Contains(err.Error(), "no file with image references was given") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestObjectsOfOtherSourcesAreNotInManifests: before the API server is asked.
+func TestObjectsOfOtherSourcesAreNotInManifests(t *testing.T) {
+	dir := directory(t, map[string]string{"1.yaml": harmlessManifest})
+	objects, err := Load([]string{dir}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects[0].File, objects[0].Document = "cloud controller manager", 0
+	_, err = Apply(t.Context(), &rest.Config{Host: "https://127.0.0.1:1"}, Options{
+		Dirs: []string{dir}, Objects: objects, Timeout: time.Minute,
+	}, slog.New(slog.DiscardHandler))
+	const want = "cloud controller manager: ConfigMap default/settings is also in 1.yaml, document 1; keep one of them"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
 	}
 }

@@ -63,7 +63,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 
 	before := l.controllerPod(t)
 	changed := &lab{state: l.state, ops: pods.ops, vars: append(append([]string{}, pods.vars...),
-		`cloud_config="[Global]\nNodeIPFamilies = ipv4\n"`)}
+		"cloud_config='[Global]\nNodeIPFamilies = ipv4\n'")}
 	mustUp(changed, "with another configuration")
 	waitFor(t, 3*time.Minute, "other pods", func() error {
 		if after := l.controllerPod(t); after == before || after == "" {
