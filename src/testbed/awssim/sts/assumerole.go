@@ -51,30 +51,25 @@ func assumeRole(c *api.Call, in assumeRoleInput) (*assumeRoleOutput, error) {
 	if i < 0 || !trusts(c, c.Roles[i], allowed == nil) {
 		return nil, c.DeniedError("sts:AssumeRole", in.RoleArn, iam.ImplicitDeny)
 	}
+	credentials, user := newSession(
+		c, c.Roles[i].Name, store.Sealed{Instance: c.Principal.Instance, Session: in.RoleSessionName}, in.DurationSeconds,
+	)
+	return &assumeRoleOutput{credentials, user}, nil
+}
+
+// newSession is a session of a role that lasts so many seconds, by default an hour.
+func newSession(c *api.Call, role string, sealed store.Sealed, seconds int) (stsCredentials, assumedRoleUser) {
 	lifetime := time.Hour
-	if in.DurationSeconds != 0 {
-		lifetime = time.Duration(in.DurationSeconds) * time.Second
+	if seconds != 0 {
+		lifetime = time.Duration(seconds) * time.Second
 	}
 	expires := c.Now.Add(lifetime).Truncate(time.Second)
-	role := c.Roles[i].Name
-	token := c.Seal(
-		store.Sealed{
-			Purpose:  "session",
-			Instance: c.Principal.Instance,
-			Role:     role,
-			Session:  in.RoleSessionName,
-			Issued:   c.Now.Unix(),
-			Expires:  expires.Unix(),
-		},
-	)
+	sealed.Purpose, sealed.Role, sealed.Issued, sealed.Expires = "session", role, c.Now.Unix(), expires.Unix()
+	token := c.Seal(sealed)
 	id, secret := c.SessionKey(token)
-	return &assumeRoleOutput{
-		stsCredentials{id, secret, token, expires.Format(time.RFC3339)},
-		assumedRoleUser{
-			c.ARN("sts", "", "assumed-role/"+role+"/"+in.RoleSessionName),
-			c.UniqueID("AROA", role) + ":" + in.RoleSessionName,
-		},
-	}, nil
+	return stsCredentials{id, secret, token, expires.Format(time.RFC3339)}, assumedRoleUser{
+		c.ARN("sts", "", "assumed-role/"+role+"/"+sealed.Session), c.UniqueID("AROA", role) + ":" + sealed.Session,
+	}
 }
 
 // trusts reports whether a role's trust policy allows the caller to assume it.

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"kubernetes-release/testbed/awssim/api"
 	"kubernetes-release/testbed/awssim/iam"
@@ -64,22 +63,11 @@ func assumeRoleWithWebIdentity(c *api.Call, in webIdentityInput) (*webIdentityOu
 			Code: "AccessDenied", Status: 403, Message: "Not authorized to perform sts:AssumeRoleWithWebIdentity",
 		}
 	}
-	lifetime := time.Hour
-	if in.DurationSeconds != 0 {
-		lifetime = time.Duration(in.DurationSeconds) * time.Second
-	}
-	expires := c.Now.Add(lifetime).Truncate(time.Second)
-	role := c.Roles[i].Name
-	sealed := c.Seal(store.Sealed{
-		Purpose: "session", Role: role, Session: in.RoleSessionName, Issued: c.Now.Unix(), Expires: expires.Unix(),
-	})
-	id, secret := c.SessionKey(sealed)
+	credentials, user := newSession(
+		c, c.Roles[i].Name, store.Sealed{Session: in.RoleSessionName}, in.DurationSeconds,
+	)
 	return &webIdentityOutput{
-		Credentials: stsCredentials{id, secret, sealed, expires.Format(time.RFC3339)},
-		AssumedRoleUser: assumedRoleUser{
-			c.ARN("sts", "", "assumed-role/"+role+"/"+in.RoleSessionName),
-			c.UniqueID("AROA", role) + ":" + in.RoleSessionName,
-		},
+		Credentials: credentials, AssumedRoleUser: user,
 		SubjectFromWebIdentityToken: token.Subject,
 		Provider:                    c.ProviderARN(token.Issuer),
 		Audience:                    token.Audience[0],
