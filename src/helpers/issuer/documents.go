@@ -1,5 +1,6 @@
 // Package issuer publishes the keys that verify the tokens of service accounts, for those who cannot ask the API
-// server: the discovery document of the issuer (OpenID Connect Discovery 1.0) and its JSON Web Key Set, as objects of S3.
+// server: the discovery document of the issuer (OpenID Connect Discovery 1.0) and its JSON Web Key Set, as objects of
+// S3.
 package issuer
 
 import (

@@ -48,8 +48,8 @@ func Load(path string) (*Config, error) {
 	return config, nil
 }
 
-// Publish writes the documents to the bucket, and checks that AWS can read them and knows the issuer. The record has what
-// was written last: if S3 does not answer, that is enough, so that a VM can start without S3.
+// Publish writes the documents to the bucket, and checks that AWS can read them and knows the issuer. The record has
+// what was written last: if S3 does not answer, that is enough, so that a VM can start without S3.
 func (c *Config) Publish(ctx context.Context, record string, log *slog.Logger) error {
 	keys, err := os.ReadFile(c.PublicKeys)
 	if err != nil {

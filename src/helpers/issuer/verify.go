@@ -63,8 +63,8 @@ func (c *Config) verifyDocuments(ctx context.Context, want *Documents, log *slog
 	}
 	return fmt.Errorf(
 		"AWS cannot verify tokens of %s: %w; the objects must be readable at the issuer's URL without credentials. "+
-			"If it is a URL of S3:\n%s\nIf it is a distribution of CloudFront, let it serve the bucket, and invalidate "+
-			"what it has cached (docs/pod-roles.md)", c.Issuer, err, c.publicCommands(),
+			"If it is a URL of S3:\n%s\nIf it is a distribution of CloudFront, let it serve the bucket, and "+
+			"invalidate what it has cached (docs/pod-roles.md)", c.Issuer, err, c.publicCommands(),
 	)
 }
 
