@@ -80,7 +80,8 @@ var handwritten = map[string]func(*Account){
 		a.addGroup(store.Tags{a.key(): "shared", tagPrefix + otherCluster: "owned"})
 	},
 	"a route table of two clusters": func(a *Account) {
-		a.World.RouteTables[NodesTable].Tags[tagPrefix+otherCluster] = "shared"
+		tags := a.World.RouteTables[NodesTable].Tags
+		tags[tagPrefix+otherCluster], tags[a.key()] = "shared", "shared"
 		a.Config.ConfigureCloudRoutes = true
 	},
 	"another cluster's table, tagged": func(a *Account) {
@@ -88,6 +89,7 @@ var handwritten = map[string]func(*Account){
 		tags[tagPrefix+otherCluster], tags[a.key()] = "shared", "shared"
 		a.Config.ConfigureCloudRoutes = true
 	},
+	"IMDSv1 is on": func(a *Account) { a.instance().Metadata.HTTPTokens = "optional" },
 	"a tag in other letters": func(a *Account) {
 		delete(a.instance().Tags, a.key())
 		a.instance().Tags["Kubernetes.io/cluster/"+a.Config.Cluster] = "shared"

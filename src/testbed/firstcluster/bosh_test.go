@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -251,6 +252,9 @@ func deploy(name string, o *opts.DeployOpts) error {
 		return err
 	}
 	fmt.Printf("%s: %d VMs\n", name, len(ids))
+	if err := startAll(&m); err != nil {
+		return err
+	}
 	return os.WriteFile(deployment(name), []byte(strings.Join(ids, "\n")), 0o600)
 }
 
@@ -306,7 +310,7 @@ func launchAll(config *manifest.CloudConfig, m *manifest.Manifest) ([]string, er
 				InstanceProfile:  fmt.Sprint(properties["iam_instance_profile"]),
 				TokensRequired:   true,
 				HopLimit:         1,
-				Tags:             m.Tags,
+				Tags:             tagsOf(m, g, n),
 			})
 			if err != nil {
 				return nil, fmt.Errorf("%s/%d: %w", g.Name, n, err)
@@ -315,6 +319,16 @@ func launchAll(config *manifest.CloudConfig, m *manifest.Manifest) ([]string, er
 		}
 	}
 	return ids, nil
+}
+
+// tagsOf are the tags of a VM: those of the manifest, and those of the Director.
+func tagsOf(m *manifest.Manifest, g *manifest.InstanceGroup, n int) map[string]string {
+	tags := maps.Clone(m.Tags)
+	maps.Copy(tags, map[string]string{
+		"director": "bosh", "deployment": m.Name, "instance_group": g.Name, "job": g.Name,
+		"name": fmt.Sprintf("%s/%d", g.Name, n),
+	})
+	return tags
 }
 
 func texts(list any) []string {

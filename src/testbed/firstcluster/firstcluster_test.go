@@ -39,8 +39,8 @@ var programs = []string{"bosh", "curl", "git", "kubectl", "make"}
 
 // TestFirstCluster: the account is that of the AWS simulator, and empty. What is built, prepared and written there is
 // real; bosh parses its arguments with the CLI's own parser, interpolates with its library, and creates the VMs of both
-// deployments in their full size with the Director's key, by the rules of BOSH's AWS CPI. The programs kubectl and curl
-// only check their arguments: TestFirstClusterInLab runs a cluster.
+// deployments in their full size with the Director's key, by the rules of BOSH's AWS CPI. The preflight runs on each of
+// them. The programs kubectl and curl only check their arguments: TestFirstClusterInLab runs a cluster.
 func TestFirstCluster(t *testing.T) {
 	if _, err := os.Stat(kubectlProgram()); err != nil {
 		t.Skip("scripts/write-kubeconfig.sh requires kubectl")
@@ -53,7 +53,9 @@ func TestFirstCluster(t *testing.T) {
 	api := httptest.NewServer(sim.Handler())
 	t.Cleanup(api.Close)
 	p := readPage(t)
-	out, err := p.run(t, p.script(exampleToAccount, false), "AWS_ENDPOINT_URL="+api.URL)
+	out, err := p.run(
+		t, p.script(exampleToAccount, false), "AWS_ENDPOINT_URL="+api.URL, startsVariable+"="+servePreflights(t, sim),
+	)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -65,6 +67,12 @@ func TestFirstCluster(t *testing.T) {
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
+		}
+	}
+	// The VMs of the first cluster are checked alone, and again beside those of the second one.
+	for cluster, want := range map[string]int{"prod": 12, "staging": 6} {
+		if got := strings.Count(out, "in cluster "+cluster+": passed"); got != want {
+			t.Errorf("%d preflights of cluster %s passed, want %d", got, cluster, want)
 		}
 	}
 	checkEmpty(t, sim.World())

@@ -62,6 +62,7 @@ func copyOfWorld(t testing.TB, a *accounts.Account) *store.World {
 // masks are the checks without which others have nothing to go by: what else is wrong is in the next report.
 var masks = []string{
 	"metadata-service", "instance-profile", "role-credentials", "instance-role", "ec2-read-permissions",
+	"untagged-security-groups",
 }
 
 var (

@@ -575,7 +575,13 @@ func TestForeignGroupIsNotTagged(t *testing.T) {
 			w.Instances = []store.Instance{i}
 			generated(t, w, without)
 		})
-		r := sim.run(t, i, preflight.Control, nil)
+		r := sim.run(t, i, preflight.Control, func(_ *aws.Provider, c *preflight.Config) {
+			c.ConfigureCloudRoutes, c.PodNetwork = true, accounts.PodNetwork
+		})
+		if got := result(r, "pod-network-ingress").Findings; len(got) > 0 && len(got[0].Fix[0].Commands) > 0 &&
+			without != "ec2:DescribeSecurityGroups" {
+			t.Errorf("without %q: %s", without, got[0].Fix[0].Commands)
+		}
 		for _, fix := range fixesOf(r) {
 			for _, command := range fix[0].Commands {
 				if strings.Contains(command, "create-tags") && strings.Contains(command, awssim.LabSecurityGroup) {

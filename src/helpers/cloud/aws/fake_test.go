@@ -44,6 +44,7 @@ type fakeCloud struct {
 	tags       map[string]string // of the instance
 	dnsName    string
 	hopLimit   int
+	tokens     string
 	rival      map[string]string // tags of another instance with the cluster's tag
 	rivalVPC   string
 	rivalState string // "": running
@@ -139,6 +140,7 @@ func newFake() *fakeCloud {
 		rolePath:   "/",
 		dnsName:    "ip-10-0-16-4.ec2.internal",
 		hopLimit:   1,
+		tokens:     "required",
 		sourceDest: true,
 		groups:     map[string]map[string]string{"sg-1": own()},
 		subnets: []fakeSubnet{
@@ -428,7 +430,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 				`<networkInterfaceSet><item><networkInterfaceId>eni-1</networkInterfaceId><sourceDestCheck>`+
 				`%v</sourceDestCheck><privateIpAddressesSet><item><privateIpAddress>`+
 				`10.0.16.4</privateIpAddress></item></privateIpAddressesSet></item>%s</networkInterfaceSet>`+
-				`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>required</httpTokens>`+
+				`<metadataOptions><httpEndpoint>enabled</httpEndpoint><httpTokens>%s</httpTokens>`+
 				`<httpPutResponseHopLimit>%d</httpPutResponseHopLimit></metadataOptions>`+
 				`</item>%s</instancesSet></item></reservationSet></DescribeInstancesResponse>`,
 			testInstance,
@@ -438,6 +440,7 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 			devices(f.volumes),
 			f.sourceDest,
 			more,
+			f.tokens,
 			f.hopLimit,
 			rival,
 		)

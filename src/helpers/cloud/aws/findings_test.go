@@ -1127,6 +1127,15 @@ var instanceCases = map[string]mistake{
 			"--http-put-response-hop-limit 1", "http_put_response_hop_limit: 1", "metadata-hop-limit: off",
 		},
 	},
+	"IMDSv1": {
+		worker:   true,
+		change:   func(f *fakeCloud) { f.tokens = "optional" },
+		check:    "metadata-hop-limit",
+		status:   preflight.Failed,
+		resource: testInstance,
+		found:    []string{"1, and IMDSv1"},
+		fix:      []string{"--http-tokens required", "http_tokens: required", "metadata-hop-limit: off"},
+	},
 	"hop limit, accepted": {
 		worker:   true,
 		change:   func(f *fakeCloud) { f.hopLimit = 2 },
@@ -1596,6 +1605,7 @@ var operatorMistakes = map[string][]string{
 	"a host name that is not the private DNS name": {"node-name"},
 	"a node address that is not the instance's":    {"node-address"},
 	"a hop limit of 2":                             {"metadata-hop-limit"},
+	"IMDSv1 is on":                                 {"metadata-hop-limit"},
 	"instance metadata is off":                     {"metadata-service"},
 	"clock skew":                                   {"clock"},
 	"EC2, ELB, ECR or STS is not reachable": {

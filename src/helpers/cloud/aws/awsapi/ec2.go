@@ -70,6 +70,7 @@ func newInstance(i types.Instance) *resource.Instance {
 	}
 	if i.MetadataOptions != nil {
 		result.MetadataHopLimit = int(awssdk.ToInt32(i.MetadataOptions.HttpPutResponseHopLimit))
+		result.MetadataV1 = i.MetadataOptions.HttpTokens == types.HttpTokensStateOptional
 	}
 	return result
 }

@@ -34,9 +34,9 @@ var _ = register(Check{
 	section:  sectionCloudConfig,
 	Needs:    facts.FromInstance,
 	run:      checkHopLimit,
-	fix: "`aws ec2 modify-instance-metadata-options --http-put-response-hop-limit 1`, and " +
-		"`http_put_response_hop_limit: 1` in the VM extension. If pods need instance metadata, set this check to off " +
-		"in `preflight.checks`.",
+	fix: "`aws ec2 modify-instance-metadata-options --http-tokens required --http-put-response-hop-limit 1`, and " +
+		"`metadata_options: {http_tokens: required, http_put_response_hop_limit: 1}` in the VM extension. If pods " +
+		"need instance metadata, set this check to off in `preflight.checks`.",
 })
 
 func checkMetadata(f *facts.Facts) preflight.Outcome {
@@ -123,34 +123,39 @@ func slowMetadata(f *facts.Facts) preflight.Outcome {
 	})
 }
 
-// checkHopLimit reports a hop limit above 1: any pod gets the credentials of the instance's role then, and with them
-// proves to be the instance. The release's own processes run on the host, for which 1 is enough.
+// checkHopLimit reports a hop limit above 1, and IMDSv1, whose answers have no limit (HttpPutResponseHopLimit in the
+// reference of EC2 is that of session tokens): any pod gets the credentials of the instance's role then, and with them
+// proves to be the instance. The release's own processes run on the host and use IMDSv2, for which 1 is enough.
 func checkHopLimit(f *facts.Facts) preflight.Outcome {
 	if f.Instance == nil {
 		return instanceMissing(f)
 	}
-	limit := f.Instance.MetadataHopLimit
-	switch limit {
-	case 0:
+	limit, v1 := f.Instance.MetadataHopLimit, f.Instance.MetadataV1
+	switch {
+	case limit == 0 && !v1:
 		return skipped("EC2 does not report the hop limit")
-	case 1:
-		return passed("1: pods that are not on the host network cannot reach it")
+	case limit == 1 && !v1:
+		return passed("1, IMDSv2 only: pods that are not on the host network cannot reach it")
+	}
+	seen := fmt.Sprint(limit)
+	if v1 {
+		seen += ", and IMDSv1, to which it does not apply"
 	}
 	return found(preflight.Finding{
 		Resource: f.InstanceID(),
-		Wanted:   "a hop limit of 1",
-		Found:    fmt.Sprint(limit),
+		Wanted:   "a hop limit of 1, and IMDSv2 only",
+		Found:    seen,
 		Why: "Replies reach pods that are not on the host network: whoever controls a pod reads the credentials of " +
 			"the instance's role.",
 		Fix: []preflight.Fix{
 			fixes.ByCommand(
-				"lower the hop limit",
+				"lower the hop limit, and turn IMDSv1 off",
 				fixes.AWS(f,
 					"ec2", "modify-instance-metadata-options", "--instance-id", f.InstanceID(),
-					"--http-put-response-hop-limit", "1",
+					"--http-tokens", "required", "--http-put-response-hop-limit", "1",
 				),
 			),
-			fixes.InExtension(f, "metadata_options: {http_put_response_hop_limit: 1}"),
+			fixes.InExtension(f, "metadata_options: {http_tokens: required, http_put_response_hop_limit: 1}"),
 			fixes.ByHand(
 				"or, if pods of yours require instance metadata, accept the risk: set preflight.checks to " +
 					"{metadata-hop-limit: off}",

@@ -60,6 +60,13 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 		"ec2", "authorize-security-group-ingress", "--group-id", fixes.Word(f.ManagedGroup(ids), "group"), "--protocol",
 		"all", "--cidr", f.Request.PodNetwork,
 	)
+	fix := fixes.ByCommand("allow the pod network to connect to the nodes", allow)
+	if f.GroupsErr == nil && f.ManagedGroup(ids) == "" {
+		fix = fixes.ByHand(
+			"first give the instance a security group that is no other cluster's, with the tag %s; the next report has "+
+				"the command that adds the rule to it", f.TagKey(),
+		)
+	}
 	return found(preflight.Finding{
 		Resource: strings.Join(ids, ", "),
 		Wanted:   "a rule that allows all traffic from " + f.Request.PodNetwork,
@@ -67,7 +74,7 @@ func checkPodIngress(f *facts.Facts) preflight.Outcome {
 		Why: "AWS drops what pods send to this node and its pods: a rule that names the group does not apply to " +
 			"addresses of pods.",
 		Eventual: true,
-		Fix:      []preflight.Fix{fixes.ByCommand("allow the pod network to connect to the nodes", allow)},
+		Fix:      []preflight.Fix{fix},
 	})
 }
 

@@ -37,6 +37,9 @@ type Instance struct {
 	SourceDestCheck bool
 	// MetadataHopLimit is how many network hops a session token of instance metadata may pass; 0: EC2 did not say.
 	MetadataHopLimit int
+	// MetadataV1 tells whether instance metadata also answers requests without a session token (IMDSv1), to which the
+	// hop limit does not apply.
+	MetadataV1 bool
 }
 
 // Addresses are all private addresses of the instance.
