@@ -55,7 +55,10 @@ func TestKeys(t *testing.T) {
 				_, err := c.CreateGrant(ctx, &kms.CreateGrantInput{
 					KeyId:            aws.String(arn),
 					GranteePrincipal: aws.String("arn:aws:iam::123456789012:role/kubernetes-control"),
-					Operations:       []kmstypes.GrantOperation{kmstypes.GrantOperationDescribeKey},
+					Operations: []kmstypes.GrantOperation{
+						kmstypes.GrantOperationDescribeKey, kmstypes.GrantOperationCreateGrant,
+						kmstypes.GrantOperationDecrypt, kmstypes.GrantOperationGenerateDataKeyWithoutPlaintext,
+					},
 				})
 				return err
 			},

@@ -1,9 +1,9 @@
-// Package kms has the actions of Key Management Service that operators and the preflight use on keys of volumes.
+// Package kms has the actions of Key Management Service that operators and the preflight use on keys, and that the job
+// kms-plugin encrypts with.
 package kms
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"kubernetes-release/testbed/awssim/api"
@@ -15,8 +15,10 @@ import (
 var Operations = map[string]api.Operation{
 	"CancelKeyDeletion": api.Changing(cancelKeyDeletion),
 	"CreateGrant":       api.Changing(createGrant),
+	"Decrypt":           api.Changing(decrypt),
 	"DescribeKey":       api.Changing(describeKey),
 	"EnableKey":         api.Changing(enableKey),
+	"Encrypt":           api.Changing(encrypt),
 }
 
 // AuthErrors are the responses to failed authentication.
@@ -52,7 +54,7 @@ type keyMetadata struct {
 type describeKeyOutput struct{ KeyMetadata keyMetadata }
 
 func describeKey(c *api.Call, in keyInput) (out describeKeyOutput, err error) {
-	k, err := permitted(c, in.KeyID)
+	k, err := permitted(c, in.KeyID, nil)
 	if err != nil {
 		return out, err
 	}
@@ -64,15 +66,15 @@ func describeKey(c *api.Call, in keyInput) (out describeKeyOutput, err error) {
 
 // permitted returns a key, if policies or a grant allow the action on it. Everything else is said of keys only after
 // that.
-func permitted(c *api.Call, name string) (*store.KMSKey, error) {
+func permitted(c *api.Call, name string, context map[string][]string) (*store.KMSKey, error) {
 	k := c.FindKey(name)
 	if k == nil {
-		if err := c.Allow(api.Target{ARN: name}); err != nil {
+		if err := c.Allow(api.Target{ARN: name, Context: context}); err != nil {
 			return nil, err
 		}
 		return nil, api.Errorf("NotFoundException", "Key '%s' does not exist", name)
 	}
-	return k, Allow(c, k, c.Service.Signing+":"+c.Action, nil)
+	return k, Allow(c, k, c.Service.Signing+":"+c.Action, context)
 }
 
 // Allow evaluates a key's policy, its grants and the principal's policies for an action on it ("Determining access to
@@ -81,7 +83,7 @@ func Allow(c *api.Call, k *store.KMSKey, action string, context map[string][]str
 	err := c.AllowAction(action, api.Target{ARN: k.ARN, Context: context})
 	role := store.Find(c.Roles, c.Principal.Role)
 	switch {
-	case role != nil && slices.Contains(k.Grantees, c.RoleARN(*role)):
+	case role != nil && k.Grants(c.RoleARN(*role), strings.TrimPrefix(action, "kms:")):
 		return nil
 	case err == nil && k.ExcludesIAM && role != nil:
 		return &wire.Error{Code: c.Service.Denied, Status: 400, Message: fmt.Sprintf(
@@ -97,14 +99,14 @@ func createGrant(c *api.Call, in struct {
 	GranteePrincipal string
 	Operations       []string
 }) (api.Nothing, error) {
-	k, err := permitted(c, in.KeyID)
+	k, err := permitted(c, in.KeyID, nil)
 	if err != nil {
 		return api.Nothing{}, err
 	}
 	if err := c.Begin(); err != nil {
 		return api.Nothing{}, err
 	}
-	k.Grantees = append(k.Grantees, in.GranteePrincipal)
+	k.Granted = append(k.Granted, store.Grant{Grantee: in.GranteePrincipal, Operations: in.Operations})
 	return api.Nothing{}, nil
 }
 
@@ -118,7 +120,7 @@ func cancelKeyDeletion(c *api.Call, in keyInput) (api.Nothing, error) {
 }
 
 func change(c *api.Call, in keyInput, from, to store.KeyState) (api.Nothing, error) {
-	k, err := permitted(c, in.KeyID)
+	k, err := permitted(c, in.KeyID, nil)
 	if err != nil {
 		return api.Nothing{}, err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 )
 
@@ -31,7 +32,20 @@ type KMSKey struct {
 	State       KeyState `json:"state,omitempty"` // default KeyEnabled
 	Spec        string   `json:"spec,omitempty"`  // default symmetric
 	ExcludesIAM bool     `json:"excludes_iam,omitempty"`
-	Grantees    []string `json:"grantees,omitempty"` // ARNs of roles
+	Granted     []Grant  `json:"granted,omitempty"`
+}
+
+// Grant lets a role use a key, whatever policies say.
+type Grant struct {
+	Grantee    string   `json:"grantee"` // ARN
+	Operations []string `json:"operations"`
+}
+
+// Grants reports whether a role has a grant for an operation.
+func (k KMSKey) Grants(role, operation string) bool {
+	return slices.ContainsFunc(k.Granted, func(g Grant) bool {
+		return g.Grantee == role && slices.Contains(g.Operations, operation)
+	})
 }
 
 // CurrentState is the key's state.

@@ -1,7 +1,7 @@
 // Package wire implements three protocols of AWS: EC2's own query protocol, the "AWS query" protocol of Elastic Load
 // Balancing, IAM and STS, and the "AWS JSON" protocol of Elastic Container Registry. Requests are flat form parameters
-// (Filter.1.Value.2=x, Subnets.member.1=y) and responses XML; for the last, both are JSON. The package decodes requests
-// to Go structs and encodes Go structs to responses; it does not depend on the actions.
+// (Filter.1.Value.2=x, Subnets.member.1=y) and responses XML; for the last, both are JSON. The package decodes
+// requests to Go structs and encodes Go structs to responses; it does not depend on the actions.
 package wire
 
 import (
@@ -88,8 +88,8 @@ func (e *InvalidParameterError) Error() string {
 
 // Decode sets the fields of the struct that into points to from form parameters. A field gets the parameter with its
 // name, or that of its `param:"…"` tag; the fields of embedded structs belong to the outer struct. Fields can be
-// string, bool, int, pointers to these (nil if the parameter is missing), structs and slices. Errors are
-// *UnknownParameterError or *InvalidParameterError.
+// string, bool, int, pointers to these (nil if the parameter is missing), structs, slices and maps of strings. Errors
+// are *UnknownParameterError or *InvalidParameterError.
 func Decode(values url.Values, style Style, into any) error {
 	root := &node{}
 	for name, all := range values {
@@ -150,6 +150,17 @@ func (n *node) firstUnused(name string) error {
 	return nil
 }
 
+// collect uses all values below a node. Their names can hold dots.
+func (n *node) collect(name string, add func(name, value string)) {
+	if n.hasValue {
+		n.used = true
+		add(name, n.value)
+	}
+	for key, child := range n.children {
+		child.collect(join(name, key), add)
+	}
+}
+
 type decoder struct{ style Style }
 
 func (d decoder) decode(v reflect.Value, n *node, name string) error {
@@ -161,6 +172,10 @@ func (d decoder) decode(v reflect.Value, n *node, name string) error {
 		return d.decodeStruct(v, n, name)
 	case reflect.Slice:
 		return d.decodeSlice(v, n, name)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		n.collect("", func(key, value string) { v.SetMapIndex(reflect.ValueOf(key), reflect.ValueOf(value)) })
+		return nil
 	}
 	if !n.hasValue {
 		return nil // its children stay unused and are reported
