@@ -64,6 +64,8 @@ type Config struct {
 	StorageZones []string `json:"storage_zones,omitempty"`
 	// StorageKeys are the customer managed keys that volumes are encrypted with: ARNs, ids or aliases.
 	StorageKeys []string `json:"storage_keys,omitempty"`
+	// EncryptionKey is the ARN of the key that Secrets in etcd are encrypted with; empty: a key of the deployment.
+	EncryptionKey string `json:"encryption_key,omitempty"`
 	// NodeKubeconfig is the path of the kubelet's own kubeconfig, with which the machine's Node object can be read once
 	// the kubelet has joined; empty: none. The file may be absent.
 	NodeKubeconfig string `json:"node_kubeconfig,omitempty"`

@@ -70,7 +70,7 @@ var everything = map[string]values{
 				values{"name": "key2", "secret": "vutsrqponmlkjihgfedcba9876543210"},
 				values{"name": "key1", "secret": "0123456789abcdefghijklmnopqrstuv"},
 			},
-			"active_key": "key1", "resources": []any{"secrets", "configmaps"},
+			"kms_key": kmsKey, "active_key": "kms", "resources": []any{"secrets", "configmaps"},
 		},
 		"authentication": values{
 			"anonymous_paths": []any{"/readyz"},
@@ -358,6 +358,9 @@ var policyLink = map[string]values{"network-policy": {}}
 // rolesLink is that of the job pod-roles.
 var rolesLink = map[string]values{"pod-roles": {"issuer": issuerURL}}
 
+// pluginLink is that of the job kms-plugin.
+var pluginLink = map[string]values{"kms-plugin": {}}
+
 // metricsLink is that of the job metrics-server.
 var metricsLink = map[string]values{"metrics-server": {}}
 
@@ -379,6 +382,7 @@ func goldenCases(t testing.TB, job string) map[string]input {
 		linked(storageLink).
 		linked(policyLink).
 		linked(rolesLink).
+		linked(pluginLink).
 		linked(metricsLink).
 		linked(controllerLink)
 	cases := map[string]input{"minimal": inputFor(t, job), "all": all}

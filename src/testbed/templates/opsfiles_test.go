@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -262,6 +263,42 @@ var opsCases = withProviders(map[string]opsCase{
 			vars: []string{"encryption_active_key=key2"},
 		},
 		func(t *testing.T, p *director.Plan) { checkEncryptionKeys(t, p, "key2") },
+	},
+	"use-kms-encryption.yml": {
+		deployment{
+			ops:  []string{"aws.yml", "use-kms-encryption.yml"},
+			vars: []string{"encryption_kms_key=" + kmsKey, "encryption_active_key=key1"},
+		},
+		func(t *testing.T, p *director.Plan) {
+			checkProviders(t, p, "secretbox", "kms", "identity")
+			checkEncryptionKeys(t, p, "key1")
+			control := group(t, p, "control")
+			plugin := decode[values](t, file(t, control, "kms-plugin", "config/flags.json"))
+			if flags := plugin["flags"].(values); flags["key"] != kmsKey || flags["cluster"] != "prod" {
+				t.Errorf("the plugin has the flags %v", flags)
+			}
+			// monit starts services in this order.
+			var jobs []string
+			for _, job := range control.Jobs {
+				jobs = append(jobs, job.Spec.Name)
+			}
+			if slices.Index(jobs, "kms-plugin") > slices.Index(jobs, "kube-apiserver") {
+				t.Errorf("the jobs are %v, want kms-plugin before kube-apiserver", jobs)
+			}
+			for name, want := range map[string]any{"control": kmsKey, "worker": nil} {
+				config := decode[values](t, file(t, group(t, p, name), "cloud-provider", "config/preflight.json"))
+				if config["encryption_key"] != want {
+					t.Errorf("the preflight of %s checks the key %v, want %v", name, config["encryption_key"], want)
+				}
+			}
+		},
+	},
+	"remove-local-encryption-keys.yml": {
+		deployment{
+			ops:  []string{"aws.yml", "use-kms-encryption.yml", "remove-local-encryption-keys.yml"},
+			vars: []string{"encryption_kms_key=" + kmsKey, "encryption_active_key=kms"},
+		},
+		func(t *testing.T, p *director.Plan) { checkProviders(t, p, "kms", "identity") },
 	},
 	"rotate-service-account-key.yml": {
 		deployment{ops: []string{"rotate-service-account-key.yml"}},
@@ -1052,6 +1089,21 @@ func checkIssuers(t *testing.T, p *director.Plan, want ...string) {
 	}
 }
 
+// checkProviders checks the order of the ways to encrypt: the first one encrypts.
+func checkProviders(t *testing.T, p *director.Plan, want ...string) {
+	t.Helper()
+	config := decode[struct {
+		Resources []struct{ Providers []values }
+	}](t, file(t, group(t, p, "control"), "kube-apiserver", "config/encryption.json"))
+	var got []string
+	for _, provider := range config.Resources[0].Providers {
+		got = slices.AppendSeq(got, maps.Keys(provider))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the providers are %v, want %v", got, want)
+	}
+}
+
 // checkServiceAccountKeys expects so many public keys, and that kube-apiserver and kube-controller-manager sign with
 // that of this index.
 func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int) {
@@ -1082,6 +1134,15 @@ func checkServiceAccountKeys(t *testing.T, p *director.Plan, signing, count int)
 			t.Errorf("%s does not sign with key %d", job, signing)
 		}
 	}
+}
+
+// The second deploy of the move to KMS.
+func TestMoveToKMSMakesItActive(t *testing.T) {
+	p := plan(t, deployment{
+		ops:  []string{"aws.yml", "use-kms-encryption.yml"},
+		vars: []string{"encryption_kms_key=" + kmsKey, "encryption_active_key=kms"},
+	})
+	checkProviders(t, p, "kms", "secretbox", "identity")
 }
 
 // The second deploy of a rotation.
@@ -1433,7 +1494,8 @@ func TestOpsFilesCombine(t *testing.T) {
 		return slices.Index(
 			[]string{
 				"aws.yml", "expose-metrics.yml", "single-vm.yml", "combined.yml", "add-worker-pool.yml",
-				"rotate-encryption-key.yml", "rotate-service-account-key.yml", "use-new-service-account-key.yml",
+				"rotate-encryption-key.yml", "remove-old-encryption-key.yml", "use-kms-encryption.yml",
+				"rotate-service-account-key.yml", "use-new-service-account-key.yml",
 			},
 			name,
 		)

@@ -275,6 +275,24 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{"encryption.keys is empty"},
 		},
 		{
+			"encryption key without ARN",
+			"kube-apiserver",
+			values{"encryption": values{"kms_key": "alias/secrets"}},
+			[]string{`encryption.kms_key is "alias/secrets"`, "ARN of a KMS key", "an alias or id is not accepted"},
+		},
+		{
+			"KMS without the plugin",
+			"kube-apiserver",
+			values{"encryption": values{"kms_key": kmsKey}},
+			[]string{`encryption.kms_key is "` + kmsKey + `"`, "no job kms-plugin", "ops-files/use-kms-encryption.yml"},
+		},
+		{
+			"KMS active without a key of it",
+			"kube-apiserver",
+			values{"encryption": values{"active_key": "kms"}},
+			[]string{`encryption.active_key is "kms"`, "kms with encryption.kms_key", `one of ["key1"]`},
+		},
+		{
 			"short encryption key",
 			"kube-apiserver",
 			values{"encryption": values{"keys": []any{values{"name": "key1", "secret": "short"}}}},

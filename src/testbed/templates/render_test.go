@@ -253,6 +253,7 @@ var required = map[string]values{
 		"join": values{"hostname": "join.prod.kubernetes.internal", "secret": "join-secret-0123456789"},
 		"tls":  values{"client": certificate("client"), "server": certificate("server")},
 	},
+	"kms-plugin": {},
 	"kubelet-signer": {"tls": values{
 		"client":     certificate("client"),
 		"kubelet_ca": values{"certificate": "kubelet ca", "private_key": "kubelet ca key"},
@@ -296,8 +297,13 @@ func inputFor(t testing.TB, job string) input {
 			maps.Copy(in.Links, awsLink)
 		}
 	}
+	if job == "kms-plugin" {
+		in.Links["cluster"] = merge(clusterLink(), values{"encryption": values{"kms_key": kmsKey}})
+	}
 	return in
 }
+
+const kmsKey = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 // with overrides properties of an input; maps are merged.
 func (in input) with(properties values) input {

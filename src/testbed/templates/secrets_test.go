@@ -78,6 +78,7 @@ var secrets = map[string]struct {
 		groupVcap,
 		[]string{"config/client.key", "config/flags.json", "config/join_secret", "config/server.key"},
 	},
+	"kms-plugin":     {groupVcap, []string{"config/flags.json"}},
 	"kubelet-signer": {ownUser, []string{"config/client.key", "config/kubelet_ca.key"}},
 	"kubernetes-addons": {
 		onlyRoot,

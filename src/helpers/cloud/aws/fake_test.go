@@ -528,6 +528,10 @@ func (f *fakeCloud) describe(w http.ResponseWriter, action string, r *http.Reque
 		return f.simulatePolicy(r)
 	case "kms:DescribeKey":
 		return describedKey("Enabled", "SYMMETRIC_DEFAULT")
+	case "kms:Encrypt":
+		return `{"CiphertextBlob": "c2VhbGVk"}`
+	case "kms:Decrypt":
+		return `{"Plaintext": "cHJlZmxpZ2h0"}`
 	case "sts:GetCallerIdentity":
 		return "<GetCallerIdentityResponse><GetCallerIdentityResult><Arn>arn:aws:sts::123456789012:assumed-role/" +
 			"kubernetes-control/" + testInstance + "</Arn></GetCallerIdentityResult></GetCallerIdentityResponse>"

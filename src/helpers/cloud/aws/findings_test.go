@@ -1481,6 +1481,7 @@ func TestFindings(t *testing.T) {
 		metadataCases,
 		configCases,
 		storageCases,
+		encryptionCases,
 	} {
 		total += len(cases)
 		for name, m := range cases {

@@ -87,6 +87,12 @@ func newPolicyCommand() *cobra.Command {
 		nil,
 		"`ARN` of a customer managed key that volumes are encrypted with; can be repeated",
 	)
+	flags.StringSliceVar(
+		&o.Secrets,
+		"encryption-key",
+		nil,
+		"`ARN` of a key that Secrets in etcd are encrypted with (encryption.kms_key); can be repeated",
+	)
 	flags.BoolVar(
 		&o.WideOpen, "wide-open", false,
 		"allow everything in EC2, load balancers and ECR: for experiments, not for production",

@@ -46,6 +46,7 @@ func newCommand() *cobra.Command {
 		keepFirewall(),
 		keepNodeLabels(),
 		keepSettings(),
+		kmsPlugin(),
 		leaveEtcd(),
 		moveEtcdLeader(),
 		prepareEtcd(),

@@ -36,10 +36,10 @@ func TestRefusesWrongArguments(t *testing.T) {
 			"apply-addons, approve-kubelet-csrs, check-apiserver-version, check-cloud-controller, " +
 				"check-corefile, check-csi-driver, check-kubelet-version, check-rotation, check-settings, " +
 				"completion, drain-node, etcd-maintenance, etcd-snapshot, handle-interruptions, ipset, join, " +
-				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, leave-etcd, " +
-				"move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, register-csi-driver, " +
-				"renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, smoke-test, spread-pods, " +
-				"stop-process, wait-node, wait-ready, write-files",
+				"join-etcd, keep-certificates, keep-firewall, keep-node-labels, keep-settings, kms-plugin, " +
+				"leave-etcd, move-etcd-leader, prepare-etcd, prepare-vxlan, publish-issuer, " +
+				"register-csi-driver, renew-kubelet-certificates, settle-etcd, sign-kubelet-csrs, smoke-test, " +
+				"spread-pods, stop-process, wait-node, wait-ready, write-files",
 		},
 		"unknown command": {[]string{"frobnicate"}, `"frobnicate"`},
 		"unknown flag":    {[]string{"wait-node", "--nope"}, "--nope"},

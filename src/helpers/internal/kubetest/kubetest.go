@@ -10,11 +10,13 @@
 package kubetest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -63,6 +65,11 @@ type Cluster struct {
 	dir     string
 	address string
 	ca      *authority
+	etcdURL string
+	// apiserver is the running process, with what it was started from.
+	apiserver *process
+	binary    string
+	flags     []string
 }
 
 // Start runs etcd and kube-apiserver until the test ends. It skips the test if the environment does not name the
@@ -185,6 +192,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if err := etcd.waitUntil(httpOK(http.DefaultClient, etcdURL+"/health")); err != nil {
 		return err
 	}
+	c.etcdURL = etcdURL
 	flags := append(
 		c.apiserverFlags(etcdURL, ports[2]),
 		"--service-account-issuer="+cmp.Or(options.Issuer, "https://kubernetes.default.svc"),
@@ -192,15 +200,11 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
 		flags = append(flags, "--authorization-mode=Node,RBAC")
 	}
-	apiserver, err := c.run(b.apiserver, append(flags, options.APIServerFlags...))
-	if err != nil {
+	c.binary, c.flags = b.apiserver, append(flags, options.APIServerFlags...)
+	if c.apiserver, err = c.run(c.binary, c.flags); err != nil {
 		return err
 	}
-	client, err := rest.HTTPClientFor(c.AdminConfig())
-	if err != nil {
-		return err
-	}
-	if err := apiserver.waitUntil(httpOK(client, "https://"+c.address+"/readyz")); err != nil {
+	if err := c.awaitReady(); err != nil {
 		return err
 	}
 	if options.ControllerManager {
@@ -226,6 +230,56 @@ func (c *Cluster) start(b binaries, options Options) error {
 // ServiceAccountKey are the paths of the key that signs service account tokens, and of its public half.
 func (c *Cluster) ServiceAccountKey() (private, public string) {
 	return c.path("account.key"), c.path("account.pub")
+}
+
+func (c *Cluster) awaitReady() error {
+	client, err := rest.HTTPClientFor(c.AdminConfig())
+	if err != nil {
+		return err
+	}
+	return c.apiserver.waitUntil(httpOK(client, "https://"+c.address+"/readyz"))
+}
+
+// Restart stops kube-apiserver and starts it again, which reads its files again. AwaitReady waits until it serves.
+func (c *Cluster) Restart() {
+	c.t.Helper()
+	c.apiserver.stop()
+	started, err := c.run(c.binary, c.flags)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.apiserver = started
+}
+
+// AwaitReady waits until kube-apiserver is ready.
+func (c *Cluster) AwaitReady() {
+	c.t.Helper()
+	if err := c.awaitReady(); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// Stored is the value of a key in etcd.
+func (c *Cluster) Stored(key string) []byte {
+	c.t.Helper()
+	request, err := json.Marshal(map[string][]byte{"key": []byte(key)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	response, err := http.Post(c.etcdURL+"/v3/kv/range", "application/json", bytes.NewReader(request))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct {
+		KVs []struct {
+			Value []byte `json:"value"`
+		} `json:"kvs"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || len(answer.KVs) != 1 {
+		c.t.Fatalf("etcd has %d values of %s: %s, %v", len(answer.KVs), key, response.Status, err)
+	}
+	return answer.KVs[0].Value
 }
 
 func (c *Cluster) path(name string) string { return filepath.Join(c.dir, name) }
@@ -331,6 +385,7 @@ func (c *Cluster) schedulerFlags(port string) ([]string, error) {
 type process struct {
 	name   string
 	log    string
+	child  *os.Process
 	exited chan struct{}
 }
 
@@ -349,21 +404,22 @@ func (c *Cluster) run(binary string, flags []string) (*process, error) {
 		_ = output.Close()
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+	p.child = command.Process
 	go func() {
 		_ = command.Wait()
 		_ = output.Close()
 		close(p.exited)
 	}()
-	c.t.Cleanup(func() { p.stop(command.Process) })
+	c.t.Cleanup(p.stop)
 	return p, nil
 }
 
-func (p *process) stop(child *os.Process) {
-	_ = child.Signal(syscall.SIGTERM)
+func (p *process) stop() {
+	_ = p.child.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(stopTimeout):
-		_ = child.Kill()
+		_ = p.child.Kill()
 		<-p.exited
 	}
 }

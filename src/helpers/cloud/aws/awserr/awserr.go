@@ -217,6 +217,15 @@ func IsEmpty(err error) bool {
 	return errors.As(err, &e)
 }
 
+// Code is the code of an answer of AWS, or "".
+func Code(err error) string {
+	var apiError smithy.APIError
+	if errors.As(err, &apiError) {
+		return apiError.ErrorCode()
+	}
+	return ""
+}
+
 // IsNoRole reports whether IAM does not find the role asked about.
 func IsNoRole(err error) bool {
 	var apiError smithy.APIError

@@ -48,6 +48,7 @@ const (
 	sectionOverview    = "overview"
 	sectionConfig      = "cloud-controller-configuration"
 	sectionStorage     = "storage"
+	sectionEncryption  = "encryption-of-secrets"
 )
 
 // registered are all checks. Each stands in the file with whose name its id begins.

@@ -108,6 +108,8 @@ type Facts struct {
 	Machines      []resource.Machine   // the cluster's instances; their limits only if there is storage
 	MachinesErr   error
 
+	EncryptionUse KeyUse // of the key that encrypts Secrets in etcd, if there is one
+
 	NodeProviderID string // of the Node object
 	NodeErr        error
 

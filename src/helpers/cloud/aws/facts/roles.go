@@ -24,6 +24,7 @@ func (f *Facts) PolicyOptions(assumed bool) iampolicy.Options {
 		CloudRoutes: f.Request.ConfigureCloudRoutes,
 		Storage:     f.Request.Storage && f.IsControl() && !assumed,
 		Keys:        f.KeyARNs(),
+		Secrets:     f.SecretKeys(assumed),
 		RoleName:    f.MachineRole(),
 	}
 	if own, known := f.MachineIdentity(); known {
@@ -116,7 +117,7 @@ func (f *Facts) KeyARNs() []string {
 		if own, known := f.MachineIdentity(); known && !strings.Contains(k, ":") && !strings.HasPrefix(k, "alias/") {
 			k = fmt.Sprintf("arn:%s:kms:%s:%s:key/%s", own.Partition, f.Region(), own.Account, k)
 		}
-		if iampolicy.KeyForm.MatchString(k) {
+		if _, err := arn.ParseKey(k); err == nil {
 			arns = append(arns, k)
 		}
 	}

@@ -24,12 +24,13 @@ const (
 	FromNode
 	FromStorage
 	FromCluster
+	FromEncryption
 	Everything Source = 1<<iota - 1
 )
 
 // FromEC2 are the sources that require credentials.
 const FromEC2 = FromInstance | FromSubnets | FromRouteTables | FromZones | FromGroups |
-	FromProbes | FromPolicies | FromStorage | FromCluster
+	FromProbes | FromPolicies | FromStorage | FromCluster | FromEncryption
 
 // SourceActions are the permissions that asking a source requires. Probes test permissions instead of requiring them.
 var SourceActions = map[Source][]string{
@@ -40,5 +41,6 @@ var SourceActions = map[Source][]string{
 	FromGroups:      {"ec2:DescribeSecurityGroups"},
 	FromCluster:     {"ec2:DescribeInstances"},
 	FromPolicies:    {iampolicy.SimulateAction, iampolicy.FindRoleAction},
+	FromEncryption:  {iampolicy.DecryptAction, iampolicy.EncryptAction},
 	FromStorage:     {"ec2:DescribeInstanceTypes", "ec2:GetEbsDefaultKmsKeyId", "ec2:GetEbsEncryptionByDefault"},
 }

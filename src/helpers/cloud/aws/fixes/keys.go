@@ -1,6 +1,8 @@
 package fixes
 
 import (
+	"strings"
+
 	"kubernetes-release/cloud/aws/facts"
 	"kubernetes-release/cloud/aws/iampolicy"
 	"kubernetes-release/preflight"
@@ -33,17 +35,22 @@ func EnableKey(f *facts.Facts, name, state string) []preflight.Fix {
 
 // KeyGrant lets the machine's role use a key without a change of the key's policy.
 func KeyGrant(f *facts.Facts, name string) []preflight.Fix {
-	var operations []string
-	for _, action := range iampolicy.KeyActions {
-		operations = append(operations, action[len("kms:"):])
-	}
-	role := Assign("role", Query(f, "Role.Arn", "iam", "get-role", "--role-name", f.MachineRole()))
-	grant := AWS(f, "kms", "create-grant", append([]string{
-		"--key-id", name, "--grantee-principal", Expand("role"), "--operations",
-	}, operations...)...)
 	return []preflight.Fix{
-		ByCommand("let the role use the key, as an administrator of the key", role, grant),
+		grant(f, name, iampolicy.KeyActions...),
 		ByHand("or, if the key's policy allows it to EC2 only (kms:ViaService), let it allow " +
 			iampolicy.DescribeKeyAction + " without that condition, which reveals no data"),
 	}
+}
+
+// grant lets the machine's role do something with a key, by a grant.
+func grant(f *facts.Facts, name string, actions ...string) preflight.Fix {
+	words := []string{"--key-id", name, "--grantee-principal", Expand("role"), "--operations"}
+	for _, action := range actions {
+		words = append(words, strings.TrimPrefix(action, "kms:"))
+	}
+	return ByCommand(
+		"let the role use the key, as an administrator of the key",
+		Assign("role", Query(f, "Role.Arn", "iam", "get-role", "--role-name", f.MachineRole())),
+		AWS(f, "kms", "create-grant", words...),
+	)
 }

@@ -43,6 +43,7 @@ type Gatherer struct {
 	metadata    *metadata.Client
 	Recorder    *awsapi.Recorder
 	api         *awsapi.Client
+	own         *awsapi.Client // as the role of the instance profile, if api is another one
 	log         func(msg string, args ...any)
 	Facts       *facts.Facts
 
@@ -253,6 +254,9 @@ func (g *Gatherer) gatherEC2(ctx context.Context, wanted facts.Source) {
 		ask(facts.FromCluster, preflight.Control),
 		func() { f.Machines, f.MachinesErr = g.api.DescribeMachines(ctx, f.TagKey(), f.Storage()) },
 	)
+	add(ask(facts.FromEncryption, preflight.Control) && f.AsksEncryptionKey(), func() {
+		f.EncryptionUse.Action, f.EncryptionUse.Err = g.own.UseKey(ctx, f.Request.EncryptionKey, f.Cluster())
+	})
 	add(ask(facts.FromGroups), func() { f.Groups, f.GroupsErr = g.describeGroups(ctx, groupIDs) })
 	if ask(facts.FromProbes, preflight.Control) {
 		probes := g.permissionProbes(vpcID, groupIDs)
@@ -337,6 +341,9 @@ func (g *Gatherer) GiveUp(wanted facts.Source, err error) {
 	if wanted&facts.FromCluster != 0 {
 		f.MachinesErr = err
 	}
+	if wanted&facts.FromEncryption != 0 {
+		f.EncryptionUse = facts.KeyUse{Err: err}
+	}
 	if wanted&facts.FromProbes != 0 {
 		f.Probes = nil
 	}
@@ -387,7 +394,7 @@ func (g *Gatherer) connect(ctx context.Context) error {
 			func(context.Context) (awssdk.Credentials, error) { return g.currentCredentials().SDK(), nil },
 		),
 	)
-	if err != nil || !f.AssumesRole() {
+	if g.own = own; err != nil || !f.AssumesRole() {
 		g.api = own
 		return err
 	}

@@ -156,6 +156,11 @@ var reasons = map[string]reason{
 		"input.KmsKeyId",
 		"EC2 requires it of whoever attaches a volume with a customer managed key (EBS user guide)",
 	},
+	EncryptAction: {
+		"",
+		"",
+		"only with encryption.kms_key; job kms-plugin calls it (TestPluginWithPolicy)",
+	},
 	"kms:GenerateDataKeyWithoutPlaintext": {
 		driverEBS,
 		"input.KmsKeyId",
@@ -188,6 +193,7 @@ func TestPolicyIsWhatIsCalled(t *testing.T) {
 			Routes:  true,
 			Storage: true,
 			Keys:    []string{"arn:aws:kms:us-east-1:123456789012:key/1"},
+			Secrets: []string{"arn:aws:kms:us-east-1:123456789012:key/2"},
 			Conf:    cloudconfig.Config{RoleARN: "arn:aws:iam::1:role/x"},
 		}.Actions(),
 		Actions(preflight.Worker, true)...)

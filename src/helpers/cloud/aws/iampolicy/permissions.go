@@ -42,6 +42,9 @@ const (
 	onNodes
 	// UsesKeys are the customer managed keys of volumes; only EC2 may use them (kms:ViaService).
 	UsesKeys
+	// encryptsSecrets are the keys that encrypt the cluster's Secrets in etcd, for this cluster only
+	// (kms:EncryptionContext).
+	encryptsSecrets
 )
 
 // Permission is one row of the table that policies and checks are derived from.
@@ -72,6 +75,7 @@ type Needs struct {
 	Routes  bool
 	Storage bool
 	Keys    []string // ARNs
+	Secrets []string // ARNs of the keys that encrypt Secrets in etcd
 	Conf    cloudconfig.Config
 }
 
@@ -252,6 +256,7 @@ func buildPermissions() []Permission {
 	)
 
 	table = append(table, storagePermissions()...)
+	table = append(table, encryptionPermissions()...)
 
 	const pull = "kubelet pulls images from ECR with it."
 	row(

@@ -60,6 +60,7 @@ type Options struct {
 	CloudRoutes bool     // with the permissions of the route controller
 	Storage     bool     // with the permissions of the EBS CSI driver
 	Keys        []string // ARNs of the customer managed keys that volumes are encrypted with
+	Secrets     []string // ARNs of the keys that Secrets in etcd are encrypted with
 	// of the IAM role that gets the policy; defaults to kubernetes-ROLE, or the name in the configuration's RoleARN
 	RoleName    string
 	WideOpen    bool   // ec2:* and elasticloadbalancing:*, for experiments only
@@ -146,16 +147,14 @@ func New(o Options) (Policy, error) {
 	if o.VPC != "" && !vpcForm.MatchString(o.VPC) {
 		return Policy{}, fmt.Errorf("VPC %q is not an id such as vpc-0123456789abcdef0", o.VPC)
 	}
-	for _, key := range o.Keys {
-		if !KeyForm.MatchString(key) {
-			return Policy{}, fmt.Errorf(
-				"key %q is not the ARN of a KMS key, such as arn:aws:kms:us-east-1:123456789012:key/ID; IAM policies "+
-					"do not accept aliases",
-				key,
-			)
+	for _, key := range slices.Concat(o.Keys, o.Secrets) {
+		if _, err := arn.ParseKey(key); err != nil {
+			return Policy{}, fmt.Errorf("key %w; IAM policies do not accept aliases", err)
 		}
 	}
-	needs := Needs{Role: o.Role, Routes: o.CloudRoutes, Storage: o.Storage, Keys: o.Keys, Conf: *conf}
+	needs := Needs{
+		Role: o.Role, Routes: o.CloudRoutes, Storage: o.Storage, Keys: o.Keys, Secrets: o.Secrets, Conf: *conf,
+	}
 	policy := Policy{Version: policyVersion}
 	index := map[string]int{}
 	for _, p := range Permissions {
@@ -191,8 +190,6 @@ func New(o Options) (Policy, error) {
 var (
 	roleNameForm = regexp.MustCompile(`^[A-Za-z0-9+=,.@_-]{1,64}$`)
 	vpcForm      = regexp.MustCompile(`^vpc-[0-9a-f]+$`)
-	// KeyForm matches the ARN of a key.
-	KeyForm = regexp.MustCompile(`^arn:[a-z-]+:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+$`)
 )
 
 // DefaultRoleName is the name of the IAM role of machines with a role, unless the operator chooses another.
@@ -285,6 +282,10 @@ func (p Permission) statement(service string, o Options, conf *cloudconfig.Confi
 			s.Sid = name + "GrantForVolumes"
 			s.Condition["Bool"] = map[string][]string{"kms:GrantIsForAWSResource": {"true"}}
 		}
+	case encryptsSecrets:
+		s.Sid = name + "EncryptSecrets"
+		s.Resource = o.Secrets
+		s.Condition = equals("kms:EncryptionContext:"+ContextKey, o.Cluster)
 	case publicRegistry:
 		s.Sid = name + "PublicRegistry"
 		s.Condition = equals("sts:AWSServiceName", "ecr-public.amazonaws.com")

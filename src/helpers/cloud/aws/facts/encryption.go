@@ -1,0 +1,26 @@
+package facts
+
+import (
+	"kubernetes-release/cloud/aws/arn"
+)
+
+// KeyUse is what KMS says to the encryption and decryption of a text.
+type KeyUse struct {
+	Action string // the one that failed
+	Err    error
+}
+
+// SecretKeys are the keys that encrypt Secrets in etcd, which job kms-plugin uses with the role of the instance
+// profile.
+func (f *Facts) SecretKeys(assumed bool) []string {
+	if f.Request.EncryptionKey == "" || !f.IsControl() || assumed {
+		return nil
+	}
+	return []string{f.Request.EncryptionKey}
+}
+
+// AsksEncryptionKey reports whether there is a key that encrypts Secrets, and it can be one of the VM's region.
+func (f *Facts) AsksEncryptionKey() bool {
+	key, err := arn.ParseKey(f.Request.EncryptionKey)
+	return err == nil && key.Region == f.Metadata.Region
+}
