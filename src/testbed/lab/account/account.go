@@ -53,6 +53,8 @@ type Settings struct {
 	PodNetwork string `json:"pod_network,omitempty"`
 	// Storage is whether the EBS CSI driver runs, which uses the role of the control VMs.
 	Storage bool `json:"storage,omitempty"`
+	// EncryptionKey is the ARN of a key of KMS that exists, and that encrypts Secrets in etcd; "" for none.
+	EncryptionKey string `json:"encryption_key,omitempty"`
 	// CloudConfig is the cloud controller's configuration file, which its role's permissions depend on.
 	CloudConfig string `json:"cloud_config,omitempty"`
 	// Empty is an account in which nothing is prepared for a cluster, and whose Director has a key of its own.
@@ -73,6 +75,11 @@ func (c Settings) world(number int) (*store.World, error) {
 		}
 		awssim.RoutePods(world, c.Cluster, pods)
 	}
+	var secrets []string
+	if c.EncryptionKey != "" {
+		secrets = []string{c.EncryptionKey}
+		world.KMSKeys = []store.KMSKey{{ARN: c.EncryptionKey}}
+	}
 	for _, role := range []preflight.Role{preflight.Control, preflight.Worker} {
 		policy, err := aws.NewPolicy(
 			aws.PolicyOptions{
@@ -81,6 +88,7 @@ func (c Settings) world(number int) (*store.World, error) {
 				VPC:         awssim.LabVPC,
 				CloudRoutes: c.PodNetwork != "",
 				Storage:     c.Storage,
+				Secrets:     secrets,
 				CloudConfig: []byte(c.CloudConfig),
 			},
 		)

@@ -33,6 +33,8 @@ func accountSettings(plan *director.Plan) account.Settings {
 				}
 			case "ebs-csi-controller":
 				settings.Storage = true
+			case "kube-apiserver":
+				settings.EncryptionKey, _ = dig(job.Properties, "encryption", "kms_key").(string)
 			}
 		}
 	}
