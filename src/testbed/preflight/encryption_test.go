@@ -53,7 +53,7 @@ func TestEncryptionKeyFixes(t *testing.T) {
 			if !test.passes {
 				fixes := check(preflight.Failed)
 				if err := cli(t).Paste(
-					os.Getenv("AWS_ENDPOINT_URL"), fixes[0][0].Commands, sim.operatorKnows(),
+					os.Getenv("AWS_ENDPOINT_URL"), fixes[0][0].Commands, operatorKnows(sim.Simulator),
 				); err != nil {
 					t.Fatal(err)
 				}
