@@ -85,7 +85,7 @@ var secrets = map[string]struct {
 		[]string{"config/bootstrap.key", "config/client.key", "config/manifests/90-operator.yml"},
 	},
 	"node-labeler": {groupVcap, []string{"config/client.key"}},
-	"pod-roles":    {groupVcap, nil},
+	"pod-roles":    {onlyRoot, nil},
 	"smoke-tests":  {onlyRoot, []string{"config/client.key"}},
 }
 
