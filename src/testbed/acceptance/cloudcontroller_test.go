@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -40,7 +41,7 @@ func TestSoakCloudControllerImage(t *testing.T) {
 
 	l.loadControllerImage(t)
 	pods := &lab{
-		state: l.state, ops: append(append([]string{}, l.ops...), "ops-files/use-cloud-controller-image.yml"),
+		state: l.state, ops: slices.Concat(l.ops, []string{"ops-files/use-cloud-controller-image.yml"}),
 		vars: []string{
 			"worker_instances=1", "cloud_provider=aws", "cloud_config=''",
 			"cloud_controller_images={cloud-controller-manager: '" + controllerImage + "'}",
@@ -62,8 +63,10 @@ func TestSoakCloudControllerImage(t *testing.T) {
 	l.deleteService(t, "in-pods", len(strings.Fields(balancers)))
 
 	before := l.controllerPod(t)
-	changed := &lab{state: l.state, ops: pods.ops, vars: append(append([]string{}, pods.vars...),
-		"cloud_config='[Global]\nNodeIPFamilies = ipv4\n'")}
+	changed := &lab{
+		state: l.state, ops: pods.ops,
+		vars: slices.Concat(pods.vars, []string{"cloud_config='[Global]\nNodeIPFamilies = ipv4\n'"}),
+	}
 	mustUp(changed, "with another configuration")
 	waitFor(t, 3*time.Minute, "other pods", func() error {
 		if after := l.controllerPod(t); after == before || after == "" {

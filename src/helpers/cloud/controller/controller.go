@@ -278,7 +278,8 @@ func (s Settings) fillContainer(about cloud.About, container map[string]any, nam
 	container["image"] = image
 	if len(s.Environment) > 0 {
 		from, _ := container["envFrom"].([]any)
-		container["envFrom"] = append(from, map[string]any{"secretRef": map[string]any{"name": environmentSecret}})
+		from = append(from, map[string]any{"secretRef": map[string]any{"name": environmentSecret}})
+		container["envFrom"] = from
 	}
 	if name == Containers[0] {
 		arguments, err := withArguments(container["args"], s.Arguments)
