@@ -290,8 +290,8 @@ func TestRenderRefuses(t *testing.T) {
 		"argument of the manifests": {
 			workload, func(s *Settings, _ *cloud.About) { s.Arguments = []string{"--cluster-name=other"} },
 			[]string{
-				"controller_args of job cloud-controller-image: remove cluster-name, which is set by the manifests of " +
-					"toy",
+				"controller_args of job cloud-controller-image: remove cluster-name, which is set by the manifests " +
+					"of toy",
 			},
 		},
 	} {
