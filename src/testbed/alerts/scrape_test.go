@@ -1,0 +1,31 @@
+package alerts
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestScrapeConfigurationsAreValid gives promtool each scrape configuration of docs/logs-and-metrics.md.
+// TestSoakMonitoring scrapes with them.
+func TestScrapeConfigurationsAreValid(t *testing.T) {
+	content, err := os.ReadFile("../../../docs/logs-and-metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)\n```yaml\n(scrape_configs:.*?)```").FindAllStringSubmatch(string(content), -1)
+	if len(blocks) != 4 {
+		t.Errorf("%d scrape configurations, want those in the cluster, on control VMs, on nodes and outside", len(blocks))
+	}
+	for _, block := range blocks {
+		path := filepath.Join(t.TempDir(), "prometheus.yml")
+		if err := os.WriteFile(path, []byte(block[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if output, err := promtool(t, "check", "config", "--syntax-only", path); err != nil {
+			t.Errorf("%v: %s\n%s", err, strings.TrimSpace(output), block[1])
+		}
+	}
+}
