@@ -78,7 +78,7 @@ func spreadPods() *cobra.Command {
 	timeout := timeoutFlag(command, time.Minute, "for each pod that is moved")
 	require(command, "namespace", "selector")
 	command.RunE = func(command *cobra.Command, _ []string) error {
-		client, err := kubeconfig.Client(*path)
+		client, err := kubeconfig.ClientWithin(*path, *timeout/2) // of each request
 		if err != nil {
 			return err
 		}
