@@ -14,7 +14,7 @@ import (
 )
 
 // TestSoakKMS moves the Secrets of a cluster to a key of KMS by the deploys of docs/operations.md. Then KMS is away:
-// the API server and the plugin are restarted, a deploy is refused before it stops anything, and KMS comes back.
+// the API server and the plugin are restarted, a deploy is refused before it starts anything, and KMS comes back.
 func TestSoakKMS(t *testing.T) {
 	l := soak(t)
 	const key = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
