@@ -36,8 +36,8 @@ const (
 
 // Node is the node of this VM.
 type Node interface {
-	// Drain takes the node out of service and evicts its pods within the timeout. An error means that the node may still
-	// be in service.
+	// Drain takes the node out of service and evicts its pods within the timeout. An error means that the node may
+	// still be in service.
 	Drain(ctx context.Context, i cloud.Interruption, timeout time.Duration) error
 	// Restore takes the node back into service after Drain.
 	Restore(ctx context.Context) error
@@ -82,17 +82,13 @@ func New(options Options) *Handler {
 }
 
 // Run handles interruptions until ctx ends.
-func (h *Handler) Run(ctx context.Context) error {
+func (h *Handler) Run(ctx context.Context) {
 	h.Log.Info("watching for interruptions", "every", h.Interval, "maintenance_lead", h.Lead)
-	for {
-		err := h.handle(ctx)
-		if ctx.Err() != nil {
-			return nil
+	for ctx.Err() == nil {
+		if err := h.handle(ctx); ctx.Err() == nil {
+			h.logFailure(err)
 		}
-		h.logFailure(err)
-		if poll.Sleep(ctx, h.Interval) != nil {
-			return nil
-		}
+		_ = poll.Sleep(ctx, h.Interval) // the end of ctx ends the loop
 	}
 }
 
@@ -102,9 +98,9 @@ func (h *Handler) logFailure(err error) {
 	if err != nil {
 		failure = err.Error()
 	}
-	switch {
-	case failure == h.failure:
-	case failure == "":
+	switch failure {
+	case h.failure:
+	case "":
 		h.Log.Info("interruptions are handled again")
 	default:
 		h.Log.Error("interruptions are not handled; trying again", "error", err)

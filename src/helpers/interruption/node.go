@@ -22,8 +22,8 @@ const Component = "node-termination-handler"
 
 // KubernetesNode is the Node of this VM, which it changes as its kubelet.
 type KubernetesNode struct {
-	// Connect returns a client with the kubelet's identity, and the name of its Node. It is called for each change, since
-	// the VM may join later.
+	// Connect returns a client with the kubelet's identity, and the name of its Node. It is called for each change,
+	// since the VM may join later.
 	Connect func() (kubernetes.Interface, string, error)
 	Clock   clock.PassiveClock
 	Log     *slog.Logger

@@ -15,17 +15,17 @@ import (
 // those who read a Secret that it cannot decrypt.
 func explain(err error, action string, key arn.Key) error {
 	code, advice := codes.FailedPrecondition, "see docs/operations.md"
-	switch name := awserr.Code(err); {
-	case name == "DisabledException":
+	switch awserr.Code(err) {
+	case "DisabledException":
 		advice = fmt.Sprintf("enable it: aws kms enable-key --region %s --key-id %s", key.Region, key.ID)
-	case name == "KMSInvalidStateException":
+	case "KMSInvalidStateException":
 		advice = fmt.Sprintf("if it is pending deletion, keep it: aws kms cancel-key-deletion --region %[1]s "+
 			"--key-id %[2]s, then aws kms enable-key --region %[1]s --key-id %[2]s", key.Region, key.ID)
-	case name == "NotFoundException":
+	case "NotFoundException":
 		advice = "check the ARN in the property encryption.kms_key; a key that was deleted cannot be restored"
-	case name == "InvalidKeyUsageException":
+	case "InvalidKeyUsageException":
 		advice = "encryption.kms_key must be a symmetric key (SYMMETRIC_DEFAULT) for encryption (ENCRYPT_DECRYPT)"
-	case name == "InvalidCiphertextException", name == "IncorrectKeyException":
+	case "InvalidCiphertextException", "IncorrectKeyException":
 		code = codes.InvalidArgument
 		advice = "it was encrypted with another key, or for another cluster (encryption context " +
 			iampolicy.ContextKey + ")"

@@ -110,9 +110,9 @@ func protectionProblems(config *Config) []string {
 	return problemsOf(err)
 }
 
-// keepDescriptions takes the files that describe the job's processes from the group vcap. Only root reads them: the agent
-// copies that of monit (bosh-agent, jobsupervisor/monit_job_supervisor.go, AddJob), and monit starts bpm as root. Nobody
-// else can write to their folders.
+// keepDescriptions takes the files that describe the job's processes from the group vcap. Only root reads them: the
+// agent copies that of monit (bosh-agent, jobsupervisor/monit_job_supervisor.go, AddJob), and monit starts bpm as root.
+// Nobody else can write to their folders.
 func keepDescriptions(job string) error {
 	for _, name := range []string{"monit", "config/bpm.yml"} {
 		path := filepath.Join(job, name)

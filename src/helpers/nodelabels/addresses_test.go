@@ -177,7 +177,9 @@ func TestNodesCannotAddressOthersAsTheirPods(t *testing.T) {
 		}
 		return ips
 	}
-	kubetest.MustForbid(t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}))
+	kubetest.MustForbid(
+		t, "another node as the host", host(map[string]any{"hostIP": "10.0.0.5", "hostIPs": hosts("10.0.0.5")}),
+	)
 	if err := host(map[string]any{"hostIP": "10.0.0.4", "hostIPs": hosts("10.0.0.4")}); err != nil {
 		t.Errorf("kubelet's own report of the host: %v", err)
 	}

@@ -63,7 +63,8 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 		"from none to 169.254.169.254/32", "kube-controller-manager assigns it",
 	)
 	kubetest.MustForbid(
-		t, "a new Node with an address", create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
+		t, "a new Node with an address",
+		create(corev1.NodeSpec{}, map[string]string{flannel + "public-ip": "10.0.0.4"}),
 		"that BOSH knows",
 	)
 
@@ -132,7 +133,9 @@ func TestNodesCannotRerouteOthers(t *testing.T) {
 				attack.words...)
 		}
 	}
-	kubetest.MustForbid(t, "its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}))
+	kubetest.MustForbid(
+		t, "its label", patchLabels(t, worker, name, "", map[string]any{"bosh.io/addresses": "10.0.0.5"}),
+	)
 	object, err := worker.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -91,7 +91,9 @@ func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
 		)
 		return err
 	}
-	kubetest.MustForbid(t, "as another node", write(worker, event("other", "default", victim)), "of "+victim+" and "+victim)
+	kubetest.MustForbid(
+		t, "as another node", write(worker, event("other", "default", victim)), "of "+victim+" and "+victim,
+	)
 	scheduler := event("scheduler", "default", "")
 	scheduler.Source.Component = "default-scheduler"
 	kubetest.MustForbid(t, "as the scheduler", write(worker, scheduler), "without one")
@@ -106,8 +108,12 @@ func TestNodesWriteOnlyTheirOwnEvents(t *testing.T) {
 		patch(worker, "evidence", `{"message": "all is well", "source": {"host": "`+stolen+`"}}`), victim)
 
 	proxy := proxyClient(t, cluster)
-	kubetest.MustForbid(t, "as kubelet, by kube-proxy", write(proxy, event("by-proxy", "default", stolen)), "kube-proxy can")
-	kubetest.MustForbid(t, "another's Event, by kube-proxy", patch(proxy, "evidence", `{"message": "all is well"}`), "kube-proxy")
+	kubetest.MustForbid(
+		t, "as kubelet, by kube-proxy", write(proxy, event("by-proxy", "default", stolen)), "kube-proxy can",
+	)
+	kubetest.MustForbid(
+		t, "another's Event, by kube-proxy", patch(proxy, "evidence", `{"message": "all is well"}`), "kube-proxy",
+	)
 
 	// The friends: kubelet writes about its pods in each namespace and counts, kube-proxy says that it starts.
 	for _, namespace := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem} {
@@ -203,7 +209,8 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 		"certificatesigningrequests": func(m metav1.ObjectMeta) error {
 			m.GenerateName = "csr-"
 			_, err := worker.CertificatesV1().CertificateSigningRequests().Create(
-				t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: m, Spec: request}, metav1.CreateOptions{},
+				t.Context(), &certificatesv1.CertificateSigningRequest{ObjectMeta: m, Spec: request},
+				metav1.CreateOptions{},
 			)
 			return err
 		},
@@ -213,7 +220,9 @@ func TestNodesCannotKeepObjects(t *testing.T) {
 	}
 	for kind, create := range kinds {
 		kubetest.MustForbid(t, kind+" with a finalizer", create(stay), "finalizers to "+kind)
-		kubetest.MustForbid(t, kind+" of another owner", create(owned), "only its own Node as the owner of "+kind, "Node "+victim)
+		kubetest.MustForbid(
+			t, kind+" of another owner", create(owned), "only its own Node as the owner of "+kind, "Node "+victim,
+		)
 		kubetest.MustForbid(t, kind+" that block", create(blocking), "without blockOwnerDeletion")
 		if err := create(plain); err != nil {
 			t.Errorf("%s of the own Node: %v", kind, err)
@@ -269,11 +278,15 @@ func TestNodesRequestSmallCertificates(t *testing.T) {
 		object := &certificatesv1.CertificateSigningRequest{Spec: certificateRequest(t)}
 		object.GenerateName, object.Annotations = "csr-", annotations
 		object.Spec.Request = append(object.Spec.Request, request...)
-		_, err := worker.CertificatesV1().CertificateSigningRequests().Create(t.Context(), object, metav1.CreateOptions{})
+		_, err := worker.CertificatesV1().CertificateSigningRequests().Create(
+			t.Context(), object, metav1.CreateOptions{},
+		)
 		return err
 	}
 	large := strings.Repeat("x", 200<<10)
-	kubetest.MustForbid(t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters")
+	kubetest.MustForbid(
+		t, "a large annotation", create(nil, map[string]string{"example.com/note": large}), "8192 characters",
+	)
 	kubetest.MustForbid(t, "text behind the request", create([]byte(large), nil), "8192 characters")
 	if err := create(nil, nil); err != nil {
 		t.Errorf("kubelet's request: %v", err)
@@ -303,7 +316,8 @@ func TestNodesCannotHideDevicesOfOthers(t *testing.T) {
 		err := publish(t, worker, metav1.ObjectMeta{}, pool)
 		kubetest.MustForbid(t, "pool "+pool, err, "only in the pool "+stolen, "not in "+pool)
 	}
-	for _, pool := range []string{stolen, stolen + "/gpus"} { // as drivers do that use k8s.io/dynamic-resource-allocation
+	// As drivers do that use k8s.io/dynamic-resource-allocation.
+	for _, pool := range []string{stolen, stolen + "/gpus"} {
 		if err := publish(t, worker, metav1.ObjectMeta{}, pool); err != nil {
 			t.Errorf("pool %s: %v", pool, err)
 		}
@@ -327,7 +341,9 @@ func TestNodesCannotTakeTheZoneOfAnother(t *testing.T) {
 	kubetest.MustForbid(t, "both", patchLabels(t, worker, stolen, "status", map[string]any{
 		ebs: "us-east-1b", corev1.LabelTopologyZone: "us-east-1b",
 	}), "labels of its instance")
-	kubetest.MustForbid(t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance")
+	kubetest.MustForbid(
+		t, "what only AWS knows", set(worker, "topology.k8s.aws/zone-id", "use1-az2"), "labels of its instance",
+	)
 	// The friend: kubelet, by the subresource (PatchNodeStatus), and after its driver has gone.
 	if err := patchLabels(t, worker, stolen, "status", map[string]any{ebs: "us-east-1a"}); err != nil {
 		t.Errorf("kubelet's label: %v", err)

@@ -19,7 +19,7 @@ var disruptive = map[string]string{
 	"instance-reboot":     "EC2 reboots this instance",
 	"system-reboot":       "EC2 reboots the host of this instance",
 	"instance-stop":       "EC2 stops this instance",
-	"instance-retirement": "EC2 retires this instance: stops it, or terminates it if its root volume is an instance store",
+	"instance-retirement": "EC2 retires this instance: stops it, or terminates it if its root volume is no EBS volume",
 }
 
 // Interruptions implements cloud.Interrupter: notices of Spot interruptions, scheduled events and rebalance

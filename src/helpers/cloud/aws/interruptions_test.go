@@ -39,7 +39,8 @@ func TestInterruptions(t *testing.T) {
 		"reboot": {
 			map[string]string{eventsPath: "[" + event("e-1", "system-reboot", "scheduled reboot", "active") + "]"},
 			[]cloud.Interruption{{
-				ID: "e-1", Kind: cloud.Maintenance, At: at, Text: "EC2 reboots the host of this instance: scheduled reboot",
+				ID: "e-1", Kind: cloud.Maintenance, At: at,
+				Text: "EC2 reboots the host of this instance: scheduled reboot",
 			}},
 		},
 		"loss of the network": {
@@ -58,8 +59,8 @@ func TestInterruptions(t *testing.T) {
 			map[string]string{rebalancePath: `{"noticeTime": "2020-10-27T08:22:00Z"}`},
 			[]cloud.Interruption{{
 				ID: "rebalance-recommendation", Kind: cloud.Risk,
-				Text: "EC2 recommends to replace this Spot instance, which is at an elevated risk of interruption since " +
-					"2020-10-27T08:22:00Z",
+				Text: "EC2 recommends to replace this Spot instance, which is at an elevated risk of interruption " +
+					"since 2020-10-27T08:22:00Z",
 			}},
 		},
 	} {

@@ -30,7 +30,7 @@ func handleInterruptions() *cobra.Command {
 		if !ok {
 			return cli.Usagef("--provider is %q, a cloud whose interruptions are not known", *provider)
 		}
-		return interruption.New(interruption.Options{
+		interruption.New(interruption.Options{
 			Announced: i.Interruptions,
 			Node: interruption.KubernetesNode{
 				Connect: func() (kubernetes.Interface, string, error) { return nodeClient(*config, *path) },
@@ -43,6 +43,7 @@ func handleInterruptions() *cobra.Command {
 			Clock:       clock.RealClock{},
 			Log:         slog.Default(),
 		}).Run(command.Context())
+		return nil
 	}
 	return command
 }

@@ -200,7 +200,7 @@ func (c *Cluster) start(b binaries, options Options) error {
 	if !slices.ContainsFunc(options.APIServerFlags, isAuthorizationConfig) {
 		flags = append(flags, "--authorization-mode=Node,RBAC")
 	}
-	c.binary, c.flags = b.apiserver, append(flags, options.APIServerFlags...)
+	c.binary, c.flags = b.apiserver, slices.Concat(flags, options.APIServerFlags)
 	if c.apiserver, err = c.run(c.binary, c.flags); err != nil {
 		return err
 	}

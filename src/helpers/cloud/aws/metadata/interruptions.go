@@ -19,8 +19,9 @@ type SpotAction struct {
 // ScheduledEvent is maintenance that EC2 has scheduled for this instance
 // (https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html).
 type ScheduledEvent struct {
-	ID          string    `json:"EventId"`
-	Code        string    `json:"Code"` // instance-reboot, instance-retirement, instance-stop, system-maintenance or system-reboot
+	ID string `json:"EventId"`
+	// Code is instance-reboot, instance-retirement, instance-stop, system-maintenance or system-reboot.
+	Code        string    `json:"Code"`
 	Description string    `json:"Description"`
 	State       string    `json:"State"` // active, or completed or canceled while EC2 still lists it
 	NotBefore   eventTime `json:"NotBefore"`
