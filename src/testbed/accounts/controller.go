@@ -68,7 +68,10 @@ func (a *Account) unmet() (problems []Problem) {
 	missing(!has(a.World.Subnets[0].Tags), "the node's subnet has no tag")
 	missing(a.hasOnlyForeignGroups(), "the instance has no security group of the cluster")
 	missing(a.World.VPCs[0].NoDNSHostnames, "the instance has no name")
-	missing(i.Metadata.HopLimit > 1 || i.Metadata.HTTPTokens == "optional", "pods reach the credentials of the instance's role")
+	missing(
+		i.Metadata.HopLimit > 1 || i.Metadata.HTTPTokens == "optional",
+		"pods reach the credentials of the instance's role",
+	)
 	missing(
 		a.Config.UnencapsulatedPodNetwork && !a.Config.ConfigureCloudRoutes && i.SourceDestCheck != nil &&
 			*i.SourceDestCheck,

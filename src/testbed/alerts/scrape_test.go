@@ -17,7 +17,9 @@ func TestScrapeConfigurationsAreValid(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)\n```yaml\n(scrape_configs:.*?)```").FindAllStringSubmatch(string(content), -1)
 	if len(blocks) != 4 {
-		t.Errorf("%d scrape configurations, want those in the cluster, on control VMs, on nodes and outside", len(blocks))
+		t.Errorf(
+			"%d scrape configurations, want those in the cluster, on control VMs, on nodes and outside", len(blocks),
+		)
 	}
 	for _, block := range blocks {
 		path := filepath.Join(t.TempDir(), "prometheus.yml")

@@ -173,7 +173,8 @@ func TestPublishFails(t *testing.T) {
 			[]string{
 				`has the audiences ["kubernetes"]`,
 				"aws iam add-client-id-to-open-id-connect-provider --open-id-connect-provider-arn " +
-					"arn:aws:iam::123456789012:oidc-provider/prod-issuer.s3.us-east-1.amazonaws.com/prod --client-id sts.amazonaws.com",
+					"arn:aws:iam::123456789012:oidc-provider/prod-issuer.s3.us-east-1.amazonaws.com/prod " +
+					"--client-id sts.amazonaws.com",
 			},
 		},
 		"private bucket and no provider": {

@@ -228,7 +228,8 @@ func nothingOpened(t *testing.T, right, broken, now *store.World, own string) {
 	for _, role := range now.Roles {
 		was, want := accounts.Find(broken.Roles, role.Name), accounts.Find(right.Roles, role.Name)
 		for name, policy := range role.Policies {
-			if !reflect.DeepEqual(policy, was.Policies[name]) && !narrower(policy, want.Policies[aws.InlinePolicyName]) {
+			if !reflect.DeepEqual(policy, was.Policies[name]) &&
+				!narrower(policy, want.Policies[aws.InlinePolicyName]) {
 				t.Errorf("the policy %s of %s is\n%+v\nwant\n%s", name, role.Name, policy, policyText(*want))
 			}
 		}
@@ -420,9 +421,9 @@ func TestEndpointFixes(t *testing.T) {
 			if len(findings) != 1 {
 				t.Fatalf("%s: want a finding of %s:\n%s", region, id, text(r))
 			}
-			if err := cli(
-				t,
-			).Paste(os.Getenv("AWS_ENDPOINT_URL"), findings[0].Fix[0].Commands, operatorKnows(sim.Simulator)); err != nil {
+			if err := cli(t).Paste(
+				os.Getenv("AWS_ENDPOINT_URL"), findings[0].Fix[0].Commands, operatorKnows(sim.Simulator),
+			); err != nil {
 				t.Errorf("%s: %v", region, err)
 			}
 		}

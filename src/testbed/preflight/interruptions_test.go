@@ -32,7 +32,7 @@ func TestInterruptionsOfTheSimulator(t *testing.T) {
 			Spot:      &store.SpotNotice{Action: "terminate", Time: at},
 			Rebalance: at.Add(-time.Hour),
 			ScheduledEvents: []store.ScheduledEvent{
-				{ID: "instance-event-1", Code: "system-reboot", State: "active", NotBefore: at, NotAfter: at.Add(time.Hour)},
+				{ID: "instance-event-1", Code: "system-reboot", State: "active", NotBefore: at, NotAfter: at},
 				{ID: "instance-event-2", Code: "instance-stop", State: "canceled", NotBefore: at, NotAfter: at},
 			},
 		}
@@ -41,7 +41,8 @@ func TestInterruptionsOfTheSimulator(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]cloud.InterruptionKind{
-		"spot-terminate": cloud.Termination, "instance-event-1": cloud.Maintenance, "rebalance-recommendation": cloud.Risk,
+		"spot-terminate": cloud.Termination, "instance-event-1": cloud.Maintenance,
+		"rebalance-recommendation": cloud.Risk,
 	}
 	list := announced()
 	if len(list) != len(want) {

@@ -61,7 +61,8 @@ func ofNodes(uid string) []attack {
 	const rbac, storage = "/apis/rbac.authorization.k8s.io/v1", "/apis/storage.k8s.io/v1"
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/"
 	token := func(audiences string) string {
-		return `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": [` + audiences +
+		return `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
+			"spec": {"audiences": [` + audiences +
 			`], "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "` + uid + `"}}}`
 	}
 	role := `"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
@@ -74,7 +75,8 @@ func ofNodes(uid string) []attack {
 		{"node", "reads a pod's logs by the API", "GET", others + "/pods/web/log", ""},
 		{"node", "runs a command in a pod elsewhere", "POST", others + "/pods/web/exec?command=id", ""},
 		{"node", "gets a token of an account elsewhere", "POST", others + "/serviceaccounts/default/token", token("")},
-		{"node", "gets a token for another service", "POST", others + "/serviceaccounts/default/token", token(`"vault"`)},
+		{"node", "gets a token for another service", "POST",
+			others + "/serviceaccounts/default/token", token(`"vault"`)},
 		{"node", "moves a pod to itself", "POST", others + "/pods/waiting/binding",
 			`{"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "waiting"},
 			"target": {"kind": "Node", "name": "mine"}}`},
@@ -107,22 +109,25 @@ func ofNodes(uid string) []attack {
 		{"node", "reads a claim elsewhere", "GET", others + "/persistentvolumeclaims/data", ""},
 		{"node", "reports a claim elsewhere as larger", "PATCH", others + "/persistentvolumeclaims/data/status",
 			`{"status": {"capacity": {"storage": "1Ti"}}}`},
-		{"node", "creates a volume", "POST", core + "/persistentvolumes", `{"apiVersion": "v1", "kind": "PersistentVolume",
+		{"node", "creates a volume", "POST", core + "/persistentvolumes",
+			`{"apiVersion": "v1", "kind": "PersistentVolume",
 			"metadata": {"name": "a"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "csi":
 			{"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}}}`},
 		{"node", "approves a request", "PUT", "/apis/certificates.k8s.io/v1/certificatesigningrequests/a/approval",
 			`{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "a"}}`},
 		{"node", "becomes administrator", "POST", rbac + "/clusterrolebindings", `{"apiVersion":
 			"rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "a"}, ` + role + `}`},
-		{"node", "removes a policy", "DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" +
-			"node-network.kubernetes.bosh.io", ""},
+		{"node", "removes a policy", "DELETE",
+			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" +
+				"node-network.kubernetes.bosh.io", ""},
 		{"node", "changes cluster DNS", "PATCH", core + "/namespaces/kube-system/configmaps/coredns",
 			`{"data": {"Corefile": ""}}`},
 		{"node", "takes the cluster DNS's Service", "PATCH", core + "/namespaces/kube-system/services/kube-dns",
 			`{"spec": {"selector": {"app": "attack"}}}`},
 		{"node", "becomes an endpoint", "POST", "/apis/discovery.k8s.io/v1/namespaces/other/endpointslices",
 			`{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "a", "labels":
-			{"kubernetes.io/service-name": "web"}}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.9"]}]}`},
+			{"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+			"endpoints": [{"addresses": ["10.0.0.9"]}]}`},
 		{"node", "gives a static pod a Secret", "POST", core + "/namespaces/kube-system/pods", mirrorBody(uid, image+
 			`, "volumes": [{"name": "a", "secret": {"secretName": "a"}}]`)},
 		{"node", "gives a static pod an account", "POST", core + "/namespaces/kube-system/pods",
@@ -157,7 +162,8 @@ func ofTenants() []attack {
 			podBody("a", `"volumes": [{"name": "a", "hostPath": {"path": "/"}}]`)},
 		{"tenant", "is on the node's network", "POST", own + "/pods", podBody("a", `"hostNetwork": true`)},
 		{"tenant", "sees the node's processes", "POST", own + "/pods", podBody("a", `"hostPID": true`)},
-		{"tenant", "is root of the node", "POST", own + "/pods", containerBody(`"securityContext": {"privileged": true}`)},
+		{"tenant", "is root of the node", "POST", own + "/pods",
+			containerBody(`"securityContext": {"privileged": true}`)},
 		{"tenant", "mounts file systems", "POST", own + "/pods",
 			containerBody(`"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}`)},
 		{"tenant", "makes all system calls", "POST", own + "/pods",
@@ -200,7 +206,8 @@ func ofTenants() []attack {
 		{"tenant", "forwards to a VM by an EndpointSlice",
 			"POST", "/apis/discovery.k8s.io/v1/namespaces/tenant/endpointslices",
 			`{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": {"name": "a", "labels":
-			{"kubernetes.io/service-name": "web"}}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.4"]}]}`},
+			{"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+			"endpoints": [{"addresses": ["10.0.0.4"]}]}`},
 		{"tenant", "uses another's certificate", "POST", own + "/services",
 			`{"apiVersion": "v1", "kind": "Service", "metadata":
 			{"name": "a", "annotations": {"service.beta.kubernetes.io/aws-load-balancer-ssl-cert": "arn:aws:acm:a"}},
@@ -214,18 +221,25 @@ func ofTenants() []attack {
 			`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "a"}, "rules":
 			[{"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}]}`},
 		{"tenant", "removes its quota", "POST", own + "/resourcequotas",
-			`{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"}, "spec": {"hard": {"pods": "1000"}}}`},
-		{"tenant", "creates a volume", "POST", core + "/persistentvolumes", `{"apiVersion": "v1", "kind": "PersistentVolume",
+			`{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "a"},
+			"spec": {"hard": {"pods": "1000"}}}`},
+		{"tenant", "creates a volume", "POST", core + "/persistentvolumes",
+			`{"apiVersion": "v1", "kind": "PersistentVolume",
 			"metadata": {"name": "a"}, "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
 			"hostPath": {"path": "/"}}}`},
 		{"tenant", "creates a class of priority", "POST", "/apis/scheduling.k8s.io/v1/priorityclasses",
-			`{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a"}, "value": 1000000}`},
+			`{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "a"},
+			"value": 1000000}`},
 		{"tenant", "requests a certificate", "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests",
-			`{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": "a"}, "spec":
-			{"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "request": "YQ==", "usages": ["client auth"]}}`},
-		{"tenant", "gets a token of the cluster's", "POST", core + "/namespaces/kube-system/serviceaccounts/coredns/token",
+			`{"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest",
+			"metadata": {"name": "a"}, "spec":
+			{"signerName": "kubernetes.io/kube-apiserver-client-kubelet", "request": "YQ==",
+			"usages": ["client auth"]}}`},
+		{"tenant", "gets a token of the cluster's", "POST",
+			core + "/namespaces/kube-system/serviceaccounts/coredns/token",
 			`{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"audiences": []}}`},
-		{"tenant", "opens others' pods", "DELETE", "/apis/networking.k8s.io/v1/namespaces/other/networkpolicies/deny", ""},
+		{"tenant", "opens others' pods", "DELETE",
+			"/apis/networking.k8s.io/v1/namespaces/other/networkpolicies/deny", ""},
 		{"tenant", "reads another's Secret", "GET", others + "/secrets/password", ""},
 		{"tenant", "runs a command in another's pod", "POST", others + "/pods/web/exec?command=id", ""},
 		{"tenant", "connects to another's Service", "GET", others + "/services/web/proxy/", ""},
@@ -236,10 +250,12 @@ func ofTenants() []attack {
 			"reason": "A", "message": "` + strings.Repeat("x", 1<<20) + `"}`},
 		{"tenant", "reads the API server's metrics", "GET", "/metrics", ""},
 		{"tenant", "turns a policy off", "DELETE",
-			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/critical-priority.kubernetes.bosh.io", ""},
+			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/" +
+				"critical-priority.kubernetes.bosh.io", ""},
 		{"tenant", "publishes devices", "POST", "/apis/resource.k8s.io/v1/resourceslices",
 			`{"apiVersion": "resource.k8s.io/v1",
-			"kind": "ResourceSlice", "metadata": {"name": "a"}, "spec": {"driver": "a.example", "allNodes": true, "pool":
+			"kind": "ResourceSlice", "metadata": {"name": "a"}, "spec": {"driver": "a.example",
+			"allNodes": true, "pool":
 			{"name": "theirs", "generation": 1, "resourceSliceCount": 1}, "devices": [{"name": "a"}]}}`},
 	}
 	for _, a := range []attack{

@@ -949,7 +949,9 @@ func checkSeparateEtcd(t *testing.T, p *director.Plan) {
 func checkTerminationHandler(t *testing.T, p *director.Plan, groups ...string) {
 	t.Helper()
 	for _, g := range p.Groups {
-		has := slices.ContainsFunc(g.Jobs, func(job *director.Job) bool { return job.Job.Name == "node-termination-handler" })
+		has := slices.ContainsFunc(
+			g.Jobs, func(job *director.Job) bool { return job.Job.Name == "node-termination-handler" },
+		)
 		if has != slices.Contains(groups, g.Spec.Name) {
 			t.Errorf("%s has the job node-termination-handler: %t", g.Spec.Name, has)
 		}

@@ -165,7 +165,9 @@ func TestTenantsCannotNameResourcesOfAWS(t *testing.T) {
 		const word = "names a resource of AWS"
 		value, old := resources[name], "old-"+name
 		mustRefuseTenant(t, name, expose("tenant", "new-"+name, map[string]string{prefix + name: value}), word)
-		mustRefuseTenant(t, name+" afterwards", change("plain", func(a map[string]string) { a[prefix+name] = value }), word)
+		mustRefuseTenant(
+			t, name+" afterwards", change("plain", func(a map[string]string) { a[prefix+name] = value }), word,
+		)
 		mustRefuseTenant(t, name+" changed", change(old, func(a map[string]string) { a[prefix+name] += "b" }), word)
 		// The friends.
 		if err := change(old, func(a map[string]string) { a["example.com/note"] = "a" }); err != nil {

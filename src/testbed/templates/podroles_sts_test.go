@@ -214,7 +214,9 @@ func TestRolesOfPods(t *testing.T) {
 	_, err = whoAmI(t, reader, forged)
 	refused("a token of another cluster", "Token signature invalid", err)
 	genuine := token(t, cluster, "reader", "sts.amazonaws.com")
-	_, err = whoAmI(t, reader, genuine[:strings.Index(genuine, ".")]+forged[strings.Index(forged, "."):])
+	header, _, _ := strings.Cut(genuine, ".")
+	_, rest, _ := strings.Cut(forged, ".")
+	_, err = whoAmI(t, reader, header+"."+rest)
 	refused("a forged token with the id of our key", "Token signature invalid", err)
 
 	// Rotation: the next key is published beside the first, signs then, and the first one goes.

@@ -1689,7 +1689,9 @@ func TestInvalidPropertiesAreRefused(t *testing.T) {
 			[]string{`admission.inline_cloud_volumes is "no"`, "true or false"}},
 		{"pods on control VMs as text", "kubernetes-addons", values{"admission": values{"pods_on_control_vms": "no"}},
 			[]string{`admission.pods_on_control_vms is "no"`, "true or false"}},
-		{"anti-affinity as text", "kubernetes-addons", values{"admission": values{"cross_namespace_anti_affinity": "no"}},
+		{
+			"anti-affinity as text", "kubernetes-addons",
+			values{"admission": values{"cross_namespace_anti_affinity": "no"}},
 			[]string{`admission.cross_namespace_anti_affinity is "no"`, "true or false"}},
 		{"servers of volumes as text", "kubernetes-addons", values{"admission": values{"inline_network_volumes": "no"}},
 			[]string{`admission.inline_network_volumes is "no"`, "true or false"}},

@@ -30,8 +30,9 @@ func TestCoreDNSIsInTwoZones(t *testing.T) {
 	applyAddon(t, cluster, "30-coredns.yml", values{})
 	go w.runPods(t.Context())
 	pods := podspread.Pods{
-		Client: cluster.ClientFor("kubernetes-addons", "kubernetes.bosh.io:components"), Namespace: metav1.NamespaceSystem,
-		Selector: dnsPods, Timeout: time.Minute,
+		Client:    cluster.ClientFor("kubernetes-addons", "kubernetes.bosh.io:components"),
+		Namespace: metav1.NamespaceSystem,
+		Selector:  dnsPods, Timeout: time.Minute,
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	spread := func() []string {

@@ -52,7 +52,8 @@ func assumeRole(c *api.Call, in assumeRoleInput) (*assumeRoleOutput, error) {
 		return nil, c.DeniedError("sts:AssumeRole", in.RoleArn, iam.ImplicitDeny)
 	}
 	credentials, user := newSession(
-		c, c.Roles[i].Name, store.Sealed{Instance: c.Principal.Instance, Session: in.RoleSessionName}, in.DurationSeconds,
+		c, c.Roles[i].Name, store.Sealed{Instance: c.Principal.Instance, Session: in.RoleSessionName},
+		in.DurationSeconds,
 	)
 	return &assumeRoleOutput{credentials, user}, nil
 }
