@@ -13,7 +13,7 @@ import (
 
 var _ = register(Check{
 	ID:       "kms-key",
-	rank:     310,
+	rank:     305,
 	title:    "KMS encrypts and decrypts with the key of Secrets",
 	severity: preflight.Fail,
 	Roles:    controlOnly,
